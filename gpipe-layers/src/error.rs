@@ -1,0 +1,49 @@
+//! What can go wrong in this crate.
+
+/// The result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a layer, model or optimizer refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An operation on tensors failed inside a layer.
+    #[error("{layer}: {source}")]
+    Tensor {
+        /// The layer's name.
+        layer: String,
+        /// What failed.
+        source: gpipe_tensor::Error,
+    },
+    /// A layer was given a flow that it cannot take.
+    #[error("{layer}: expected {expected}, got {got}")]
+    Input {
+        /// The layer's name.
+        layer: String,
+        /// What it takes, in words.
+        expected: String,
+        /// What it was given.
+        got: String,
+    },
+    /// A layer was used before its parameters were made, or with what another layer saved.
+    #[error("{layer}: {message}")]
+    State {
+        /// The layer's name.
+        layer: String,
+        /// What is missing or in the wrong order.
+        message: String,
+    },
+    /// A model, loss or optimizer was configured with values that make no sense.
+    #[error("{0}")]
+    Config(String),
+}
+
+impl Error {
+    /// Says which layer a tensor error arose in.
+    pub fn within(layer: &str) -> impl FnOnce(gpipe_tensor::Error) -> Self + '_ {
+        move |source| Self::Tensor {
+            layer: layer.to_owned(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The one trait that a model is made of.
+
+use std::ops::Range;
+
+use gpipe_tensor::{Tensor, Tensors};
+use smallvec::SmallVec;
+
+use crate::{Cost, Flow, Param, Result};
+
+/// One step of a model: what it costs, what it computes, and its two gradients.
+///
+/// Ownership tells the story of the split backward pass: `forward` gives [`Saved`], `input_grad`
+/// consumes it and gives [`Pending`], `weight_grad` consumes that. Taking a gradient twice, or the
+/// weight gradient before the input gradient, does not compile.
+///
+/// # The memory contract
+///
+/// So that a peak can be predicted to the byte ([`Memory`](crate::Memory) is the other half):
+/// a call holds what it was given (`x`, `dy`, `saved`, `pending`) until it returns, allocates what
+/// it returns, and frees everything else that it allocated.
+pub trait Layer: Send {
+    /// The layer's global name, such as `transformer.h.3.attn`.
+    fn name(&self) -> &str;
+
+    /// How many tensors of the flow it takes, from the first; the rest pass by.
+    fn arity(&self) -> usize {
+        1
+    }
+
+    /// FLOPs, bytes and output shapes for these inputs, before any tensor exists
+    /// (Lingvo's `FPropMeta`).
+    ///
+    /// # Errors
+    /// If the layer cannot take such a flow.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost>;
+
+    /// Computes the outputs, and what the backward pass needs to remember.
+    ///
+    /// # Errors
+    /// If the layer cannot take such tensors.
+    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)>;
+
+    /// dX from dY, and what dW still needs. The flow of gradients has one tensor for each float
+    /// tensor of the forward flow (indices have none).
+    ///
+    /// # Errors
+    /// If `dy` does not have the shapes of the outputs.
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)>;
+
+    /// [`input_grad`](Self::input_grad) where nobody wants dX: the first layer of a model.
+    ///
+    /// # Errors
+    /// As `input_grad`.
+    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        Ok(self.input_grad(saved, dy)?.1)
+    }
+
+    /// Adds dW to the gradients.
+    ///
+    /// # Errors
+    /// If the parameters were not made.
+    fn weight_grad(&mut self, pending: Pending) -> Result<()>;
+
+    /// The two in a row; a layer may fuse them if the bits stay the same.
+    ///
+    /// # Errors
+    /// As `input_grad` and `weight_grad`.
+    fn backward(&mut self, saved: Saved, dy: Tensors) -> Result<Tensors> {
+        let (dx, pending) = self.input_grad(saved, dy)?;
+        self.weight_grad(pending)?;
+        Ok(dx)
+    }
+
+    /// Visits the parameters, always in the same order.
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param));
+}
+
+/// What a pass needs to know besides its tensors: the keys of counter-based randomness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cx {
+    /// The run's seed.
+    pub seed: u64,
+    /// The training step.
+    pub step: u64,
+    /// Which samples of the step's batch these rows are: never which micro-batch.
+    pub samples: Range<u64>,
+    /// Whether to drop out; false in evaluation.
+    pub train: bool,
+}
+
+/// What a forward pass left for the backward pass of the same layer and micro-batch.
+#[derive(Debug, Default)]
+pub struct Saved {
+    /// Tensors, in an order that the layer knows.
+    pub tensors: SmallVec<[Tensor; 4]>,
+    /// What layers inside this one saved.
+    pub nested: Vec<Saved>,
+    /// The keys of the randomness that was drawn, where any was.
+    pub cx: Option<Cx>,
+}
+
+/// What the input gradient left for the weight gradient of the same layer and micro-batch.
+#[derive(Debug, Default)]
+pub struct Pending {
+    /// Tensors, in an order that the layer knows.
+    pub tensors: SmallVec<[Tensor; 4]>,
+    /// What layers inside this one left.
+    pub nested: Vec<Pending>,
+}

@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod cost;
+mod error;
+mod layer;
+mod param;
+
+pub use cost::{Cost, Flow, Memory};
+pub use error::{Error, Result};
+pub use layer::{Cx, Layer, Pending, Saved};
+pub use param::{Init, Kind, Param};

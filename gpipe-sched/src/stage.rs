@@ -1,0 +1,93 @@
+//! The executor's whole knowledge of a model: a stage, and the turn at the end.
+
+use std::ops::Range;
+
+/// Which rows of which step an action works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MicroBatch {
+    /// Its number in the step, from 0.
+    pub index: usize,
+    /// Which samples of the step's batch it holds.
+    pub samples: Range<u64>,
+    /// The training step.
+    pub step: u64,
+    /// Whether gradients will be taken; false in evaluation.
+    pub train: bool,
+}
+
+/// A part of a model on one device. It lives on the thread of its worker and need not be `Send`.
+pub trait Stage {
+    /// What crosses a boundary: activations on the way down, their gradients on the way back.
+    type Flow: Send + 'static;
+    /// Why an action failed.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Called before the first action of a step; clears what a failed step left, gradients too.
+    fn begin(&mut self, step: u64);
+
+    /// The outputs of a micro-batch, remembering what its backward pass will need.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn forward(&mut self, m: &MicroBatch, x: Self::Flow) -> Result<Self::Flow, Self::Error>;
+
+    /// Both gradients: dX handed back, dW added to the stage's own. `None` where nobody asked for dX.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn backward(&mut self, m: &MicroBatch, dy: Self::Flow) -> Result<Option<Self::Flow>, Self::Error> {
+        let dx = self.input_grad(m, dy)?;
+        self.weight_grad(m)?;
+        Ok(dx)
+    }
+
+    /// dX, keeping what dW still needs.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn input_grad(&mut self, m: &MicroBatch, dy: Self::Flow) -> Result<Option<Self::Flow>, Self::Error>;
+
+    /// dW, after `input_grad` of the same micro-batch.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn weight_grad(&mut self, m: &MicroBatch) -> Result<(), Self::Error>;
+
+    /// Computes again what was not kept, ahead of the backward pass.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn recompute(&mut self, m: &MicroBatch) -> Result<(), Self::Error> {
+        let _ = m;
+        Ok(())
+    }
+
+    /// Called after the last action of a step: late errors of a device surface here.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn finish(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// The turn: the stage after the last one, where a forward flow becomes a backward one. It lives
+/// on the worker of the last stage.
+pub trait Turn<F> {
+    /// What the outputs are compared with.
+    type Target: Send + 'static;
+    /// Why it failed.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Called before the first action of a step.
+    fn begin(&mut self, step: u64);
+
+    /// Takes the outputs of a micro-batch; gives their gradient if the micro-batch trains.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn turn(&mut self, m: &MicroBatch, y: F, target: Self::Target) -> Result<Option<F>, Self::Error>;
+
+    /// The loss of each micro-batch since `begin`, by its index: read once a step.
+    fn losses(&mut self) -> Vec<f64>;
+}

@@ -1,0 +1,125 @@
+//! What a user names (`cpu`, `cuda:1`) and what a worker holds: a handle that counts its bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::host::Busy;
+use crate::{Error, Host, Result};
+
+/// The name of a device: `cpu` or `cuda:N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceId {
+    /// The host's processor.
+    Cpu,
+    /// The CUDA device of this ordinal.
+    Cuda(u32),
+}
+
+impl std::fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+impl std::str::FromStr for DeviceId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let unknown = || Error::UnknownDevice(text.to_owned());
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(Self::Cpu),
+            Some(("cuda", ordinal)) => ordinal.parse().map(Self::Cuda).map_err(|_| unknown()),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// One worker's handle to a device. Every buffer belongs to one handle, which counts its bytes;
+/// several handles may share a physical device.
+#[derive(Clone)]
+pub struct Device(Arc<Handle>);
+
+struct Handle {
+    id: DeviceId,
+    host: Host,
+    live: AtomicU64,
+    peak: AtomicU64,
+    /// Threads that the operations of the current action may use.
+    share: AtomicUsize,
+}
+
+impl Device {
+    pub(crate) fn new(id: DeviceId, host: Host) -> Self {
+        let share = AtomicUsize::new(host.threads());
+        Self(Arc::new(Handle {
+            id,
+            host,
+            live: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            share,
+        }))
+    }
+
+    /// The name of the device.
+    pub fn id(&self) -> DeviceId {
+        self.0.id
+    }
+
+    /// The threads and buffers that this handle shares with its neighbours.
+    pub fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// Whether `other` is the same handle (not merely the same physical device).
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Bytes of the buffers that are alive and belong to this handle.
+    pub fn live_bytes(&self) -> u64 {
+        self.0.live.load(Ordering::Relaxed)
+    }
+
+    /// The most that [`live_bytes`](Self::live_bytes) was since the last [`reset_peak`](Self::reset_peak).
+    pub fn peak_bytes(&self) -> u64 {
+        self.0.peak.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the peak: it is what is alive now.
+    pub fn reset_peak(&self) {
+        self.0.peak.store(self.live_bytes(), Ordering::Relaxed);
+    }
+
+    /// Waits for a turn on the processor and takes a share of its threads until the guard is dropped.
+    ///
+    /// A stage calls this at the beginning of an action: at most as many actions run at once as the
+    /// host has threads, and an action that runs alone may use them all.
+    pub fn busy(&self) -> Busy {
+        let busy = self.0.host.begin();
+        self.0.share.store(busy.share(), Ordering::Relaxed);
+        busy
+    }
+
+    /// How many threads an operation may use now. It never decides how work is cut.
+    pub(crate) fn share(&self) -> usize {
+        self.0.share.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self, bytes: usize) {
+        let live = self.0.live.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.0.peak.fetch_max(live, Ordering::Relaxed);
+    }
+
+    pub(crate) fn discount(&self, bytes: usize) {
+        self.0.live.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({}, {} bytes)", self.id(), self.live_bytes())
+    }
+}

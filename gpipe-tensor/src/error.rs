@@ -1,0 +1,93 @@
+//! What can go wrong in this crate.
+
+use crate::{DType, DeviceId, Shape};
+
+/// The result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation on tensors failed: always with the operation and the shapes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The shapes do not fit the operation or each other.
+    #[error("{op}: {expected}, got {got}")]
+    Shape {
+        /// The operation.
+        op: &'static str,
+        /// What the operation needs, in words.
+        expected: String,
+        /// What it was given.
+        got: String,
+    },
+    /// The element type does not fit the operation.
+    #[error("{op}: needs {expected} elements, got {got}")]
+    DType {
+        /// The operation.
+        op: &'static str,
+        /// The type that it needs.
+        expected: DType,
+        /// The type that it was given.
+        got: DType,
+    },
+    /// The number of elements or bytes of a shape does not fit the machine.
+    #[error("{op}: a tensor of shape {shape} is too large for this machine")]
+    Size {
+        /// The operation.
+        op: &'static str,
+        /// The shape asked for.
+        shape: Shape,
+    },
+    /// A tensor that others still see was to be changed in place.
+    #[error("{op}: cannot change a tensor in place that something else still holds")]
+    Shared {
+        /// The operation.
+        op: &'static str,
+    },
+    /// An index points outside of what it indexes.
+    #[error("{op}: index {index} is outside of 0..{len}")]
+    Index {
+        /// The operation.
+        op: &'static str,
+        /// The offending index.
+        index: u64,
+        /// The number of valid ones.
+        len: u64,
+    },
+    /// An argument other than a shape has a value that makes no sense.
+    #[error("{op}: {message}")]
+    Argument {
+        /// The operation.
+        op: &'static str,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// The text does not name a device.
+    #[error("unknown device `{0}`: use `cpu` or `cuda:N`")]
+    UnknownDevice(String),
+    /// The device cannot be used by this build on this machine.
+    #[error("device {device} is not available: {reason}")]
+    Unavailable {
+        /// The device asked for.
+        device: DeviceId,
+        /// Why, and what would help.
+        reason: String,
+    },
+    /// Bytes that are no valid safetensors file, or name what is not there.
+    #[error("safetensors: {0}")]
+    Format(String),
+}
+
+impl Error {
+    /// A shape error: `op` needs what `expected` says and was given `got`.
+    pub(crate) fn shape(
+        op: &'static str,
+        expected: impl Into<String>,
+        got: impl std::fmt::Display,
+    ) -> Self {
+        Self::Shape {
+            op,
+            expected: expected.into(),
+            got: got.to_string(),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Operations in forward/gradient pairs.

@@ -1,0 +1,104 @@
+//! The extents of a tensor, outermost first.
+
+use smallvec::SmallVec;
+
+use crate::{Error, Result};
+
+/// The extents of a row-major tensor, outermost first; no extents is a scalar.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shape(SmallVec<[usize; 4]>);
+
+impl Shape {
+    /// The extents.
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// The number of extents.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of elements.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if the product does not fit a `usize`.
+    pub fn elements(&self) -> Result<usize> {
+        // An extent of zero anywhere makes the product zero, whatever overflows before it.
+        if self.0.contains(&0) {
+            return Ok(0);
+        }
+        self.0
+            .iter()
+            .try_fold(1usize, |product, &extent| product.checked_mul(extent))
+            .ok_or_else(|| Error::Size {
+                op: "shape",
+                shape: self.clone(),
+            })
+    }
+
+    /// The outermost extent, 1 for a scalar: what micro-batches are cut along.
+    pub fn rows(&self) -> usize {
+        self.0.first().copied().unwrap_or(1)
+    }
+
+    /// The innermost extent, 1 for a scalar.
+    pub fn last(&self) -> usize {
+        self.0.last().copied().unwrap_or(1)
+    }
+
+    /// The same shape with another innermost extent.
+    pub fn with_last(&self, extent: usize) -> Self {
+        let mut dims = self.0.clone();
+        match dims.last_mut() {
+            Some(last) => *last = extent,
+            None => dims.push(extent),
+        }
+        Self(dims)
+    }
+
+    /// The same shape with another outermost extent.
+    pub fn with_rows(&self, extent: usize) -> Self {
+        let mut dims = self.0.clone();
+        match dims.first_mut() {
+            Some(first) => *first = extent,
+            None => dims.push(extent),
+        }
+        Self(dims)
+    }
+
+    /// The tensor seen as a matrix: (product of all extents but the innermost, innermost).
+    ///
+    /// # Errors
+    /// [`Error::Size`] if the product does not fit a `usize`.
+    pub fn matrix(&self) -> Result<(usize, usize)> {
+        let columns = self.last();
+        let leading = Self(self.0[..self.0.len().saturating_sub(1)].into());
+        Ok((leading.elements()?, columns))
+    }
+}
+
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[")?;
+        for (i, extent) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{extent}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Self {
+        Self(dims.into())
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Self {
+        Self(dims.as_slice().into())
+    }
+}

@@ -1,0 +1,343 @@
+//! The tensor: a shape and a run of rows of a counted buffer.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ndarray::{Array1, ArrayView2};
+
+use crate::{DType, Device, Error, Result, Shape};
+
+/// A row-major, always contiguous tensor. Cloning shares the buffer; the only view is a run of
+/// rows, which is what a micro-batch is.
+#[derive(Clone)]
+pub struct Tensor {
+    shape: Shape,
+    /// The elements of the buffer that this tensor sees.
+    elements: Range<usize>,
+    storage: Arc<Storage>,
+}
+
+/// A buffer and the handle that counts it.
+struct Storage {
+    buffer: Buffer,
+    device: Device,
+}
+
+enum Buffer {
+    F32(Array1<f32>),
+    U32(Array1<u32>),
+}
+
+impl Buffer {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::F32(a) => a.len() * 4,
+            Self::U32(a) => a.len() * 4,
+        }
+    }
+}
+
+impl Storage {
+    fn new(buffer: Buffer, device: &Device) -> Self {
+        device.count(buffer.bytes());
+        Self {
+            buffer,
+            device: device.clone(),
+        }
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        self.device.discount(self.buffer.bytes());
+        if let Buffer::F32(array) = &mut self.buffer {
+            let (vec, _) =
+                std::mem::replace(array, Array1::from_vec(Vec::new())).into_raw_vec_and_offset();
+            self.device.host().give_f32(vec);
+        }
+    }
+}
+
+impl Tensor {
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if the shape does not fit the machine.
+    pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
+        let mut tensor = Self::empty(device, shape)?;
+        tensor.f32s_mut()?.fill(0.0);
+        Ok(tensor)
+    }
+
+    /// A tensor of floats with unspecified contents, for an operation that writes every element.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if the shape does not fit the machine.
+    pub fn empty(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        let n = checked_elements("tensor", &shape, DType::F32)?;
+        Ok(Self::over(
+            Buffer::F32(Array1::from_vec(device.host().take_f32(n))),
+            shape,
+            device,
+        ))
+    }
+
+    /// A tensor of the given floats.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there are not as many values as the shape has elements.
+    pub fn from_f32(device: &Device, shape: impl Into<Shape>, values: Vec<f32>) -> Result<Self> {
+        let shape = shape.into();
+        check_count(&shape, values.len(), DType::F32)?;
+        Ok(Self::over(
+            Buffer::F32(Array1::from_vec(values)),
+            shape,
+            device,
+        ))
+    }
+
+    /// A tensor of the given indices.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there are not as many values as the shape has elements.
+    pub fn from_u32(device: &Device, shape: impl Into<Shape>, values: Vec<u32>) -> Result<Self> {
+        let shape = shape.into();
+        check_count(&shape, values.len(), DType::U32)?;
+        Ok(Self::over(
+            Buffer::U32(Array1::from_vec(values)),
+            shape,
+            device,
+        ))
+    }
+
+    fn over(buffer: Buffer, shape: Shape, device: &Device) -> Self {
+        let elements = 0..match &buffer {
+            Buffer::F32(a) => a.len(),
+            Buffer::U32(a) => a.len(),
+        };
+        Self {
+            shape,
+            elements,
+            storage: Arc::new(Storage::new(buffer, device)),
+        }
+    }
+
+    /// The extents.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        match self.storage.buffer {
+            Buffer::F32(_) => DType::F32,
+            Buffer::U32(_) => DType::U32,
+        }
+    }
+
+    /// The handle whose count the buffer is in.
+    pub fn device(&self) -> &Device {
+        &self.storage.device
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// The bytes that these elements take.
+    pub fn bytes(&self) -> usize {
+        self.elements() * self.dtype().bytes()
+    }
+
+    /// The floats, row by row.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a tensor of indices.
+    pub fn f32s(&self) -> Result<&[f32]> {
+        match &self.storage.buffer {
+            Buffer::F32(a) => Ok(&slice(a)[self.elements.clone()]),
+            Buffer::U32(_) => Err(Error::DType {
+                op: "floats",
+                expected: DType::F32,
+                got: DType::U32,
+            }),
+        }
+    }
+
+    /// The indices, row by row.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a tensor of floats.
+    pub fn u32s(&self) -> Result<&[u32]> {
+        match &self.storage.buffer {
+            Buffer::U32(a) => Ok(&slice(a)[self.elements.clone()]),
+            Buffer::F32(_) => Err(Error::DType {
+                op: "indices",
+                expected: DType::U32,
+                got: DType::F32,
+            }),
+        }
+    }
+
+    /// The floats, to be changed in place.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] if anything else holds the buffer: what a backward pass saved cannot be
+    /// overwritten. [`Error::DType`] for a tensor of indices.
+    pub fn f32s_mut(&mut self) -> Result<&mut [f32]> {
+        let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared {
+            op: "floats in place",
+        })?;
+        match &mut storage.buffer {
+            Buffer::F32(a) => Ok(&mut slice_mut(a)[self.elements.clone()]),
+            Buffer::U32(_) => Err(Error::DType {
+                op: "floats in place",
+                expected: DType::F32,
+                got: DType::U32,
+            }),
+        }
+    }
+
+    /// Whether nothing else holds the buffer, so that it may be changed in place.
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.storage) == 1
+    }
+
+    /// The floats as a matrix: all extents but the innermost are rows.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a tensor of indices.
+    pub fn matrix(&self) -> Result<ArrayView2<'_, f32>> {
+        let dims = self.shape.matrix()?;
+        ArrayView2::from_shape(dims, self.f32s()?)
+            .map_err(|e| Error::shape("matrix", e.to_string(), &self.shape))
+    }
+
+    /// The same elements under another shape.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the number of elements differs.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if shape.elements()? != self.elements() {
+            return Err(Error::shape(
+                "reshape",
+                format!("{} elements", self.elements()),
+                &shape,
+            ));
+        }
+        Ok(Self {
+            shape,
+            ..self.clone()
+        })
+    }
+
+    /// A view of a run of rows (along the outermost extent): a micro-batch of a batch.
+    ///
+    /// # Errors
+    /// [`Error::Index`] if the rows reach beyond the end.
+    pub fn rows(&self, rows: Range<usize>) -> Result<Self> {
+        let total = self.shape.rows();
+        if rows.start > rows.end || rows.end > total {
+            return Err(Error::Index {
+                op: "rows",
+                index: rows.end as u64,
+                len: total as u64,
+            });
+        }
+        let width = if total == 0 {
+            0
+        } else {
+            self.elements() / total
+        };
+        let start = self.elements.start + rows.start * width;
+        Ok(Self {
+            shape: self.shape.with_rows(rows.len()),
+            elements: start..start + rows.len() * width,
+            storage: self.storage.clone(),
+        })
+    }
+
+    /// Hands the tensor over to `device`. A whole buffer that nothing else holds changes hands
+    /// with its bytes; otherwise the elements are copied.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if there is no room for the copy.
+    pub fn receive(mut self, device: &Device) -> Result<Self> {
+        if self.device().is(device) {
+            return Ok(self);
+        }
+        if let Some(storage) = Arc::get_mut(&mut self.storage) {
+            let bytes = storage.buffer.bytes();
+            if bytes == self.elements.len() * 4 {
+                device.count(bytes);
+                storage.device.discount(bytes);
+                storage.device = device.clone();
+                return Ok(self);
+            }
+        }
+        self.copy_to(device)
+    }
+
+    /// A copy of the elements in a buffer of its own on `device`.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if there is no room for the copy.
+    pub fn copy_to(&self, device: &Device) -> Result<Self> {
+        match self.dtype() {
+            DType::U32 => Self::from_u32(device, self.shape.clone(), self.u32s()?.to_vec()),
+            _ => {
+                let mut copy = Self::empty(device, self.shape.clone())?;
+                copy.f32s_mut()?.copy_from_slice(self.f32s()?);
+                Ok(copy)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Tensor({} {} on {})",
+            self.dtype(),
+            self.shape,
+            self.device().id()
+        )
+    }
+}
+
+fn slice<T>(array: &Array1<T>) -> &[T] {
+    array.as_slice().expect("a buffer is one contiguous run")
+}
+
+fn slice_mut<T>(array: &mut Array1<T>) -> &mut [T] {
+    array
+        .as_slice_mut()
+        .expect("a buffer is one contiguous run")
+}
+
+/// The elements of `shape`, if their bytes can be addressed.
+fn checked_elements(op: &'static str, shape: &Shape, dtype: DType) -> Result<usize> {
+    let n = shape.elements()?;
+    match n.checked_mul(dtype.bytes()) {
+        Some(bytes) if bytes <= isize::MAX as usize => Ok(n),
+        _ => Err(Error::Size {
+            op,
+            shape: shape.clone(),
+        }),
+    }
+}
+
+fn check_count(shape: &Shape, values: usize, dtype: DType) -> Result<()> {
+    if checked_elements("tensor", shape, dtype)? == values {
+        return Ok(());
+    }
+    Err(Error::shape(
+        "tensor",
+        format!("values for shape {shape}"),
+        format!("{values} values"),
+    ))
+}
