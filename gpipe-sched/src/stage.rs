@@ -23,7 +23,10 @@ pub trait Stage {
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Called before the first action of a step; clears what a failed step left, gradients too.
-    fn begin(&mut self, step: u64);
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn begin(&mut self, step: u64) -> Result<(), Self::Error>;
 
     /// The outputs of a micro-batch, remembering what its backward pass will need.
     ///
@@ -80,7 +83,10 @@ pub trait Turn<F> {
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Called before the first action of a step.
-    fn begin(&mut self, step: u64);
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn begin(&mut self, step: u64) -> Result<(), Self::Error>;
 
     /// Takes the outputs of a micro-batch; gives their gradient if the micro-batch trains.
     ///
