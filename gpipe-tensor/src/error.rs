@@ -37,6 +37,14 @@ pub enum Error {
         /// The shape asked for.
         shape: Shape,
     },
+    /// The system has no memory left for a buffer.
+    #[error(
+        "out of memory: no {bytes} bytes for a tensor; use smaller micro-batches, a smaller model or more rematerialization"
+    )]
+    OutOfMemory {
+        /// The bytes asked for.
+        bytes: usize,
+    },
     /// A tensor that others still see was to be changed in place.
     #[error("{op}: cannot change a tensor in place that something else still holds")]
     Shared {

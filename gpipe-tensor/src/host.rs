@@ -1,8 +1,8 @@
 //! What the workers of one process share: the thread budget and the pool of free buffers.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::pool::{Floats, Pool};
 use crate::{Device, DeviceId, Error, Result};
 
 /// The processor's threads and the buffers that were freed and wait for their next use.
@@ -18,11 +18,8 @@ struct Shared {
     pool: Option<rayon::ThreadPool>,
     busy: Mutex<usize>,
     freed: Condvar,
-    free_f32: Mutex<HashMap<usize, Vec<Vec<f32>>>>,
+    buffers: Mutex<Pool>,
 }
-
-/// Buffers shorter than this are left to the allocator.
-const POOLED_ELEMENTS: usize = 1024;
 
 impl Host {
     /// A host whose operations use at most `threads` threads in all.
@@ -52,7 +49,7 @@ impl Host {
             pool,
             busy: Mutex::new(0),
             freed: Condvar::new(),
-            free_f32: Mutex::default(),
+            buffers: Mutex::default(),
         })))
     }
 
@@ -98,21 +95,35 @@ impl Host {
     }
 
     /// A buffer of `n` floats with unspecified contents.
-    pub(crate) fn take_f32(&self, n: usize) -> Vec<f32> {
-        if n >= POOLED_ELEMENTS {
-            if let Some(buffer) = lock(&self.0.free_f32).get_mut(&n).and_then(Vec::pop) {
-                return buffer;
-            }
+    pub(crate) fn take(&self, n: usize) -> Result<Floats> {
+        match lock(&self.0.buffers).take(n) {
+            Some(used) => Ok(used),
+            None => self.take_fresh(n),
         }
-        vec![0.0; n]
+    }
+
+    /// A buffer of `n` zeros.
+    pub(crate) fn take_zeros(&self, n: usize) -> Result<Floats> {
+        match lock(&self.0.buffers).take(n) {
+            Some(mut used) => {
+                used.fill(0.0);
+                Ok(used)
+            }
+            None => self.take_fresh(n),
+        }
+    }
+
+    /// Zeros from the system, which may have to be given what lies unused first.
+    fn take_fresh(&self, n: usize) -> Result<Floats> {
+        Floats::zeros(n).or_else(|_| {
+            lock(&self.0.buffers).clear();
+            Floats::zeros(n)
+        })
     }
 
     /// Keeps a freed buffer for its next use.
-    pub(crate) fn give_f32(&self, buffer: Vec<f32>) {
-        let n = buffer.len();
-        if n >= POOLED_ELEMENTS {
-            lock(&self.0.free_f32).entry(n).or_default().push(buffer);
-        }
+    pub(crate) fn give(&self, buffer: Floats) {
+        lock(&self.0.buffers).give(buffer);
     }
 }
 

@@ -4,14 +4,22 @@ mod device;
 mod dtype;
 mod error;
 mod host;
+mod initial;
 pub mod ops;
+mod parallel;
+pub mod philox;
+mod pool;
+pub mod safetensors;
 mod shape;
 mod tensor;
+#[cfg(test)]
+mod testing;
 
 pub use device::{Device, DeviceId};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use host::{Busy, Host};
+pub use initial::{init_normal, init_uniform};
 pub use shape::Shape;
 pub use tensor::Tensor;
 

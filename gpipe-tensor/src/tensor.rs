@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ndarray::{Array1, ArrayView2};
+use ndarray::ArrayView2;
 
+use crate::pool::Floats;
 use crate::{DType, Device, Error, Result, Shape};
 
 /// A row-major, always contiguous tensor. Cloning shares the buffer; the only view is a run of
@@ -24,8 +25,8 @@ struct Storage {
 }
 
 enum Buffer {
-    F32(Array1<f32>),
-    U32(Array1<u32>),
+    F32(Floats),
+    U32(Vec<u32>),
 }
 
 impl Buffer {
@@ -50,10 +51,8 @@ impl Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         self.device.discount(self.buffer.bytes());
-        if let Buffer::F32(array) = &mut self.buffer {
-            let (vec, _) =
-                std::mem::replace(array, Array1::from_vec(Vec::new())).into_raw_vec_and_offset();
-            self.device.host().give_f32(vec);
+        if let Buffer::F32(floats) = &mut self.buffer {
+            self.device.host().give(std::mem::take(floats));
         }
     }
 }
@@ -62,39 +61,42 @@ impl Tensor {
     /// A tensor of zeros.
     ///
     /// # Errors
-    /// [`Error::Size`] if the shape does not fit the machine.
+    /// [`Error::Size`] if the shape does not fit the machine, [`Error::OutOfMemory`] if it does not
+    /// fit now.
     pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
-        let mut tensor = Self::empty(device, shape)?;
-        tensor.f32s_mut()?.fill(0.0);
-        Ok(tensor)
+        let shape = shape.into();
+        let n = checked_elements("tensor", &shape, DType::F32)?;
+        let zeros = device.host().take_zeros(n)?;
+        Ok(Self::over(Buffer::F32(zeros), shape, device))
     }
 
     /// A tensor of floats with unspecified contents, for an operation that writes every element.
     ///
     /// # Errors
-    /// [`Error::Size`] if the shape does not fit the machine.
+    /// [`Error::Size`] if the shape does not fit the machine, [`Error::OutOfMemory`] if it does not
+    /// fit now.
     pub fn empty(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let n = checked_elements("tensor", &shape, DType::F32)?;
-        Ok(Self::over(
-            Buffer::F32(Array1::from_vec(device.host().take_f32(n))),
-            shape,
-            device,
-        ))
+        let floats = device.host().take(n)?;
+        Ok(Self::over(Buffer::F32(floats), shape, device))
     }
 
-    /// A tensor of the given floats.
+    /// A tensor of the given floats, copied to a buffer of the host's pool.
     ///
     /// # Errors
-    /// [`Error::Shape`] if there are not as many values as the shape has elements.
-    pub fn from_f32(device: &Device, shape: impl Into<Shape>, values: Vec<f32>) -> Result<Self> {
-        let shape = shape.into();
+    /// [`Error::Shape`] if there are not as many values as the shape has elements;
+    /// [`Error::OutOfMemory`].
+    pub fn from_f32(
+        device: &Device,
+        shape: impl Into<Shape>,
+        values: impl AsRef<[f32]>,
+    ) -> Result<Self> {
+        let (shape, values) = (shape.into(), values.as_ref());
         check_count(&shape, values.len(), DType::F32)?;
-        Ok(Self::over(
-            Buffer::F32(Array1::from_vec(values)),
-            shape,
-            device,
-        ))
+        let mut tensor = Self::empty(device, shape)?;
+        tensor.f32s_mut()?.copy_from_slice(values);
+        Ok(tensor)
     }
 
     /// A tensor of the given indices.
@@ -104,11 +106,7 @@ impl Tensor {
     pub fn from_u32(device: &Device, shape: impl Into<Shape>, values: Vec<u32>) -> Result<Self> {
         let shape = shape.into();
         check_count(&shape, values.len(), DType::U32)?;
-        Ok(Self::over(
-            Buffer::U32(Array1::from_vec(values)),
-            shape,
-            device,
-        ))
+        Ok(Self::over(Buffer::U32(values), shape, device))
     }
 
     fn over(buffer: Buffer, shape: Shape, device: &Device) -> Self {
@@ -157,7 +155,7 @@ impl Tensor {
     /// [`Error::DType`] for a tensor of indices.
     pub fn f32s(&self) -> Result<&[f32]> {
         match &self.storage.buffer {
-            Buffer::F32(a) => Ok(&slice(a)[self.elements.clone()]),
+            Buffer::F32(a) => Ok(&a[self.elements.clone()]),
             Buffer::U32(_) => Err(Error::DType {
                 op: "floats",
                 expected: DType::F32,
@@ -172,7 +170,7 @@ impl Tensor {
     /// [`Error::DType`] for a tensor of floats.
     pub fn u32s(&self) -> Result<&[u32]> {
         match &self.storage.buffer {
-            Buffer::U32(a) => Ok(&slice(a)[self.elements.clone()]),
+            Buffer::U32(a) => Ok(&a[self.elements.clone()]),
             Buffer::F32(_) => Err(Error::DType {
                 op: "indices",
                 expected: DType::U32,
@@ -191,7 +189,7 @@ impl Tensor {
             op: "floats in place",
         })?;
         match &mut storage.buffer {
-            Buffer::F32(a) => Ok(&mut slice_mut(a)[self.elements.clone()]),
+            Buffer::F32(a) => Ok(&mut a[self.elements.clone()]),
             Buffer::U32(_) => Err(Error::DType {
                 op: "floats in place",
                 expected: DType::F32,
@@ -264,7 +262,7 @@ impl Tensor {
     /// with its bytes; otherwise the elements are copied.
     ///
     /// # Errors
-    /// [`Error::Size`] if there is no room for the copy.
+    /// [`Error::OutOfMemory`] if there is no room for the copy.
     pub fn receive(mut self, device: &Device) -> Result<Self> {
         if self.device().is(device) {
             return Ok(self);
@@ -284,7 +282,7 @@ impl Tensor {
     /// A copy of the elements in a buffer of its own on `device`.
     ///
     /// # Errors
-    /// [`Error::Size`] if there is no room for the copy.
+    /// [`Error::OutOfMemory`] if there is no room for the copy.
     pub fn copy_to(&self, device: &Device) -> Result<Self> {
         match self.dtype() {
             DType::U32 => Self::from_u32(device, self.shape.clone(), self.u32s()?.to_vec()),
@@ -307,16 +305,6 @@ impl std::fmt::Debug for Tensor {
             self.device().id()
         )
     }
-}
-
-fn slice<T>(array: &Array1<T>) -> &[T] {
-    array.as_slice().expect("a buffer is one contiguous run")
-}
-
-fn slice_mut<T>(array: &mut Array1<T>) -> &mut [T] {
-    array
-        .as_slice_mut()
-        .expect("a buffer is one contiguous run")
 }
 
 /// The elements of `shape`, if their bytes can be addressed.

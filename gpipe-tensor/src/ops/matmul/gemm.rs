@@ -1,0 +1,160 @@
+//! The one door to the matrix multiplication kernels.
+
+use gemm::Parallelism;
+
+use crate::Device;
+
+/// A matrix of floats that somebody else owns, in rows that lie `stride` elements apart, or the
+/// transpose of one.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    floats: &'a [f32],
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// Rows that begin every `stride` elements.
+    pub(crate) fn new(floats: &'a [f32], stride: usize) -> Self {
+        Self {
+            floats,
+            row_stride: stride,
+            column_stride: 1,
+        }
+    }
+
+    /// The transpose, without moving anything.
+    pub(crate) fn transposed(self) -> Self {
+        Self {
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    fn holds(&self, rows: usize, columns: usize) -> bool {
+        reaches(
+            self.floats.len(),
+            rows,
+            self.row_stride,
+            columns,
+            self.column_stride,
+        )
+    }
+}
+
+/// A matrix to write to, in rows that begin every `stride` elements.
+pub(crate) struct MatrixMut<'a> {
+    floats: &'a mut [f32],
+    stride: usize,
+}
+
+impl<'a> MatrixMut<'a> {
+    /// Rows that begin every `stride` elements.
+    pub(crate) fn new(floats: &'a mut [f32], stride: usize) -> Self {
+        Self { floats, stride }
+    }
+}
+
+/// What to compute: c = scale · a·b, or c += scale · a·b, where a is (m, k), b is (k, n) and c is
+/// (m, n).
+#[derive(Clone, Copy)]
+pub(crate) struct Gemm {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub scale: f32,
+    pub accumulate: bool,
+}
+
+/// Multiplications below which waking other threads costs more than they bring.
+const WORTH_SHARING: usize = 1 << 20;
+
+impl Gemm {
+    /// c = a·b of these sizes.
+    pub(crate) fn new(m: usize, n: usize, k: usize) -> Self {
+        Self {
+            m,
+            n,
+            k,
+            scale: 1.0,
+            accumulate: false,
+        }
+    }
+
+    /// Computes on the calling thread alone: for use inside a loop that is spread over threads.
+    pub(crate) fn run(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+        self.with(Parallelism::None, a, b, c);
+    }
+
+    /// Computes on as many threads as `device` may use now; their number does not change the bits.
+    pub(crate) fn run_on(self, device: &Device, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+        let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
+        let threads = device.share();
+        match device.host().pool() {
+            Some(pool) if threads > 1 && work > WORTH_SHARING => {
+                pool.install(|| self.with(Parallelism::Rayon(threads), a, b, c));
+            }
+            _ => self.run(a, b, c),
+        }
+    }
+
+    fn with(self, parallelism: Parallelism, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+        let Self { m, n, k, .. } = self;
+        assert!(a.holds(m, k), "the left matrix is shorter than {m} x {k}");
+        assert!(b.holds(k, n), "the right matrix is shorter than {k} x {n}");
+        assert!(
+            n <= c.stride && reaches(c.floats.len(), m, c.stride, n, 1),
+            "the result is shorter than {m} x {n}, or its rows overlap"
+        );
+        // A stride fits an isize unless it is never used: `holds` has seen its last multiple.
+        let stride = |stride: usize| stride as isize;
+        // SAFETY: every element that the kernel reads or writes lies inside of its slice, as the
+        // assertions above say; the elements of c are distinct since its rows do not overlap; the
+        // slices are borrowed for the whole call, c exclusively. The kernel reads c only if
+        // `accumulate` says so, and floats are always initialised.
+        unsafe {
+            // The crate's names: its first factor, `alpha`, scales what is in c, and each matrix
+            // gives the stride between columns before the one between rows.
+            gemm::gemm(
+                m,
+                n,
+                k,
+                c.floats.as_mut_ptr(),
+                1,
+                stride(c.stride),
+                self.accumulate,
+                a.floats.as_ptr(),
+                stride(a.column_stride),
+                stride(a.row_stride),
+                b.floats.as_ptr(),
+                stride(b.column_stride),
+                stride(b.row_stride),
+                1.0f32,
+                self.scale,
+                false,
+                false,
+                false,
+                parallelism,
+            );
+        }
+    }
+}
+
+/// Whether the last element of a matrix lies inside of a slice of `len` elements.
+fn reaches(
+    len: usize,
+    rows: usize,
+    row_stride: usize,
+    columns: usize,
+    column_stride: usize,
+) -> bool {
+    if rows == 0 || columns == 0 {
+        return true;
+    }
+    let last = |count: usize, stride: usize| (count - 1).checked_mul(stride);
+    match (last(rows, row_stride), last(columns, column_stride)) {
+        (Some(row), Some(column)) => row.checked_add(column).is_some_and(|last| last < len),
+        _ => false,
+    }
+}

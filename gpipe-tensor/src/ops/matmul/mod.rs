@@ -1,0 +1,169 @@
+//! Products of matrices: the forward pass of a linear layer and both of its gradients.
+//!
+//! For y = x·w + b with x (r, i) and w (i, o): y is `Nn` of x and w; dL/dx = dL/dy · wᵀ is `Nt`;
+//! dL/dw = xᵀ · dL/dy is `Tn`; dL/db is the sum over the rows of dL/dy
+//! ([`sum_rows_accumulate`](super::sum_rows_accumulate)).
+
+pub(crate) mod gemm;
+
+use crate::parallel::{each, rows_per_chunk};
+use crate::{Error, Result, Shape, Tensor};
+use gemm::{Gemm, Matrix, MatrixMut};
+
+/// Which operand of a product is read transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// a·b
+    Nn,
+    /// a·bᵀ
+    Nt,
+    /// aᵀ·b
+    Tn,
+}
+
+impl Layout {
+    /// The product of an operand of (rows, columns) `a` and one of `b`, if they fit.
+    fn product(self, a: (usize, usize), b: (usize, usize)) -> Option<Gemm> {
+        let ((m, k), (inner, n)) = match self {
+            Self::Nn => (a, b),
+            Self::Nt => (a, (b.1, b.0)),
+            Self::Tn => ((a.1, a.0), b),
+        };
+        (k == inner).then(|| Gemm::new(m, n, k))
+    }
+
+    /// The operands as they enter the product, from their rows.
+    fn operands<'a>(
+        self,
+        (a, a_columns): (&'a [f32], usize),
+        (b, b_columns): (&'a [f32], usize),
+    ) -> (Matrix<'a>, Matrix<'a>) {
+        let (a, b) = (Matrix::new(a, a_columns), Matrix::new(b, b_columns));
+        match self {
+            Self::Nn => (a, b),
+            Self::Nt => (a, b.transposed()),
+            Self::Tn => (a.transposed(), b),
+        }
+    }
+}
+
+/// The product of two matrices, with `bias` (n) added to every row if there is one.
+///
+/// All extents of `a` but the innermost are its rows. For `Nn` (b is (k, n)) and `Nt` (b is (n, k))
+/// the result has the shape of `a` with n as the innermost extent; for `Tn` the rows of both
+/// operands are summed over, and the result is (m, n).
+///
+/// # Errors
+/// [`Error::Shape`] if the operands or the bias do not fit; errors of allocation.
+pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    const OP: &str = "matmul";
+    let mut gemm = plan(OP, layout, a, b)?;
+    let shape = match layout {
+        Layout::Nn | Layout::Nt => a.shape().with_last(gemm.n),
+        Layout::Tn => Shape::from([gemm.m, gemm.n]),
+    };
+    let mut out = Tensor::empty(a.device(), shape)?;
+    if let Some(bias) = bias {
+        if bias.elements() != gemm.n {
+            let expected = format!("a bias of {} elements", gemm.n);
+            return Err(Error::shape(OP, expected, bias.shape()));
+        }
+        repeat_rows(bias, &mut out)?;
+        gemm.accumulate = true;
+    }
+    run(gemm, layout, a, b, &mut out)?;
+    Ok(out)
+}
+
+/// Adds the product of two matrices to `out` (m, n): how weight gradients are summed.
+///
+/// # Errors
+/// [`Error::Shape`] if the operands do not fit; [`Error::Shared`] if something else holds `out`.
+pub fn matmul_accumulate(layout: Layout, a: &Tensor, b: &Tensor, out: &mut Tensor) -> Result<()> {
+    const OP: &str = "matmul_accumulate";
+    let gemm = Gemm {
+        accumulate: true,
+        ..plan(OP, layout, a, b)?
+    };
+    if out.shape().matrix()? != (gemm.m, gemm.n) {
+        let expected = format!("a sum of shape [{}, {}]", gemm.m, gemm.n);
+        return Err(Error::shape(OP, expected, out.shape()));
+    }
+    run(gemm, layout, a, b, out)
+}
+
+/// The products of two batches of matrices, item by item: (…, m, k) and (…, k, n) give (…, m, n)
+/// for `Nn`; the layout speaks of the two innermost extents.
+///
+/// # Errors
+/// [`Error::Shape`] if the operands do not fit; errors of allocation.
+pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    const OP: &str = "batched_matmul";
+    let misfit = || {
+        let expected = format!("two batches of matrices that fit for {layout:?}");
+        Error::shape(OP, expected, format!("{} and {}", a.shape(), b.shape()))
+    };
+    let (a_batch, a_item) = split_item(a.shape()).ok_or_else(misfit)?;
+    let (b_batch, b_item) = split_item(b.shape()).ok_or_else(misfit)?;
+    let gemm = layout
+        .product(a_item, b_item)
+        .filter(|_| a_batch == b_batch)
+        .ok_or_else(misfit)?;
+    let shape = [a_batch, &[gemm.m, gemm.n]].concat();
+    let mut out = Tensor::zeros(a.device(), shape.as_slice())?;
+    let sizes = [a_item.0 * a_item.1, b_item.0 * b_item.1, gemm.m * gemm.n];
+    if sizes.contains(&0) {
+        return Ok(out);
+    }
+    let [a_items, b_items] = [a.f32s()?.chunks(sizes[0]), b.f32s()?.chunks(sizes[1])];
+    let items = out
+        .f32s_mut()?
+        .chunks_mut(sizes[2])
+        .zip(a_items.zip(b_items));
+    each(a.device(), items, |(out, (a, b))| {
+        let (a, b) = layout.operands((a, a_item.1), (b, b_item.1));
+        gemm.run(a, b, MatrixMut::new(out, gemm.n));
+    });
+    Ok(out)
+}
+
+/// The leading extents and the two innermost ones.
+fn split_item(shape: &Shape) -> Option<(&[usize], (usize, usize))> {
+    match shape.dims() {
+        [batch @ .., rows, columns] => Some((batch, (*rows, *columns))),
+        _ => None,
+    }
+}
+
+fn plan(op: &'static str, layout: Layout, a: &Tensor, b: &Tensor) -> Result<Gemm> {
+    layout
+        .product(a.shape().matrix()?, b.shape().matrix()?)
+        .ok_or_else(|| {
+            let expected = format!("operands whose inner extents agree for {layout:?}");
+            Error::shape(op, expected, format!("{} and {}", a.shape(), b.shape()))
+        })
+}
+
+fn run(gemm: Gemm, layout: Layout, a: &Tensor, b: &Tensor, out: &mut Tensor) -> Result<()> {
+    let device = out.device().clone();
+    let columns = (a.shape().last(), b.shape().last());
+    let (a, b) = layout.operands((a.f32s()?, columns.0), (b.f32s()?, columns.1));
+    gemm.run_on(&device, a, b, MatrixMut::new(out.f32s_mut()?, gemm.n));
+    Ok(())
+}
+
+/// Writes `row` to every row of `out`.
+fn repeat_rows(row: &Tensor, out: &mut Tensor) -> Result<()> {
+    let (row, device) = (row.f32s()?, out.device().clone());
+    if row.is_empty() {
+        return Ok(());
+    }
+    let rows = rows_per_chunk(row.len());
+    let chunks = out.f32s_mut()?.chunks_mut(rows * row.len());
+    each(&device, chunks, |chunk| {
+        chunk
+            .chunks_exact_mut(row.len())
+            .for_each(|out| out.copy_from_slice(row));
+    });
+    Ok(())
+}

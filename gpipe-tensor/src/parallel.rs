@@ -1,0 +1,94 @@
+//! Work inside an operation, spread over the threads that the operation may use.
+//!
+//! How work is cut into items is the caller's choice and a function of shapes only; which thread
+//! runs which item is left to chance, so items must not share what they write.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::Device;
+
+/// Elements that one item of an element-wise operation covers (64 KiB of floats: input and output
+/// stay in the second-level cache).
+pub(crate) const CHUNK: usize = 16 * 1024;
+
+/// Whole rows of `width` elements that one item covers: about [`CHUNK`] elements, at least one row.
+pub(crate) fn rows_per_chunk(width: usize) -> usize {
+    (CHUNK / width.max(1)).max(1)
+}
+
+/// Runs `work` on every item, on as many threads as `device` may use now.
+///
+/// An iterator over disjoint pieces of the output, zipped with what each piece needs, is the usual
+/// list of items: `output.chunks_mut(CHUNK).zip(input.chunks(CHUNK))`.
+pub(crate) fn each<I>(device: &Device, items: I, work: impl Fn(I::Item) + Sync)
+where
+    I: Iterator + Send,
+{
+    let several = items.size_hint().1.is_none_or(|most| most > 1);
+    let threads = if several { device.share() } else { 1 };
+    let pool = match device.host().pool() {
+        Some(pool) if threads > 1 => pool,
+        _ => return items.for_each(work),
+    };
+    let queue = Mutex::new(items);
+    let drain = || {
+        loop {
+            let item = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            match item {
+                Some(item) => work(item),
+                None => break,
+            }
+        }
+    };
+    // The calling thread takes part, so a short list is often done before a helper has woken up.
+    pool.in_place_scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|_| drain());
+        }
+        drain();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::testing::device_with;
+
+    #[test]
+    fn every_item_runs_once() {
+        for threads in [1, 2, 3, 8] {
+            let device = device_with(threads);
+            let mut hits = vec![0u8; 1000];
+            let calls = AtomicUsize::new(0);
+            each(&device, hits.chunks_mut(7), |chunk| {
+                calls.fetch_add(1, Ordering::Relaxed);
+                chunk.iter_mut().for_each(|hit| *hit += 1);
+            });
+            assert_eq!(calls.into_inner(), 143);
+            assert!(hits.iter().all(|&hit| hit == 1));
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+        let device = device_with(3);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            each(&device, 0..100, |i| assert_ne!(i, 50, "planted"));
+        }));
+        assert!(outcome.is_err());
+        let sum = AtomicUsize::new(0);
+        each(&device, 0..100, |i| {
+            sum.fetch_add(i, Ordering::Relaxed);
+        });
+        assert_eq!(sum.into_inner(), 4950);
+    }
+
+    #[test]
+    fn a_chunk_has_at_least_one_row() {
+        assert_eq!(rows_per_chunk(0), CHUNK);
+        assert_eq!(rows_per_chunk(1024), 16);
+        assert_eq!(rows_per_chunk(CHUNK + 1), 1);
+    }
+}
