@@ -22,7 +22,8 @@ pub trait Stage {
     /// Why an action failed.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Called before the first action of a step; clears what a failed step left, gradients too.
+    /// Called before the first action of a step or an evaluation; clears what a failed one left,
+    /// gradients too.
     ///
     /// # Errors
     /// Ends the step.
@@ -38,7 +39,11 @@ pub trait Stage {
     ///
     /// # Errors
     /// Ends the step.
-    fn backward(&mut self, m: &MicroBatch, dy: Self::Flow) -> Result<Option<Self::Flow>, Self::Error> {
+    fn backward(
+        &mut self,
+        m: &MicroBatch,
+        dy: Self::Flow,
+    ) -> Result<Option<Self::Flow>, Self::Error> {
         let dx = self.input_grad(m, dy)?;
         self.weight_grad(m)?;
         Ok(dx)
@@ -48,7 +53,11 @@ pub trait Stage {
     ///
     /// # Errors
     /// Ends the step.
-    fn input_grad(&mut self, m: &MicroBatch, dy: Self::Flow) -> Result<Option<Self::Flow>, Self::Error>;
+    fn input_grad(
+        &mut self,
+        m: &MicroBatch,
+        dy: Self::Flow,
+    ) -> Result<Option<Self::Flow>, Self::Error>;
 
     /// dW, after `input_grad` of the same micro-batch.
     ///
@@ -82,7 +91,7 @@ pub trait Turn<F> {
     /// Why it failed.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Called before the first action of a step.
+    /// Called before the first action of a step or an evaluation.
     ///
     /// # Errors
     /// Ends the step.
@@ -92,7 +101,12 @@ pub trait Turn<F> {
     ///
     /// # Errors
     /// Ends the step.
-    fn turn(&mut self, m: &MicroBatch, y: F, target: Self::Target) -> Result<Option<F>, Self::Error>;
+    fn turn(
+        &mut self,
+        m: &MicroBatch,
+        y: F,
+        target: Self::Target,
+    ) -> Result<Option<F>, Self::Error>;
 
     /// The loss of each micro-batch since `begin`, by its index: read once a step.
     fn losses(&mut self) -> Vec<f64>;
