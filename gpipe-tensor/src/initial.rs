@@ -4,7 +4,7 @@
 use std::f64::consts::TAU;
 
 use crate::parallel::{CHUNK, each};
-use crate::philox::{Key, Stream};
+use crate::philox::Key;
 use crate::{Device, Error, Result, Shape, Tensor};
 
 /// The step that stands for "before the first" in the keys of initial values.
@@ -69,7 +69,7 @@ fn fill(
     name: &str,
     draw: impl Fn([u32; 2]) -> [f32; 2] + Sync,
 ) -> Result<Tensor> {
-    let stream: Stream = Key::new(seed, name, BEFORE_ALL_STEPS).sample(0);
+    let stream = Key::new(seed, name, BEFORE_ALL_STEPS).sample(0);
     let mut tensor = Tensor::empty(device, shape)?;
     let chunks = tensor.f32s_mut()?.chunks_mut(CHUNK).enumerate();
     each(device, chunks, |(index, chunk)| {

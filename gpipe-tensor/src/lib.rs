@@ -11,6 +11,7 @@ pub mod philox;
 mod pool;
 pub mod safetensors;
 mod shape;
+mod simd;
 mod tensor;
 #[cfg(test)]
 mod testing;

@@ -1,7 +1,9 @@
 //! Philox4x32-10, a counter-based random number generator (Salmon, Moraes, Dror and Shaw,
 //! "Parallel random numbers: as easy as 1, 2, 3", SC 2011): any number of a stream at any time.
 
-const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+use crate::simd::vectorised;
+
+const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 
@@ -13,21 +15,25 @@ pub const BLOCK: usize = 4 * LANES;
 
 /// Four random words for a counter under a key.
 pub fn philox4x32_10(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {
-    rounds(key, counter.map(|word| [word])).map(|[word]| word)
+    rounds(key, counter.map(|word| [u64::from(word)])).map(|[word]| word as u32)
 }
 
 /// The ten rounds on `N` counters at once; `counters[w][i]` is word `w` of counter `i`.
+///
+/// Only the low half of every element counts. The high halves fill with what the multiplications
+/// leave there, and nothing has to clear them: the vector unit multiplies low halves anyway.
 #[inline(always)]
-fn rounds<const N: usize>(mut key: [u32; 2], mut counters: [[u32; N]; 4]) -> [[u32; N]; 4] {
+fn rounds<const N: usize>(mut key: [u32; 2], mut counters: [[u64; N]; 4]) -> [[u64; N]; 4] {
+    const LOW: u64 = u32::MAX as u64;
     for _ in 0..ROUNDS {
         let [a, b, c, d] = &mut counters;
         for i in 0..N {
-            let first = u64::from(MULTIPLIERS[0]) * u64::from(a[i]);
-            let second = u64::from(MULTIPLIERS[1]) * u64::from(c[i]);
-            a[i] = (second >> 32) as u32 ^ b[i] ^ key[0];
-            b[i] = second as u32;
-            c[i] = (first >> 32) as u32 ^ d[i] ^ key[1];
-            d[i] = first as u32;
+            let first = MULTIPLIERS[0] * (a[i] & LOW);
+            let second = MULTIPLIERS[1] * (c[i] & LOW);
+            a[i] = second >> 32 ^ b[i] ^ u64::from(key[0]);
+            b[i] = second;
+            c[i] = first >> 32 ^ d[i] ^ u64::from(key[1]);
+            d[i] = first;
         }
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
@@ -85,12 +91,12 @@ impl Stream {
     /// The bits of the elements `64 · block ..`: what a loop under run-time dispatch calls.
     #[inline(always)]
     pub(crate) fn block(self, block: u64) -> [u32; BLOCK] {
-        let first = halves(block * LANES as u64);
-        let sample = halves(self.sample);
+        let first = halves(block * LANES as u64).map(u64::from);
+        let sample = halves(self.sample).map(u64::from);
         // The lanes' counters differ in the low bits only: the first is a multiple of LANES.
         let mut counters = [[0; LANES]; 4];
         for lane in 0..LANES {
-            counters[0][lane] = first[0] | lane as u32;
+            counters[0][lane] = first[0] | lane as u64;
             counters[1][lane] = first[1];
             counters[2][lane] = sample[0];
             counters[3][lane] = sample[1];
@@ -98,30 +104,29 @@ impl Stream {
         let words = rounds(self.key, counters);
         let mut bits = [0; BLOCK];
         for (bits, words) in bits.chunks_exact_mut(LANES).zip(&words) {
-            bits.copy_from_slice(words);
+            for (bits, word) in bits.iter_mut().zip(words) {
+                *bits = *word as u32;
+            }
         }
         bits
     }
 
     /// Writes the bits of the elements `first ..` to `bits`.
     pub fn fill(self, first: u64, bits: &mut [u32]) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let mut block = first / BLOCK as u64;
-                let ahead = (BLOCK - first as usize % BLOCK) % BLOCK;
-                let (head, body) = bits.split_at_mut(ahead.min(bits.len()));
-                if !head.is_empty() {
-                    let start = BLOCK - ahead;
-                    head.copy_from_slice(&self.block(block)[start..start + head.len()]);
-                    block += 1;
-                }
-                for (i, chunk) in body.chunks_mut(BLOCK).enumerate() {
-                    let numbers = self.block(block + i as u64);
-                    chunk.copy_from_slice(&numbers[..chunk.len()]);
-                }
-            },
-        );
+        vectorised!({
+            let mut block = first / BLOCK as u64;
+            let ahead = (BLOCK - first as usize % BLOCK) % BLOCK;
+            let (head, body) = bits.split_at_mut(ahead.min(bits.len()));
+            if !head.is_empty() {
+                let start = BLOCK - ahead;
+                head.copy_from_slice(&self.block(block)[start..start + head.len()]);
+                block += 1;
+            }
+            for (i, chunk) in body.chunks_mut(BLOCK).enumerate() {
+                let numbers = self.block(block + i as u64);
+                chunk.copy_from_slice(&numbers[..chunk.len()]);
+            }
+        });
     }
 }
 

@@ -1,6 +1,7 @@
 //! AdamW: Loshchilov and Hutter, "Decoupled weight decay regularization" (2017).
 
 use crate::parallel::{CHUNK, each};
+use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
 
 /// The settings of [`adamw`], named as PyTorch names them.
@@ -91,18 +92,145 @@ impl Factors {
     }
 
     fn update(&self, values: &mut [f32], firsts: &mut [f32], seconds: &mut [f32], grads: &[f32]) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let states = firsts.iter_mut().zip(seconds);
-                for ((value, grad), (first, second)) in values.iter_mut().zip(grads).zip(states) {
-                    let grad = grad * self.grad_scale;
-                    *first = self.first_share.mul_add(grad - *first, *first);
-                    *second = self.beta2.mul_add(*second, self.second_share * grad * grad);
-                    let divisor = second.sqrt().mul_add(self.root_correction, self.eps);
-                    *value = (-self.step_size).mul_add(*first / divisor, self.keep * *value);
-                }
-            },
+        vectorised!({
+            let states = firsts.iter_mut().zip(seconds.iter_mut());
+            for ((value, grad), (first, second)) in values.iter_mut().zip(grads).zip(states) {
+                let grad = grad * self.grad_scale;
+                *first = self.first_share.mul_add(grad - *first, *first);
+                *second = self.beta2.mul_add(*second, self.second_share * grad * grad);
+                let divisor = second.sqrt().mul_add(self.root_correction, self.eps);
+                *value = (-self.step_size).mul_add(*first / divisor, self.keep * *value);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        assert_close, assert_same_bits_for_any_threads, bits, device, f64s, random,
+    };
+
+    const SETTINGS: AdamW = AdamW {
+        lr: 0.01,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+
+    #[test]
+    fn steps_follow_pytorchs_formula() {
+        let device = device();
+        let n = CHUNK + 37;
+        let mut value = random(&device, [n], 1);
+        let mut first = Tensor::zeros(&device, [n]).unwrap();
+        let mut second = Tensor::zeros(&device, [n]).unwrap();
+        let AdamW {
+            lr,
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+        } = SETTINGS;
+        let [lr, beta1, beta2, eps, decay] = [lr, beta1, beta2, eps, weight_decay].map(f64::from);
+        let mut wanted = f64s(&value);
+        let mut moments = vec![(0.0, 0.0); n];
+        for step in 1..=4u32 {
+            let grad = random(&device, [n], 10 + u64::from(step));
+            adamw(
+                &mut value,
+                &grad,
+                &mut first,
+                &mut second,
+                u64::from(step),
+                0.5,
+                &SETTINGS,
+            )
+            .unwrap();
+            let correction = |beta: f64| 1.0 - beta.powi(step as i32);
+            let grads = f64s(&grad);
+            for ((value, (m, v)), grad) in wanted.iter_mut().zip(&mut moments).zip(grads) {
+                let grad = grad * 0.5;
+                *value *= 1.0 - lr * decay;
+                *m = beta1 * *m + (1.0 - beta1) * grad;
+                *v = beta2 * *v + (1.0 - beta2) * grad * grad;
+                let divisor = v.sqrt() / correction(beta2).sqrt() + eps;
+                *value -= lr / correction(beta1) * *m / divisor;
+            }
+        }
+        assert_close(&value, &wanted, 1e-6);
+    }
+
+    #[test]
+    fn an_element_updates_alike_wherever_it_lies() {
+        let device = device();
+        let update = |n: usize| {
+            let mut value = Tensor::from_f32(&device, [n], vec![0.7; n]).unwrap();
+            let grad = Tensor::from_f32(&device, [n], vec![0.3; n]).unwrap();
+            let mut first = Tensor::from_f32(&device, [n], vec![0.1; n]).unwrap();
+            let mut second = Tensor::from_f32(&device, [n], vec![0.2; n]).unwrap();
+            adamw(
+                &mut value,
+                &grad,
+                &mut first,
+                &mut second,
+                7,
+                0.9,
+                &SETTINGS,
+            )
+            .unwrap();
+            bits(&value)
+        };
+        let alone = update(1)[0];
+        assert!(update(CHUNK + 61).iter().all(|&bits| bits == alone));
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            let [mut value, grad, mut first] = [1, 2, 3].map(|seed| random(device, [50_001], seed));
+            let mut second = Tensor::zeros(device, [50_001]).unwrap();
+            adamw(
+                &mut value,
+                &grad,
+                &mut first,
+                &mut second,
+                3,
+                1.0,
+                &SETTINGS,
+            )
+            .unwrap();
+            value
+        });
+    }
+
+    #[test]
+    fn shapes_and_step_are_checked() {
+        let device = device();
+        let [mut value, mut first, mut second] = [1, 2, 3].map(|seed| random(&device, [3], seed));
+        let grad = random(&device, [4], 4);
+        let outcome = adamw(
+            &mut value,
+            &grad,
+            &mut first,
+            &mut second,
+            1,
+            1.0,
+            &SETTINGS,
         );
+        assert!(matches!(outcome, Err(Error::Shape { .. })));
+        let grad = random(&device, [3], 4);
+        let outcome = adamw(
+            &mut value,
+            &grad,
+            &mut first,
+            &mut second,
+            0,
+            1.0,
+            &SETTINGS,
+        );
+        assert!(matches!(outcome, Err(Error::Argument { .. })));
     }
 }

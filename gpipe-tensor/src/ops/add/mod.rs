@@ -2,6 +2,7 @@
 //! itself, summed over the rows where an operand was repeated.
 
 use crate::parallel::{CHUNK, each};
+use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
 
 /// a + b, where the shape of `b` is that of `a` or its innermost extents; then it is repeated.
@@ -15,14 +16,11 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let chunks = chunks_of_both(out.f32s_mut()?, b);
     each(a.device(), chunks, |(start, out, b)| {
         let a = &a_floats[start..start + out.len()];
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                    *out = a + b;
-                }
-            },
-        );
+        vectorised!({
+            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                *out = a + b;
+            }
+        });
     });
     Ok(out)
 }
@@ -36,14 +34,11 @@ pub fn add_assign(a: &mut Tensor, b: &Tensor) -> Result<()> {
     let device = a.device().clone();
     let chunks = chunks_of_both(a.f32s_mut()?, b.f32s()?);
     each(&device, chunks, |(_, a, b)| {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                for (a, b) in a.iter_mut().zip(b) {
-                    *a += b;
-                }
-            },
-        );
+        vectorised!({
+            for (a, b) in a.iter_mut().zip(b) {
+                *a += b;
+            }
+        });
     });
     Ok(())
 }
@@ -67,4 +62,70 @@ fn chunks_of_both<'a>(
         let parts = a.chunks_mut(CHUNK).zip(b.chunks(CHUNK)).enumerate();
         parts.map(move |(part, (a, b))| (row * width + part * CHUNK, a, b))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits_for_any_threads, bits, device, random};
+
+    #[test]
+    fn both_forms_add_element_by_element_and_repeat_the_second_operand() {
+        let device = device();
+        for (a, b) in [
+            (vec![2, 3, 5], vec![2, 3, 5]),
+            (vec![2, 3, 5], vec![3, 5]),
+            (vec![2, 3, 5], vec![5]),
+            (vec![2, 3, 5], vec![]),
+            (vec![3, CHUNK + 1], vec![CHUNK + 1]),
+            (vec![0, 4], vec![4]),
+            (vec![4, 0], vec![0]),
+        ] {
+            let mut a = random(&device, a.as_slice(), 1);
+            let b = random(&device, b.as_slice(), 2);
+            let (x, y) = (a.f32s().unwrap(), b.f32s().unwrap());
+            let wanted: Vec<u32> = x
+                .iter()
+                .zip(y.iter().cycle())
+                .map(|(x, y)| (x + y).to_bits())
+                .collect();
+            assert_eq!(bits(&add(&a, &b).unwrap()), wanted);
+            add_assign(&mut a, &b).unwrap();
+            assert_eq!(bits(&a), wanted);
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            let mut sum = random(device, [7, 20_000], 1);
+            add_assign(&mut sum, &random(device, [20_000], 2)).unwrap();
+            add(&sum, &sum).unwrap()
+        });
+    }
+
+    #[test]
+    fn shapes_that_do_not_end_alike_are_refused() {
+        let device = device();
+        let mut a = random(&device, [2, 3], 1);
+        let b = random(&device, [2], 2);
+        let message = add(&a, &b).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "add: a second operand that ends the shape [2, 3], got [2]"
+        );
+        assert!(matches!(add_assign(&mut a, &b), Err(Error::Shape { .. })));
+    }
+
+    #[test]
+    fn what_others_hold_is_not_changed() {
+        let mut a = random(&device(), [2, 3], 1);
+        let same = a.clone();
+        let before = bits(&same);
+        assert!(matches!(
+            add_assign(&mut a, &same),
+            Err(Error::Shared { .. })
+        ));
+        assert_eq!(bits(&same), before);
+    }
 }

@@ -1,6 +1,7 @@
 //! Multiplication by a number; its gradient is the gradient times the same number.
 
 use crate::parallel::{CHUNK, each};
+use crate::simd::vectorised;
 use crate::{Result, Tensor};
 
 /// a · by.
@@ -14,14 +15,11 @@ pub fn scale(a: &Tensor, by: f32) -> Result<Tensor> {
         .chunks_mut(CHUNK)
         .zip(a.f32s()?.chunks(CHUNK));
     each(a.device(), chunks, |(out, a)| {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                for (out, a) in out.iter_mut().zip(a) {
-                    *out = a * by;
-                }
-            },
-        );
+        vectorised!({
+            for (out, a) in out.iter_mut().zip(a) {
+                *out = a * by;
+            }
+        });
     });
     Ok(out)
 }
@@ -33,10 +31,34 @@ pub fn scale(a: &Tensor, by: f32) -> Result<Tensor> {
 pub fn scale_assign(a: &mut Tensor, by: f32) -> Result<()> {
     let device = a.device().clone();
     each(&device, a.f32s_mut()?.chunks_mut(CHUNK), |a| {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || a.iter_mut().for_each(|a| *a *= by),
-        );
+        vectorised!(a.iter_mut().for_each(|a| *a *= by));
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits_for_any_threads, bits, device, random};
+
+    #[test]
+    fn both_forms_multiply_every_element() {
+        for n in [0, 1, 5, 17, CHUNK + 3] {
+            let mut a = random(&device(), [n], 1);
+            let floats = a.f32s().unwrap();
+            let wanted: Vec<u32> = floats.iter().map(|a| (a * -0.3).to_bits()).collect();
+            assert_eq!(bits(&scale(&a, -0.3).unwrap()), wanted);
+            scale_assign(&mut a, -0.3).unwrap();
+            assert_eq!(bits(&a), wanted);
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            let mut a = scale(&random(device, [100_001], 1), 1.7).unwrap();
+            scale_assign(&mut a, 0.1).unwrap();
+            a
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! Stochastic gradient descent.
 
 use crate::parallel::{CHUNK, each};
+use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
 
 /// The settings of [`sgd`], named as PyTorch names them.
@@ -42,15 +43,12 @@ pub fn sgd(
         None => {
             let chunks = value.f32s_mut()?.chunks_mut(CHUNK).zip(grads);
             each(&device, chunks, |(values, grads)| {
-                pulp::Arch::new().dispatch(
-                    #[inline(always)]
-                    || {
-                        for (value, grad) in values.iter_mut().zip(grads) {
-                            let grad = o.weight_decay.mul_add(*value, grad * grad_scale);
-                            *value = (-o.lr).mul_add(grad, *value);
-                        }
-                    },
-                );
+                vectorised!({
+                    for (value, grad) in values.iter_mut().zip(grads) {
+                        let grad = o.weight_decay.mul_add(*value, grad * grad_scale);
+                        *value = (-o.lr).mul_add(grad, *value);
+                    }
+                });
             });
             Ok(())
         }
@@ -63,19 +61,105 @@ pub fn sgd(
                 .zip(velocities)
                 .zip(grads);
             each(&device, chunks, |((values, velocities), grads)| {
-                pulp::Arch::new().dispatch(
-                    #[inline(always)]
-                    || {
-                        let both = values.iter_mut().zip(velocities);
-                        for ((value, velocity), grad) in both.zip(grads) {
-                            let grad = o.weight_decay.mul_add(*value, grad * grad_scale);
-                            *velocity = o.momentum.mul_add(*velocity, grad);
-                            *value = (-o.lr).mul_add(*velocity, *value);
-                        }
-                    },
-                );
+                vectorised!({
+                    let both = values.iter_mut().zip(velocities.iter_mut());
+                    for ((value, velocity), grad) in both.zip(grads) {
+                        let grad = o.weight_decay.mul_add(*value, grad * grad_scale);
+                        *velocity = o.momentum.mul_add(*velocity, grad);
+                        *value = (-o.lr).mul_add(*velocity, *value);
+                    }
+                });
             });
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, assert_same_bits_for_any_threads, device, f64s, random};
+
+    const PLAIN: Sgd = Sgd {
+        lr: 0.1,
+        momentum: 0.0,
+        weight_decay: 0.0,
+    };
+
+    #[test]
+    fn steps_follow_pytorchs_formula() {
+        let device = device();
+        let n = CHUNK + 37;
+        for o in [
+            PLAIN,
+            Sgd {
+                weight_decay: 0.01,
+                ..PLAIN
+            },
+            Sgd {
+                momentum: 0.9,
+                weight_decay: 0.01,
+                ..PLAIN
+            },
+        ] {
+            let mut value = random(&device, [n], 1);
+            let mut velocity = (o.momentum != 0.0).then(|| Tensor::zeros(&device, [n]).unwrap());
+            let [lr, momentum, decay] = [o.lr, o.momentum, o.weight_decay].map(f64::from);
+            let mut wanted = f64s(&value);
+            // PyTorch begins with the first gradient as the velocity.
+            let mut buffer: Option<Vec<f64>> = None;
+            for step in 0..3 {
+                let grad = random(&device, [n], 10 + step);
+                sgd(&mut value, &grad, velocity.as_mut(), 0.5, &o).unwrap();
+                let grads: Vec<f64> = f64s(&grad)
+                    .iter()
+                    .zip(&wanted)
+                    .map(|(grad, value)| grad * 0.5 + decay * value)
+                    .collect();
+                let moved: Vec<f64> = match buffer.take() {
+                    None => grads,
+                    Some(old) => old
+                        .iter()
+                        .zip(grads)
+                        .map(|(v, g)| momentum * v + g)
+                        .collect(),
+                };
+                for (value, velocity) in wanted.iter_mut().zip(&moved) {
+                    *value -= lr * velocity;
+                }
+                buffer = Some(moved);
+            }
+            assert_close(&value, &wanted, 1e-6);
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            let mut value = random(device, [50_001], 1);
+            let mut velocity = random(device, [50_001], 2);
+            let o = Sgd {
+                momentum: 0.9,
+                ..PLAIN
+            };
+            let grad = random(device, [50_001], 3);
+            sgd(&mut value, &grad, Some(&mut velocity), 1.0, &o).unwrap();
+            value
+        });
+    }
+
+    #[test]
+    fn a_momentum_without_a_velocity_is_refused() {
+        let device = device();
+        let mut value = random(&device, [3], 1);
+        let o = Sgd {
+            momentum: 0.9,
+            ..PLAIN
+        };
+        let grad = random(&device, [3], 2);
+        let outcome = sgd(&mut value, &grad, None, 1.0, &o);
+        assert!(matches!(outcome, Err(Error::Argument { .. })));
+        let outcome = sgd(&mut value, &random(&device, [4], 2), None, 1.0, &PLAIN);
+        assert!(matches!(outcome, Err(Error::Shape { .. })));
     }
 }

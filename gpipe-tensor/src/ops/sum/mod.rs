@@ -13,7 +13,7 @@ use crate::{Error, Result, Tensor};
 /// [`Error::Shared`] if something else holds `out`.
 pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
     let width = out.elements();
-    if !x.elements().is_multiple_of(width.max(1)) {
+    if !x.elements().is_multiple_of(width) {
         let expected = format!("rows of {width} elements");
         return Err(Error::shape("sum_rows_accumulate", expected, x.shape()));
     }
@@ -70,4 +70,107 @@ fn partials<P: Default + Send>(x: &Tensor, reduce: fn(&[f32]) -> P) -> Result<Ve
         },
     );
     Ok(partials)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        THREADS, assert_close, assert_same_bits_for_any_threads, device, device_with, f64s, random,
+    };
+
+    #[test]
+    fn sums_over_rows_equal_a_plain_loop() {
+        let device = device();
+        for (x, out) in [
+            (vec![1, 1], vec![1]),
+            (vec![3, 5], vec![5]),
+            (vec![100, 7], vec![7]),
+            (vec![2, 50, 300], vec![300]),
+            (vec![5, 4, 100], vec![4, 100]),
+            (vec![33, 513], vec![513]),
+            (vec![0, 4], vec![4]),
+            (vec![4, 0], vec![0]),
+        ] {
+            let x = random(&device, x.as_slice(), 1);
+            let mut out = random(&device, out.as_slice(), 2);
+            let mut wanted = f64s(&out);
+            let width = wanted.len();
+            for (i, x) in f64s(&x).iter().enumerate() {
+                wanted[i % width] += x;
+            }
+            sum_rows_accumulate(&x, &mut out).unwrap();
+            assert_close(&out, &wanted, 5e-6);
+        }
+    }
+
+    #[test]
+    fn a_long_sum_over_rows_keeps_its_digits() {
+        let device = device();
+        let x = Tensor::from_f32(&device, [1 << 20, 1], vec![0.1; 1 << 20]).unwrap();
+        let mut out = Tensor::zeros(&device, [1]).unwrap();
+        sum_rows_accumulate(&x, &mut out).unwrap();
+        // One chain of additions would be off by 1 %.
+        assert_close(&out, &[f64::from(0.1f32) * f64::from(1 << 20)], 1e-6);
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            let mut out = random(device, [1000], 1);
+            sum_rows_accumulate(&random(device, [333, 1000], 2), &mut out).unwrap();
+            out
+        });
+        let both = |threads| {
+            let x = random(&device_with(threads), [100_003], 3);
+            [sum(&x).unwrap(), sum_of_squares(&x).unwrap()].map(f64::to_bits)
+        };
+        for threads in THREADS {
+            assert_eq!(both(threads), both(1));
+        }
+    }
+
+    #[test]
+    fn whole_sums_equal_a_plain_loop() {
+        for n in [0, 1, 15, 16, 17, CHUNK - 1, 3 * CHUNK + 5] {
+            let x = random(&device(), [n], 4);
+            let (plain, squares) = f64s(&x)
+                .iter()
+                .fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+            assert!((sum(&x).unwrap() - plain).abs() < 1e-8);
+            assert!((sum_of_squares(&x).unwrap() - squares).abs() < 1e-8);
+        }
+    }
+
+    #[test]
+    fn one_bad_element_anywhere_is_seen() {
+        let device = device();
+        assert_eq!(max_abs(&random(&device, [0], 0)).unwrap(), 0.0);
+        let mut x = random(&device, [2 * CHUNK + 3], 5);
+        assert!(all_finite(&x).unwrap());
+        for place in [0, CHUNK - 1, 2 * CHUNK + 2] {
+            let floats = x.f32s_mut().unwrap();
+            let before = std::mem::replace(&mut floats[place], -7.5);
+            assert_eq!(max_abs(&x).unwrap(), 7.5);
+            for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN] {
+                x.f32s_mut().unwrap()[place] = bad;
+                assert!(!all_finite(&x).unwrap());
+                assert_eq!(max_abs(&x).unwrap().is_nan(), bad.is_nan());
+            }
+            x.f32s_mut().unwrap()[place] = before;
+        }
+    }
+
+    #[test]
+    fn a_sum_over_rows_needs_whole_rows() {
+        let device = device();
+        let mut out = random(&device, [4], 1);
+        let outcome = sum_rows_accumulate(&random(&device, [2, 3], 2), &mut out);
+        assert_eq!(
+            outcome.unwrap_err().to_string(),
+            "sum_rows_accumulate: rows of 4 elements, got [2, 3]"
+        );
+        let mut none = random(&device, [0], 1);
+        assert!(sum_rows_accumulate(&random(&device, [2], 2), &mut none).is_err());
+    }
 }
