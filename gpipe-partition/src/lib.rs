@@ -1,2 +1,15 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod balance;
+mod error;
+mod histogram;
+mod loads;
+mod partition;
+mod placement;
+
+pub use balance::{balance, balance_by};
+pub use error::{Error, Result};
+pub use histogram::{histogram, histogram_assignment, lingvo_logged_costs};
+pub use loads::Loads;
+pub use partition::{Partition, explicit};
