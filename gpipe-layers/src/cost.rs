@@ -11,6 +11,42 @@ pub struct Flow {
     pub dtype: DType,
 }
 
+impl Flow {
+    /// A flow of floats.
+    pub fn f32(shape: impl Into<Shape>) -> Self {
+        Self {
+            shape: shape.into(),
+            dtype: DType::F32,
+        }
+    }
+
+    /// A flow of indices.
+    pub fn u32(shape: impl Into<Shape>) -> Self {
+        Self {
+            shape: shape.into(),
+            dtype: DType::U32,
+        }
+    }
+
+    /// Number of elements; `u64::MAX` where that is not enough.
+    pub fn elements(&self) -> u64 {
+        self.shape
+            .elements()
+            .map_or(u64::MAX, |elements| elements as u64)
+    }
+
+    /// Bytes of the tensor; `u64::MAX` where that is not enough.
+    pub fn bytes(&self) -> u64 {
+        self.elements().saturating_mul(self.dtype.bytes() as u64)
+    }
+}
+
+impl std::fmt::Display for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.dtype, self.shape)
+    }
+}
+
 /// What one pass of one micro-batch through a layer costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -39,6 +75,9 @@ pub struct Cost {
 pub struct Memory {
     /// The outputs are the inputs' own buffers (and dX is dY's).
     pub alias: bool,
+    /// The outputs are written over the inputs where nothing else holds these, and dX over dY; the
+    /// peaks below then lack the outputs (dX).
+    pub in_place: bool,
     /// `Saved` holds the inputs.
     pub saves_input: bool,
     /// `Saved` holds the outputs.

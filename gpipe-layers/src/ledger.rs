@@ -1,0 +1,319 @@
+//! Replaying layer calls without a tensor: who holds which buffer, and the peak.
+
+use smallvec::SmallVec;
+
+use crate::{Cost, Flow};
+
+/// A count of bytes that are alive, kept the way a device keeps it: every buffer has holders and
+/// dies with the last.
+///
+/// The methods named after those of [`Layer`](crate::Layer) replay one call each, from the layer's
+/// [`Cost`] alone, under the memory contract. So whoever replays the calls that a run will make
+/// knows its live and peak bytes to the byte before it begins:
+///
+/// ```
+/// use gpipe_layers::{Cost, Flow, Ledger, Memory};
+///
+/// let x = [Flow::f32([8, 32])];
+/// let bytes = x[0].bytes();
+/// let memory = Memory {
+///     saves_input: true,
+///     forward_peak: bytes,
+///     input_grad_peak: bytes,
+///     ..Memory::default()
+/// };
+/// let gelu = Cost { outputs: x.to_vec(), memory, ..Cost::default() };
+///
+/// let mut ledger = Ledger::new();
+/// let x = ledger.alloc_flow(&x);
+/// let (y, saved) = ledger.forward(&gelu, x);
+/// assert_eq!(ledger.live(), 2 * bytes); // y, and x for the backward pass
+/// let dx = ledger.backward(&gelu, saved, y); // the loss wrote dy over y
+/// assert_eq!(ledger.live(), bytes);
+/// assert_eq!(ledger.peak(), 3 * bytes); // x, dy, dx
+/// ledger.release_all(dx);
+/// ```
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: Vec<Entry>,
+    /// Places in `entries` whose buffers have died.
+    free: Vec<usize>,
+    live: u64,
+    peak: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    bytes: u64,
+    /// Whether it is a flow of floats, whose gradient is as large.
+    has_gradient: bool,
+    holders: usize,
+}
+
+/// One holder's claim on a buffer of a [`Ledger`]. Given back with [`Ledger::release`]; a claim that
+/// is dropped instead keeps its buffer alive forever.
+#[derive(Debug)]
+#[must_use]
+pub struct Buffer(usize);
+
+/// The buffers of a flow, one a tensor.
+pub type Buffers = SmallVec<[Buffer; 2]>;
+
+/// What a [`Saved`](crate::Saved) would hold.
+#[derive(Debug)]
+#[must_use]
+pub struct SavedBuffers {
+    inputs: Buffers,
+    rest: Buffers,
+    /// Bytes of each tensor of dX.
+    gradients: SmallVec<[u64; 2]>,
+}
+
+/// What a [`Pending`](crate::Pending) would hold.
+#[derive(Debug)]
+#[must_use]
+pub struct PendingBuffers(Buffers);
+
+impl Ledger {
+    /// A ledger without buffers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that are alive.
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// The most that was alive at once.
+    pub fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// Forgets the peak: it is what is alive now.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.live;
+    }
+
+    /// A new buffer, with one holder.
+    pub fn alloc(&mut self, bytes: u64) -> Buffer {
+        self.insert(bytes, true)
+    }
+
+    /// New buffers for the tensors of a flow.
+    pub fn alloc_flow(&mut self, flow: &[Flow]) -> Buffers {
+        flow.iter()
+            .map(|f| self.insert(f.bytes(), f.dtype.is_float()))
+            .collect()
+    }
+
+    /// Another claim on the same buffer.
+    pub fn hold(&mut self, buffer: &Buffer) -> Buffer {
+        self.entries[buffer.0].holders += 1;
+        Buffer(buffer.0)
+    }
+
+    /// Another claim on each buffer of a flow: what cloning its tensors does.
+    pub fn hold_all(&mut self, buffers: &[Buffer]) -> Buffers {
+        buffers.iter().map(|buffer| self.hold(buffer)).collect()
+    }
+
+    /// Gives a claim back; the buffer dies with the last.
+    pub fn release(&mut self, buffer: Buffer) {
+        let entry = &mut self.entries[buffer.0];
+        entry.holders -= 1;
+        if entry.holders == 0 {
+            self.live = self.live.saturating_sub(entry.bytes);
+            self.free.push(buffer.0);
+        }
+    }
+
+    /// Gives the claims on a flow back.
+    pub fn release_all(&mut self, buffers: impl IntoIterator<Item = Buffer>) {
+        buffers.into_iter().for_each(|buffer| self.release(buffer));
+    }
+
+    /// Gives back what a forward pass saved: nobody will take its gradient.
+    pub fn release_saved(&mut self, saved: SavedBuffers) {
+        self.release_all(saved.inputs);
+        self.release_all(saved.rest);
+    }
+
+    /// Whether nothing else holds the buffer, so that it may be changed in place.
+    pub fn is_unique(&self, buffer: &Buffer) -> bool {
+        self.entries[buffer.0].holders == 1
+    }
+
+    /// How many hold the buffer.
+    pub fn holders(&self, buffer: &Buffer) -> usize {
+        self.entries[buffer.0].holders
+    }
+
+    /// The bytes of a buffer.
+    pub fn bytes(&self, buffer: &Buffer) -> u64 {
+        self.entries[buffer.0].bytes
+    }
+
+    /// Says that for a moment this much more is alive than now.
+    pub fn touch(&mut self, bytes: u64) {
+        self.peak = self.peak.max(self.live.saturating_add(bytes));
+    }
+
+    /// [`Layer::forward`](crate::Layer::forward) of a layer that costs this much.
+    pub fn forward(&mut self, cost: &Cost, x: Buffers) -> (Buffers, SavedBuffers) {
+        let memory = &cost.memory;
+        let gradients = self.gradients(&x);
+        let y = if self.overwrites(cost, &x) {
+            let outputs = total(cost.outputs.iter().map(Flow::bytes));
+            self.touch(memory.forward_peak.saturating_sub(outputs));
+            self.hold_all(&x)
+        } else {
+            self.touch(memory.forward_peak);
+            if memory.alias {
+                self.hold_all(&x)
+            } else {
+                self.alloc_flow(&cost.outputs)
+            }
+        };
+        let mut rest = Buffers::new();
+        if memory.saves_output {
+            rest = self.hold_all(&y);
+        }
+        rest.extend(self.own(memory.saved_own));
+        let mut inputs = x;
+        if !memory.saves_input {
+            self.release_all(std::mem::take(&mut inputs));
+        }
+        let saved = SavedBuffers {
+            inputs,
+            rest,
+            gradients,
+        };
+        (y, saved)
+    }
+
+    /// [`Layer::input_grad`](crate::Layer::input_grad).
+    pub fn input_grad(
+        &mut self,
+        cost: &Cost,
+        saved: SavedBuffers,
+        dy: Buffers,
+    ) -> (Buffers, PendingBuffers) {
+        let gradients = saved.gradients.clone();
+        let mut dx = None;
+        let mut peak = cost.memory.input_grad_peak;
+        if self.overwrites(cost, &dy) {
+            peak = peak.saturating_sub(total(gradients.iter().copied()));
+            dx = Some(self.hold_all(&dy));
+        } else if cost.memory.alias {
+            dx = Some(self.hold_all(&dy));
+        }
+        let pending = self.leave_pending(cost, saved, dy, peak);
+        let dx = dx.unwrap_or_else(|| self.alloc_gradients(&gradients));
+        (dx, pending)
+    }
+
+    /// [`Layer::last_grad`](crate::Layer::last_grad).
+    pub fn last_grad(&mut self, cost: &Cost, saved: SavedBuffers, dy: Buffers) -> PendingBuffers {
+        self.leave_pending(cost, saved, dy, cost.memory.last_grad_peak)
+    }
+
+    /// [`Layer::weight_grad`](crate::Layer::weight_grad).
+    pub fn weight_grad(&mut self, cost: &Cost, pending: PendingBuffers) {
+        self.touch(cost.memory.weight_grad_peak);
+        self.release_all(pending.0);
+    }
+
+    /// [`Layer::backward`](crate::Layer::backward).
+    pub fn backward(&mut self, cost: &Cost, saved: SavedBuffers, dy: Buffers) -> Buffers {
+        let Some(peak) = cost.memory.backward_peak else {
+            let (dx, pending) = self.input_grad(cost, saved, dy);
+            self.weight_grad(cost, pending);
+            return dx;
+        };
+        self.touch(peak);
+        let gradients = saved.gradients.clone();
+        self.release_saved(saved);
+        if cost.memory.alias {
+            return dy;
+        }
+        self.release_all(dy);
+        self.alloc_gradients(&gradients)
+    }
+
+    fn insert(&mut self, bytes: u64, has_gradient: bool) -> Buffer {
+        self.live = self.live.saturating_add(bytes);
+        self.peak = self.peak.max(self.live);
+        let entry = Entry {
+            bytes,
+            has_gradient,
+            holders: 1,
+        };
+        match self.free.pop() {
+            Some(place) => {
+                self.entries[place] = entry;
+                Buffer(place)
+            }
+            None => {
+                self.entries.push(entry);
+                Buffer(self.entries.len() - 1)
+            }
+        }
+    }
+
+    /// A buffer for what only the layer itself holds, if it is anything.
+    fn own(&mut self, bytes: u64) -> Option<Buffer> {
+        (bytes > 0).then(|| self.alloc(bytes))
+    }
+
+    fn gradients(&self, x: &[Buffer]) -> SmallVec<[u64; 2]> {
+        x.iter()
+            .map(|buffer| &self.entries[buffer.0])
+            .filter(|entry| entry.has_gradient)
+            .map(|entry| entry.bytes)
+            .collect()
+    }
+
+    fn alloc_gradients(&mut self, bytes: &[u64]) -> Buffers {
+        bytes.iter().map(|&bytes| self.alloc(bytes)).collect()
+    }
+
+    fn overwrites(&self, cost: &Cost, flow: &[Buffer]) -> bool {
+        cost.memory.in_place && flow.iter().all(|buffer| self.is_unique(buffer))
+    }
+
+    /// From what was saved to what is pending. What the layer keeps may move from one to the other,
+    /// so the old is given back before the new is counted; the call's own peak covers the overlap.
+    fn leave_pending(
+        &mut self,
+        cost: &Cost,
+        saved: SavedBuffers,
+        dy: Buffers,
+        peak: u64,
+    ) -> PendingBuffers {
+        let memory = &cost.memory;
+        self.touch(peak);
+        let mut kept = Buffers::new();
+        if memory.pending_input {
+            kept = self.hold_all(&saved.inputs);
+        }
+        if memory.pending_grad {
+            kept.extend(self.hold_all(&dy));
+        }
+        self.release_saved(saved);
+        self.release_all(dy);
+        kept.extend(self.own(memory.pending_own));
+        PendingBuffers(kept)
+    }
+}
+
+fn total(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
+}
+
+impl PendingBuffers {
+    /// Everything that is held.
+    pub fn into_buffers(self) -> Buffers {
+        self.0
+    }
+}
