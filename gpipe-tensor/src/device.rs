@@ -123,3 +123,29 @@ impl std::fmt::Debug for Device {
         write!(f, "Device({}, {} bytes)", self.id(), self.live_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for (text, id) in [
+            ("cpu", DeviceId::Cpu),
+            ("cuda:0", DeviceId::Cuda(0)),
+            ("cuda:12", DeviceId::Cuda(12)),
+        ] {
+            assert_eq!(text.parse::<DeviceId>().unwrap(), id);
+            assert_eq!(id.to_string(), text);
+        }
+        for text in [
+            "", "gpu", "cpu:0", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU",
+        ] {
+            let error = text.parse::<DeviceId>().unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("unknown device `{text}`: use `cpu` or `cuda:N`")
+            );
+        }
+    }
+}

@@ -96,29 +96,16 @@ impl Host {
 
     /// A buffer of `n` floats with unspecified contents.
     pub(crate) fn take(&self, n: usize) -> Result<Floats> {
-        match lock(&self.0.buffers).take(n) {
-            Some(used) => Ok(used),
-            None => self.take_fresh(n),
-        }
+        lock(&self.0.buffers).take(n).map(|(floats, _)| floats)
     }
 
     /// A buffer of `n` zeros.
     pub(crate) fn take_zeros(&self, n: usize) -> Result<Floats> {
-        match lock(&self.0.buffers).take(n) {
-            Some(mut used) => {
-                used.fill(0.0);
-                Ok(used)
-            }
-            None => self.take_fresh(n),
+        let (mut floats, zeros) = lock(&self.0.buffers).take(n)?;
+        if !zeros {
+            floats.fill(0.0);
         }
-    }
-
-    /// Zeros from the system, which may have to be given what lies unused first.
-    fn take_fresh(&self, n: usize) -> Result<Floats> {
-        Floats::zeros(n).or_else(|_| {
-            lock(&self.0.buffers).clear();
-            Floats::zeros(n)
-        })
+        Ok(floats)
     }
 
     /// Keeps a freed buffer for its next use.
@@ -151,5 +138,59 @@ impl Drop for Busy {
     fn drop(&mut self) {
         *lock(&self.host.0.busy) -= 1;
         self.host.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn actions_share_the_threads_and_one_too_many_waits() {
+        let host = Host::new(5).unwrap();
+        let mut guards: Vec<Busy> = (0..5).map(|_| host.begin()).collect();
+        let shares: Vec<usize> = guards.iter().map(Busy::share).collect();
+        assert_eq!(shares, [5, 2, 1, 1, 1]);
+
+        let (begun, has_begun) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let busy = host.begin();
+                begun.send(busy.share()).unwrap();
+            });
+            assert!(has_begun.recv_timeout(Duration::from_millis(50)).is_err());
+            guards.pop();
+            assert_eq!(has_begun.recv(), Ok(1));
+        });
+        drop(guards);
+        assert_eq!(host.begin().share(), 5);
+    }
+
+    #[test]
+    fn an_operation_uses_the_share_of_its_action() {
+        let host = Host::new(4).unwrap();
+        let [one, other] = [0, 1].map(|_| host.device(DeviceId::Cpu).unwrap());
+        assert_eq!(one.share(), 4);
+        let _first = one.busy();
+        let _second = other.busy();
+        assert_eq!((one.share(), other.share()), (4, 2));
+    }
+
+    #[test]
+    fn what_a_host_does_not_have_is_an_error_that_names_the_mend() {
+        let message = |error: Error| error.to_string();
+        assert_eq!(
+            message(Host::new(0).err().unwrap()),
+            "threads: 0 threads cannot compute: use 1 or more"
+        );
+        let host = Host::new(1).unwrap();
+        assert_eq!(
+            message(host.device(DeviceId::Cuda(1)).unwrap_err()),
+            "device cuda:1 is not available: this build has no CUDA support; use --devices cpu"
+        );
     }
 }

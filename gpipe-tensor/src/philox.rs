@@ -93,13 +93,10 @@ impl Stream {
     pub(crate) fn block(self, block: u64) -> [u32; BLOCK] {
         let first = halves(block * LANES as u64).map(u64::from);
         let sample = halves(self.sample).map(u64::from);
-        // The lanes' counters differ in the low bits only: the first is a multiple of LANES.
-        let mut counters = [[0; LANES]; 4];
-        for lane in 0..LANES {
-            counters[0][lane] = first[0] | lane as u64;
-            counters[1][lane] = first[1];
-            counters[2][lane] = sample[0];
-            counters[3][lane] = sample[1];
+        let mut counters = [first[0], first[1], sample[0], sample[1]].map(|word| [word; LANES]);
+        // The counters differ in their low bits only: the first is a multiple of LANES.
+        for (lane, low) in counters[0].iter_mut().enumerate() {
+            *low |= lane as u64;
         }
         let words = rounds(self.key, counters);
         let mut bits = [0; BLOCK];

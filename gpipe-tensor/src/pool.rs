@@ -86,18 +86,28 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A free buffer of `n` floats with unspecified contents. If there is none the caller is
-    /// expected to make one, which then counts as in use.
-    pub(crate) fn take(&mut self, n: usize) -> Option<Floats> {
-        if n < POOLED_ELEMENTS {
-            return None;
-        }
-        self.in_use += n;
-        self.most_in_use = self.most_in_use.max(self.in_use);
+    /// A buffer of `n` floats, and whether they are zeros; otherwise its contents are unspecified.
+    pub(crate) fn take(&mut self, n: usize) -> Result<(Floats, bool)> {
         // The last freed is the likeliest to be in a cache still.
-        let (_, buffer) = self.free.get_mut(&n)?.pop_back()?;
-        self.idle -= n;
-        Some(buffer)
+        let freed = self.free.get_mut(&n).and_then(VecDeque::pop_back);
+        let taken = match freed {
+            Some((_, buffer)) => {
+                self.idle -= n;
+                (buffer, false)
+            }
+            None => {
+                let fresh = Floats::zeros(n).or_else(|_| {
+                    self.clear();
+                    Floats::zeros(n)
+                })?;
+                (fresh, true)
+            }
+        };
+        if n >= POOLED_ELEMENTS {
+            self.in_use += n;
+            self.most_in_use = self.most_in_use.max(self.in_use);
+        }
+        Ok(taken)
     }
 
     /// Keeps a buffer that is no longer used.
@@ -106,7 +116,7 @@ impl Pool {
         if n < POOLED_ELEMENTS {
             return;
         }
-        // A failed allocation was counted and never comes back, hence no plain subtraction.
+        // A buffer may come from the pool of another host, whose worker sent it.
         self.in_use = self.in_use.saturating_sub(n);
         self.idle += n;
         self.time += 1;
@@ -117,8 +127,8 @@ impl Pool {
         }
     }
 
-    /// Gives every free buffer back to the system.
-    pub(crate) fn clear(&mut self) {
+    /// Gives every free buffer back to the system, which has no memory left.
+    fn clear(&mut self) {
         self.free.clear();
         self.idle = 0;
     }
@@ -137,5 +147,98 @@ impl Pool {
                 self.free.remove(&n);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const N: usize = POOLED_ELEMENTS;
+
+    fn take(pool: &mut Pool, n: usize) -> Floats {
+        pool.take(n).unwrap().0
+    }
+
+    #[test]
+    fn buffers_are_zeros_that_begin_on_a_cache_line() {
+        for n in [0, 1, 15, 16, 17, N, 1_000_001] {
+            let floats = Floats::zeros(n).unwrap();
+            assert_eq!(floats.len(), n);
+            assert!(floats.iter().all(|&v| v.to_bits() == 0));
+            assert!(n == 0 || floats.as_ptr().addr().is_multiple_of(64));
+        }
+    }
+
+    #[test]
+    fn what_the_system_does_not_have_is_an_error() {
+        for n in [1 << 45, isize::MAX as usize] {
+            let outcome = Floats::zeros(n);
+            assert!(matches!(outcome, Err(Error::OutOfMemory { .. })));
+        }
+    }
+
+    #[test]
+    fn a_freed_buffer_is_the_next_one_of_its_length() {
+        let mut pool = Pool::default();
+        let buffer = take(&mut pool, N);
+        let place = buffer.as_ptr();
+        pool.give(buffer);
+        let (other, zeros) = pool.take(N + 1).unwrap();
+        assert!(zeros);
+        let (same, zeros) = pool.take(N).unwrap();
+        assert!(!zeros);
+        assert_eq!(same.as_ptr(), place);
+        pool.give(other);
+        pool.give(same);
+        assert_eq!((pool.idle, pool.in_use), (2 * N + 1, 0));
+    }
+
+    #[test]
+    fn short_buffers_are_left_to_the_allocator() {
+        let mut pool = Pool::default();
+        let buffer = take(&mut pool, N - 1);
+        pool.give(buffer);
+        assert_eq!((pool.idle, pool.most_in_use), (0, 0));
+    }
+
+    #[test]
+    fn steps_that_repeat_reuse_every_buffer() {
+        let mut pool = Pool::default();
+        // A forward pass that keeps its buffers, a backward pass that frees them one by one and
+        // needs one of another length each time.
+        let step = |pool: &mut Pool| -> usize {
+            let mut fresh = 0;
+            let mut kept = Vec::new();
+            for layer in 0..8 {
+                let (buffer, zeros) = pool.take(N * (1 + layer % 3)).unwrap();
+                fresh += usize::from(zeros);
+                kept.push(buffer);
+            }
+            for (layer, buffer) in kept.into_iter().enumerate() {
+                let (gradient, zeros) = pool.take(N * (5 + layer % 3)).unwrap();
+                fresh += usize::from(zeros);
+                pool.give(buffer);
+                pool.give(gradient);
+            }
+            fresh
+        };
+        assert!(step(&mut pool) > 0);
+        for _ in 0..3 {
+            assert_eq!(step(&mut pool), 0);
+        }
+    }
+
+    #[test]
+    fn ever_new_lengths_do_not_pile_up() {
+        let mut pool = Pool::default();
+        for n in N..N + 500 {
+            let buffer = take(&mut pool, n);
+            pool.give(buffer);
+            assert!(pool.idle <= 2 * pool.most_in_use);
+        }
+        // The last two are still there, the first are gone.
+        assert!(!pool.take(N + 499).unwrap().1);
+        assert!(pool.take(N).unwrap().1);
     }
 }

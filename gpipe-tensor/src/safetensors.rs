@@ -174,3 +174,6 @@ fn from_f16(bits: u16) -> f32 {
     };
     f32::from_bits(sign | magnitude)
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,3 +102,37 @@ impl<const N: usize> From<[usize; N]> for Shape {
         Self(dims.as_slice().into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_is_seen_as_rows_or_as_a_matrix() {
+        let shape = Shape::from([2, 3, 5]);
+        assert_eq!((shape.rank(), shape.rows(), shape.last()), (3, 2, 5));
+        assert_eq!(shape.elements().unwrap(), 30);
+        assert_eq!(shape.matrix().unwrap(), (6, 5));
+        assert_eq!(shape.with_last(7).dims(), [2, 3, 7]);
+        assert_eq!(shape.with_rows(7).dims(), [7, 3, 5]);
+        assert_eq!(shape.to_string(), "[2, 3, 5]");
+    }
+
+    #[test]
+    fn a_scalar_is_one_row_of_one() {
+        let scalar = Shape::default();
+        assert_eq!((scalar.rank(), scalar.rows(), scalar.last()), (0, 1, 1));
+        assert_eq!(scalar.elements().unwrap(), 1);
+        assert_eq!(scalar.matrix().unwrap(), (1, 1));
+        assert_eq!(scalar.with_last(4), scalar.with_rows(4));
+        assert_eq!(scalar.to_string(), "[]");
+    }
+
+    #[test]
+    fn extents_that_overflow_are_an_error_unless_one_is_zero() {
+        let huge = Shape::from([usize::MAX, 2, 1]);
+        assert!(matches!(huge.elements(), Err(Error::Size { .. })));
+        assert!(matches!(huge.matrix(), Err(Error::Size { .. })));
+        assert_eq!(Shape::from([usize::MAX, 2, 0]).elements().unwrap(), 0);
+    }
+}

@@ -245,11 +245,7 @@ impl Tensor {
                 len: total as u64,
             });
         }
-        let width = if total == 0 {
-            0
-        } else {
-            self.elements() / total
-        };
+        let width = self.elements().checked_div(total).unwrap_or(0);
         let start = self.elements.start + rows.start * width;
         Ok(Self {
             shape: self.shape.with_rows(rows.len()),
@@ -329,3 +325,6 @@ fn check_count(shape: &Shape, values: usize, dtype: DType) -> Result<()> {
         format!("{values} values"),
     ))
 }
+
+#[cfg(test)]
+mod tests;

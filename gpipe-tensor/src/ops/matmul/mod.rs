@@ -167,3 +167,6 @@ fn repeat_rows(row: &Tensor, out: &mut Tensor) -> Result<()> {
     });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Throughput of the operations that a training step consists of: `cargo bench -p gpipe-tensor`.
+//!
+//! One thread unless the name says otherwise; `thrpt` counts multiplications and additions for
+//! products (Gelem/s = GFLOP/s) and bytes read and written for the rest.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use gpipe_tensor::ops::{self, AdamW, Layout};
+use gpipe_tensor::philox::Key;
+use gpipe_tensor::{Device, DeviceId, Host, Tensor, init_normal};
+
+fn device(threads: usize) -> Device {
+    let host = Host::new(threads).expect("threads");
+    host.device(DeviceId::Cpu).expect("the host's processor")
+}
+
+fn random(device: &Device, shape: &[usize], name: &str) -> Tensor {
+    init_normal(device, shape, 1.0, 0, name).expect("memory")
+}
+
+fn products(c: &mut Criterion) {
+    let (rows, inputs, outputs) = (2048, 384, 1536);
+    let mut group = c.benchmark_group("product 2048x384x1536");
+    group.throughput(Throughput::Elements((2 * rows * inputs * outputs) as u64));
+    for threads in [1, 2] {
+        let device = device(threads);
+        let x = random(&device, &[rows, inputs], "x");
+        let w = random(&device, &[inputs, outputs], "w");
+        let bias = random(&device, &[outputs], "bias");
+        let dy = random(&device, &[rows, outputs], "dy");
+        let mut dw = Tensor::zeros(&device, [inputs, outputs]).expect("memory");
+        group.bench_function(format!("Nn with bias, {threads} threads"), |b| {
+            b.iter(|| ops::matmul(Layout::Nn, &x, &w, Some(&bias)));
+        });
+        group.bench_function(format!("Nn, {threads} threads"), |b| {
+            b.iter(|| ops::matmul(Layout::Nn, &x, &w, None));
+        });
+        group.bench_function(format!("Nt, {threads} threads"), |b| {
+            b.iter(|| ops::matmul(Layout::Nt, &dy, &w, None));
+        });
+        group.bench_function(format!("Tn accumulated, {threads} threads"), |b| {
+            b.iter(|| ops::matmul_accumulate(Layout::Tn, &x, &dy, &mut dw));
+        });
+    }
+    group.finish();
+}
+
+fn element_wise(c: &mut Criterion) {
+    let device = device(1);
+    let (rows, columns) = (4096, 1024);
+    let bytes = (4 * rows * columns) as u64;
+    let mut a = random(&device, &[rows, columns], "a");
+    let b = random(&device, &[rows, columns], "b");
+    let mut bias = random(&device, &[columns], "bias");
+    let mut group = c.benchmark_group("element-wise 4096x1024");
+
+    group.throughput(Throughput::Bytes(3 * bytes));
+    group.bench_function("add", |t| t.iter(|| ops::add(&a, &b)));
+    group.bench_function("add_assign", |t| t.iter(|| ops::add_assign(&mut a, &b)));
+    group.throughput(Throughput::Bytes(2 * bytes));
+    group.bench_function("scale", |t| t.iter(|| ops::scale(&b, 0.5)));
+    group.throughput(Throughput::Bytes(bytes));
+    group.bench_function("sum_rows_accumulate", |t| {
+        t.iter(|| ops::sum_rows_accumulate(&b, &mut bias));
+    });
+    group.bench_function("sum_of_squares", |t| t.iter(|| ops::sum_of_squares(&b)));
+    group.bench_function("all_finite", |t| t.iter(|| ops::all_finite(&b)));
+
+    group.throughput(Throughput::Bytes(7 * bytes));
+    let mut first = Tensor::zeros(&device, [rows, columns]).expect("memory");
+    let mut second = Tensor::zeros(&device, [rows, columns]).expect("memory");
+    let o = AdamW {
+        lr: 1e-3,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+    group.bench_function("adamw", |t| {
+        t.iter(|| ops::adamw(&mut a, &b, &mut first, &mut second, 1, 1.0, &o));
+    });
+
+    group.throughput(Throughput::Bytes(bytes));
+    let stream = Key::new(0, "dropout", 1).sample(0);
+    let mut bits = vec![0; rows * columns];
+    group.bench_function("philox", |t| {
+        t.iter(|| stream.fill(0, black_box(&mut bits)));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, products, element_wise);
+criterion_main!(benches);
