@@ -5,6 +5,7 @@ mod dtype;
 mod error;
 mod host;
 mod initial;
+mod math;
 pub mod ops;
 mod parallel;
 pub mod philox;

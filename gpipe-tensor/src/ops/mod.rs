@@ -7,16 +7,37 @@ use crate::{Error, Result, Tensor};
 
 mod adamw;
 mod add;
+mod attention;
+mod chunks;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod gelu;
+mod layer_norm;
 mod matmul;
+mod relu;
+mod rows;
 mod scale;
+mod scratch;
 mod sgd;
+mod softmax;
+mod squared_error;
 mod sum;
 
 pub use adamw::{AdamW, adamw};
 pub use add::{add, add_assign};
+pub use attention::{attention, attention_grad};
+pub use cross_entropy::{IGNORE, correct, cross_entropy, cross_entropy_loss};
+pub use dropout::{Dropout, dropout};
+pub use embedding::{embedding, embedding_grad};
+pub use gelu::{Gelu, gelu, gelu_grad};
+pub use layer_norm::{layer_norm, layer_norm_grad};
 pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
+pub use relu::{relu, relu_grad};
 pub use scale::{scale, scale_assign};
 pub use sgd::{Sgd, sgd};
+pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
+pub use squared_error::squared_error;
 pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate};
 
 /// An error unless both tensors have the same shape.
@@ -26,4 +47,13 @@ fn check_same_shape(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
     }
     let expected = format!("tensors of the shape {}", a.shape());
     Err(Error::shape(op, expected, b.shape()))
+}
+
+/// An error unless a sum can be divided by `divisor`; 0 stands for a batch without targets.
+fn check_divisor(op: &'static str, divisor: f64) -> Result<()> {
+    if divisor >= 0.0 && divisor.is_finite() {
+        return Ok(());
+    }
+    let message = format!("a divisor of {divisor} makes no mean: use the number of targets");
+    Err(Error::Argument { op, message })
 }

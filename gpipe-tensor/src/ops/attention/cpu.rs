@@ -1,0 +1,264 @@
+//! One head of one sample: blocks of query rows against the keys up to the block's end.
+
+use ndarray::{ArrayViewMut2, ArrayViewMut3, Axis};
+
+use crate::math::exp;
+use crate::ops::dropout::Mask;
+use crate::ops::matmul::gemm::{Gemm, Matrix, MatrixMut};
+use crate::ops::rows::{dot, exponentials, max};
+use crate::philox::Stream;
+
+/// Query rows that are worked on at a time: enough for the kernels of the products, few enough that
+/// their scores stay in the second-level cache and little is computed above the diagonal.
+const BLOCK: usize = 64;
+
+/// What one head of one sample reads, and its sizes.
+#[derive(Clone, Copy)]
+pub(super) struct Head<'a> {
+    /// The sample's rows: queries, keys and values of all heads, `stride` elements a row.
+    pub qkv: &'a [f32],
+    /// Where the head's columns begin in each of the three.
+    pub column: usize,
+    /// Elements of a position: queries, keys or values of all heads.
+    pub width: usize,
+    /// Elements of the head.
+    pub size: usize,
+    /// Positions.
+    pub len: usize,
+    /// Which probabilities to drop, the numbers that decide, and the first of them.
+    pub dropout: Option<(Mask, Stream, u64)>,
+}
+
+/// The floats that [`Head::forward`] needs to work in: scores and result of a block.
+pub(super) fn forward_scratch(len: usize, size: usize) -> usize {
+    BLOCK.min(len) * (len + size)
+}
+
+/// The floats that [`Head::backward`] needs to work in: probabilities and their gradients of a
+/// block, the gradients of all keys and values, those of a block's queries.
+pub(super) fn backward_scratch(len: usize, size: usize) -> usize {
+    BLOCK.min(len) * (2 * len + size) + 2 * len * size
+}
+
+/// Query rows `first .. first + rows`, and the keys they see: `0 .. keys`.
+struct Block {
+    first: usize,
+    rows: usize,
+    keys: usize,
+}
+
+impl<'a> Head<'a> {
+    fn blocks(self) -> impl Iterator<Item = Block> {
+        (0..self.len).step_by(BLOCK).map(move |first| {
+            let rows = BLOCK.min(self.len - first);
+            Block {
+                first,
+                rows,
+                keys: first + rows,
+            }
+        })
+    }
+
+    /// Queries (0), keys (1) or values (2) from a row on.
+    fn part(self, part: usize, row: usize) -> Matrix<'a> {
+        let start = (3 * row + part) * self.width + self.column;
+        Matrix::new(&self.qkv[start..], 3 * self.width)
+    }
+
+    /// Rows from `row` on of a tensor with one part, such as the result.
+    fn single<'b>(self, sample: &'b [f32], row: usize) -> Matrix<'b> {
+        Matrix::new(&sample[row * self.width + self.column..], self.width)
+    }
+
+    fn scale(self) -> f32 {
+        1.0 / (self.size as f32).sqrt()
+    }
+
+    /// The scaled scores of a block, those above the diagonal included.
+    fn scores(self, block: &Block, scores: &mut [f32]) {
+        let gemm = Gemm {
+            scale: self.scale(),
+            ..Gemm::new(block.rows, block.keys, self.size)
+        };
+        let keys = self.part(1, 0).transposed();
+        gemm.run(
+            self.part(0, block.first),
+            keys,
+            MatrixMut::new(scores, block.keys),
+        );
+    }
+
+    /// Writes the head's columns of the result, and the logarithms of the rows' sums.
+    pub(super) fn forward(
+        self,
+        mut out: ArrayViewMut2<'_, f32>,
+        lse: &mut [f32],
+        scratch: &mut [f32],
+    ) {
+        let (scores, result) = scratch.split_at_mut(BLOCK.min(self.len) * self.len);
+        let mut factors = [0.0; BLOCK];
+        for block in self.blocks() {
+            let scores = &mut scores[..block.rows * block.keys];
+            self.scores(&block, scores);
+            let lse = &mut lse[block.first..block.keys];
+            self.softmax(&block, scores, lse, &mut factors);
+            let gemm = Gemm::new(block.rows, self.size, block.keys);
+            let values = self.part(2, 0);
+            gemm.run(
+                Matrix::new(scores, block.keys),
+                values,
+                MatrixMut::new(result, self.size),
+            );
+            let rows = result
+                .chunks_exact(self.size)
+                .zip(&factors)
+                .take(block.rows);
+            for (i, (row, factor)) in rows.enumerate() {
+                for (out, x) in out.row_mut(block.first + i).iter_mut().zip(row) {
+                    *out = x * factor;
+                }
+            }
+        }
+    }
+
+    /// Turns scores into what multiplies the values: probabilities, but for each row's factor.
+    fn softmax(self, block: &Block, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32]) {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || {
+                let rows = scores.chunks_exact_mut(block.keys).zip(lse).zip(factors);
+                for (i, ((row, lse), factor)) in rows.enumerate() {
+                    let i = block.first + i;
+                    let (row, unseen) = row.split_at_mut(i + 1);
+                    unseen.fill(0.0);
+                    let largest = max(row);
+                    let sum = exponentials(row, largest);
+                    *lse = (f64::from(largest) + sum.ln()) as f32;
+                    *factor = (1.0 / sum) as f32;
+                    if let Some((mask, stream, first)) = self.dropout {
+                        mask.apply(stream, first + (i * self.len) as u64, row);
+                    }
+                }
+            },
+        );
+    }
+
+    /// Writes the head's columns of the gradients of queries, keys and values: `dqkv` (T, 3, s).
+    pub(super) fn backward(
+        self,
+        out: &[f32],
+        lse: &[f32],
+        d_out: &[f32],
+        mut dqkv: ArrayViewMut3<'_, f32>,
+        scratch: &mut [f32],
+    ) {
+        let (probabilities, rest) = scratch.split_at_mut(BLOCK.min(self.len) * self.len);
+        let (slopes, rest) = rest.split_at_mut(probabilities.len());
+        let (dk, rest) = rest.split_at_mut(self.len * self.size);
+        let (dv, dq) = rest.split_at_mut(dk.len());
+        dk.fill(0.0);
+        dv.fill(0.0);
+        for block in self.blocks() {
+            let Block { first, rows, keys } = block;
+            let (p, ds) = (
+                &mut probabilities[..rows * keys],
+                &mut slopes[..rows * keys],
+            );
+            self.scores(&block, p);
+            let d_rows = self.single(d_out, first);
+            let values = self.part(2, 0).transposed();
+            Gemm::new(rows, keys, self.size).run(d_rows, values, MatrixMut::new(ds, keys));
+            self.softmax_grad(&block, out, d_out, lse, p, ds);
+            let (p, ds) = (Matrix::new(p, keys), Matrix::new(ds, keys));
+            let add = Gemm {
+                accumulate: true,
+                ..Gemm::new(keys, self.size, rows)
+            };
+            add.run(p.transposed(), d_rows, MatrixMut::new(dv, self.size));
+            let add = Gemm {
+                scale: self.scale(),
+                ..add
+            };
+            let queries = self.part(0, first);
+            add.run(ds.transposed(), queries, MatrixMut::new(dk, self.size));
+            let set = Gemm {
+                scale: self.scale(),
+                ..Gemm::new(rows, self.size, keys)
+            };
+            set.run(ds, self.part(1, 0), MatrixMut::new(dq, self.size));
+            copy_rows(
+                &dq[..rows * self.size],
+                first,
+                dqkv.index_axis_mut(Axis(1), 0),
+            );
+        }
+        copy_rows(dk, 0, dqkv.index_axis_mut(Axis(1), 1));
+        copy_rows(dv, 0, dqkv.index_axis_mut(Axis(1), 2));
+    }
+
+    /// Turns scores `p` into probabilities and the gradients of the probabilities `ds` into those of
+    /// the scores; with dropout `p` ends as what has multiplied the values.
+    fn softmax_grad(
+        self,
+        block: &Block,
+        out: &[f32],
+        d_out: &[f32],
+        lse: &[f32],
+        p: &mut [f32],
+        ds: &mut [f32],
+    ) {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || {
+                let rows = p
+                    .chunks_exact_mut(block.keys)
+                    .zip(ds.chunks_exact_mut(block.keys));
+                for (i, (p, ds)) in rows.enumerate() {
+                    let i = block.first + i;
+                    let columns = i * self.width + self.column;
+                    let columns = columns..columns + self.size;
+                    let mean = dot(&out[columns.clone()], &d_out[columns]);
+                    let ((p, p_unseen), (ds, ds_unseen)) =
+                        (p.split_at_mut(i + 1), ds.split_at_mut(i + 1));
+                    p_unseen.fill(0.0);
+                    ds_unseen.fill(0.0);
+                    p.iter_mut().for_each(|p| *p = exp(*p - lse[i]));
+                    match self.dropout {
+                        None => {
+                            for (p, ds) in p.iter().zip(ds) {
+                                *ds = p * (*ds - mean);
+                            }
+                        }
+                        Some((mask, stream, first)) => {
+                            let first = first + (i * self.len) as u64;
+                            mask.factors(
+                                stream,
+                                first,
+                                p.len(),
+                                #[inline(always)]
+                                |run, factors| {
+                                    let pairs = p[run.clone()].iter_mut().zip(&mut ds[run]);
+                                    for ((p, ds), factor) in pairs.zip(factors) {
+                                        *ds = *p * factor.mul_add(*ds, -mean);
+                                        *p *= factor;
+                                    }
+                                },
+                            );
+                        }
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// Copies rows of a block to the rows `first ..` of a strided matrix.
+fn copy_rows(rows: &[f32], first: usize, mut out: ArrayViewMut2<'_, f32>) {
+    let width = out.ncols();
+    for (i, row) in rows.chunks_exact(width).enumerate() {
+        out.row_mut(first + i)
+            .iter_mut()
+            .zip(row)
+            .for_each(|(out, x)| *out = *x);
+    }
+}

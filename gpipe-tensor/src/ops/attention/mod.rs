@@ -1,0 +1,224 @@
+//! Causal attention of many heads: softmax(Q·Kᵀ/√s)·V without ever holding all scores.
+
+mod cpu;
+
+use std::sync::{Mutex, PoisonError};
+
+use ndarray::{ArrayViewMut, Axis};
+
+use super::dropout::{Dropout, Mask};
+use super::scratch::Scratch;
+use crate::parallel::each;
+use crate::{Device, Error, Result, Tensor};
+use cpu::Head;
+
+/// Attention within each head of each sample, where position i sees the positions 0..=i.
+///
+/// `qkv` (B, T, 3d) holds queries, keys and values in this order, and in each of them the heads one
+/// after the other, s = d/heads elements each. The results are the heads' outputs side by side
+/// (B, T, d), and the logarithm of each row's Σ e^score (B, heads, T), from which the gradient
+/// computes the probabilities again. Dropout, if given, is applied to the probabilities; element
+/// (head·T + i)·T + j of a sample decides about query i and key j.
+///
+/// # Errors
+/// [`Error::Shape`] unless `qkv` is (B, T, 3d) with d a multiple of `heads`; errors of [`Dropout`]
+/// and of allocation.
+pub fn attention(
+    qkv: &Tensor,
+    heads: usize,
+    dropout: Option<&Dropout>,
+) -> Result<(Tensor, Tensor)> {
+    let plan = Plan::new("attention", qkv, heads, dropout)?;
+    let Plan {
+        batch,
+        len,
+        width,
+        size,
+        ..
+    } = plan;
+    let mut out = Tensor::empty(qkv.device(), [batch, len, width])?;
+    let mut lse = Tensor::empty(qkv.device(), [batch, heads, len])?;
+    if out.elements() == 0 {
+        return Ok((out, lse));
+    }
+    let floats = qkv.f32s()?;
+    let scratch = Spare::new(qkv.device(), plan.items(), cpu::forward_scratch(len, size))?;
+    let mut view = view([batch, len, width], out.f32s_mut()?)?;
+    let items = view.exact_chunks_mut([1, len, size]).into_iter();
+    let items = items.zip(lse.f32s_mut()?.chunks_mut(len)).enumerate();
+    each(qkv.device(), items, |(item, (out, lse))| {
+        let out = out.index_axis_move(Axis(0), 0);
+        scratch.lend(|scratch| plan.head(floats, item).forward(out, lse, scratch));
+    });
+    Ok((out, lse))
+}
+
+/// The gradient with respect to `qkv` from what [`attention`] took and gave and dL/do.
+///
+/// With scores S = Q·Kᵀ/√s, probabilities P = e^(S − lse) and factors Z of dropout (1 without),
+/// O = (P∘Z)·V. Hence dV = (P∘Z)ᵀ·dO and dP = (dO·Vᵀ)∘Z, and the gradient of the softmax is
+/// dS = P∘(dP − D), where Dᵢ = Σⱼ PᵢⱼdPᵢⱼ = Σ dOᵢ∘Oᵢ (Dao et al., arXiv:2205.14135); dQ = dS·K/√s
+/// and dK = dSᵀ·Q/√s, summed over blocks of query rows in ascending order.
+///
+/// # Errors
+/// [`Error::Shape`] if the operands are not those of [`attention`]; errors of [`Dropout`] and of
+/// allocation.
+pub fn attention_grad(
+    qkv: &Tensor,
+    out: &Tensor,
+    lse: &Tensor,
+    d_out: &Tensor,
+    heads: usize,
+    dropout: Option<&Dropout>,
+) -> Result<Tensor> {
+    const OP: &str = "attention_grad";
+    let plan = Plan::new(OP, qkv, heads, dropout)?;
+    let Plan {
+        batch,
+        len,
+        width,
+        size,
+        ..
+    } = plan;
+    let expected = [batch, len, width].into();
+    for got in [out.shape(), d_out.shape()] {
+        if *got != expected {
+            return Err(Error::shape(
+                OP,
+                format!("results of shape {expected}"),
+                got,
+            ));
+        }
+    }
+    if lse.shape().dims() != [batch, heads, len] {
+        let expected = format!("logarithms of sums of shape [{batch}, {heads}, {len}]");
+        return Err(Error::shape(OP, expected, lse.shape()));
+    }
+    let mut dqkv = Tensor::empty(qkv.device(), qkv.shape().clone())?;
+    if dqkv.elements() == 0 {
+        return Ok(dqkv);
+    }
+    let (floats, lse) = (qkv.f32s()?, lse.f32s()?.chunks(len));
+    let sample = len * width;
+    let (out, d_out) = (out.f32s()?, d_out.f32s()?);
+    let scratch = Spare::new(qkv.device(), plan.items(), cpu::backward_scratch(len, size))?;
+    let mut view = view([batch, len, 3, width], dqkv.f32s_mut()?)?;
+    let items = view.exact_chunks_mut([1, len, 3, size]).into_iter();
+    each(
+        qkv.device(),
+        items.zip(lse).enumerate(),
+        |(item, (dqkv, lse))| {
+            let sample = item / heads * sample..(item / heads + 1) * sample;
+            let (out, d_out) = (&out[sample.clone()], &d_out[sample]);
+            let dqkv = dqkv.index_axis_move(Axis(0), 0);
+            scratch.lend(|scratch| {
+                plan.head(floats, item)
+                    .backward(out, lse, d_out, dqkv, scratch)
+            });
+        },
+    );
+    Ok(dqkv)
+}
+
+/// The sizes, and how dropout goes about.
+struct Plan<'a> {
+    batch: usize,
+    len: usize,
+    heads: usize,
+    /// Elements of a position's queries, all heads together.
+    width: usize,
+    /// Elements of one head.
+    size: usize,
+    dropout: Option<(Mask, &'a Dropout)>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        op: &'static str,
+        qkv: &Tensor,
+        heads: usize,
+        dropout: Option<&'a Dropout>,
+    ) -> Result<Self> {
+        let &[batch, len, columns] = qkv.shape().dims() else {
+            return Err(Error::shape(
+                op,
+                "queries, keys and values (B, T, 3d)",
+                qkv.shape(),
+            ));
+        };
+        let size = columns / 3 / heads.max(1);
+        if size == 0 || size * heads * 3 != columns {
+            let expected = format!("(B, T, 3d) with d a multiple of {heads} heads");
+            return Err(Error::shape(op, expected, qkv.shape()));
+        }
+        let dropout = match dropout {
+            Some(dropout) => dropout.mask(op, batch)?.map(|mask| (mask, dropout)),
+            None => None,
+        };
+        let width = size * heads;
+        Ok(Self {
+            batch,
+            len,
+            heads,
+            width,
+            size,
+            dropout,
+        })
+    }
+
+    /// Heads of all samples: what threads share out.
+    fn items(&self) -> usize {
+        self.batch * self.heads
+    }
+
+    /// One of the items, sample by sample.
+    fn head<'b>(&self, qkv: &'b [f32], item: usize) -> Head<'b> {
+        let (sample, head) = (item / self.heads, item % self.heads);
+        let row = 3 * self.width;
+        Head {
+            qkv: &qkv[sample * self.len * row..(sample + 1) * self.len * row],
+            column: head * self.size,
+            width: self.width,
+            size: self.size,
+            len: self.len,
+            dropout: self.dropout.map(|(mask, dropout)| {
+                let stream = dropout.key.sample(dropout.samples.start + sample as u64);
+                (mask, stream, (head * self.len * self.len) as u64)
+            }),
+        }
+    }
+}
+
+/// The elements of a tensor under a shape of this many extents.
+fn view<D: ndarray::Dimension, const N: usize>(
+    dims: [usize; N],
+    floats: &mut [f32],
+) -> Result<ArrayViewMut<'_, f32, D>>
+where
+    [usize; N]: ndarray::IntoDimension<Dim = D>,
+{
+    let got = floats.len();
+    ArrayViewMut::from_shape(dims, floats)
+        .map_err(|e| Error::shape("attention", e.to_string(), got))
+}
+
+/// Scratch for as many items as can be in work at once.
+struct Spare(Mutex<Vec<Scratch>>);
+
+impl Spare {
+    fn new(device: &Device, items: usize, floats: usize) -> Result<Self> {
+        let threads = device.share().min(items);
+        let all: Result<_> = (0..threads)
+            .map(|_| Scratch::take(device, floats))
+            .collect();
+        Ok(Self(Mutex::new(all?)))
+    }
+
+    fn lend(&self, work: impl FnOnce(&mut [f32])) {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lock().pop();
+        let mut scratch = taken.expect("no more items are in work than there are threads");
+        work(&mut scratch);
+        lock().push(scratch);
+    }
+}

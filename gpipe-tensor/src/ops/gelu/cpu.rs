@@ -1,0 +1,100 @@
+//! The kernels of the Gaussian error linear unit.
+
+use super::Gelu;
+use crate::math::{exp, normal};
+
+/// √(2/π) and the cubic's coefficient of the tanh form.
+const SCALE: f32 = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2;
+const CUBIC: f32 = 0.044_715;
+
+/// 1/√(2π)
+const DENSITY: f32 = 0.5 * SCALE;
+
+/// Beyond this magnitude the tanh form is 0 or x exactly.
+const FAR: f32 = 16.0;
+
+pub(super) fn forward(form: Gelu, x: &[f32], y: &mut [f32]) {
+    match form {
+        Gelu::Erf => map(x, y, erf_form),
+        Gelu::Tanh => map(x, y, tanh_form),
+    }
+}
+
+pub(super) fn backward(form: Gelu, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+    match form {
+        Gelu::Erf => map_slope(x, dy, dx, slope_of_erf_form),
+        Gelu::Tanh => map_slope(x, dy, dx, slope_of_tanh_form),
+    }
+}
+
+#[inline(always)]
+fn erf_form(x: f32) -> f32 {
+    x * normal(x).0
+}
+
+#[inline(always)]
+fn slope_of_erf_form(x: f32) -> f32 {
+    let (cumulative, bell) = normal(x);
+    (x * DENSITY).mul_add(bell, cumulative)
+}
+
+#[inline(always)]
+fn tanh_form(x: f32) -> f32 {
+    x * Sigmoid::at(x).value
+}
+
+#[inline(always)]
+fn slope_of_tanh_form(x: f32) -> f32 {
+    let sigmoid = Sigmoid::at(x);
+    x.mul_add(sigmoid.slope, sigmoid.value)
+}
+
+/// σ(2u) = ½(1 + tanh u) for u = √(2/π)·(x + 0.044715·x³), and its derivative with respect to x.
+struct Sigmoid {
+    value: f32,
+    slope: f32,
+}
+
+impl Sigmoid {
+    #[inline(always)]
+    fn at(x: f32) -> Self {
+        let x = if x > FAR { FAR } else { x };
+        let x = if x < -FAR { -FAR } else { x };
+        let square = x * x;
+        let twice_u = x * square.mul_add(2.0 * SCALE * CUBIC, 2.0 * SCALE);
+        // From e^−|2u|, which cannot overflow: σ of |2u| is 1/(1 + e), of −|2u| e/(1 + e), and its
+        // slope is their product.
+        let e = exp(-twice_u.abs());
+        let upper = 1.0 / (1.0 + e);
+        let lower = e * upper;
+        let derivative_of_twice_u = square.mul_add(6.0 * SCALE * CUBIC, 2.0 * SCALE);
+        Self {
+            value: if x > 0.0 { upper } else { lower },
+            slope: upper * lower * derivative_of_twice_u,
+        }
+    }
+}
+
+#[inline(always)]
+fn map(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> f32) {
+    pulp::Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = f(x);
+            }
+        },
+    );
+}
+
+#[inline(always)]
+fn map_slope(x: &[f32], dy: &[f32], dx: &mut [f32], slope: impl Fn(f32) -> f32) {
+    pulp::Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
+                *dx = dy * slope(x);
+            }
+        },
+    );
+}

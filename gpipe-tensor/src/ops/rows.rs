@@ -1,0 +1,95 @@
+//! Reductions of one row of floats, with a fixed number of lanes: element i goes to lane
+//! i % [`LANES`], and the lanes are joined in halves. To be called under run-time dispatch.
+
+use crate::math::exp;
+
+/// Partial results that are carried side by side: enough to hide the latency of an addition.
+pub(super) const LANES: usize = 32;
+
+/// Exponentials that are summed in single precision before their sum joins one in double.
+pub(super) const RUN: usize = 1024;
+
+/// Σ x
+#[inline(always)]
+pub(super) fn sum(x: &[f32]) -> f32 {
+    reduce(x, 0.0, |sum, x| sum + x, |a, b| a + b)
+}
+
+/// Σ (x − center)²
+#[inline(always)]
+pub(super) fn sum_of_squares_around(x: &[f32], center: f32) -> f32 {
+    let step = |sum, x| {
+        let distance: f32 = x - center;
+        distance.mul_add(distance, sum)
+    };
+    reduce(x, 0.0, step, |a, b| a + b)
+}
+
+/// The largest element, −∞ for none; what is not a number is passed over.
+#[inline(always)]
+pub(super) fn max(x: &[f32]) -> f32 {
+    let larger = |a, b| if b > a { b } else { a };
+    reduce(x, f32::NEG_INFINITY, larger, larger)
+}
+
+/// Σ a · b
+#[inline(always)]
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for i in 0..LANES {
+            lanes[i] = a[i].mul_add(b[i], lanes[i]);
+        }
+    }
+    for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
+        *lane = a.mul_add(*b, *lane);
+    }
+    join(lanes, |a, b| a + b)
+}
+
+/// Puts e^(x − shift) in the place of every x, and gives their sum.
+#[inline(always)]
+pub(super) fn exponentials(row: &mut [f32], shift: f32) -> f64 {
+    let mut total = 0.0;
+    for run in row.chunks_mut(RUN) {
+        for x in run.iter_mut() {
+            *x = exp(*x - shift);
+        }
+        total += f64::from(sum(run));
+    }
+    total
+}
+
+#[inline(always)]
+fn reduce(
+    x: &[f32],
+    start: f32,
+    step: impl Fn(f32, f32) -> f32,
+    merge: impl Fn(f32, f32) -> f32,
+) -> f32 {
+    let mut lanes = [start; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] = step(lanes[i], chunk[i]);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane = step(*lane, x);
+    }
+    join(lanes, merge)
+}
+
+/// The lanes joined in halves: 0 with 16, 1 with 17, …; then 0 with 8, ….
+#[inline(always)]
+pub(super) fn join(mut lanes: [f32; LANES], merge: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = merge(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
