@@ -24,8 +24,8 @@ pub(crate) fn each<I>(device: &Device, items: I, work: impl Fn(I::Item) + Sync)
 where
     I: Iterator + Send,
 {
-    let several = items.size_hint().1.is_none_or(|most| most > 1);
-    let threads = if several { device.share() } else { 1 };
+    let most_items = items.size_hint().1.unwrap_or(usize::MAX);
+    let threads = device.share().min(most_items);
     let pool = match device.host().pool() {
         Some(pool) if threads > 1 => pool,
         _ => return items.for_each(work),
