@@ -1,7 +1,6 @@
 //! What makes a list of lanes a schedule.
 
 use crate::fault::{Cell, Fault, ScheduleError};
-use crate::hop::Direction;
 use crate::walk::walk;
 use crate::{Action, Op, Schedule};
 
@@ -210,12 +209,7 @@ fn deadlock(device_of: &[usize], lanes: &[Vec<Action>], stuck: &[usize]) -> Sche
     let wait = |device: usize| {
         let waits = *lanes[device].get(stuck[device])?;
         let hop = waits.takes()?;
-        let giver = match hop.direction {
-            Direction::Forward => hop.stage - 1,
-            Direction::Backward if hop.stage + 1 < device_of.len() => hop.stage + 1,
-            Direction::Backward => hop.stage,
-        };
-        let owner = device_of[giver];
+        let owner = device_of[hop.giver(device_of.len())?];
         let gives = |action: &&Action| action.gives(device_of.len()) == Some(hop);
         let needs = lanes[owner][stuck[owner]..].iter().find(gives)?;
         Some((waits, *needs, owner))

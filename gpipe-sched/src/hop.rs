@@ -32,6 +32,15 @@ impl Hop {
         }
     }
 
+    /// The stage that sets it off, if it is not the caller.
+    pub const fn giver(self, stages: usize) -> Option<usize> {
+        match self.direction {
+            Direction::Forward => self.stage.checked_sub(1),
+            Direction::Backward if self.stage + 1 < stages => Some(self.stage + 1),
+            Direction::Backward => Some(self.stage),
+        }
+    }
+
     /// Its place in a dense table of all flows of a step.
     pub const fn index(self, micro_batches: usize) -> usize {
         (2 * self.stage + self.direction as usize) * micro_batches + self.micro_batch

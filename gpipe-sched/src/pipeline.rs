@@ -194,7 +194,10 @@ where
                     let place = Place::Visit(Part::Stage(*index));
                     (*index, guard(place, || visit(*index, stage)))
                 });
-                let _ = reply.send((worker.device, visits.collect::<Vec<_>>()));
+                let visits: Vec<_> = visits.collect();
+                // What the closure holds (tensors, say) is let go before the caller hears of it.
+                drop(visit);
+                let _ = reply.send((worker.device, visits));
             }));
         }
         drop(reply);

@@ -1,0 +1,104 @@
+//! When everything happens if it costs what it is said to cost.
+
+use crate::hop::{Direction, Hop};
+use crate::walk::walk;
+use crate::{Action, Costs, CostsError, LinkCosts, Op, Schedule, Span, Timeline};
+
+/// Runs a schedule on paper: each action begins as soon as its device is free and the flow that it
+/// takes has arrived.
+///
+/// Linear in the number of actions: lanes are fixed lists, so the moment of an action is a longest
+/// path, found in one walk without a queue of events.
+///
+/// # Errors
+/// If the costs do not fit the schedule, or are negative or not finite.
+pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsError> {
+    costs.check(schedule)?;
+    let micro_batches = schedule.micro_batches();
+    let stages = schedule.stages();
+    let mut recomputed = vec![false; stages * micro_batches];
+    // The moment from which each link can take its next transfer.
+    let mut free = vec![[0.0_f64; 2]; stages];
+    let timing = Timing {
+        work: |action: Action| {
+            let ahead = &mut recomputed[action.stage * micro_batches + action.micro_batch];
+            let has_recompute = *ahead;
+            *ahead |= action.op == Op::Recompute;
+            costs.seconds(action, has_recompute, micro_batches)
+        },
+        transfer: |from: usize, hop: Hop, end: f64| {
+            if from == hop.stage {
+                return end;
+            }
+            let LinkCosts {
+                latency,
+                forward,
+                backward,
+            } = costs.link(from.min(hop.stage));
+            let seconds = match hop.direction {
+                Direction::Forward => forward,
+                Direction::Backward => backward,
+            };
+            let free = &mut free[from.min(hop.stage)][hop.direction as usize];
+            *free = free.max(end) + seconds * costs.size(hop.micro_batch);
+            *free + latency
+        },
+    };
+    Ok(timing.run(schedule))
+}
+
+/// A schedule in which every action takes one second: its shape, for drawing.
+pub(crate) fn simulate_units(schedule: &Schedule) -> Timeline {
+    Timing {
+        work: |_| 1.0,
+        transfer: |_, _, end| end,
+    }
+    .run(schedule)
+}
+
+struct Timing<W, C> {
+    /// How long an action takes; asked in the order of each lane.
+    work: W,
+    /// When a flow arrives that a stage sets off at a moment.
+    transfer: C,
+}
+
+impl<W: FnMut(Action) -> f64, C: FnMut(usize, Hop, f64) -> f64> Timing<W, C> {
+    fn run(mut self, schedule: &Schedule) -> Timeline {
+        let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+        let lanes = schedule.lanes();
+        let mut arrivals = vec![0.0_f64; Hop::table(stages, micro_batches)];
+        let mut now = vec![0.0_f64; lanes.len()];
+        let mut firsts = Vec::with_capacity(lanes.len());
+        let mut spans = Vec::with_capacity(lanes.iter().map(Vec::len).sum());
+        for (device, lane) in lanes.iter().enumerate() {
+            firsts.push(spans.len());
+            spans.extend(lane.iter().map(|&action| Span {
+                device,
+                action,
+                start: 0.0,
+                end: 0.0,
+            }));
+        }
+        let walked = walk(
+            schedule.device_of(),
+            micro_batches,
+            lanes,
+            |device, position, action| {
+                let arrival = action
+                    .takes()
+                    .map_or(0.0, |hop| arrivals[hop.index(micro_batches)]);
+                let span = &mut spans[firsts[device] + position];
+                span.start = now[device].max(arrival);
+                span.end = span.start + (self.work)(action);
+                now[device] = span.end;
+                if let Some(hop) = action.gives(stages) {
+                    arrivals[hop.index(micro_batches)] =
+                        (self.transfer)(action.stage, hop, span.end);
+                }
+            },
+        );
+        debug_assert!(walked.is_ok(), "a schedule that exists has no deadlock");
+        Timeline::new(lanes.len(), spans)
+    }
+}
