@@ -1,0 +1,9 @@
+//! Operations, models and optimizer steps against numbers from PyTorch.
+//!
+//! `fixtures/make.py` computed them in double precision with Hugging Face's GPT-2 and PyTorch's own
+//! operations and optimizers; it says what each file holds.
+
+#[path = "pytorch/compare.rs"]
+mod compare;
+#[path = "pytorch/operations.rs"]
+mod operations;
