@@ -66,6 +66,15 @@ pub struct Cost {
     pub traffic: u64,
 }
 
+impl Cost {
+    /// FLOPs of the forward pass and both gradients.
+    pub fn flops(&self) -> u64 {
+        [self.input_grad, self.weight_grad]
+            .into_iter()
+            .fold(self.forward, u64::saturating_add)
+    }
+}
+
 /// The bytes that a layer holds and when, so that a peak is predicted exactly.
 ///
 /// A buffer that several hold counts once, so what a layer keeps of its input, output or output

@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::SmallVec;
 
-use crate::{Cost, Flow, Param, Result};
+use crate::{Cost, Error, Flow, Param, Result};
 
 /// One step of a model: what it costs, what it computes, and its two gradients.
 ///
@@ -33,6 +33,19 @@ pub trait Layer: Send {
     /// # Errors
     /// If the layer cannot take such a flow.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost>;
+
+    /// Lingvo's own estimate of the forward pass, in its FLOPs
+    /// ([`CostModel::Lingvo`](crate::CostModel::Lingvo)).
+    ///
+    /// # Errors
+    /// If Lingvo has no formula for such a layer, or the layer cannot take such a flow.
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        let _ = inputs;
+        Err(Error::Config(format!(
+            "Lingvo has no cost formula for {}: use the complete costs",
+            self.name()
+        )))
+    }
 
     /// Computes the outputs, and what the backward pass needs to remember.
     ///

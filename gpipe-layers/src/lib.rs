@@ -1,15 +1,27 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod choice;
 mod cost;
+mod cost_model;
 mod error;
 mod layer;
+pub mod layers;
+mod learning_rate;
 mod ledger;
 pub mod lingvo;
+mod loss;
+pub mod models;
+mod optimizer;
 mod param;
 
 pub use cost::{Cost, Flow, Memory};
+pub use cost_model::CostModel;
 pub use error::{Error, Result};
+pub use gpipe_tensor::ops::Gelu;
 pub use layer::{Cx, Layer, Pending, Saved};
+pub use learning_rate::{LearningRate, LrSchedule};
 pub use ledger::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
-pub use param::{Init, Kind, Param};
+pub use loss::Loss;
+pub use optimizer::{Decay, Optimizer, Rule, clip_factor};
+pub use param::{Init, Kind, Param, make, try_params};

@@ -1,6 +1,8 @@
 //! A parameter: its name, value, gradient and what the optimizer remembers of it.
 
-use gpipe_tensor::{Shape, Tensor};
+use gpipe_tensor::{Device, Shape, Tensor, init_normal, init_uniform};
+
+use crate::{Error, Layer, Result};
 
 /// What a parameter is to the optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub enum Init {
 }
 
 /// One place of a parameter. A tied parameter has several places under one name; the first in
-/// layer order owns it, the others follow.
+/// layer order owns it, the others follow. Every place has a value and a gradient of its own.
 #[derive(Debug)]
 pub struct Param {
     /// The global name, such as `transformer.h.3.attn.c_attn.weight`.
@@ -46,4 +48,212 @@ pub struct Param {
     pub grad: Option<Tensor>,
     /// What the optimizer remembers (momentum; first and second moment). Empty where tied.
     pub state: Vec<Tensor>,
+}
+
+impl Param {
+    /// A parameter that is not made yet.
+    pub fn new(name: impl Into<String>, shape: impl Into<Shape>, kind: Kind, init: Init) -> Self {
+        Self {
+            name: name.into(),
+            shape: shape.into(),
+            kind,
+            init,
+            tied: false,
+            value: None,
+            grad: None,
+            state: Vec::new(),
+        }
+    }
+
+    /// The same, as a further place of a parameter whose owner comes earlier in the model. It has
+    /// the owner's name and, so that it begins with the same values, its shape and `init`.
+    #[must_use]
+    pub fn tied(self) -> Self {
+        Self { tied: true, ..self }
+    }
+
+    /// Number of elements; `u64::MAX` where that is not enough.
+    pub fn elements(&self) -> u64 {
+        self.shape
+            .elements()
+            .map_or(u64::MAX, |elements| elements as u64)
+    }
+
+    /// Allocates the value, a function of the seed, the name and `init`, and a gradient of zeros.
+    ///
+    /// # Errors
+    /// If there is no room for them.
+    pub fn make(&mut self, device: &Device, seed: u64) -> Result<()> {
+        let shape = || self.shape.clone();
+        let value = match self.init {
+            Init::Zeros => Tensor::zeros(device, shape()),
+            Init::Ones => ones(device, shape()),
+            Init::Normal(std) => init_normal(device, shape(), std.into(), seed, &self.name),
+            Init::Uniform(bound) => init_uniform(device, shape(), bound.into(), seed, &self.name),
+        };
+        let grad = Tensor::zeros(device, shape());
+        self.value = Some(value.map_err(Error::within(&self.name))?);
+        self.grad = Some(grad.map_err(Error::within(&self.name))?);
+        self.state.clear();
+        Ok(())
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// If the parameter was not made.
+    pub fn value(&self) -> Result<&Tensor> {
+        self.value.as_ref().ok_or_else(|| self.not_made())
+    }
+
+    /// The sum of the gradients so far.
+    ///
+    /// # Errors
+    /// If the parameter was not made.
+    pub fn grad(&self) -> Result<&Tensor> {
+        self.grad.as_ref().ok_or_else(|| self.not_made())
+    }
+
+    /// The sum of the gradients so far, to be added to.
+    ///
+    /// # Errors
+    /// If the parameter was not made.
+    pub fn grad_mut(&mut self) -> Result<&mut Tensor> {
+        match &mut self.grad {
+            Some(grad) => Ok(grad),
+            None => Err(not_made(&self.name)),
+        }
+    }
+
+    /// Forgets the gradients so far.
+    ///
+    /// # Errors
+    /// If the parameter was not made, or something else still holds the gradient.
+    pub fn zero_grad(&mut self) -> Result<()> {
+        match self.grad_mut()?.f32s_mut() {
+            Ok(grad) => grad.fill(0.0),
+            Err(error) => return Err(Error::within(&self.name)(error)),
+        }
+        Ok(())
+    }
+
+    /// Copies a value over this one: from an owner to a tied place, or from a checkpoint.
+    ///
+    /// # Errors
+    /// If the parameter was not made, the shape differs, or something else still holds the value.
+    pub fn set_value(&mut self, new: &Tensor) -> Result<()> {
+        let Some(value) = &mut self.value else {
+            return Err(self.not_made());
+        };
+        if value.shape() != new.shape() {
+            return Err(Error::Input {
+                layer: self.name.clone(),
+                expected: format!("a value of shape {}", value.shape()),
+                got: new.shape().to_string(),
+            });
+        }
+        let copy = |value: &mut Tensor| {
+            value.f32s_mut()?.copy_from_slice(new.f32s()?);
+            Ok(())
+        };
+        copy(value).map_err(Error::within(&self.name))
+    }
+
+    fn not_made(&self) -> Error {
+        not_made(&self.name)
+    }
+}
+
+fn not_made(name: &str) -> Error {
+    Error::State {
+        layer: name.to_owned(),
+        message: "the parameter was not made: call `make` first".into(),
+    }
+}
+
+fn ones(device: &Device, shape: Shape) -> gpipe_tensor::Result<Tensor> {
+    let mut tensor = Tensor::empty(device, shape)?;
+    tensor.f32s_mut()?.fill(1.0);
+    Ok(tensor)
+}
+
+/// Visits the parameters of a layer with a closure that may fail; the first error ends the visit.
+///
+/// # Errors
+/// That of the closure.
+pub fn try_params(
+    layer: &mut dyn Layer,
+    mut visit: impl FnMut(&mut Param) -> Result<()>,
+) -> Result<()> {
+    let mut result = Ok(());
+    layer.params(&mut |param| {
+        if result.is_ok() {
+            result = visit(param);
+        }
+    });
+    result
+}
+
+/// Makes every parameter of a layer ([`Param::make`]).
+///
+/// # Errors
+/// If there is no room for them.
+pub fn make(layer: &mut dyn Layer, device: &Device, seed: u64) -> Result<()> {
+    try_params(layer, |param| param.make(device, seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_tensor::{DeviceId, Host};
+
+    use super::*;
+
+    fn device() -> Device {
+        Host::new(1).unwrap().device(DeviceId::Cpu).unwrap()
+    }
+
+    #[test]
+    fn places_of_a_tied_parameter_begin_alike_in_buffers_of_their_own() {
+        let device = device();
+        let new = || Param::new("wte.weight", [5, 3], Kind::Matrix, Init::Normal(0.02));
+        let (mut owner, mut place) = (new(), new().tied());
+        owner.make(&device, 7).unwrap();
+        place.make(&device, 7).unwrap();
+        let values = |param: &Param| param.value().unwrap().f32s().unwrap().to_vec();
+        assert_eq!(values(&owner), values(&place));
+        assert_eq!(device.live_bytes(), 2 * 2 * 15 * 4);
+        place
+            .set_value(&Tensor::zeros(&device, [5, 3]).unwrap())
+            .unwrap();
+        assert_ne!(values(&owner), values(&place));
+    }
+
+    #[test]
+    fn what_was_not_made_says_so() {
+        let mut param = Param::new("w", [2], Kind::Vector, Init::Ones);
+        let zeros = Tensor::zeros(&device(), [2]).unwrap();
+        for error in [
+            param.value().map(|_| ()).unwrap_err(),
+            param.grad().map(|_| ()).unwrap_err(),
+            param.zero_grad().unwrap_err(),
+            param.set_value(&zeros).unwrap_err(),
+        ] {
+            assert_eq!(
+                error.to_string(),
+                "w: the parameter was not made: call `make` first"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_shape_is_refused() {
+        let device = device();
+        let mut param = Param::new("w", [2, 3], Kind::Matrix, Init::Zeros);
+        param.make(&device, 0).unwrap();
+        let error = param.set_value(&Tensor::zeros(&device, [3, 2]).unwrap());
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "w: expected a value of shape [2, 3], got [3, 2]"
+        );
+    }
 }

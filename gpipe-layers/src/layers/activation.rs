@@ -1,0 +1,114 @@
+//! Functions of single elements.
+
+use gpipe_tensor::ops::{self, Gelu};
+use gpipe_tensor::{Tensor, Tensors};
+use smallvec::smallvec;
+
+use super::flow::{floats, single, times, unpack};
+use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+
+/// Which function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// max(x, 0)
+    Relu,
+    /// x·Φ(x), exactly or by its approximation.
+    Gelu(Gelu),
+}
+
+/// A function of each element. ReLU keeps its output for the backward pass, which the next layer
+/// keeps as its input anyway; GELU its input.
+#[derive(Debug)]
+pub struct Activation {
+    name: String,
+    function: Function,
+}
+
+impl Activation {
+    /// A layer that applies `function`.
+    pub fn new(name: impl Into<String>, function: Function) -> Self {
+        Self {
+            name: name.into(),
+            function,
+        }
+    }
+}
+
+impl Layer for Activation {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// An element takes 1 FLOP for ReLU and its gradient, 15 for GELU (as Lingvo counts it) and 20
+    /// for the gradient of GELU.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let x = floats(&self.name, inputs, None)?;
+        let (forward, backward) = match self.function {
+            Function::Relu => (1, 1),
+            Function::Gelu(_) => (15, 20),
+        };
+        let keeps_output = self.function == Function::Relu;
+        Ok(Cost {
+            outputs: vec![x.clone()],
+            forward: times(&[forward, x.elements()]),
+            input_grad: times(&[backward, x.elements()]),
+            weight_grad: 0,
+            params: 0,
+            memory: Memory {
+                saves_input: !keeps_output,
+                saves_output: keeps_output,
+                forward_peak: x.bytes(),
+                input_grad_peak: x.bytes(),
+                ..Memory::default()
+            },
+            // x and y; what was kept, dy and dx.
+            traffic: times(&[5, x.bytes()]),
+        })
+    }
+
+    /// An element takes 1 for ReLU, 15 for GELU and 6 for its approximation.
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        let x = floats(&self.name, inputs, None)?;
+        let element = match self.function {
+            Function::Relu => 1,
+            Function::Gelu(Gelu::Erf) => 15,
+            Function::Gelu(Gelu::Tanh) => 6,
+        };
+        Ok(times(&[element, x.elements()]))
+    }
+
+    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        let x = single(&self.name, x)?;
+        let (y, kept): (Tensor, Tensor) = match self.function {
+            Function::Relu => ops::relu(&x).map(|y| (y.clone(), y)),
+            Function::Gelu(form) => ops::gelu(&x, form).map(|y| (y, x)),
+        }
+        .map_err(Error::within(&self.name))?;
+        let saved = Saved {
+            tensors: smallvec![kept],
+            ..Saved::default()
+        };
+        Ok((smallvec![y], saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let [kept] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        let dx = match self.function {
+            Function::Relu => ops::relu_grad(&kept, &dy),
+            Function::Gelu(form) => ops::gelu_grad(&kept, &dy, form),
+        }
+        .map_err(Error::within(&self.name))?;
+        Ok((smallvec![dx], Pending::default()))
+    }
+
+    fn last_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
+        Ok(Pending::default())
+    }
+
+    fn weight_grad(&mut self, _pending: Pending) -> Result<()> {
+        Ok(())
+    }
+
+    fn params(&mut self, _visit: &mut dyn FnMut(&mut Param)) {}
+}

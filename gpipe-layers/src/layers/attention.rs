@@ -1,0 +1,142 @@
+//! Causal self-attention (arXiv:1706.03762), without its projections.
+
+use gpipe_tensor::philox::Key;
+use gpipe_tensor::{Tensors, ops};
+use smallvec::smallvec;
+
+use super::flow::{Flows, floats, output, single, times, unexpected, unpack};
+use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+
+/// softmax(q·kᵀ/√(width/heads))·v over the positions up to each position's own: from (B, T, 3·width),
+/// which holds q, k and v in this order with the heads side by side in each, to (B, T, width).
+///
+/// No T² tensor is kept: the gradient computes the probabilities again from the logarithm of each
+/// row's sum (B, heads, T), as FlashAttention does (arXiv:2205.14135).
+#[derive(Debug)]
+pub struct CausalAttention {
+    name: String,
+    width: usize,
+    heads: usize,
+    dropout: f32,
+}
+
+impl CausalAttention {
+    /// Attention with `heads` heads of `width / heads` columns each; of its probabilities the share
+    /// `dropout` is dropped in training.
+    ///
+    /// # Errors
+    /// [`Error::Config`] unless the heads divide the width and the share is from 0 to below 1.
+    pub fn new(
+        name: impl Into<String>,
+        width: usize,
+        heads: usize,
+        dropout: f32,
+    ) -> Result<Self> {
+        let name = name.into();
+        super::dropout::check_rate(&name, dropout)?;
+        if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
+            return Err(Error::Config(format!(
+                "{name}: {heads} heads cannot share a width of {width}: use a divisor of the width"
+            )));
+        }
+        Ok(Self {
+            name,
+            width,
+            heads,
+            dropout,
+        })
+    }
+
+    fn dropout(&self, cx: &Cx) -> Option<ops::Dropout> {
+        (cx.train && self.dropout > 0.0).then(|| ops::Dropout {
+            rate: self.dropout,
+            key: Key::new(cx.seed, &self.name, cx.step),
+            samples: cx.samples.clone(),
+        })
+    }
+
+    /// (B, T) of these inputs.
+    fn extents(&self, inputs: &[Flow]) -> Result<[u64; 2]> {
+        let qkv = floats(&self.name, inputs, Some(3 * self.width))?;
+        match qkv.shape.dims() {
+            &[batch, time, _] => Ok([batch as u64, time as u64]),
+            _ => {
+                let expected = format!("floats of shape (batch, time, {})", 3 * self.width);
+                Err(unexpected(&self.name, expected, Flows(inputs)))
+            }
+        }
+    }
+}
+
+impl Layer for CausalAttention {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Two products of 2·B·T²·width FLOPs each forward and four in the gradient, in full, as the
+    /// literature counts them, although the masked half is skipped and q·kᵀ computed a second time;
+    /// a probability takes 5 FLOPs (scale, maximum, difference, exponential, quotient) and 4 back.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let [batch, time] = self.extents(inputs)?;
+        let (width, heads) = (self.width as u64, self.heads as u64);
+        let shape = inputs[0].shape.with_last(self.width);
+        let y = output(&self.name, shape)?;
+        let product = times(&[2, batch, time, time, width]);
+        let probabilities = times(&[batch, heads, time, time]);
+        let sums = times(&[4, batch, heads, time]);
+        Ok(Cost {
+            forward: times(&[2, product]).saturating_add(times(&[5, probabilities])),
+            input_grad: times(&[4, product]).saturating_add(times(&[4, probabilities])),
+            weight_grad: 0,
+            params: 0,
+            memory: Memory {
+                saves_input: true,
+                saves_output: true,
+                saved_own: sums,
+                forward_peak: y.bytes().saturating_add(sums),
+                input_grad_peak: inputs[0].bytes(),
+                ..Memory::default()
+            },
+            // qkv and y; qkv, y, dy and dqkv.
+            traffic: times(&[3, inputs[0].bytes()]).saturating_add(times(&[3, y.bytes()])),
+            outputs: vec![y],
+        })
+    }
+
+    /// 15·B·T²·width: the part of Lingvo's `MultiHeadedAttention` that is not its projections.
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        let [batch, time] = self.extents(inputs)?;
+        Ok(times(&[15, batch, time, time, self.width as u64]))
+    }
+
+    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        let qkv = single(&self.name, x)?;
+        let (y, sums) = ops::attention(&qkv, self.heads, self.dropout(cx).as_ref())
+            .map_err(Error::within(&self.name))?;
+        let saved = Saved {
+            tensors: smallvec![qkv, y.clone(), sums],
+            nested: Vec::new(),
+            cx: Some(cx.clone()),
+        };
+        Ok((smallvec![y], saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let dropout = saved.cx.as_ref().and_then(|cx| self.dropout(cx));
+        let [qkv, y, sums] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        let dqkv = ops::attention_grad(&qkv, &y, &sums, &dy, self.heads, dropout.as_ref())
+            .map_err(Error::within(&self.name))?;
+        Ok((smallvec![dqkv], Pending::default()))
+    }
+
+    fn last_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
+        Ok(Pending::default())
+    }
+
+    fn weight_grad(&mut self, _pending: Pending) -> Result<()> {
+        Ok(())
+    }
+
+    fn params(&mut self, _visit: &mut dyn FnMut(&mut Param)) {}
+}

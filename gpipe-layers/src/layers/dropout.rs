@@ -1,0 +1,120 @@
+//! Dropout (Srivastava et al., JMLR 15, 2014).
+
+use gpipe_tensor::philox::Key;
+use gpipe_tensor::{Tensor, Tensors, ops};
+use smallvec::smallvec;
+
+use super::flow::{floats, single, times};
+use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+
+/// In training, sets a share of the elements to zero and scales the others up. No mask is kept: it
+/// is a function of (seed, name, step, sample, element), the same when it is computed again.
+#[derive(Debug)]
+pub struct Dropout {
+    name: String,
+    rate: f32,
+}
+
+impl Dropout {
+    /// A layer that drops the share `rate`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] unless the share is from 0 to below 1.
+    pub fn new(name: impl Into<String>, rate: f32) -> Result<Self> {
+        let name = name.into();
+        check_rate(&name, rate)?;
+        Ok(Self { name, rate })
+    }
+
+    fn apply(&self, cx: &Cx, x: Tensor) -> Result<Tensor> {
+        if !cx.train || self.rate == 0.0 {
+            return Ok(x);
+        }
+        let dropout = ops::Dropout {
+            rate: self.rate,
+            key: Key::new(cx.seed, &self.name, cx.step),
+            samples: cx.samples.clone(),
+        };
+        ops::dropout(x, &dropout).map_err(Error::within(&self.name))
+    }
+}
+
+/// An error unless a share can be dropped.
+pub(super) fn check_rate(name: &str, rate: f32) -> Result<()> {
+    if (0.0..1.0).contains(&rate) {
+        return Ok(());
+    }
+    Err(Error::Config(format!(
+        "{name}: dropout is {rate}: use a number from 0 to below 1"
+    )))
+}
+
+impl Layer for Dropout {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One multiplication an element, forward and back.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let x = floats(&self.name, inputs, None)?;
+        let memory = if self.rate == 0.0 {
+            Memory {
+                alias: true,
+                ..Memory::default()
+            }
+        } else {
+            Memory {
+                in_place: true,
+                forward_peak: x.bytes(),
+                input_grad_peak: x.bytes(),
+                ..Memory::default()
+            }
+        };
+        let (flops, traffic) = match self.rate {
+            0.0 => (0, 0),
+            _ => (x.elements(), times(&[4, x.bytes()])),
+        };
+        Ok(Cost {
+            outputs: vec![x.clone()],
+            forward: flops,
+            input_grad: flops,
+            weight_grad: 0,
+            params: 0,
+            memory,
+            traffic,
+        })
+    }
+
+    /// 10 an element.
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        let x = floats(&self.name, inputs, None)?;
+        Ok(times(&[10, x.elements()]))
+    }
+
+    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        let y = self.apply(cx, single(&self.name, x)?)?;
+        let saved = Saved {
+            cx: Some(cx.clone()),
+            ..Saved::default()
+        };
+        Ok((smallvec![y], saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let dy = single(&self.name, dy)?;
+        let Some(cx) = saved.cx else {
+            return Err(super::flow::foreign(&self.name, 1, 0));
+        };
+        Ok((smallvec![self.apply(&cx, dy)?], Pending::default()))
+    }
+
+    fn last_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
+        Ok(Pending::default())
+    }
+
+    fn weight_grad(&mut self, _pending: Pending) -> Result<()> {
+        Ok(())
+    }
+
+    fn params(&mut self, _visit: &mut dyn FnMut(&mut Param)) {}
+}

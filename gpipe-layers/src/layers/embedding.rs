@@ -1,0 +1,167 @@
+//! From token ids to vectors.
+
+use gpipe_tensor::{DType, Shape, Tensor, Tensors, ops};
+use smallvec::smallvec;
+
+use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
+use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+
+/// A table of one row for each token, and if wanted a second one of a row for each position, which
+/// is added: ids (B, T) give (B, T, width).
+#[derive(Debug)]
+pub struct Embedding {
+    name: String,
+    vocab: usize,
+    width: usize,
+    token: Param,
+    position: Option<Param>,
+}
+
+impl Embedding {
+    /// An embedding of tokens with the parameter `{name}.weight`, which begins normal with this
+    /// standard deviation.
+    pub fn new(name: impl Into<String>, vocab: usize, width: usize, std: f32) -> Self {
+        let name = name.into();
+        let token = table(&name, vocab, width, Init::Normal(std));
+        Self {
+            name,
+            vocab,
+            width,
+            token,
+            position: None,
+        }
+    }
+
+    /// The same with a learned embedding of up to `context` positions, the parameter
+    /// `{name}.weight` of the name given here.
+    #[must_use]
+    pub fn with_positions(mut self, name: &str, context: usize) -> Self {
+        self.position = Some(table(name, context, self.width, self.token.init));
+        self
+    }
+
+    /// The description of the ids, and how many there are in a sample.
+    fn ids<'a>(&self, inputs: &'a [Flow]) -> Result<(&'a Flow, usize)> {
+        let context = self.position.as_ref().map(|table| table.shape.rows());
+        match inputs {
+            [ids] if ids.dtype == DType::U32 => match context {
+                Some(context) if ids.shape.rank() != 2 || ids.shape.last() > context => {}
+                _ => return Ok((ids, ids.shape.last())),
+            },
+            _ => {}
+        }
+        let expected = match context {
+            Some(context) => format!("indices of shape (batch, up to {context})"),
+            None => "one tensor of indices".to_owned(),
+        };
+        Err(unexpected(&self.name, expected, Flows(inputs)))
+    }
+
+    fn check(&self, ids: &Tensor) -> Result<()> {
+        let flow = Flow {
+            shape: ids.shape().clone(),
+            dtype: ids.dtype(),
+        };
+        self.ids(&[flow]).map(|_| ())
+    }
+}
+
+fn table(name: &str, rows: usize, width: usize, init: Init) -> Param {
+    let name = format!("{name}.weight");
+    Param::new(name, [rows, width], Kind::Matrix, init)
+}
+
+impl Layer for Embedding {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A gather: no FLOPs but the addition of positions; what it takes is traffic.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let (ids, _) = self.ids(inputs)?;
+        let shape = [ids.shape.dims(), &[self.width]].concat();
+        let y = output(&self.name, Shape::from(shape.as_slice()))?;
+        let elements = y.elements();
+        let added = self.position.as_ref().map_or(0, |_| elements);
+        let positions = self.position.iter().map(|table| &table.shape);
+        let mut params = checked(&self.name, &self.token.shape)?;
+        for table in positions {
+            params = params.saturating_add(checked(&self.name, table)?);
+        }
+        Ok(Cost {
+            forward: added,
+            input_grad: 0,
+            weight_grad: elements.saturating_add(added),
+            params,
+            memory: Memory {
+                saves_input: true,
+                pending_input: true,
+                pending_grad: true,
+                forward_peak: y.bytes(),
+                // The positions' own indices.
+                weight_grad_peak: self.position.as_ref().map_or(0, |_| ids.bytes()),
+                ..Memory::default()
+            },
+            // A row is read and written, its gradient read and added to what was there.
+            traffic: times(&[5, y.bytes()]).saturating_add(times(&[4, added])),
+            outputs: vec![y],
+        })
+    }
+
+    /// 2·B·T·D·V: as if the gather were a product with one-hot rows (`GPipeTransformerEmbeddingLayer`).
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        let (ids, _) = self.ids(inputs)?;
+        let factors = [2, ids.elements(), self.width as u64, self.vocab as u64];
+        Ok(times(&factors))
+    }
+
+    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        let ids = single(&self.name, x)?;
+        self.check(&ids)?;
+        let within = || Error::within(&self.name);
+        let mut y = ops::embedding(&ids, self.token.value()?).map_err(within())?;
+        if let Some(table) = &self.position {
+            let rows = table.value()?.rows(0..ids.shape().last());
+            ops::add_assign(&mut y, &rows.map_err(within())?).map_err(within())?;
+        }
+        let saved = Saved {
+            tensors: smallvec![ids],
+            ..Saved::default()
+        };
+        Ok((smallvec![y], saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        Ok((Tensors::new(), self.last_grad(saved, dy)?))
+    }
+
+    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        let [ids] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        Ok(Pending {
+            tensors: smallvec![ids, dy],
+            ..Pending::default()
+        })
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        let [ids, dy] = unpack(&self.name, pending.tensors)?;
+        let within = || Error::within(&self.name);
+        ops::embedding_grad(&ids, &dy, self.token.grad_mut()?).map_err(within())?;
+        if let Some(table) = &mut self.position {
+            let time = ids.shape().last() as u32;
+            let positions = (0..time).cycle().take(ids.elements()).collect();
+            let positions = Tensor::from_u32(ids.device(), ids.shape().clone(), positions);
+            let positions = positions.map_err(within())?;
+            ops::embedding_grad(&positions, &dy, table.grad_mut()?).map_err(within())?;
+        }
+        Ok(())
+    }
+
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+        visit(&mut self.token);
+        if let Some(table) = &mut self.position {
+            visit(table);
+        }
+    }
+}

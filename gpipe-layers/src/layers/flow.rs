@@ -1,0 +1,109 @@
+//! Taking flows and saved tensors apart, with errors that name the layer.
+
+use gpipe_tensor::{DType, Shape, Tensor, Tensors};
+use smallvec::SmallVec;
+
+use crate::{Error, Flow, Result};
+
+/// The one tensor of a flow.
+pub(super) fn single(layer: &str, flow: Tensors) -> Result<Tensor> {
+    let count = flow.len();
+    let mut tensors = flow.into_iter();
+    match (tensors.next(), tensors.next()) {
+        (Some(tensor), None) => Ok(tensor),
+        _ => Err(unexpected(layer, "one tensor", count)),
+    }
+}
+
+/// The description of the one tensor of floats of a flow, whose innermost extent is `width` if
+/// one is needed.
+pub(super) fn floats<'a>(
+    layer: &str,
+    inputs: &'a [Flow],
+    width: Option<usize>,
+) -> Result<&'a Flow> {
+    let expected = || match width {
+        Some(width) => format!("floats of shape (…, {width})"),
+        None => "one tensor of floats".to_owned(),
+    };
+    match inputs {
+        [x] if x.dtype == DType::F32 && width.is_none_or(|width| x.shape.last() == width) => {
+            checked(layer, &x.shape)?;
+            Ok(x)
+        }
+        _ => Err(unexpected(layer, expected(), Flows(inputs))),
+    }
+}
+
+/// Elements of a tensor of this shape, if its bytes can be addressed.
+pub(super) fn checked(layer: &str, shape: &Shape) -> Result<u64> {
+    let addressable = |elements: &usize| *elements <= isize::MAX as usize / size_of::<f32>();
+    match shape.elements().ok().filter(addressable) {
+        Some(elements) => Ok(elements as u64),
+        None => Err(Error::within(layer)(gpipe_tensor::Error::Size {
+            op: "cost",
+            shape: shape.clone(),
+        })),
+    }
+}
+
+/// A flow of floats whose bytes can be addressed.
+pub(super) fn output(layer: &str, shape: Shape) -> Result<Flow> {
+    checked(layer, &shape)?;
+    Ok(Flow::f32(shape))
+}
+
+/// The tensors that this layer saved, as many as it knows that it saves.
+pub(super) fn unpack<const N: usize>(
+    layer: &str,
+    tensors: SmallVec<[Tensor; 4]>,
+) -> Result<[Tensor; N]> {
+    let count = tensors.len();
+    tensors
+        .into_vec()
+        .try_into()
+        .map_err(|_| foreign(layer, N, count))
+}
+
+/// An error: what was handed in was left by another layer.
+pub(super) fn foreign(layer: &str, expected: usize, count: usize) -> Error {
+    Error::State {
+        layer: layer.to_owned(),
+        message: format!(
+            "expected {expected} saved parts, got {count}: hand back what this layer left behind"
+        ),
+    }
+}
+
+/// An error: the flow is not one that the layer takes.
+pub(super) fn unexpected(
+    layer: &str,
+    expected: impl Into<String>,
+    got: impl std::fmt::Display,
+) -> Error {
+    Error::Input {
+        layer: layer.to_owned(),
+        expected: expected.into(),
+        got: got.to_string(),
+    }
+}
+
+/// A flow in an error message.
+pub(super) struct Flows<'a>(pub &'a [Flow]);
+
+impl std::fmt::Display for Flows<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, flow) in self.0.iter().enumerate() {
+            write!(f, "{}{flow}", if i == 0 { "" } else { ", " })?;
+        }
+        if self.0.is_empty() {
+            f.write_str("nothing")?;
+        }
+        Ok(())
+    }
+}
+
+/// A product that stops at the largest number: FLOPs beyond it mean nothing anyway.
+pub(super) fn times(factors: &[u64]) -> u64 {
+    factors.iter().fold(1, |a, &b| a.saturating_mul(b))
+}

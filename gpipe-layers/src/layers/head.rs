@@ -1,0 +1,61 @@
+//! The head of a language model: a score for every token.
+
+use gpipe_tensor::Tensors;
+
+use super::{Layout, Linear};
+use crate::{Cost, Cx, Flow, Init, Layer, Param, Pending, Result, Saved};
+
+/// logits = x·Wᵀ with W (vocab, width), which lies like a table of tokens so that it can be tied to
+/// one. It differs from any [`Linear`] in what Lingvo charges for it.
+#[derive(Debug)]
+pub struct Head(Linear);
+
+impl Head {
+    /// A head with the parameter `{name}.weight`, normal with this standard deviation at first.
+    pub fn new(name: impl Into<String>, width: usize, vocab: usize, std: f32) -> Self {
+        let linear = Linear::new(name, width, vocab, Layout::OutIn).without_bias();
+        Self(linear.init(Init::Normal(std), Init::Zeros))
+    }
+
+    /// The same with its weight a place of the parameter `owner`, an embedding's table that comes
+    /// earlier. The place has a value and a gradient of its own.
+    #[must_use]
+    pub fn tied_to(self, owner: &str) -> Self {
+        Self(self.0.tied_to(owner))
+    }
+}
+
+impl Layer for Head {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        self.0.cost(inputs)
+    }
+
+    /// 100, whatever the size (`GPipeTransformerSoftmaxLayer`).
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        self.0.lingvo(inputs).map(|_| 100)
+    }
+
+    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        self.0.forward(cx, x)
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        self.0.input_grad(saved, dy)
+    }
+
+    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        self.0.last_grad(saved, dy)
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        self.0.weight_grad(pending)
+    }
+
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+        self.0.params(visit);
+    }
+}

@@ -1,0 +1,53 @@
+//! The layer that does nothing.
+
+use gpipe_tensor::Tensors;
+
+use crate::{Cost, Cx, Flow, Layer, Memory, Param, Pending, Result, Saved};
+
+/// Hands its input on, at no cost.
+#[derive(Debug)]
+pub struct Identity {
+    name: String,
+}
+
+impl Identity {
+    /// A layer of this name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into() }
+    }
+}
+
+impl Layer for Identity {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        Ok(Cost {
+            outputs: inputs.to_vec(),
+            memory: Memory {
+                alias: true,
+                ..Memory::default()
+            },
+            ..Cost::default()
+        })
+    }
+
+    fn lingvo(&self, _inputs: &[Flow]) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        Ok((x, Saved::default()))
+    }
+
+    fn input_grad(&self, _saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        Ok((dy, Pending::default()))
+    }
+
+    fn weight_grad(&mut self, _pending: Pending) -> Result<()> {
+        Ok(())
+    }
+
+    fn params(&mut self, _visit: &mut dyn FnMut(&mut Param)) {}
+}

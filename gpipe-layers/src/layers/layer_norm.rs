@@ -1,0 +1,119 @@
+//! Layer normalisation (arXiv:1607.06450).
+
+use gpipe_tensor::{Tensors, ops};
+use smallvec::smallvec;
+
+use super::flow::{floats, single, times, unpack};
+use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+
+/// Each row of `width` elements is shifted and scaled to mean 0 and variance 1, then multiplied
+/// with a gain and shifted by a bias.
+#[derive(Debug)]
+pub struct LayerNorm {
+    name: String,
+    width: usize,
+    eps: f32,
+    gain: Param,
+    bias: Param,
+}
+
+impl LayerNorm {
+    /// A normalisation with the parameters `{name}.weight`, ones, and `{name}.bias`, zeros. `eps`
+    /// is added to the variance.
+    pub fn new(name: impl Into<String>, width: usize, eps: f32) -> Self {
+        let name = name.into();
+        let gain = format!("{name}.weight");
+        let bias = format!("{name}.bias");
+        Self {
+            name,
+            width,
+            eps,
+            gain: Param::new(gain, [width], Kind::Vector, Init::Ones),
+            bias: Param::new(bias, [width], Kind::Vector, Init::Zeros),
+        }
+    }
+}
+
+impl Layer for LayerNorm {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// An element takes 8 FLOPs forward (the mean 1, the variance 3, x̂ 2, gain and bias 2), 9 for
+    /// dX (dy·gain 1, two means 3, x̂ again 2, the difference 3) and 3 for the parameters.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let x = floats(&self.name, inputs, Some(self.width))?;
+        let (elements, bytes, width) = (x.elements(), x.bytes(), self.width as u64);
+        let statistics = times(&[2 * 4, elements / width.max(1)]);
+        let gradients = times(&[2 * 4, width]);
+        let backward = bytes.saturating_add(gradients);
+        Ok(Cost {
+            outputs: vec![x.clone()],
+            forward: times(&[8, elements]),
+            input_grad: times(&[9, elements]),
+            weight_grad: times(&[3, elements]),
+            params: times(&[2, width]),
+            memory: Memory {
+                saves_input: true,
+                saved_own: statistics,
+                pending_own: gradients,
+                forward_peak: bytes.saturating_add(statistics),
+                input_grad_peak: backward,
+                last_grad_peak: backward,
+                ..Memory::default()
+            },
+            // x and y; x, dy and dx.
+            traffic: times(&[5, bytes]),
+        })
+    }
+
+    /// 10 an element.
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        let x = floats(&self.name, inputs, Some(self.width))?;
+        Ok(times(&[10, x.elements()]))
+    }
+
+    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        let x = single(&self.name, x)?;
+        let (y, statistics) =
+            ops::layer_norm(&x, self.gain.value()?, self.bias.value()?, self.eps)
+                .map_err(Error::within(&self.name))?;
+        let saved = Saved {
+            tensors: smallvec![x, statistics],
+            ..Saved::default()
+        };
+        Ok((smallvec![y], saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let [x, statistics] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        let (dx, dparams) = ops::layer_norm_grad(&x, &statistics, self.gain.value()?, &dy)
+            .map_err(Error::within(&self.name))?;
+        let pending = Pending {
+            tensors: smallvec![dparams],
+            ..Pending::default()
+        };
+        Ok((smallvec![dx], pending))
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        let [dparams] = unpack(&self.name, pending.tensors)?;
+        for (row, param) in [&mut self.gain, &mut self.bias].into_iter().enumerate() {
+            let gradient = dparams.rows(row..row + 1);
+            let gradient = gradient.and_then(|row| row.reshape([self.width]));
+            gradient
+                .and_then(|gradient| Ok((gradient, param.grad_mut())))
+                .map_err(Error::within(&self.name))
+                .and_then(|(gradient, sum)| {
+                    ops::add_assign(sum?, &gradient).map_err(Error::within(&self.name))
+                })?;
+        }
+        Ok(())
+    }
+
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+        visit(&mut self.gain);
+        visit(&mut self.bias);
+    }
+}

@@ -1,0 +1,201 @@
+//! y = x·W + b.
+
+use gpipe_tensor::{Tensors, ops};
+use smallvec::smallvec;
+
+use super::flow::{checked, floats, output, single, times, unpack};
+use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+
+/// How the weight of a [`Linear`] lies in memory, and so its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// (in, out): y = x·W, as the `Conv1D` of Hugging Face's GPT-2.
+    InOut,
+    /// (out, in): y = x·Wᵀ, as PyTorch's `Linear`.
+    OutIn,
+}
+
+impl Layout {
+    fn shape(self, inputs: usize, outputs: usize) -> [usize; 2] {
+        match self {
+            Self::InOut => [inputs, outputs],
+            Self::OutIn => [outputs, inputs],
+        }
+    }
+
+    fn of_forward(self) -> ops::Layout {
+        match self {
+            Self::InOut => ops::Layout::Nn,
+            Self::OutIn => ops::Layout::Nt,
+        }
+    }
+
+    fn of_input_grad(self) -> ops::Layout {
+        match self {
+            Self::InOut => ops::Layout::Nt,
+            Self::OutIn => ops::Layout::Nn,
+        }
+    }
+}
+
+/// A linear map of the innermost extent, with a bias or without.
+#[derive(Debug)]
+pub struct Linear {
+    name: String,
+    inputs: usize,
+    outputs: usize,
+    layout: Layout,
+    weight: Param,
+    bias: Option<Param>,
+}
+
+impl Linear {
+    /// A linear layer with the parameters `{name}.weight` and `{name}.bias`, which begin as in
+    /// PyTorch: uniform within 1/√inputs.
+    pub fn new(name: impl Into<String>, inputs: usize, outputs: usize, layout: Layout) -> Self {
+        let name = name.into();
+        let init = Init::Uniform((inputs.max(1) as f32).sqrt().recip());
+        let weight = Param::new(
+            format!("{name}.weight"),
+            layout.shape(inputs, outputs),
+            Kind::Matrix,
+            init,
+        );
+        let bias = Param::new(format!("{name}.bias"), [outputs], Kind::Vector, init);
+        Self {
+            name,
+            inputs,
+            outputs,
+            layout,
+            weight,
+            bias: Some(bias),
+        }
+    }
+
+    /// The same with other beginnings.
+    #[must_use]
+    pub fn init(mut self, weight: Init, bias: Init) -> Self {
+        self.weight.init = weight;
+        if let Some(param) = &mut self.bias {
+            param.init = bias;
+        }
+        self
+    }
+
+    /// The same without a bias.
+    #[must_use]
+    pub fn without_bias(mut self) -> Self {
+        self.bias = None;
+        self
+    }
+
+    /// The same with its weight a place of the parameter `owner`, which comes earlier.
+    #[must_use]
+    pub fn tied_to(mut self, owner: &str) -> Self {
+        self.weight = Param {
+            name: owner.to_owned(),
+            ..self.weight
+        }
+        .tied();
+        self
+    }
+}
+
+impl Layer for Linear {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let x = floats(&self.name, inputs, Some(self.inputs))?;
+        let y = output(&self.name, x.shape.with_last(self.outputs))?;
+        let weight = checked(&self.name, &self.weight.shape)?;
+        let bias = self.bias.as_ref().map_or(0, |_| self.outputs as u64);
+        let rows = x.elements() / (self.inputs as u64).max(1);
+        let product = times(&[2, rows, weight]);
+        let sum = times(&[rows, bias]);
+        Ok(Cost {
+            forward: product.saturating_add(sum),
+            input_grad: product,
+            weight_grad: product.saturating_add(sum),
+            params: weight + bias,
+            memory: Memory {
+                saves_input: true,
+                pending_input: true,
+                pending_grad: true,
+                forward_peak: y.bytes(),
+                input_grad_peak: x.bytes(),
+                ..Memory::default()
+            },
+            // Each product reads two of x, y and W and writes the third; dW is read as well.
+            traffic: times(&[3, x.bytes()])
+                .saturating_add(times(&[3, y.bytes()]))
+                .saturating_add(times(&[4, 4, weight])),
+            outputs: vec![y],
+        })
+    }
+
+    /// 2·N·out, and N·out more for a bias (Lingvo's `Linear` and `Bias`).
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        let x = floats(&self.name, inputs, Some(self.inputs))?;
+        let rows = x.elements() / (self.inputs as u64).max(1);
+        let bias = self.bias.as_ref().map_or(0, |_| self.outputs as u64);
+        let product = times(&[2, x.elements(), self.outputs as u64]);
+        Ok(product.saturating_add(times(&[rows, bias])))
+    }
+
+    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        let x = single(&self.name, x)?;
+        let bias = self.bias.as_ref().map(Param::value).transpose()?;
+        let y = ops::matmul(self.layout.of_forward(), &x, self.weight.value()?, bias)
+            .map_err(Error::within(&self.name))?;
+        let saved = Saved {
+            tensors: smallvec![x],
+            ..Saved::default()
+        };
+        Ok((smallvec![y], saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let [x] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        let weight = self.weight.value()?;
+        let dx = ops::matmul(self.layout.of_input_grad(), &dy, weight, None)
+            .map_err(Error::within(&self.name))?;
+        let pending = Pending {
+            tensors: smallvec![x, dy],
+            ..Pending::default()
+        };
+        Ok((smallvec![dx], pending))
+    }
+
+    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        let [x] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        Ok(Pending {
+            tensors: smallvec![x, dy],
+            ..Pending::default()
+        })
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        let [x, dy] = unpack(&self.name, pending.tensors)?;
+        let (a, b) = match self.layout {
+            Layout::InOut => (&x, &dy),
+            Layout::OutIn => (&dy, &x),
+        };
+        ops::matmul_accumulate(ops::Layout::Tn, a, b, self.weight.grad_mut()?)
+            .map_err(Error::within(&self.name))?;
+        if let Some(bias) = &mut self.bias {
+            ops::sum_rows_accumulate(&dy, bias.grad_mut()?).map_err(Error::within(&self.name))?;
+        }
+        Ok(())
+    }
+
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+        visit(&mut self.weight);
+        if let Some(bias) = &mut self.bias {
+            visit(bias);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The layers.
+//!
+//! FLOPs are counted as the literature counts a model's: 2 for each multiply-add of a matrix
+//! product, attention in full although its masked half is skipped, nothing for what is computed
+//! again. Element-wise layers charge a few FLOPs an element, stated at each.
+
+mod activation;
+mod attention;
+mod dropout;
+mod embedding;
+mod flow;
+mod head;
+mod identity;
+mod layer_norm;
+mod linear;
+mod replay;
+mod residual;
+mod sequential;
+
+pub use activation::{Activation, Function};
+pub use attention::CausalAttention;
+pub use dropout::Dropout;
+pub use embedding::Embedding;
+pub use head::Head;
+pub use identity::Identity;
+pub use layer_norm::LayerNorm;
+pub use linear::{Layout, Linear};
+pub use residual::Residual;
+pub use sequential::Sequential;

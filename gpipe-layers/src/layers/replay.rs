@@ -1,0 +1,134 @@
+//! What a [`Residual`](super::Residual) holds and when, from what the layers inside it hold.
+
+use smallvec::smallvec;
+
+use crate::{Buffer, Buffers, Cost, Flow, Ledger, Memory, SavedBuffers};
+
+/// The memory of x + f(x), where the layers of f cost `inner`.
+pub(super) fn memory(x: &Flow, inner: &[Cost]) -> Memory {
+    let (forward_peak, saved_own, replay) = Replay::forward(x, inner);
+    let saves_input = replay.ledger.holders(&replay.x) > 1;
+    let last_grad_peak = Replay::forward(x, inner).2.last_grad();
+    let backward_peak = Replay::forward(x, inner).2.backward();
+    Memory {
+        saves_input,
+        saved_own,
+        forward_peak,
+        last_grad_peak,
+        backward_peak: Some(backward_peak),
+        ..replay.split()
+    }
+}
+
+/// The moment between the passes.
+struct Replay<'a> {
+    inner: &'a [Cost],
+    ledger: Ledger,
+    /// A claim of the caller's, so that x outlives the calls.
+    x: Buffer,
+    /// The claim of the skip connection.
+    dy: Buffer,
+    saved: Vec<SavedBuffers>,
+}
+
+impl<'a> Replay<'a> {
+    /// The forward pass: its peak, the bytes of what is saved besides x, and what comes next.
+    fn forward(x: &Flow, inner: &'a [Cost]) -> (u64, u64, Self) {
+        let mut ledger = Ledger::new();
+        let bytes = x.bytes();
+        let x = ledger.alloc(bytes);
+        let skip = ledger.hold(&x);
+        let mut flow: Buffers = smallvec![ledger.hold(&skip)];
+        let mut saved = Vec::with_capacity(inner.len());
+        for cost in inner {
+            let (y, left) = ledger.forward(cost, flow);
+            saved.push(left);
+            flow = y;
+        }
+        let y = add(&mut ledger, flow, bytes);
+        ledger.release(skip);
+        let peak = ledger.peak() - bytes;
+        ledger.release_all(y);
+        let own = ledger.live() - bytes;
+        let dy = ledger.alloc(bytes);
+        ledger.reset_peak();
+        let replay = Self {
+            inner,
+            ledger,
+            x,
+            dy,
+            saved,
+        };
+        (peak, own, replay)
+    }
+
+    /// The input gradient and then the weight gradient: their peaks, and what is pending between.
+    fn split(mut self) -> Memory {
+        let bytes = self.ledger.bytes(&self.x);
+        let begin = self.ledger.live();
+        let mut pending = Vec::with_capacity(self.inner.len());
+        let mut flow: Buffers = smallvec![self.ledger.hold(&self.dy)];
+        for (cost, saved) in self.inner.iter().zip(self.saved).rev() {
+            let (dx, left) = self.ledger.input_grad(cost, saved, flow);
+            pending.push(left);
+            flow = dx;
+        }
+        let dx = add(&mut self.ledger, flow, bytes);
+        let input_grad_peak = self.ledger.peak() - begin;
+        self.ledger.release_all(dx);
+        let between = self.ledger.live();
+        let memory = Memory {
+            pending_input: self.ledger.holders(&self.x) > 1,
+            pending_grad: self.ledger.holders(&self.dy) > 1,
+            pending_own: between - 2 * bytes,
+            input_grad_peak,
+            ..Memory::default()
+        };
+        self.ledger.reset_peak();
+        for (cost, pending) in self.inner.iter().rev().zip(pending) {
+            self.ledger.weight_grad(cost, pending);
+        }
+        Memory {
+            weight_grad_peak: self.ledger.peak() - between,
+            ..memory
+        }
+    }
+
+    /// The peak of the gradient without dX.
+    fn last_grad(mut self) -> u64 {
+        let begin = self.ledger.live();
+        let mut flow: Buffers = smallvec![self.ledger.hold(&self.dy)];
+        let steps = self.inner.iter().zip(self.saved).enumerate().rev();
+        for (i, (cost, saved)) in steps {
+            if i == 0 {
+                let _pending = self.ledger.last_grad(cost, saved, flow);
+                break;
+            }
+            let (dx, _pending) = self.ledger.input_grad(cost, saved, flow);
+            flow = dx;
+        }
+        self.ledger.peak() - begin
+    }
+
+    /// The peak of both gradients in one.
+    fn backward(mut self) -> u64 {
+        let bytes = self.ledger.bytes(&self.x);
+        let begin = self.ledger.live();
+        let mut flow: Buffers = smallvec![self.ledger.hold(&self.dy)];
+        for (cost, saved) in self.inner.iter().zip(self.saved).rev() {
+            flow = self.ledger.backward(cost, saved, flow);
+        }
+        let _dx = add(&mut self.ledger, flow, bytes);
+        self.ledger.peak() - begin
+    }
+}
+
+/// The sum with the skip connection: written over what the layers gave, where nothing else holds it.
+fn add(ledger: &mut Ledger, inner: Buffers, bytes: u64) -> Buffers {
+    if inner.iter().all(|buffer| ledger.is_unique(buffer)) {
+        return inner;
+    }
+    let sum = ledger.alloc(bytes);
+    ledger.release_all(inner);
+    smallvec![sum]
+}

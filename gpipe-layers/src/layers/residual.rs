@@ -1,0 +1,206 @@
+//! x + f(x), where f is a list of layers.
+
+use gpipe_tensor::{Tensor, Tensors, ops};
+use smallvec::smallvec;
+
+use super::{Sequential, replay};
+use super::flow::{Flows, floats, foreign, single, times, unexpected};
+use crate::{Cost, Cx, Error, Flow, Layer, Param, Pending, Result, Saved};
+
+/// A list of layers around which the input passes by and is added to their output.
+pub struct Residual {
+    name: String,
+    layers: Vec<Box<dyn Layer>>,
+    /// What Lingvo charges, where that is not the sum of its parts.
+    formula: Option<fn(&Flow) -> u64>,
+}
+
+impl Residual {
+    /// x + f(x) with f these layers, each from one tensor to one, the last to the shape of the
+    /// first's input.
+    pub fn new(name: impl Into<String>, layers: Sequential) -> Self {
+        Self {
+            name: name.into(),
+            layers: layers.into_layers(),
+            formula: None,
+        }
+    }
+
+    /// The same with a formula of the input for [`Layer::lingvo`], for a layer that Lingvo prices
+    /// as a whole.
+    #[must_use]
+    pub fn priced_by_lingvo(self, formula: fn(&Flow) -> u64) -> Self {
+        Self {
+            formula: Some(formula),
+            ..self
+        }
+    }
+
+    /// The costs of the layers inside, each with the flow that enters it.
+    fn inner(&self, inputs: &[Flow]) -> Result<Vec<(Vec<Flow>, Cost)>> {
+        let x = floats(&self.name, inputs, None)?;
+        let mut flow = inputs.to_vec();
+        let mut inner = Vec::with_capacity(self.layers.len());
+        for layer in &self.layers {
+            let cost = layer.cost(&flow)?;
+            let outputs = cost.outputs.clone();
+            inner.push((std::mem::replace(&mut flow, outputs), cost));
+        }
+        if flow != inputs {
+            let expected = format!("layers inside that lead back to {x}");
+            return Err(unexpected(&self.name, expected, Flows(&flow)));
+        }
+        Ok(inner)
+    }
+
+    fn add(&self, inner: Tensors, skip: &Tensor) -> Result<Tensors> {
+        let inner = single(&self.name, inner)?;
+        Ok(smallvec![
+            sum(inner, skip).map_err(Error::within(&self.name))?
+        ])
+    }
+}
+
+/// What is left of a way back through the layers inside.
+struct Back<P> {
+    /// dY, which has passed the layers by.
+    skip: Tensor,
+    /// What the first layer gave.
+    dx: Tensors,
+    /// What each layer left, the last first.
+    left: Vec<P>,
+}
+
+/// Takes dY back through `layers`, of which the last comes first; `step` takes it through one.
+fn back<L, P>(
+    name: &str,
+    layers: impl ExactSizeIterator<Item = L>,
+    saved: Saved,
+    dy: Tensors,
+    mut step: impl FnMut(L, Saved, Tensors) -> Result<(Tensors, P)>,
+) -> Result<Back<P>> {
+    if layers.len() != saved.nested.len() {
+        return Err(foreign(name, layers.len(), saved.nested.len()));
+    }
+    let skip = single(name, dy)?;
+    let mut dx: Tensors = smallvec![skip.clone()];
+    let mut left = Vec::with_capacity(layers.len());
+    for (layer, saved) in layers.zip(saved.nested.into_iter().rev()) {
+        let pending;
+        (dx, pending) = step(layer, saved, dx)?;
+        left.push(pending);
+    }
+    Ok(Back { skip, dx, left })
+}
+
+/// inner + skip, written over `inner` where nothing else holds it.
+fn sum(mut inner: Tensor, skip: &Tensor) -> gpipe_tensor::Result<Tensor> {
+    if !inner.is_unique() {
+        return ops::add(&inner, skip);
+    }
+    ops::add_assign(&mut inner, skip)?;
+    Ok(inner)
+}
+
+impl Layer for Residual {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let inner: Vec<Cost> = self.inner(inputs)?.into_iter().map(|(_, cost)| cost).collect();
+        let total = |part: fn(&Cost) -> u64| inner.iter().map(part).fold(0, u64::saturating_add);
+        let x = &inputs[0];
+        Ok(Cost {
+            outputs: inputs.to_vec(),
+            forward: total(|cost| cost.forward).saturating_add(x.elements()),
+            input_grad: total(|cost| cost.input_grad).saturating_add(x.elements()),
+            weight_grad: total(|cost| cost.weight_grad),
+            params: total(|cost| cost.params),
+            memory: replay::memory(x, &inner),
+            // Two operands and a sum, both ways.
+            traffic: total(|cost| cost.traffic).saturating_add(times(&[6, x.bytes()])),
+        })
+    }
+
+    /// The sum of the parts and 2 an element (`ResidualAdd`), or a formula of its own.
+    fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
+        let inner = self.inner(inputs)?;
+        if let Some(formula) = self.formula {
+            return Ok(formula(&inputs[0]));
+        }
+        let mut flops = times(&[2, inputs[0].elements()]);
+        for (layer, (flow, _)) in self.layers.iter().zip(&inner) {
+            flops = flops.saturating_add(layer.lingvo(flow)?);
+        }
+        Ok(flops)
+    }
+
+    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+        let skip = single(&self.name, x)?;
+        let mut flow: Tensors = smallvec![skip.clone()];
+        let mut nested = Vec::with_capacity(self.layers.len());
+        for layer in &self.layers {
+            let (y, saved) = layer.forward(cx, flow)?;
+            nested.push(saved);
+            flow = y;
+        }
+        let saved = Saved {
+            nested,
+            ..Saved::default()
+        };
+        Ok((self.add(flow, &skip)?, saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let layers = self.layers.iter().rev();
+        let back = back(&self.name, layers, saved, dy, |layer, saved, dy| {
+            layer.input_grad(saved, dy)
+        })?;
+        let pending = Pending {
+            nested: back.left,
+            ..Pending::default()
+        };
+        Ok((self.add(back.dx, &back.skip)?, pending))
+    }
+
+    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        let layers = self.layers.iter().enumerate().rev();
+        let back = back(&self.name, layers, saved, dy, |(i, layer), saved, dy| {
+            if i == 0 {
+                return Ok((Tensors::new(), layer.last_grad(saved, dy)?));
+            }
+            layer.input_grad(saved, dy)
+        })?;
+        Ok(Pending {
+            nested: back.left,
+            ..Pending::default()
+        })
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        if pending.nested.len() != self.layers.len() {
+            let parts = pending.nested.len();
+            return Err(foreign(&self.name, self.layers.len(), parts));
+        }
+        for (layer, pending) in self.layers.iter_mut().rev().zip(pending.nested) {
+            layer.weight_grad(pending)?;
+        }
+        Ok(())
+    }
+
+    /// Frees what each layer left before the next begins.
+    fn backward(&mut self, saved: Saved, dy: Tensors) -> Result<Tensors> {
+        let layers = self.layers.iter_mut().rev();
+        let back = back(&self.name, layers, saved, dy, |layer, saved, dy| {
+            Ok((layer.backward(saved, dy)?, ()))
+        })?;
+        self.add(back.dx, &back.skip)
+    }
+
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+        for layer in &mut self.layers {
+            layer.params(visit);
+        }
+    }
+}

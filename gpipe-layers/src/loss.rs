@@ -1,0 +1,119 @@
+//! The losses: what turns a forward flow into a backward one.
+
+use gpipe_tensor::{Tensor, ops};
+
+use crate::{Error, Result};
+
+/// A loss. It is divided by a number that the caller gives, because the mean over a batch is a sum
+/// over its micro-batches only if each divides by the count of the whole batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// −ln softmax(y)\[target\], summed over the rows whose target is not [`ops::IGNORE`].
+    CrossEntropy,
+    /// (y − target)², summed over all elements.
+    SquaredError,
+}
+
+impl Loss {
+    /// How many terms the loss of these targets has, counted on the host before the step: summed
+    /// over a batch, the divisor that makes a mean.
+    ///
+    /// # Errors
+    /// If the targets of a cross-entropy are no indices.
+    pub fn terms(self, targets: &Tensor) -> Result<f64> {
+        match self {
+            Self::CrossEntropy => {
+                let targets = targets.u32s().map_err(Error::within(self.name()))?;
+                Ok(targets.iter().filter(|&&t| t != ops::IGNORE).count() as f64)
+            }
+            Self::SquaredError => Ok(targets.elements() as f64),
+        }
+    }
+
+    /// The loss, and its gradient with respect to `y`, which is written over `y` if nothing else
+    /// holds it. A divisor of zero gives a loss of zero.
+    ///
+    /// # Errors
+    /// If the shapes do not fit or a target is out of range.
+    pub fn gradient(self, y: Tensor, targets: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
+        match self {
+            Self::CrossEntropy => ops::cross_entropy(y, targets, divisor),
+            Self::SquaredError => ops::squared_error(y, targets, divisor),
+        }
+        .map_err(Error::within(self.name()))
+    }
+
+    /// The loss alone: for evaluation. Same bits as [`gradient`](Self::gradient).
+    ///
+    /// # Errors
+    /// As `gradient`.
+    pub fn value(self, y: &Tensor, targets: &Tensor, divisor: f64) -> Result<f64> {
+        match self {
+            Self::CrossEntropy => ops::cross_entropy_loss(y, targets, divisor),
+            Self::SquaredError => {
+                ops::squared_error(y.clone(), targets, divisor).map(|(loss, _)| loss)
+            }
+        }
+        .map_err(Error::within(self.name()))
+    }
+
+    /// How many rows have their highest score at the target; 0 for a loss without classes.
+    ///
+    /// # Errors
+    /// As `gradient`.
+    pub fn correct(self, y: &Tensor, targets: &Tensor) -> Result<u64> {
+        match self {
+            Self::CrossEntropy => ops::correct(y, targets).map_err(Error::within(self.name())),
+            Self::SquaredError => Ok(0),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::CrossEntropy => "cross-entropy",
+            Self::SquaredError => "squared error",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_tensor::{Device, DeviceId, Host};
+
+    use super::*;
+
+    fn device() -> Device {
+        Host::new(1).unwrap().device(DeviceId::Cpu).unwrap()
+    }
+
+    #[test]
+    fn terms_are_targets_that_count() {
+        let targets = Tensor::from_u32(&device(), [2, 2], vec![1, ops::IGNORE, 0, 2]).unwrap();
+        assert_eq!(Loss::CrossEntropy.terms(&targets).unwrap(), 3.0);
+        let values = Tensor::zeros(&device(), [2, 5]).unwrap();
+        assert_eq!(Loss::SquaredError.terms(&values).unwrap(), 10.0);
+        assert!(Loss::CrossEntropy.terms(&values).is_err());
+    }
+
+    #[test]
+    fn the_value_alone_has_the_same_bits() {
+        let device = device();
+        let y = Tensor::from_f32(&device, [2, 3], [0.5, -1.25, 3.0, 0.1, 0.2, -0.7]).unwrap();
+        let labels = Tensor::from_u32(&device, [2], vec![2, 0]).unwrap();
+        let values = Tensor::from_f32(&device, [2, 3], [1.0, 0.0, 2.5, 0.3, 0.2, 0.1]).unwrap();
+        for (loss, targets) in [(Loss::CrossEntropy, labels), (Loss::SquaredError, values)] {
+            let value = loss.value(&y, &targets, 3.0).unwrap();
+            let (with_gradient, _) = loss.gradient(y.clone(), &targets, 3.0).unwrap();
+            assert_eq!(value.to_bits(), with_gradient.to_bits());
+            assert_eq!(loss.gradient(y.clone(), &targets, 0.0).unwrap().0, 0.0);
+        }
+    }
+
+    #[test]
+    fn the_highest_score_at_the_target_is_correct() {
+        let y = Tensor::from_f32(&device(), [2, 2], [1.0, 2.0, 3.0, 0.0]).unwrap();
+        let labels = Tensor::from_u32(&device(), [2], vec![1, 1]).unwrap();
+        assert_eq!(Loss::CrossEntropy.correct(&y, &labels).unwrap(), 1);
+        assert_eq!(Loss::SquaredError.correct(&y, &y).unwrap(), 0);
+    }
+}

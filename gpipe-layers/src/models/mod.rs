@@ -1,0 +1,10 @@
+//! Models: plain functions that return a flat list of layers, because a list is what a partitioner
+//! cuts.
+
+mod gpt;
+mod mlp;
+mod presets;
+
+pub use gpt::{GptConfig, gpt};
+pub use mlp::{MlpConfig, mlp};
+pub use presets::{PRESETS, Preset, preset};

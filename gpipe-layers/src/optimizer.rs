@@ -1,0 +1,208 @@
+//! From a gradient to the next value.
+
+use gpipe_tensor::{Tensor, ops};
+
+use crate::choice::choose;
+use crate::{Error, Kind, Param, Result};
+
+/// How values move along their gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Stochastic gradient descent, as PyTorch's `SGD`: weight decay is added to the gradient.
+    Sgd {
+        /// Of the last velocity, how much stays; 0 remembers none.
+        momentum: f64,
+    },
+    /// AdamW (arXiv:1711.05101), as PyTorch's: weight decay is decoupled.
+    AdamW {
+        /// Decay of the first moment.
+        beta1: f64,
+        /// Decay of the second moment.
+        beta2: f64,
+        /// Added to the root of the second moment.
+        eps: f64,
+    },
+}
+
+/// Which parameters are subject to weight decay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decay {
+    /// Matrices only: neither biases nor gains.
+    Matrices,
+    /// Every parameter.
+    All,
+}
+
+const DECAYS: [(&str, Decay); 2] = [("matrices", Decay::Matrices), ("all", Decay::All)];
+
+impl std::str::FromStr for Decay {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        choose("decay", text, &DECAYS)
+    }
+}
+
+/// A rule and its weight decay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimizer {
+    /// How values move.
+    pub rule: Rule,
+    /// How strongly values are pulled to zero.
+    pub weight_decay: f64,
+    /// Which values are.
+    pub decay: Decay,
+}
+
+impl Optimizer {
+    /// Stochastic gradient descent.
+    pub fn sgd(momentum: f64, weight_decay: f64, decay: Decay) -> Self {
+        Self {
+            rule: Rule::Sgd { momentum },
+            weight_decay,
+            decay,
+        }
+    }
+
+    /// AdamW.
+    pub fn adamw(beta1: f64, beta2: f64, eps: f64, weight_decay: f64, decay: Decay) -> Self {
+        Self {
+            rule: Rule::AdamW { beta1, beta2, eps },
+            weight_decay,
+            decay,
+        }
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the first number which makes no sense.
+    pub fn check(&self) -> Result<()> {
+        match self.rule {
+            Rule::Sgd { momentum } => below_one("momentum", momentum)?,
+            Rule::AdamW { beta1, beta2, eps } => {
+                below_one("beta1", beta1)?;
+                below_one("beta2", beta2)?;
+                not_negative("eps", eps)?;
+            }
+        }
+        not_negative("weight decay", self.weight_decay)
+    }
+
+    /// Bytes that are remembered of a parameter: none of a tied place, whose owner updates.
+    pub fn state_bytes(&self, param: &Param) -> u64 {
+        param
+            .elements()
+            .saturating_mul(size_of::<f32>() as u64)
+            .saturating_mul(self.states(param) as u64)
+    }
+
+    /// Allocates what is remembered of a parameter, as zeros, where its value lies.
+    ///
+    /// # Errors
+    /// If the numbers make no sense, the parameter was not made, or there is no room.
+    pub fn make_state(&self, param: &mut Param) -> Result<()> {
+        self.check()?;
+        let states = self.states(param);
+        let device = param.value()?.device().clone();
+        let zeros = |_| Tensor::zeros(&device, param.shape.clone());
+        let state = (0..states).map(zeros).collect::<std::result::Result<_, _>>();
+        param.state = state.map_err(Error::within(&param.name))?;
+        Ok(())
+    }
+
+    /// One update. `step` counts from 1; `grad_scale` scales the gradient first (clipping). A
+    /// statistic takes its gradient as it is.
+    ///
+    /// # Errors
+    /// If the parameter or its state was not made.
+    pub fn update(&self, param: &mut Param, lr: f64, step: u64, grad_scale: f32) -> Result<()> {
+        let states = self.states(param);
+        let Param {
+            name,
+            value: Some(value),
+            grad: Some(grad),
+            state,
+            kind,
+            ..
+        } = param
+        else {
+            return Err(not_ready(&param.name));
+        };
+        if state.len() != states {
+            return Err(not_ready(name));
+        }
+        let decays = *kind == Kind::Matrix || self.decay == Decay::All;
+        let weight_decay = if decays { self.weight_decay as f32 } else { 0.0 };
+        let lr = lr as f32;
+        match (&self.rule, state.as_mut_slice()) {
+            _ if *kind == Kind::Statistic => ops::add_assign(value, grad),
+            (&Rule::AdamW { beta1, beta2, eps }, [first, second]) => {
+                let settings = ops::AdamW {
+                    lr,
+                    beta1: beta1 as f32,
+                    beta2: beta2 as f32,
+                    eps: eps as f32,
+                    weight_decay,
+                };
+                ops::adamw(value, grad, first, second, step, grad_scale, &settings)
+            }
+            (&Rule::Sgd { momentum }, state) => {
+                let settings = ops::Sgd {
+                    lr,
+                    momentum: momentum as f32,
+                    weight_decay,
+                };
+                ops::sgd(value, grad, state.first_mut(), grad_scale, &settings)
+            }
+            (Rule::AdamW { .. }, _) => return Err(not_ready(name)),
+        }
+        .map_err(Error::within(name))
+    }
+
+    /// How many tensors are remembered of a parameter.
+    fn states(&self, param: &Param) -> usize {
+        match self.rule {
+            _ if param.tied || param.kind == Kind::Statistic => 0,
+            Rule::Sgd { momentum: 0.0 } => 0,
+            Rule::Sgd { .. } => 1,
+            Rule::AdamW { .. } => 2,
+        }
+    }
+}
+
+fn not_ready(name: &str) -> Error {
+    Error::State {
+        layer: name.to_owned(),
+        message: "an update needs a value, a gradient and the optimizer's state: call `make` and \
+                  `make_state` first, and update owners only"
+            .into(),
+    }
+}
+
+fn below_one(what: &str, value: f64) -> Result<()> {
+    if (0.0..1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Config(format!(
+        "{what} is {value}: use a number from 0 to below 1"
+    )))
+}
+
+fn not_negative(what: &str, value: f64) -> Result<()> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::Config(format!(
+        "{what} is {value}: use a finite number from 0 up"
+    )))
+}
+
+/// What gradients are multiplied with so that their global norm is at most `max` (0: no limit), as
+/// PyTorch's `clip_grad_norm_`: max / (norm + 1e-6), if that is below 1.
+pub fn clip_factor(norm: f64, max: f64) -> f32 {
+    if max == 0.0 {
+        return 1.0;
+    }
+    (max / (norm + 1e-6)).min(1.0) as f32
+}
