@@ -55,7 +55,7 @@ impl Schedule {
         };
         let mut text = String::new();
         for device in 0..self.devices() {
-            let mut row = device_name(device, name);
+            let mut row = device_name(device, name) + " ";
             let mut spans = timeline.of_device(device).iter().peekable();
             for column in 0..columns {
                 let now = spans.next_if(|span| span.start as usize <= column);
@@ -75,8 +75,8 @@ impl Schedule {
 }
 
 impl Timeline {
-    /// One row a device, drawn to scale into `width` characters: a span shows its letter and
-    /// micro-batch if they fit and is filled up with dashes for `F`, equals signs for all that goes
+    /// One row a device, drawn to scale into `width` characters: a span shows its letter, and its
+    /// micro-batch if that fits, and is filled up with dashes for `F`, equals signs for all that goes
     /// backward and tildes for `R`; idle time is left blank.
     pub fn grid(&self, width: usize) -> String {
         let name = name_width(self.devices());
@@ -113,8 +113,7 @@ fn draw(columns: &mut [char], span: &Span) {
     };
     columns.fill(fill);
     let label = short(&span.action);
-    // One column stays free, or neighbours would run into each other.
-    if label.len() < columns.len() {
+    if label.len() <= columns.len() {
         for (column, letter) in columns.iter_mut().zip(label.chars()) {
             *column = letter;
         }

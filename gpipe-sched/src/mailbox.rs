@@ -178,3 +178,71 @@ impl<F> Mailbox<F> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::Direction;
+
+    fn tag(epoch: u64, stage: usize, micro_batch: usize) -> Tag {
+        let hop = Hop::new(Direction::Forward, stage, micro_batch);
+        Tag { epoch, hop }
+    }
+
+    /// Two devices; the second has the stages 1 and 2.
+    fn post() -> Post<&'static str> {
+        let post = Post::new(2, &[0, 1, 1]);
+        post.open(1, 3);
+        post
+    }
+
+    #[test]
+    fn flows_are_taken_by_name_in_any_order() {
+        let post = post();
+        for (tag, flow) in [
+            (tag(1, 1, 0), "a"),
+            (tag(1, 2, 0), "b"),
+            (tag(1, 1, 2), "c"),
+        ] {
+            assert_eq!(post.send(tag, flow), Ok(()));
+        }
+        let taken = [tag(1, 1, 2), tag(1, 1, 0), tag(1, 2, 0)].map(|tag| post.recv(tag));
+        assert_eq!(taken, [Ok("c"), Ok("a"), Ok("b")]);
+    }
+
+    #[test]
+    fn what_is_sent_twice_or_does_not_exist_is_refused() {
+        let post = post();
+        assert_eq!(post.send(tag(1, 1, 0), "a"), Ok(()));
+        assert_eq!(post.send(tag(1, 1, 0), "b"), Err(Refusal::Twice));
+        assert_eq!(post.recv(tag(1, 1, 0)), Ok("a"));
+        for wrong in [tag(1, 3, 0), tag(1, 0, 3), tag(1, 0, usize::MAX)] {
+            assert_eq!(post.send(wrong, "a"), Err(Refusal::Unknown));
+            assert_eq!(post.recv(wrong), Err(Refusal::Unknown));
+        }
+    }
+
+    #[test]
+    fn a_step_hears_nothing_of_an_older_one() {
+        let post = post();
+        assert_eq!(post.send(tag(1, 1, 0), "old"), Ok(()));
+        post.open(2, 3);
+        assert_eq!(post.send(tag(1, 1, 0), "late"), Err(Refusal::Unknown));
+        post.stop(1);
+        assert_eq!(post.send(tag(2, 1, 0), "new"), Ok(()));
+        assert_eq!(post.recv(tag(2, 1, 0)), Ok("new"));
+    }
+
+    #[test]
+    fn a_stop_is_for_one_step_and_a_close_for_all() {
+        let post = post();
+        post.stop(1);
+        assert_eq!(post.recv(tag(1, 0, 0)), Err(Refusal::Stopped));
+        post.open(2, 3);
+        assert_eq!(post.send(tag(2, 0, 0), "a"), Ok(()));
+        assert_eq!(post.recv(tag(2, 0, 0)), Ok("a"));
+        post.close();
+        post.open(3, 3);
+        assert_eq!(post.recv(tag(3, 0, 0)), Err(Refusal::Stopped));
+    }
+}

@@ -119,17 +119,17 @@ impl Timeline {
             if here(span.action.gives(stages)) {
                 changes.push((span.end, 1));
             }
-            if taker > 0 && here(span.action.takes()) {
+            if here(span.action.takes()) {
                 changes.push((span.start, -1));
             }
         }
-        // What leaves and arrives at once was in flight for a moment: count up first.
-        changes.sort_by(|a: &(f64, i64), b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        changes.sort_by(|a: &(f64, i64), b| a.0.total_cmp(&b.0));
         let mut flights = 0_i64;
-        let mut counts = Vec::with_capacity(changes.len());
-        for (time, change) in changes {
-            flights += change;
-            counts.push((time, usize::try_from(flights).unwrap_or(0)));
+        let mut counts = Vec::new();
+        // A flow that is taken the moment it is sent was never in flight.
+        for at_once in changes.chunk_by(|a, b| a.0 == b.0) {
+            flights += at_once.iter().map(|(_, change)| change).sum::<i64>();
+            counts.push((at_once[0].0, usize::try_from(flights).unwrap_or(0)));
         }
         counts
     }

@@ -1,0 +1,281 @@
+//! A pipeline of plain arithmetic: exact, and sensitive to the order of everything.
+
+use std::sync::{Arc, Mutex};
+
+use gpipe_sched::{
+    Action, Item, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage, Turn,
+};
+
+/// What a stage or the turn shall do wrong, and where.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trouble {
+    Error,
+    Panic,
+}
+
+/// Shared by all stages of a pipeline: the trouble to come.
+#[derive(Clone, Default)]
+pub struct Plan(Arc<Mutex<Vec<(Place, Trouble)>>>);
+
+impl Plan {
+    pub fn set(&self, troubles: impl IntoIterator<Item = (Place, Trouble)>) {
+        *self.0.lock().unwrap() = troubles.into_iter().collect();
+    }
+
+    fn pass(&self, place: Place) -> Result<(), Failure> {
+        let planned = self
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .copied()
+            .find(|(there, _)| *there == place);
+        match planned {
+            Some((_, Trouble::Error)) => Err(Failure(place)),
+            Some((_, Trouble::Panic)) => panic!("panic at {place}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("error at {0}")]
+pub struct Failure(pub Place);
+
+/// `y = factor · x + 1`; the gradient is a polynomial in the order of its contributions.
+pub struct Toy {
+    index: usize,
+    factor: i64,
+    pub gradient: i64,
+    inputs: Vec<Option<i64>>,
+    pending: Vec<Option<i64>>,
+    plan: Plan,
+}
+
+fn factor(stage: usize) -> i64 {
+    2 * stage as i64 + 3
+}
+
+fn add(gradient: i64, contribution: i64) -> i64 {
+    gradient.wrapping_mul(31).wrapping_add(contribution)
+}
+
+fn forward(factor: i64, x: i64) -> i64 {
+    x.wrapping_mul(factor).wrapping_add(1)
+}
+
+fn put(list: &mut Vec<Option<i64>>, index: usize, value: i64) {
+    list.resize(list.len().max(index + 1), None);
+    assert_eq!(
+        list[index].replace(value),
+        None,
+        "micro-batch {index} came twice"
+    );
+}
+
+impl Toy {
+    pub fn new(index: usize, plan: Plan) -> Self {
+        let (inputs, pending) = (Vec::new(), Vec::new());
+        Self {
+            index,
+            factor: factor(index),
+            gradient: 0,
+            inputs,
+            pending,
+            plan,
+        }
+    }
+
+    fn pass(&self, op: Op, m: &MicroBatch) -> Result<(), Failure> {
+        self.plan
+            .pass(Place::Action(Action::new(self.index, op, m.index)))
+    }
+
+    fn input_grad_of(&mut self, m: &MicroBatch, dy: i64) -> Option<i64> {
+        let x = self.inputs[m.index].take().expect("a forward pass");
+        put(&mut self.pending, m.index, x.wrapping_mul(dy));
+        (self.index > 0).then(|| dy.wrapping_mul(self.factor))
+    }
+
+    fn weight_grad_of(&mut self, m: &MicroBatch) {
+        let pending = self.pending[m.index].take().expect("an input gradient");
+        self.gradient = add(self.gradient, pending);
+    }
+}
+
+impl Stage for Toy {
+    type Flow = i64;
+    type Error = Failure;
+
+    fn begin(&mut self, _step: u64) -> Result<(), Failure> {
+        self.inputs.clear();
+        self.pending.clear();
+        self.gradient = 0;
+        self.plan.pass(Place::Begin(Part::Stage(self.index)))
+    }
+
+    fn forward(&mut self, m: &MicroBatch, x: i64) -> Result<i64, Failure> {
+        self.pass(Op::Forward, m)?;
+        if m.train {
+            put(&mut self.inputs, m.index, x);
+        }
+        Ok(forward(self.factor, x))
+    }
+
+    fn backward(&mut self, m: &MicroBatch, dy: i64) -> Result<Option<i64>, Failure> {
+        self.pass(Op::Backward, m)?;
+        let dx = self.input_grad_of(m, dy);
+        self.weight_grad_of(m);
+        Ok(dx)
+    }
+
+    fn input_grad(&mut self, m: &MicroBatch, dy: i64) -> Result<Option<i64>, Failure> {
+        self.pass(Op::InputGrad, m)?;
+        Ok(self.input_grad_of(m, dy))
+    }
+
+    fn weight_grad(&mut self, m: &MicroBatch) -> Result<(), Failure> {
+        self.pass(Op::WeightGrad, m)?;
+        self.weight_grad_of(m);
+        Ok(())
+    }
+
+    fn recompute(&mut self, m: &MicroBatch) -> Result<(), Failure> {
+        assert!(self.inputs[m.index].is_some(), "something to compute from");
+        self.pass(Op::Recompute, m)
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        self.plan.pass(Place::Finish(Part::Stage(self.index)))
+    }
+}
+
+/// `loss = y - target`, modulo what fits an f64; the gradient is the same number, whole.
+pub struct Difference {
+    losses: Vec<f64>,
+    plan: Plan,
+}
+
+impl Difference {
+    pub fn new(plan: Plan) -> Self {
+        Self {
+            losses: Vec::new(),
+            plan,
+        }
+    }
+}
+
+fn loss(y: i64, target: i64) -> f64 {
+    (y.wrapping_sub(target) % 1_000_003) as f64
+}
+
+impl Turn<i64> for Difference {
+    type Target = i64;
+    type Error = Failure;
+
+    fn begin(&mut self, _step: u64) -> Result<(), Failure> {
+        self.losses.clear();
+        self.plan.pass(Place::Begin(Part::Turn))
+    }
+
+    fn turn(&mut self, m: &MicroBatch, y: i64, target: i64) -> Result<Option<i64>, Failure> {
+        self.plan.pass(Place::Turn {
+            micro_batch: m.index,
+        })?;
+        self.losses
+            .resize(self.losses.len().max(m.index + 1), f64::NAN);
+        self.losses[m.index] = loss(y, target);
+        Ok(m.train.then(|| y.wrapping_sub(target)))
+    }
+
+    fn losses(&mut self) -> Vec<f64> {
+        std::mem::take(&mut self.losses)
+    }
+}
+
+pub type ToyPipeline = Pipeline<Toy, Difference>;
+
+pub fn build(schedule: Schedule, plan: &Plan) -> Result<ToyPipeline, PipelineError> {
+    let (stage_plan, turn_plan) = (plan.clone(), plan.clone());
+    let make_stage = move |stage| {
+        stage_plan.pass(Place::Build(Part::Stage(stage)))?;
+        Ok::<_, Failure>(Toy::new(stage, stage_plan.clone()))
+    };
+    let make_turn = move || {
+        turn_plan.pass(Place::Build(Part::Turn))?;
+        Ok::<_, Failure>(Difference::new(turn_plan))
+    };
+    Pipeline::build(schedule, make_stage, make_turn)
+}
+
+fn input(step: u64, m: usize) -> i64 {
+    (step as i64 + 1) * 1_000 + m as i64
+}
+
+fn target(m: usize) -> i64 {
+    7 * m as i64
+}
+
+pub fn batch(step: u64, micro_batches: usize, train: bool) -> Vec<Item<i64, i64>> {
+    (0..micro_batches)
+        .map(|index| Item {
+            micro_batch: MicroBatch {
+                index,
+                samples: index as u64..index as u64 + 1,
+                step,
+                train,
+            },
+            input: input(step, index),
+            target: target(index),
+        })
+        .collect()
+}
+
+/// Losses and gradients of a step without any pipeline: one micro-batch after the other.
+pub fn sequential(step: u64, stages: usize, micro_batches: usize) -> (Vec<f64>, Vec<i64>) {
+    let mut losses = Vec::new();
+    let mut gradients = vec![0; stages];
+    for m in 0..micro_batches {
+        let mut x = input(step, m);
+        let mut inputs = Vec::new();
+        for stage in 0..stages {
+            inputs.push(x);
+            x = forward(factor(stage), x);
+        }
+        losses.push(loss(x, target(m)));
+        let mut dy = x.wrapping_sub(target(m));
+        for stage in (0..stages).rev() {
+            gradients[stage] = add(gradients[stage], inputs[stage].wrapping_mul(dy));
+            dy = dy.wrapping_mul(factor(stage));
+        }
+    }
+    (losses, gradients)
+}
+
+/// Runs one step and compares it with [`sequential`], exactly.
+pub fn assert_transparent(pipeline: &mut ToyPipeline, step: u64) {
+    let stages = pipeline.schedule().stages();
+    let micro_batches = pipeline.schedule().micro_batches();
+    let outcome = pipeline
+        .step(batch(step, micro_batches, true))
+        .expect("a step");
+    let gradients = pipeline
+        .gather(|_, toy| Ok::<_, Failure>(toy.gradient))
+        .expect("gradients");
+    assert_eq!(
+        (outcome.losses, gradients),
+        sequential(step, stages, micro_batches)
+    );
+}
+
+/// Every place of a step at which something can go wrong.
+pub fn places(schedule: &Schedule) -> Vec<Place> {
+    let actions = schedule.lanes().iter().flatten().copied();
+    let mut places: Vec<Place> = actions.map(Place::Action).collect();
+    places.extend((0..schedule.micro_batches()).map(|micro_batch| Place::Turn { micro_batch }));
+    for stage in (0..schedule.stages()).map(Part::Stage) {
+        places.extend([Place::Begin(stage), Place::Finish(stage)]);
+    }
+    places.push(Place::Begin(Part::Turn));
+    places
+}

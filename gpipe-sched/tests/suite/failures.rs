@@ -1,0 +1,335 @@
+//! Something goes wrong at every place where something can: the caller hears of it, nobody is left
+//! waiting, and the next step is right.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpipe_sched::{
+    Action, Fault, Item, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage,
+    Turn, gpipe, one_f_one_b,
+};
+
+use crate::common::{Failure, Plan, Trouble, assert_transparent, batch, build, places};
+use crate::orders::{any_order, lanes};
+
+fn assert_is(error: &PipelineError, place: Place, trouble: Trouble) {
+    assert_eq!(error.place(), Some(place));
+    match (error, trouble) {
+        (PipelineError::Failed { source, .. }, Trouble::Error) => {
+            assert_eq!(source.downcast_ref::<Failure>(), Some(&Failure(place)));
+        }
+        (PipelineError::Panicked { message, .. }, Trouble::Panic) => {
+            assert_eq!(*message, format!("panic at {place}"));
+        }
+        _ => panic!("{trouble:?} at {place} came back as {error:?}"),
+    }
+}
+
+fn fails_everywhere(schedule: Schedule) -> usize {
+    let plan = Plan::default();
+    let micro_batches = schedule.micro_batches();
+    let places = places(&schedule);
+    let mut pipeline = build(schedule, &plan).unwrap();
+    for (step, &place) in places.iter().enumerate() {
+        for trouble in [Trouble::Error, Trouble::Panic] {
+            plan.set(Some((place, trouble)));
+            let error = pipeline
+                .step(batch(step as u64, micro_batches, true))
+                .unwrap_err();
+            assert_is(&error, place, trouble);
+            plan.set(None);
+            pipeline
+                .each(|_, _| Ok::<_, Failure>(()))
+                .expect("every thread is alive");
+            assert_transparent(&mut pipeline, step as u64);
+        }
+    }
+    places.len()
+}
+
+#[test]
+fn an_error_or_panic_at_every_action_comes_back_with_its_place() {
+    let per_schedule = 2 * 4 * 4 + 4 + 2 * 4 + 1;
+    assert_eq!(fails_everywhere(gpipe(4, 4).unwrap()), per_schedule);
+    assert_eq!(fails_everywhere(one_f_one_b(4, 4).unwrap()), per_schedule);
+}
+
+#[test]
+fn split_and_recomputed_actions_fail_as_well() {
+    let device_of = vec![0, 1, 1, 0];
+    let order = any_order(4, 3, |_, _| true, |_, _| true, &mut |_| 0);
+    let schedule = Schedule::new(device_of.clone(), 3, lanes(&device_of, &order)).unwrap();
+    // A step after a failure is compared with ascending order.
+    let ascending = schedule.is_ascending();
+    assert!(ascending, "choose another order");
+    fails_everywhere(schedule);
+}
+
+#[test]
+fn the_place_reads_well() {
+    let plan = Plan::default();
+    let mut pipeline = build(gpipe(3, 4).unwrap(), &plan).unwrap();
+    plan.set(Some((
+        Place::Action(Action::new(2, Op::Backward, 3)),
+        Trouble::Error,
+    )));
+    let error = pipeline.step(batch(0, 4, true)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "stage 2, micro-batch 3, backward (2B3): error at stage 2, micro-batch 3, backward (2B3)"
+    );
+}
+
+#[test]
+fn evaluation_fails_like_a_step() {
+    let plan = Plan::default();
+    let mut pipeline = build(gpipe(3, 2).unwrap(), &plan).unwrap();
+    for m in 0..6 {
+        let place = Place::Action(Action::new(1, Op::Forward, m));
+        plan.set(Some((place, Trouble::Panic)));
+        let error = pipeline.forward(batch(0, 6, false)).unwrap_err();
+        assert_is(&error, place, Trouble::Panic);
+        plan.set(None);
+        assert_transparent(&mut pipeline, 1);
+    }
+}
+
+#[test]
+fn a_stage_that_cannot_be_made_ends_the_build() {
+    for part in [Part::Stage(0), Part::Stage(1), Part::Stage(2), Part::Turn] {
+        for trouble in [Trouble::Error, Trouble::Panic] {
+            let plan = Plan::default();
+            plan.set(Some((Place::Build(part), trouble)));
+            let Err(error) = build(gpipe(3, 2).unwrap(), &plan) else {
+                panic!("{part} was made")
+            };
+            assert_is(&error, Place::Build(part), trouble);
+        }
+    }
+}
+
+#[test]
+fn visits_fail_one_by_one() {
+    let mut pipeline = build(gpipe(4, 2).unwrap(), &Plan::default()).unwrap();
+    let visited = Arc::new(AtomicUsize::new(0));
+    let counter = visited.clone();
+    let error = pipeline.each(move |stage, _| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        match stage {
+            1 => panic!("at one"),
+            2 => Err(std::io::Error::other("at two")),
+            _ => Ok(()),
+        }
+    });
+    // Both failed; the caller hears of the first in model order.
+    let error = error.unwrap_err();
+    assert_eq!(error.to_string(), "stage 1, visited: panicked: at one");
+    assert_eq!(visited.load(Ordering::Relaxed), 4);
+    let error = pipeline
+        .with_turn(|_| Err::<(), _>("no such thing"))
+        .unwrap_err();
+    assert_eq!(error.to_string(), "the turn, visited: no such thing");
+    assert_transparent(&mut pipeline, 0);
+}
+
+#[test]
+fn items_that_do_not_fit_are_refused_before_anything_runs() {
+    let mut pipeline = build(gpipe(2, 3).unwrap(), &Plan::default()).unwrap();
+    let mut crossed = batch(0, 3, true);
+    crossed.swap(0, 1);
+    let mut mixed = batch(0, 3, true);
+    mixed[2].micro_batch.step = 7;
+    for (items, message) in [
+        (
+            batch(0, 2, true),
+            "2 items for a schedule of 3 micro-batches: give one for each",
+        ),
+        (
+            crossed,
+            "item 0 is micro-batch 1: give them in order from 0",
+        ),
+        (mixed, "item 2 is of step 7, not 0"),
+        (
+            batch(0, 3, false),
+            "micro-batch 0 has train = false: it must be true in a step",
+        ),
+    ] {
+        assert_eq!(pipeline.step(items).unwrap_err().to_string(), message);
+    }
+    let error = pipeline.forward(batch(0, 1, true)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "micro-batch 0 has train = true: it must be false in a forward pass"
+    );
+    let error = pipeline.forward(Vec::new()).unwrap_err();
+    assert_eq!(error.to_string(), "no items: give at least one micro-batch");
+    assert_transparent(&mut pipeline, 1);
+}
+
+/// A stage that misbehaves in ways that `Toy` does not.
+struct Rude {
+    index: usize,
+    how: Rudeness,
+    dropped: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Rudeness {
+    /// Gives no gradient to the stage before.
+    Silent,
+    /// Panics with something that panics when it is dropped, which takes the thread along.
+    Deadly,
+}
+
+struct Evil;
+
+impl Drop for Evil {
+    fn drop(&mut self) {
+        panic!("and again");
+    }
+}
+
+impl Drop for Rude {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Stage for Rude {
+    type Flow = ();
+    type Error = Failure;
+
+    fn begin(&mut self, _step: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn forward(&mut self, _m: &MicroBatch, _x: ()) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn input_grad(&mut self, _m: &MicroBatch, _dy: ()) -> Result<Option<()>, Failure> {
+        match self.how {
+            Rudeness::Silent => Ok((self.index != 1).then_some(())),
+            Rudeness::Deadly if self.index == 1 => std::panic::panic_any(Evil),
+            Rudeness::Deadly => Ok(Some(())),
+        }
+    }
+
+    fn weight_grad(&mut self, _m: &MicroBatch) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+struct Nothing;
+
+impl Turn<()> for Nothing {
+    type Target = ();
+    type Error = Failure;
+
+    fn begin(&mut self, _step: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn turn(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Failure> {
+        Ok(Some(()))
+    }
+
+    fn losses(&mut self) -> Vec<f64> {
+        Vec::new()
+    }
+}
+
+fn rude(how: Rudeness, dropped: &Arc<AtomicUsize>) -> Pipeline<Rude, Nothing> {
+    let dropped = dropped.clone();
+    let make = move |index| {
+        Ok::<_, Failure>(Rude {
+            index,
+            how,
+            dropped: dropped.clone(),
+        })
+    };
+    Pipeline::build(one_f_one_b(3, 4).unwrap(), make, || {
+        Ok::<_, Failure>(Nothing)
+    })
+    .unwrap()
+}
+
+fn units() -> Vec<Item<(), ()>> {
+    let micro_batch = |index| MicroBatch {
+        index,
+        samples: 0..0,
+        step: 0,
+        train: true,
+    };
+    (0..4)
+        .map(|m| Item {
+            micro_batch: micro_batch(m),
+            input: (),
+            target: (),
+        })
+        .collect()
+}
+
+#[test]
+fn a_gradient_that_someone_waits_for_must_come() {
+    let mut pipeline = rude(Rudeness::Silent, &Arc::default());
+    let error = pipeline.step(units()).unwrap_err();
+    let place = Place::Action(Action::new(1, Op::Backward, 0));
+    assert!(matches!(error, PipelineError::NoGradient { .. }), "{error}");
+    assert_eq!(error.place(), Some(place));
+}
+
+#[test]
+fn a_worker_that_dies_is_named_and_nobody_waits_for_it() {
+    let dropped = Arc::default();
+    let mut pipeline = rude(Rudeness::Deadly, &dropped);
+    for _ in 0..2 {
+        let error = pipeline.step(units()).unwrap_err();
+        assert!(
+            matches!(error, PipelineError::Gone { device: 1 }),
+            "{error}"
+        );
+        let error = pipeline.each(|_, _| Ok::<_, Failure>(())).unwrap_err();
+        assert!(
+            matches!(error, PipelineError::Gone { device: 1 }),
+            "{error}"
+        );
+    }
+    drop(pipeline);
+    assert_eq!(
+        dropped.load(Ordering::Relaxed),
+        3,
+        "dropping a pipeline joins its threads"
+    );
+}
+
+#[test]
+fn sizes_without_meaning_are_refused() {
+    for make in [gpipe, one_f_one_b, gpipe_sched::forward_only] {
+        for (stages, micro_batches) in [(0, 4), (4, 0), (0, 0)] {
+            let error = make(stages, micro_batches).unwrap_err();
+            assert_eq!(
+                *error.fault(),
+                Fault::Empty {
+                    stages,
+                    micro_batches
+                }
+            );
+        }
+        for (stages, micro_batches) in [
+            (usize::MAX, 2),
+            (usize::MAX, usize::MAX),
+            (1 << 20, 1 << 20),
+        ] {
+            let error = make(stages, micro_batches).unwrap_err();
+            assert_eq!(
+                *error.fault(),
+                Fault::TooLarge {
+                    stages,
+                    micro_batches
+                }
+            );
+            assert_eq!(error.cell(), None);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! How schedules and timelines look: golden grids, and traces that other programs can read.
+
+use std::collections::HashMap;
+
+use gpipe_sched::{Costs, Schedule, Timeline, forward_only, gpipe, one_f_one_b, simulate};
+use serde_json::Value;
+
+#[test]
+fn grids_of_four_stages_and_eight_micro_batches() {
+    let grid = |schedule: Schedule| schedule.grid(usize::MAX);
+    assert_eq!(grid(gpipe(4, 8).unwrap()), include_str!("grids/gpipe.txt"));
+    assert_eq!(
+        grid(one_f_one_b(4, 8).unwrap()),
+        include_str!("grids/1f1b.txt")
+    );
+    assert_eq!(
+        grid(forward_only(4, 8).unwrap()),
+        include_str!("grids/forward_only.txt")
+    );
+}
+
+#[test]
+fn timelines_of_four_stages_and_eight_micro_batches() {
+    for (schedule, text) in [
+        (
+            gpipe(4, 8).unwrap(),
+            include_str!("grids/gpipe_timeline.txt"),
+        ),
+        (
+            one_f_one_b(4, 8).unwrap(),
+            include_str!("grids/1f1b_timeline.txt"),
+        ),
+    ] {
+        let costs = Costs::even(4, 1.0, 2.0).with_recompute(8, |stage, _| stage == 0);
+        assert_eq!(simulate(&schedule, &costs).unwrap().grid(100), text);
+    }
+}
+
+#[test]
+fn several_stages_a_device_are_told_apart() {
+    let lane = |row: &str| row.split(' ').map(|text| text.parse().unwrap()).collect();
+    let lanes = vec![lane("0F0 2F0 2B0 0B0"), lane("1F0 1R0 1I0 1W0")];
+    let schedule = Schedule::new(vec![0, 1, 0], 1, lanes).unwrap();
+    assert_eq!(
+        schedule.grid(80),
+        "\
+device 0  0F0     2F0 2B0     0B0
+device 1      1F0 1R0     1I0 1W0
+"
+    );
+}
+
+#[test]
+fn a_narrow_grid_leaves_out_the_middle() {
+    let schedule = one_f_one_b(3, 20).unwrap();
+    let wide = schedule.grid(usize::MAX);
+    for width in [0, 10, 20, 40, 60, 79, 100, 150, 300] {
+        let narrow = schedule.grid(width);
+        for (row, whole) in narrow.lines().zip(wide.lines()) {
+            assert!(
+                row.chars().count() <= width.max("device 0  … ".len()),
+                "{width}: {row}"
+            );
+            let (head, tail) = row.split_once('…').unwrap_or((row, ""));
+            assert!(whole.starts_with(head.trim_end()), "{width}: {row}");
+            assert!(whole.ends_with(tail.trim_start()), "{width}: {row}");
+        }
+        assert_eq!(narrow == wide, width >= 300);
+    }
+}
+
+#[test]
+fn a_timeline_fits_any_width() {
+    let timeline = simulate(&gpipe(3, 40).unwrap(), &Costs::even(3, 0.001, 0.002)).unwrap();
+    for width in [0, 1, 12, 30, 80, 200] {
+        for row in timeline.grid(width).lines() {
+            assert_eq!(row.chars().count(), width.max(12));
+        }
+    }
+    assert_eq!(Timeline::default().grid(80), "");
+    assert!(
+        Timeline::new(1, Vec::new())
+            .grid(usize::MAX)
+            .lines()
+            .count()
+            == 1
+    );
+}
+
+#[test]
+fn a_trace_is_json_whose_arrows_join_slices() {
+    let schedule = one_f_one_b(3, 4).unwrap();
+    let timeline = simulate(&schedule, &Costs::even(3, 0.25, 0.5)).unwrap();
+    let mut bytes = Vec::new();
+    timeline.write_trace(&mut bytes).unwrap();
+    let trace: Value = serde_json::from_slice(&bytes).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let phase =
+        |phase: &str| -> Vec<&Value> { events.iter().filter(|e| e["ph"] == *phase).collect() };
+    let number = |event: &Value, key: &str| event[key].as_f64().unwrap();
+
+    let names: Vec<&str> = phase("M")
+        .iter()
+        .filter_map(|e| e["args"]["name"].as_str())
+        .collect();
+    assert_eq!(names, ["device 0", "device 1", "device 2"]);
+
+    let slices = phase("X");
+    assert_eq!(slices.len(), 2 * 3 * 4);
+    let first = slices[0];
+    assert_eq!(
+        (first["name"].as_str(), first["cat"].as_str()),
+        (Some("F0"), Some("forward"))
+    );
+    assert_eq!(
+        (number(first, "ts"), number(first, "dur")),
+        (0.0, 250_000.0)
+    );
+    assert_eq!(first["args"]["stage"], 0);
+
+    // Every flow between two stages has an arrow, from one slice to a later one elsewhere.
+    let inside = |event: &Value| {
+        slices.iter().any(|slice| {
+            let from = number(slice, "ts");
+            let to = from + number(slice, "dur");
+            slice["tid"] == event["tid"] && (from..to).contains(&number(event, "ts"))
+        })
+    };
+    let starts: HashMap<u64, &Value> = phase("s")
+        .into_iter()
+        .map(|e| (e["id"].as_u64().unwrap(), e))
+        .collect();
+    let ends = phase("f");
+    assert_eq!((starts.len(), ends.len()), (2 * 2 * 4, 2 * 2 * 4));
+    for end in ends {
+        let start = starts[&end["id"].as_u64().unwrap()];
+        assert_ne!(start["tid"], end["tid"]);
+        assert!(number(start, "ts") < number(end, "ts"));
+        assert!(inside(start) && inside(end));
+    }
+}
+
+#[test]
+fn a_trace_of_nothing_is_json_too() {
+    for timeline in [Timeline::default(), Timeline::new(2, Vec::new())] {
+        let mut bytes = Vec::new();
+        timeline.write_trace(&mut bytes).unwrap();
+        let trace: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(
+            trace["traceEvents"].as_array().unwrap().len(),
+            2 * timeline.devices()
+        );
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_says_so() {
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::other("disk full"))
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let timeline = simulate(&gpipe(2, 2).unwrap(), &Costs::even(2, 1.0, 2.0)).unwrap();
+    assert_eq!(
+        timeline.write_trace(Full).unwrap_err().to_string(),
+        "disk full"
+    );
+}
