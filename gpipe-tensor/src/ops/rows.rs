@@ -93,3 +93,57 @@ pub(super) fn join(mut lanes: [f32; LANES], merge: impl Fn(f32, f32) -> f32) -> 
     }
     lanes[0]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random_values;
+
+    const LENGTHS: [usize; 12] = [0, 1, 15, 16, 17, 31, 32, 33, 100, 1023, 1025, 3000];
+
+    /// All reductions of the values, as bits.
+    #[inline(always)]
+    fn reductions(a: &[f32], b: &[f32]) -> [u64; 5] {
+        let floats = [sum(a), sum_of_squares_around(a, 0.25), max(a), dot(a, b)];
+        let [a_sum, squares, largest, product] = floats.map(|x| u64::from(x.to_bits()));
+        let exponentials = exponentials(&mut a.to_vec(), 1.0).to_bits();
+        [a_sum, squares, largest, product, exponentials]
+    }
+
+    #[test]
+    fn vector_and_scalar_code_give_the_same_bits() {
+        for n in LENGTHS {
+            let (a, b) = (random_values(n, 1), random_values(n, 2));
+            let vector = pulp::Arch::new().dispatch(
+                #[inline(always)]
+                || reductions(&a, &b),
+            );
+            assert_eq!(vector, reductions(&a, &b), "{n} elements");
+        }
+    }
+
+    #[test]
+    fn reductions_equal_plain_loops() {
+        for n in LENGTHS {
+            let (a, b) = (random_values(n, 1), random_values(n, 2));
+            let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+            let (x, y) = (wide(&a), wide(&b));
+            let near = |got: f64, wanted: f64| {
+                assert!((got - wanted).abs() < 1e-4, "{n}: {got}, {wanted}");
+            };
+            near(sum(&a).into(), x.iter().sum());
+            let squares = x.iter().map(|x| (x - 0.25) * (x - 0.25)).sum();
+            near(sum_of_squares_around(&a, 0.25).into(), squares);
+            near(
+                dot(&a, &b).into(),
+                x.iter().zip(&y).map(|(x, y)| x * y).sum(),
+            );
+            near(
+                exponentials(&mut a.clone(), 1.0),
+                x.iter().map(|x| (x - 1.0).exp()).sum(),
+            );
+            let largest = a.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(max(&a), largest);
+        }
+    }
+}

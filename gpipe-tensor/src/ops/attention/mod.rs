@@ -1,6 +1,8 @@
 //! Causal attention of many heads: softmax(Q·Kᵀ/√s)·V without ever holding all scores.
 
 mod cpu;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Mutex, PoisonError};
 

@@ -27,7 +27,7 @@ impl Dropout {
     pub(super) fn mask(&self, op: &'static str, samples: usize) -> Result<Option<Mask>> {
         if !(0.0..1.0).contains(&self.rate) {
             let message = format!(
-                "a rate of {} drops everything or nothing sensible: use 0 or more, below 1",
+                "a rate of {} is no probability below 1: use 0 to drop nothing",
                 self.rate
             );
             return Err(Error::Argument { op, message });
@@ -68,4 +68,106 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
         cpu::dropout(mask, stream, first, x)
     });
     Ok(x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits_for_any_threads, bits, device, random};
+
+    fn with(rate: f32, samples: Range<u64>) -> Dropout {
+        let key = Key::new(7, "transformer.drop", 3);
+        Dropout { rate, key, samples }
+    }
+
+    fn ones(shape: &[usize]) -> Tensor {
+        let n = shape.iter().product();
+        Tensor::from_f32(&device(), shape, vec![1.0; n]).unwrap()
+    }
+
+    #[test]
+    fn each_element_is_dropped_by_its_own_number() {
+        let rate = 0.3;
+        for width in [1, 15, 16, 17, 33, 64, 200, CHUNK + 70] {
+            let x = random(&device(), [2, width], 1);
+            let y = dropout(x.clone(), &with(rate, 5..7)).unwrap();
+            for (i, (x, y)) in x.f32s().unwrap().iter().zip(y.f32s().unwrap()).enumerate() {
+                let stream = with(rate, 5..7).key.sample(5 + (i / width) as u64);
+                let bits = stream.bits((i % width) as u64);
+                let kept = f64::from(bits) >= f64::from(rate) * 2f64.powi(32);
+                assert_eq!(
+                    *y,
+                    if kept {
+                        x * (1.0 / (1.0 - rate))
+                    } else {
+                        x * 0.0
+                    }
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_mask_is_a_matter_of_the_sample_not_of_the_rows_around_it() {
+        let x = random(&device(), [6, 5, 10], 1);
+        let whole = dropout(x.clone(), &with(0.5, 10..16)).unwrap();
+        let part = x.rows(2..5).unwrap();
+        let part = dropout(part, &with(0.5, 12..15)).unwrap();
+        assert_eq!(bits(&part), bits(&whole.rows(2..5).unwrap()));
+        let other = dropout(x, &with(0.5, 11..17)).unwrap();
+        assert_ne!(bits(&other), bits(&whole));
+    }
+
+    #[test]
+    fn as_many_are_dropped_as_asked_and_the_mean_stays() {
+        for rate in [0.001, 0.1, 0.5, 0.9] {
+            let n = 1 << 20;
+            let y = dropout(ones(&[1, n]), &with(rate, 0..1)).unwrap();
+            let kept = y.f32s().unwrap().iter().filter(|&&y| y != 0.0).count();
+            let (kept, rate) = (kept as f64 / n as f64, f64::from(rate));
+            // Five standard deviations.
+            assert!((kept - (1.0 - rate)).abs() < 5.0 * (rate * (1.0 - rate) / n as f64).sqrt());
+            let mean = y.f32s().unwrap().iter().map(|&y| f64::from(y)).sum::<f64>() / n as f64;
+            assert!((mean - kept / (1.0 - rate)).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn what_others_hold_is_copied_and_what_nobody_holds_is_overwritten() {
+        let x = ones(&[1, 100]);
+        let kept = x.clone();
+        let y = dropout(x, &with(0.5, 0..1)).unwrap();
+        assert_eq!(kept.f32s().unwrap(), [1.0; 100]);
+        let place = y.f32s().unwrap().as_ptr();
+        let z = dropout(y, &with(0.5, 0..1)).unwrap();
+        assert_eq!(z.f32s().unwrap().as_ptr(), place);
+    }
+
+    #[test]
+    fn a_rate_of_zero_changes_nothing() {
+        let x = random(&device(), [2, 3], 1);
+        let y = dropout(x.clone(), &with(0.0, 0..2)).unwrap();
+        assert_eq!(y.f32s().unwrap().as_ptr(), x.f32s().unwrap().as_ptr());
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            dropout(random(device, [3, 50_001], 1), &with(0.2, 8..11)).unwrap()
+        });
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for rate in [1.0, 2.0, -0.1, f32::NAN, f32::INFINITY] {
+            let outcome = dropout(ones(&[1, 1]), &with(rate, 0..1));
+            assert!(matches!(outcome, Err(Error::Argument { .. })), "{rate}");
+        }
+        let message = dropout(ones(&[3, 4]), &with(0.5, 7..9)).unwrap_err();
+        assert_eq!(
+            message.to_string(),
+            "dropout: one row for each of the samples 7..9, got 3 rows"
+        );
+        assert!(dropout(ones(&[0, 4]), &with(0.5, Range { start: 9, end: 7 })).is_err());
+    }
 }

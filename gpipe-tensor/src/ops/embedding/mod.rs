@@ -8,7 +8,8 @@ use crate::{Error, Result, Shape, Tensor};
 /// Into how many runs of rows the table is cut for its gradient.
 const RUNS: usize = 16;
 
-/// The row of `table` (V, d) that each of the indices `ids` names: (…) gives (…, d).
+/// The row of `table` (V, d) that each of the indices `ids` names: (…) gives (…, d), on the handle of
+/// the table.
 ///
 /// # Errors
 /// [`Error::Index`] for an index that is not below V; [`Error::Shape`] unless the table is a matrix;
@@ -80,5 +81,105 @@ fn check(op: &'static str, ids: &Tensor, table: &Tensor) -> Result<usize> {
             len: len as u64,
         }),
         None => Ok(width),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        assert_close, assert_same_bits_for_any_threads, bits, device, f64s, random,
+    };
+
+    /// Indices below `len`, in no order, with repetitions.
+    fn indices(device: &crate::Device, shape: &[usize], len: usize) -> Tensor {
+        let ids = (0..shape.iter().product()).map(|i: usize| (i * 7919 % 1009 % len) as u32);
+        Tensor::from_u32(device, shape, ids.collect()).unwrap()
+    }
+
+    #[test]
+    fn rows_are_copied_by_index() {
+        let device = device();
+        let table = random(&device, [3, 2], 1);
+        let ids = Tensor::from_u32(&device, [2, 2], vec![2, 0, 2, 1]).unwrap();
+        let y = embedding(&ids, &table).unwrap();
+        assert_eq!(y.shape().dims(), [2, 2, 2]);
+        let t = table.f32s().unwrap();
+        let wanted = [t[4], t[5], t[0], t[1], t[4], t[5], t[2], t[3]];
+        assert_eq!(y.f32s().unwrap(), wanted);
+    }
+
+    #[test]
+    fn gradients_of_repeated_indices_are_added_to_what_is_there() {
+        let device = device();
+        for (len, width) in [(1, 1), (3, 15), (16, 16), (17, 17), (33, 33), (500, 5)] {
+            let ids = indices(&device, &[5, 20], len);
+            let dy = random(&device, [5, 20, width], 2);
+            let mut sums = random(&device, [len, width], 3);
+            let mut wanted = f64s(&sums);
+            for (&id, dy) in ids.u32s().unwrap().iter().zip(f64s(&dy).chunks(width)) {
+                let row = &mut wanted[id as usize * width..][..width];
+                row.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
+            }
+            embedding_grad(&ids, &dy, &mut sums).unwrap();
+            assert_close(&sums, &wanted, 1e-5);
+        }
+    }
+
+    #[test]
+    fn no_elements_are_fine() {
+        let device = device();
+        for (ids, len, width) in [(0, 0, 4), (0, 3, 4), (2, 3, 0)] {
+            let ids = indices(&device, &[ids], len.max(1));
+            let mut table = random(&device, [len, width], 1);
+            let before = bits(&table);
+            let y = embedding(&ids, &table).unwrap();
+            assert_eq!(y.elements(), 0);
+            embedding_grad(&ids, &y, &mut table).unwrap();
+            assert_eq!(bits(&table), before);
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            let ids = indices(device, &[8, 250], 300);
+            let mut table = random(device, [300, 100], 1);
+            let y = embedding(&ids, &table).unwrap();
+            embedding_grad(&ids, &y, &mut table).unwrap();
+            table
+        });
+    }
+
+    #[test]
+    fn an_index_without_a_row_is_named() {
+        let device = device();
+        let mut table = random(&device, [3, 2], 1);
+        let ids = Tensor::from_u32(&device, [2], vec![1, 3]).unwrap();
+        let message = embedding(&ids, &table).unwrap_err().to_string();
+        assert_eq!(message, "embedding: index 3 is outside of 0..3");
+        let dy = random(&device, [2, 2], 2);
+        let outcome = embedding_grad(&ids, &dy, &mut table);
+        assert!(matches!(
+            outcome,
+            Err(Error::Index {
+                index: 3,
+                len: 3,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn operands_that_do_not_fit_are_refused() {
+        let device = device();
+        let mut table = random(&device, [3, 2], 1);
+        let ids = indices(&device, &[2], 3);
+        assert!(matches!(
+            embedding(&table, &table),
+            Err(Error::DType { .. })
+        ));
+        assert!(embedding(&ids, &random(&device, [3], 1)).is_err());
+        assert!(embedding_grad(&ids, &random(&device, [2, 3], 1), &mut table).is_err());
     }
 }

@@ -93,3 +93,143 @@ fn check_param(op: &'static str, param: &Tensor, width: usize) -> Result<()> {
     let expected = format!("a gain and a bias of {width} elements");
     Err(Error::shape(op, expected, param.shape()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        assert_close, assert_same_bits_for_any_threads, device, f64s, numeric_gradient, random,
+    };
+
+    const EPS: f32 = 1e-5;
+
+    fn plain(x: &[f64], gain: &[f64], bias: &[f64]) -> Vec<f64> {
+        let width = gain.len() as f64;
+        let row = |x: &[f64]| {
+            let mean = x.iter().sum::<f64>() / width;
+            let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width;
+            let deviation = (variance + f64::from(EPS)).sqrt();
+            let params = gain.iter().zip(bias);
+            let y = x
+                .iter()
+                .zip(params)
+                .map(|(x, (gain, bias))| (x - mean) / deviation * gain + bias);
+            y.collect::<Vec<_>>()
+        };
+        x.chunks(gain.len()).flat_map(row).collect()
+    }
+
+    fn params(device: &crate::Device, width: usize) -> [Tensor; 2] {
+        [random(device, [width], 2), random(device, [width], 3)]
+    }
+
+    #[test]
+    fn rows_equal_a_plain_loop() {
+        let device = device();
+        for shape in [
+            [3, 2],
+            [2, 15],
+            [4, 16],
+            [3, 17],
+            [2, 33],
+            [65, 100],
+            [2, 1025],
+        ] {
+            let x = random(&device, shape, 1);
+            let [gain, bias] = params(&device, shape[1]);
+            let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
+            assert_close(&y, &plain(&f64s(&x), &f64s(&gain), &f64s(&bias)), 2e-6);
+            assert_eq!(stats.shape().dims(), [shape[0], 2]);
+        }
+    }
+
+    #[test]
+    fn gradients_equal_finite_differences() {
+        let device = device();
+        for shape in [[1, 2], [2, 15], [3, 16], [33, 3], [65, 2], [2, 17], [1, 33]] {
+            let width = shape[1];
+            // Stretched, so that a row of two is not close to constant.
+            let x = crate::ops::scale(&random(&device, shape, 1), 3.0).unwrap();
+            let dy = random(&device, shape, 4);
+            let [gain, bias] = params(&device, width);
+            let (_, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
+            let (dx, dparams) = layer_norm_grad(&x, &stats, &gain, &dy).unwrap();
+            assert_eq!(dparams.shape().dims(), [2, width]);
+            let weights = f64s(&dy);
+            let inner = |y: Vec<f64>| y.iter().zip(&weights).map(|(y, w)| y * w).sum::<f64>();
+            let [xs, gains, biases] = [&x, &gain, &bias].map(f64s);
+            let wanted = numeric_gradient(&xs, |x| inner(plain(x, &gains, &biases)));
+            assert_close(&dx, &wanted, 5e-6);
+            let mut wanted = numeric_gradient(&gains, |gain| inner(plain(&xs, gain, &biases)));
+            wanted.extend(numeric_gradient(&biases, |bias| {
+                inner(plain(&xs, &gains, bias))
+            }));
+            assert_close(&dparams, &wanted, 5e-6);
+        }
+    }
+
+    #[test]
+    fn rows_far_from_zero_keep_their_digits() {
+        let device = device();
+        let x: Vec<f32> = (0..256).map(|i| 1000.0 + (i % 2) as f32).collect();
+        let x = Tensor::from_f32(&device, [1, 256], x).unwrap();
+        let gain = Tensor::from_f32(&device, [256], [1.0; 256]).unwrap();
+        let bias = Tensor::zeros(&device, [256]).unwrap();
+        let (y, _) = layer_norm(&x, &gain, &bias, 0.0).unwrap();
+        let wanted: Vec<f64> = (0..256).map(|i| f64::from(i % 2) * 2.0 - 1.0).collect();
+        assert_close(&y, &wanted, 1e-6);
+    }
+
+    #[test]
+    fn a_row_of_one_element_is_its_bias() {
+        let device = device();
+        let x = random(&device, [3, 1], 1);
+        let [gain, bias] = params(&device, 1);
+        let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
+        assert_eq!(y.f32s().unwrap(), bias.f32s().unwrap().repeat(3));
+        let (dx, _) = layer_norm_grad(&x, &stats, &gain, &y).unwrap();
+        assert_eq!(dx.f32s().unwrap(), [0.0; 3]);
+    }
+
+    #[test]
+    fn no_elements_are_fine() {
+        let device = device();
+        for shape in [[0, 4], [4, 0]] {
+            let x = random(&device, shape, 1);
+            let [gain, bias] = params(&device, shape[1]);
+            let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
+            let (dx, dparams) = layer_norm_grad(&x, &stats, &gain, &y).unwrap();
+            assert_eq!(dx.shape(), x.shape());
+            assert!(dparams.f32s().unwrap().iter().all(|&x| x == 0.0));
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        let gradients = |device: &crate::Device| {
+            let x = random(device, [10, 33, 100], 1);
+            let [gain, bias] = params(device, 100);
+            let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
+            layer_norm_grad(&x, &stats, &gain, &y).unwrap()
+        };
+        assert_same_bits_for_any_threads(|device| gradients(device).0);
+        assert_same_bits_for_any_threads(|device| gradients(device).1);
+    }
+
+    #[test]
+    fn operands_that_do_not_fit_are_refused() {
+        let device = device();
+        let x = random(&device, [2, 4], 1);
+        let [gain, bias] = params(&device, 4);
+        let [short, _] = params(&device, 3);
+        let message = layer_norm(&x, &gain, &short, EPS).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "layer_norm: a gain and a bias of 4 elements, got [3]"
+        );
+        let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
+        assert!(layer_norm_grad(&x, &stats, &short, &y).is_err());
+        assert!(layer_norm_grad(&x, &y, &gain, &y).is_err());
+        assert!(layer_norm_grad(&x, &stats, &gain, &stats).is_err());
+    }
+}

@@ -23,3 +23,56 @@ pub fn relu_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     check_same_shape("relu_grad", y, dy)?;
     chunks::map_two(y, dy, CHUNK, |_, y, dy, dx| cpu::backward(y, dy, dx))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_same_bits_for_any_threads, device, random};
+
+    #[test]
+    fn negative_elements_become_zero_and_pass_no_gradient() {
+        let device = device();
+        let x = [-1.5, 0.0, 2.5, -0.0, f32::INFINITY, f32::NEG_INFINITY];
+        let x = Tensor::from_f32(&device, [2, 3], x).unwrap();
+        let y = relu(&x).unwrap();
+        assert_eq!(y.f32s().unwrap(), [0.0, 0.0, 2.5, 0.0, f32::INFINITY, 0.0]);
+        let dy = Tensor::from_f32(&device, [2, 3], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        let dx = relu_grad(&y, &dy).unwrap();
+        assert_eq!(dx.f32s().unwrap(), [0.0, 0.0, 3.0, 0.0, 5.0, 0.0]);
+    }
+
+    #[test]
+    fn what_is_not_a_number_stays_so() {
+        let x = Tensor::from_f32(&device(), [1], [f32::NAN]).unwrap();
+        assert!(relu(&x).unwrap().f32s().unwrap()[0].is_nan());
+    }
+
+    #[test]
+    fn any_number_of_elements() {
+        let device = device();
+        for n in [0, 1, 15, 16, 17, 33, CHUNK + 1] {
+            let x = random(&device, [n], 1);
+            let y = relu(&x).unwrap();
+            let dx = relu_grad(&y, &x).unwrap();
+            let wanted: Vec<f32> = x.f32s().unwrap().iter().map(|x| x.max(0.0)).collect();
+            assert_eq!(y.f32s().unwrap(), wanted);
+            assert_eq!(dx.f32s().unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            let y = relu(&random(device, [100_001], 1)).unwrap();
+            relu_grad(&y, &random(device, [100_001], 2)).unwrap()
+        });
+    }
+
+    #[test]
+    fn other_shapes_are_refused() {
+        let device = device();
+        let (y, dy) = (random(&device, [2, 3], 1), random(&device, [3, 2], 2));
+        assert!(relu_grad(&y, &dy).is_err());
+        assert!(relu(&Tensor::from_u32(&device, [1], vec![1]).unwrap()).is_err());
+    }
+}

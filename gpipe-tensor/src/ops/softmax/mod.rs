@@ -78,3 +78,129 @@ fn check_square(op: &'static str, x: &Tensor) -> Result<()> {
         _ => Err(Error::shape(op, "scores (…, T, T)", x.shape())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        assert_close, assert_same_bits_for_any_threads, device, f64s, numeric_gradient, random,
+    };
+
+    type Forward = fn(&Tensor) -> Result<Tensor>;
+    type Backward = fn(&Tensor, &Tensor) -> Result<Tensor>;
+
+    /// The softmax of the first `reach` elements of a row.
+    fn plain_row(x: &[f64], reach: usize) -> Vec<f64> {
+        let largest = x[..reach].iter().copied().fold(f64::MIN, f64::max);
+        let sum: f64 = x[..reach].iter().map(|x| (x - largest).exp()).sum();
+        let mut y = vec![0.0; x.len()];
+        for (y, x) in y.iter_mut().zip(&x[..reach]) {
+            *y = (x - largest).exp() / sum;
+        }
+        y
+    }
+
+    fn plain(x: &[f64], width: usize, causal: bool) -> Vec<f64> {
+        let rows = x.chunks(width).enumerate();
+        rows.flat_map(|(i, x)| plain_row(x, if causal { i % width + 1 } else { width }))
+            .collect()
+    }
+
+    fn check(shape: &[usize], forward: Forward, backward: Backward, causal: bool) {
+        let device = device();
+        let width = shape[shape.len() - 1];
+        let (x, dy) = (random(&device, shape, 1), random(&device, shape, 2));
+        let y = forward(&x).unwrap();
+        assert_close(&y, &plain(&f64s(&x), width, causal), 3e-7);
+        let weights = f64s(&dy);
+        let wanted = numeric_gradient(&f64s(&x), |x| {
+            let y = plain(x, width, causal);
+            y.iter().zip(&weights).map(|(y, w)| y * w).sum()
+        });
+        assert_close(&backward(&y, &dy).unwrap(), &wanted, 1e-6);
+    }
+
+    #[test]
+    fn rows_equal_a_plain_loop_and_finite_differences() {
+        for shape in [[1, 1], [3, 2], [2, 15], [4, 16], [3, 17], [2, 33], [1, 200]] {
+            check(&shape, softmax, softmax_grad, false);
+        }
+    }
+
+    #[test]
+    fn triangles_equal_a_plain_loop_and_finite_differences() {
+        for shape in [[1, 1, 1], [2, 3, 3], [1, 16, 16], [1, 17, 17]] {
+            check(&shape, causal_softmax, causal_softmax_grad, true);
+        }
+    }
+
+    #[test]
+    fn triangles_go_on_across_chunks() {
+        let x = random(&device(), [3, 150, 150], 1);
+        let y = causal_softmax(&x).unwrap();
+        assert_close(&y, &plain(&f64s(&x), 150, true), 3e-7);
+    }
+
+    #[test]
+    fn what_is_above_the_diagonal_is_neither_read_nor_left() {
+        let device = device();
+        let mut x = random(&device, [5, 5], 1);
+        let clean = causal_softmax(&x).unwrap();
+        for i in 0..5 {
+            x.f32s_mut().unwrap()[i * 5 + i + 1..(i + 1) * 5].fill(f32::NAN);
+        }
+        let y = causal_softmax(&x).unwrap();
+        assert_eq!(y.f32s().unwrap(), clean.f32s().unwrap());
+        let dx = causal_softmax_grad(&y, &x).unwrap();
+        assert!(dx.f32s().unwrap().iter().all(|x| x.is_finite()));
+    }
+
+    #[test]
+    fn large_scores_do_not_overflow() {
+        let device = device();
+        let x = Tensor::from_f32(&device, [2, 3], [1e4, 1e4, -1e4, f32::MAX, 0.0, f32::MIN]);
+        let y = softmax(&x.unwrap()).unwrap();
+        assert_eq!(y.f32s().unwrap(), [0.5, 0.5, 0.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn what_is_not_a_number_fills_its_row_only() {
+        let x = Tensor::from_f32(&device(), [2, 2], [f32::NAN, 0.0, 1.0, 1.0]).unwrap();
+        let y = softmax(&x).unwrap();
+        let y = y.f32s().unwrap();
+        assert!(y[0].is_nan() && y[1].is_nan());
+        assert_eq!(y[2..], [0.5, 0.5]);
+    }
+
+    #[test]
+    fn no_elements_are_fine() {
+        for shape in [[0, 4], [4, 0]] {
+            assert_eq!(softmax(&random(&device(), shape, 1)).unwrap().elements(), 0);
+        }
+        assert_eq!(
+            causal_softmax(&random(&device(), [2, 0, 0], 1))
+                .unwrap()
+                .elements(),
+            0
+        );
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        assert_same_bits_for_any_threads(|device| {
+            let y = softmax(&random(device, [333, 333], 1)).unwrap();
+            let dx = softmax_grad(&y, &random(device, [333, 333], 2)).unwrap();
+            let y = causal_softmax(&dx).unwrap();
+            causal_softmax_grad(&y, &dx).unwrap()
+        });
+    }
+
+    #[test]
+    fn scores_must_be_square() {
+        let x = random(&device(), [2, 3], 1);
+        let message = causal_softmax(&x).unwrap_err().to_string();
+        assert_eq!(message, "causal_softmax: scores (…, T, T), got [2, 3]");
+        assert!(causal_softmax_grad(&x, &x).is_err());
+        assert!(softmax_grad(&x, &random(&device(), [3, 2], 1)).is_err());
+    }
+}

@@ -32,3 +32,75 @@ pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, T
     });
     Ok((sums.iter().sum::<f64>() / divisor, dy))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{
+        THREADS, assert_close, assert_same_bits_for_any_threads, device, device_with, f64s,
+        numeric_gradient, random,
+    };
+
+    #[test]
+    fn loss_and_gradient_equal_a_plain_loop_and_finite_differences() {
+        let device = device();
+        for n in [1, 15, 16, 17, 33, 1025] {
+            let (y, target) = (random(&device, [n], 1), random(&device, [n], 2));
+            let targets = f64s(&target);
+            let plain = |y: &[f64]| {
+                let squares = y.iter().zip(&targets).map(|(y, t)| (y - t) * (y - t));
+                squares.sum::<f64>() / 7.0
+            };
+            let ys = f64s(&y);
+            let (loss, dy) = squared_error(y, &target, 7.0).unwrap();
+            assert!((loss - plain(&ys)).abs() <= 1e-6 * plain(&ys));
+            assert_close(&dy, &numeric_gradient(&ys, plain), 1e-6);
+        }
+    }
+
+    #[test]
+    fn predictions_are_overwritten_only_if_nothing_else_holds_them() {
+        let device = device();
+        let (y, target) = (random(&device, [5], 1), random(&device, [5], 2));
+        let kept = y.clone();
+        let before = f64s(&kept);
+        let (_, dy) = squared_error(y, &target, 1.0).unwrap();
+        assert_eq!(f64s(&kept), before);
+        let place = dy.f32s().unwrap().as_ptr();
+        let (_, again) = squared_error(dy, &target, 1.0).unwrap();
+        assert_eq!(again.f32s().unwrap().as_ptr(), place);
+    }
+
+    #[test]
+    fn nothing_to_count_is_zero() {
+        let device = device();
+        let y = Tensor::from_f32(&device, [2], [f32::NAN, 1.0]).unwrap();
+        let (loss, dy) = squared_error(y, &random(&device, [2], 1), 0.0).unwrap();
+        assert_eq!((loss, dy.f32s().unwrap()), (0.0, [0.0; 2].as_slice()));
+    }
+
+    #[test]
+    fn threads_do_not_change_the_bits() {
+        let run = |device: &crate::Device| {
+            let (y, target) = (random(device, [100_001], 1), random(device, [100_001], 2));
+            squared_error(y, &target, 3.0).unwrap()
+        };
+        assert_same_bits_for_any_threads(|device| run(device).1);
+        for threads in THREADS {
+            assert_eq!(
+                run(&device_with(threads)).0.to_bits(),
+                run(&device()).0.to_bits()
+            );
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let device = device();
+        let y = random(&device, [2, 3], 1);
+        assert!(squared_error(y.clone(), &random(&device, [3, 2], 1), 1.0).is_err());
+        for divisor in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(squared_error(y.clone(), &y, divisor).is_err());
+        }
+    }
+}
