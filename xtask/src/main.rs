@@ -1,3 +1,36 @@
+//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | bench`.
 #![forbid(unsafe_code)]
-//! x
-fn main() {}
+
+mod bench;
+mod ci;
+mod flags;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use xshell::Shell;
+
+use flags::{Xtask, XtaskCmd};
+
+fn main() -> ExitCode {
+    match run(&Xtask::from_env_or_exit()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: &Xtask) -> anyhow::Result<()> {
+    let shell = Shell::new()?;
+    let root = tree::root().context("xtask lies in the workspace that it works on")?;
+    shell.change_dir(&root);
+    match &flags.subcommand {
+        XtaskCmd::Tidy(_) => tidy::run(&root),
+        XtaskCmd::Ci(flags) => ci::run(&shell, &root, flags),
+        XtaskCmd::Bench(flags) => bench::run(&shell, &root, flags),
+    }
+}

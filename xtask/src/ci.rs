@@ -1,0 +1,239 @@
+//! Every check that a change must pass.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use toml::{Table, Value};
+use xshell::{Shell, cmd};
+
+use crate::flags::Ci;
+use crate::tree::Tree;
+use crate::{tidy, tree};
+
+/// One check.
+struct Step {
+    name: String,
+    what: What,
+}
+
+enum What {
+    Tidy,
+    /// Arguments of cargo, and the environment they run in.
+    Cargo {
+        arguments: Vec<String>,
+        environment: Vec<(&'static str, &'static str)>,
+    },
+}
+
+impl Step {
+    /// A command of cargo, its arguments parted by spaces.
+    fn cargo(name: impl Into<String>, arguments: &str) -> Self {
+        Self {
+            name: name.into(),
+            what: What::Cargo {
+                arguments: arguments.split_whitespace().map(str::to_owned).collect(),
+                environment: Vec::new(),
+            },
+        }
+    }
+
+    fn with(mut self, variable: &'static str, value: &'static str) -> Self {
+        if let What::Cargo { environment, .. } = &mut self.what {
+            environment.push((variable, value));
+        }
+        self
+    }
+
+    fn run(&self, shell: &Shell, root: &Path) -> anyhow::Result<()> {
+        match &self.what {
+            What::Tidy => tidy::run(root),
+            What::Cargo {
+                arguments,
+                environment,
+            } => {
+                let command = cmd!(shell, "cargo {arguments...}").envs(environment.iter().copied());
+                Ok(command.run()?)
+            }
+        }
+    }
+}
+
+/// Runs the steps in order, stops at the first that fails, and says how long each took.
+pub fn run(shell: &Shell, root: &Path, flags: &Ci) -> anyhow::Result<()> {
+    let mut steps = steps(&Tree::read(root)?, root)?;
+    steps.retain(|step| {
+        let asked = flags.only.is_empty()
+            || flags
+                .only
+                .iter()
+                .any(|name| step.name.starts_with(name.as_str()));
+        asked && !(flags.no_test && step.name == "test")
+    });
+    anyhow::ensure!(
+        !steps.is_empty(),
+        "no step is named so: see cargo xtask ci --list"
+    );
+    if flags.list {
+        for step in &steps {
+            println!("{}", step.name);
+        }
+        return Ok(());
+    }
+    let mut times: Vec<(&str, Duration)> = Vec::new();
+    for step in &steps {
+        println!("\n== {}", step.name);
+        let start = Instant::now();
+        step.run(shell, root)
+            .with_context(|| format!("step `{}` failed", step.name))?;
+        times.push((&step.name, start.elapsed()));
+    }
+    println!();
+    for (name, time) in &times {
+        println!("{:>7.1} s  {name}", time.as_secs_f64());
+    }
+    let total: Duration = times.iter().map(|(_, time)| *time).sum();
+    println!(
+        "{:>7.1} s  {} steps passed",
+        total.as_secs_f64(),
+        times.len()
+    );
+    Ok(())
+}
+
+/// The steps: what fails fastest first.
+fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
+    let mut steps = vec![
+        Step::cargo("fmt", "fmt --all --check"),
+        Step {
+            name: "tidy".into(),
+            what: What::Tidy,
+        },
+        Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
+        // The README's second command, word for word.
+        Step::cargo("test", "test --workspace"),
+        Step::cargo("docs", "doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
+    ];
+    for name in tree.crates() {
+        for example in examples(root, name)? {
+            steps.push(Step::cargo(
+                format!("example {name} {example}"),
+                &format!("run -p {name} --example {example}"),
+            ));
+        }
+    }
+    for name in tree.crates() {
+        // In the workspace a crate may lean on features that another one switches on.
+        steps.push(Step::cargo(
+            format!("alone {name}"),
+            &format!("check -p {name} --all-targets"),
+        ));
+        steps.extend(feature_steps(tree, name)?);
+    }
+    // Another cfg is another build of everything: its own folder keeps the first one warm.
+    let shuttle = Step::cargo("shuttle", "test -p gpipe-sched --target-dir target/shuttle");
+    steps.push(shuttle.with("RUSTFLAGS", "--cfg shuttle"));
+    steps.push(Step::cargo("release", "build --release"));
+    // The README's first command, for two steps.
+    steps.push(Step::cargo(
+        "train",
+        "run --release -- train --steps 2 --eval-every 0 --out target/ci/train --overwrite --quiet",
+    ));
+    Ok(steps)
+}
+
+/// Without default features, and with every feature alone.
+fn feature_steps(tree: &Tree, name: &str) -> anyhow::Result<Vec<Step>> {
+    let path = format!("{name}/Cargo.toml");
+    let manifest: Table = tree
+        .files
+        .get(&path)
+        .with_context(|| format!("{path} is missing"))?
+        .parse()?;
+    let Some(features) = manifest.get("features").and_then(Value::as_table) else {
+        return Ok(Vec::new());
+    };
+    let none = ("no default features".to_owned(), String::new());
+    let each = features.keys().filter(|feature| *feature != "default");
+    let each = each.map(|feature| (feature.clone(), format!("--features {feature}")));
+    let step = |(what, switch): (String, String)| {
+        Step::cargo(
+            format!("features {name} {what}"),
+            &format!("check -p {name} --all-targets --no-default-features {switch}"),
+        )
+    };
+    Ok(std::iter::once(none).chain(each).map(step).collect())
+}
+
+/// The names of a crate's examples.
+fn examples(root: &Path, name: &str) -> anyhow::Result<Vec<String>> {
+    let folder = root.join(name).join("examples");
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let stems = tree::entries(&folder)?.into_iter().filter_map(|path| {
+        let is_example = path.extension().is_some_and(|extension| extension == "rs")
+            || path.join("main.rs").is_file();
+        let stem = path.file_stem()?.to_string_lossy().into_owned();
+        is_example.then_some(stem)
+    });
+    Ok(stems.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree_with(manifest: &str) -> Tree {
+        Tree {
+            root: vec!["gpipe-sched/".into()],
+            files: [("gpipe-sched/Cargo.toml".to_owned(), manifest.to_owned())].into(),
+        }
+    }
+
+    #[test]
+    fn every_feature_is_checked_alone() {
+        let tree = tree_with("[features]\ndefault = [\"a\"]\na = []\nb = [\"a\"]\n");
+        let names: Vec<String> = feature_steps(&tree, "gpipe-sched")
+            .unwrap()
+            .into_iter()
+            .map(|s| s.name)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "features gpipe-sched no default features",
+                "features gpipe-sched a",
+                "features gpipe-sched b"
+            ]
+        );
+        assert!(
+            feature_steps(&tree_with(""), "gpipe-sched")
+                .unwrap()
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn the_steps_of_this_workspace() {
+        let root = tree::root().unwrap();
+        let steps = steps(&Tree::read(&root).unwrap(), &root).unwrap();
+        let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        for name in [
+            "fmt", "tidy", "clippy", "test", "docs", "shuttle", "release", "train",
+        ] {
+            assert_eq!(
+                names.iter().filter(|step| **step == name).count(),
+                1,
+                "{name}"
+            );
+        }
+        for name in [
+            "alone gpipe-sched",
+            "alone xtask",
+            "example gpipe-partition cuts",
+        ] {
+            assert!(names.contains(&name), "{name} among {names:?}");
+        }
+    }
+}

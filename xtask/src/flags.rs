@@ -1,0 +1,47 @@
+//! What can be asked for.
+
+use std::path::PathBuf;
+
+xflags::xflags! {
+    /// Automation for gpipe.
+    cmd xtask {
+        /// Checks the invariants that a machine can check without compiling.
+        cmd tidy {}
+        /// Runs every check that a change must pass, in the order of their cost.
+        cmd ci {
+            /// Lists the steps and stops.
+            optional --list
+            /// Leaves out the tests that `cargo test --workspace` runs.
+            optional --no-test
+            /// Runs only the steps whose name starts with this; may be repeated.
+            repeated --only name: String
+        }
+        /// Measures: `ops` and `schedule` by criterion, `training` by whole runs of the program.
+        cmd bench {
+            /// ops, schedule or training; all three if none is named.
+            repeated family: String
+            /// Prints one JSON object a line on stdout instead of tables.
+            optional --json
+            /// Model of the training family; bench-a if not given.
+            optional --model name: String
+            /// Threads in all; 2 if not given.
+            optional --threads n: usize
+            /// Numbers of stages, as 1,2,4.
+            optional --stages list: String
+            /// Numbers of micro-batches, as 1,4,8.
+            optional --micro-batches list: String
+            /// Schedules, as gpipe,1f1b.
+            optional --schedules list: String
+            /// Rematerialization policies, as keep,stage.
+            optional --remat list: String
+            /// How often every configuration runs, in turns; 3 if not given.
+            optional --rounds n: usize
+            /// Measured steps a run, after two that warm up; 6 if not given.
+            optional --steps n: usize
+            /// A folder with single.py: PyTorch takes its turn in every round.
+            optional --peers dir: PathBuf
+            /// The Python that runs it; python3 if not given.
+            optional --python path: PathBuf
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The invariants that a machine can check without compiling.
+//!
+//! Every rule is a function from texts to problems, so that its tests can plant a violation and see
+//! it caught.
+
+mod code;
+mod layout;
+mod manifests;
+mod sources;
+mod unsafety;
+
+use std::fmt;
+use std::path::Path;
+
+use crate::tree::Tree;
+
+/// One violation of a rule.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, from the root.
+    path: String,
+    /// The line, from 1, where there is one.
+    line: Option<usize>,
+    /// What is wrong and how to mend it.
+    message: String,
+}
+
+impl Problem {
+    fn new(path: &str, line: Option<usize>, message: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Checks the repository, prints what is wrong, and fails if anything is.
+pub fn run(root: &Path) -> anyhow::Result<()> {
+    let tree = Tree::read(root)?;
+    for warning in sources::long_files(&tree) {
+        println!("warning: {warning}");
+    }
+    let problems = check(&tree);
+    for problem in &problems {
+        println!("{problem}");
+    }
+    anyhow::ensure!(problems.is_empty(), "{} untidy places", problems.len());
+    println!("tidy: {} files", tree.files.len());
+    Ok(())
+}
+
+/// All problems, by rule.
+fn check(tree: &Tree) -> Vec<Problem> {
+    let rules = [
+        layout::root,
+        layout::readmes,
+        layout::module_docs,
+        manifests::arrows,
+        manifests::shared_settings,
+        sources::libraries_stay_quiet,
+        sources::nothing_unfinished,
+        unsafety::forbidden,
+        unsafety::explained,
+    ];
+    rules.iter().flat_map(|rule| rule(tree)).collect()
+}
+
+/// A tree of these files for tests, its root made of their first folders.
+#[cfg(test)]
+fn tree_of(files: &[(&str, &str)]) -> Tree {
+    let mut tree = Tree::default();
+    for (path, text) in files {
+        let name = match path.split_once('/') {
+            Some((folder, _)) => format!("{folder}/"),
+            None => (*path).to_owned(),
+        };
+        if !tree.root.contains(&name) {
+            tree.root.push(name);
+        }
+        tree.files.insert((*path).to_owned(), (*text).to_owned());
+    }
+    tree
+}
+
+/// The problems as text, for tests.
+#[cfg(test)]
+fn lines(problems: Vec<Problem>) -> Vec<String> {
+    problems.iter().map(Problem::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tidy_tree_has_no_problems() {
+        let tree = tree_of(&[
+            (
+                "Cargo.toml",
+                "[workspace]\n[workspace.dependencies]\nthiserror = \"2\"\n",
+            ),
+            (
+                "gpipe-sched/Cargo.toml",
+                "[dependencies]\nthiserror.workspace = true\n[lints]\nworkspace = true\n",
+            ),
+            ("gpipe-sched/README.md", "# gpipe-sched\n"),
+            (
+                "gpipe-sched/src/lib.rs",
+                "#![doc = include_str!(\"../README.md\")]\n#![forbid(unsafe_code)]\n\nmod sync;\n",
+            ),
+            (
+                "gpipe-sched/src/sync.rs",
+                "//! The clock.\n\nfn now() { std::time::Instant::now(); }\n",
+            ),
+        ]);
+        assert_eq!(check(&tree), []);
+    }
+
+    #[test]
+    fn every_rule_is_asked() {
+        let tree = tree_of(&[
+            ("notes.txt", ""),
+            ("Cargo.toml", "[workspace]\n"),
+            (
+                "gpipe-sched/Cargo.toml",
+                "[dependencies]\ngpipe-tensor.workspace = true\nfoo = \"1\"\n",
+            ),
+            (
+                "gpipe-sched/src/lib.rs",
+                "fn f() { println!(\"{}\", todo!()); unsafe { g() } }\n",
+            ),
+            ("gpipe-tensor/Cargo.toml", "[lints]\nworkspace = true\n"),
+            ("gpipe-tensor/README.md", ""),
+            (
+                "gpipe-tensor/src/lib.rs",
+                "#![doc = include_str!(\"../README.md\")]\nfn f() { unsafe { g() } }\n",
+            ),
+        ]);
+        assert_eq!(
+            lines(check(&tree)),
+            [
+                "notes.txt: does not belong in the root: only Cargo.toml, Cargo.lock, README.md, LICENSE-*, \
+                 gpipe-*, xtask and dot-files do",
+                "gpipe-sched/README.md: is missing: every crate says what it is for",
+                "gpipe-sched/src/lib.rs: does not show the README as the crate's docs: begin with \
+                 #![doc = include_str!(\"../README.md\")]",
+                "gpipe-sched/src/lib.rs: has no module docs: begin with `//!` and what the file is for",
+                "gpipe-sched/Cargo.toml: gpipe-sched depends on gpipe-tensor: it may depend on no crate of the \
+                 workspace",
+                "gpipe-sched/Cargo.toml: foo has a version of its own: write `foo.workspace = true` and the \
+                 version in the root",
+                "gpipe-sched/Cargo.toml: the workspace's lints do not apply: add [lints] workspace = true",
+                "gpipe-sched/src/lib.rs:1: println! in a library: bytes go out through return values or io::Write",
+                "gpipe-sched/src/lib.rs:1: todo! is unfinished work: finish it or leave it out",
+                "gpipe-sched/src/lib.rs: unsafe code is not forbidden: add #![forbid(unsafe_code)]",
+                "gpipe-sched/src/lib.rs:1: unsafe outside gpipe-tensor: move it there",
+                "gpipe-tensor/src/lib.rs:2: unsafe without a SAFETY comment: say why it is sound",
+            ]
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Where things lie, and that they say what they are for.
+
+use super::Problem;
+use crate::tree::{Tree, is_crate};
+
+/// The root holds a short list of things.
+pub fn root(tree: &Tree) -> Vec<Problem> {
+    let allowed = |name: &str| match name.strip_suffix('/') {
+        Some(folder) => folder.starts_with('.') || is_crate(folder),
+        None => {
+            name.starts_with('.')
+                || name.starts_with("LICENSE-")
+                || ["Cargo.toml", "Cargo.lock", "README.md"].contains(&name)
+        }
+    };
+    let message = "does not belong in the root: only Cargo.toml, Cargo.lock, README.md, LICENSE-*, gpipe-*, \
+                   xtask and dot-files do";
+    let strange = tree.root.iter().filter(|name| !allowed(name));
+    strange
+        .map(|name| Problem::new(name, None, message))
+        .collect()
+}
+
+/// Every library has a README, which is its documentation too.
+pub fn readmes(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for name in tree.crates().filter(|name| *name != "xtask") {
+        let readme = format!("{name}/README.md");
+        if !tree.files.contains_key(&readme) {
+            problems.push(Problem::new(
+                &readme,
+                None,
+                "is missing: every crate says what it is for",
+            ));
+        }
+        let library = format!("{name}/src/lib.rs");
+        let shown = "#![doc = include_str!(\"../README.md\")]";
+        if tree
+            .files
+            .get(&library)
+            .is_some_and(|text| !text.contains(shown))
+        {
+            let message =
+                format!("does not show the README as the crate's docs: begin with {shown}");
+            problems.push(Problem::new(&library, None, message));
+        }
+    }
+    problems
+}
+
+/// Every source file begins with what it is for.
+pub fn module_docs(tree: &Tree) -> Vec<Problem> {
+    let documented = |text: &str| {
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        lines.any(|line| line.starts_with("//!") || line.starts_with("#![doc"))
+    };
+    let silent = tree.sources().filter(|(_, text)| !documented(text));
+    let message = "has no module docs: begin with `//!` and what the file is for";
+    silent
+        .map(|(path, _)| Problem::new(path, None, message))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{lines, tree_of};
+    use super::*;
+
+    #[test]
+    fn strangers_in_the_root_are_named() {
+        let tree = tree_of(&[
+            (".cargo/config.toml", ""),
+            (".gitignore", ""),
+            ("LICENSE-MIT", ""),
+            ("gpipe-cli/src/main.rs", ""),
+            ("xtask/src/main.rs", ""),
+            ("scripts/run.sh", ""),
+            ("todo.md", ""),
+        ]);
+        let named: Vec<String> = root(&tree)
+            .into_iter()
+            .map(|problem| problem.path)
+            .collect();
+        assert_eq!(named, ["scripts/", "todo.md"]);
+    }
+
+    #[test]
+    fn readmes_must_be_there_and_shown() {
+        let shown = "#![doc = include_str!(\"../README.md\")]\n";
+        assert_eq!(
+            readmes(&tree_of(&[
+                ("gpipe-a/README.md", ""),
+                ("gpipe-a/src/lib.rs", shown)
+            ])),
+            []
+        );
+        let problems = readmes(&tree_of(&[("gpipe-a/src/lib.rs", "//! Something else.\n")]));
+        assert_eq!(problems.len(), 2, "{:?}", lines(problems));
+    }
+
+    #[test]
+    fn silent_files_are_named() {
+        let tree = tree_of(&[
+            ("gpipe-a/src/good.rs", "//! Good.\n"),
+            (
+                "gpipe-a/src/licensed.rs",
+                "#![allow(missing_docs)]\n//! Good too.\n",
+            ),
+            ("gpipe-a/src/silent.rs", "// Not docs.\nfn f() {}\n"),
+            ("gpipe-a/src/empty.rs", ""),
+        ]);
+        let named: Vec<String> = module_docs(&tree)
+            .into_iter()
+            .map(|problem| problem.path)
+            .collect();
+        assert_eq!(named, ["gpipe-a/src/empty.rs", "gpipe-a/src/silent.rs"]);
+    }
+}

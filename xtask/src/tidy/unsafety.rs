@@ -1,0 +1,138 @@
+//! `unsafe` lives in one crate, and says why it is sound.
+
+use super::Problem;
+use super::code::{lines_with, without_prose};
+use crate::tree::Tree;
+
+const HOME: &str = "gpipe-tensor";
+
+/// Every crate but one forbids unsafe code, and no test or example of them uses it either.
+pub fn forbidden(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for name in tree.crates().filter(|name| *name != HOME) {
+        for root in ["lib.rs", "main.rs"].map(|root| format!("{name}/src/{root}")) {
+            let code = tree.files.get(&root).map(|text| without_prose(text));
+            if code.is_some_and(|code| !code.contains("#![forbid(unsafe_code)]")) {
+                let message = "unsafe code is not forbidden: add #![forbid(unsafe_code)]";
+                problems.push(Problem::new(&root, None, message));
+            }
+        }
+    }
+    for (path, text) in tree.sources().filter(|(path, _)| !is_home(path)) {
+        for line in lines_with(&without_prose(text), "unsafe") {
+            let message = format!("unsafe outside {HOME}: move it there");
+            problems.push(Problem::new(path, Some(line), message));
+        }
+    }
+    problems
+}
+
+/// Where unsafe code is allowed, a comment above it says why it is sound.
+pub fn explained(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, text) in tree.sources().filter(|(path, _)| is_home(path)) {
+        let code = without_prose(text);
+        for line in lines_with(&code, "unsafe") {
+            if !is_explained(text, &code, line) {
+                let message = "unsafe without a SAFETY comment: say why it is sound";
+                problems.push(Problem::new(path, Some(line), message));
+            }
+        }
+    }
+    problems
+}
+
+fn is_home(path: &str) -> bool {
+    path.split('/').next() == Some(HOME)
+}
+
+/// Whether the comment on or above the statement that holds this line (from 1) speaks of safety:
+/// `// SAFETY:` before a block, `# Safety` in the docs of a function.
+fn is_explained(text: &str, code: &str, line: usize) -> bool {
+    let speaks = |line: &str| line.contains("SAFETY:") || line.contains("# Safety");
+    let texts: Vec<&str> = text.lines().take(line).collect();
+    let codes: Vec<&str> = code.lines().take(line).collect();
+    if texts.last().is_some_and(|line| speaks(line)) {
+        return true;
+    }
+    for (text, code) in texts.iter().zip(&codes).rev().skip(1) {
+        if speaks(text) {
+            return true;
+        }
+        let code = code.trim_end();
+        let attribute = code.trim_start().starts_with("#[");
+        // Another statement ends here, so the comment, if any, was not about this one.
+        if !attribute && (code.ends_with([';', '{', '}']) || text.trim().is_empty()) {
+            return false;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree_of;
+    use super::*;
+
+    #[test]
+    fn unsafe_is_forbidden_elsewhere() {
+        let count = |path, text| forbidden(&tree_of(&[(path, text)])).len();
+        assert_eq!(
+            count("gpipe-sched/src/lib.rs", "#![forbid(unsafe_code)]"),
+            0
+        );
+        assert_eq!(
+            count("gpipe-sched/src/lib.rs", "// #![forbid(unsafe_code)]"),
+            1
+        );
+        assert_eq!(count("gpipe-cli/src/main.rs", "fn main() {}"), 1);
+        assert_eq!(
+            count("gpipe-tensor/src/lib.rs", "fn f() { unsafe { g() } }"),
+            0
+        );
+        assert_eq!(
+            count("gpipe-sched/benches/b.rs", "fn f() { unsafe { g() } }"),
+            1
+        );
+        assert_eq!(
+            count("gpipe-sched/src/a.rs", "// unsafe would be \"unsafe\"\n"),
+            0
+        );
+    }
+
+    #[test]
+    fn unsafe_says_why_it_is_sound() {
+        let count = |text| explained(&tree_of(&[("gpipe-tensor/src/a.rs", text)])).len();
+        assert_eq!(
+            count("fn f() {\n    // SAFETY: in bounds.\n    unsafe { g() }\n}\n"),
+            0
+        );
+        assert_eq!(
+            count(
+                "fn f() {\n    // SAFETY: in bounds,\n    // see above.\n    let x =\n        unsafe { g() };\n}\n"
+            ),
+            0
+        );
+        assert_eq!(
+            count("/// # Safety\n/// `n` is in bounds.\n#[inline]\nunsafe fn f() {}\n"),
+            0
+        );
+        assert_eq!(
+            count("fn f() {\n    unsafe { g() } // SAFETY: in bounds.\n}\n"),
+            0
+        );
+        assert_eq!(count("fn f() {\n    unsafe { g() }\n}\n"), 1);
+        assert_eq!(
+            count("fn f() {\n    // In bounds.\n    unsafe { g() }\n}\n"),
+            1
+        );
+        assert_eq!(
+            count("// SAFETY: in bounds.\nlet x = y;\nlet z = unsafe { g() };\n"),
+            1
+        );
+        assert_eq!(
+            count("// SAFETY: in bounds.\n\nunsafe impl Send for X {}\n"),
+            1
+        );
+    }
+}
