@@ -106,7 +106,9 @@ impl Optimizer {
         let states = self.states(param);
         let device = param.value()?.device().clone();
         let zeros = |_| Tensor::zeros(&device, param.shape.clone());
-        let state = (0..states).map(zeros).collect::<std::result::Result<_, _>>();
+        let state = (0..states)
+            .map(zeros)
+            .collect::<std::result::Result<_, _>>();
         param.state = state.map_err(Error::within(&param.name))?;
         Ok(())
     }
@@ -133,7 +135,11 @@ impl Optimizer {
             return Err(not_ready(name));
         }
         let decays = *kind == Kind::Matrix || self.decay == Decay::All;
-        let weight_decay = if decays { self.weight_decay as f32 } else { 0.0 };
+        let weight_decay = if decays {
+            self.weight_decay as f32
+        } else {
+            0.0
+        };
         let lr = lr as f32;
         match (&self.rule, state.as_mut_slice()) {
             _ if *kind == Kind::Statistic => ops::add_assign(value, grad),

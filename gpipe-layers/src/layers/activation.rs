@@ -5,6 +5,7 @@ use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unpack};
+use crate::lingvo;
 use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
 
 /// Which function.
@@ -66,15 +67,14 @@ impl Layer for Activation {
         })
     }
 
-    /// An element takes 1 for ReLU, 15 for GELU and 6 for its approximation.
     fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
         let x = floats(&self.name, inputs, None)?;
-        let element = match self.function {
-            Function::Relu => 1,
-            Function::Gelu(Gelu::Erf) => 15,
-            Function::Gelu(Gelu::Tanh) => 6,
+        let function = match self.function {
+            Function::Relu => lingvo::Activation::Relu,
+            Function::Gelu(Gelu::Erf) => lingvo::Activation::Gelu,
+            Function::Gelu(Gelu::Tanh) => lingvo::Activation::GeluApproximate,
         };
-        Ok(times(&[element, x.elements()]))
+        Ok(lingvo::activation(&x.shape, function)?.flops)
     }
 
     fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {

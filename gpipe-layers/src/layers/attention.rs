@@ -26,12 +26,7 @@ impl CausalAttention {
     ///
     /// # Errors
     /// [`Error::Config`] unless the heads divide the width and the share is from 0 to below 1.
-    pub fn new(
-        name: impl Into<String>,
-        width: usize,
-        heads: usize,
-        dropout: f32,
-    ) -> Result<Self> {
+    pub fn new(name: impl Into<String>, width: usize, heads: usize, dropout: f32) -> Result<Self> {
         let name = name.into();
         super::dropout::check_rate(&name, dropout)?;
         if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
@@ -103,7 +98,8 @@ impl Layer for CausalAttention {
         })
     }
 
-    /// 15·B·T²·width: the part of Lingvo's `MultiHeadedAttention` that is not its projections.
+    /// 15·B·T²·width: Lingvo's `MultiHeadedAttention` without its projections, which are layers of
+    /// their own here.
     fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
         let [batch, time] = self.extents(inputs)?;
         Ok(times(&[15, batch, time, time, self.width as u64]))

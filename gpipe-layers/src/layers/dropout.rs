@@ -5,6 +5,7 @@ use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{floats, single, times};
+use crate::lingvo;
 use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
 
 /// In training, sets a share of the elements to zero and scales the others up. No mask is kept: it
@@ -85,10 +86,9 @@ impl Layer for Dropout {
         })
     }
 
-    /// 10 an element.
     fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
         let x = floats(&self.name, inputs, None)?;
-        Ok(times(&[10, x.elements()]))
+        Ok(lingvo::dropout(&x.shape)?.flops)
     }
 
     fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {

@@ -4,6 +4,7 @@ use gpipe_tensor::{DType, Shape, Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
+use crate::lingvo;
 use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
 
 /// A table of one row for each token, and if wanted a second one of a row for each position, which
@@ -40,13 +41,13 @@ impl Embedding {
         self
     }
 
-    /// The description of the ids, and how many there are in a sample.
-    fn ids<'a>(&self, inputs: &'a [Flow]) -> Result<(&'a Flow, usize)> {
+    /// The description of the ids.
+    fn ids<'a>(&self, inputs: &'a [Flow]) -> Result<&'a Flow> {
         let context = self.position.as_ref().map(|table| table.shape.rows());
         match inputs {
             [ids] if ids.dtype == DType::U32 => match context {
                 Some(context) if ids.shape.rank() != 2 || ids.shape.last() > context => {}
-                _ => return Ok((ids, ids.shape.last())),
+                _ => return Ok(ids),
             },
             _ => {}
         }
@@ -78,7 +79,7 @@ impl Layer for Embedding {
 
     /// A gather: no FLOPs but the addition of positions; what it takes is traffic.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
-        let (ids, _) = self.ids(inputs)?;
+        let ids = self.ids(inputs)?;
         let shape = [ids.shape.dims(), &[self.width]].concat();
         let y = output(&self.name, Shape::from(shape.as_slice()))?;
         let elements = y.elements();
@@ -108,11 +109,10 @@ impl Layer for Embedding {
         })
     }
 
-    /// 2·B·T·D·V: as if the gather were a product with one-hot rows (`GPipeTransformerEmbeddingLayer`).
+    /// As if the gather were a product with one-hot rows (`GPipeTransformerEmbeddingLayer`).
     fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
-        let (ids, _) = self.ids(inputs)?;
-        let factors = [2, ids.elements(), self.width as u64, self.vocab as u64];
-        Ok(times(&factors))
+        let ids = self.ids(inputs)?;
+        Ok(lingvo::transformer_embedding(&ids.shape, self.vocab, self.width)?.flops)
     }
 
     fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {

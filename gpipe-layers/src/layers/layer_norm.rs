@@ -4,6 +4,7 @@ use gpipe_tensor::{Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unpack};
+use crate::lingvo;
 use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
 
 /// Each row of `width` elements is shifted and scaled to mean 0 and variance 1, then multiplied
@@ -67,17 +68,15 @@ impl Layer for LayerNorm {
         })
     }
 
-    /// 10 an element.
     fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
         let x = floats(&self.name, inputs, Some(self.width))?;
-        Ok(times(&[10, x.elements()]))
+        Ok(lingvo::layer_norm(&x.shape)?.flops)
     }
 
     fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
-        let (y, statistics) =
-            ops::layer_norm(&x, self.gain.value()?, self.bias.value()?, self.eps)
-                .map_err(Error::within(&self.name))?;
+        let (y, statistics) = ops::layer_norm(&x, self.gain.value()?, self.bias.value()?, self.eps)
+            .map_err(Error::within(&self.name))?;
         let saved = Saved {
             tensors: smallvec![x, statistics],
             ..Saved::default()
@@ -102,12 +101,8 @@ impl Layer for LayerNorm {
         for (row, param) in [&mut self.gain, &mut self.bias].into_iter().enumerate() {
             let gradient = dparams.rows(row..row + 1);
             let gradient = gradient.and_then(|row| row.reshape([self.width]));
-            gradient
-                .and_then(|gradient| Ok((gradient, param.grad_mut())))
-                .map_err(Error::within(&self.name))
-                .and_then(|(gradient, sum)| {
-                    ops::add_assign(sum?, &gradient).map_err(Error::within(&self.name))
-                })?;
+            let gradient = gradient.map_err(Error::within(&self.name))?;
+            ops::add_assign(param.grad_mut()?, &gradient).map_err(Error::within(&self.name))?;
         }
         Ok(())
     }

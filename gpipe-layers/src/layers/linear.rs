@@ -4,6 +4,7 @@ use gpipe_tensor::{Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{checked, floats, output, single, times, unpack};
+use crate::lingvo;
 use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
 
 /// How the weight of a [`Linear`] lies in memory, and so its shape.
@@ -135,13 +136,14 @@ impl Layer for Linear {
         })
     }
 
-    /// 2·N·out, and N·out more for a bias (Lingvo's `Linear` and `Bias`).
     fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
         let x = floats(&self.name, inputs, Some(self.inputs))?;
-        let rows = x.elements() / (self.inputs as u64).max(1);
-        let bias = self.bias.as_ref().map_or(0, |_| self.outputs as u64);
-        let product = times(&[2, x.elements(), self.outputs as u64]);
-        Ok(product.saturating_add(times(&[rows, bias])))
+        let product = lingvo::linear(&x.shape, self.outputs)?;
+        let bias = match &self.bias {
+            Some(_) => lingvo::bias(&x.shape.with_last(self.outputs))?.flops,
+            None => 0,
+        };
+        Ok(product.flops.saturating_add(bias))
     }
 
     fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {

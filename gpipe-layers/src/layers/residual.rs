@@ -3,8 +3,9 @@
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::{Sequential, replay};
 use super::flow::{Flows, floats, foreign, single, times, unexpected};
+use super::{Sequential, replay};
+use crate::lingvo;
 use crate::{Cost, Cx, Error, Flow, Layer, Param, Pending, Result, Saved};
 
 /// A list of layers around which the input passes by and is added to their output.
@@ -12,7 +13,7 @@ pub struct Residual {
     name: String,
     layers: Vec<Box<dyn Layer>>,
     /// What Lingvo charges, where that is not the sum of its parts.
-    formula: Option<fn(&Flow) -> u64>,
+    formula: Option<fn(&Flow) -> Result<u64>>,
 }
 
 impl Residual {
@@ -29,7 +30,7 @@ impl Residual {
     /// The same with a formula of the input for [`Layer::lingvo`], for a layer that Lingvo prices
     /// as a whole.
     #[must_use]
-    pub fn priced_by_lingvo(self, formula: fn(&Flow) -> u64) -> Self {
+    pub fn priced_by_lingvo(self, formula: fn(&Flow) -> Result<u64>) -> Self {
         Self {
             formula: Some(formula),
             ..self
@@ -108,7 +109,11 @@ impl Layer for Residual {
     }
 
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
-        let inner: Vec<Cost> = self.inner(inputs)?.into_iter().map(|(_, cost)| cost).collect();
+        let inner: Vec<Cost> = self
+            .inner(inputs)?
+            .into_iter()
+            .map(|(_, cost)| cost)
+            .collect();
         let total = |part: fn(&Cost) -> u64| inner.iter().map(part).fold(0, u64::saturating_add);
         let x = &inputs[0];
         Ok(Cost {
@@ -123,13 +128,13 @@ impl Layer for Residual {
         })
     }
 
-    /// The sum of the parts and 2 an element (`ResidualAdd`), or a formula of its own.
+    /// The sum of the parts and of `ResidualAdd`, or a formula of its own.
     fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
         let inner = self.inner(inputs)?;
         if let Some(formula) = self.formula {
-            return Ok(formula(&inputs[0]));
+            return formula(&inputs[0]);
         }
-        let mut flops = times(&[2, inputs[0].elements()]);
+        let mut flops = lingvo::residual_add(&inputs[0].shape)?.flops;
         for (layer, (flow, _)) in self.layers.iter().zip(&inner) {
             flops = flops.saturating_add(layer.lingvo(flow)?);
         }

@@ -4,6 +4,7 @@ use crate::layers::{
     Activation, CausalAttention, Dropout, Embedding, Function, Head, LayerNorm, Layout, Linear,
     Residual, Sequential,
 };
+use crate::lingvo;
 use crate::{Error, Flow, Gelu, Init, Layer, Result};
 
 /// What a GPT is made of. The default is GPT-2 with 124 million parameters, without dropout.
@@ -134,13 +135,12 @@ impl GptConfig {
 /// (`GPipeTransformerLayer`). The attention half, from which the T² stems, bears all of it and the
 /// other half nothing: the running total at the end of each block, which is what Lingvo's rule
 /// cuts by, is Lingvo's own, and both halves of a block come to the same part.
-fn whole_block(x: &Flow) -> u64 {
-    let time = x.shape.dims().get(1).map_or(1, |&time| time as u64);
-    5u64.saturating_mul(time).saturating_mul(x.elements())
+fn whole_block(x: &Flow) -> Result<u64> {
+    Ok(lingvo::transformer_layer(&x.shape, lingvo::Order::BatchMajor)?.flops)
 }
 
-fn nothing(_: &Flow) -> u64 {
-    0
+fn nothing(_: &Flow) -> Result<u64> {
+    Ok(0)
 }
 
 /// The layers of a GPT-2, from token ids (batch, time) to logits (batch, time, vocab): the

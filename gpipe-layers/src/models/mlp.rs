@@ -24,7 +24,12 @@ pub struct MlpConfig {
 /// # Errors
 /// [`Error::Config`] for a width of zero or a dropout outside of 0..1.
 pub fn mlp(config: &MlpConfig) -> Result<Vec<Box<dyn Layer>>> {
-    let widths = [&[config.inputs], config.hidden.as_slice(), &[config.outputs]].concat();
+    let widths = [
+        &[config.inputs],
+        config.hidden.as_slice(),
+        &[config.outputs],
+    ]
+    .concat();
     if widths.contains(&0) {
         return Err(Error::Config(format!(
             "mlp: widths {widths:?}: use a width of 1 or more everywhere"

@@ -1,0 +1,13 @@
+//! Every layer, from one table: its gradients are those of a plain double-precision reference, and
+//! the bytes that its cost predicts are the bytes that it holds.
+
+#[path = "layers/bytes.rs"]
+mod bytes;
+#[path = "layers/cases.rs"]
+mod cases;
+#[path = "layers/gradients.rs"]
+mod gradients;
+#[path = "layers/reference.rs"]
+mod reference;
+#[path = "layers/refusals.rs"]
+mod refusals;

@@ -1,0 +1,132 @@
+//! What a layer cannot take, it refuses with its name, in its cost and in its passes alike.
+
+use gpipe_layers::layers::{CausalAttention, Dropout};
+use gpipe_layers::{Error, Flow, Pending, Saved};
+use gpipe_tensor::{Tensor, Tensors};
+
+use super::cases::{Case, Sizes, all, cx, device, one, random};
+
+const SIZES: Sizes = Sizes {
+    batch: 2,
+    time: 3,
+    heads: 2,
+    size: 2,
+    vocab: 5,
+};
+
+/// Layers that take anything.
+fn takes_all(case: &Case) -> bool {
+    case.layer.name() == "identity"
+}
+
+#[test]
+fn a_flow_that_does_not_fit_is_an_error_of_the_layer() {
+    for case in all(SIZES).into_iter().filter(|case| !takes_all(case)) {
+        let name = case.layer.name();
+        let other = match case.input.dtype.is_float() {
+            true => Flow::u32([2, 3]),
+            false => Flow::f32([2, 3, 4]),
+        };
+        let twice = [case.input.clone(), case.input.clone()];
+        for flow in [&[][..], &[other], &twice] {
+            let error = case.layer.cost(flow).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name}: ")), "{error}");
+            assert!(case.layer.lingvo(flow).is_err(), "{name}");
+        }
+        let x = Tensors::from_iter([case.input(&device(), SIZES), case.input(&device(), SIZES)]);
+        let error = case.layer.forward(&cx(SIZES.batch), x).unwrap_err();
+        assert!(
+            error.to_string().starts_with(&format!("{name}: ")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_the_machine_are_errors() {
+    for case in all(SIZES).into_iter().filter(|case| !takes_all(case)) {
+        let name = case.layer.name();
+        let mut flow = case.input.clone();
+        flow.shape = flow.shape.with_rows(usize::MAX / 4);
+        assert!(case.layer.cost(&[flow]).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_layer_that_was_not_made_says_so() {
+    let device = device();
+    for mut case in all(SIZES) {
+        let mut params = 0;
+        case.layer.params(&mut |_| params += 1);
+        if params == 0 {
+            continue;
+        }
+        let x = one(case.input(&device, SIZES));
+        let error = case.layer.forward(&cx(SIZES.batch), x).unwrap_err();
+        assert!(matches!(error, Error::State { .. }), "{error}");
+        assert!(error.to_string().contains("was not made"), "{error}");
+    }
+}
+
+#[test]
+fn what_another_layer_left_is_refused() {
+    let device = device();
+    // Three of the layers need nothing of what they saved.
+    let keeps_nothing = ["kept", "identity", "nothing inside"];
+    for mut case in all(SIZES) {
+        case.make(&device);
+        if keeps_nothing.contains(&case.layer.name()) {
+            continue;
+        }
+        let dy = one(random(&device, &case.input.shape, "gradient"));
+        let error = case.layer.input_grad(Saved::default(), dy).unwrap_err();
+        assert!(matches!(error, Error::State { .. }), "{error}");
+    }
+    for mut case in all(SIZES) {
+        case.make(&device);
+        let mut params = 0;
+        case.layer.params(&mut |_| params += 1);
+        if params > 0 {
+            let error = case.layer.weight_grad(Pending::default()).unwrap_err();
+            assert!(matches!(error, Error::State { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_token_beyond_the_vocabulary_and_a_sequence_beyond_the_context_are_errors() {
+    let device = device();
+    for mut case in all(SIZES) {
+        if case.input.dtype.is_float() {
+            continue;
+        }
+        case.make(&device);
+        let ids = Tensor::from_u32(&device, [1, 2], vec![0, 5]).unwrap();
+        let error = case.layer.forward(&cx(1), one(ids)).unwrap_err();
+        assert!(
+            error.to_string().contains("index 5 is outside of 0..5"),
+            "{error}"
+        );
+        if case.layer.name() == "wte" {
+            let long = Tensor::from_u32(&device, [1, 6], vec![0; 6]).unwrap();
+            let error = case.layer.forward(&cx(1), one(long)).unwrap_err();
+            let wanted = "wte: expected indices of shape (batch, up to 5), got u32 [1, 6]";
+            assert_eq!(error.to_string(), wanted);
+        }
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_are_errors() {
+    for rate in [-0.1, 1.0, f32::NAN] {
+        assert!(Dropout::new("d", rate).is_err());
+        assert!(CausalAttention::new("a", 4, 2, rate).is_err());
+    }
+    for heads in [0, 3, 8] {
+        let error = CausalAttention::new("a", 4, heads, 0.0).unwrap_err();
+        assert!(
+            error.to_string().contains("use a divisor of the width"),
+            "{error}"
+        );
+    }
+}
