@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use gpipe_sched::{Costs, Item, MicroBatch, Pipeline, Stage, Turn, gpipe, one_f_one_b, simulate};
 
-const FORWARD: Duration = Duration::from_millis(4);
+const FORWARD: Duration = Duration::from_millis(8);
 
 /// The median of these is printed: a busy machine wakes sleepers late.
-const STEPS: usize = 5;
+const STEPS: usize = 3;
 
 struct Sleeper;
 

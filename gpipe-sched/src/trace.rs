@@ -3,7 +3,7 @@
 //! The format is the Chromium project's "Trace Event Format": an object with a list of events,
 //! whose times are microseconds. No text in it comes from outside, so nothing needs escaping.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use crate::hop::{Direction, Hop};
 use crate::{Span, Timeline};
@@ -15,7 +15,10 @@ impl Timeline {
     /// # Errors
     /// Those of `out`.
     pub fn write_trace(&self, out: impl Write) -> io::Result<()> {
-        let mut events = Events { out, count: 0 };
+        let mut events = Events {
+            out: BufWriter::new(out),
+            count: 0,
+        };
         for device in 0..self.devices() {
             let name = format_args!(r#""name":"thread_name","args":{{"name":"device {device}"}}"#);
             events.write('M', device, 0.0, name)?;

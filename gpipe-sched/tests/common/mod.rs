@@ -1,5 +1,7 @@
 //! A pipeline of plain arithmetic: exact, and sensitive to the order of everything.
 
+use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use gpipe_sched::{
@@ -50,6 +52,8 @@ pub struct Toy {
     inputs: Vec<Option<i64>>,
     pending: Vec<Option<i64>>,
     plan: Plan,
+    /// Not `Send`: a stage never leaves its thread.
+    _bound: PhantomData<Rc<()>>,
 }
 
 fn factor(stage: usize) -> i64 {
@@ -83,6 +87,7 @@ impl Toy {
             inputs,
             pending,
             plan,
+            _bound: PhantomData,
         }
     }
 

@@ -120,3 +120,9 @@ fn visits_see_every_stage_once_and_come_back_in_model_order() {
         .unwrap();
     assert_eq!(thread.as_deref(), Some("gpipe-0"));
 }
+
+#[test]
+fn a_pipeline_is_send_even_if_its_stages_are_not() {
+    fn is_send<T: Send>() {}
+    is_send::<crate::common::ToyPipeline>();
+}
