@@ -1,2 +1,25 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod assembly;
+mod costs;
+mod error;
+mod micro_batch;
+mod policy;
+mod predict;
+mod run;
+mod stage;
+mod times;
+mod turn;
+mod update;
+
+pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
+pub use costs::ModelCosts;
+pub use error::{Error, Result};
+pub use micro_batch::micro_batches;
+pub use policy::{Kept, Policy, Table};
+pub use predict::{StageMemory, predict_memory};
+pub use stage::LayerStage;
+pub use times::simulator_costs;
+pub use turn::{LossTurn, Target};
+pub use update::{gradient_norm, merge_ties, share_ties, update};

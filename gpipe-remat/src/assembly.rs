@@ -1,0 +1,161 @@
+//! Putting the five questions' answers together: layers, a cut, a schedule, a policy and devices
+//! become a pipeline.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpipe_layers::{Layer, Loss, Optimizer, try_params};
+use gpipe_sched::{Pipeline, PipelineError, Schedule};
+use gpipe_tensor::{Device, DeviceId, Host};
+
+use crate::{Error, LayerStage, LossTurn, Policy, Result, Table};
+
+/// A pipeline of layers that ends in a loss.
+pub type ModelPipeline = Pipeline<LayerStage, LossTurn>;
+
+/// Everything that decides a training pipeline.
+pub struct Assembly {
+    /// The model, first layer first; its parameters are not made yet.
+    pub layers: Vec<Box<dyn Layer>>,
+    /// Which layers each stage runs, in order and without gaps.
+    pub cut: Vec<Range<usize>>,
+    /// When each stage works on which micro-batch.
+    pub schedule: Schedule,
+    /// What is kept between forward and backward.
+    pub policy: Policy,
+    /// Where each stage runs.
+    pub devices: Vec<DeviceId>,
+    /// The loss at the end.
+    pub loss: Loss,
+    /// Decides what is remembered of each parameter; `None` for evaluation only.
+    pub optimizer: Option<Optimizer>,
+    /// Decides initial values and dropout.
+    pub seed: u64,
+}
+
+/// A pipeline, and the handles that count its bytes.
+pub struct Assembled {
+    /// Ready for its first step.
+    pub pipeline: ModelPipeline,
+    /// One handle a stage.
+    pub devices: Vec<Device>,
+    /// Counts what is between stages.
+    pub transit: Device,
+}
+
+impl Assembly {
+    /// Starts the workers and makes the parameters, each stage's on its own worker.
+    ///
+    /// # Errors
+    /// If the parts do not fit each other, a device is missing or the memory does not suffice.
+    pub fn build(self, host: &Host) -> std::result::Result<Assembled, AssemblyError> {
+        self.check()?;
+        let Self {
+            layers,
+            cut,
+            schedule,
+            policy,
+            devices,
+            loss,
+            optimizer,
+            seed,
+        } = self;
+        let table = Arc::new(Table::new(policy, &schedule));
+        let devices = devices.iter().map(|&id| Ok(host.device(id)?));
+        let devices = devices.collect::<Result<Vec<Device>>>()?;
+        let transit = host.device(DeviceId::Cpu).map_err(Error::from)?;
+        let last = devices[devices.len() - 1].clone();
+
+        let mut rest = layers.into_iter();
+        let parts: Vec<_> = cut
+            .iter()
+            .map(|part| Some(rest.by_ref().take(part.len()).collect()))
+            .collect();
+        let parts: Mutex<Vec<Option<Vec<Box<dyn Layer>>>>> = Mutex::new(parts);
+        let make_stage = {
+            let (devices, transit) = (devices.clone(), transit.clone());
+            move |index: usize| -> Result<LayerStage> {
+                let part = parts.lock().unwrap_or_else(PoisonError::into_inner)[index].take();
+                let mut layers =
+                    part.ok_or_else(|| Error::Assembly(format!("stage {index} was already made")))?;
+                make_parameters(&mut layers, &devices[index], optimizer.as_ref(), seed)?;
+                let (device, transit) = (devices[index].clone(), transit.clone());
+                Ok(LayerStage::new(
+                    index,
+                    layers,
+                    device,
+                    transit,
+                    table.clone(),
+                    seed,
+                ))
+            }
+        };
+        let make_turn = {
+            let transit = transit.clone();
+            move || Ok::<_, Error>(LossTurn::new(loss, last, transit))
+        };
+        let pipeline = Pipeline::build(schedule, make_stage, make_turn)?;
+        Ok(Assembled {
+            pipeline,
+            devices,
+            transit,
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let stages = self.schedule.stages();
+        let fail = |message| Err(Error::Assembly(message));
+        if self.cut.len() != stages || self.devices.len() != stages {
+            return fail(format!(
+                "a schedule of {stages} stages, a cut into {} parts and {} devices: use as many of each",
+                self.cut.len(),
+                self.devices.len()
+            ));
+        }
+        let mut end = 0;
+        for part in &self.cut {
+            if part.start != end || part.is_empty() {
+                return fail(format!("the cut has a gap or an empty part at layer {end}"));
+            }
+            end = part.end;
+        }
+        if end != self.layers.len() {
+            return fail(format!(
+                "the cut covers {end} layers but the model has {}",
+                self.layers.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Why a pipeline could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AssemblyError {
+    /// Before any worker was started.
+    #[error(transparent)]
+    Plan(#[from] Error),
+    /// On a worker.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+}
+
+/// Makes values, gradients and what the optimizer remembers.
+fn make_parameters(
+    layers: &mut [Box<dyn Layer>],
+    device: &Device,
+    optimizer: Option<&Optimizer>,
+    seed: u64,
+) -> Result<()> {
+    for layer in layers {
+        try_params(layer.as_mut(), |param| {
+            param.make(device, seed)?;
+            match optimizer {
+                Some(optimizer) if !param.tied => optimizer.make_state(param),
+                _ => Ok(()),
+            }
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! What can go wrong in this crate.
+
+use gpipe_sched::Action;
+
+/// The result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a stage, a plan or an update refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A layer failed.
+    #[error(transparent)]
+    Layer(#[from] gpipe_layers::Error),
+    /// An operation on tensors failed outside of a layer.
+    #[error(transparent)]
+    Tensor(#[from] gpipe_tensor::Error),
+    /// A schedule could not be made.
+    #[error(transparent)]
+    Schedule(#[from] gpipe_sched::ScheduleError),
+    /// The text names no policy.
+    #[error(
+        "unknown rematerialization `{0}`: use keep, stage, except-last or every:N with N from 1"
+    )]
+    UnknownPolicy(String),
+    /// A batch cannot be cut like this.
+    #[error(
+        "{micro_batches} micro-batches but {samples} samples: use 1 to {samples} micro-batches"
+    )]
+    MicroBatches {
+        /// Micro-batches asked for.
+        micro_batches: usize,
+        /// Samples in the batch.
+        samples: usize,
+    },
+    /// The parts do not fit each other: layers, cut, schedule and devices.
+    #[error("{0}")]
+    Assembly(String),
+    /// An action came at a moment at which the micro-batch is not ready for it.
+    #[error("{action}: {found}, but this action needs {needed}")]
+    Order {
+        /// The action.
+        action: Action,
+        /// What the stage needs to hold of the micro-batch.
+        needed: &'static str,
+        /// What it holds.
+        found: &'static str,
+    },
+}

@@ -1,0 +1,265 @@
+//! The peak bytes of every stage, before a tensor exists: each stage's actions replayed on a
+//! ledger, buffer by buffer, exactly as [`LayerStage`](crate::LayerStage) would run them.
+
+use std::ops::Range;
+
+use gpipe_layers::{Buffers, Flow, Layer, Ledger, Optimizer, Param, PendingBuffers, SavedBuffers};
+use gpipe_sched::{Op, Schedule};
+
+use crate::{Kept, ModelCosts, Table};
+
+/// The bytes that one stage's device handle counts during a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageMemory {
+    /// Values of all parameters, a tied one counted at each of its places.
+    pub values: u64,
+    /// Gradients, likewise.
+    pub gradients: u64,
+    /// What the optimizer remembers of the parameters that are owned here.
+    pub optimizer: u64,
+    /// The most at once of everything else during the forward and backward passes.
+    pub activations: u64,
+    /// A tied gradient from another stage, while it is merged.
+    pub ties: u64,
+}
+
+impl StageMemory {
+    /// The most at once of everything.
+    pub fn peak(&self) -> u64 {
+        self.values + self.gradients + self.optimizer + self.activations.max(self.ties)
+    }
+}
+
+/// The memory of every stage over one training step under `schedule` and `table`. `optimizer` is
+/// `None` where there is none.
+pub fn predict_memory(
+    layers: &mut [Box<dyn Layer>],
+    costs: &ModelCosts,
+    cut: &[Range<usize>],
+    schedule: &Schedule,
+    table: &Table,
+    optimizer: Option<&Optimizer>,
+) -> Vec<StageMemory> {
+    let mut memory = fixed(layers, cut, optimizer);
+    for (stage, (memory, part)) in memory.iter_mut().zip(cut).enumerate() {
+        let mut replay = Replay {
+            ledger: Ledger::new(),
+            costs,
+            table,
+            stage,
+            layers: part.clone(),
+            has_turn: stage + 1 == schedule.stages(),
+            micro_batches: (0..schedule.micro_batches())
+                .map(|_| State::Nothing)
+                .collect(),
+        };
+        let lane = &schedule.lanes()[schedule.device_of()[stage]];
+        for action in lane.iter().filter(|action| action.stage == stage) {
+            replay.act(action.op, action.micro_batch);
+        }
+        memory.activations = replay.ledger.peak();
+    }
+    memory
+}
+
+/// What is there from the beginning to the end: parameters and all that goes with them.
+fn fixed(
+    layers: &mut [Box<dyn Layer>],
+    cut: &[Range<usize>],
+    optimizer: Option<&Optimizer>,
+) -> Vec<StageMemory> {
+    let mut memory = vec![StageMemory::default(); cut.len()];
+    let mut owners: Vec<(String, usize)> = Vec::new();
+    let mut ties: Vec<(usize, u64)> = Vec::new();
+    for (stage, part) in cut.iter().enumerate() {
+        let mut visit = |param: &mut Param| {
+            let bytes = Flow::f32(param.shape.clone()).bytes();
+            memory[stage].values += bytes;
+            memory[stage].gradients += bytes;
+            if !param.tied {
+                owners.push((param.name.clone(), stage));
+                memory[stage].optimizer += optimizer.map_or(0, |o| o.state_bytes(param));
+            } else if let Some((_, owner)) = owners.iter().find(|(name, _)| *name == param.name) {
+                if *owner != stage {
+                    ties.push((*owner, bytes));
+                }
+            }
+        };
+        layers[part.clone()]
+            .iter_mut()
+            .for_each(|layer| layer.params(&mut visit));
+    }
+    for (owner, bytes) in ties {
+        memory[owner].ties = memory[owner].ties.max(bytes);
+    }
+    memory
+}
+
+/// One stage's actions on a ledger.
+struct Replay<'a> {
+    ledger: Ledger,
+    costs: &'a ModelCosts,
+    table: &'a Table,
+    stage: usize,
+    layers: Range<usize>,
+    has_turn: bool,
+    micro_batches: Vec<State>,
+}
+
+/// What the stage would hold of one micro-batch.
+enum State {
+    Nothing,
+    Remembered(Vec<Run>),
+    Pending(Vec<(usize, PendingBuffers)>),
+}
+
+struct Run {
+    layers: Range<usize>,
+    left: Left,
+}
+
+enum Left {
+    Inputs(Buffers),
+    Saved(Vec<SavedBuffers>),
+}
+
+impl Replay<'_> {
+    fn act(&mut self, op: Op, m: usize) {
+        let state = std::mem::replace(&mut self.micro_batches[m], State::Nothing);
+        self.micro_batches[m] = match (op, state) {
+            (Op::Forward, State::Nothing) => State::Remembered(self.forward(m)),
+            (Op::Recompute, State::Remembered(mut runs)) => {
+                if let Some(last) = runs.pop() {
+                    let layers = last.layers.clone();
+                    runs.push(Run {
+                        layers,
+                        left: Left::Saved(self.restore(m, last)),
+                    });
+                }
+                State::Remembered(runs)
+            }
+            (Op::Backward, State::Remembered(runs)) => {
+                self.back(m, runs, true);
+                State::Nothing
+            }
+            (Op::InputGrad, State::Remembered(runs)) => State::Pending(self.back(m, runs, false)),
+            (Op::WeightGrad, State::Pending(pending)) => {
+                for (layer, pending) in pending {
+                    self.ledger.weight_grad(&self.costs.of(m)[layer], pending);
+                }
+                State::Nothing
+            }
+            // A checked schedule has no other order.
+            (_, state) => state,
+        };
+    }
+
+    /// Sends `x` through `layers`; what is not kept is given back at once.
+    fn down(
+        &mut self,
+        m: usize,
+        layers: Range<usize>,
+        mut x: Buffers,
+        mut keep: Option<&mut Vec<SavedBuffers>>,
+    ) -> Buffers {
+        for layer in layers {
+            let taken = self.costs.arity(layer).min(x.len());
+            let passing: Buffers = x.drain(taken..).collect();
+            let (mut y, saved) = self.ledger.forward(&self.costs.of(m)[layer], x);
+            match &mut keep {
+                Some(kept) => kept.push(saved),
+                None => self.ledger.release_saved(saved),
+            }
+            y.extend(passing);
+            x = y;
+        }
+        x
+    }
+
+    fn forward(&mut self, m: usize) -> Vec<Run> {
+        let (run, everything) = match self.table.kept(self.stage, m) {
+            Kept::Everything => (self.layers.len(), true),
+            Kept::Inputs { run } => (run, false),
+        };
+        let mut flow = self
+            .ledger
+            .alloc_flow(self.costs.flow(m, self.layers.start));
+        let mut runs = Vec::new();
+        let mut start = self.layers.start;
+        while start < self.layers.end {
+            let layers = start..self.layers.end.min(start.saturating_add(run));
+            start = layers.end;
+            let left = if everything {
+                let mut saved = Vec::with_capacity(layers.len());
+                flow = self.down(m, layers.clone(), flow, Some(&mut saved));
+                Left::Saved(saved)
+            } else {
+                let inputs = self.ledger.hold_all(&flow);
+                flow = self.down(m, layers.clone(), flow, None);
+                Left::Inputs(inputs)
+            };
+            runs.push(Run { layers, left });
+        }
+        // The flow leaves; the turn takes it over and writes the gradient over it.
+        self.ledger.release_all(flow);
+        if self.has_turn {
+            let y = self.ledger.alloc_flow(self.costs.flow(m, self.layers.end));
+            self.ledger.release_all(y);
+        }
+        runs
+    }
+
+    fn restore(&mut self, m: usize, run: Run) -> Vec<SavedBuffers> {
+        match run.left {
+            Left::Saved(saved) => saved,
+            Left::Inputs(x) => {
+                let mut saved = Vec::with_capacity(run.layers.len());
+                let y = self.down(m, run.layers, x, Some(&mut saved));
+                self.ledger.release_all(y);
+                saved
+            }
+        }
+    }
+
+    fn back(&mut self, m: usize, mut runs: Vec<Run>, whole: bool) -> Vec<(usize, PendingBuffers)> {
+        let outputs = self.costs.flow(m, self.layers.end).iter();
+        let gradients: Vec<Flow> = outputs
+            .filter(|flow| flow.dtype.is_float())
+            .cloned()
+            .collect();
+        let mut dy = self.ledger.alloc_flow(&gradients);
+        let mut left = Vec::new();
+        while let Some(run) = runs.pop() {
+            let layers = run.layers.clone();
+            let saved = self.restore(m, run);
+            for (layer, saved) in layers.rev().zip(saved.into_iter().rev()) {
+                let cost = &self.costs.of(m)[layer];
+                let own = cost
+                    .outputs
+                    .iter()
+                    .filter(|flow| flow.dtype.is_float())
+                    .count();
+                let passing: Buffers = dy.drain(own.min(dy.len())..).collect();
+                let mut dx = Buffers::new();
+                if layer == 0 {
+                    left.push((layer, self.ledger.last_grad(cost, saved, dy)));
+                } else if whole {
+                    dx = self.ledger.backward(cost, saved, dy);
+                } else {
+                    let pending;
+                    (dx, pending) = self.ledger.input_grad(cost, saved, dy);
+                    left.push((layer, pending));
+                }
+                if whole {
+                    for (layer, pending) in left.drain(..) {
+                        self.ledger.weight_grad(&self.costs.of(m)[layer], pending);
+                    }
+                }
+                dx.extend(passing);
+                dy = dx;
+            }
+        }
+        self.ledger.release_all(dy);
+        left
+    }
+}

@@ -1,0 +1,335 @@
+//! A stage of layers: a run of the model on one device, and what each micro-batch left behind.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gpipe_layers::{Cx, Layer, Param, Pending, Saved};
+use gpipe_sched::{Action, MicroBatch, Op, Stage};
+use gpipe_tensor::{Device, Tensors};
+
+use crate::run::{self, Step};
+use crate::{Error, Kept, Result, Table};
+
+/// A run of layers on one device, as a stage of a pipeline.
+///
+/// Each micro-batch is a small machine of its own:
+///
+/// ```text
+///            forward            (recompute)            input_grad            weight_grad
+///  nothing ──────────► inputs ─────────────► saved ──────────────► pending ─────────────► nothing
+///                └──────────────────────────►   └──────────────────────────────────────►
+///                       (all is kept)                          backward
+/// ```
+///
+/// An action that comes out of turn is an error that names the micro-batch.
+pub struct LayerStage {
+    index: usize,
+    layers: Vec<Box<dyn Layer>>,
+    device: Device,
+    /// Counts what is between two stages, so that it is in neither's bytes.
+    transit: Device,
+    table: Arc<Table>,
+    seed: u64,
+    micro_batches: Vec<State>,
+}
+
+/// What a stage holds of one micro-batch.
+enum State {
+    Nothing,
+    Remembered(Vec<Run>),
+    Pending(Vec<Pending>),
+}
+
+impl State {
+    fn describe(&self) -> &'static str {
+        match self {
+            Self::Nothing => "it holds nothing of this micro-batch",
+            Self::Remembered(_) => "it still holds what the forward pass left",
+            Self::Pending(_) => "its input gradient was already taken",
+        }
+    }
+}
+
+/// A run of layers and what is left of one micro-batch's forward pass through it.
+struct Run {
+    layers: Range<usize>,
+    left: Left,
+}
+
+enum Left {
+    Inputs(Tensors),
+    Saved(Vec<Step>),
+}
+
+impl LayerStage {
+    /// Stage `index` of a pipeline: `layers`, whose parameters are already made on `device`.
+    /// What it hands on is counted on `transit` until the next stage takes it.
+    pub fn new(
+        index: usize,
+        layers: Vec<Box<dyn Layer>>,
+        device: Device,
+        transit: Device,
+        table: Arc<Table>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            index,
+            layers,
+            device,
+            transit,
+            table,
+            seed,
+            micro_batches: Vec::new(),
+        }
+    }
+
+    /// The device and its byte counts.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The layers, first to last.
+    pub fn layers(&self) -> &[Box<dyn Layer>] {
+        &self.layers
+    }
+
+    /// Visits the parameters in layer order.
+    pub fn params(&mut self, mut visit: impl FnMut(&mut Param)) {
+        for layer in &mut self.layers {
+            layer.params(&mut visit);
+        }
+    }
+
+    /// [`params`](Self::params) with a visit that may fail; the first error ends it.
+    ///
+    /// # Errors
+    /// That of the visit.
+    pub fn try_params(&mut self, mut visit: impl FnMut(&mut Param) -> Result<()>) -> Result<()> {
+        let mut result = Ok(());
+        self.params(|param| {
+            if result.is_ok() {
+                result = visit(param);
+            }
+        });
+        result
+    }
+
+    fn cx(&self, m: &MicroBatch) -> Cx {
+        Cx {
+            seed: self.seed,
+            step: m.step,
+            samples: m.samples.clone(),
+            train: m.train,
+        }
+    }
+
+    /// Takes a flow over from whoever sent it.
+    fn take(&self, flow: Tensors) -> Result<Tensors> {
+        hand_over(flow, &self.device)
+    }
+
+    /// Lets go of a flow: its bytes are on their way.
+    fn send(&self, flow: Tensors) -> Result<Tensors> {
+        hand_over(flow, &self.transit)
+    }
+
+    fn put(&mut self, m: usize, state: State) {
+        if self.micro_batches.len() <= m {
+            self.micro_batches.resize_with(m + 1, || State::Nothing);
+        }
+        self.micro_batches[m] = state;
+    }
+
+    /// Takes what is left of a micro-batch out of its place.
+    fn remove(&mut self, m: usize) -> State {
+        self.micro_batches
+            .get_mut(m)
+            .map_or(State::Nothing, |s| std::mem::replace(s, State::Nothing))
+    }
+
+    fn runs(&mut self, m: &MicroBatch, op: Op) -> Result<Vec<Run>> {
+        match self.remove(m.index) {
+            State::Remembered(runs) => Ok(runs),
+            state => {
+                let error =
+                    self.out_of_turn(m, op, "a forward pass that nobody has taken back", &state);
+                self.put(m.index, state);
+                Err(error)
+            }
+        }
+    }
+
+    fn out_of_turn(&self, m: &MicroBatch, op: Op, needed: &'static str, state: &State) -> Error {
+        let action = Action {
+            stage: self.index,
+            op,
+            micro_batch: m.index,
+        };
+        Error::Order {
+            action,
+            needed,
+            found: state.describe(),
+        }
+    }
+
+    /// What the layers of a run saved, computing it again if only their inputs were kept.
+    fn restore(&self, cx: &Cx, run: Run) -> Result<(Range<usize>, Vec<Step>)> {
+        let steps = match run.left {
+            Left::Saved(steps) => steps,
+            Left::Inputs(x) => {
+                let mut steps = Vec::with_capacity(run.layers.len());
+                run::forward(&self.layers[run.layers.clone()], cx, x, |step| {
+                    steps.push(step)
+                })?;
+                steps
+            }
+        };
+        Ok((run.layers, steps))
+    }
+
+    /// Sends `dy` back through all runs, last to first; `back` handles one layer, told whether it
+    /// is the model's first, whose input gradient nobody wants.
+    fn back(
+        &mut self,
+        m: &MicroBatch,
+        op: Op,
+        dy: Tensors,
+        mut back: impl FnMut(&mut dyn Layer, bool, Saved, Tensors) -> Result<Tensors>,
+    ) -> Result<Option<Tensors>> {
+        let _busy = self.device.busy();
+        let cx = self.cx(m);
+        let mut runs = self.runs(m, op)?;
+        let mut dy = self.take(dy)?;
+        while let Some(run) = runs.pop() {
+            let (range, steps) = self.restore(&cx, run)?;
+            let mut place = range.end;
+            let first_stage = self.index == 0;
+            dy = run::backward(
+                self.layers[range].iter_mut(),
+                steps,
+                dy,
+                |layer, saved, dy| {
+                    place -= 1;
+                    back(layer, first_stage && place == 0, saved, dy)
+                },
+            )?;
+        }
+        if self.index == 0 {
+            Ok(None)
+        } else {
+            Ok(Some(self.send(dy)?))
+        }
+    }
+}
+
+fn hand_over(flow: Tensors, to: &Device) -> Result<Tensors> {
+    flow.into_iter()
+        .map(|tensor| Ok(tensor.receive(to)?))
+        .collect()
+}
+
+impl Stage for LayerStage {
+    type Flow = Tensors;
+    type Error = Error;
+
+    fn begin(&mut self, _step: u64) -> Result<()> {
+        self.micro_batches.clear();
+        self.device.reset_peak();
+        self.try_params(|param| Ok(param.zero_grad()?))
+    }
+
+    fn forward(&mut self, m: &MicroBatch, x: Tensors) -> Result<Tensors> {
+        let _busy = self.device.busy();
+        let cx = self.cx(m);
+        let x = self.take(x)?;
+        if !m.train {
+            let y = run::forward(&self.layers, &cx, x, drop)?;
+            return self.send(y);
+        }
+        let (run, everything) = match self.table.kept(self.index, m.index) {
+            Kept::Everything => (self.layers.len(), true),
+            Kept::Inputs { run } => (run, false),
+        };
+        let mut runs = Vec::new();
+        let mut flow = x;
+        let mut start = 0;
+        while start < self.layers.len() {
+            let layers = start..self.layers.len().min(start.saturating_add(run));
+            start = layers.end;
+            if everything {
+                let mut steps = Vec::with_capacity(layers.len());
+                flow = run::forward(&self.layers[layers.clone()], &cx, flow, |step| {
+                    steps.push(step)
+                })?;
+                runs.push(Run {
+                    layers,
+                    left: Left::Saved(steps),
+                });
+            } else {
+                let inputs = flow.clone();
+                flow = run::forward(&self.layers[layers.clone()], &cx, flow, drop)?;
+                runs.push(Run {
+                    layers,
+                    left: Left::Inputs(inputs),
+                });
+            }
+        }
+        self.put(m.index, State::Remembered(runs));
+        self.send(flow)
+    }
+
+    fn backward(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
+        self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
+            if is_first {
+                let pending = layer.last_grad(saved, dy)?;
+                layer.weight_grad(pending)?;
+                return Ok(Tensors::new());
+            }
+            Ok(layer.backward(saved, dy)?)
+        })
+    }
+
+    fn input_grad(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
+        let mut pending = Vec::with_capacity(self.layers.len());
+        let dx = self.back(m, Op::InputGrad, dy, |layer, is_first, saved, dy| {
+            if is_first {
+                pending.push(layer.last_grad(saved, dy)?);
+                return Ok(Tensors::new());
+            }
+            let (dx, left) = layer.input_grad(saved, dy)?;
+            pending.push(left);
+            Ok(dx)
+        })?;
+        self.put(m.index, State::Pending(pending));
+        Ok(dx)
+    }
+
+    fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
+        let _busy = self.device.busy();
+        match self.remove(m.index) {
+            State::Pending(pending) => run::weight_grad(self.layers.iter_mut(), pending),
+            state => {
+                let error = self.out_of_turn(m, Op::WeightGrad, "the input gradient first", &state);
+                self.put(m.index, state);
+                Err(error)
+            }
+        }
+    }
+
+    /// Computes again the last run of layers, the first that the backward pass needs; the others
+    /// follow in `input_grad`, one at a time. Does nothing where all was kept.
+    fn recompute(&mut self, m: &MicroBatch) -> Result<()> {
+        let _busy = self.device.busy();
+        let cx = self.cx(m);
+        let mut runs = self.runs(m, Op::Recompute)?;
+        if let Some(last) = runs.pop() {
+            let (layers, steps) = self.restore(&cx, last)?;
+            runs.push(Run {
+                layers,
+                left: Left::Saved(steps),
+            });
+        }
+        self.put(m.index, State::Remembered(runs));
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! The turn of a model: the loss, where the forward flow becomes a backward one.
+
+use gpipe_layers::Loss;
+use gpipe_sched::{MicroBatch, Turn};
+use gpipe_tensor::{Device, Tensor, Tensors};
+
+use crate::{Error, Result};
+
+/// What the outputs of a micro-batch are compared with.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Class labels or token ids for cross-entropy, values for a squared error.
+    pub values: Tensor,
+    /// What losses and gradients are divided by: the number of targets in the whole batch, counted
+    /// before the step, so that micro-batches of any size weigh right. Zero gives loss 0.
+    pub divisor: f64,
+}
+
+/// The loss as the stage after the last one. Its bytes are counted with the last stage.
+pub struct LossTurn {
+    loss: Loss,
+    device: Device,
+    transit: Device,
+    losses: Vec<f64>,
+    correct: u64,
+}
+
+impl LossTurn {
+    /// A turn on the worker of the last stage, which counts on `device`; gradients on their way
+    /// back count on `transit`.
+    pub fn new(loss: Loss, device: Device, transit: Device) -> Self {
+        Self {
+            loss,
+            device,
+            transit,
+            losses: Vec::new(),
+            correct: 0,
+        }
+    }
+
+    /// How many targets of an evaluation since `begin` had the highest score (classification).
+    pub fn correct(&self) -> u64 {
+        self.correct
+    }
+
+    fn record(&mut self, m: usize, loss: f64) {
+        if self.losses.len() <= m {
+            self.losses.resize(m + 1, 0.0);
+        }
+        self.losses[m] = loss;
+    }
+}
+
+impl Turn<Tensors> for LossTurn {
+    type Target = Target;
+    type Error = Error;
+
+    fn begin(&mut self, _step: u64) -> Result<()> {
+        self.losses.clear();
+        self.correct = 0;
+        Ok(())
+    }
+
+    fn turn(&mut self, m: &MicroBatch, y: Tensors, target: Target) -> Result<Option<Tensors>> {
+        let _busy = self.device.busy();
+        let mut outputs = y.into_iter();
+        let (Some(y), None) = (outputs.next(), outputs.next()) else {
+            return Err(Error::Assembly(
+                "the loss takes one tensor: end the model with one".into(),
+            ));
+        };
+        let y = y.receive(&self.device)?;
+        if !m.train {
+            self.correct += self.loss.correct(&y, &target.values)?;
+            let loss = self.loss.value(&y, &target.values, target.divisor)?;
+            self.record(m.index, loss);
+            return Ok(None);
+        }
+        let (loss, dy) = self.loss.gradient(y, &target.values, target.divisor)?;
+        self.record(m.index, loss);
+        Ok(Some(Tensors::from_iter([dy.receive(&self.transit)?])))
+    }
+
+    fn losses(&mut self) -> Vec<f64> {
+        std::mem::take(&mut self.losses)
+    }
+}

@@ -1,0 +1,247 @@
+//! Trains a small model under any configuration and hands back every bit of the outcome.
+
+#![allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
+
+use std::collections::BTreeMap;
+
+use gpipe_layers::{Decay, Layer, Loss, Optimizer, clip_factor, models};
+use gpipe_remat::{
+    Assembled, Assembly, Policy, Target, gradient_norm, merge_ties, micro_batches, share_ties,
+    update,
+};
+use gpipe_sched::{Item, MicroBatch, Schedule, gpipe, one_f_one_b};
+use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
+
+/// The two schedules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Gpipe,
+    OneFOneB,
+}
+
+impl Order {
+    pub fn schedule(self, stages: usize, micro_batches: usize) -> Schedule {
+        match self {
+            Self::Gpipe => gpipe(stages, micro_batches),
+            Self::OneFOneB => one_f_one_b(stages, micro_batches),
+        }
+        .expect("a valid size")
+    }
+}
+
+/// What a model is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    pub blocks: usize,
+    pub tied: bool,
+    pub dropout: f32,
+}
+
+pub const VOCAB: usize = 13;
+pub const CONTEXT: usize = 6;
+pub const WIDTH: usize = 12;
+
+impl Model {
+    pub fn layers(&self) -> Vec<Box<dyn Layer>> {
+        models::gpt(&models::GptConfig {
+            vocab: VOCAB,
+            context: CONTEXT,
+            width: WIDTH,
+            blocks: self.blocks,
+            heads: 3,
+            tied: self.tied,
+            dropout: self.dropout,
+            ..models::GptConfig::default()
+        })
+        .expect("a valid model")
+    }
+}
+
+/// A training run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub model: Model,
+    pub stages: usize,
+    pub micro_batches: usize,
+    pub order: Order,
+    pub policy: Policy,
+    pub threads: usize,
+    pub batch: usize,
+    /// Every n-th target is ignored; 0 ignores none, 1 ignores all.
+    pub ignore: usize,
+    pub optimizer: Optimizer,
+    pub steps: u64,
+}
+
+impl Run {
+    pub fn new(model: Model, batch: usize, micro_batches: usize) -> Self {
+        Self {
+            model,
+            stages: 1,
+            micro_batches,
+            order: Order::Gpipe,
+            policy: Policy::Keep,
+            threads: 1,
+            batch,
+            ignore: 0,
+            optimizer: Optimizer::adamw(0.9, 0.95, 1e-8, 0.1, Decay::Matrices),
+            steps: 3,
+        }
+    }
+
+    /// The layers of each stage: as even as can be.
+    pub fn cut(&self, layers: usize) -> Vec<std::ops::Range<usize>> {
+        micro_batches(layers, self.stages).expect("at least one layer a stage")
+    }
+
+    pub fn schedule(&self) -> Schedule {
+        self.order.schedule(self.stages, self.micro_batches)
+    }
+
+    pub fn assemble(&self) -> Assembled {
+        self.assemble_with(self.schedule())
+    }
+
+    pub fn assemble_with(&self, schedule: Schedule) -> Assembled {
+        let layers = self.model.layers();
+        let assembly = Assembly {
+            cut: self.cut(layers.len()),
+            layers,
+            schedule,
+            policy: self.policy,
+            devices: vec![DeviceId::Cpu; self.stages],
+            loss: Loss::CrossEntropy,
+            optimizer: Some(self.optimizer.clone()),
+            seed: 7,
+        };
+        assembly
+            .build(&Host::new(self.threads).expect("threads"))
+            .expect("a valid assembly")
+    }
+
+    /// The batch of a step, cut into micro-batches: a function of the step alone.
+    pub fn items(&self, step: u64) -> Vec<Item<Tensors, Target>> {
+        let device = Host::new(1)
+            .and_then(|host| host.device(DeviceId::Cpu))
+            .expect("a CPU");
+        let token = |i: usize| {
+            ((i as u64 * 7 + step * 31 + (i as u64 * i as u64) % 5) % VOCAB as u64) as u32
+        };
+        let target = |i: usize| match self.ignore {
+            0 => token(i + 1),
+            n if i % n == 0 => ops::IGNORE,
+            _ => token(i + 1),
+        };
+        let divisor = (0..self.batch * CONTEXT)
+            .filter(|&i| target(i) != ops::IGNORE)
+            .count() as f64;
+        let ranges = micro_batches(self.batch, self.micro_batches).expect("a valid size");
+        let item = |(index, rows): (usize, std::ops::Range<usize>)| {
+            let elements = || rows.start * CONTEXT..rows.end * CONTEXT;
+            let tensor = |values: Vec<u32>| {
+                Tensor::from_u32(&device, [rows.len(), CONTEXT], values).expect("a small tensor")
+            };
+            Item {
+                micro_batch: MicroBatch {
+                    index,
+                    samples: rows.start as u64..rows.end as u64,
+                    step,
+                    train: true,
+                },
+                input: Tensors::from_iter([tensor(elements().map(token).collect())]),
+                target: Target {
+                    values: tensor(elements().map(target).collect()),
+                    divisor,
+                },
+            }
+        };
+        ranges.into_iter().enumerate().map(item).collect()
+    }
+
+    pub fn train(&self) -> Outcome {
+        let mut assembled = self.assemble();
+        let mut outcome = Outcome::default();
+        for step in 0..self.steps {
+            let items = self.items(step);
+            outcome.step(&mut assembled, items, self, step, true);
+        }
+        outcome.read(&mut assembled);
+        outcome
+    }
+}
+
+/// Every bit of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    pub losses: Vec<u64>,
+    pub norms: Vec<u64>,
+    pub gradients: BTreeMap<String, Vec<u32>>,
+    pub values: BTreeMap<String, Vec<u32>>,
+}
+
+impl Outcome {
+    /// One whole training step; `merge` says whether ties are merged as they should be.
+    pub fn step(
+        &mut self,
+        assembled: &mut Assembled,
+        items: Vec<Item<Tensors, Target>>,
+        run: &Run,
+        step: u64,
+        merge: bool,
+    ) {
+        let pipeline = &mut assembled.pipeline;
+        let outcome = pipeline.step(items).expect("a step");
+        let loss: f64 = outcome.losses.iter().sum();
+        if merge {
+            merge_ties(pipeline).expect("ties");
+        }
+        let norm = gradient_norm(pipeline).expect("a norm");
+        update(
+            pipeline,
+            &run.optimizer,
+            0.01,
+            step + 1,
+            clip_factor(norm, 0.5),
+        )
+        .expect("an update");
+        share_ties(pipeline).expect("ties");
+        self.losses.push(loss.to_bits());
+        self.norms.push(norm.to_bits());
+    }
+
+    /// Reads the parameters, and the gradients of the last step, of every place.
+    pub fn read(&mut self, assembled: &mut Assembled) {
+        let bits = |tensor: &Tensor| {
+            tensor
+                .f32s()
+                .expect("floats")
+                .iter()
+                .map(|x| x.to_bits())
+                .collect()
+        };
+        let places = assembled
+            .pipeline
+            .gather(move |_, stage| {
+                let mut places = Vec::new();
+                stage.params(|param| {
+                    let name = if param.tied {
+                        format!("{} (tied)", param.name)
+                    } else {
+                        param.name.clone()
+                    };
+                    let value: Vec<u32> = bits(param.value().expect("made"));
+                    let grad: Vec<u32> = bits(param.grad().expect("made"));
+                    places.push((name, value, grad));
+                });
+                Ok::<_, gpipe_remat::Error>(places)
+            })
+            .expect("parameters");
+        for (name, value, grad) in places.into_iter().flatten() {
+            self.gradients.insert(name.clone(), grad);
+            self.values.insert(name, value);
+        }
+    }
+}

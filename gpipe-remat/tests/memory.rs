@@ -1,0 +1,156 @@
+//! Cost honesty: the predicted peak of every stage is the counted one, to the byte.
+
+mod common;
+
+use std::ops::Range;
+
+use common::{CONTEXT, Model, Order, Outcome, Run};
+use gpipe_layers::{Flow, Layer, Optimizer, models};
+use gpipe_remat::{ModelCosts, Policy, StageMemory, Table, micro_batches, predict_memory};
+use gpipe_sched::Schedule;
+
+const POLICIES: [Policy; 6] = [
+    Policy::Keep,
+    Policy::Stage,
+    Policy::ExceptLast,
+    Policy::Every(1),
+    Policy::Every(2),
+    Policy::Every(3),
+];
+
+struct Plan {
+    layers: Vec<Box<dyn Layer>>,
+    cut: Vec<Range<usize>>,
+    samples: Vec<Range<usize>>,
+    context: usize,
+}
+
+impl Plan {
+    fn predict(
+        &mut self,
+        schedule: &Schedule,
+        policy: Policy,
+        optimizer: Option<&Optimizer>,
+    ) -> Vec<StageMemory> {
+        let tokens = |samples| vec![Flow::u32([samples, self.context])];
+        let costs = ModelCosts::new(&self.layers, &self.samples, tokens).expect("a valid model");
+        let table = Table::new(policy, schedule);
+        predict_memory(
+            &mut self.layers,
+            &costs,
+            &self.cut,
+            schedule,
+            &table,
+            optimizer,
+        )
+    }
+}
+
+fn assert_honest(run: &Run) {
+    let layers = run.model.layers();
+    let mut plan = Plan {
+        cut: run.cut(layers.len()),
+        layers,
+        samples: micro_batches(run.batch, run.micro_batches).expect("a valid size"),
+        context: CONTEXT,
+    };
+    let predicted = plan.predict(&run.schedule(), run.policy, Some(&run.optimizer));
+    let mut assembled = run.assemble();
+    let mut outcome = Outcome::default();
+    for step in 0..2 {
+        outcome.step(&mut assembled, run.items(step), run, step, true);
+        for (stage, (device, memory)) in assembled.devices.iter().zip(&predicted).enumerate() {
+            assert_eq!(
+                device.peak_bytes(),
+                memory.peak(),
+                "stage {stage} of {run:?}: {memory:?}"
+            );
+            let fixed = memory.values + memory.gradients + memory.optimizer;
+            assert_eq!(
+                device.live_bytes(),
+                fixed,
+                "left over on stage {stage} of {run:?}"
+            );
+        }
+        assert_eq!(
+            assembled.transit.live_bytes(),
+            0,
+            "lost between the stages of {run:?}"
+        );
+    }
+}
+
+#[test]
+fn predicted_is_counted() {
+    for (tied, dropout) in [(true, 0.0), (true, 0.2), (false, 0.0), (false, 0.2)] {
+        for (batch, micro_batches) in [(8, 4), (7, 3)] {
+            for stages in [1, 2, 3, 5] {
+                for order in [Order::Gpipe, Order::OneFOneB] {
+                    for policy in POLICIES {
+                        let model = Model {
+                            blocks: 3,
+                            tied,
+                            dropout,
+                        };
+                        let run = Run::new(model, batch, micro_batches);
+                        assert_honest(&Run {
+                            stages,
+                            order,
+                            policy,
+                            ..run
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// gpt-mini on two stages, eight micro-batches.
+fn gpt_mini(order: Order, policy: Policy) -> Vec<StageMemory> {
+    let preset = models::preset("gpt-mini").expect("a preset");
+    let layers = models::gpt(&preset.config).expect("a valid model");
+    let mut plan = Plan {
+        cut: micro_batches(layers.len(), 2).expect("two stages"),
+        layers,
+        samples: micro_batches(preset.batch, 8).expect("eight micro-batches"),
+        context: preset.config.context,
+    };
+    plan.predict(&order.schedule(2, 8), policy, None)
+}
+
+fn worst(memory: &[StageMemory]) -> u64 {
+    memory
+        .iter()
+        .map(|stage| stage.activations)
+        .max()
+        .unwrap_or(0)
+}
+
+#[test]
+fn recomputation_saves_two_thirds() {
+    let keep = worst(&gpt_mini(Order::Gpipe, Policy::Keep));
+    let stage = worst(&gpt_mini(Order::Gpipe, Policy::Stage));
+    assert!(stage * 3 <= keep, "{stage} bytes against {keep}");
+}
+
+#[test]
+fn one_f_one_b_holds_less_than_gpipe() {
+    for (order, policy) in
+        [Policy::Keep, Policy::ExceptLast].map(|policy| (Order::OneFOneB, policy))
+    {
+        let (ours, gpipe) = (gpt_mini(order, policy), gpt_mini(Order::Gpipe, policy));
+        assert!(
+            worst(&ours) < worst(&gpipe),
+            "{policy}: {ours:?} against {gpipe:?}"
+        );
+    }
+}
+
+#[test]
+fn shorter_runs_hold_less_at_once() {
+    let whole = gpt_mini(Order::Gpipe, Policy::Every(usize::MAX));
+    assert_eq!(whole, gpt_mini(Order::Gpipe, Policy::Stage));
+    let runs = gpt_mini(Order::OneFOneB, Policy::Every(2));
+    assert!(worst(&runs) < worst(&gpt_mini(Order::OneFOneB, Policy::Stage)));
+}

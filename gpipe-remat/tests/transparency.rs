@@ -1,0 +1,381 @@
+//! The promise of the whole system: the same bits as on one device, whatever the number of
+//! stages, the schedule, the rematerialization and the number of threads. And that this test can
+//! fail: each fault planted below breaks it.
+
+mod common;
+
+use common::{CONTEXT, Model, Order, Outcome, Run};
+use gpipe_layers::{Decay, Optimizer};
+use gpipe_remat::Policy;
+use gpipe_sched::{Action, Op, Schedule};
+use proptest::prelude::*;
+
+const POLICIES: [Policy; 5] = [
+    Policy::Keep,
+    Policy::Stage,
+    Policy::ExceptLast,
+    Policy::Every(1),
+    Policy::Every(2),
+];
+
+fn model(tied: bool, dropout: f32) -> Model {
+    Model {
+        blocks: 3,
+        tied,
+        dropout,
+    }
+}
+
+/// Fails with the first difference and the configuration that made it.
+fn assert_same(expected: &Outcome, run: &Run) {
+    let got = run.train();
+    assert_eq!(expected.losses, got.losses, "losses of {run:?}");
+    assert_eq!(expected.norms, got.norms, "gradient norms of {run:?}");
+    for (name, value) in &expected.values {
+        assert_eq!(value, &got.values[name], "{name} of {run:?}");
+        assert_eq!(
+            expected.gradients[name], got.gradients[name],
+            "gradient of {name} of {run:?}"
+        );
+    }
+    assert_eq!(expected, &got, "{run:?}");
+}
+
+fn every_configuration(tied: bool, dropout: f32) {
+    for (batch, micro_batches) in [(8, 4), (7, 3)] {
+        let reference = Run::new(model(tied, dropout), batch, micro_batches);
+        let expected = reference.train();
+        for stages in [1, 2, 3, 4, 8] {
+            for order in [Order::Gpipe, Order::OneFOneB] {
+                for (i, policy) in POLICIES.into_iter().enumerate() {
+                    // Every thread count meets every other axis, not every combination of them.
+                    let threads = 1 + (i + stages) % 3;
+                    assert_same(
+                        &expected,
+                        &Run {
+                            stages,
+                            order,
+                            policy,
+                            threads,
+                            ..reference.clone()
+                        },
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tied_without_dropout() {
+    every_configuration(true, 0.0);
+}
+
+#[test]
+fn tied_with_dropout() {
+    every_configuration(true, 0.2);
+}
+
+#[test]
+fn untied_without_dropout() {
+    every_configuration(false, 0.0);
+}
+
+#[test]
+fn untied_with_dropout() {
+    every_configuration(false, 0.2);
+}
+
+#[test]
+fn threads_do_not_show() {
+    // Wide enough that operations do cut their work.
+    let reference = Run {
+        steps: 2,
+        ..Run::new(model(true, 0.1), 64, 2)
+    };
+    let expected = reference.train();
+    for threads in [2, 3, 8] {
+        for stages in [1, 2] {
+            assert_same(
+                &expected,
+                &Run {
+                    threads,
+                    stages,
+                    ..reference.clone()
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn tied_places_stay_equal() {
+    let reference = Run {
+        steps: 100,
+        ..Run::new(model(true, 0.1), 4, 2)
+    };
+    let expected = reference.train();
+    let name = "transformer.wte.weight";
+    assert_eq!(
+        expected.values[name],
+        expected.values[&format!("{name} (tied)")]
+    );
+    assert_same(
+        &expected,
+        &Run {
+            stages: 4,
+            order: Order::OneFOneB,
+            policy: Policy::Stage,
+            ..reference
+        },
+    );
+}
+
+/// Input and weight gradients taken apart, the latter late: the same bits as together.
+#[test]
+fn split_backward_is_the_fused_one() {
+    let (stages, micro_batches) = (3, 4);
+    let reference = Run::new(model(true, 0.1), 8, micro_batches);
+    let expected = reference.train();
+    let lanes = (0..stages).map(|stage| {
+        let all = |op| {
+            (0..micro_batches).map(move |micro_batch| Action {
+                stage,
+                op,
+                micro_batch,
+            })
+        };
+        all(Op::Forward)
+            .chain(all(Op::Recompute))
+            .chain(all(Op::InputGrad))
+            .chain(all(Op::WeightGrad))
+            .collect()
+    });
+    let schedule = Schedule::new(micro_batches, (0..stages).collect(), lanes.collect())
+        .expect("a valid schedule");
+    for policy in POLICIES {
+        let run = Run {
+            stages,
+            policy,
+            ..reference.clone()
+        };
+        let mut assembled = run.assemble_with(schedule.clone());
+        let mut got = Outcome::default();
+        for step in 0..run.steps {
+            got.step(&mut assembled, run.items(step), &run, step, true);
+        }
+        got.read(&mut assembled);
+        assert_eq!(expected, got, "{policy}");
+    }
+}
+
+fn optimizers() -> impl Strategy<Value = Optimizer> {
+    prop_oneof![
+        Just(Optimizer::sgd(0.0, 0.0, Decay::All)),
+        Just(Optimizer::sgd(0.9, 0.01, Decay::Matrices)),
+        Just(Optimizer::adamw(0.9, 0.95, 1e-8, 0.1, Decay::All)),
+    ]
+}
+
+prop_compose! {
+    fn runs()(
+        blocks in 1usize..4,
+        tied: bool,
+        dropout in prop_oneof![Just(0.0f32), Just(0.3)],
+        (batch, micro_batches) in (1usize..10).prop_flat_map(|b| (Just(b), 1..=b)),
+        stages in 1usize..5,
+        one_f_one_b: bool,
+        policy in prop_oneof![
+            Just(Policy::Keep), Just(Policy::Stage), Just(Policy::ExceptLast),
+            (1usize..5).prop_map(Policy::Every),
+        ],
+        threads in 1usize..4,
+        ignore in 0usize..4,
+        optimizer in optimizers(),
+    ) -> Run {
+        Run {
+            stages,
+            order: if one_f_one_b { Order::OneFOneB } else { Order::Gpipe },
+            policy,
+            threads,
+            ignore,
+            optimizer,
+            ..Run::new(Model { blocks, tied, dropout }, batch, micro_batches)
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_run_gives_the_bits_of_one_stage(run in runs()) {
+        let single = Run { stages: 1, order: Order::Gpipe, policy: Policy::Keep, threads: 1, ..run.clone() };
+        assert_same(&single.train(), &run);
+    }
+}
+
+/// Another number of micro-batches gives other bits but the same numbers: losses weigh targets,
+/// not micro-batches, whether these are even or not and whatever is ignored.
+#[test]
+fn micro_batches_agree_to_rounding() {
+    for ignore in [0, 2, 3] {
+        let optimizer = Optimizer::sgd(0.0, 0.0, Decay::All);
+        let whole = Run {
+            ignore,
+            steps: 1,
+            optimizer,
+            ..Run::new(model(true, 0.2), 7, 1)
+        };
+        let expected = whole.train();
+        for micro_batches in 2..=7 {
+            let got = Run {
+                micro_batches,
+                stages: 2,
+                ..whole.clone()
+            }
+            .train();
+            assert!(
+                difference(&expected, &got) < 1e-5,
+                "{micro_batches} micro-batches"
+            );
+        }
+        // The same comparison sees a gradient that is wrong by one part in a thousand.
+        let mut scaled = expected.clone();
+        for bits in scaled.gradients.values_mut().flatten() {
+            *bits = (f32::from_bits(*bits) * 1.001).to_bits();
+        }
+        assert!(difference(&expected, &scaled) > 1e-5);
+    }
+}
+
+/// The largest difference of two runs' losses and gradients, relative to each tensor's largest.
+fn difference(a: &Outcome, b: &Outcome) -> f64 {
+    let loss = (f64::from_bits(a.losses[0]) - f64::from_bits(b.losses[0])).abs();
+    a.gradients.iter().fold(loss, |worst, (name, expected)| {
+        let float = |bits: &u32| f64::from(f32::from_bits(*bits));
+        let scale = expected
+            .iter()
+            .map(|x| float(x).abs())
+            .fold(1e-30, f64::max);
+        let pairs = expected.iter().zip(&b.gradients[name]);
+        pairs.fold(worst, |worst, (x, y)| {
+            worst.max((float(x) - float(y)).abs() / scale)
+        })
+    })
+}
+
+#[test]
+fn a_batch_without_targets_gives_nothing() {
+    let run = Run {
+        ignore: 1,
+        steps: 1,
+        stages: 2,
+        ..Run::new(model(true, 0.1), 4, 2)
+    };
+    let outcome = run.train();
+    assert_eq!(outcome.losses, [0f64.to_bits()]);
+    assert_eq!(outcome.norms, [0f64.to_bits()]);
+    assert!(
+        outcome
+            .gradients
+            .values()
+            .flatten()
+            .all(|&bits| f32::from_bits(bits) == 0.0)
+    );
+}
+
+/// Faults that a pipeline could have; each must change the bits that the tests above compare.
+mod faults {
+    use super::*;
+    use gpipe_remat::Target;
+    use gpipe_sched::Item;
+    use gpipe_tensor::Tensors;
+
+    type Items = Vec<Item<Tensors, Target>>;
+
+    fn caught(run: &Run, schedule: Schedule, plant: impl Fn(&mut Items), merge: bool) -> bool {
+        let mut assembled = run.assemble_with(schedule);
+        let mut got = Outcome::default();
+        for step in 0..run.steps {
+            let mut items = run.items(step);
+            plant(&mut items);
+            got.step(&mut assembled, items, run, step, merge);
+        }
+        got.read(&mut assembled);
+        got != run.train()
+    }
+
+    fn run() -> Run {
+        Run {
+            stages: 2,
+            ignore: 3,
+            ..Run::new(model(true, 0.2), 7, 3)
+        }
+    }
+
+    #[test]
+    fn no_fault_is_not_caught() {
+        assert!(!caught(&run(), run().schedule(), |_| (), true));
+    }
+
+    #[test]
+    fn gradients_summed_in_descending_order() {
+        let lanes = (0..2).map(|stage| {
+            let all = |op| {
+                (0..3).map(move |micro_batch| Action {
+                    stage,
+                    op,
+                    micro_batch,
+                })
+            };
+            all(Op::Forward).chain(all(Op::Backward).rev()).collect()
+        });
+        let schedule =
+            Schedule::new(3, vec![0, 1], lanes.collect()).expect("complete, if not ascending");
+        assert!(!schedule.is_ascending());
+        assert!(caught(&run(), schedule, |_| (), true));
+    }
+
+    #[test]
+    fn dropout_keyed_by_the_place_in_the_micro_batch() {
+        let plant = |items: &mut Items| {
+            for item in items {
+                let samples = &mut item.micro_batch.samples;
+                *samples = 0..samples.end - samples.start;
+            }
+        };
+        assert!(caught(&run(), run().schedule(), plant, true));
+    }
+
+    #[test]
+    fn dropout_that_forgets_the_step() {
+        let plant = |items: &mut Items| items.iter_mut().for_each(|item| item.micro_batch.step = 0);
+        assert!(caught(&run(), run().schedule(), plant, true));
+    }
+
+    #[test]
+    fn losses_averaged_by_micro_batch() {
+        let plant = |items: &mut Items| {
+            for item in items {
+                item.target.divisor = (item.target.values.shape().rows() * CONTEXT * 3) as f64;
+            }
+        };
+        assert!(caught(&run(), run().schedule(), plant, true));
+    }
+
+    #[test]
+    fn ties_not_merged() {
+        assert!(caught(&run(), run().schedule(), |_| (), false));
+    }
+
+    #[test]
+    fn micro_batches_swapped() {
+        let plant = |items: &mut Items| {
+            let (left, right) = items.split_at_mut(2);
+            std::mem::swap(&mut left[1].input, &mut right[0].input);
+            std::mem::swap(&mut left[1].target, &mut right[0].target);
+        };
+        assert!(caught(&run(), run().schedule(), plant, true));
+    }
+}
