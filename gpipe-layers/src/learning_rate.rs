@@ -68,3 +68,54 @@ impl LearningRate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSINE: LearningRate = LearningRate {
+        schedule: LrSchedule::Cosine,
+        peak: 3e-4,
+        floor: 3e-5,
+        warmup: 10,
+        steps: 100,
+    };
+
+    #[test]
+    fn it_rises_then_falls_and_never_leaves_its_bounds() {
+        let rates: Vec<f64> = (0..120).map(|step| COSINE.lr_at(step)).collect();
+        assert!(rates[..11].windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(rates[10], 3e-4);
+        assert!(rates[10..101].windows(2).all(|pair| pair[0] > pair[1]));
+        assert!(rates[100..].iter().all(|&rate| rate == 3e-5));
+        assert!(rates[0] > 0.0);
+    }
+
+    #[test]
+    fn a_constant_rate_stays_after_its_warm_up() {
+        let constant = LearningRate {
+            schedule: LrSchedule::Constant,
+            ..COSINE
+        };
+        assert_eq!(constant.lr_at(4), COSINE.lr_at(4));
+        assert!((10..200).all(|step| constant.lr_at(step) == 3e-4));
+    }
+
+    #[test]
+    fn a_warm_up_beyond_the_end_only_rises() {
+        let short = LearningRate { steps: 5, ..COSINE };
+        let rates: Vec<f64> = (0..10).map(|step| short.lr_at(step)).collect();
+        assert!(rates.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(short.lr_at(10), 3e-5);
+    }
+
+    #[test]
+    fn schedules_have_names() {
+        assert_eq!("cosine".parse::<LrSchedule>().unwrap(), LrSchedule::Cosine);
+        let error = "linear".parse::<LrSchedule>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "unknown learning-rate schedule `linear`: use constant or cosine"
+        );
+    }
+}

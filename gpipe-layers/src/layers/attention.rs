@@ -29,7 +29,8 @@ impl CausalAttention {
     pub fn new(name: impl Into<String>, width: usize, heads: usize, dropout: f32) -> Result<Self> {
         let name = name.into();
         super::dropout::check_rate(&name, dropout)?;
-        if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
+        let fits = heads > 0 && width > 0 && width <= usize::MAX / 3;
+        if !fits || !width.is_multiple_of(heads) {
             return Err(Error::Config(format!(
                 "{name}: {heads} heads cannot share a width of {width}: use a divisor of the width"
             )));

@@ -47,9 +47,9 @@ impl<'a> Replay<'a> {
         }
         let y = add(&mut ledger, flow, bytes);
         ledger.release(skip);
-        let peak = ledger.peak() - bytes;
+        let peak = ledger.peak().saturating_sub(bytes);
         ledger.release_all(y);
-        let own = ledger.live() - bytes;
+        let own = ledger.live().saturating_sub(bytes);
         let dy = ledger.alloc(bytes);
         ledger.reset_peak();
         let replay = Self {
@@ -74,13 +74,13 @@ impl<'a> Replay<'a> {
             flow = dx;
         }
         let dx = add(&mut self.ledger, flow, bytes);
-        let input_grad_peak = self.ledger.peak() - begin;
+        let input_grad_peak = self.ledger.peak().saturating_sub(begin);
         self.ledger.release_all(dx);
         let between = self.ledger.live();
         let memory = Memory {
             pending_input: self.ledger.holders(&self.x) > 1,
             pending_grad: self.ledger.holders(&self.dy) > 1,
-            pending_own: between - 2 * bytes,
+            pending_own: between.saturating_sub(bytes).saturating_sub(bytes),
             input_grad_peak,
             ..Memory::default()
         };
@@ -89,7 +89,7 @@ impl<'a> Replay<'a> {
             self.ledger.weight_grad(cost, pending);
         }
         Memory {
-            weight_grad_peak: self.ledger.peak() - between,
+            weight_grad_peak: self.ledger.peak().saturating_sub(between),
             ..memory
         }
     }
@@ -107,7 +107,7 @@ impl<'a> Replay<'a> {
             let (dx, _pending) = self.ledger.input_grad(cost, saved, flow);
             flow = dx;
         }
-        self.ledger.peak() - begin
+        self.ledger.peak().saturating_sub(begin)
     }
 
     /// The peak of both gradients in one.
@@ -119,7 +119,7 @@ impl<'a> Replay<'a> {
             flow = self.ledger.backward(cost, saved, flow);
         }
         let _dx = add(&mut self.ledger, flow, bytes);
-        self.ledger.peak() - begin
+        self.ledger.peak().saturating_sub(begin)
     }
 }
 

@@ -104,7 +104,10 @@ fn check(case: &mut Case, way: Way, held: bool, x: impl Fn(&Device) -> Tensor) {
     if let Way::None = way {
         books.call(
             &format!("forgetting of {name}"),
-            || Ok(drop(saved)),
+            || {
+                drop(saved);
+                Ok(())
+            },
             |ledger| ledger.release_saved(saved_entry),
         );
         return;
@@ -120,7 +123,10 @@ fn check(case: &mut Case, way: Way, held: bool, x: impl Fn(&Device) -> Tensor) {
     let left = go_back(&mut books, layer, &cost, &name, way, back, entries);
     books.call(
         &format!("the end of {name}"),
-        || Ok((drop(left.0), holder.clear())),
+        || {
+            drop((left.0, holder));
+            Ok(())
+        },
         |ledger| {
             ledger.release_all(left.1);
             ledger.release_all(holder_entry);

@@ -1,0 +1,307 @@
+//! Models are flat lists with the names, shapes, beginnings and costs that they promise.
+
+use gpipe_layers::layers::Function;
+use gpipe_layers::models::{GptConfig, MlpConfig, PRESETS, gpt, mlp, preset};
+use gpipe_layers::{Cost, CostModel, Cx, Decay, Flow, Init, Layer, Loss, Optimizer, try_params};
+use gpipe_tensor::{DeviceId, Host, Shape, Tensor, Tensors, init_uniform};
+
+fn small() -> GptConfig {
+    GptConfig {
+        vocab: 11,
+        context: 6,
+        width: 8,
+        blocks: 2,
+        heads: 2,
+        ..GptConfig::default()
+    }
+}
+
+fn names(layers: &[Box<dyn Layer>]) -> Vec<&str> {
+    layers.iter().map(|layer| layer.name()).collect()
+}
+
+/// Name, shape, beginning and whether it is a further place of another, of every parameter.
+fn params(layers: &mut [Box<dyn Layer>]) -> Vec<(String, Shape, Init, bool)> {
+    let mut params = Vec::new();
+    for layer in layers {
+        layer.params(&mut |param| {
+            params.push((
+                param.name.clone(),
+                param.shape.clone(),
+                param.init,
+                param.tied,
+            ));
+        });
+    }
+    params
+}
+
+/// Every layer's flow and cost, each fed with what the one before hands on.
+fn costs(layers: &[Box<dyn Layer>], input: Flow) -> Vec<(Vec<Flow>, Cost)> {
+    let mut flow = vec![input];
+    let mut costs = Vec::new();
+    for layer in layers {
+        let cost = layer.cost(&flow).expect("a cost");
+        let outputs = cost.outputs.clone();
+        costs.push((std::mem::replace(&mut flow, outputs), cost));
+    }
+    costs
+}
+
+#[test]
+fn a_gpt_is_a_flat_list_of_halves() {
+    let layers = gpt(&small()).unwrap();
+    let wanted = [
+        "transformer.wte",
+        "transformer.h.0.attn",
+        "transformer.h.0.mlp",
+        "transformer.h.1.attn",
+        "transformer.h.1.mlp",
+        "transformer.ln_f",
+        "lm_head",
+    ];
+    assert_eq!(names(&layers), wanted);
+    let dropping = GptConfig {
+        dropout: 0.1,
+        ..small()
+    };
+    assert_eq!(names(&gpt(&dropping).unwrap())[1], "transformer.drop");
+}
+
+#[test]
+fn parameters_have_the_names_and_shapes_of_hugging_face() {
+    let block = |i: usize| {
+        [
+            ("ln_1.weight", vec![8]),
+            ("ln_1.bias", vec![8]),
+            ("attn.c_attn.weight", vec![8, 24]),
+            ("attn.c_attn.bias", vec![24]),
+            ("attn.c_proj.weight", vec![8, 8]),
+            ("attn.c_proj.bias", vec![8]),
+            ("ln_2.weight", vec![8]),
+            ("ln_2.bias", vec![8]),
+            ("mlp.c_fc.weight", vec![8, 32]),
+            ("mlp.c_fc.bias", vec![32]),
+            ("mlp.c_proj.weight", vec![32, 8]),
+            ("mlp.c_proj.bias", vec![8]),
+        ]
+        .map(|(name, shape)| (format!("transformer.h.{i}.{name}"), shape))
+    };
+    for (tied, head) in [(true, "transformer.wte.weight"), (false, "lm_head.weight")] {
+        let mut wanted = vec![
+            ("transformer.wte.weight".to_owned(), vec![11, 8]),
+            ("transformer.wpe.weight".to_owned(), vec![6, 8]),
+        ];
+        wanted.extend(block(0).into_iter().chain(block(1)));
+        wanted.push(("transformer.ln_f.weight".to_owned(), vec![8]));
+        wanted.push(("transformer.ln_f.bias".to_owned(), vec![8]));
+        wanted.push((head.to_owned(), vec![11, 8]));
+        let params = params(&mut gpt(&GptConfig { tied, ..small() }).unwrap());
+        let got: Vec<_> = params
+            .iter()
+            .map(|(name, shape, ..)| (name.clone(), shape.dims().to_vec()))
+            .collect();
+        assert_eq!(got, wanted);
+        let places: Vec<bool> = params.iter().map(|(.., tied)| *tied).collect();
+        assert_eq!(places.last(), Some(&tied));
+        assert!(!places[..places.len() - 1].contains(&true));
+    }
+}
+
+#[test]
+fn parameters_begin_as_those_of_gpt2() {
+    for (name, _, init, _) in params(&mut gpt(&small()).unwrap()) {
+        let wanted = match name.as_str() {
+            name if name.ends_with("bias") => Init::Zeros,
+            name if name.contains(".ln_") => Init::Ones,
+            // Two projections in each of two blocks end in the residual stream.
+            name if name.ends_with("c_proj.weight") => Init::Normal(0.01),
+            _ => Init::Normal(0.02),
+        };
+        assert_eq!(init, wanted, "{name}");
+    }
+}
+
+#[test]
+fn presets_have_the_sizes_that_they_are_known_by() {
+    for (name, parameters) in [("gpt2", 124_439_808), ("bench-a", 6_482_432)] {
+        let params = params(&mut gpt(&preset(name).unwrap().config).unwrap());
+        let owned = params.iter().filter(|(.., tied)| !tied);
+        let count: usize = owned.map(|(_, shape, ..)| shape.elements().unwrap()).sum();
+        assert_eq!(count, parameters, "{name}");
+    }
+    for name in PRESETS {
+        let preset = preset(name).unwrap();
+        assert_eq!(preset.name, name);
+        assert!(preset.sequence <= preset.config.context);
+        let layers = gpt(&preset.config).unwrap();
+        assert!(layers.len() >= 8, "{name} cannot be cut into 8 stages");
+        costs(&layers, Flow::u32([preset.batch, preset.sequence]));
+    }
+    assert_eq!(preset("gpt-pico"), None);
+}
+
+#[test]
+fn flops_of_a_gpt_are_those_of_its_matrix_products_and_a_little_more() {
+    for name in ["bench-a", "bench-b"] {
+        let preset = preset(name).unwrap();
+        let layers = gpt(&preset.config).unwrap();
+        let costs = costs(&layers, Flow::u32([preset.batch, preset.sequence]));
+        let sum = |part: fn(&Cost) -> u64| costs.iter().map(|(_, cost)| part(cost)).sum::<u64>();
+        let c = &preset.config;
+        let [d, time, blocks, vocab] =
+            [c.width, preset.sequence, c.blocks, c.vocab].map(|n| n as u64);
+        let tokens = preset.batch as u64 * time;
+        let products =
+            2 * tokens * (12 * d * d * blocks + d * vocab) + 4 * blocks * tokens * time * d;
+        for (ours, products) in [
+            (sum(|cost| cost.forward), products),
+            (sum(Cost::flops), 3 * products),
+        ] {
+            assert!(ours > products, "{name}: {ours} {products}");
+            assert!(ours < products + products / 30, "{name}: {ours} {products}");
+        }
+    }
+}
+
+#[test]
+fn lingvo_charges_the_embedding_and_the_squares_and_gives_the_rest_away() {
+    let layers = gpt(&small()).unwrap();
+    let [batch, time, width, vocab] = [3u64, 5, 8, 11];
+    let costs = costs(&layers, Flow::u32([batch as usize, time as usize]));
+    let price = |model: CostModel| -> Vec<u64> {
+        let layers = layers.iter().zip(&costs);
+        layers
+            .map(|(layer, (flow, _))| model.price(layer.as_ref(), flow).unwrap())
+            .collect()
+    };
+    let block = 5 * time * time * batch * width;
+    let wanted = [
+        2 * batch * time * width * vocab,
+        block,
+        0,
+        block,
+        0,
+        10 * batch * time * width,
+        100,
+    ];
+    assert_eq!(price("lingvo".parse().unwrap()), wanted);
+    let complete: Vec<u64> = costs.iter().map(|(_, cost)| cost.flops()).collect();
+    assert_eq!(price(CostModel::default()), complete);
+    assert!("flops".parse::<CostModel>().is_err());
+}
+
+#[test]
+fn a_gpt_that_makes_no_sense_is_refused() {
+    let broken: [fn(&mut GptConfig); 8] = [
+        |c| c.vocab = 0,
+        |c| c.context = 0,
+        |c| c.width = 0,
+        |c| c.heads = 3,
+        |c| c.heads = 0,
+        |c| c.width = usize::MAX,
+        |c| c.dropout = 1.0,
+        |c| c.layer_norm_eps = f32::NAN,
+    ];
+    for (i, breaks) in broken.into_iter().enumerate() {
+        let mut config = small();
+        breaks(&mut config);
+        assert!(gpt(&config).is_err(), "{i}");
+    }
+}
+
+#[test]
+fn a_perceptron_is_a_flat_list_too() {
+    let config = MlpConfig {
+        inputs: 4,
+        hidden: vec![8, 6],
+        outputs: 3,
+        activation: Function::Relu,
+        dropout: 0.5,
+    };
+    let wanted = [
+        "linear_0",
+        "activation_0",
+        "dropout_0",
+        "linear_1",
+        "activation_1",
+        "dropout_1",
+        "linear_2",
+    ];
+    assert_eq!(names(&mlp(&config).unwrap()), wanted);
+    let without = MlpConfig {
+        dropout: 0.0,
+        ..config.clone()
+    };
+    assert_eq!(mlp(&without).unwrap().len(), 5);
+    for broken in [
+        MlpConfig {
+            hidden: vec![8, 0],
+            ..config.clone()
+        },
+        MlpConfig {
+            dropout: -1.0,
+            ..config
+        },
+    ] {
+        assert!(mlp(&broken).is_err());
+    }
+}
+
+#[test]
+fn a_perceptron_learns_a_product() {
+    let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+    let config = MlpConfig {
+        inputs: 2,
+        hidden: vec![16],
+        outputs: 1,
+        activation: Function::Relu,
+        dropout: 0.0,
+    };
+    let mut layers = mlp(&config).unwrap();
+    let optimizer = Optimizer::adamw(0.9, 0.95, 1e-8, 0.0, Decay::All);
+    for layer in &mut layers {
+        try_params(layer.as_mut(), |param| {
+            param.make(&device, 3)?;
+            optimizer.make_state(param)
+        })
+        .unwrap();
+    }
+    let x = init_uniform(&device, [64, 2], 1.0, 1, "x").unwrap();
+    let products = x.f32s().unwrap().chunks(2).map(|pair| pair[0] * pair[1]);
+    let products = Tensor::from_f32(&device, [64, 1], products.collect::<Vec<f32>>()).unwrap();
+    let cx = Cx {
+        seed: 0,
+        step: 0,
+        samples: 0..64,
+        train: true,
+    };
+    let mut losses = Vec::new();
+    for step in 0..200 {
+        let mut flow = Tensors::from_iter([x.clone()]);
+        let mut saved = Vec::new();
+        for layer in &layers {
+            let (y, left) = layer.forward(&cx, flow).unwrap();
+            saved.push(left);
+            flow = y;
+        }
+        let y = flow.pop().unwrap();
+        let (loss, dy) = Loss::SquaredError.gradient(y, &products, 64.0).unwrap();
+        losses.push(loss);
+        flow.push(dy);
+        for (layer, saved) in layers.iter_mut().zip(saved).rev() {
+            flow = layer.backward(saved, flow).unwrap();
+            try_params(layer.as_mut(), |param| {
+                optimizer.update(param, 0.02, step + 1, 1.0)?;
+                param.zero_grad()
+            })
+            .unwrap();
+        }
+    }
+    assert!(
+        losses[199] < 0.1 * losses[0],
+        "{} to {}",
+        losses[0],
+        losses[199]
+    );
+}
