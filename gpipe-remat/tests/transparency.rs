@@ -151,7 +151,7 @@ fn split_backward_is_the_fused_one() {
             .chain(all(Op::WeightGrad))
             .collect()
     });
-    let schedule = Schedule::new(micro_batches, (0..stages).collect(), lanes.collect())
+    let schedule = Schedule::new((0..stages).collect(), micro_batches, lanes.collect())
         .expect("a valid schedule");
     for policy in POLICIES {
         let run = Run {
@@ -332,7 +332,7 @@ mod faults {
             all(Op::Forward).chain(all(Op::Backward).rev()).collect()
         });
         let schedule =
-            Schedule::new(3, vec![0, 1], lanes.collect()).expect("complete, if not ascending");
+            Schedule::new(vec![0, 1], 3, lanes.collect()).expect("complete, if not ascending");
         assert!(!schedule.is_ascending());
         assert!(caught(&run(), schedule, |_| (), true));
     }
