@@ -5,5 +5,7 @@
 
 #[path = "pytorch/compare.rs"]
 mod compare;
+#[path = "pytorch/model.rs"]
+mod model;
 #[path = "pytorch/operations.rs"]
 mod operations;

@@ -102,6 +102,14 @@ impl Fixture {
         Ok(tensor)
     }
 
+    /// What follows `start` in the names that begin with it, sorted.
+    pub fn names_under(&self, start: &str) -> Vec<&str> {
+        let names = self.tensors.iter().map(|(name, _)| name.as_str());
+        let mut names: Vec<&str> = names.filter_map(|name| name.strip_prefix(start)).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// A copy that may be changed in place.
     pub fn copy(&self, name: &str) -> Result<Tensor> {
         let tensor = self.get(name)?;
