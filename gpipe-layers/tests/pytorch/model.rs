@@ -178,8 +178,8 @@ impl Gpt {
     }
 
     /// All rows of the batch at once.
-    fn whole(&self) -> Result<[Range<usize>; 1]> {
-        Ok([0..number(&self.case, "batch")? as usize])
+    fn whole(&self) -> Result<Range<usize>> {
+        Ok(0..number(&self.case, "batch")? as usize)
     }
 
     /// An error unless every one of the gradients is PyTorch's.
@@ -194,7 +194,7 @@ impl Gpt {
     /// One step of training, with PyTorch's losses, norm and new values.
     fn check_step(&mut self, name: &str, step: usize, optimizer: &Optimizer) -> Result<()> {
         let whole = self.whole()?;
-        let loss = self.backward(step, &whole)?;
+        let loss = self.backward(step, &[whole])?;
         let mut squares = 0.0;
         for gradient in self.owned(Param::grad)?.values() {
             squares += ops::sum_of_squares(gradient)?;
@@ -247,7 +247,7 @@ fn compared(parameter: &str, value: &Tensor, rule: &Rule) -> Vec<Range<usize>> {
         Rule::AdamW { .. } if parameter.ends_with("attn.c_attn.bias") => {
             [0..rows / 3, 2 * rows / 3..rows].into()
         }
-        _ => [0..rows].into(),
+        _ => std::iter::once(0..rows).collect(),
     }
 }
 
@@ -272,7 +272,7 @@ fn the_model_has_the_parameters_of_hugging_face() -> Result<()> {
 fn logits() -> Result<()> {
     for variant in VARIANTS {
         let gpt = Gpt::load(variant)?;
-        let [whole] = gpt.whole()?;
+        let whole = gpt.whole()?;
         let (logits, _) = gpt.forward(whole, gpt.batch("input", 0)?)?;
         PASSES.check("logits", &logits, gpt.fixture.get("logits")?)?;
     }
@@ -284,7 +284,7 @@ fn logits() -> Result<()> {
 fn loss_and_gradients() -> Result<()> {
     for variant in VARIANTS {
         let mut gpt = Gpt::load(variant)?;
-        let [whole] = gpt.whole()?;
+        let whole = gpt.whole()?;
         let theirs = gpt.case["adamw"]["losses"][0].as_f64().ok_or("no loss")?;
         for micro_batches in [vec![whole.clone()], vec![0..2, 2..whole.end]] {
             let ours = gpt.backward(0, &micro_batches)?;
@@ -347,7 +347,7 @@ fn a_gradient_that_is_slightly_wrong_is_noticed() -> Result<()> {
     for variant in VARIANTS {
         let mut gpt = Gpt::load(variant)?;
         let whole = gpt.whole()?;
-        gpt.backward(0, &whole)?;
+        gpt.backward(0, &[whole])?;
         let right = gpt.owned(Param::grad)?;
         gpt.check_gradients(&right)?;
         for (name, gradient) in &right {
@@ -372,7 +372,7 @@ fn the_other_form_of_gelu_is_noticed() -> Result<()> {
     for (variant, wrong) in [("tied", Gelu::Erf), ("untied", Gelu::Tanh)] {
         let mut gpt = Gpt::with_gelu(variant, wrong)?;
         let whole = gpt.whole()?;
-        gpt.backward(0, &whole)?;
+        gpt.backward(0, &[whole])?;
         let gradients = gpt.owned(Param::grad)?;
         assert!(gpt.check_gradients(&gradients).is_err(), "{variant}");
     }
