@@ -12,17 +12,12 @@ use crate::{Cost, Flow};
 /// knows its live and peak bytes to the byte before it begins:
 ///
 /// ```
-/// use gpipe_layers::{Cost, Flow, Ledger, Memory};
+/// use gpipe_layers::layers::{Activation, Function};
+/// use gpipe_layers::{Flow, Gelu, Layer, Ledger};
 ///
 /// let x = [Flow::f32([8, 32])];
 /// let bytes = x[0].bytes();
-/// let memory = Memory {
-///     saves_input: true,
-///     forward_peak: bytes,
-///     input_grad_peak: bytes,
-///     ..Memory::default()
-/// };
-/// let gelu = Cost { outputs: x.to_vec(), memory, ..Cost::default() };
+/// let gelu = Activation::new("gelu", Function::Gelu(Gelu::Tanh)).cost(&x)?;
 ///
 /// let mut ledger = Ledger::new();
 /// let x = ledger.alloc_flow(&x);
@@ -32,6 +27,7 @@ use crate::{Cost, Flow};
 /// assert_eq!(ledger.live(), bytes);
 /// assert_eq!(ledger.peak(), 3 * bytes); // x, dy, dx
 /// ledger.release_all(dx);
+/// # Ok::<_, gpipe_layers::Error>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Ledger {
