@@ -116,12 +116,18 @@ fn character(rest: &str) -> Option<usize> {
     (inside.next() == Some('\'')).then(|| first.len_utf8() + 2)
 }
 
-/// Code (as [`without_prose`] leaves it) with the items under `#[cfg(test)]` blanked out, and the
+/// Code (as [`without_prose`] leaves it) with the items that only tests have blanked out, and the
 /// names of the modules among them that lie in other files.
 pub fn without_tests(code: &str) -> (String, Vec<String>) {
     let mut kept = code.as_bytes().to_vec();
     let mut modules = Vec::new();
-    for (start, attribute) in code.match_indices("#[cfg(test)]") {
+    for (start, _) in code.match_indices("#[cfg(") {
+        let attribute = code[start..]
+            .find(']')
+            .map_or("", |end| &code[start..=start + end]);
+        if !(attribute == "#[cfg(test)]" || attribute.starts_with("#[cfg(all(test,")) {
+            continue;
+        }
         let item = start + attribute.len();
         let end = item + item_length(&code[item..]);
         if let Some(name) = module_name(&code[item..end]) {
@@ -230,6 +236,24 @@ mod tests {
         assert_eq!(count("eprintln!(); println!()", "println!"), 1);
         assert_eq!(count("unsafe_code unsafe", "unsafe"), 1);
         assert_eq!(count("Instant::nowhere Instant::now()", "Instant::now"), 1);
+    }
+
+    #[test]
+    fn only_items_of_tests_are_blanked() {
+        let kept = |code| without_tests(code).0.split_whitespace().collect::<String>();
+        assert_eq!(
+            kept("#[cfg(all(test, not(shuttle)))] mod tests { a } b"),
+            "b"
+        );
+        assert_eq!(
+            kept("#[cfg(not(test))] fn f() {}"),
+            "#[cfg(not(test))]fnf(){}"
+        );
+        assert_eq!(
+            kept("#[cfg(any(test, unix))] a;"),
+            "#[cfg(any(test,unix))]a;"
+        );
+        assert_eq!(kept("#[cfg("), "#[cfg(");
     }
 
     #[test]
