@@ -1,3 +1,69 @@
 #![forbid(unsafe_code)]
-//! x
-fn main() {}
+//! `gpipe`: trains neural networks by pipeline parallelism. The README says how it is used.
+
+mod args;
+mod commands;
+mod config;
+mod data;
+mod fail;
+mod machine;
+mod output;
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use args::{Args, Color, Command};
+use fail::{Fail, Result};
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return misread(&error),
+    };
+    let choice = match args.talk.color {
+        Color::Auto => anstream::ColorChoice::Auto,
+        Color::Always => anstream::ColorChoice::Always,
+        Color::Never => anstream::ColorChoice::Never,
+    };
+    choice.write_global();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fail) => {
+            fail.report(args.talk.verbose);
+            ExitCode::from(fail.exit_code())
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    match &args.command {
+        Command::Train(train) => commands::train::run(train, args.talk),
+        Command::Plan(plan) => commands::plan::run(plan, args.talk),
+        Command::Verify(verify) => commands::verify::run(verify, args.talk),
+    }
+}
+
+/// Help and version go where clap sends them; an error becomes one line like any other.
+fn misread(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nobody is left to be told if this cannot be printed.
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.render().to_string();
+    let parts = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"));
+    let parts = parts.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let line = parts.map(|part| {
+        part.trim_start_matches("error: ")
+            .trim_start_matches("tip: ")
+    });
+    let fail = Fail::asked(line.collect::<Vec<_>>().join("; "));
+    fail.report(false);
+    ExitCode::from(fail.exit_code())
+}

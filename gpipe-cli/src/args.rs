@@ -1,0 +1,291 @@
+//! What was typed.
+//!
+//! A flag that stands for a key of the configuration is kept as text: it means the same as
+//! `--set KEY=TEXT`, and [`crate::config`] gives both their meaning in one place.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Train neural networks by pipeline parallelism
+///
+/// The model's layers are cut into stages, a batch into micro-batches; each stage works on another
+/// micro-batch at the same time (Huang et al. 2019, "GPipe"). Results are the same, bit for bit,
+/// for any number of stages.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gpipe",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+#[command(after_long_help = "Examples:
+  gpipe train                                     a small GPT on built-in text, four stages
+  gpipe plan --model gpt2 --stages 8              the cut, the grid and the memory, without running
+  gpipe plan --costs 10,40,30,10,20,50,10 --stages 3
+  gpipe verify --stages 4 --schedule 1f1b         the same bits as one stage?
+
+Exit codes: 0 done; 1 a run failed or a comparison found a difference; 2 wrong usage.
+Results go to stdout, everything else to stderr.")]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How to talk.
+    #[command(flatten)]
+    pub talk: Talk,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model
+    #[command(
+        allow_negative_numbers = true,
+        after_long_help = "Examples:
+  gpipe train
+  gpipe train --data notes/ --seq-len 128 --devices cpu*2 --schedule 1f1b --steps 1000
+  gpipe train --config runs/NAME/config.toml      the run NAME again
+  gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
+
+The run's folder holds config.toml (all of the configuration), log.txt and events.jsonl."
+    )]
+    Train(TrainArgs),
+    /// Show what would be run: the cut, the schedule as a grid, the bubble, the memory
+    #[command(
+        allow_negative_numbers = true,
+        after_long_help = "Examples:
+  gpipe plan --stages 4 --micro-batches 16
+  gpipe plan --model gpt-mini --remat keep --json
+  gpipe plan --costs 10,40,30,10,20,50,10 --stages 3 --partition histogram"
+    )]
+    Plan(PlanArgs),
+    /// Train a few steps twice, with one stage and as configured, and compare every bit
+    #[command(
+        allow_negative_numbers = true,
+        after_long_help = "Examples:
+  gpipe verify --stages 4 --schedule 1f1b --remat every:2
+  gpipe verify --stages 8 --dropout 0.2 --threads 3 --json"
+    )]
+    Verify(VerifyArgs),
+}
+
+/// How to talk.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
+pub struct Talk {
+    /// Print results as JSON, one object a line, on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say nothing but results and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more: every step, and the causes of an error
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// Colours: auto follows the terminal and the variables NO_COLOR and CLICOLOR_FORCE
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = false
+    )]
+    pub color: Color,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Arguments of `gpipe train`.
+#[derive(Debug, clap::Args)]
+pub struct TrainArgs {
+    /// The configuration.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// The run's folder [default: runs/ and the date with a short hash of the configuration]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+    /// Replace the files of an earlier run in the run's folder
+    #[arg(long, help_heading = "Output", requires = "out")]
+    pub overwrite: bool,
+    /// Show the plan and stop: the same as `gpipe plan`
+    #[arg(long, help_heading = "Output")]
+    pub dry_run: bool,
+}
+
+/// Arguments of `gpipe plan`.
+#[derive(Debug, clap::Args)]
+pub struct PlanArgs {
+    /// The configuration.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Plan for a bare list of layer costs instead of a model: whole numbers of any unit
+    #[arg(long, value_name = "LIST", help_heading = "Model")]
+    pub costs: Option<String>,
+}
+
+/// Arguments of `gpipe verify`.
+#[derive(Debug, clap::Args)]
+pub struct VerifyArgs {
+    /// The configuration.
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// The configuration: a file, keys by `--set`, and the common keys as flags of their own.
+/// Later ones win: the model's defaults, the file, `--set`, flags.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Settings {
+    /// Read a TOML file first, such as the config.toml of an earlier run
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
+    pub config: Option<PathBuf>,
+    /// Set any key of the configuration; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
+    pub set: Vec<String>,
+
+    /// gpt-nano, gpt-mini, gpt2, bench-a or bench-b [default: gpt-nano]
+    #[arg(long, value_name = "NAME", help_heading = "Model")]
+    pub model: Option<String>,
+    /// Probability of dropping an activation, from 0 to below 1
+    #[arg(long, value_name = "P", help_heading = "Model")]
+    pub dropout: Option<String>,
+
+    /// cicero (built in), or a text file, or a folder of text files [default: cicero]
+    #[arg(long, value_name = "TEXT", help_heading = "Data")]
+    pub data: Option<String>,
+    /// Tokens of a sample; a token is a byte
+    #[arg(long, value_name = "TOKENS", help_heading = "Data")]
+    pub seq_len: Option<String>,
+    /// Samples of a step
+    #[arg(long, value_name = "SAMPLES", help_heading = "Data")]
+    pub batch_size: Option<String>,
+    /// Take samples in the order of the text, not shuffled anew each epoch
+    #[arg(long, help_heading = "Data")]
+    pub no_shuffle: bool,
+
+    /// Stages that the model is cut into [default: one for each worker]
+    #[arg(long, value_name = "K", help_heading = "Pipeline")]
+    pub stages: Option<String>,
+    /// Workers, such as cpu*4 or cpu,cpu; a bare name is repeated for every stage
+    #[arg(long, value_name = "LIST", help_heading = "Pipeline")]
+    pub devices: Option<String>,
+    /// Micro-batches that a batch is cut into; they differ by at most one sample
+    #[arg(
+        long,
+        value_name = "M",
+        help_heading = "Pipeline",
+        conflicts_with = "micro_batch_size"
+    )]
+    pub micro_batches: Option<String>,
+    /// Samples of a micro-batch, at most
+    #[arg(long, value_name = "SAMPLES", help_heading = "Pipeline")]
+    pub micro_batch_size: Option<String>,
+    /// Order of work: gpipe (all forward, then all backward) or 1f1b (alternating)
+    #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
+    pub schedule: Option<String>,
+    /// How layers are cut: balance (the best), histogram (Lingvo's rule), or sizes such as 3,3,4,2
+    #[arg(long, value_name = "RULE", help_heading = "Pipeline")]
+    pub partition: Option<String>,
+    /// What a layer costs: complete (all FLOPs) or lingvo (its formulas)
+    #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
+    pub cost_model: Option<String>,
+    /// What is kept from forward to backward: keep, stage, except-last or every:N
+    #[arg(long, value_name = "POLICY", help_heading = "Pipeline")]
+    pub remat: Option<String>,
+    /// Threads in all, shared by the stages that are busy [default: one for each core]
+    #[arg(long, value_name = "N", help_heading = "Pipeline")]
+    pub threads: Option<String>,
+
+    /// Learning rate
+    #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
+    pub lr: Option<String>,
+    /// constant, or cosine (to a tenth of the learning rate at the last step)
+    #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
+    pub lr_schedule: Option<String>,
+    /// Steps in which the learning rate grows to its full value
+    #[arg(long, value_name = "STEPS", help_heading = "Optimizer")]
+    pub warmup_steps: Option<String>,
+    /// Weight decay of AdamW
+    #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
+    pub weight_decay: Option<String>,
+    /// Largest norm of all gradients together; 0 is off
+    #[arg(long, value_name = "NORM", help_heading = "Optimizer")]
+    pub clip_norm: Option<String>,
+
+    /// Training steps (verify compares 3 unless told)
+    #[arg(long, value_name = "STEPS", help_heading = "Run")]
+    pub steps: Option<String>,
+    /// Evaluate on the held-out last tenth of the text every so many steps; 0 is off
+    #[arg(long, value_name = "STEPS", help_heading = "Run")]
+    pub eval_every: Option<String>,
+    /// Decides initial values, dropout and the order of samples
+    #[arg(long, value_name = "SEED", help_heading = "Run")]
+    pub seed: Option<String>,
+    /// Write the timeline of the last so many steps to trace.json (opens in Perfetto)
+    #[arg(long, value_name = "STEPS", help_heading = "Run")]
+    pub trace_steps: Option<String>,
+}
+
+impl Settings {
+    /// The flags that stand for keys: flag, key, text.
+    pub fn flags(&self) -> Vec<(&'static str, &'static str, &str)> {
+        let flags = [
+            ("--model", "model.name", &self.model),
+            ("--dropout", "model.dropout", &self.dropout),
+            ("--data", "data.source", &self.data),
+            ("--seq-len", "data.seq_len", &self.seq_len),
+            ("--batch-size", "data.batch_size", &self.batch_size),
+            ("--stages", "pipeline.stages", &self.stages),
+            ("--devices", "pipeline.devices", &self.devices),
+            (
+                "--micro-batches",
+                "pipeline.micro_batches",
+                &self.micro_batches,
+            ),
+            (
+                "--micro-batch-size",
+                "pipeline.micro_batch_size",
+                &self.micro_batch_size,
+            ),
+            ("--schedule", "pipeline.schedule", &self.schedule),
+            ("--partition", "pipeline.partition", &self.partition),
+            ("--cost-model", "pipeline.cost_model", &self.cost_model),
+            ("--remat", "pipeline.remat", &self.remat),
+            ("--threads", "pipeline.threads", &self.threads),
+            ("--lr", "optimizer.lr", &self.lr),
+            ("--lr-schedule", "optimizer.lr_schedule", &self.lr_schedule),
+            (
+                "--warmup-steps",
+                "optimizer.warmup_steps",
+                &self.warmup_steps,
+            ),
+            (
+                "--weight-decay",
+                "optimizer.weight_decay",
+                &self.weight_decay,
+            ),
+            ("--clip-norm", "optimizer.clip_norm", &self.clip_norm),
+            ("--steps", "run.steps", &self.steps),
+            ("--eval-every", "run.eval_every", &self.eval_every),
+            ("--seed", "run.seed", &self.seed),
+            ("--trace-steps", "run.trace_steps", &self.trace_steps),
+        ];
+        let mut typed: Vec<_> = flags
+            .into_iter()
+            .filter_map(|(flag, key, text)| Some((flag, key, text.as_deref()?)))
+            .collect();
+        if self.no_shuffle {
+            typed.push(("--no-shuffle", "data.shuffle", "false"));
+        }
+        typed
+    }
+}

@@ -1,0 +1,228 @@
+//! `gpipe plan`: what would be run, on paper.
+
+use gpipe_partition::{Loads, Partition};
+use gpipe_remat::StageMemory;
+use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
+
+use crate::args::{PlanArgs, Talk};
+use crate::config::{self, Config};
+use crate::fail::{Fail, Result};
+use crate::machine;
+use crate::output::{Event, numbers, print, style, table, terminal_width};
+use crate::setup::{self, Setup};
+
+/// Plans the run that was configured, or one for bare costs.
+pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
+    let config = config::resolve(&args.settings)?;
+    match &args.costs {
+        None => show(&config, talk),
+        Some(list) => show_costs(list, &config, talk),
+    }
+}
+
+/// Shows the plan of a run.
+pub fn show(config: &Config, talk: Talk) -> Result<()> {
+    let setup = Setup::new(config)?;
+    let forecast = setup.forecast()?;
+    let (rate, seconds) = step_seconds(config, &setup)?;
+    if talk.json {
+        return publish(
+            &setup.partition,
+            &setup.loads,
+            forecast.bubble,
+            Some(seconds),
+            Some(forecast.peaks),
+        );
+    }
+    let pipeline = &config.pipeline;
+    let largest = setup
+        .memory
+        .iter()
+        .map(StageMemory::peak)
+        .max()
+        .unwrap_or(0);
+    let heading = format!(
+        "{}{}{}: {} layers, {} parameters; {} samples of {} tokens a step\n\
+         {} stages, {} micro-batches, schedule {}, remat {}, partition {}\n",
+        style::HEADING,
+        config.model.name,
+        style::RESET,
+        setup.partition.layers(),
+        numbers::short(setup.parameters as f64),
+        config.data.batch_size.get(),
+        config.data.seq_len.get(),
+        pipeline.stages.get(),
+        pipeline.micro_batches.get(),
+        pipeline.schedule,
+        pipeline.remat,
+        pipeline.partition,
+    );
+    print(&format!(
+        "{heading}\n{}{}\n{}\n\
+         bubble  {} for this cut, {} were all stages alike\n\
+         step    about {} (estimate: {} threads of {}FLOP/s in matrix products, all else free)\n\
+         memory  {} on the largest stage, {} in all",
+        stages(&setup, config),
+        verdict(&setup.loads),
+        setup.schedule.grid(terminal_width()),
+        numbers::percent(forecast.bubble),
+        numbers::percent(forecast.ideal_bubble),
+        numbers::step_time(seconds),
+        pipeline.threads.get(),
+        numbers::short(rate),
+        numbers::bytes(largest),
+        numbers::bytes(
+            forecast
+                .peaks
+                .iter()
+                .fold(0, |sum, &peak| sum.saturating_add(peak))
+        ),
+    ))
+}
+
+/// A row a stage: its layers, FLOPs and bytes.
+fn stages(setup: &Setup, config: &Config) -> String {
+    let devices = config.pipeline.devices.of_stages(setup.partition.parts());
+    let flops = setup.costs.flops();
+    let all: f64 = flops.iter().map(|&flops| flops as f64).sum();
+    let row = |(stage, layers): (usize, std::ops::Range<usize>)| {
+        let memory = &setup.memory[stage];
+        let own: f64 = flops[layers.clone()]
+            .iter()
+            .map(|&flops| flops as f64)
+            .sum();
+        let names = setup.names(&layers);
+        vec![
+            stage.to_string(),
+            devices[stage].to_string(),
+            layers.len().to_string(),
+            names,
+            numbers::short(own),
+            numbers::percent(own / all),
+            setup.schedule.live(stage).to_string(),
+            numbers::bytes(memory.values + memory.gradients + memory.optimizer),
+            numbers::bytes(memory.activations),
+            numbers::bytes(memory.peak()),
+        ]
+    };
+    let rows: Vec<_> = setup.partition.ranges().enumerate().map(row).collect();
+    let heading = [
+        "stage",
+        "device",
+        "layers",
+        "",
+        "FLOPs",
+        "share",
+        "in flight",
+        "parameters",
+        "activations",
+        "peak",
+    ];
+    table(&heading, &["device", ""], &rows)
+}
+
+/// How good the cut is.
+fn verdict(loads: &Loads) -> String {
+    let over = loads.over_optimum();
+    let quality = if over > 1.0 {
+        format!("{:.1} % above the best cut", 100.0 * (over - 1.0))
+    } else {
+        "no cut is better".to_owned()
+    };
+    format!(
+        "dearest stage: {:.2} times the mean; {quality}\n",
+        loads.imbalance()
+    )
+}
+
+/// FLOPs a second of a thread, and the seconds that a step would take: the simulated step if each
+/// stage has its share of the threads, or all work over all threads, whichever is longer.
+fn step_seconds(config: &Config, setup: &Setup) -> Result<(f64, f64)> {
+    let (stages, threads) = (setup.schedule.stages(), config.pipeline.threads.get());
+    let rows = config
+        .data
+        .seq_len
+        .get()
+        .saturating_mul(setup.costs.samples(0));
+    let rate = machine::flops_per_second(rows, config.model.width.get())?;
+    let timeline = setup.timeline(rate * (threads as f64 / stages as f64).max(1.0))?;
+    let work: f64 = setup
+        .timeline(rate)?
+        .spans()
+        .iter()
+        .map(|span| span.end - span.start)
+        .sum();
+    Ok((rate, timeline.makespan().max(work / threads as f64)))
+}
+
+/// Shows the plan for a list of costs, of which backward passes are taken to cost twice as much as
+/// forward passes.
+fn show_costs(list: &str, config: &Config, talk: Talk) -> Result<()> {
+    let costs = parse(list)?;
+    let pipeline = &config.pipeline;
+    let stages = pipeline.stages.get();
+    if stages > costs.len() {
+        let layers = costs.len();
+        return Err(Fail::asked(format!(
+            "{stages} stages but {layers} layers: use --stages {layers} or fewer"
+        )));
+    }
+    let partition = setup::cut(&pipeline.partition, &costs, stages)?;
+    let loads = partition.loads(&costs).map_err(Fail::usage)?;
+    let schedule = setup::schedule(*pipeline.schedule, stages, pipeline.micro_batches.get())?;
+    let bubble = bubble(&schedule, &loads)?;
+    if talk.json {
+        return publish(&partition, &loads, bubble, None, None);
+    }
+    print(&format!(
+        "{loads}\n\n{}\nbubble  {} with {} micro-batches (backward passes twice as dear as forward passes)",
+        schedule.grid(terminal_width()),
+        numbers::percent(bubble),
+        schedule.micro_batches(),
+    ))
+}
+
+fn bubble(schedule: &Schedule, loads: &Loads) -> Result<f64> {
+    let stage = |&load: &u64| {
+        let third = load as f64 / 3.0;
+        StageCosts {
+            forward: third,
+            input_grad: third,
+            weight_grad: third,
+            recompute: 0.0,
+        }
+    };
+    let costs = Costs::new(loads.loads().iter().map(stage).collect());
+    Ok(simulate(schedule, &costs).map_err(Fail::usage)?.bubble())
+}
+
+fn parse(list: &str) -> Result<Vec<u64>> {
+    let cost = |text: &str| {
+        text.trim().parse::<u64>().map_err(|_| {
+            let fault = "is no cost: use whole numbers from 0 up, such as 10,40,30";
+            Fail::asked(format!("--costs {list}: `{}` {fault}", text.trim()))
+        })
+    };
+    list.split(',').map(cost).collect()
+}
+
+fn publish(
+    partition: &Partition,
+    loads: &Loads,
+    bubble: f64,
+    step_seconds: Option<f64>,
+    peak_bytes: Option<Vec<u64>>,
+) -> Result<()> {
+    let (cut, loads, optimum) = (partition.sizes(), loads.loads().to_vec(), loads.optimum());
+    print(
+        &Event::Plan {
+            cut,
+            loads,
+            optimum,
+            bubble,
+            step_seconds,
+            peak_bytes,
+        }
+        .to_json()?,
+    )
+}

@@ -1,0 +1,258 @@
+//! What a training run tells: a line a step, and the whole at the end.
+
+use std::time::Instant;
+
+use gpipe_sched::{Action, Span, Timeline};
+
+use super::train::Step;
+use crate::args::Talk;
+use crate::config::Config;
+use crate::data::Samples;
+use crate::fail::Result;
+use crate::output::{Console, Event, Pace, RunFolder, median, numbers, print, table};
+use crate::setup::Forecast;
+
+/// What was predicted of a run, and what has become of it so far.
+pub struct Story<'a> {
+    config: &'a Config,
+    talk: Talk,
+    forecast: Forecast,
+    folder: RunFolder,
+    console: Console,
+    started: Instant,
+    pace: Pace,
+    bubbles: Vec<f64>,
+    peaks: Vec<u64>,
+    first_loss: f64,
+    last_loss: f64,
+    held_out_loss: Option<f64>,
+    traced: Vec<Timeline>,
+}
+
+impl<'a> Story<'a> {
+    /// Tells what is about to be done.
+    pub fn begin(
+        config: &'a Config,
+        samples: &Samples,
+        forecast: Forecast,
+        folder: RunFolder,
+        talk: Talk,
+    ) -> Result<Self> {
+        let steps = config.run.steps.u64();
+        let mut story = Self {
+            config,
+            talk,
+            folder,
+            console: Console::new(talk, steps)?,
+            started: Instant::now(),
+            pace: Pace::default(),
+            bubbles: Vec::new(),
+            peaks: vec![0; forecast.peaks.len()],
+            first_loss: 0.0,
+            last_loss: 0.0,
+            held_out_loss: None,
+            traced: Vec::new(),
+            forecast,
+        };
+        let pipeline = &config.pipeline;
+        story.say(&format!(
+            "{}: {} parameters; {}: {} samples of {} tokens, {} a step in {} micro-batches",
+            config.model.name,
+            numbers::short(story.forecast.parameters as f64),
+            config.data.source,
+            samples.trained_on(),
+            samples.length(),
+            config.data.batch_size.get(),
+            pipeline.micro_batches.get(),
+        ))?;
+        let cut: Vec<String> = story.forecast.cut.iter().map(usize::to_string).collect();
+        story.say(&format!(
+            "{} stages of {} layers on {} threads; schedule {}, remat {}",
+            cut.len(),
+            cut.join(","),
+            pipeline.threads.get(),
+            pipeline.schedule,
+            pipeline.remat,
+        ))?;
+        let start = Event::Start {
+            cut: story.forecast.cut.clone(),
+            parameters: story.forecast.parameters,
+            steps,
+            tokens: story.tokens(),
+        };
+        story.folder.event(&start)?;
+        Ok(story)
+    }
+
+    /// Tokens of a step.
+    fn tokens(&self) -> u64 {
+        self.config.data.batch_size.u64() * self.config.data.seq_len.u64()
+    }
+
+    fn say(&mut self, text: &str) -> Result<()> {
+        self.folder.log(text)?;
+        self.console.say(text)
+    }
+
+    /// An event in the run's folder and, with `--json`, on stdout.
+    fn publish(&mut self, event: &Event) -> Result<()> {
+        self.folder.event(event)?;
+        if self.talk.json {
+            print(&event.to_json()?)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Tells a step.
+    pub fn step(&mut self, step: Step) -> Result<()> {
+        let Step {
+            step,
+            loss,
+            grad_norm,
+            lr,
+            seconds,
+            timeline,
+            peak_bytes,
+        } = step;
+        let (steps, bubble) = (self.config.run.steps.u64(), timeline.bubble());
+        self.pace.add(seconds);
+        self.bubbles.push(bubble);
+        for (most, &bytes) in self.peaks.iter_mut().zip(&peak_bytes) {
+            *most = bytes.max(*most);
+        }
+        if step == 1 {
+            self.first_loss = loss;
+        }
+        self.last_loss = loss;
+
+        let worst = peak_bytes.iter().copied().max().unwrap_or(0);
+        let line = format!(
+            "step {step}/{steps}  loss {loss:.3}  norm {grad_norm:.2}  lr {lr:.1e}  {} tok/s  bubble {}  mem {}  \
+             ETA {}",
+            numbers::short(self.tokens() as f64 / self.pace.seconds()),
+            numbers::percent(bubble),
+            numbers::bytes(worst),
+            numbers::duration(self.pace.seconds() * (steps - step) as f64),
+        );
+        self.folder.log(&line)?;
+        self.console.step(step, &line)?;
+        let tokens_per_second = self.tokens() as f64 / seconds;
+        self.publish(&Event::Step {
+            step,
+            loss,
+            grad_norm,
+            lr,
+            tokens_per_second,
+            step_seconds: seconds,
+            bubble,
+            peak_bytes,
+        })?;
+        if step + self.config.run.trace_steps.u64() > steps {
+            self.traced.push(timeline);
+        }
+        Ok(())
+    }
+
+    /// Tells an evaluation.
+    pub fn evaluation(&mut self, step: u64, loss: f64, tokens: u64) -> Result<()> {
+        self.held_out_loss = Some(loss);
+        self.say(&format!("step {step}  held-out loss {loss:.3}"))?;
+        self.publish(&Event::Eval { step, loss, tokens })
+    }
+
+    /// Tells the whole.
+    pub fn end(mut self) -> Result<()> {
+        if !self.traced.is_empty() {
+            let trace = in_a_row(&self.traced);
+            self.folder.trace(|file| trace.write_trace(file))?;
+        }
+        let (pace, steps) = (self.pace.seconds(), self.config.run.steps.u64());
+        let bubble = median(&mut self.bubbles);
+        let seconds = self.started.elapsed().as_secs_f64();
+        let tokens_per_second = self.tokens() as f64 / pace;
+        self.folder.event(&Event::End {
+            step: steps,
+            loss: self.last_loss,
+            tokens_per_second,
+            bubble,
+            ideal_bubble: self.forecast.ideal_bubble,
+            peak_bytes: self.peaks.clone(),
+            predicted_peak_bytes: self.forecast.peaks.clone(),
+            in_flight: self.forecast.in_flight.clone(),
+            seconds,
+        })?;
+        let held_out = self
+            .held_out_loss
+            .map_or(String::new(), |loss| format!(", held out {loss:.3}"));
+        let summary = format!(
+            "\n{steps} steps in {}: loss {:.3} -> {:.3}{held_out}\n{}\
+             bubble  {} measured, {} for this cut, {} were all stages alike\n\
+             speed   {} tokens/s, {} a step (medians)\n\
+             run     {}",
+            numbers::duration(seconds),
+            self.first_loss,
+            self.last_loss,
+            self.stages(),
+            numbers::percent(bubble),
+            numbers::percent(self.forecast.bubble),
+            numbers::percent(self.forecast.ideal_bubble),
+            numbers::short(tokens_per_second),
+            numbers::step_time(pace),
+            self.folder.path().display(),
+        );
+        self.folder.log(&summary)?;
+        drop(self.console);
+        match (self.talk.quiet, self.talk.json) {
+            (true, _) => Ok(()),
+            (false, true) => Console::new(self.talk, 1)?.say(&summary),
+            (false, false) => print(&summary),
+        }
+    }
+
+    /// A row a stage.
+    fn stages(&self) -> String {
+        let forecast = &self.forecast;
+        let row = |stage: usize| {
+            vec![
+                stage.to_string(),
+                forecast.cut[stage].to_string(),
+                forecast.in_flight[stage].to_string(),
+                numbers::bytes(self.peaks[stage]),
+                numbers::bytes(forecast.peaks[stage]),
+            ]
+        };
+        let rows: Vec<_> = (0..forecast.cut.len()).map(row).collect();
+        table(
+            &["stage", "layers", "in flight", "peak bytes", "predicted"],
+            &[],
+            &rows,
+        )
+    }
+}
+
+/// Steps one after the other in one timeline, their micro-batches numbered on.
+fn in_a_row(steps: &[Timeline]) -> Timeline {
+    let mut spans: Vec<Span> = Vec::new();
+    let (mut time, mut number) = (0.0, 0);
+    for step in steps {
+        let micro_batches = step
+            .spans()
+            .iter()
+            .map(|span| span.action.micro_batch + 1)
+            .max()
+            .unwrap_or(0);
+        spans.extend(step.spans().iter().map(|span| Span {
+            action: Action {
+                micro_batch: number + span.action.micro_batch,
+                ..span.action
+            },
+            start: time + span.start,
+            end: time + span.end,
+            ..*span
+        }));
+        time += step.start() + step.makespan();
+        number += micro_batches;
+    }
+    Timeline::new(steps.first().map_or(0, Timeline::devices), spans)
+}

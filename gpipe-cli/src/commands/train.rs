@@ -1,0 +1,179 @@
+//! `gpipe train`: the training loop, and what is said about it.
+
+use std::time::Instant;
+
+use gpipe_layers::{LearningRate, Optimizer, clip_factor};
+use gpipe_remat::{Assembled, ModelPipeline, gradient_norm, merge_ties, share_ties, update};
+use gpipe_sched::{PipelineError, Timeline};
+use gpipe_tensor::Device;
+
+use super::plan;
+use super::story::Story;
+use crate::args::{Talk, TrainArgs};
+use crate::config::{self, Config};
+use crate::data::{self, Samples};
+use crate::fail::{Fail, Result};
+use crate::output::NewRun;
+use crate::setup::Setup;
+
+/// One training step, as it was.
+pub struct Step {
+    /// From 1.
+    pub step: u64,
+    /// Mean over the targets of the batch, before the update.
+    pub loss: f64,
+    /// Of all gradients together, before clipping.
+    pub grad_norm: f64,
+    /// The learning rate.
+    pub lr: f64,
+    /// From the batch to the shared parameters.
+    pub seconds: f64,
+    /// Who worked when.
+    pub timeline: Timeline,
+    /// Most bytes that each stage held.
+    pub peak_bytes: Vec<u64>,
+}
+
+/// What a training loop needs besides the pipeline.
+pub struct Recipe<'a> {
+    pub config: &'a Config,
+    pub samples: &'a Samples,
+    pub optimizer: Optimizer,
+    pub learning_rate: LearningRate,
+}
+
+/// The training loop: `after` is shown every step and may use the pipeline before the next.
+pub fn training_loop(
+    recipe: &Recipe,
+    run: &mut Assembled,
+    steps: u64,
+    mut after: impl FnMut(&mut ModelPipeline, &Device, Step) -> Result<()>,
+) -> Result<()> {
+    let Recipe {
+        config,
+        samples,
+        optimizer,
+        learning_rate,
+    } = recipe;
+    let Assembled {
+        pipeline,
+        devices,
+        transit,
+    } = run;
+    for step in 1..=steps {
+        let started = Instant::now();
+        let failed = |error: PipelineError| {
+            Fail::Run(anyhow::Error::new(error).context(format!("step {step}")))
+        };
+
+        let batch = data::training(samples, transit, config.pipeline.micro_batches.get(), step)?;
+        let outcome = pipeline.step(batch).map_err(failed)?;
+        let loss: f64 = outcome.losses.iter().sum();
+        merge_ties(pipeline).map_err(failed)?;
+        let grad_norm = gradient_norm(pipeline).map_err(failed)?;
+        check_finite(step, &outcome.losses, grad_norm)?;
+        let lr = learning_rate.lr_at(step - 1);
+        let factor = clip_factor(grad_norm, config.optimizer.clip_norm.get());
+        update(pipeline, optimizer, lr, step, factor).map_err(failed)?;
+        share_ties(pipeline).map_err(failed)?;
+
+        let seconds = started.elapsed().as_secs_f64();
+        let peak_bytes = devices.iter().map(Device::peak_bytes).collect();
+        let timeline = outcome.timeline;
+        after(
+            pipeline,
+            transit,
+            Step {
+                step,
+                loss,
+                grad_norm,
+                lr,
+                seconds,
+                timeline,
+                peak_bytes,
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// A number that is none would spread to every parameter with the update: better to stop before.
+fn check_finite(step: u64, losses: &[f64], grad_norm: f64) -> Result<()> {
+    let mend = "lower --lr, or set --clip-norm";
+    if let Some(m) = losses.iter().position(|loss| !loss.is_finite()) {
+        let fault = format!(
+            "step {step}: the loss of micro-batch {m} is {}: {mend}",
+            losses[m]
+        );
+        return Err(Fail::Run(anyhow::Error::msg(fault)));
+    }
+    if !grad_norm.is_finite() {
+        let fault = format!("step {step}: the norm of the gradients is {grad_norm}: {mend}");
+        return Err(Fail::Run(anyhow::Error::msg(fault)));
+    }
+    Ok(())
+}
+
+/// Trains as configured.
+pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
+    let config = config::resolve(&args.settings)?;
+    if args.dry_run {
+        return plan::show(&config, talk);
+    }
+    let folder = NewRun::choose(args.out.as_deref(), args.overwrite)?;
+    let samples = Samples::new(data::read(&config.data.source)?, &config)?;
+    let setup = Setup::new(&config)?;
+    setup.check_memory(&config)?;
+    let forecast = setup.forecast()?;
+    let recipe = Recipe {
+        config: &config,
+        samples: &samples,
+        optimizer: setup.optimizer.clone(),
+        learning_rate: setup.learning_rate.clone(),
+    };
+    let mut assembled = setup.assemble(&config)?;
+    let mut story = Story::begin(&config, &samples, forecast, folder.create(&config)?, talk)?;
+    training_loop(
+        &recipe,
+        &mut assembled,
+        config.run.steps.u64(),
+        |pipeline, device, step| {
+            let number = step.step;
+            story.step(step)?;
+            let every = config.run.eval_every.u64();
+            if every > 0 && number % every == 0 {
+                let held_out = samples.held_out();
+                let tokens = (held_out.end - held_out.start) * samples.length() as u64;
+                story.evaluation(number, evaluate(&recipe, pipeline, device, number)?, tokens)?;
+            }
+            Ok(())
+        },
+    )?;
+    story.end()
+}
+
+/// The mean loss over the held-out samples.
+fn evaluate(
+    recipe: &Recipe,
+    pipeline: &mut ModelPipeline,
+    device: &Device,
+    step: u64,
+) -> Result<f64> {
+    let (size, parts) = (
+        recipe.config.data.batch_size.get(),
+        recipe.config.pipeline.micro_batches.get(),
+    );
+    let mut loss = 0.0;
+    for batch in data::evaluation(recipe.samples, device, size, parts, step)? {
+        let failed = |error| {
+            Fail::Run(anyhow::Error::new(error).context(format!("evaluation after step {step}")))
+        };
+        loss += pipeline
+            .forward(batch)
+            .map_err(failed)?
+            .losses
+            .iter()
+            .sum::<f64>();
+    }
+    Ok(loss)
+}

@@ -1,0 +1,173 @@
+//! `gpipe verify`: the promise that the number of stages, the schedule, the rematerialization and
+//! the number of threads change no bit, tried on the configuration at hand.
+
+use std::collections::BTreeMap;
+
+use super::train::{Recipe, training_loop};
+use crate::args::{Talk, VerifyArgs};
+use crate::config::{self, Config};
+use crate::data::{self, Samples};
+use crate::fail::{Fail, Result};
+use crate::output::{Console, Event, print};
+use crate::setup::Setup;
+
+/// Steps that are compared unless told.
+const STEPS: u64 = 3;
+
+/// What of a run is compared: bits, not numbers, so that a NaN equals itself.
+struct Outcome {
+    losses: Vec<u64>,
+    grad_norms: Vec<u64>,
+    /// Every place of every parameter, by name.
+    values: BTreeMap<String, Vec<u32>>,
+}
+
+/// Compares the run that was configured with one in a single stage.
+pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
+    let config = config::resolve(&args.settings)?;
+    let steps = if args.settings.steps.is_some() {
+        config.run.steps.u64()
+    } else {
+        STEPS
+    };
+    let samples = Samples::new(data::read(&config.data.source)?, &config)?;
+    let single = single(&config)?;
+    // Both are checked before either is run.
+    Setup::new(&config)?.check_memory(&config)?;
+    Setup::new(&single)?.check_memory(&single)?;
+
+    let console = Console::new(talk, steps)?;
+    console.say(&format!(
+        "{steps} steps in one stage on one thread, keeping everything"
+    ))?;
+    let expected = outcome(&single, &samples, steps)?;
+    let pipeline = &config.pipeline;
+    console.say(&format!(
+        "{steps} steps in {} stages on {} threads, schedule {}, remat {}",
+        pipeline.stages.get(),
+        pipeline.threads.get(),
+        pipeline.schedule,
+        pipeline.remat
+    ))?;
+    let got = outcome(&config, &samples, steps)?;
+    let difference = first_difference(&expected, &got);
+    let equal = difference.is_none();
+    let parameters = expected.values.len();
+    if talk.json {
+        print(
+            &Event::Verify {
+                equal,
+                steps,
+                parameters,
+                difference,
+            }
+            .to_json()?,
+        )?;
+    } else {
+        print(&match difference {
+            None => format!(
+                "equal: {steps} losses, gradient norms and {parameters} parameters, bit for bit"
+            ),
+            Some(difference) => format!("different: {difference}"),
+        })?;
+    }
+    if equal { Ok(()) } else { Err(Fail::Unequal) }
+}
+
+/// The same training in one stage, on one thread, that forgets nothing.
+fn single(config: &Config) -> Result<Config> {
+    let mut single = config.clone();
+    single.pipeline = config.pipeline.single().map_err(Fail::asked)?;
+    Ok(single)
+}
+
+fn outcome(config: &Config, samples: &Samples, steps: u64) -> Result<Outcome> {
+    let setup = Setup::new(config)?;
+    let recipe = Recipe {
+        config,
+        samples,
+        optimizer: setup.optimizer.clone(),
+        learning_rate: setup.learning_rate.clone(),
+    };
+    let mut assembled = setup.assemble(config)?;
+    let (mut losses, mut grad_norms) = (Vec::new(), Vec::new());
+    training_loop(&recipe, &mut assembled, steps, |_, _, step| {
+        losses.push(step.loss.to_bits());
+        grad_norms.push(step.grad_norm.to_bits());
+        Ok(())
+    })?;
+    let values = assembled.pipeline.gather(|_, stage| {
+        let mut values = Vec::new();
+        let mut result = Ok(());
+        stage.params(
+            |param| match param.value().map(|value| value.f32s().map(bits)) {
+                Ok(Ok(bits)) => {
+                    let place = if param.tied { " where it is tied" } else { "" };
+                    values.push((format!("{}{place}", param.name), bits));
+                }
+                Ok(Err(error)) => result = Err(gpipe_remat::Error::from(error)),
+                Err(error) => result = Err(error.into()),
+            },
+        );
+        result.map(|()| values)
+    });
+    let values = values.map_err(Fail::run)?.into_iter().flatten().collect();
+    Ok(Outcome {
+        losses,
+        grad_norms,
+        values,
+    })
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// The first thing that differs, in the order in which a difference would spread.
+fn first_difference(expected: &Outcome, got: &Outcome) -> Option<String> {
+    for (index, (left, right)) in expected.losses.iter().zip(&got.losses).enumerate() {
+        let [norm_left, norm_right] = [expected.grad_norms[index], got.grad_norms[index]];
+        for (what, left, right) in [
+            ("loss", *left, *right),
+            ("gradient norm", norm_left, norm_right),
+        ] {
+            if left != right {
+                let (left, right) = (f64::from_bits(left), f64::from_bits(right));
+                return Some(format!(
+                    "{what} of step {}: {left:?} in one stage, {right:?} as configured",
+                    index + 1
+                ));
+            }
+        }
+    }
+    if let Some(name) = expected
+        .values
+        .keys()
+        .find(|&name| !got.values.contains_key(name))
+    {
+        return Some(format!("parameter {name} is missing as configured"));
+    }
+    for (name, right) in &got.values {
+        let Some(left) = expected.values.get(name) else {
+            return Some(format!("parameter {name} is missing in one stage"));
+        };
+        if left.len() != right.len() {
+            return Some(format!(
+                "parameter {name}: {} elements in one stage, {} as configured",
+                left.len(),
+                right.len()
+            ));
+        }
+        if let Some(place) = left
+            .iter()
+            .zip(right)
+            .position(|(left, right)| left != right)
+        {
+            let (left, right) = (f32::from_bits(left[place]), f32::from_bits(right[place]));
+            return Some(format!(
+                "parameter {name}, element {place}: {left:?} in one stage, {right:?} as configured"
+            ));
+        }
+    }
+    None
+}

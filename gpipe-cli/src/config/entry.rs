@@ -1,0 +1,265 @@
+//! Single settings, wherever they were typed, and how they are laid over each other.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::de::DeTable;
+use toml::{Spanned, Table, Value};
+
+use super::{Config, presets};
+use crate::args::Settings;
+use crate::fail::{Fail, Result};
+
+/// A key with a value, and where it was typed: what an error can point to.
+pub struct Entry {
+    /// Such as `--stages 0` or `gpipe.toml line 7`.
+    pub place: String,
+    /// Such as `pipeline`.
+    pub section: String,
+    /// Such as `stages`.
+    pub key: String,
+    /// Of the kind that the key has.
+    pub value: Value,
+}
+
+/// Keys that can be typed, with a value of the kind that they have. Every one but
+/// `micro_batch_size`, which becomes a number of micro-batches, is in the effective configuration.
+pub struct Schema(Table);
+
+impl Schema {
+    /// From a configuration in which every key has a value.
+    pub fn new() -> Self {
+        let mut table = presets::preset(presets::NAMES[0]).unwrap_or_default();
+        overlay(
+            &mut table,
+            toml::toml! { pipeline = { threads = 1, micro_batch_size = 1 } },
+        );
+        Self(table)
+    }
+
+    fn section(&self, name: &str) -> Option<&Table> {
+        self.0.get(name)?.as_table()
+    }
+
+    /// The kind of a key, or the error that names the nearest.
+    fn kind(&self, place: &str, section: &str, key: &str) -> Result<&Value> {
+        let kind = self.section(section).and_then(|keys| keys.get(key));
+        kind.ok_or_else(|| self.unknown(place, section, key))
+    }
+
+    /// The error for a key that does not exist. It names the known key that looks most like it,
+    /// with its section and, since sections are often forgotten, without.
+    fn unknown(&self, place: &str, section: &str, key: &str) -> Fail {
+        let sections = self
+            .0
+            .iter()
+            .filter_map(|(section, keys)| Some((section, keys.as_table()?)));
+        let known: Vec<(String, &str)> = sections
+            .flat_map(|(section, keys)| {
+                keys.keys()
+                    .map(move |key| (format!("{section}.{key}"), key.as_str()))
+            })
+            .collect();
+        let typed = if section.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{section}.{key}")
+        };
+        let likeness = |(full, bare): &&(String, &str)| {
+            strsim::jaro_winkler(full, &typed).max(strsim::jaro_winkler(bare, key))
+        };
+        let nearest = known
+            .iter()
+            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let nearest = nearest.map_or("", |(full, _)| full);
+        Fail::asked(format!(
+            "{place}: unknown key `{typed}`: did you mean `{nearest}`?"
+        ))
+    }
+
+    /// Whether the value is one that the key can have: tried by setting it alone.
+    fn check(&self, entry: &Entry) -> Result<()> {
+        let mut keys = self.0.clone();
+        let size_key = "micro_batch_size";
+        let key = if entry.key == size_key {
+            "micro_batches"
+        } else {
+            &entry.key
+        };
+        let one = Table::from_iter([(key.to_owned(), entry.value.clone())]);
+        overlay(
+            &mut keys,
+            Table::from_iter([(entry.section.clone(), Value::Table(one))]),
+        );
+        if let Some(pipeline) = keys.get_mut("pipeline").and_then(Value::as_table_mut) {
+            pipeline.remove(size_key);
+        }
+        match Config::deserialize(keys) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Fail::asked(format!("{}: {}", entry.place, error.message()))),
+        }
+    }
+}
+
+/// The known name that looks most like what was typed.
+pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
+    let likeness = |name: &&str| strsim::jaro_winkler(name, typed);
+    known
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+        .unwrap_or_default()
+}
+
+/// Lays `upper` over `lower`, key by key.
+pub fn overlay(lower: &mut Table, upper: Table) {
+    for (name, value) in upper {
+        match (lower.get_mut(&name), value) {
+            (Some(Value::Table(lower)), Value::Table(upper)) => overlay(lower, upper),
+            (_, value) => {
+                lower.insert(name, value);
+            }
+        }
+    }
+}
+
+/// The entries of a file.
+pub fn of_file(schema: &Schema, path: &Path) -> Result<Vec<Entry>> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Fail::asked(format!(
+            "--config {file}: {error}: name a TOML file that can be read"
+        ))
+    })?;
+    let line = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
+    let fault = |error: toml::de::Error| match error.span() {
+        Some(span) => Fail::asked(format!(
+            "{file} line {}: {}",
+            line(span.start),
+            error.message()
+        )),
+        None => Fail::asked(format!("{file}: {}", error.message())),
+    };
+    let values: Table = toml::from_str(&text).map_err(fault)?;
+    let places = DeTable::parse(&text).map_err(fault)?;
+    let at = |key: &Spanned<_>| format!("{file} line {}", line(key.span().start));
+
+    let mut entries = Vec::new();
+    for (section, keys) in places.get_ref() {
+        let (place, name): (String, &str) = (at(section), section.get_ref());
+        let keys = match (schema.section(name), keys.get_ref().as_table()) {
+            (Some(_), Some(keys)) => keys,
+            (Some(_), None) => {
+                return Err(Fail::asked(format!(
+                    "{place}: `{name}` is a section: write [{name}] and its keys below"
+                )));
+            }
+            (None, Some(_)) => {
+                let nearest = nearest(name, schema.0.keys().map(String::as_str));
+                return Err(Fail::asked(format!(
+                    "{place}: unknown section [{name}]: did you mean [{nearest}]?"
+                )));
+            }
+            (None, None) => return Err(schema.unknown(&place, "", name)),
+        };
+        for key in keys.keys() {
+            let (place, key): (String, &str) = (at(key), key.get_ref());
+            let kind = schema.kind(&place, name, key)?;
+            let place = format!("{place}: {name}.{key}");
+            let value = conform(values[name][key].clone(), kind)
+                .map_err(|fault| Fail::asked(format!("{place}: {fault}")))?;
+            let entry = Entry {
+                place,
+                section: name.to_owned(),
+                key: key.to_owned(),
+                value,
+            };
+            schema.check(&entry)?;
+            entries.push(entry);
+        }
+    }
+    Ok(entries)
+}
+
+/// The entries of `--set`.
+pub fn of_set(schema: &Schema, settings: &Settings) -> Result<Vec<Entry>> {
+    let entry = |text: &String| {
+        let place = format!("--set {text}");
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(Fail::asked(format!(
+                "{place}: write --set SECTION.KEY=VALUE"
+            )));
+        };
+        of_text(schema, place, key.trim(), value.trim())
+    };
+    settings.set.iter().map(entry).collect()
+}
+
+/// The entries of the flags that stand for keys.
+pub fn of_flags(schema: &Schema, settings: &Settings) -> Result<Vec<Entry>> {
+    let entry = |(flag, key, text): (&str, &str, &str)| {
+        of_text(schema, format!("{flag} {text}"), key, text)
+    };
+    settings.flags().into_iter().map(entry).collect()
+}
+
+fn of_text(schema: &Schema, place: String, key: &str, text: &str) -> Result<Entry> {
+    let (section, key) = key.split_once('.').unwrap_or(("", key));
+    let kind = schema.kind(&place, section, key)?;
+    let value = read(text, kind).map_err(|fault| Fail::asked(format!("{place}: {fault}")))?;
+    let entry = Entry {
+        place,
+        section: section.to_owned(),
+        key: key.to_owned(),
+        value,
+    };
+    schema.check(&entry)?;
+    Ok(entry)
+}
+
+/// A value of the same kind as `kind` from the text of a flag. Quotes are TOML's own, for those
+/// who write them.
+fn read(text: &str, kind: &Value) -> std::result::Result<Value, String> {
+    let value = match kind {
+        Value::String(_) => match toml::from_str::<Table>(&format!("text = {text}")) {
+            Ok(mut table) if text.starts_with(['"', '\'']) => table.remove("text"),
+            _ => None,
+        },
+        Value::Integer(_) => text.parse().ok().map(Value::Integer),
+        Value::Float(_) => text.parse().ok().map(Value::Float),
+        Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
+        _ => None,
+    };
+    conform(
+        value.unwrap_or_else(|| Value::String(text.to_owned())),
+        kind,
+    )
+}
+
+/// The value as the same kind as `kind`, or what it should have been.
+fn conform(value: Value, kind: &Value) -> std::result::Result<Value, String> {
+    let wanted = match (value, kind) {
+        (Value::Integer(n), Value::Float(_)) => return Ok(Value::Float(n as f64)),
+        (value, kind) if value.same_type(kind) => return Ok(value),
+        (value, Value::Integer(_)) => {
+            let digits = value.as_str().is_some_and(|text| {
+                text.len() > 18 && text.bytes().all(|byte| byte.is_ascii_digit())
+            });
+            let fault = if digits {
+                "too large"
+            } else {
+                "no whole number"
+            };
+            return Err(format!("{} is {fault}: use one such as 4", shown(&value)));
+        }
+        (value, Value::Float(_)) => format!("{} is no number: use one such as 0.1", shown(&value)),
+        (value, Value::Boolean(_)) => format!("{} is neither: use true or false", shown(&value)),
+        (value, _) => format!("{value} is no text: put it in quotes"),
+    };
+    Err(wanted)
+}
+
+/// Text as it was typed, other values as TOML writes them.
+fn shown(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), |text| format!("`{text}`"))
+}

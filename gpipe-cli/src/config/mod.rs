@@ -1,0 +1,161 @@
+//! What was typed, and what it means: one configuration, every key of which has a value.
+//!
+//! ```text
+//! defaults of the model ◄ file (--config) ◄ --set ◄ flags  ─►  Config  ─►  config.toml of the run
+//! ```
+
+mod entry;
+mod presets;
+mod resolve;
+mod values;
+
+use serde::{Deserialize, Serialize};
+
+pub use resolve::resolve;
+use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size};
+pub use values::{Cut, Devices, Order};
+
+use gpipe_layers::{CostModel, Decay, LrSchedule};
+use gpipe_remat::Policy;
+
+/// All that decides a run's results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// What is trained.
+    pub model: Model,
+    /// On what.
+    pub data: Data,
+    /// How it is spread over workers.
+    pub pipeline: Pipeline,
+    /// How parameters follow gradients.
+    pub optimizer: Optimizer,
+    /// How long, and what is written.
+    pub run: Run,
+}
+
+/// The section `[model]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Where the defaults come from.
+    pub name: String,
+    /// Transformer blocks.
+    pub blocks: Blocks,
+    /// Attention heads of a block.
+    pub heads: Size,
+    /// Width of the residual stream.
+    pub width: Size,
+    /// Tokens that the model knows; bytes need 256.
+    pub vocab: Size,
+    /// Positions that the model knows, at least the tokens of a sample.
+    pub context: Size,
+    /// Whether the head uses the token embedding.
+    pub tied: bool,
+    /// The form of GELU.
+    pub gelu: Named<GeluForm>,
+    /// Probability of dropping an activation.
+    pub dropout: Fraction,
+}
+
+/// The section `[data]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// `cicero`, a file or a folder.
+    pub source: String,
+    /// Tokens of a sample.
+    pub seq_len: Size,
+    /// Samples of a step.
+    pub batch_size: Size,
+    /// Whether each epoch has its own order.
+    pub shuffle: bool,
+}
+
+/// The section `[pipeline]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// Stages.
+    pub stages: Size,
+    /// Their workers.
+    pub devices: Named<Devices>,
+    /// Micro-batches of a batch.
+    pub micro_batches: Size,
+    /// Order of work.
+    pub schedule: Named<Order>,
+    /// How layers are cut.
+    pub partition: Named<Cut>,
+    /// What a layer costs.
+    pub cost_model: Named<CostModel>,
+    /// What is kept from forward to backward.
+    pub remat: Named<Policy>,
+    /// Threads in all.
+    pub threads: Size,
+}
+
+/// The section `[optimizer]`: AdamW.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Optimizer {
+    /// Learning rate.
+    pub lr: Amount,
+    /// How it changes.
+    pub lr_schedule: Named<LrSchedule>,
+    /// Steps in which it grows.
+    pub warmup_steps: Count,
+    /// Decoupled weight decay.
+    pub weight_decay: Amount,
+    /// Which parameters decay.
+    pub decay: Named<Decay>,
+    /// Memory of the first moment.
+    pub beta1: Fraction,
+    /// Memory of the second moment.
+    pub beta2: Fraction,
+    /// Added to the root of the second moment.
+    pub eps: Amount,
+    /// Largest norm of all gradients together; 0 is off.
+    pub clip_norm: Amount,
+}
+
+/// The section `[run]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Training steps.
+    pub steps: Size,
+    /// Steps from one evaluation to the next; 0 is never.
+    pub eval_every: Count,
+    /// Decides initial values, dropout and the order of samples.
+    pub seed: Seed,
+    /// Steps whose timeline is written.
+    pub trace_steps: Count,
+}
+
+impl Pipeline {
+    /// The same batches in one stage, on one thread, that keeps everything: what `gpipe verify`
+    /// compares with.
+    pub fn single(&self) -> Result<Self, String> {
+        Ok(Self {
+            stages: Size::try_from(1)?,
+            devices: Named::try_from(self.devices.first().to_string())?,
+            schedule: Named::try_from("gpipe".to_owned())?,
+            partition: Named::try_from("balance".to_owned())?,
+            remat: Named::try_from("keep".to_owned())?,
+            threads: Size::try_from(1)?,
+            ..self.clone()
+        })
+    }
+}
+
+impl Config {
+    /// The file from which the same run can be started again.
+    pub fn to_toml(&self) -> anyhow::Result<String> {
+        let heading = concat!(
+            "# gpipe ",
+            env!("CARGO_PKG_VERSION"),
+            ": all keys of this run\n\n"
+        );
+        Ok(heading.to_owned() + &toml::to_string(self)?)
+    }
+}

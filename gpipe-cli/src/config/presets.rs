@@ -1,0 +1,125 @@
+//! The models by name, each with the training run that suits it.
+
+use gpipe_layers::models::{self, GptConfig, Preset};
+use gpipe_layers::{Decay, Gelu};
+use toml::{Table, Value, toml};
+
+use super::entry::overlay;
+
+/// The names, the default first.
+pub const NAMES: [&str; 5] = models::PRESETS;
+
+/// The defaults of a model, if there is one of that name: every key but `pipeline.threads`, which
+/// depends on the machine.
+pub fn preset(name: &str) -> Option<Table> {
+    let Preset {
+        config,
+        sequence,
+        batch,
+        decay,
+        ..
+    } = models::preset(name)?;
+    let mut defaults = common();
+    overlay(&mut defaults, run_of(name));
+    let size = |size: usize| i64::try_from(size).map(Value::Integer);
+    let data = [
+        ("seq_len", size(sequence).ok()?),
+        ("batch_size", size(batch).ok()?),
+    ];
+    let decay = match decay {
+        Decay::Matrices => "matrices",
+        Decay::All => "all",
+    };
+    let GptConfig {
+        vocab,
+        context,
+        width,
+        blocks,
+        heads,
+        tied,
+        gelu,
+        dropout,
+        ..
+    } = config;
+    let gelu = match gelu {
+        Gelu::Tanh => "tanh",
+        Gelu::Erf => "erf",
+    };
+    let model = [
+        ("name", name.into()),
+        ("blocks", size(blocks).ok()?),
+        ("heads", size(heads).ok()?),
+        ("width", size(width).ok()?),
+        ("vocab", size(vocab).ok()?),
+        ("context", size(context).ok()?),
+        ("tied", tied.into()),
+        ("gelu", gelu.into()),
+        ("dropout", f64::from(dropout).into()),
+    ];
+    overlay(&mut defaults, section("model", model));
+    overlay(&mut defaults, section("data", data));
+    overlay(
+        &mut defaults,
+        section("optimizer", [("decay", decay.into())]),
+    );
+    Some(defaults)
+}
+
+fn section<const N: usize>(name: &str, keys: [(&str, Value); N]) -> Table {
+    let keys = keys.map(|(key, value)| (key.to_owned(), value));
+    Table::from_iter([(name.to_owned(), Value::Table(Table::from_iter(keys)))])
+}
+
+/// Keys in which most runs agree.
+fn common() -> Table {
+    toml! {
+        [data]
+        source = "cicero"
+        shuffle = true
+
+        [pipeline]
+        stages = 4
+        devices = "cpu"
+        micro_batches = 8
+        schedule = "gpipe"
+        partition = "balance"
+        cost_model = "complete"
+        remat = "stage"
+
+        [optimizer]
+        lr = 1e-3
+        lr_schedule = "cosine"
+        warmup_steps = 50
+        weight_decay = 0.1
+        beta1 = 0.9
+        beta2 = 0.95
+        eps = 1e-8
+        clip_norm = 1.0
+
+        [run]
+        steps = 500
+        eval_every = 0
+        seed = 0
+        trace_steps = 0
+    }
+}
+
+/// Where the run of a model differs. The `bench` models are trained the way PyTorch is in the
+/// comparison: in one stage, with neither clipping nor a curve of the learning rate.
+fn run_of(name: &str) -> Table {
+    match name {
+        "gpt-nano" => toml! {
+            optimizer = { lr = 3e-3, warmup_steps = 20 }
+            run = { steps = 300 }
+        },
+        "gpt2" => toml! {
+            optimizer = { lr = 6e-4 }
+        },
+        "bench-a" | "bench-b" => toml! {
+            pipeline = { stages = 1, micro_batches = 1, remat = "keep" }
+            optimizer = { lr = 3e-4, lr_schedule = "constant", warmup_steps = 0, clip_norm = 0.0 }
+            run = { steps = 100 }
+        },
+        _ => Table::new(),
+    }
+}

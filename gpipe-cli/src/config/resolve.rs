@@ -1,0 +1,368 @@
+//! From what was typed to what it means.
+
+use std::num::NonZero;
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::entry::{self, Entry, Schema};
+use super::{Config, Devices, presets};
+use crate::args::Settings;
+use crate::fail::{Fail, Result};
+
+/// The whole configuration: defaults of the model ◄ file ◄ `--set` ◄ flags.
+pub fn resolve(settings: &Settings) -> Result<Config> {
+    let schema = Schema::new();
+    let mut typed = Keys::default();
+    if let Some(path) = &settings.config {
+        typed.lay(entry::of_file(&schema, path)?)?;
+    }
+    typed.lay(entry::of_set(&schema, settings)?)?;
+    typed.lay(entry::of_flags(&schema, settings)?)?;
+    complete(typed)
+}
+
+/// Some or all keys of a configuration.
+#[derive(Clone, Default)]
+struct Keys(Table);
+
+impl Keys {
+    fn get(&self, section: &str, key: &str) -> Option<&Value> {
+        self.0.get(section)?.get(key)
+    }
+
+    fn number(&self, section: &str, key: &str) -> Option<i64> {
+        self.get(section, key)?.as_integer()
+    }
+
+    fn text(&self, section: &str, key: &str) -> Option<&str> {
+        self.get(section, key)?.as_str()
+    }
+
+    fn set(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        let one = Table::from_iter([(key.to_owned(), value.into())]);
+        entry::overlay(
+            &mut self.0,
+            Table::from_iter([(section.to_owned(), Value::Table(one))]),
+        );
+    }
+
+    fn remove(&mut self, section: &str, key: &str) -> Option<Value> {
+        self.0.get_mut(section)?.as_table_mut()?.remove(key)
+    }
+
+    /// The listed workers, unless none were listed.
+    fn devices(&self) -> Option<Devices> {
+        self.text("pipeline", "devices")?.parse().ok()
+    }
+
+    /// Lays one layer of entries over those before it. A key that says in other words what an
+    /// earlier layer said replaces it: another model its sizes, workers the number of stages,
+    /// micro-batches their size, and the other way round.
+    fn lay(&mut self, layer: Vec<Entry>) -> Result<()> {
+        let mut upper = Self::default();
+        for Entry {
+            section,
+            key,
+            value,
+            ..
+        } in layer
+        {
+            upper.set(&section, &key, value);
+        }
+        let says = |key| upper.get("pipeline", key).is_some();
+        let cuts_batch = [says("micro_batches"), says("micro_batch_size")];
+        if cuts_batch == [true; 2] {
+            return Err(Fail::asked(
+                "pipeline.micro_batches and pipeline.micro_batch_size: give one of the two",
+            ));
+        }
+        if cuts_batch != [false; 2] {
+            self.remove("pipeline", "micro_batches");
+            self.remove("pipeline", "micro_batch_size");
+        }
+        if says("devices") {
+            self.remove("pipeline", "stages");
+        } else if says("stages")
+            && self
+                .devices()
+                .is_some_and(|devices| devices.repeated().is_none())
+        {
+            self.remove("pipeline", "devices");
+        }
+        if upper
+            .text("model", "name")
+            .is_some_and(|name| self.text("model", "name") != Some(name))
+        {
+            self.0.remove("model");
+        }
+        entry::overlay(&mut self.0, upper.0);
+        Ok(())
+    }
+}
+
+/// Gives every key that was not typed its default.
+fn complete(typed: Keys) -> Result<Config> {
+    let name = typed.text("model", "name").unwrap_or(presets::NAMES[0]);
+    let mut keys = Keys(presets::preset(name).ok_or_else(|| unknown_model(name))?);
+    entry::overlay(&mut keys.0, typed.0.clone());
+
+    let batch = keys.number("data", "batch_size").unwrap_or(1);
+    match keys
+        .remove("pipeline", "micro_batch_size")
+        .and_then(|size| size.as_integer())
+    {
+        Some(size) => keys.set("pipeline", "micro_batches", (batch - 1) / size + 1),
+        None if typed.get("pipeline", "micro_batches").is_some() => {}
+        None => {
+            let most = keys.number("pipeline", "micro_batches").unwrap_or(1);
+            keys.set("pipeline", "micro_batches", most.min(batch));
+        }
+    }
+    if typed.get("model", "context").is_none() {
+        let tokens = keys
+            .number("data", "seq_len")
+            .max(keys.number("model", "context"));
+        keys.set("model", "context", tokens.unwrap_or(1));
+    }
+    if typed.get("pipeline", "threads").is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        keys.set("pipeline", "threads", i64::try_from(cores).unwrap_or(1));
+    }
+    if let Some(devices) = typed.devices() {
+        let workers = i64::try_from(devices.workers()).unwrap_or(i64::MAX);
+        match typed.number("pipeline", "stages") {
+            None => keys.set("pipeline", "stages", workers),
+            Some(stages) if devices.repeated().is_none() && stages != workers => {
+                return Err(Fail::asked(format!(
+                    "{stages} stages but {workers} workers in `{devices}`: list one for each stage, \
+                     or a bare name for all"
+                )));
+            }
+            Some(_) => {}
+        }
+        keys.set("pipeline", "devices", devices.shortest().to_string());
+    }
+    let config = Config::deserialize(keys.0).map_err(|error| Fail::asked(error.message()))?;
+    check(&config)?;
+    Ok(config)
+}
+
+/// What no key can tell alone.
+fn check(config: &Config) -> Result<()> {
+    let (batch, micro_batches) = (
+        config.data.batch_size.get(),
+        config.pipeline.micro_batches.get(),
+    );
+    if micro_batches > batch {
+        return Err(Fail::asked(format!(
+            "{micro_batches} micro-batches but {batch} samples a batch: use --micro-batches {batch} or fewer"
+        )));
+    }
+    let (tokens, context) = (config.data.seq_len.get(), config.model.context.get());
+    if tokens > context {
+        return Err(Fail::asked(format!(
+            "samples of {tokens} tokens but a model of {context} positions: use --seq-len {context} or less, \
+             or --set model.context={tokens}"
+        )));
+    }
+    Ok(())
+}
+
+fn unknown_model(name: &str) -> Fail {
+    let nearest = entry::nearest(name, presets::NAMES.into_iter());
+    let names = presets::NAMES.join(", ");
+    Fail::asked(format!(
+        "unknown model `{name}`: use one of {names}; did you mean `{nearest}`?"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(set: &[&str]) -> Settings {
+        Settings {
+            set: set.iter().map(|&text| text.to_owned()).collect(),
+            ..Settings::default()
+        }
+    }
+
+    fn resolved(set: &[&str]) -> Config {
+        resolve(&settings(set)).unwrap()
+    }
+
+    fn refused(set: &[&str]) -> String {
+        match resolve(&settings(set)).unwrap_err() {
+            Fail::Usage(error) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_model_has_a_complete_configuration_that_reads_back() {
+        for name in presets::NAMES {
+            let config = resolved(&[&format!("model.name={name}")]);
+            assert_eq!(config.model.name, name);
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("config.toml");
+            std::fs::write(&file, config.to_toml().unwrap()).unwrap();
+            let again = resolve(&Settings {
+                config: Some(file),
+                ..Settings::default()
+            })
+            .unwrap();
+            assert_eq!(again, config);
+        }
+    }
+
+    #[test]
+    fn flags_win_over_set_which_wins_over_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.toml");
+        std::fs::write(&file, "[run]\nsteps = 1\nseed = 1\n[optimizer]\nlr = 1\n").unwrap();
+        let mut settings = settings(&["run.steps=2", "run.seed=2"]);
+        settings.config = Some(file);
+        settings.seed = Some("3".into());
+        let config = resolve(&settings).unwrap();
+        assert_eq!(
+            (
+                config.run.steps.get(),
+                config.run.seed.u64(),
+                config.optimizer.lr.get()
+            ),
+            (2, 3, 1.0)
+        );
+    }
+
+    #[test]
+    fn stages_and_workers_follow_each_other() {
+        let stages = |set: &[&str]| {
+            let config = resolved(set);
+            (
+                config.pipeline.stages.get(),
+                config.pipeline.devices.to_string(),
+            )
+        };
+        assert_eq!(stages(&[]), (4, "cpu".into()));
+        assert_eq!(stages(&["pipeline.stages=3"]), (3, "cpu".into()));
+        assert_eq!(stages(&["pipeline.devices=cpu*3"]), (3, "cpu".into()));
+        assert_eq!(stages(&["pipeline.devices=cpu,cpu"]), (2, "cpu".into()));
+        assert_eq!(stages(&["pipeline.devices=cpu"]), (1, "cpu".into()));
+        assert_eq!(
+            stages(&["pipeline.devices=cpu", "pipeline.stages=5"]),
+            (5, "cpu".into())
+        );
+        assert!(refused(&["pipeline.devices=cpu*2", "pipeline.stages=3"]).contains("2 workers"));
+    }
+
+    #[test]
+    fn a_flag_replaces_what_the_file_said_in_other_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.toml");
+        let text = "[model]\nname = 'gpt-mini'\nblocks = 2\n\
+                    [pipeline]\ndevices = 'cpu,cuda:0'\nmicro_batches = 16\n";
+        std::fs::write(&file, text).unwrap();
+        let with = |change: fn(&mut Settings)| {
+            let mut settings = Settings {
+                config: Some(file.clone()),
+                ..Settings::default()
+            };
+            change(&mut settings);
+            resolve(&settings).unwrap()
+        };
+        let config = with(|s| s.stages = Some("3".into()));
+        assert_eq!(config.pipeline.devices.to_string(), "cpu");
+        let config = with(|s| s.micro_batch_size = Some("3".into()));
+        assert_eq!(config.pipeline.micro_batches.get(), 11);
+        let config = with(|s| s.model = Some("gpt-nano".into()));
+        assert_eq!(config.model.blocks.get(), 4);
+        let config = with(|s| s.model = Some("gpt-mini".into()));
+        assert_eq!(config.model.blocks.get(), 2);
+    }
+
+    #[test]
+    fn defaults_follow_the_keys_they_depend_on() {
+        assert_eq!(
+            resolved(&["data.batch_size=3"])
+                .pipeline
+                .micro_batches
+                .get(),
+            3
+        );
+        assert_eq!(resolved(&["data.seq_len=99"]).model.context.get(), 99);
+        assert_eq!(resolved(&["model.name=gpt2"]).model.context.get(), 1024);
+        assert!(refused(&["data.seq_len=99", "model.context=98"]).contains("--seq-len 98"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_mend() {
+        let cases = [
+            ("pipeline.stages=0", "use a whole number from 1"),
+            ("pipeline.stages=-1", "use a whole number from 1"),
+            ("pipeline.stages=four", "no whole number"),
+            ("data.batch_size=99999999999", "out of range"),
+            ("data.batch_size=99999999999999999999", "too large"),
+            ("optimizer.lr=fast", "no number"),
+            ("optimizer.lr=nan", "finite"),
+            ("optimizer.lr=-1", "from 0 up"),
+            ("model.dropout=1", "below 1"),
+            ("data.shuffle=maybe", "true or false"),
+            ("pipeline.schedule=gpip", "use gpipe or 1f1b"),
+            ("pipeline.remat=every:0", "every:N"),
+            ("pipeline.partition=even", "3,3,4,2"),
+            ("pipeline.devices=gpu", "gpu"),
+            ("pipeline.micro_batches=33", "--micro-batches 32"),
+            ("model.name=gpt-nanu", "did you mean `gpt-nano`"),
+            ("pipeline.stagse=1", "did you mean `pipeline.stages`"),
+            ("stages=1", "did you mean `pipeline.stages`"),
+            ("optimiser.beta_1=1", "did you mean `optimizer.beta1`"),
+            ("lr", "SECTION.KEY=VALUE"),
+        ];
+        for (set, mend) in cases {
+            let message = refused(&[set]);
+            assert!(message.contains(mend), "{set}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_fault_in_a_file_has_its_line() {
+        let cases = [
+            (
+                "[run]\nseed = 1\nstpes = 3\n",
+                "line 3: unknown key `run.stpes`: did you mean `run.steps`?",
+            ),
+            (
+                "[runn]\nseed = 1\n",
+                "line 1: unknown section [runn]: did you mean [run]?",
+            ),
+            (
+                "steps = 3\n",
+                "line 1: unknown key `steps`: did you mean `run.steps`?",
+            ),
+            (
+                "[run]\n\nsteps = 0\n",
+                "line 3: run.steps: 0 is out of range",
+            ),
+            (
+                "[run]\nsteps = 'x'\n",
+                "line 2: run.steps: `x` is no whole number",
+            ),
+            ("[run]\nsteps = \n", "line 2: "),
+            ("run = 3\n", "line 1: `run` is a section"),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.toml");
+        for (text, fault) in cases {
+            std::fs::write(&file, text).unwrap();
+            let settings = Settings {
+                config: Some(file.clone()),
+                ..Settings::default()
+            };
+            let Err(Fail::Usage(error)) = resolve(&settings) else {
+                panic!("{text}")
+            };
+            assert!(error.to_string().contains(fault), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A text as samples: which of them a step trains on, and which are held out.
+
+use std::ops::Range;
+
+use super::order::Order;
+use crate::config::Config;
+use crate::fail::{Fail, Result};
+
+/// One sample in so many is held out for evaluation: the last tenth of the text.
+const HELD_OUT: u64 = 10;
+
+/// A text in windows. Sample i has the tokens from i · length on, one more than its length: the
+/// targets are the inputs moved by one.
+pub struct Samples {
+    tokens: Vec<u8>,
+    length: usize,
+    batch: u64,
+    seed: u64,
+    shuffle: bool,
+    train: u64,
+    all: u64,
+}
+
+impl Samples {
+    /// The samples of a text. A part is held out only if the configuration evaluates, so without
+    /// evaluation every sample is trained on.
+    pub fn new(tokens: Vec<u8>, config: &Config) -> Result<Self> {
+        let (source, length) = (&config.data.source, config.data.seq_len.get());
+        let all = tokens.len().saturating_sub(1) as u64 / length as u64;
+        if tokens.is_empty() {
+            return Err(Fail::asked(format!(
+                "--data {source}: the text is empty: name one with some text"
+            )));
+        }
+        if all == 0 {
+            let most = tokens.len() - 1;
+            let mend = match most {
+                0 => "name a longer text".to_owned(),
+                _ => format!("use --seq-len {most} or less, or a longer text"),
+            };
+            return Err(Fail::asked(format!(
+                "--data {source}: {} bytes are too short for a sample of {length} + 1 tokens: {mend}",
+                tokens.len()
+            )));
+        }
+        let vocab = config.model.vocab.get();
+        if let Some(place) = tokens.iter().position(|&byte| usize::from(byte) >= vocab) {
+            let byte = tokens[place];
+            return Err(Fail::asked(format!(
+                "--data {source}: byte {byte} at offset {place} is beyond model.vocab = {vocab}: use 256"
+            )));
+        }
+        let held_out = if config.run.eval_every.get() == 0 {
+            0
+        } else {
+            (all / HELD_OUT).max(1)
+        };
+        if held_out >= all {
+            return Err(Fail::asked(format!(
+                "--data {source}: one sample of {length} tokens cannot be trained on and held out: \
+                 use a longer text, or --eval-every 0"
+            )));
+        }
+        Ok(Self {
+            tokens,
+            length,
+            batch: config.data.batch_size.get() as u64,
+            seed: config.run.seed.u64(),
+            shuffle: config.data.shuffle,
+            train: all - held_out,
+            all,
+        })
+    }
+
+    /// The samples of a step, which count from 1. Without shuffling, step b + 1 has the samples
+    /// b · B to b · B + B − 1, from the start again at the end; otherwise each epoch has its order.
+    pub fn of_step(&self, step: u64) -> Vec<u64> {
+        let first = u128::from(step - 1) * u128::from(self.batch);
+        let mut order: Option<(u64, Order)> = None;
+        let sample = |offset: u64| {
+            let position = first + u128::from(offset);
+            // A quotient by the number of samples fits: both factors above are below 2³².
+            let epoch = (position / u128::from(self.train)) as u64;
+            let within = (position % u128::from(self.train)) as u64;
+            if !self.shuffle {
+                return within;
+            }
+            let (_, order) = match order.take() {
+                Some((of, known)) if of == epoch => order.insert((of, known)),
+                _ => order.insert((epoch, Order::new(self.train, self.seed, epoch))),
+            };
+            order.sample(within)
+        };
+        (0..self.batch).map(sample).collect()
+    }
+
+    /// The samples that are held out.
+    pub fn held_out(&self) -> Range<u64> {
+        self.train..self.all
+    }
+
+    /// How many samples are trained on.
+    pub fn trained_on(&self) -> u64 {
+        self.train
+    }
+
+    /// Tokens of a sample.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The input tokens of a sample, and after each what is to be said next.
+    pub fn window(&self, sample: u64) -> (&[u8], &[u8]) {
+        let start = sample as usize * self.length;
+        let window = &self.tokens[start..=start + self.length];
+        (&window[..self.length], &window[1..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Settings;
+    use crate::config::resolve;
+
+    fn samples(bytes: usize, set: &[&str]) -> Result<Samples> {
+        let set = set.iter().map(|&text| text.to_owned()).collect();
+        let config = resolve(&Settings {
+            set,
+            ..Settings::default()
+        })?;
+        Samples::new((0..bytes).map(|i| i as u8).collect(), &config)
+    }
+
+    const IN_ORDER: [&str; 3] = ["data.seq_len=4", "data.batch_size=2", "data.shuffle=false"];
+
+    #[test]
+    fn windows_start_at_multiples_of_the_length_and_batches_wrap() {
+        let samples = samples(13, &IN_ORDER).unwrap();
+        assert_eq!(
+            samples.window(2),
+            (&[8, 9, 10, 11][..], &[9, 10, 11, 12][..])
+        );
+        let steps: Vec<_> = (1..=4).map(|step| samples.of_step(step)).collect();
+        assert_eq!(steps, [[0, 1], [2, 0], [1, 2], [0, 1]]);
+    }
+
+    #[test]
+    fn a_tail_is_held_out_only_for_evaluation() {
+        let [length, batch, order] = IN_ORDER;
+        assert!(samples(200, &IN_ORDER).unwrap().held_out().is_empty());
+        let evaluated = samples(200, &[length, batch, order, "run.eval_every=5"]).unwrap();
+        assert_eq!((evaluated.trained_on(), evaluated.held_out()), (45, 45..49));
+    }
+
+    #[test]
+    fn shuffled_steps_cover_each_epoch() {
+        let samples = samples(401, &["data.seq_len=4", "data.batch_size=30"]).unwrap();
+        let positions: Vec<u64> = (1..=10).flat_map(|step| samples.of_step(step)).collect();
+        for epoch in positions.chunks(100) {
+            let mut epoch = epoch.to_vec();
+            epoch.sort_unstable();
+            assert_eq!(epoch, (0..100).collect::<Vec<_>>());
+        }
+        assert_ne!(positions[..100], positions[100..200]);
+    }
+
+    #[test]
+    fn text_that_is_too_short_is_refused() {
+        let refused = |bytes, set: &[&str]| match samples(bytes, set) {
+            Err(Fail::Usage(error)) => error.to_string(),
+            _ => panic!("{bytes} bytes were taken"),
+        };
+        assert!(refused(0, &IN_ORDER).contains("empty"));
+        assert!(refused(1, &IN_ORDER).contains("longer text"));
+        assert!(refused(4, &IN_ORDER).contains("--seq-len 3 or less"));
+        assert!(refused(5, &["data.seq_len=4", "run.eval_every=1"]).contains("--eval-every 0"));
+        assert!(
+            refused(50, &["data.seq_len=4", "model.vocab=20"]).contains("byte 20 at offset 20")
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! How a command can fail, and what the shell is told.
+
+use std::io;
+
+use crate::output::style;
+
+/// Why a command ends early. The variants are the exit codes.
+#[derive(Debug)]
+pub enum Fail {
+    /// What was asked for cannot be done: exit code 2. Nothing was left behind.
+    Usage(anyhow::Error),
+    /// A run failed on its way: exit code 1.
+    Run(anyhow::Error),
+    /// `gpipe verify` found a difference, which it has printed: exit code 1.
+    Unequal,
+    /// Whoever read the output has gone, as in `gpipe … | head`: exit code 0.
+    Closed,
+}
+
+/// The result of a part of a command.
+pub type Result<T> = std::result::Result<T, Fail>;
+
+impl Fail {
+    /// A fault in what was asked for; it should name the thing and the mend.
+    pub fn usage(fault: impl Into<anyhow::Error>) -> Self {
+        Self::Usage(fault.into())
+    }
+
+    /// [`Fail::usage`] from words alone.
+    pub fn asked(message: impl Into<String>) -> Self {
+        Self::Usage(anyhow::Error::msg(message.into()))
+    }
+
+    /// A failure on the way.
+    pub fn run(failure: impl Into<anyhow::Error>) -> Self {
+        Self::Run(failure.into())
+    }
+
+    /// A failure to write `what`; a closed pipe is no failure.
+    pub fn write(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> Self {
+        move |error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Run(anyhow::Error::new(error).context(format!("cannot write {what}"))),
+        }
+    }
+
+    /// The exit code that the shell sees.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Run(_) | Self::Unequal => 1,
+            Self::Closed => 0,
+        }
+    }
+
+    /// Says on stderr what went wrong: one line, and with `chain` the causes below it.
+    pub fn report(&self, chain: bool) {
+        let (Self::Usage(error) | Self::Run(error)) = self else {
+            return;
+        };
+        anstream::eprintln!("{}error:{} {}", style::ERROR, style::RESET, one_line(error));
+        if chain {
+            for cause in error.chain() {
+                anstream::eprintln!("  caused by: {}", printable(&cause.to_string()));
+            }
+        }
+    }
+}
+
+/// The error and its causes in one line. Libraries often quote the cause in their own words, so a
+/// cause that was already said is left out.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let words = cause.to_string();
+        if line.contains(&words) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&words);
+    }
+    printable(&line)
+}
+
+/// Names come from files and flags: control characters must not reach the terminal, and an error
+/// stays on its line.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.trim_end().chars() {
+        match character {
+            '\n' => printable.push_str("; "),
+            c if c.is_control() => printable.extend(c.escape_default()),
+            c => printable.push(c),
+        }
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_without_repetition() {
+        let error = anyhow::anyhow!("disk full")
+            .context("write: disk full")
+            .context("step\t3\nhere");
+        assert_eq!(one_line(&error), "step\\t3; here: write: disk full");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let closed = Fail::write("stdout")(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(closed.exit_code(), 0);
+        let full = Fail::write("stdout")(io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(full.exit_code(), 1);
+    }
+}

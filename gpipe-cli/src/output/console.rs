@@ -1,0 +1,86 @@
+//! The terminal, or what stands in its place.
+
+use std::io::Write;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::Talk;
+use crate::fail::{Fail, Result};
+
+/// Columns where nobody says how many there are.
+const DEFAULT_WIDTH: usize = 100;
+
+/// About how many lines a run of any length prints.
+const LINES: u64 = 20;
+
+/// Prints a result: one line or several, on stdout.
+pub fn print(text: &str) -> Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    writeln!(stdout, "{}", text.trim_end())
+        .and_then(|()| stdout.flush())
+        .map_err(Fail::write("to stdout"))
+}
+
+/// Columns of the terminal that stdout is.
+pub fn terminal_width() -> usize {
+    terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
+}
+
+/// Talk on stderr: lines and, on a terminal, a bar below them.
+pub struct Console {
+    talk: Talk,
+    bar: ProgressBar,
+    every: u64,
+    steps: u64,
+}
+
+impl Console {
+    /// For a run of so many steps; the bar hides itself where stderr is no terminal.
+    pub fn new(talk: Talk, steps: u64) -> Result<Self> {
+        let template = "{bar:30} {percent:>3} %  {msg}";
+        let style = ProgressStyle::with_template(template).map_err(Fail::run)?;
+        let bar = if talk.quiet {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new(steps).with_style(style)
+        };
+        let every = if talk.verbose {
+            1
+        } else {
+            steps.div_ceil(LINES)
+        };
+        Ok(Self {
+            talk,
+            bar,
+            every,
+            steps,
+        })
+    }
+
+    /// Says something to people.
+    pub fn say(&self, text: &str) -> Result<()> {
+        if self.talk.quiet {
+            return Ok(());
+        }
+        self.bar.suspend(|| {
+            let mut stderr = anstream::stderr().lock();
+            writeln!(stderr, "{}", text.trim_end()).map_err(Fail::write("to stderr"))
+        })
+    }
+
+    /// Shows the line of a step: always in the bar, and every so many steps as a line that stays.
+    pub fn step(&self, step: u64, line: &str) -> Result<()> {
+        self.bar.set_position(step);
+        self.bar.set_message(line.to_owned());
+        if step % self.every == 0 || step == 1 || step == self.steps {
+            self.say(line)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

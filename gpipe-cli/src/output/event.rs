@@ -1,0 +1,169 @@
+//! What scripts read: one JSON object a line, on stdout with `--json` and in `events.jsonl`.
+//!
+//! Floats are written so that they read back exactly; what is not finite is `null`. The keys are a
+//! contract: they are documented in the README and pinned by a test.
+
+use serde::Serialize;
+
+use crate::fail::{Fail, Result};
+
+/// One line.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Event {
+    /// A run begins.
+    Start {
+        /// Layers of each stage.
+        cut: Vec<usize>,
+        /// Parameters, a tied one counted once.
+        parameters: u64,
+        /// Steps that will be run.
+        steps: u64,
+        /// Tokens of a step.
+        tokens: u64,
+    },
+    /// A training step was made.
+    Step {
+        /// From 1.
+        step: u64,
+        /// Mean over all targets of the batch, before the update.
+        loss: f64,
+        /// Of all gradients together, before clipping.
+        grad_norm: f64,
+        /// Learning rate.
+        lr: f64,
+        /// Tokens of the batch by seconds of the step.
+        tokens_per_second: f64,
+        /// From the batch to the updated parameters.
+        step_seconds: f64,
+        /// Share of the pipeline's time in which stages idle, measured.
+        bubble: f64,
+        /// Most bytes that each stage held.
+        peak_bytes: Vec<u64>,
+    },
+    /// The held-out samples were evaluated.
+    Eval {
+        /// After this many steps.
+        step: u64,
+        /// Mean over all held-out targets.
+        loss: f64,
+        /// Held-out targets.
+        tokens: u64,
+    },
+    /// A run is done.
+    End {
+        /// Steps that were run.
+        step: u64,
+        /// Of the last step.
+        loss: f64,
+        /// Median over the last steps.
+        tokens_per_second: f64,
+        /// Median over the steps.
+        bubble: f64,
+        /// Of the schedule, were all stages alike.
+        ideal_bubble: f64,
+        /// Most bytes that each stage held in any step.
+        peak_bytes: Vec<u64>,
+        /// What was predicted.
+        predicted_peak_bytes: Vec<u64>,
+        /// Micro-batches that each stage holds at once, at most.
+        in_flight: Vec<usize>,
+        /// Since the start.
+        seconds: f64,
+    },
+    /// A plan was made.
+    Plan {
+        /// Layers of each stage.
+        cut: Vec<usize>,
+        /// Cost of each stage: FLOPs of a step, or the unit of the list.
+        loads: Vec<u64>,
+        /// The least that the dearest stage of any cut costs.
+        optimum: u64,
+        /// Predicted share of time in which stages idle.
+        bubble: f64,
+        /// Estimated from a short measurement of this machine; `null` for a list of costs.
+        step_seconds: Option<f64>,
+        /// Predicted most bytes that each stage holds; `null` for a list of costs.
+        peak_bytes: Option<Vec<u64>>,
+    },
+    /// Two runs were compared.
+    Verify {
+        /// Whether every bit was the same.
+        equal: bool,
+        /// Steps compared.
+        steps: u64,
+        /// Parameters compared, by name.
+        parameters: usize,
+        /// The first thing that differs; `null` where nothing does.
+        difference: Option<String>,
+    },
+}
+
+impl Event {
+    /// The object, without a line end.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(Fail::run)
+    }
+
+    /// The object with the time of day.
+    pub fn to_json_at(&self, time: &str) -> Result<String> {
+        #[derive(Serialize)]
+        struct Timed<'a> {
+            #[serde(flatten)]
+            event: &'a Event,
+            time: &'a str,
+        }
+        serde_json::to_string(&Timed { event: self, time }).map_err(Fail::run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_a_contract() {
+        let step = Event::Step {
+            step: 1,
+            loss: 0.1 + 0.2,
+            grad_norm: f64::NAN,
+            lr: 1e-300,
+            tokens_per_second: 3.0,
+            step_seconds: 0.5,
+            bubble: 0.25,
+            peak_bytes: vec![1, 2],
+        };
+        let line = step.to_json().unwrap();
+        assert_eq!(
+            line,
+            r#"{"kind":"step","step":1,"loss":0.30000000000000004,"grad_norm":null,"lr":1e-300,"tokens_per_second":3.0,"step_seconds":0.5,"bubble":0.25,"peak_bytes":[1,2]}"#
+        );
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["loss"].as_f64(), Some(0.1 + 0.2));
+        let plan = Event::Plan {
+            cut: vec![2, 1],
+            loads: vec![3, 4],
+            optimum: 4,
+            bubble: 0.5,
+            step_seconds: None,
+            peak_bytes: None,
+        };
+        assert_eq!(
+            plan.to_json().unwrap(),
+            r#"{"kind":"plan","cut":[2,1],"loads":[3,4],"optimum":4,"bubble":0.5,"step_seconds":null,"peak_bytes":null}"#
+        );
+    }
+
+    #[test]
+    fn every_event_of_a_file_has_a_time() {
+        let event = Event::Eval {
+            step: 3,
+            loss: 1.0,
+            tokens: 5,
+        };
+        assert_eq!(
+            event.to_json_at("2026-01-02T03:04:05Z").unwrap(),
+            r#"{"kind":"eval","step":3,"loss":1.0,"tokens":5,"time":"2026-01-02T03:04:05Z"}"#
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! What is said, where and how: results on stdout, talk on stderr, everything in the run's folder.
+
+mod console;
+mod event;
+pub mod numbers;
+mod pace;
+mod run_folder;
+pub mod style;
+mod table;
+
+pub use console::{Console, print, terminal_width};
+pub use event::Event;
+pub use pace::{Pace, median};
+pub use run_folder::{NewRun, RunFolder};
+pub use table::table;

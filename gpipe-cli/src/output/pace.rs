@@ -1,0 +1,67 @@
+//! How fast steps are, without the first and without outliers.
+
+use std::collections::VecDeque;
+
+/// Steps over which the median is taken.
+const WINDOW: usize = 50;
+/// Steps at the beginning that warm up caches and pools.
+const WARM_UP: usize = 2;
+
+/// The last step times.
+#[derive(Default)]
+pub struct Pace {
+    seen: usize,
+    seconds: VecDeque<f64>,
+}
+
+impl Pace {
+    /// Takes the time of one more step.
+    pub fn add(&mut self, seconds: f64) {
+        // Until there is something better, a warm-up step is all that is known.
+        if self.seen <= WARM_UP {
+            self.seconds.clear();
+        }
+        self.seen += 1;
+        if self.seconds.len() == WINDOW {
+            self.seconds.pop_front();
+        }
+        self.seconds.push_back(seconds);
+    }
+
+    /// The median of the window; 0 before the first step.
+    pub fn seconds(&self) -> f64 {
+        median(&mut self.seconds.iter().copied().collect::<Vec<_>>())
+    }
+}
+
+/// The median, the mean of the middle two for an even number; 0 of nothing.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_leaves_out_the_first_steps_and_the_distant_past() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.seconds(), 0.0);
+        pace.add(9.0);
+        assert_eq!(pace.seconds(), 9.0);
+        for seconds in [9.0, 1.0, 3.0, 2.0] {
+            pace.add(seconds);
+        }
+        assert_eq!(pace.seconds(), 2.0);
+        for _ in 0..WINDOW {
+            pace.add(5.0);
+        }
+        assert_eq!(pace.seconds(), 5.0);
+    }
+}

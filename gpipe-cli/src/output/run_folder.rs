@@ -1,0 +1,239 @@
+//! The folder of a run: what was asked for, what happened.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::Event;
+use crate::config::Config;
+use crate::fail::{Fail, Result};
+
+/// Where runs go that were given no folder.
+const RUNS: &str = "runs";
+const CONFIG: &str = "config.toml";
+const LOG: &str = "log.txt";
+const EVENTS: &str = "events.jsonl";
+const TRACE: &str = "trace.json";
+
+/// A folder that does not exist yet, or that may be replaced: decided before the run is made, so
+/// that nothing is left behind if it cannot be.
+pub struct NewRun {
+    path: Option<PathBuf>,
+    overwrite: bool,
+}
+
+impl NewRun {
+    /// The folder that was asked for, or a new one in `runs`.
+    pub fn choose(path: Option<&Path>, overwrite: bool) -> Result<Self> {
+        if let Some(path) = path {
+            match fs::symlink_metadata(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(Fail::asked(format!("--out {}: {error}", path.display())));
+                }
+                Ok(_) if !overwrite => return Err(taken(path)),
+                Ok(_) if path.is_dir() => {}
+                Ok(_) => {
+                    let fault =
+                        "is no folder, and --overwrite replaces folders only: choose another name";
+                    return Err(Fail::asked(format!("--out {}: {fault}", path.display())));
+                }
+            }
+        }
+        Ok(Self {
+            path: path.map(Path::to_owned),
+            overwrite,
+        })
+    }
+
+    /// Makes the folder and writes the configuration. Of an earlier run in the same place, the
+    /// files that gpipe wrote are removed and all others left alone.
+    pub fn create(self, config: &Config) -> Result<RunFolder> {
+        let toml = config.to_toml().map_err(Fail::Run)?;
+        let path = match &self.path {
+            Some(path) => match make(path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && !self.overwrite => {
+                    return Err(taken(path));
+                }
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(unmade(path, &error));
+                }
+                _ => path.clone(),
+            },
+            None => make_new(&toml)?,
+        };
+        for name in [CONFIG, LOG, EVENTS, TRACE] {
+            match fs::remove_file(path.join(name)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(unmade(&path, &error));
+                }
+                _ => {}
+            }
+        }
+        let file = path.join(CONFIG);
+        fs::write(&file, toml).map_err(Fail::write(file.display()))?;
+        Ok(RunFolder {
+            log: Lines::create(path.join(LOG))?,
+            events: Lines::create(path.join(EVENTS))?,
+            path,
+        })
+    }
+}
+
+/// `create_dir` with the folders above it; unlike `create_dir_all` it says if it was there already.
+fn make(path: &Path) -> std::io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::create_dir(path)
+}
+
+/// A new folder in `runs`, named after the time and the configuration.
+fn make_new(toml: &str) -> Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    toml.hash(&mut hasher);
+    let hash = hasher.finish() & 0xff_ffff;
+    let time: String = now().chars().filter(char::is_ascii_digit).collect();
+    let (day, time) = time.split_at(8);
+    let name = format!("{day}-{time}-{hash:06x}");
+    // Runs that begin in the same second get a number.
+    for number in 1_u32.. {
+        let name = if number == 1 {
+            name.clone()
+        } else {
+            format!("{name}-{number}")
+        };
+        let path = Path::new(RUNS).join(name);
+        match make(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unmade(&path, &error)),
+        }
+    }
+    Err(Fail::asked(format!(
+        "no name is free in {RUNS}: choose one with --out"
+    )))
+}
+
+fn taken(path: &Path) -> Fail {
+    Fail::asked(format!(
+        "--out {}: exists already: choose another folder, or --overwrite",
+        path.display()
+    ))
+}
+
+fn unmade(path: &Path, error: &std::io::Error) -> Fail {
+    Fail::asked(format!(
+        "--out {}: {error}: choose a folder that can be made",
+        path.display()
+    ))
+}
+
+fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// The folder of a run that has begun.
+pub struct RunFolder {
+    path: PathBuf,
+    log: Lines,
+    events: Lines,
+}
+
+impl RunFolder {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds to `log.txt` what people read.
+    pub fn log(&mut self, text: &str) -> Result<()> {
+        self.log.add(text.trim_end())
+    }
+
+    /// Adds to `events.jsonl` what programs read.
+    pub fn event(&mut self, event: &Event) -> Result<()> {
+        let line = event.to_json_at(&now())?;
+        self.events.add(&line)
+    }
+
+    /// Writes `trace.json`.
+    pub fn trace(&self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+        let path = self.path.join(TRACE);
+        let file = File::create(&path).map(std::io::BufWriter::new);
+        file.and_then(|mut file| write(&mut file).and_then(|()| file.flush()))
+            .map_err(Fail::write(path.display()))
+    }
+}
+
+/// A file that grows by lines, each of which is written at once: it can be followed while it grows.
+struct Lines {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lines {
+    fn create(path: PathBuf) -> Result<Self> {
+        let file = File::create_new(&path).map_err(Fail::write(path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    fn add(&mut self, line: &str) -> Result<()> {
+        self.file
+            .write_all(format!("{line}\n").as_bytes())
+            .map_err(Fail::write(self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Settings;
+    use crate::config::resolve;
+
+    #[test]
+    fn only_what_gpipe_wrote_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/run");
+        let config = resolve(&Settings::default()).unwrap();
+        let mut run = NewRun::choose(Some(&path), false)
+            .unwrap()
+            .create(&config)
+            .unwrap();
+        run.log("first").unwrap();
+        run.trace(|file| file.write_all(b"{}")).unwrap();
+        fs::write(path.join("notes.txt"), "mine").unwrap();
+
+        assert!(matches!(
+            NewRun::choose(Some(&path), false),
+            Err(Fail::Usage(_))
+        ));
+        assert!(matches!(
+            NewRun::choose(Some(&path.join("notes.txt")), true),
+            Err(Fail::Usage(_))
+        ));
+
+        let mut run = NewRun::choose(Some(&path), true)
+            .unwrap()
+            .create(&config)
+            .unwrap();
+        run.log("second").unwrap();
+        assert_eq!(fs::read_to_string(path.join(LOG)).unwrap(), "second\n");
+        assert_eq!(fs::read_to_string(path.join("notes.txt")).unwrap(), "mine");
+        assert!(!path.join(TRACE).exists());
+    }
+
+    #[test]
+    fn a_folder_that_appears_in_between_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let chosen = NewRun::choose(Some(&path), false).unwrap();
+        fs::create_dir(&path).unwrap();
+        let config = resolve(&Settings::default()).unwrap();
+        assert!(matches!(chosen.create(&config), Err(Fail::Usage(_))));
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,301 @@
+//! What is built from a configuration: layers, their costs, a cut, a schedule, and the prediction
+//! of bytes and time. Nothing here needs memory for tensors until [`Setup::assemble`].
+
+use std::ops::Range;
+
+use gpipe_layers::models::{self, GptConfig};
+use gpipe_layers::{CostModel, Flow, Layer, LearningRate, Loss, Optimizer};
+use gpipe_partition::{Loads, Partition};
+use gpipe_remat::{
+    Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, simulator_costs,
+};
+use gpipe_sched::{Costs, Schedule, Timeline, simulate};
+use gpipe_tensor::{DType, DeviceId, Host};
+
+use crate::config::{Config, Cut, Order};
+use crate::fail::{Fail, Result};
+use crate::machine;
+use crate::output::numbers;
+
+/// A run that can be drawn, priced and started.
+pub struct Setup {
+    layers: Vec<Box<dyn Layer>>,
+    /// What each layer costs.
+    pub costs: ModelCosts,
+    /// Which layers each stage runs.
+    pub partition: Partition,
+    /// What that costs each stage, under the cost model that was asked for.
+    pub loads: Loads,
+    /// When each stage works on what.
+    pub schedule: Schedule,
+    /// What is kept between forward and backward.
+    pub table: Table,
+    /// Predicted bytes of each stage.
+    pub memory: Vec<StageMemory>,
+    /// Parameters, a tied one counted once.
+    pub parameters: u64,
+    /// How parameters follow gradients.
+    pub optimizer: Optimizer,
+    /// How fast, by steps from 0.
+    pub learning_rate: LearningRate,
+    devices: Vec<DeviceId>,
+}
+
+/// What is known of a run before it begins, stage by stage.
+#[derive(Clone, Debug)]
+pub struct Forecast {
+    /// Parameters of all stages, a tied one counted once.
+    pub parameters: u64,
+    /// Layers.
+    pub cut: Vec<usize>,
+    /// Micro-batches that are held at once, at most.
+    pub in_flight: Vec<usize>,
+    /// Most bytes.
+    pub peaks: Vec<u64>,
+    /// Share of the time in which stages idle, with these layers and no limit on threads.
+    pub bubble: f64,
+    /// The same, were all stages alike and nothing computed twice: (K − 1) / (M + K − 1).
+    pub ideal_bubble: f64,
+}
+
+impl Setup {
+    /// Checks that everything fits together and predicts what it takes.
+    pub fn new(config: &Config) -> Result<Self> {
+        let pipeline = &config.pipeline;
+        let stages = pipeline.stages.get();
+        let mut layers = models::gpt(&model(config)).map_err(Fail::usage)?;
+        if stages > layers.len() {
+            let layers = layers.len();
+            return Err(Fail::asked(format!(
+                "{stages} stages but {layers} layers: use --stages {layers} or fewer"
+            )));
+        }
+        // The schedule comes first: it refuses numbers for which lists would not fit the memory.
+        let schedule = schedule(*pipeline.schedule, stages, pipeline.micro_batches.get())?;
+        let (batch, tokens) = (config.data.batch_size.get(), config.data.seq_len.get());
+        let micro_batches =
+            gpipe_remat::micro_batches(batch, schedule.micro_batches()).map_err(Fail::usage)?;
+        let input = |samples: usize| {
+            vec![Flow {
+                shape: [samples, tokens].into(),
+                dtype: DType::U32,
+            }]
+        };
+        let costs = ModelCosts::new(&layers, &micro_batches, input).map_err(Fail::usage)?;
+
+        let prices = prices(*pipeline.cost_model, &layers, &costs)?;
+        let partition = cut(&pipeline.partition, &prices, stages)?;
+        let loads = partition.loads(&prices).map_err(Fail::usage)?;
+
+        let optimizer = optimizer(config);
+        let table = Table::new(*pipeline.remat, &schedule);
+        let ranges: Vec<Range<usize>> = partition.ranges().collect();
+        let memory = gpipe_remat::predict_memory(
+            &mut layers,
+            &costs,
+            &ranges,
+            &schedule,
+            &table,
+            Some(&optimizer),
+        );
+        let parameters = parameters(&mut layers);
+        Ok(Self {
+            layers,
+            costs,
+            partition,
+            loads,
+            schedule,
+            table,
+            memory,
+            parameters,
+            optimizer,
+            learning_rate: learning_rate(config),
+            devices: pipeline.devices.of_stages(stages),
+        })
+    }
+
+    /// The layers of each stage.
+    pub fn cut(&self) -> Vec<Range<usize>> {
+        self.partition.ranges().collect()
+    }
+
+    /// The names of a stage's layers, from the first to the last.
+    pub fn names(&self, layers: &Range<usize>) -> String {
+        let (first, last) = (
+            self.layers[layers.start].name(),
+            self.layers[layers.end - 1].name(),
+        );
+        if layers.len() == 1 {
+            first.to_owned()
+        } else {
+            format!("{first} .. {last}")
+        }
+    }
+
+    /// What is known before the run begins.
+    pub fn forecast(&self) -> Result<Forecast> {
+        let stages = self.schedule.stages();
+        Ok(Forecast {
+            parameters: self.parameters,
+            cut: self.partition.sizes(),
+            in_flight: (0..stages).map(|stage| self.schedule.live(stage)).collect(),
+            peaks: self.memory.iter().map(StageMemory::peak).collect(),
+            bubble: self.timeline(1.0)?.bubble(),
+            ideal_bubble: simulate(&self.schedule, &Costs::even(stages, 1.0, 2.0))
+                .map_err(Fail::usage)?
+                .bubble(),
+        })
+    }
+
+    /// The step as it would be on workers that each compute so many FLOPs a second.
+    pub fn timeline(&self, flops_per_second: f64) -> Result<Timeline> {
+        let costs = simulator_costs(
+            &self.costs,
+            &self.cut(),
+            &self.schedule,
+            &self.table,
+            flops_per_second,
+        );
+        simulate(&self.schedule, &costs).map_err(Fail::usage)
+    }
+
+    /// Refuses what this machine cannot hold, before it is tried.
+    pub fn check_memory(&self, config: &Config) -> Result<()> {
+        // A batch is there as samples and targets, of four bytes a token.
+        let batch = (config.data.batch_size.u64() * config.data.seq_len.u64()).saturating_mul(8);
+        let needed = self
+            .memory
+            .iter()
+            .fold(batch, |sum, stage| sum.saturating_add(stage.peak()));
+        match machine::memory() {
+            Some(there) if needed > there => Err(Fail::asked(format!(
+                "the run needs {} but this machine has {}: use a smaller --batch-size, --seq-len or model, \
+                 or --remat stage",
+                numbers::bytes(needed),
+                numbers::bytes(there)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts the workers.
+    pub fn assemble(self, config: &Config) -> Result<Assembled> {
+        let host = Host::new(config.pipeline.threads.get()).map_err(Fail::usage)?;
+        for &device in &self.devices {
+            host.device(device).map_err(Fail::usage)?;
+        }
+        let assembly = Assembly {
+            cut: self.cut(),
+            layers: self.layers,
+            schedule: self.schedule,
+            policy: *config.pipeline.remat,
+            devices: self.devices,
+            loss: Loss::CrossEntropy,
+            optimizer: Some(self.optimizer),
+            seed: config.run.seed.u64(),
+        };
+        assembly.build(&host).map_err(|error| match error {
+            AssemblyError::Plan(error) => Fail::usage(error),
+            error => Fail::run(error),
+        })
+    }
+}
+
+/// The cut that was asked for, of layers that cost so much each.
+pub fn cut(rule: &Cut, costs: &[u64], stages: usize) -> Result<Partition> {
+    match rule {
+        Cut::Balance => gpipe_partition::balance(costs, stages),
+        Cut::Histogram => {
+            let costs: Vec<f64> = costs.iter().map(|&cost| cost as f64).collect();
+            gpipe_partition::histogram(&costs, stages)
+        }
+        Cut::Sizes(sizes) if sizes.len() != stages => {
+            let parts = sizes.len();
+            return Err(Fail::asked(format!(
+                "{parts} sizes in --partition but {stages} stages: give one size for each, or --stages {parts}"
+            )));
+        }
+        Cut::Sizes(sizes) => gpipe_partition::explicit(sizes, costs.len()),
+    }
+    .map_err(Fail::usage)
+}
+
+/// The schedule that was asked for.
+pub fn schedule(order: Order, stages: usize, micro_batches: usize) -> Result<Schedule> {
+    match order {
+        Order::Gpipe => gpipe_sched::gpipe(stages, micro_batches),
+        Order::OneFOneB => gpipe_sched::one_f_one_b(stages, micro_batches),
+    }
+    .map_err(Fail::usage)
+}
+
+/// What the cost model charges for each layer over the whole batch.
+fn prices(model: CostModel, layers: &[Box<dyn Layer>], costs: &ModelCosts) -> Result<Vec<u64>> {
+    let price = |(index, layer): (usize, &Box<dyn Layer>)| {
+        (0..costs.micro_batches()).try_fold(0_u64, |sum, m| {
+            let flow = costs.flow(m, index);
+            let taken = &flow[..layer.arity().min(flow.len())];
+            let price = model.price(layer.as_ref(), taken).map_err(Fail::usage)?;
+            Ok(sum.saturating_add(price))
+        })
+    };
+    layers.iter().enumerate().map(price).collect()
+}
+
+fn model(config: &Config) -> GptConfig {
+    let model = &config.model;
+    GptConfig {
+        vocab: model.vocab.get(),
+        context: model.context.get(),
+        width: model.width.get(),
+        blocks: model.blocks.get(),
+        heads: model.heads.get(),
+        tied: model.tied,
+        gelu: model.gelu.0,
+        dropout: model.dropout.get() as f32,
+        ..GptConfig::default()
+    }
+}
+
+fn optimizer(config: &Config) -> Optimizer {
+    let optimizer = &config.optimizer;
+    let (beta1, beta2, eps) = (
+        optimizer.beta1.get(),
+        optimizer.beta2.get(),
+        optimizer.eps.get(),
+    );
+    Optimizer::adamw(
+        beta1,
+        beta2,
+        eps,
+        optimizer.weight_decay.get(),
+        *optimizer.decay,
+    )
+}
+
+/// The cosine ends at this share of the peak.
+const FLOOR: f64 = 0.1;
+
+fn learning_rate(config: &Config) -> LearningRate {
+    let peak = config.optimizer.lr.get();
+    let (warmup, steps) = (config.optimizer.warmup_steps.u64(), config.run.steps.u64());
+    LearningRate {
+        schedule: *config.optimizer.lr_schedule,
+        peak,
+        floor: FLOOR * peak,
+        warmup,
+        steps,
+    }
+}
+
+fn parameters(layers: &mut [Box<dyn Layer>]) -> u64 {
+    let mut parameters = 0_u64;
+    for layer in layers {
+        layer.params(&mut |param| {
+            if !param.tied {
+                parameters = parameters.saturating_add(param.elements());
+            }
+        });
+    }
+    parameters
+}
