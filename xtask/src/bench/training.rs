@@ -93,7 +93,7 @@ fn train(
         shell,
         "cargo run --release --quiet -p gpipe-cli -- train --model {name} --stages {stages}
          --micro-batches {micro_batches} --schedule {schedule} --remat {remat} --threads {threads}
-         --steps {steps} --eval-every 0 --out {out} --json"
+         --steps {steps} --eval-every 0 --out {out} --json --quiet"
     );
     step_seconds(&output.quiet().read()?)
 }
