@@ -1,3 +1,5 @@
+//! Round trips, and files that claim what they do not hold.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Views, copies, and who counts which bytes.
+
 use super::*;
 use crate::testing::{bits, device, random};
 use crate::{DeviceId, Host};

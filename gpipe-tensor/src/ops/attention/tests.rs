@@ -1,3 +1,5 @@
+//! Attention against a plain loop, its gradient against finite differences, its bits on any threads.
+
 use super::*;
 use crate::philox::Key;
 use crate::testing::{
