@@ -1,0 +1,151 @@
+//! A step that fails names the place and leaves nothing behind: the next one gives the bits and
+//! bytes of a run that never failed.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{CONTEXT, Model, Order, Outcome, Run, VOCAB};
+use gpipe_remat::{LayerStage, Policy, Table};
+use gpipe_sched::{MicroBatch, Part, Place, Stage};
+use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
+
+const POLICIES: [Policy; 4] = [
+    Policy::Keep,
+    Policy::Stage,
+    Policy::ExceptLast,
+    Policy::Every(2),
+];
+
+fn run(order: Order, policy: Policy) -> Run {
+    let model = Model {
+        blocks: 2,
+        tied: true,
+        dropout: 0.1,
+    };
+    Run {
+        stages: 3,
+        order,
+        policy,
+        ..Run::new(model, 8, 4)
+    }
+}
+
+/// A token that the vocabulary does not have, in the last place of a micro-batch.
+fn spoil(tokens: &mut Tensor) {
+    let mut values = tokens.u32s().expect("tokens").to_vec();
+    *values.last_mut().expect("not empty") = VOCAB as u32;
+    *tokens =
+        Tensor::from_u32(tokens.device(), tokens.shape().clone(), values).expect("a small tensor");
+}
+
+#[test]
+fn the_step_after_a_failure_is_as_if_nothing_had_happened() {
+    for order in [Order::Gpipe, Order::OneFOneB] {
+        for policy in POLICIES {
+            let run = run(order, policy);
+            let expected = run.train();
+            for m in 0..run.micro_batches {
+                let mut assembled = run.assemble();
+                let mut bad_input = run.items(0);
+                spoil(&mut bad_input[m].input[0]);
+                let error = assembled.pipeline.step(bad_input).expect_err("a bad token");
+                let place = error.place().map(|place| place.to_string());
+                assert_eq!(
+                    place,
+                    Some(format!("stage 0, micro-batch {m}, forward (0F{m})"))
+                );
+
+                let mut bad_target = run.items(0);
+                spoil(&mut bad_target[m].target.values);
+                let error = assembled
+                    .pipeline
+                    .step(bad_target)
+                    .expect_err("a bad target");
+                assert_eq!(error.place(), Some(Place::Turn { micro_batch: m }));
+                let message = error.to_string();
+                assert!(
+                    message.contains(&format!("index {VOCAB} is outside of 0..{VOCAB}")),
+                    "{message}"
+                );
+
+                let mut got = Outcome::default();
+                for step in 0..run.steps {
+                    got.step(&mut assembled, run.items(step), &run, step, true);
+                }
+                got.read(&mut assembled);
+                assert_eq!(expected, got, "{run:?} after failures at micro-batch {m}");
+                assert_eq!(
+                    assembled.transit.live_bytes(),
+                    0,
+                    "left in flight by {run:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_visit_that_fails_names_the_stage() {
+    let mut assembled = run(Order::Gpipe, Policy::Stage).assemble();
+    let visited = assembled.pipeline.each(|index, _| match index {
+        1 => Err("planted"),
+        _ => Ok(()),
+    });
+    let error = visited.expect_err("planted");
+    assert_eq!(error.place(), Some(Place::Visit(Part::Stage(1))));
+}
+
+/// A stage by itself, to be called in any order.
+fn stage(policy: Policy) -> (LayerStage, MicroBatch, Tensors) {
+    let run = Run {
+        stages: 1,
+        ..run(Order::Gpipe, policy)
+    };
+    let host = Host::new(1).expect("a thread");
+    let device = || host.device(DeviceId::Cpu).expect("a CPU");
+    let (own, transit) = (device(), device());
+    let mut layers = run.model.layers();
+    for layer in &mut layers {
+        gpipe_layers::make(layer.as_mut(), &own, 1).expect("room");
+    }
+    let table = Arc::new(Table::new(policy, &run.schedule()));
+    let stage = LayerStage::new(0, layers, own, transit, table, 1);
+    let item = run.items(0).swap_remove(1);
+    (stage, item.micro_batch, item.input)
+}
+
+fn gradient(y: &Tensors) -> Tensors {
+    let y = &y[0];
+    assert_eq!(y.shape().dims(), [2, CONTEXT, VOCAB]);
+    Tensors::from_iter([Tensor::zeros(y.device(), y.shape().clone()).expect("room")])
+}
+
+#[test]
+fn an_action_out_of_turn_names_the_micro_batch() {
+    for policy in POLICIES {
+        let (mut stage, m, x) = stage(policy);
+        stage.begin(0).expect("parameters are made");
+        let refused = |result: gpipe_remat::Result<()>, start: &str| {
+            let message = result.expect_err("out of turn").to_string();
+            assert!(message.starts_with(start), "{message}");
+        };
+        refused(stage.weight_grad(&m), "0W1: it holds nothing");
+        refused(stage.recompute(&m), "0R1: it holds nothing");
+        let y = stage.forward(&m, x).expect("a forward pass");
+        refused(stage.weight_grad(&m), "0W1: it still holds");
+        stage.recompute(&m).expect("in turn");
+        stage.recompute(&m).expect("idempotent");
+        stage.input_grad(&m, gradient(&y)).expect("in turn");
+        refused(
+            stage.input_grad(&m, gradient(&y)).map(drop),
+            "0I1: its input gradient",
+        );
+        refused(
+            stage.backward(&m, gradient(&y)).map(drop),
+            "0B1: its input gradient",
+        );
+        stage.weight_grad(&m).expect("in turn");
+        refused(stage.weight_grad(&m), "0W1: it holds nothing");
+    }
+}
