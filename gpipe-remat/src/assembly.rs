@@ -13,6 +13,8 @@ use crate::{Error, LayerStage, LossTurn, Policy, Result, Table};
 /// A pipeline of layers that ends in a loss.
 pub type ModelPipeline = Pipeline<LayerStage, LossTurn>;
 
+type Layers = Vec<Box<dyn Layer>>;
+
 /// Everything that decides a training pipeline.
 pub struct Assembly {
     /// The model, first layer first; its parameters are not made yet.
@@ -67,27 +69,19 @@ impl Assembly {
         let last = devices[devices.len() - 1].clone();
 
         let mut rest = layers.into_iter();
-        let parts: Vec<_> = cut
-            .iter()
-            .map(|part| Some(rest.by_ref().take(part.len()).collect()))
-            .collect();
-        let parts: Mutex<Vec<Option<Vec<Box<dyn Layer>>>>> = Mutex::new(parts);
+        let take = |part: &Range<usize>| -> Layers { rest.by_ref().take(part.len()).collect() };
+        let parts: Mutex<Vec<Layers>> = Mutex::new(cut.iter().map(take).collect());
         let make_stage = {
             let (devices, transit) = (devices.clone(), transit.clone());
             move |index: usize| -> Result<LayerStage> {
-                let part = parts.lock().unwrap_or_else(PoisonError::into_inner)[index].take();
-                let mut layers =
-                    part.ok_or_else(|| Error::Assembly(format!("stage {index} was already made")))?;
-                make_parameters(&mut layers, &devices[index], optimizer.as_ref(), seed)?;
+                let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut layers = std::mem::take(&mut parts[index]);
+                // The stages make their parameters at the same time.
+                drop(parts);
                 let (device, transit) = (devices[index].clone(), transit.clone());
-                Ok(LayerStage::new(
-                    index,
-                    layers,
-                    device,
-                    transit,
-                    table.clone(),
-                    seed,
-                ))
+                make_parameters(&mut layers, &device, optimizer.as_ref(), seed)?;
+                let table = table.clone();
+                Ok(LayerStage::new(index, layers, device, transit, table, seed))
             }
         };
         let make_turn = {

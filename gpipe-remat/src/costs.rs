@@ -2,6 +2,7 @@
 //! prediction read.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use gpipe_layers::{Cost, CostModel, Flow, Layer};
@@ -40,8 +41,8 @@ impl ModelCosts {
         let sizes: Vec<usize> = micro_batches.iter().map(|samples| samples.len()).collect();
         let mut priced = BTreeMap::new();
         for &samples in &sizes {
-            if !priced.contains_key(&samples) {
-                priced.insert(samples, price(layers, input(samples))?);
+            if let Entry::Vacant(vacant) = priced.entry(samples) {
+                vacant.insert(price(layers, input(samples))?);
             }
         }
         if sizes.is_empty() || layers.is_empty() {

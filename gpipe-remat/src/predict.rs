@@ -79,10 +79,10 @@ fn fixed(
             if !param.tied {
                 owners.push((param.name.clone(), stage));
                 memory[stage].optimizer += optimizer.map_or(0, |o| o.state_bytes(param));
-            } else if let Some((_, owner)) = owners.iter().find(|(name, _)| *name == param.name) {
-                if *owner != stage {
-                    ties.push((*owner, bytes));
-                }
+            } else if let Some((_, owner)) = owners.iter().find(|(name, _)| *name == param.name)
+                && *owner != stage
+            {
+                ties.push((*owner, bytes));
             }
         };
         layers[part.clone()]

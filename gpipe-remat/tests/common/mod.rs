@@ -132,7 +132,7 @@ impl Run {
         };
         let target = |i: usize| match self.ignore {
             0 => token(i + 1),
-            n if i % n == 0 => ops::IGNORE,
+            n if i.is_multiple_of(n) => ops::IGNORE,
             _ => token(i + 1),
         };
         let divisor = (0..self.batch * CONTEXT)
