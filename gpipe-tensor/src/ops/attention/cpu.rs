@@ -1,12 +1,13 @@
 //! One head of one sample: blocks of query rows against the keys up to the block's end.
 
-use ndarray::{ArrayViewMut2, ArrayViewMut3, Axis};
+use ndarray::{ArrayViewMut2, ArrayViewMut3, Axis, aview1};
 
 use crate::math::exp;
 use crate::ops::dropout::Mask;
 use crate::ops::matmul::gemm::{Gemm, Matrix, MatrixMut};
-use crate::ops::rows::{dot, exponentials, max};
+use crate::ops::rows::{LANES, dot, exponentials, max};
 use crate::philox::Stream;
+use crate::simd::vectorised;
 
 /// Query rows that are worked on at a time: enough for the kernels of the products, few enough that
 /// their scores stay in the second-level cache and little is computed above the diagonal.
@@ -114,33 +115,31 @@ impl<'a> Head<'a> {
                 .zip(&factors)
                 .take(block.rows);
             for (i, (row, factor)) in rows.enumerate() {
-                for (out, x) in out.row_mut(block.first + i).iter_mut().zip(row) {
-                    *out = x * factor;
-                }
+                let mut out = out.row_mut(block.first + i);
+                out.zip_mut_with(&aview1(row), |out, x| *out = x * factor);
             }
         }
     }
 
     /// Turns scores into what multiplies the values: probabilities, but for each row's factor.
     fn softmax(self, block: &Block, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32]) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let rows = scores.chunks_exact_mut(block.keys).zip(lse).zip(factors);
-                for (i, ((row, lse), factor)) in rows.enumerate() {
-                    let i = block.first + i;
-                    let (row, unseen) = row.split_at_mut(i + 1);
-                    unseen.fill(0.0);
-                    let largest = max(row);
-                    let sum = exponentials(row, largest);
-                    *lse = (f64::from(largest) + sum.ln()) as f32;
-                    *factor = (1.0 / sum) as f32;
-                    if let Some((mask, stream, first)) = self.dropout {
-                        mask.apply(stream, first + (i * self.len) as u64, row);
-                    }
+        vectorised!({
+            let rows = scores
+                .chunks_exact_mut(block.keys)
+                .zip(lse.iter_mut())
+                .zip(factors.iter_mut());
+            for (i, ((row, lse), factor)) in rows.enumerate() {
+                let i = block.first + i;
+                let row = hide_unseen(row, i);
+                let largest = max(row);
+                let sum = exponentials(row, largest);
+                *lse = (f64::from(largest) + sum.ln()) as f32;
+                *factor = (1.0 / sum) as f32;
+                if let Some((mask, stream, first)) = self.dropout {
+                    mask.apply(stream, first + (i * self.len) as u64, row);
                 }
-            },
-        );
+            }
+        });
     }
 
     /// Writes the head's columns of the gradients of queries, keys and values: `dqkv` (T, 3, s).
@@ -207,58 +206,60 @@ impl<'a> Head<'a> {
         p: &mut [f32],
         ds: &mut [f32],
     ) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let rows = p
-                    .chunks_exact_mut(block.keys)
-                    .zip(ds.chunks_exact_mut(block.keys));
-                for (i, (p, ds)) in rows.enumerate() {
-                    let i = block.first + i;
-                    let columns = i * self.width + self.column;
-                    let columns = columns..columns + self.size;
-                    let mean = dot(&out[columns.clone()], &d_out[columns]);
-                    let ((p, p_unseen), (ds, ds_unseen)) =
-                        (p.split_at_mut(i + 1), ds.split_at_mut(i + 1));
-                    p_unseen.fill(0.0);
-                    ds_unseen.fill(0.0);
-                    p.iter_mut().for_each(|p| *p = exp(*p - lse[i]));
-                    match self.dropout {
-                        None => {
-                            for (p, ds) in p.iter().zip(ds) {
-                                *ds = p * (*ds - mean);
-                            }
-                        }
-                        Some((mask, stream, first)) => {
-                            let first = first + (i * self.len) as u64;
-                            mask.factors(
-                                stream,
-                                first,
-                                p.len(),
-                                #[inline(always)]
-                                |run, factors| {
-                                    let pairs = p[run.clone()].iter_mut().zip(&mut ds[run]);
-                                    for ((p, ds), factor) in pairs.zip(factors) {
-                                        *ds = *p * factor.mul_add(*ds, -mean);
-                                        *p *= factor;
-                                    }
-                                },
-                            );
+        vectorised!({
+            let rows = p
+                .chunks_exact_mut(block.keys)
+                .zip(ds.chunks_exact_mut(block.keys));
+            for (i, (p, ds)) in rows.enumerate() {
+                let i = block.first + i;
+                let columns = i * self.width + self.column;
+                let columns = columns..columns + self.size;
+                let mean = dot(&out[columns.clone()], &d_out[columns]);
+                let p = hide_unseen(p, i);
+                p.iter_mut().for_each(|p| *p = exp(*p - lse[i]));
+                match self.dropout {
+                    None => {
+                        for (p, ds) in p.iter().zip(ds.iter_mut()) {
+                            *ds = p * (*ds - mean);
                         }
                     }
+                    Some((mask, stream, first)) => {
+                        let first = first + (i * self.len) as u64;
+                        mask.factors(
+                            stream,
+                            first,
+                            p.len(),
+                            #[inline(always)]
+                            |run, factors| {
+                                let pairs = p[run.clone()].iter_mut().zip(&mut ds[run]);
+                                for ((p, ds), factor) in pairs.zip(factors) {
+                                    *ds = *p * factor.mul_add(*ds, -mean);
+                                    *p *= factor;
+                                }
+                            },
+                        );
+                    }
                 }
-            },
-        );
+                ds[i + 1..].fill(0.0);
+            }
+        });
     }
+}
+
+/// Makes the scores of the keys after `i` vanish: −∞ up to the end of a vector's worth, which is
+/// what is given back to be worked on, 0 beyond.
+#[inline(always)]
+fn hide_unseen(scores: &mut [f32], i: usize) -> &mut [f32] {
+    let reach = (i + 1).next_multiple_of(LANES).min(scores.len());
+    scores[i + 1..reach].fill(f32::NEG_INFINITY);
+    scores[reach..].fill(0.0);
+    &mut scores[..reach]
 }
 
 /// Copies rows of a block to the rows `first ..` of a strided matrix.
 fn copy_rows(rows: &[f32], first: usize, mut out: ArrayViewMut2<'_, f32>) {
     let width = out.ncols();
     for (i, row) in rows.chunks_exact(width).enumerate() {
-        out.row_mut(first + i)
-            .iter_mut()
-            .zip(row)
-            .for_each(|(out, x)| *out = *x);
+        out.row_mut(first + i).assign(&aview1(row));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::IGNORE;
 use crate::ops::rows::{RUN, exponentials, max};
+use crate::simd::vectorised;
 
 /// Puts the gradient in the place of the logits, and gives each row's loss.
 pub(super) fn gradient(
@@ -11,68 +12,60 @@ pub(super) fn gradient(
     divisor: f64,
     losses: &mut [f64],
 ) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let rows = logits.chunks_exact_mut(width).zip(targets);
-            for ((row, &target), loss) in rows.zip(losses) {
-                if target == IGNORE {
-                    row.fill(0.0);
-                    *loss = 0.0;
-                    continue;
-                }
-                let target = target as usize;
-                let (largest, aim) = (max(row), row[target]);
-                let sum = exponentials(row, largest);
-                *loss = loss_of(largest, sum, aim);
-                let factor = (1.0 / (sum * divisor)) as f32;
-                row.iter_mut().for_each(|p| *p *= factor);
-                row[target] -= (1.0 / divisor) as f32;
+    vectorised!({
+        let rows = logits.chunks_exact_mut(width).zip(targets);
+        for ((row, &target), loss) in rows.zip(losses.iter_mut()) {
+            if target == IGNORE {
+                row.fill(0.0);
+                *loss = 0.0;
+                continue;
             }
-        },
-    );
+            let target = target as usize;
+            let (largest, aim) = (max(row), row[target]);
+            let sum = exponentials(row, largest);
+            *loss = loss_of(largest, sum, aim);
+            let factor = (1.0 / (sum * divisor)) as f32;
+            row.iter_mut().for_each(|p| *p *= factor);
+            row[target] -= (1.0 / divisor) as f32;
+        }
+    });
 }
 
 /// Gives each row's loss: the same bits as [`gradient`] does.
 pub(super) fn losses(logits: &[f32], width: usize, targets: &[u32], losses: &mut [f64]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let mut run = [0.0; RUN];
-            for ((row, &target), loss) in logits.chunks_exact(width).zip(targets).zip(losses) {
-                if target == IGNORE {
-                    *loss = 0.0;
-                    continue;
-                }
-                let largest = max(row);
-                let mut sum = 0.0;
-                for logits in row.chunks(RUN) {
-                    let run = &mut run[..logits.len()];
-                    run.copy_from_slice(logits);
-                    sum += exponentials(run, largest);
-                }
-                *loss = loss_of(largest, sum, row[target as usize]);
+    vectorised!({
+        let mut run = [0.0; RUN];
+        let rows = logits.chunks_exact(width).zip(targets);
+        for ((row, &target), loss) in rows.zip(losses.iter_mut()) {
+            if target == IGNORE {
+                *loss = 0.0;
+                continue;
             }
-        },
-    );
+            let largest = max(row);
+            let mut sum = 0.0;
+            for logits in row.chunks(RUN) {
+                let run = &mut run[..logits.len()];
+                run.copy_from_slice(logits);
+                sum += exponentials(run, largest);
+            }
+            *loss = loss_of(largest, sum, row[target as usize]);
+        }
+    });
 }
 
 /// How many rows have their largest logit, the first of equals, where the target is.
 pub(super) fn correct(logits: &[f32], width: usize, targets: &[u32]) -> u64 {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let mut count = 0;
-            for (row, &target) in logits.chunks_exact(width).zip(targets) {
-                if target != IGNORE {
-                    let largest = max(row);
-                    let first = row.iter().position(|&logit| logit == largest);
-                    count += u64::from(first == Some(target as usize));
-                }
+    vectorised!({
+        let mut count = 0;
+        for (row, &target) in logits.chunks_exact(width).zip(targets) {
+            if target != IGNORE {
+                let largest = max(row);
+                let first = row.iter().position(|&logit| logit == largest);
+                count += u64::from(first == Some(target as usize));
             }
-            count
-        },
-    )
+        }
+        count
+    })
 }
 
 /// −ln(e^(aim − largest) / sum)

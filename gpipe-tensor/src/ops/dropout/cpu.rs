@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::philox::{BLOCK, Stream};
+use crate::simd::vectorised;
 
 /// Which numbers of a stream drop their element, and what the others are multiplied by.
 #[derive(Clone, Copy)]
@@ -71,8 +72,5 @@ impl Mask {
 
 /// Multiplies a chunk of a sample by its factors.
 pub(super) fn dropout(mask: Mask, stream: Stream, first: u64, x: &mut [f32]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || mask.apply(stream, first, x),
-    );
+    vectorised!(mask.apply(stream, first, x));
 }

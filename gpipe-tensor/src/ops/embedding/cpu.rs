@@ -1,5 +1,7 @@
 //! The kernels of the embedding.
 
+use crate::simd::vectorised;
+
 /// Copies the rows of `table` that `ids` name to the rows of `out`.
 pub(super) fn gather(ids: &[u32], table: &[f32], width: usize, out: &mut [f32]) {
     for (&id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
@@ -10,17 +12,14 @@ pub(super) fn gather(ids: &[u32], table: &[f32], width: usize, out: &mut [f32]) 
 
 /// Adds those rows of `dy` whose id falls into the rows `first ..` of the table, in order, to them.
 pub(super) fn scatter_add(ids: &[u32], dy: &[f32], width: usize, first: usize, table: &mut [f32]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let rows = table.len() / width;
-            for (&id, dy) in ids.iter().zip(dy.chunks_exact(width)) {
-                let row = (id as usize).wrapping_sub(first);
-                if row < rows {
-                    let sums = &mut table[row * width..(row + 1) * width];
-                    sums.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
-                }
+    vectorised!({
+        let rows = table.len() / width;
+        for (&id, dy) in ids.iter().zip(dy.chunks_exact(width)) {
+            let row = (id as usize).wrapping_sub(first);
+            if row < rows {
+                let sums = &mut table[row * width..(row + 1) * width];
+                sums.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
             }
-        },
-    );
+        }
+    });
 }

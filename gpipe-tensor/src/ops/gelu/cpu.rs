@@ -2,6 +2,7 @@
 
 use super::Gelu;
 use crate::math::{exp, normal};
+use crate::simd::vectorised;
 
 /// √(2/π) and the cubic's coefficient of the tanh form.
 const SCALE: f32 = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2;
@@ -11,7 +12,7 @@ const CUBIC: f32 = 0.044_715;
 const DENSITY: f32 = 0.5 * SCALE;
 
 /// Beyond this magnitude the tanh form is 0 or x exactly.
-const FAR: f32 = 16.0;
+const FAR: f32 = 10.7;
 
 pub(super) fn forward(form: Gelu, x: &[f32], y: &mut [f32]) {
     match form {
@@ -77,24 +78,18 @@ impl Sigmoid {
 
 #[inline(always)]
 fn map(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> f32) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = f(x);
-            }
-        },
-    );
+    vectorised!({
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = f(x);
+        }
+    });
 }
 
 #[inline(always)]
 fn map_slope(x: &[f32], dy: &[f32], dx: &mut [f32], slope: impl Fn(f32) -> f32) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
-                *dx = dy * slope(x);
-            }
-        },
-    );
+    vectorised!({
+        for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
+            *dx = dy * slope(x);
+        }
+    });
 }

@@ -1,6 +1,7 @@
 //! The kernels of the layer normalization.
 
-use crate::ops::rows::{LANES, join, sum, sum_of_squares_around};
+use crate::ops::rows::{LANES, join, plus, sum, sum_of_squares_around};
+use crate::simd::vectorised;
 
 /// Normalizes rows: y = (x − mean)/std · gain + bias; `stats` gets the mean and 1/std of each.
 pub(super) fn forward(
@@ -11,22 +12,19 @@ pub(super) fn forward(
     y: &mut [f32],
     stats: &mut [f32],
 ) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let width = gain.len();
-            let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
-            for ((x, y), stats) in rows.zip(stats.chunks_exact_mut(2)) {
-                let mean = sum(x) / width as f32;
-                let variance = sum_of_squares_around(x, mean) / width as f32;
-                let inverse = 1.0 / (variance + eps).sqrt();
-                for (((y, x), gain), bias) in y.iter_mut().zip(x).zip(gain).zip(bias) {
-                    *y = ((x - mean) * inverse).mul_add(*gain, *bias);
-                }
-                stats.copy_from_slice(&[mean, inverse]);
+    vectorised!({
+        let width = gain.len();
+        let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
+        for ((x, y), stats) in rows.zip(stats.chunks_exact_mut(2)) {
+            let mean = sum(x) / width as f32;
+            let variance = sum_of_squares_around(x, mean) / width as f32;
+            let inverse = 1.0 / (variance + eps).sqrt();
+            for (((y, x), gain), bias) in y.iter_mut().zip(x).zip(gain).zip(bias) {
+                *y = ((x - mean) * inverse).mul_add(*gain, *bias);
             }
-        },
-    );
+            stats.copy_from_slice(&[mean, inverse]);
+        }
+    });
 }
 
 /// The gradients of a block of rows: `dx`, and in `dparams` the block's sums, the gain's before the
@@ -39,50 +37,56 @@ pub(super) fn backward(
     dx: &mut [f32],
     dparams: &mut [f32],
 ) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let width = gain.len();
-            dparams.fill(0.0);
-            let (dgain, dbias) = dparams.split_at_mut(width);
-            let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
-            let rows = rows.zip(dx.chunks_exact_mut(width));
-            for (((x, dy), dx), stats) in rows.zip(stats.chunks_exact(2)) {
-                let (mean, inverse) = (stats[0], stats[1]);
-                let mut lanes = [[0.0; LANES]; 2];
-                let operands = x
-                    .chunks(LANES)
-                    .zip(dy.chunks(LANES))
-                    .zip(gain.chunks(LANES));
-                let sums = dgain.chunks_mut(LANES).zip(dbias.chunks_mut(LANES));
-                for (((x, dy), gain), (dgain, dbias)) in operands.zip(sums) {
-                    for i in 0..x.len() {
-                        let normal = (x[i] - mean) * inverse;
-                        let slope = dy[i] * gain[i];
-                        lanes[0][i] += slope;
-                        lanes[1][i] = slope.mul_add(normal, lanes[1][i]);
-                        dgain[i] = dy[i].mul_add(normal, dgain[i]);
-                        dbias[i] += dy[i];
-                    }
-                }
-                let [slopes, products] = lanes.map(|l| join(l, |a, b| a + b) / width as f32);
-                for (((dx, x), dy), gain) in dx.iter_mut().zip(x).zip(dy).zip(gain) {
-                    let normal = (x - mean) * inverse;
-                    *dx = inverse * normal.mul_add(-products, dy * gain - slopes);
-                }
+    vectorised!({
+        let width = gain.len();
+        dparams.fill(0.0);
+        let (dgain, dbias) = dparams.split_at_mut(width);
+        let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
+        let rows = rows.zip(dx.chunks_exact_mut(width));
+        for (((x, dy), dx), stats) in rows.zip(stats.chunks_exact(2)) {
+            let (mean, inverse) = (stats[0], stats[1]);
+            let [slopes, products] = sums(x, mean, dy, gain);
+            let (slope, product) = (slopes / width as f32, products * inverse / width as f32);
+            let operands = x.iter().zip(dy).zip(gain);
+            let out = dx.iter_mut().zip(dgain.iter_mut()).zip(dbias.iter_mut());
+            for (((x, dy), gain), ((dx, dgain), dbias)) in operands.zip(out) {
+                let normal = (x - mean) * inverse;
+                *dx = inverse * normal.mul_add(-product, dy * gain - slope);
+                *dgain = dy.mul_add(normal, *dgain);
+                *dbias += dy;
             }
-        },
-    );
+        }
+    });
+}
+
+/// Σ dy · gain and Σ dy · gain · (x − mean) of one row.
+#[inline(always)]
+fn sums(x: &[f32], mean: f32, dy: &[f32], gain: &[f32]) -> [f32; 2] {
+    let mut lanes = [[0.0; LANES]; 2];
+    let (xs, x_rest) = x.as_chunks::<LANES>();
+    let (dys, dy_rest) = dy.as_chunks::<LANES>();
+    let (gains, gain_rest) = gain.as_chunks::<LANES>();
+    for ((x, dy), gain) in xs.iter().zip(dys).zip(gains) {
+        for i in 0..LANES {
+            let slope = dy[i] * gain[i];
+            lanes[0][i] += slope;
+            lanes[1][i] = slope.mul_add(x[i] - mean, lanes[1][i]);
+        }
+    }
+    let mut rest = [0.0; 2];
+    for ((x, dy), gain) in x_rest.iter().zip(dy_rest).zip(gain_rest) {
+        let slope = dy * gain;
+        rest[0] += slope;
+        rest[1] = slope.mul_add(x - mean, rest[1]);
+    }
+    [join(lanes[0], rest[0], plus), join(lanes[1], rest[1], plus)]
 }
 
 /// Adds the blocks' sums to the total, in order.
 pub(super) fn add_blocks(total: &mut [f32], blocks: &[f32]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for block in blocks.chunks_exact(total.len()) {
-                total.iter_mut().zip(block).for_each(|(sum, x)| *sum += x);
-            }
-        },
-    );
+    vectorised!({
+        for block in blocks.chunks_exact(total.len()) {
+            total.iter_mut().zip(block).for_each(|(sum, x)| *sum += x);
+        }
+    });
 }

@@ -1,25 +1,21 @@
 //! The kernels of the rectifier.
 
+use crate::simd::vectorised;
+
 /// y = x where positive, else 0; what is not a number stays so.
 pub(super) fn forward(x: &[f32], y: &mut [f32]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = if x <= 0.0 { 0.0 } else { x };
-            }
-        },
-    );
+    vectorised!({
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = if x <= 0.0 { 0.0 } else { x };
+        }
+    });
 }
 
 /// dx = dy where y is not zero, else 0.
 pub(super) fn backward(y: &[f32], dy: &[f32], dx: &mut [f32]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for ((dx, &y), &dy) in dx.iter_mut().zip(y).zip(dy) {
-                *dx = if y <= 0.0 { 0.0 } else { dy };
-            }
-        },
-    );
+    vectorised!({
+        for ((dx, &y), &dy) in dx.iter_mut().zip(y).zip(dy) {
+            *dx = if y <= 0.0 { 0.0 } else { dy };
+        }
+    });
 }

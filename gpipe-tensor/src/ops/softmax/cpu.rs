@@ -1,6 +1,7 @@
 //! The kernels of the softmax over rows.
 
 use crate::ops::rows::{dot, exponentials, max};
+use crate::simd::vectorised;
 
 /// What a row's softmax runs over.
 #[derive(Clone, Copy)]
@@ -24,38 +25,32 @@ impl Reach {
 
 /// y = e^x / Σ e^x over each row's reach, 0 beyond.
 pub(super) fn forward(reach: Reach, width: usize, x: &[f32], y: &mut [f32]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
-            for (index, (x, y)) in rows.enumerate() {
-                let reach = reach.of(index, width);
-                let (y, beyond) = y.split_at_mut(reach);
-                beyond.fill(0.0);
-                y.copy_from_slice(&x[..reach]);
-                let factor = (1.0 / exponentials(y, max(&x[..reach]))) as f32;
-                y.iter_mut().for_each(|y| *y *= factor);
-            }
-        },
-    );
+    vectorised!({
+        let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
+        for (index, (x, y)) in rows.enumerate() {
+            let reach = reach.of(index, width);
+            let (y, beyond) = y.split_at_mut(reach);
+            beyond.fill(0.0);
+            y.copy_from_slice(&x[..reach]);
+            let factor = (1.0 / exponentials(y, max(&x[..reach]))) as f32;
+            y.iter_mut().for_each(|y| *y *= factor);
+        }
+    });
 }
 
 /// dx = y · (dy − Σ y·dy) over each row's reach, 0 beyond.
 pub(super) fn backward(reach: Reach, width: usize, y: &[f32], dy: &[f32], dx: &mut [f32]) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let rows = y.chunks_exact(width).zip(dy.chunks_exact(width));
-            for (index, ((y, dy), dx)) in rows.zip(dx.chunks_exact_mut(width)).enumerate() {
-                let reach = reach.of(index, width);
-                let (dx, beyond) = dx.split_at_mut(reach);
-                beyond.fill(0.0);
-                let (y, dy) = (&y[..reach], &dy[..reach]);
-                let mean = dot(y, dy);
-                for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {
-                    *dx = y * (dy - mean);
-                }
+    vectorised!({
+        let rows = y.chunks_exact(width).zip(dy.chunks_exact(width));
+        for (index, ((y, dy), dx)) in rows.zip(dx.chunks_exact_mut(width)).enumerate() {
+            let reach = reach.of(index, width);
+            let (dx, beyond) = dx.split_at_mut(reach);
+            beyond.fill(0.0);
+            let (y, dy) = (&y[..reach], &dy[..reach]);
+            let mean = dot(y, dy);
+            for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {
+                *dx = y * (dy - mean);
             }
-        },
-    );
+        }
+    });
 }

@@ -1,21 +1,19 @@
 //! The kernel of the squared error.
 
-use crate::ops::rows::RUN;
+use crate::ops::rows::{RUN, dot};
+use crate::simd::vectorised;
 
 /// Puts slope·(y − target) in the place of y, and gives Σ (y − target)².
 pub(super) fn squared_error(y: &mut [f32], target: &[f32], slope: f32) -> f64 {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let mut total = 0.0;
-            for (y, target) in y.chunks_mut(RUN).zip(target.chunks(RUN)) {
-                for (y, target) in y.iter_mut().zip(target) {
-                    *y -= target;
-                }
-                total += f64::from(crate::ops::rows::dot(y, y));
-                y.iter_mut().for_each(|y| *y *= slope);
+    vectorised!({
+        let mut total = 0.0;
+        for (y, target) in y.chunks_mut(RUN).zip(target.chunks(RUN)) {
+            for (y, target) in y.iter_mut().zip(target) {
+                *y -= target;
             }
-            total
-        },
-    )
+            total += f64::from(dot(y, y));
+            y.iter_mut().for_each(|y| *y *= slope);
+        }
+        total
+    })
 }
