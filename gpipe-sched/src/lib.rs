@@ -22,7 +22,7 @@ mod walk;
 mod worker;
 
 pub use action::{Action, ActionError, Op};
-pub use builders::{forward_only, gpipe, one_f_one_b};
+pub use builders::{forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1, zb_h2, zb_v};
 pub use costs::{Costs, CostsError, LinkCosts, StageCosts};
 pub use failure::{Part, PipelineError, Place};
 pub use fault::{Cell, Fault, ScheduleError};

@@ -13,6 +13,8 @@ mod failures;
 
 mod schedules;
 
+mod papers;
+
 mod refusals;
 
 mod times;

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use gpipe_sched::{Costs, Schedule, Timeline, forward_only, gpipe, one_f_one_b, simulate};
+use gpipe_sched::{
+    Costs, Schedule, Timeline, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, simulate,
+    zb_h1, zb_h2, zb_v,
+};
 use serde_json::Value;
 
 #[test]
@@ -17,6 +20,22 @@ fn grids_of_four_stages_and_eight_micro_batches() {
         grid(forward_only(4, 8).unwrap()),
         include_str!("grids/forward_only.txt")
     );
+    assert_eq!(grid(zb_h1(4, 8).unwrap()), include_str!("grids/zb_h1.txt"));
+    assert_eq!(grid(zb_h2(4, 8).unwrap()), include_str!("grids/zb_h2.txt"));
+}
+
+#[test]
+fn grids_of_four_devices_with_two_chunks_each() {
+    let grid = |schedule: Schedule| schedule.grid(usize::MAX);
+    assert_eq!(
+        grid(interleaved(4, 2, 8).unwrap()),
+        include_str!("grids/interleaved.txt")
+    );
+    assert_eq!(
+        grid(looped_bfs(4, 2, 8).unwrap()),
+        include_str!("grids/looped_bfs.txt")
+    );
+    assert_eq!(grid(zb_v(4, 8).unwrap()), include_str!("grids/zb_v.txt"));
 }
 
 #[test]

@@ -1,5 +1,15 @@
 //! The schedules of this crate, as plain functions from sizes to data.
 
+mod interleaved;
+mod looped_bfs;
+mod zb_v;
+mod zero_bubble;
+
+pub use interleaved::interleaved;
+pub use looped_bfs::looped_bfs;
+pub use zb_v::zb_v;
+pub use zero_bubble::{zb_h1, zb_h2};
+
 use crate::check::check_size;
 use crate::{Action, Op, Schedule, ScheduleError};
 
@@ -81,12 +91,28 @@ fn one_stage_a_device(
     micro_batches: usize,
     lane: impl Fn(usize) -> Vec<Action>,
 ) -> Result<Schedule, ScheduleError> {
+    schedule(stages, stages, micro_batches, |stage| stage, lane)
+}
+
+/// Puts a schedule together from the lane of each device, after a look at its size.
+fn schedule(
+    stages: usize,
+    devices: usize,
+    micro_batches: usize,
+    device_of: impl Fn(usize) -> usize,
+    lane: impl Fn(usize) -> Vec<Action>,
+) -> Result<Schedule, ScheduleError> {
     check_size(stages, micro_batches)?;
     Schedule::new(
-        (0..stages).collect(),
+        (0..stages).map(device_of).collect(),
         micro_batches,
-        (0..stages).map(lane).collect(),
+        (0..devices).map(lane).collect(),
     )
+}
+
+/// Deals stages out to devices, one after the other.
+fn round_robin(devices: usize) -> impl Fn(usize) -> usize {
+    move |stage| stage % devices
 }
 
 /// A lane that goes forward until `live` micro-batches wait for their backward pass, alternates
