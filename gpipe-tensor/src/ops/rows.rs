@@ -88,13 +88,20 @@ fn reduce(
     join(lanes, joined, merge)
 }
 
-/// The lanes, one after the other, merged into what the rest gave. A tree would be shorter, but it
-/// leads the compiler to pair up neighbours, and the loop before it ends up with narrow vectors.
+/// The lanes merged in columns of four, and these one by one into what the rest gave. A tree would be
+/// shorter, but it leads the compiler to pair up neighbours, and the loop before it ends up with
+/// narrow vectors.
 #[inline(always)]
 pub(super) fn join(lanes: [f32; LANES], rest: f32, merge: impl Fn(f32, f32) -> f32) -> f32 {
     let mut joined = rest;
-    for lane in lanes {
-        joined = merge(joined, lane);
+    let mut columns = [0.0; 4];
+    for (i, column) in columns.iter_mut().enumerate() {
+        *column = merge(lanes[i], lanes[i + 4]);
+        *column = merge(*column, lanes[i + 8]);
+        *column = merge(*column, lanes[i + 12]);
+    }
+    for column in columns {
+        joined = merge(joined, column);
     }
     joined
 }

@@ -16,7 +16,7 @@ const BLOCK: usize = 64;
 /// What one head of one sample reads, and its sizes.
 #[derive(Clone, Copy)]
 pub(super) struct Head<'a> {
-    /// The sample's rows: queries, keys and values of all heads, `stride` elements a row.
+    /// The sample's rows: queries, keys and values of all heads, one part after the other.
     pub qkv: &'a [f32],
     /// Where the head's columns begin in each of the three.
     pub column: usize,
@@ -123,21 +123,28 @@ impl<'a> Head<'a> {
 
     /// Turns scores into what multiplies the values: probabilities, but for each row's factor.
     fn softmax(self, block: &Block, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32]) {
+        // One loop over the rows for each thing that waits for the one before: while a row waits,
+        // the next ones can go on.
         vectorised!({
-            let rows = scores
-                .chunks_exact_mut(block.keys)
-                .zip(lse.iter_mut())
-                .zip(factors.iter_mut());
-            for (i, ((row, lse), factor)) in rows.enumerate() {
-                let i = block.first + i;
-                let row = hide_unseen(row, i);
-                let largest = max(row);
-                let sum = exponentials(row, largest);
-                *lse = (f64::from(largest) + sum.ln()) as f32;
-                *factor = (1.0 / sum) as f32;
+            let keys = block.keys;
+            let mut largest = [0.0; BLOCK];
+            let mut reaches = [0; BLOCK];
+            for (i, row) in scores.chunks_exact_mut(keys).enumerate() {
+                reaches[i] = hide_unseen(row, block.first + i);
+                largest[i] = max(&row[..reaches[i]]);
+            }
+            let mut sums = [0.0; BLOCK];
+            for (i, row) in scores.chunks_exact_mut(keys).enumerate() {
+                let row = &mut row[..reaches[i]];
+                sums[i] = exponentials(row, largest[i]);
                 if let Some((mask, stream, first)) = self.dropout {
-                    mask.apply(stream, first + (i * self.len) as u64, row);
+                    let first = first + ((block.first + i) * self.len) as u64;
+                    mask.apply(stream, first, row);
                 }
+            }
+            for (i, (lse, factor)) in lse.iter_mut().zip(factors.iter_mut()).enumerate() {
+                *lse = (f64::from(largest[i]) + sums[i].ln()) as f32;
+                *factor = (1.0 / sums[i]) as f32;
             }
         });
     }
@@ -215,7 +222,8 @@ impl<'a> Head<'a> {
                 let columns = i * self.width + self.column;
                 let columns = columns..columns + self.size;
                 let mean = dot(&out[columns.clone()], &d_out[columns]);
-                let p = hide_unseen(p, i);
+                let reach = hide_unseen(p, i);
+                let p = &mut p[..reach];
                 p.iter_mut().for_each(|p| *p = exp(*p - lse[i]));
                 match self.dropout {
                     None => {
@@ -246,14 +254,14 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Makes the scores of the keys after `i` vanish: −∞ up to the end of a vector's worth, which is
-/// what is given back to be worked on, 0 beyond.
+/// Makes the scores of the keys after `i` vanish, and gives the number of keys that are left to work
+/// on: these end with a vector's worth, whose unseen part is −∞. Beyond, scores are 0.
 #[inline(always)]
-fn hide_unseen(scores: &mut [f32], i: usize) -> &mut [f32] {
+fn hide_unseen(scores: &mut [f32], i: usize) -> usize {
     let reach = (i + 1).next_multiple_of(LANES).min(scores.len());
     scores[i + 1..reach].fill(f32::NEG_INFINITY);
     scores[reach..].fill(0.0);
-    &mut scores[..reach]
+    reach
 }
 
 /// Copies rows of a block to the rows `first ..` of a strided matrix.

@@ -17,8 +17,7 @@ impl Mask {
     /// For a rate in 0..1.
     pub(super) fn new(rate: f32) -> Self {
         Self {
-            // Exact: a float below 1 has no bits below 2⁻³² that would matter at 24 of precision,
-            // and the cast cuts off those of smaller ones.
+            // Below 1, so the product fits; a rate below 2⁻³² cannot be told from 0.
             threshold: (f64::from(rate) * 2f64.powi(32)) as u32,
             kept: 1.0 / (1.0 - rate),
         }
