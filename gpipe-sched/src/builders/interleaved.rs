@@ -28,37 +28,38 @@ pub fn interleaved(
     micro_batches: usize,
 ) -> Result<Schedule, ScheduleError> {
     let stages = devices.saturating_mul(chunks);
-    schedule(
-        stages,
-        devices,
-        micro_batches,
-        round_robin(devices),
-        |device| {
-            if chunks == 1 {
-                return lane(device, micro_batches, micro_batches.min(devices - device));
-            }
-            let rounds = micro_batches.div_ceil(devices);
-            let ahead = (chunks - 1) * devices + 2 * (devices - 1 - device);
-            let ahead = ahead.min(rounds * chunks * devices);
-            // The place in a lane of full rounds: first those that go ahead, then one forward (even)
-            // and one back (odd) in turn.
-            let place = |action: &Action| {
-                let chunk = action.stage / devices;
-                let (round, rest) = (action.micro_batch / devices, action.micro_batch % devices);
-                let nth = |chunk| (round * chunks + chunk) * devices + rest;
-                match action.op {
-                    Op::Forward if nth(chunk) < ahead => nth(chunk),
-                    Op::Forward => 2 * nth(chunk) - ahead,
-                    _ => ahead + 2 * nth(chunks - 1 - chunk) + 1,
-                }
-            };
-            let mut lane: Vec<Action> = [Op::Forward, Op::Backward]
-                .into_iter()
-                .flat_map(|op| (0..chunks).map(move |chunk| (op, chunk * devices + device)))
-                .flat_map(|(op, stage)| (0..micro_batches).map(move |m| Action::new(stage, op, m)))
-                .collect();
-            lane.sort_by_key(place);
-            lane
-        },
-    )
+    let device_of = round_robin(devices);
+    schedule(stages, devices, micro_batches, device_of, |device| {
+        if chunks == 1 {
+            lane(device, micro_batches, micro_batches.min(devices - device))
+        } else {
+            alternate(devices, chunks, micro_batches, device)
+        }
+    })
+}
+
+/// The lane of a device with several chunks.
+fn alternate(devices: usize, chunks: usize, micro_batches: usize, device: usize) -> Vec<Action> {
+    let rounds = micro_batches.div_ceil(devices);
+    let ahead = (chunks - 1) * devices + 2 * (devices - 1 - device);
+    let ahead = ahead.min(rounds * chunks * devices);
+    // The place in a lane of full rounds: first those that go ahead, then one forward (even) and one
+    // back (odd) in turn.
+    let place = |action: &Action| {
+        let chunk = action.stage / devices;
+        let (round, rest) = (action.micro_batch / devices, action.micro_batch % devices);
+        let nth = |chunk| (round * chunks + chunk) * devices + rest;
+        match action.op {
+            Op::Forward if nth(chunk) < ahead => nth(chunk),
+            Op::Forward => 2 * nth(chunk) - ahead,
+            _ => ahead + 2 * nth(chunks - 1 - chunk) + 1,
+        }
+    };
+    let mut lane: Vec<Action> = [Op::Forward, Op::Backward]
+        .into_iter()
+        .flat_map(|op| (0..chunks).map(move |chunk| (op, chunk * devices + device)))
+        .flat_map(|(op, stage)| (0..micro_batches).map(move |m| Action::new(stage, op, m)))
+        .collect();
+    lane.sort_by_key(place);
+    lane
 }

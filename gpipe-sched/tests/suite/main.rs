@@ -20,3 +20,5 @@ mod refusals;
 mod times;
 
 mod pictures;
+
+mod csv;
