@@ -42,6 +42,7 @@ pub enum Command {
     /// Train a model
     #[command(
         allow_negative_numbers = true,
+        args_override_self = true,
         after_long_help = "Examples:
   gpipe train
   gpipe train --data notes/ --seq-len 128 --devices cpu*2 --schedule 1f1b --steps 1000
@@ -54,6 +55,7 @@ The run's folder holds config.toml (all of the configuration), log.txt and event
     /// Show what would be run: the cut, the schedule as a grid, the bubble, the memory
     #[command(
         allow_negative_numbers = true,
+        args_override_self = true,
         after_long_help = "Examples:
   gpipe plan --stages 4 --micro-batches 16
   gpipe plan --model gpt-mini --remat keep --json
@@ -63,6 +65,7 @@ The run's folder holds config.toml (all of the configuration), log.txt and event
     /// Train a few steps twice, with one stage and as configured, and compare every bit
     #[command(
         allow_negative_numbers = true,
+        args_override_self = true,
         after_long_help = "Examples:
   gpipe verify --stages 4 --schedule 1f1b --remat every:2
   gpipe verify --stages 8 --dropout 0.2 --threads 3 --json"

@@ -54,16 +54,23 @@ fn misread(error: &clap::Error) -> ExitCode {
         return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
     }
     let text = error.render().to_string();
-    let parts = text
+    let lines = text
         .lines()
         .map(str::trim)
         .take_while(|line| !line.starts_with("Usage:"));
-    let parts = parts.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
-    let line = parts.map(|part| {
-        part.trim_start_matches("error: ")
-            .trim_start_matches("tip: ")
-    });
-    let fail = Fail::asked(line.collect::<Vec<_>>().join("; "));
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let mut message = String::new();
+    for line in lines {
+        message += match message.chars().last() {
+            None => "",
+            Some(':') => " ",
+            Some(_) => "; ",
+        };
+        message += line
+            .trim_start_matches("error: ")
+            .trim_start_matches("tip: ");
+    }
+    let fail = Fail::asked(format!("{message}; --help lists what there is"));
     fail.report(false);
     ExitCode::from(fail.exit_code())
 }

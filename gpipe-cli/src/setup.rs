@@ -39,6 +39,7 @@ pub struct Setup {
     /// How fast, by steps from 0.
     pub learning_rate: LearningRate,
     devices: Vec<DeviceId>,
+    threads: usize,
 }
 
 /// What is known of a run before it begins, stage by stage.
@@ -46,16 +47,43 @@ pub struct Setup {
 pub struct Forecast {
     /// Parameters of all stages, a tied one counted once.
     pub parameters: u64,
+    /// Threads that the stages share.
+    pub threads: usize,
     /// Layers.
     pub cut: Vec<usize>,
     /// Micro-batches that are held at once, at most.
     pub in_flight: Vec<usize>,
     /// Most bytes.
     pub peaks: Vec<u64>,
-    /// Share of the time in which stages idle, with these layers and no limit on threads.
-    pub bubble: f64,
-    /// The same, were all stages alike and nothing computed twice: (K − 1) / (M + K − 1).
+    /// Share of the time in which stages idle, were all alike and nothing computed twice:
+    /// (K − 1) / (M + K − 1).
     pub ideal_bubble: f64,
+    /// The same for this cut and this rematerialization.
+    pub bubble: f64,
+    /// The same with as many threads as there are: where stages share them, some have to wait.
+    pub bubble_here: f64,
+}
+
+impl Forecast {
+    /// The bubbles in words.
+    pub fn bubbles(&self) -> String {
+        let (cut, here) = (
+            numbers::percent(self.bubble),
+            numbers::percent(self.bubble_here),
+        );
+        let shared = match here == cut {
+            true => String::new(),
+            false => format!(
+                ", {here} as {} stages share {} threads",
+                self.cut.len(),
+                self.threads
+            ),
+        };
+        format!(
+            "predicted {cut} for this cut{shared}; ideal {}",
+            numbers::percent(self.ideal_bubble)
+        )
+    }
 }
 
 impl Setup {
@@ -111,6 +139,7 @@ impl Setup {
             optimizer,
             learning_rate: learning_rate(config),
             devices: pipeline.devices.of_stages(stages),
+            threads: pipeline.threads.get(),
         })
     }
 
@@ -135,20 +164,36 @@ impl Setup {
     /// What is known before the run begins.
     pub fn forecast(&self) -> Result<Forecast> {
         let stages = self.schedule.stages();
+        let ideal =
+            simulate(&self.schedule, &Costs::even(stages, 1.0, 2.0)).map_err(Fail::usage)?;
+        let free = self.timeline(1.0)?;
+        let work: f64 = (0..stages).map(|stage| free.busy(stage)).sum();
+        let makespan = free.makespan().max(work / self.threads as f64);
         Ok(Forecast {
             parameters: self.parameters,
+            threads: self.threads,
             cut: self.partition.sizes(),
             in_flight: (0..stages).map(|stage| self.schedule.live(stage)).collect(),
             peaks: self.memory.iter().map(StageMemory::peak).collect(),
-            bubble: self.timeline(1.0)?.bubble(),
-            ideal_bubble: simulate(&self.schedule, &Costs::even(stages, 1.0, 2.0))
-                .map_err(Fail::usage)?
-                .bubble(),
+            ideal_bubble: ideal.bubble(),
+            bubble: free.bubble(),
+            bubble_here: 1.0 - work / (stages as f64 * makespan),
         })
     }
 
+    /// Seconds of a step if a thread computes so many FLOPs in each, and nothing else took time:
+    /// as simulated if each stage has its share of the threads, or all work on all threads,
+    /// whichever is longer.
+    pub fn step_seconds(&self, flops_per_second: f64) -> Result<f64> {
+        let (stages, threads) = (self.schedule.stages(), self.threads as f64);
+        let timeline = self.timeline(flops_per_second)?;
+        let work: f64 = (0..stages).map(|stage| timeline.busy(stage)).sum();
+        let share = (threads / stages as f64).max(1.0);
+        Ok((timeline.makespan() / share).max(work / threads))
+    }
+
     /// The step as it would be on workers that each compute so many FLOPs a second.
-    pub fn timeline(&self, flops_per_second: f64) -> Result<Timeline> {
+    fn timeline(&self, flops_per_second: f64) -> Result<Timeline> {
         let costs = simulator_costs(
             &self.costs,
             &self.cut(),
@@ -231,7 +276,8 @@ pub fn schedule(order: Order, stages: usize, micro_batches: usize) -> Result<Sch
 
 /// What the cost model charges for each layer over the whole batch.
 fn prices(model: CostModel, layers: &[Box<dyn Layer>], costs: &ModelCosts) -> Result<Vec<u64>> {
-    let price = |(index, layer): (usize, &Box<dyn Layer>)| {
+    let price = |index: usize| {
+        let layer = &layers[index];
         (0..costs.micro_batches()).try_fold(0_u64, |sum, m| {
             let flow = costs.flow(m, index);
             let taken = &flow[..layer.arity().min(flow.len())];
@@ -239,7 +285,7 @@ fn prices(model: CostModel, layers: &[Box<dyn Layer>], costs: &ModelCosts) -> Re
             Ok(sum.saturating_add(price))
         })
     };
-    layers.iter().enumerate().map(price).collect()
+    (0..layers.len()).map(price).collect()
 }
 
 fn model(config: &Config) -> GptConfig {

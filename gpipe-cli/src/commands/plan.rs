@@ -24,7 +24,13 @@ pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
 pub fn show(config: &Config, talk: Talk) -> Result<()> {
     let setup = Setup::new(config)?;
     let forecast = setup.forecast()?;
-    let (rate, seconds) = step_seconds(config, &setup)?;
+    let rows = config
+        .data
+        .seq_len
+        .get()
+        .saturating_mul(setup.costs.samples(0));
+    let rate = machine::flops_per_second(rows, config.model.width.get())?;
+    let seconds = setup.step_seconds(rate)?;
     if talk.json {
         return publish(
             &setup.partition,
@@ -59,14 +65,13 @@ pub fn show(config: &Config, talk: Talk) -> Result<()> {
     );
     print(&format!(
         "{heading}\n{}{}\n{}\n\
-         bubble  {} for this cut, {} were all stages alike\n\
+         bubble  {}\n\
          step    about {} (estimate: {} threads of {}FLOP/s in matrix products, all else free)\n\
          memory  {} on the largest stage, {} in all",
         stages(&setup, config),
         verdict(&setup.loads),
         setup.schedule.grid(terminal_width()),
-        numbers::percent(forecast.bubble),
-        numbers::percent(forecast.ideal_bubble),
+        forecast.bubbles(),
         numbers::step_time(seconds),
         pipeline.threads.get(),
         numbers::short(rate),
@@ -133,26 +138,6 @@ fn verdict(loads: &Loads) -> String {
         "dearest stage: {:.2} times the mean; {quality}\n",
         loads.imbalance()
     )
-}
-
-/// FLOPs a second of a thread, and the seconds that a step would take: the simulated step if each
-/// stage has its share of the threads, or all work over all threads, whichever is longer.
-fn step_seconds(config: &Config, setup: &Setup) -> Result<(f64, f64)> {
-    let (stages, threads) = (setup.schedule.stages(), config.pipeline.threads.get());
-    let rows = config
-        .data
-        .seq_len
-        .get()
-        .saturating_mul(setup.costs.samples(0));
-    let rate = machine::flops_per_second(rows, config.model.width.get())?;
-    let timeline = setup.timeline(rate * (threads as f64 / stages as f64).max(1.0))?;
-    let work: f64 = setup
-        .timeline(rate)?
-        .spans()
-        .iter()
-        .map(|span| span.end - span.start)
-        .sum();
-    Ok((rate, timeline.makespan().max(work / threads as f64)))
 }
 
 /// Shows the plan for a list of costs, of which backward passes are taken to cost twice as much as

@@ -187,7 +187,7 @@ impl<'a> Story<'a> {
             .map_or(String::new(), |loss| format!(", held out {loss:.3}"));
         let summary = format!(
             "\n{steps} steps in {}: loss {:.3} -> {:.3}{held_out}\n{}\
-             bubble  {} measured, {} for this cut, {} were all stages alike\n\
+             bubble  {} measured; {}\n\
              speed   {} tokens/s, {} a step (medians)\n\
              run     {}",
             numbers::duration(seconds),
@@ -195,8 +195,7 @@ impl<'a> Story<'a> {
             self.last_loss,
             self.stages(),
             numbers::percent(bubble),
-            numbers::percent(self.forecast.bubble),
-            numbers::percent(self.forecast.ideal_bubble),
+            self.forecast.bubbles(),
             numbers::short(tokens_per_second),
             numbers::step_time(pace),
             self.folder.path().display(),

@@ -171,3 +171,47 @@ fn first_difference(expected: &Outcome, got: &Outcome) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome() -> Outcome {
+        Outcome {
+            losses: vec![1.5f64.to_bits(), 1.25f64.to_bits()],
+            grad_norms: vec![2f64.to_bits(); 2],
+            values: BTreeMap::from([("w".to_owned(), bits(&[1.0, 2.0]))]),
+        }
+    }
+
+    #[test]
+    fn the_first_difference_is_named() {
+        assert_eq!(first_difference(&outcome(), &outcome()), None);
+        let with = |change: fn(&mut Outcome)| {
+            let mut changed = outcome();
+            change(&mut changed);
+            first_difference(&outcome(), &changed).expect("a difference")
+        };
+        let loss = with(|outcome| outcome.losses[1] += 1);
+        assert_eq!(
+            loss,
+            "loss of step 2: 1.25 in one stage, 1.2500000000000002 as configured"
+        );
+        assert!(with(|outcome| outcome.grad_norms[0] += 1).starts_with("gradient norm of step 1"));
+        let value =
+            with(|outcome| outcome.values = BTreeMap::from([("w".to_owned(), bits(&[1.0, -2.0]))]));
+        assert_eq!(
+            value,
+            "parameter w, element 1: 2.0 in one stage, -2.0 as configured"
+        );
+        let shape =
+            with(|outcome| outcome.values = BTreeMap::from([("w".to_owned(), bits(&[1.0]))]));
+        assert!(
+            shape.contains("2 elements in one stage, 1 as configured"),
+            "{shape}"
+        );
+        assert!(with(|outcome| outcome.values.clear()).contains("missing as configured"));
+        let more = with(|outcome| drop(outcome.values.insert("b".to_owned(), Vec::new())));
+        assert_eq!(more, "parameter b is missing in one stage");
+    }
+}

@@ -12,7 +12,7 @@ mod values;
 use serde::{Deserialize, Serialize};
 
 pub use resolve::resolve;
-use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size};
+use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threads};
 pub use values::{Cut, Devices, Order};
 
 use gpipe_layers::{CostModel, Decay, LrSchedule};
@@ -91,7 +91,7 @@ pub struct Pipeline {
     /// What is kept from forward to backward.
     pub remat: Named<Policy>,
     /// Threads in all.
-    pub threads: Size,
+    pub threads: Threads,
 }
 
 /// The section `[optimizer]`: AdamW.
@@ -142,7 +142,7 @@ impl Pipeline {
             schedule: Named::try_from("gpipe".to_owned())?,
             partition: Named::try_from("balance".to_owned())?,
             remat: Named::try_from("keep".to_owned())?,
-            threads: Size::try_from(1)?,
+            threads: Threads::try_from(1)?,
             ..self.clone()
         })
     }

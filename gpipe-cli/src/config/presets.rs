@@ -109,7 +109,7 @@ fn common() -> Table {
 fn run_of(name: &str) -> Table {
     match name {
         "gpt-nano" => toml! {
-            optimizer = { lr = 3e-3, warmup_steps = 20 }
+            optimizer = { warmup_steps = 20 }
             run = { steps = 300 }
         },
         "gpt2" => toml! {

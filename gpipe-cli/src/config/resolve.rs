@@ -274,7 +274,7 @@ mod tests {
         let config = with(|s| s.stages = Some("3".into()));
         assert_eq!(config.pipeline.devices.to_string(), "cpu");
         let config = with(|s| s.micro_batch_size = Some("3".into()));
-        assert_eq!(config.pipeline.micro_batches.get(), 11);
+        assert_eq!(config.pipeline.micro_batches.get(), 6);
         let config = with(|s| s.model = Some("gpt-nano".into()));
         assert_eq!(config.model.blocks.get(), 4);
         let config = with(|s| s.model = Some("gpt-mini".into()));
@@ -312,7 +312,7 @@ mod tests {
             ("pipeline.remat=every:0", "every:N"),
             ("pipeline.partition=even", "3,3,4,2"),
             ("pipeline.devices=gpu", "gpu"),
-            ("pipeline.micro_batches=33", "--micro-batches 32"),
+            ("pipeline.micro_batches=17", "--micro-batches 16"),
             ("model.name=gpt-nanu", "did you mean `gpt-nano`"),
             ("pipeline.stagse=1", "did you mean `pipeline.stages`"),
             ("stages=1", "did you mean `pipeline.stages`"),

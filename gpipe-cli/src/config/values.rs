@@ -18,6 +18,8 @@ pub struct Whole<const LEAST: i64, const MOST: i64>(i64);
 pub type Size = Whole<1, { u32::MAX as i64 }>;
 /// Transformer blocks: a model is a list of layers, which has to be made before it can be refused.
 pub type Blocks = Whole<1, 100_000>;
+/// Threads: more than any machine has, fewer than any system refuses to start.
+pub type Threads = Whole<1, 1024>;
 /// A number of things of which there may be none.
 pub type Count = Whole<0, { u32::MAX as i64 }>;
 /// The seed of a run: what a TOML file can hold.

@@ -72,7 +72,7 @@ impl Console {
     pub fn step(&self, step: u64, line: &str) -> Result<()> {
         self.bar.set_position(step);
         self.bar.set_message(line.to_owned());
-        if step % self.every == 0 || step == 1 || step == self.steps {
+        if step.is_multiple_of(self.every) || step == 1 || step == self.steps {
             self.say(line)?;
         }
         Ok(())

@@ -31,9 +31,7 @@ impl NewRun {
         if let Some(path) = path {
             match fs::symlink_metadata(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => {
-                    return Err(Fail::asked(format!("--out {}: {error}", path.display())));
-                }
+                Err(error) => return Err(unmade(path, &error)),
                 Ok(_) if !overwrite => return Err(taken(path)),
                 Ok(_) if path.is_dir() => {}
                 Ok(_) => {

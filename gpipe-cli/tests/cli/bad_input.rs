@@ -1,0 +1,302 @@
+//! What cannot be done is said in one line that names the mend, and leaves nothing behind.
+
+use std::fs;
+
+use super::{gpipe, small, stderr, stdout};
+
+/// Arguments, and words that the line must have: the thing and the mend.
+const CASES: &[(&[&str], &[&str])] = &[
+    (
+        &["train", "--data", "missing.txt"],
+        &["missing.txt", "name a text file"],
+    ),
+    (&["train", "--data", "empty.txt"], &["empty.txt", "empty"]),
+    (
+        &["train", "--data", "short.txt"],
+        &["short.txt", "--seq-len 4"],
+    ),
+    (&["train", "--data", "folder"], &["folder", "no files"]),
+    (
+        &["train", "--data", "/dev/null"],
+        &["/dev/null", "regular file"],
+    ),
+    (
+        &["train", "--config", "missing.toml"],
+        &["missing.toml", "TOML file"],
+    ),
+    (&["train", "--config", "folder"], &["folder", "TOML file"]),
+    (
+        &["train", "--config", "typo.toml"],
+        &["typo.toml line 4", "pipeline.stagse", "pipeline.stages"],
+    ),
+    (
+        &["train", "--config", "syntax.toml"],
+        &["syntax.toml line 2"],
+    ),
+    (
+        &["train", "--model", "gpt-nanno"],
+        &["gpt-nanno", "did you mean `gpt-nano`"],
+    ),
+    (
+        &["train", "--set", "optimiser.lr=1"],
+        &["optimiser.lr", "did you mean `optimizer.lr`"],
+    ),
+    (
+        &["train", "--set", "lr"],
+        &["--set lr", "SECTION.KEY=VALUE"],
+    ),
+    (&["train", "--stagse", "2"], &["--stagse", "--stages"]),
+    (&["trian"], &["trian", "train"]),
+    (&["train", "--stages", "99"], &["99 stages", "--stages 11"]),
+    (&["train", "--stages", "0"], &["--stages 0", "from 1"]),
+    (&["train", "--stages", "-1"], &["--stages -1", "from 1"]),
+    (
+        &["train", "--stages", "two"],
+        &["--stages two", "whole number"],
+    ),
+    (
+        &["train", "--devices", "cpu*2", "--stages", "3"],
+        &["3 stages", "2 workers"],
+    ),
+    (&["train", "--devices", "cuda:0"], &["cuda:0", "cpu"]),
+    (&["train", "--devices", "tpu"], &["tpu", "cpu"]),
+    (
+        &["train", "--micro-batches", "17"],
+        &["17 micro-batches", "--micro-batches 16"],
+    ),
+    (
+        &["train", "--micro-batches", "0"],
+        &["--micro-batches 0", "from 1"],
+    ),
+    (
+        &["train", "--micro-batches", "2", "--micro-batch-size", "2"],
+        &["--micro-batches", "cannot be used with"],
+    ),
+    (
+        &["train", "--partition", "3,3,3,3"],
+        &["3,3,3,3", "add up to 11"],
+    ),
+    (&["train", "--partition", "3,8"], &["2 sizes", "--stages 2"]),
+    (
+        &["train", "--partition", "0,4,4,3"],
+        &["size 0", "at least 1 layer"],
+    ),
+    (&["train", "--partition", "even"], &["`even`", "balance"]),
+    (
+        &["train", "--partition", "histogram", "--stages", "11"],
+        &["no layer", "use balance"],
+    ),
+    (&["train", "--schedule", "zigzag"], &["zigzag", "1f1b"]),
+    (&["train", "--remat", "every:0"], &["every:0", "every:N"]),
+    (&["train", "--cost-model", "cheap"], &["cheap", "lingvo"]),
+    (
+        &["train", "--batch-size", "0"],
+        &["--batch-size 0", "from 1"],
+    ),
+    (
+        &["train", "--batch-size", "99999999999999999999"],
+        &["too large"],
+    ),
+    (
+        &["train", "--batch-size", "4294967295"],
+        &["needs", "smaller --batch-size"],
+    ),
+    (
+        &[
+            "train",
+            "--batch-size",
+            "4294967295",
+            "--micro-batches",
+            "4294967295",
+        ],
+        &["micro-batches", "use fewer"],
+    ),
+    (
+        &["train", "--seq-len", "99999"],
+        &["too short", "--seq-len 49067"],
+    ),
+    (
+        &["train", "--set", "model.width=4294967292"],
+        &["too large"],
+    ),
+    (
+        &["train", "--set", "model.blocks=1000000000"],
+        &["model.blocks", "to 100000"],
+    ),
+    (
+        &["train", "--set", "model.heads=3"],
+        &["3 heads", "divisor"],
+    ),
+    (
+        &["train", "--set", "model.vocab=9"],
+        &["model.vocab = 9", "use 256"],
+    ),
+    (&["train", "--lr", "fast"], &["--lr fast", "no number"]),
+    (&["train", "--lr", "nan"], &["--lr nan", "finite"]),
+    (&["train", "--lr", "-0.1"], &["--lr -0.1", "from 0"]),
+    (&["train", "--dropout", "1"], &["--dropout 1", "below 1"]),
+    (&["train", "--threads", "0"], &["--threads 0", "from 1"]),
+    (&["train", "--steps", "0"], &["--steps 0", "from 1"]),
+    (&["train", "--seed", "-3"], &["--seed -3", "from 0"]),
+    (&["train", "--out", "folder"], &["folder", "--overwrite"]),
+    (
+        &["train", "--out", "empty.txt", "--overwrite"],
+        &["empty.txt", "another name"],
+    ),
+    (
+        &["train", "--out", "empty.txt/run"],
+        &["empty.txt/run", "choose a folder"],
+    ),
+    (&["train", "--overwrite"], &["--out"]),
+    (
+        &["train", "--quiet", "--verbose"],
+        &["--quiet", "--verbose"],
+    ),
+    (
+        &["plan", "--costs", "10,-4", "--stages", "2"],
+        &["`-4`", "whole numbers"],
+    ),
+    (
+        &["plan", "--costs", "", "--stages", "1"],
+        &["whole numbers"],
+    ),
+    (
+        &["plan", "--costs", "1,2", "--stages", "3"],
+        &["3 stages but 2 layers", "--stages 2"],
+    ),
+    (
+        &[
+            "plan",
+            "--costs",
+            "0,0",
+            "--stages",
+            "2",
+            "--partition",
+            "histogram",
+        ],
+        &["0", "balance"],
+    ),
+    (
+        &["plan", "--costs", "18446744073709551615,1", "--stages", "1"],
+        &["larger unit"],
+    ),
+    (&["verify", "--stages", "12"], &["12 stages", "--stages 11"]),
+];
+
+#[test]
+fn one_line_names_the_thing_and_the_mend_and_nothing_is_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    write("empty.txt", "");
+    write("short.txt", "Lorem");
+    write("typo.toml", "[run]\nsteps = 3\n[pipeline]\nstagse = 3\n");
+    write("syntax.toml", "[run]\nsteps =\n");
+    let listing = || {
+        let mut names: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        names.sort();
+        names
+    };
+    let before = listing();
+    for (arguments, words) in CASES {
+        let output = gpipe(folder.path(), arguments);
+        let (said, result) = (stderr(&output), stdout(&output));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+        assert!(
+            said.starts_with("error: ") && result.is_empty(),
+            "{arguments:?}: {said}{result}"
+        );
+        for word in *words {
+            assert!(
+                said.contains(word),
+                "{arguments:?} should say {word}: {said}"
+            );
+        }
+    }
+    assert_eq!(listing(), before);
+    assert_eq!(
+        fs::read_dir(folder.path().join("folder")).unwrap().count(),
+        0
+    );
+}
+
+#[test]
+fn verbose_adds_the_causes() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = gpipe(folder.path(), &["train", "-v", "--stages", "99"]);
+    assert!(
+        stderr(&output).contains("\n  caused by: 99 stages"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// A run that diverges is no mistake of the command line: exit code 1, and its folder stays.
+#[test]
+fn a_run_that_fails_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let output = small(
+        folder.path(),
+        "train",
+        &["--lr", "1e30", "--clip-norm", "0", "-q", "--out", "run"],
+    );
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.starts_with("error: step ") && said.contains("lower --lr"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        fs::read_to_string(out.join("log.txt"))
+            .unwrap()
+            .contains("step 1/")
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_a_failure_and_a_closed_pipe_is_none() {
+    use std::process::{Command, Stdio};
+
+    let run = |stdout: Stdio| {
+        let arguments = [
+            "train",
+            "--json",
+            "-q",
+            "--steps",
+            "30",
+            "--out",
+            "run",
+            "--overwrite",
+        ];
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("gpipe"));
+        let folder = tempfile::tempdir().unwrap();
+        command
+            .current_dir(folder.path())
+            .args(arguments)
+            .args(super::SMALL);
+        let mut child = command
+            .stdout(stdout)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The reader goes away before anything was written.
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    let full = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let (code, said) = run(full.into());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("cannot write to stdout"), "{said}");
+    assert_eq!(run(Stdio::piped()), (Some(0), String::new()));
+}

@@ -1,0 +1,114 @@
+//! `gpipe plan`: what scripts and people read.
+
+use super::{assert_keys, gpipe, objects, small, stdout};
+
+const COSTS: [&str; 5] = ["plan", "--costs", "10,40,30,10,20,50,10", "--stages", "3"];
+const KEYS: [&str; 7] = [
+    "kind",
+    "cut",
+    "loads",
+    "optimum",
+    "bubble",
+    "step_seconds",
+    "peak_bytes",
+];
+
+#[test]
+fn a_list_of_costs_is_cut_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = gpipe(
+        folder.path(),
+        &[&COSTS[..], &["--micro-batches", "4", "--schedule", "1f1b"]].concat(),
+    );
+    insta::assert_snapshot!(stdout(&output), @r"
+    stage         layers  load
+        0           0..2    50
+        1           2..5    60  <
+        2           5..7    60  <
+    bottleneck 60: 1.0588 times the mean, 1.0000 times the optimum of 60
+
+    device 0  F0 F1 F2       B0 F3 B1    B2    B3
+    device 1     F0 F1    B0 F2 B1 F3 B2    B3
+    device 2        F0 B0 F1 B1 F2 B2 F3 B3
+
+    bubble  35 % with 4 micro-batches (backward passes twice as dear as forward passes)
+    ");
+}
+
+#[test]
+fn a_list_of_costs_as_json_has_nulls_where_it_cannot_tell() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |rule| {
+        objects(&gpipe(
+            folder.path(),
+            &[&COSTS[..], &["--json", "--partition", rule]].concat(),
+        ))
+    };
+    let [best] = &plan("balance")[..] else {
+        panic!("one object")
+    };
+    assert_keys(best, &KEYS);
+    assert_eq!(best["kind"], "plan");
+    assert_eq!(best["cut"], serde_json::json!([2, 3, 2]));
+    assert_eq!(best["loads"], serde_json::json!([50, 60, 60]));
+    assert_eq!(best["optimum"], 60);
+    assert!(best["step_seconds"].is_null() && best["peak_bytes"].is_null());
+    assert_eq!(
+        plan("histogram")[0]["loads"],
+        serde_json::json!([50, 60, 60])
+    );
+    assert_eq!(plan("1,1,5")[0]["loads"], serde_json::json!([10, 40, 120]));
+}
+
+/// With equal stages the predicted bubble is GPipe's (K − 1) / (M + K − 1).
+#[test]
+fn the_bubble_of_equal_stages_is_the_papers() {
+    let folder = tempfile::tempdir().unwrap();
+    for (micro_batches, bubble) in [("1", 3.0 / 4.0), ("4", 3.0 / 7.0), ("16", 3.0 / 19.0)] {
+        let arguments = [
+            "plan",
+            "--costs",
+            "6,6,6,6",
+            "--stages",
+            "4",
+            "--micro-batches",
+            micro_batches,
+            "--batch-size",
+            "16",
+        ];
+        let plan = objects(&gpipe(
+            folder.path(),
+            &[&arguments[..], &["--json"]].concat(),
+        ));
+        assert!((plan[0]["bubble"].as_f64().unwrap() - bubble).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn a_run_is_planned_without_being_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = objects(&small(folder.path(), "plan", &["--stages", "3", "--json"]));
+    let dry_run = objects(&small(
+        folder.path(),
+        "train",
+        &["--stages", "3", "--json", "--dry-run"],
+    ));
+    for object in [&plan[0], &dry_run[0]] {
+        assert_keys(object, &KEYS);
+        assert_eq!(object["peak_bytes"].as_array().unwrap().len(), 3);
+        assert!(object["step_seconds"].as_f64().unwrap() > 0.0);
+    }
+    assert_eq!(plan[0]["peak_bytes"], dry_run[0]["peak_bytes"]);
+    let text = stdout(&small(folder.path(), "plan", &["--stages", "3"]));
+    for words in [
+        "transformer.wte .. ",
+        "lm_head",
+        "device 2",
+        "bubble",
+        "estimate",
+        "largest stage",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}

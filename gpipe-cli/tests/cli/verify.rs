@@ -1,0 +1,77 @@
+//! `gpipe verify`: the same bits as one stage.
+
+use super::{assert_keys, objects, small, stdout};
+
+#[test]
+fn a_pipeline_has_the_bits_of_one_stage() {
+    let folder = tempfile::tempdir().unwrap();
+    let configurations: [&[&str]; 4] = [
+        &["--stages", "2", "--remat", "stage"],
+        &[
+            "--stages",
+            "4",
+            "--schedule",
+            "1f1b",
+            "--remat",
+            "every:2",
+            "--dropout",
+            "0.2",
+        ],
+        &[
+            "--stages",
+            "3",
+            "--micro-batches",
+            "3",
+            "--remat",
+            "except-last",
+            "--threads",
+            "3",
+        ],
+        &[
+            "--stages",
+            "8",
+            "--schedule",
+            "1f1b",
+            "--remat",
+            "keep",
+            "--set",
+            "model.tied=false",
+            "--no-shuffle",
+        ],
+    ];
+    for arguments in configurations {
+        let verified = objects(&small(
+            folder.path(),
+            "verify",
+            &[arguments, &["--json"]].concat(),
+        ));
+        let [object] = &verified[..] else {
+            panic!("one object")
+        };
+        assert_keys(
+            object,
+            &["kind", "equal", "steps", "parameters", "difference"],
+        );
+        assert_eq!(object["kind"], "verify");
+        assert_eq!(object["equal"], true, "{arguments:?}: {object}");
+        assert_eq!(object["steps"], 3);
+        assert!(object["difference"].is_null());
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn people_read_a_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = small(
+        folder.path(),
+        "verify",
+        &["--stages", "2", "--steps", "1", "-q"],
+    );
+    assert!(
+        stdout(&output).starts_with("equal: 1 losses"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(output.stderr.is_empty());
+}
