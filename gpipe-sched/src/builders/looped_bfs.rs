@@ -3,7 +3,7 @@
 use super::{round_robin, schedule};
 use crate::{Action, Op, Schedule, ScheduleError};
 
-/// Breadth-first pipeline parallelism (Lamy-Poirier 2022, section 4): `chunks` stages a device,
+/// Breadth-first pipeline parallelism, or looped BFS (Lamy-Poirier 2022): `chunks` stages a device,
 /// stage `s` on device `s mod devices`; a device takes all micro-batches through its first stage,
 /// then all through the next, and back. Each stage's weights are needed in one stretch a pass,
 /// which suits sharded weights; every stage holds all M micro-batches.

@@ -3,8 +3,8 @@
 use super::schedule;
 use crate::{Action, Op, Schedule, ScheduleError};
 
-/// ZB-V (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"; drawn in Qi et al. 2023,
-/// section 6): of 2·K stages, device `d` has `d` and `2·K−1−d`. The model goes down the devices and
+/// ZB-V (Qi et al. 2023, section 6; V-ZB in Qi et al. 2024, "Pipeline Parallelism with Controllable
+/// Memory"): of 2·K stages, device `d` has `d` and `2·K−1−d`. The model goes down the devices and
 /// back up, so the first device also has the last stage, and its loss, and backward can start there
 /// at once. As [`zb_h2`](crate::zb_h2), but in the memory of 1F1B: no device holds more than 2·K
 /// micro-batches of a stage, which are half as large as there.
@@ -36,8 +36,8 @@ pub fn zb_v(devices: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
 
 /// The lane of one device.
 ///
-/// A flow needs 2·(K−d) actions to come back up to device d. Until it does, the device goes forward
-/// on the way down; then it takes turns so that both stages keep up with their neighbours.
+/// A flow comes back up to device d after 2·(K−d)−1 actions. Until then the device goes forward on
+/// the way down; from then on it takes turns, so that both stages keep up with their neighbours.
 fn fold(devices: usize, micro_batches: usize, device: usize) -> Vec<Action> {
     use Op::{Forward, InputGrad, WeightGrad};
     let (down, up) = (device, 2 * devices - 1 - device);

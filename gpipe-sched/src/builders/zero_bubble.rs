@@ -3,7 +3,7 @@
 use super::schedule;
 use crate::{Action, Op, Schedule, ScheduleError};
 
-/// ZB-H1 (Qi et al. 2023, section 2.2): the backward pass is split, `I` goes at once because the
+/// ZB-H1 (Qi et al. 2023, section 2.1): the backward pass is split, `I` goes at once because the
 /// stage before waits for it, and `W` comes later, where the device would wait.
 ///
 /// With F = I = W the step takes 3·M+K−1 from K micro-batches on: the bubble is K−1, a third of
@@ -22,7 +22,7 @@ pub fn zb_h1(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
     zero_bubble(stages, micro_batches, stages)
 }
 
-/// ZB-H2 (Qi et al. 2023, section 2.3): [`zb_h1`] with twice the memory. Enough micro-batches go
+/// ZB-H2 (Qi et al. 2023, section 2.2): [`zb_h1`] with twice the memory. Enough micro-batches go
 /// ahead for no stage to wait, once it has begun, until it is done: with F = I = W, from 2·K−1
 /// micro-batches on, each device works 3·M without a pause. What is left of the bubble is that the
 /// devices begin and end one after the other.
@@ -48,8 +48,8 @@ pub fn zb_h2(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
 /// Some of them wait for their input gradient: as many go ahead before the first `I`, and that is
 /// 2 fewer on each next stage, which is 2 actions nearer to the turn, but never fewer than 1F1B has.
 /// The others wait for their weight gradient: `W` lags that far behind `I`, so that the stages
-/// nearest to the turn, which have the least to wait for at the start, have the most work left for
-/// the end. With F = I = W a device idles 2·K−1−`live` between its first action and its last.
+/// nearest to the turn, which begin last, have the most work left for the end. With F = I = W and
+/// enough micro-batches a device idles 2·K−1−`live` between its first action and its last.
 fn zero_bubble(
     stages: usize,
     micro_batches: usize,

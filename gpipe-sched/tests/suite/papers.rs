@@ -7,6 +7,7 @@ use gpipe_sched::{
 };
 
 use crate::common::{Plan, assert_transparent, build};
+use crate::times::assert_within_slots;
 
 const DEVICES: usize = 8;
 const CHUNKS: usize = 4;
@@ -91,6 +92,14 @@ fn every_size_is_complete_and_ascends() {
         cases += 1;
     }
     assert_eq!(cases, DEVICES * MICRO_BATCHES * (2 * CHUNKS + 3));
+}
+
+#[test]
+fn what_is_in_flight_fits_the_slots() {
+    let is_small = |schedule: &Schedule| schedule.devices() <= 4 && schedule.micro_batches() <= 9;
+    for (_, schedule) in all().filter(|(_, schedule)| is_small(schedule)) {
+        assert_within_slots(&schedule, &run(&schedule));
+    }
 }
 
 #[test]

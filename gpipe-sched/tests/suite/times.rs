@@ -186,7 +186,7 @@ fn most_in_flight(timeline: &Timeline, direction: Direction, link: usize) -> usi
         .unwrap_or(0)
 }
 
-fn assert_within_slots(schedule: &Schedule, timeline: &Timeline) {
+pub fn assert_within_slots(schedule: &Schedule, timeline: &Timeline) {
     let slots = schedule.slots();
     for stage in 0..schedule.stages() {
         assert!(most_in_flight(timeline, Direction::Forward, stage) <= slots.forward[stage]);
