@@ -49,7 +49,8 @@ pub enum Command {
   gpipe train --config runs/NAME/config.toml      the run NAME again
   gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
 
-The run's folder holds config.toml (all of the configuration), log.txt and events.jsonl."
+The run's folder holds config.toml (all of the configuration), log.txt and events.jsonl.
+Defaults that are not shown depend on the model: gpipe plan -v lists them."
     )]
     Train(TrainArgs),
     /// Show what would be run: the cut, the schedule as a grid, the bubble, the memory
@@ -80,10 +81,10 @@ pub struct Talk {
     /// Print results as JSON, one object a line, on stdout
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say nothing but results and errors
+    /// Say nothing but errors and what --json prints
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more: every step, and the causes of an error
+    /// Say more: every step of train, all keys in plan, the causes of an error
     #[arg(short, long, global = true)]
     pub verbose: bool,
     /// Colours: auto follows the terminal and the variables NO_COLOR and CLICOLOR_FORCE
@@ -175,7 +176,7 @@ pub struct Settings {
     #[arg(long, help_heading = "Data")]
     pub no_shuffle: bool,
 
-    /// Stages that the model is cut into [default: one for each worker]
+    /// Stages that the model is cut into [default: one for each listed worker, or the model's: 4]
     #[arg(long, value_name = "K", help_heading = "Pipeline")]
     pub stages: Option<String>,
     /// Workers, such as cpu*4 or cpu,cpu; a bare name is repeated for every stage
@@ -192,16 +193,17 @@ pub struct Settings {
     /// Samples of a micro-batch, at most
     #[arg(long, value_name = "SAMPLES", help_heading = "Pipeline")]
     pub micro_batch_size: Option<String>,
-    /// Order of work: gpipe (all forward, then all backward) or 1f1b (alternating)
+    /// Order of work: gpipe (all forward, then all backward) or 1f1b (alternating) [default: gpipe]
     #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
     pub schedule: Option<String>,
     /// How layers are cut: balance (the best), histogram (Lingvo's rule), or sizes such as 3,3,4,2
+    /// [default: balance]
     #[arg(long, value_name = "RULE", help_heading = "Pipeline")]
     pub partition: Option<String>,
-    /// What a layer costs: complete (all FLOPs) or lingvo (its formulas)
+    /// What a layer costs: complete (all FLOPs) or lingvo (its formulas) [default: complete]
     #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
     pub cost_model: Option<String>,
-    /// What is kept from forward to backward: keep, stage, except-last or every:N
+    /// What is kept from forward to backward: keep, stage, except-last or every:N [default: stage]
     #[arg(long, value_name = "POLICY", help_heading = "Pipeline")]
     pub remat: Option<String>,
     /// Threads in all, shared by the stages that are busy [default: one for each core]
@@ -227,10 +229,10 @@ pub struct Settings {
     /// Training steps (verify compares 3 unless told)
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub steps: Option<String>,
-    /// Evaluate on the held-out last tenth of the text every so many steps; 0 is off
+    /// Evaluate on the held-out last tenth of the text every so many steps; 0 is off [default: 0]
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub eval_every: Option<String>,
-    /// Decides initial values, dropout and the order of samples
+    /// Decides initial values, dropout and the order of samples [default: 0]
     #[arg(long, value_name = "SEED", help_heading = "Run")]
     pub seed: Option<String>,
     /// Write the timeline of the last so many steps to trace.json (opens in Perfetto)

@@ -1,5 +1,5 @@
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
-//! `gpipe`: trains neural networks by pipeline parallelism. The README says how it is used.
 
 mod args;
 mod commands;

@@ -40,6 +40,10 @@ pub fn show(config: &Config, talk: Talk) -> Result<()> {
             Some(forecast.peaks),
         );
     }
+    if talk.verbose {
+        print(&config.to_toml().map_err(Fail::Run)?)?;
+        print("")?;
+    }
     let pipeline = &config.pipeline;
     let largest = setup
         .memory

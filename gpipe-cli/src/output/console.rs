@@ -70,8 +70,8 @@ impl Console {
 
     /// Shows the line of a step: always in the bar, and every so many steps as a line that stays.
     pub fn step(&self, step: u64, line: &str) -> Result<()> {
-        self.bar.set_position(step);
         self.bar.set_message(line.to_owned());
+        self.bar.set_position(step);
         if step.is_multiple_of(self.every) || step == 1 || step == self.steps {
             self.say(line)?;
         }

@@ -110,5 +110,7 @@ fn a_run_is_planned_without_being_run() {
     ] {
         assert!(text.contains(words), "{text}");
     }
+    let verbose = stdout(&small(folder.path(), "plan", &["-v"]));
+    assert!(verbose.contains("[optimizer]\nlr = 0.001\n"), "{verbose}");
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }
