@@ -196,7 +196,6 @@ impl LayerStage {
         dy: Tensors,
         mut back: impl FnMut(&mut dyn Layer, bool, Saved, Tensors) -> Result<Tensors>,
     ) -> Result<Option<Tensors>> {
-        let _busy = self.device.busy();
         let cx = self.cx(m);
         let mut runs = self.runs(m, op)?;
         let mut dy = self.take(dy)?;
@@ -238,8 +237,11 @@ impl Stage for LayerStage {
         self.try_params(|param| Ok(param.zero_grad()?))
     }
 
+    fn enter(&self) -> impl Sized + use<> {
+        self.device.busy()
+    }
+
     fn forward(&mut self, m: &MicroBatch, x: Tensors) -> Result<Tensors> {
-        let _busy = self.device.busy();
         let cx = self.cx(m);
         let x = self.take(x)?;
         if !m.train {
@@ -305,7 +307,6 @@ impl Stage for LayerStage {
     }
 
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
-        let _busy = self.device.busy();
         match self.remove(m.index) {
             State::Pending(pending) => run::weight_grad(self.layers.iter_mut(), pending),
             state => {
@@ -319,7 +320,6 @@ impl Stage for LayerStage {
     /// Computes again the last run of layers, the first that the backward pass needs; the others
     /// follow in `input_grad`, one at a time. Does nothing where all was kept.
     fn recompute(&mut self, m: &MicroBatch) -> Result<()> {
-        let _busy = self.device.busy();
         let cx = self.cx(m);
         let mut runs = self.runs(m, Op::Recompute)?;
         if let Some(last) = runs.pop() {

@@ -62,7 +62,6 @@ impl Turn<Tensors> for LossTurn {
     }
 
     fn turn(&mut self, m: &MicroBatch, y: Tensors, target: Target) -> Result<Option<Tensors>> {
-        let _busy = self.device.busy();
         let mut outputs = y.into_iter();
         let (Some(y), None) = (outputs.next(), outputs.next()) else {
             return Err(Error::Assembly(

@@ -7,7 +7,7 @@ use std::ops::Range;
 use common::{CONTEXT, Model, Order, Outcome, Run};
 use gpipe_layers::{Flow, Layer, Optimizer, models};
 use gpipe_remat::{ModelCosts, Policy, StageMemory, Table, micro_batches, predict_memory};
-use gpipe_sched::Schedule;
+use gpipe_sched::{Schedule, interleaved, looped_bfs, zb_h1, zb_h2, zb_v};
 
 const POLICIES: [Policy; 6] = [
     Policy::Keep,
@@ -47,6 +47,10 @@ impl Plan {
 }
 
 fn assert_honest(run: &Run) {
+    assert_honest_under(run, &run.schedule());
+}
+
+fn assert_honest_under(run: &Run, schedule: &Schedule) {
     let layers = run.model.layers();
     let mut plan = Plan {
         cut: run.cut(layers.len()),
@@ -54,8 +58,8 @@ fn assert_honest(run: &Run) {
         samples: micro_batches(run.batch, run.micro_batches).expect("a valid size"),
         context: CONTEXT,
     };
-    let predicted = plan.predict(&run.schedule(), run.policy, Some(&run.optimizer));
-    let mut assembled = run.assemble();
+    let predicted = plan.predict(schedule, run.policy, Some(&run.optimizer));
+    let mut assembled = run.assemble_with(schedule.clone());
     let mut outcome = Outcome::default();
     for step in 0..2 {
         outcome.step(&mut assembled, run.items(step), run, step, true);
@@ -102,6 +106,33 @@ fn predicted_is_counted() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Split backward passes and several stages a worker: what is pending is predicted as well.
+#[test]
+fn predicted_is_counted_under_every_schedule() {
+    let schedules = [
+        interleaved(2, 2, 5),
+        looped_bfs(2, 3, 5),
+        zb_h1(3, 5),
+        zb_h2(3, 5),
+        zb_v(2, 5),
+    ];
+    for schedule in schedules.map(|schedule| schedule.expect("a valid size")) {
+        for policy in POLICIES {
+            let model = Model {
+                blocks: 3,
+                tied: true,
+                dropout: 0.2,
+            };
+            let run = Run {
+                stages: schedule.stages(),
+                policy,
+                ..Run::new(model, 8, 5)
+            };
+            assert_honest_under(&run, &schedule);
         }
     }
 }

@@ -29,6 +29,11 @@ pub trait Stage {
     /// Ends the step.
     fn begin(&mut self, step: u64) -> Result<(), Self::Error>;
 
+    /// Waits for what the stage shares with others, processor time say, and holds it until the guard
+    /// is dropped at the end of the action (and of the turn, if that follows). To wait here is to
+    /// idle: the action's span begins after it.
+    fn enter(&self) -> impl Sized + use<Self> {}
+
     /// The outputs of a micro-batch, remembering what its backward pass will need.
     ///
     /// # Errors

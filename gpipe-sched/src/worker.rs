@@ -66,10 +66,12 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
                 Some(hop) => Some(self.recv(round, hop)?),
                 None => None,
             };
+            let entered = self.stage(action.stage).enter();
             let start = round.clock.seconds();
             let flow = self.act(round, action, flow)?;
             let flow = self.turn(round, action, flow, &mut targets)?;
             let end = round.clock.seconds();
+            drop(entered);
             spans.push(Span {
                 device: self.device,
                 action,
@@ -92,6 +94,11 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         })
     }
 
+    fn stage(&mut self, stage: usize) -> &mut S {
+        let place = self.stages.partition_point(|(index, _)| *index < stage);
+        &mut self.stages[place].1
+    }
+
     /// One action of a stage on a flow that has arrived.
     fn act(
         &mut self,
@@ -100,10 +107,7 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         flow: Option<S::Flow>,
     ) -> Result<Option<S::Flow>, PipelineError> {
         let m = &round.micro_batches[action.micro_batch];
-        let place = self
-            .stages
-            .partition_point(|(index, _)| *index < action.stage);
-        let stage = &mut self.stages[place].1;
+        let stage = self.stage(action.stage);
         guard(Place::Action(action), || match (action.op, flow) {
             (Op::Forward, Some(x)) => stage.forward(m, x).map(Some),
             (Op::Backward, Some(dy)) => stage.backward(m, dy),

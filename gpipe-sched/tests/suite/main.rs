@@ -11,6 +11,8 @@ mod transparency;
 
 mod failures;
 
+mod entering;
+
 mod schedules;
 
 mod papers;

@@ -10,7 +10,7 @@ use crate::{Error, Result, Tensor};
 /// The target of a row that counts neither in the loss nor in the gradient.
 pub const IGNORE: u32 = u32::MAX;
 
-/// Σ −ln softmax(logits)[target] / divisor over the rows whose target is not [`IGNORE`], and the
+/// Σ −ln softmax(logits)\[target\] / divisor over the rows whose target is not [`IGNORE`], and the
 /// gradient with respect to the logits (…, V), which is written over them if nothing else holds them.
 ///
 /// A row's loss is ln Σⱼ e^xⱼ − x_t, so its gradient is (softmax(x)ⱼ − δⱼₜ)/divisor. The divisor is
