@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use gpipe_layers::models::{self, GptConfig};
-use gpipe_layers::{CostModel, Flow, Layer, LearningRate, Loss, Optimizer};
+use gpipe_layers::{Flow, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, simulator_costs,
@@ -38,7 +38,8 @@ pub struct Setup {
     pub optimizer: Optimizer,
     /// How fast, by steps from 0.
     pub learning_rate: LearningRate,
-    devices: Vec<DeviceId>,
+    /// Where each stage runs.
+    pub devices: Vec<DeviceId>,
     threads: usize,
 }
 
@@ -47,7 +48,9 @@ pub struct Setup {
 pub struct Forecast {
     /// Parameters of all stages, a tied one counted once.
     pub parameters: u64,
-    /// Threads that the stages share.
+    /// Workers that run the stages.
+    pub workers: usize,
+    /// Threads that they share.
     pub threads: usize,
     /// Layers.
     pub cut: Vec<usize>,
@@ -55,12 +58,12 @@ pub struct Forecast {
     pub in_flight: Vec<usize>,
     /// Most bytes.
     pub peaks: Vec<u64>,
-    /// Share of the time in which stages idle, were all alike and nothing computed twice:
-    /// (K − 1) / (M + K − 1).
+    /// Share of the time in which workers idle, were all stages alike and nothing computed twice:
+    /// (K − 1) / (M + K − 1) under gpipe and 1f1b.
     pub ideal_bubble: f64,
     /// The same for this cut and this rematerialization.
     pub bubble: f64,
-    /// The same with as many threads as there are: where stages share them, some have to wait.
+    /// The same with as many threads as there are: where workers share them, some have to wait.
     pub bubble_here: f64,
 }
 
@@ -74,9 +77,8 @@ impl Forecast {
         let shared = match here == cut {
             true => String::new(),
             false => format!(
-                ", {here} as {} stages share {} threads",
-                self.cut.len(),
-                self.threads
+                ", {here} as {} workers share {} threads",
+                self.workers, self.threads
             ),
         };
         format!(
@@ -100,6 +102,8 @@ impl Setup {
         }
         // The schedule comes first: it refuses numbers for which lists would not fit the memory.
         let schedule = schedule(*pipeline.schedule, stages, pipeline.micro_batches.get())?;
+        let workers = pipeline.devices.of_workers(schedule.devices());
+        let devices = schedule.device_of().iter().map(|&w| workers[w]).collect();
         let (batch, tokens) = (config.data.batch_size.get(), config.data.seq_len.get());
         let micro_batches =
             gpipe_remat::micro_batches(batch, schedule.micro_batches()).map_err(Fail::usage)?;
@@ -111,7 +115,9 @@ impl Setup {
         };
         let costs = ModelCosts::new(&layers, &micro_batches, input).map_err(Fail::usage)?;
 
-        let prices = prices(*pipeline.cost_model, &layers, &costs)?;
+        let prices = costs
+            .prices(&layers, *pipeline.cost_model)
+            .map_err(Fail::usage)?;
         let partition = cut(&pipeline.partition, &prices, stages)?;
         let loads = partition.loads(&prices).map_err(Fail::usage)?;
 
@@ -138,7 +144,7 @@ impl Setup {
             parameters,
             optimizer,
             learning_rate: learning_rate(config),
-            devices: pipeline.devices.of_stages(stages),
+            devices,
             threads: pipeline.threads.get(),
         })
     }
@@ -167,7 +173,8 @@ impl Setup {
         let ideal =
             simulate(&self.schedule, &Costs::even(stages, 1.0, 2.0)).map_err(Fail::usage)?;
         let free = self.timeline(1.0)?;
-        let work: f64 = (0..stages).map(|stage| free.busy(stage)).sum();
+        let workers = free.devices();
+        let work: f64 = (0..workers).map(|worker| free.busy(worker)).sum();
         let makespan = free.makespan().max(work / self.threads as f64);
         Ok(Forecast {
             parameters: self.parameters,
@@ -177,18 +184,20 @@ impl Setup {
             peaks: self.memory.iter().map(StageMemory::peak).collect(),
             ideal_bubble: ideal.bubble(),
             bubble: free.bubble(),
-            bubble_here: 1.0 - work / (stages as f64 * makespan),
+            bubble_here: 1.0 - work / (workers as f64 * makespan),
+            workers,
         })
     }
 
     /// Seconds of a step if a thread computes so many FLOPs in each, and nothing else took time:
-    /// as simulated if each stage has its share of the threads, or all work on all threads,
+    /// as simulated if each worker has its share of the threads, or all work on all threads,
     /// whichever is longer.
     pub fn step_seconds(&self, flops_per_second: f64) -> Result<f64> {
-        let (stages, threads) = (self.schedule.stages(), self.threads as f64);
+        let threads = self.threads as f64;
         let timeline = self.timeline(flops_per_second)?;
-        let work: f64 = (0..stages).map(|stage| timeline.busy(stage)).sum();
-        let share = (threads / stages as f64).max(1.0);
+        let workers = timeline.devices();
+        let work: f64 = (0..workers).map(|worker| timeline.busy(worker)).sum();
+        let share = (threads / workers as f64).max(1.0);
         Ok((timeline.makespan() / share).max(work / threads))
     }
 
@@ -267,25 +276,28 @@ pub fn cut(rule: &Cut, costs: &[u64], stages: usize) -> Result<Partition> {
 
 /// The schedule that was asked for.
 pub fn schedule(order: Order, stages: usize, micro_batches: usize) -> Result<Schedule> {
+    let chunks = order.chunks();
+    if !stages.is_multiple_of(chunks) {
+        let (below, above) = (stages / chunks * chunks, stages.next_multiple_of(chunks));
+        let counts = match below {
+            0 => above.to_string(),
+            below => format!("{below} or {above}"),
+        };
+        return Err(Fail::asked(format!(
+            "{stages} stages but {chunks} on each worker: use --stages {counts}"
+        )));
+    }
+    let workers = stages / chunks;
     match order {
-        Order::Gpipe => gpipe_sched::gpipe(stages, micro_batches),
-        Order::OneFOneB => gpipe_sched::one_f_one_b(stages, micro_batches),
+        Order::Gpipe => gpipe_sched::gpipe(workers, micro_batches),
+        Order::OneFOneB => gpipe_sched::one_f_one_b(workers, micro_batches),
+        Order::Interleaved(chunks) => gpipe_sched::interleaved(workers, chunks, micro_batches),
+        Order::LoopedBfs(chunks) => gpipe_sched::looped_bfs(workers, chunks, micro_batches),
+        Order::ZbH1 => gpipe_sched::zb_h1(workers, micro_batches),
+        Order::ZbH2 => gpipe_sched::zb_h2(workers, micro_batches),
+        Order::ZbV => gpipe_sched::zb_v(workers, micro_batches),
     }
     .map_err(Fail::usage)
-}
-
-/// What the cost model charges for each layer over the whole batch.
-fn prices(model: CostModel, layers: &[Box<dyn Layer>], costs: &ModelCosts) -> Result<Vec<u64>> {
-    let price = |index: usize| {
-        let layer = &layers[index];
-        (0..costs.micro_batches()).try_fold(0_u64, |sum, m| {
-            let flow = costs.flow(m, index);
-            let taken = &flow[..layer.arity().min(flow.len())];
-            let price = model.price(layer.as_ref(), taken).map_err(Fail::usage)?;
-            Ok(sum.saturating_add(price))
-        })
-    };
-    (0..layers.len()).map(price).collect()
 }
 
 fn model(config: &Config) -> GptConfig {

@@ -72,7 +72,7 @@ pub fn show(config: &Config, talk: Talk) -> Result<()> {
          bubble  {}\n\
          step    about {} (estimate: {} threads of {}FLOP/s in matrix products, all else free)\n\
          memory  {} on the largest stage, {} in all",
-        stages(&setup, config),
+        stages(&setup),
         verdict(&setup.loads),
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
@@ -90,8 +90,7 @@ pub fn show(config: &Config, talk: Talk) -> Result<()> {
 }
 
 /// A row a stage: its layers, FLOPs and bytes.
-fn stages(setup: &Setup, config: &Config) -> String {
-    let devices = config.pipeline.devices.of_stages(setup.partition.parts());
+fn stages(setup: &Setup) -> String {
     let flops = setup.costs.flops();
     let all: f64 = flops.iter().map(|&flops| flops as f64).sum();
     let row = |(stage, layers): (usize, std::ops::Range<usize>)| {
@@ -103,7 +102,7 @@ fn stages(setup: &Setup, config: &Config) -> String {
         let names = setup.names(&layers);
         vec![
             stage.to_string(),
-            devices[stage].to_string(),
+            setup.devices[stage].to_string(),
             layers.len().to_string(),
             names,
             numbers::short(own),

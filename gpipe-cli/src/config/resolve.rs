@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::entry::{self, Entry, Schema};
-use super::{Config, Devices, presets};
+use super::{Config, Devices, Order, presets};
 use crate::args::Settings;
 use crate::fail::{Fail, Result};
 
@@ -130,13 +130,22 @@ fn complete(typed: Keys) -> Result<Config> {
         keys.set("pipeline", "threads", i64::try_from(cores).unwrap_or(1));
     }
     if let Some(devices) = typed.devices() {
-        let workers = i64::try_from(devices.workers()).unwrap_or(i64::MAX);
+        let order: Option<Order> = keys
+            .text("pipeline", "schedule")
+            .and_then(|name| name.parse().ok());
+        let chunks = order.map_or(1, Order::chunks) as u64;
+        let workers = devices.workers();
+        let fitting = i64::try_from(workers.saturating_mul(chunks)).unwrap_or(i64::MAX);
         match typed.number("pipeline", "stages") {
-            None => keys.set("pipeline", "stages", workers),
-            Some(stages) if devices.repeated().is_none() && stages != workers => {
+            None => keys.set("pipeline", "stages", fitting),
+            Some(stages) if devices.repeated().is_none() && stages != fitting => {
+                let each = match chunks {
+                    1 => "list one for each stage".to_owned(),
+                    chunks => format!("list one for every {chunks} stages"),
+                };
                 return Err(Fail::asked(format!(
-                    "{stages} stages but {workers} workers in `{devices}`: list one for each stage, \
-                     or a bare name for all"
+                    "{stages} stages but {workers} workers in `{devices}`: {each}, or a bare name \
+                     for all"
                 )));
             }
             Some(_) => {}
@@ -254,6 +263,14 @@ mod tests {
             (5, "cpu".into())
         );
         assert!(refused(&["pipeline.devices=cpu*2", "pipeline.stages=3"]).contains("2 workers"));
+        let folded = ["pipeline.devices=cpu*2", "pipeline.schedule=zb-v"];
+        assert_eq!(stages(&folded), (4, "cpu".into()));
+        let three = [
+            "pipeline.devices=cpu*2",
+            "pipeline.stages=8",
+            "pipeline.schedule=interleaved:3",
+        ];
+        assert!(refused(&three).contains("list one for every 3 stages"));
     }
 
     #[test]
@@ -308,7 +325,9 @@ mod tests {
             ("optimizer.lr=-1", "from 0 up"),
             ("model.dropout=1", "below 1"),
             ("data.shuffle=maybe", "true or false"),
-            ("pipeline.schedule=gpip", "use gpipe or 1f1b"),
+            ("pipeline.schedule=gpip", "use gpipe, 1f1b, "),
+            ("pipeline.schedule=interleaved:0", "from 1 to 65535"),
+            ("pipeline.schedule=interleaved", "interleaved:V"),
             ("pipeline.remat=every:0", "every:N"),
             ("pipeline.partition=even", "3,3,4,2"),
             ("pipeline.devices=gpu", "gpu"),

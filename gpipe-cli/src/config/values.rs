@@ -166,16 +166,52 @@ pub enum Order {
     Gpipe,
     /// One forward, one backward.
     OneFOneB,
+    /// 1F1B with this many stages a worker, round-robin.
+    Interleaved(usize),
+    /// Every stage of a worker through all micro-batches, this many stages a worker.
+    LoopedBfs(usize),
+    /// Weight gradients put off into the bubble, in the memory of 1F1B.
+    ZbH1,
+    /// The same in twice the memory, which leaves no bubble.
+    ZbH2,
+    /// The same with two stages a worker, folded in a V.
+    ZbV,
+}
+
+impl Order {
+    /// How many stages each worker runs.
+    pub fn chunks(self) -> usize {
+        match self {
+            Self::Interleaved(chunks) | Self::LoopedBfs(chunks) => chunks,
+            Self::ZbV => 2,
+            Self::Gpipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 => 1,
+        }
+    }
 }
 
 impl FromStr for Order {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "gpipe" => Ok(Self::Gpipe),
-            "1f1b" => Ok(Self::OneFOneB),
-            _ => Err(format!("unknown schedule `{text}`: use gpipe or 1f1b")),
+        let chunks = |count: &str| match count.parse::<u16>() {
+            Ok(count) if count > 0 => Ok(usize::from(count)),
+            _ => Err(format!(
+                "`{count}` stages a worker in `{text}`: use a whole number from 1 to {}",
+                u16::MAX
+            )),
+        };
+        match text.split_once(':') {
+            None if text == "gpipe" => Ok(Self::Gpipe),
+            None if text == "1f1b" => Ok(Self::OneFOneB),
+            None if text == "zb-h1" => Ok(Self::ZbH1),
+            None if text == "zb-h2" => Ok(Self::ZbH2),
+            None if text == "zb-v" => Ok(Self::ZbV),
+            Some(("interleaved", count)) => chunks(count).map(Self::Interleaved),
+            Some(("looped-bfs", count)) => chunks(count).map(Self::LoopedBfs),
+            _ => Err(format!(
+                "unknown schedule `{text}`: use gpipe, 1f1b, interleaved:V, looped-bfs:V, zb-h1, \
+                 zb-h2 or zb-v"
+            )),
         }
     }
 }
@@ -255,17 +291,17 @@ impl Devices {
             .sum()
     }
 
-    /// The device of each of `stages` stages, of which there are as many as workers unless a bare
-    /// name is repeated.
-    pub fn of_stages(&self, stages: usize) -> Vec<DeviceId> {
+    /// The device of each of `count` workers, which are as many as listed unless a bare name is
+    /// repeated.
+    pub fn of_workers(&self, count: usize) -> Vec<DeviceId> {
         if let Some(id) = self.repeated() {
-            return vec![id; stages];
+            return vec![id; count];
         }
         let runs = self
             .0
             .iter()
             .flat_map(|&(id, count)| std::iter::repeat_n(id, count.unwrap_or(1) as usize));
-        runs.take(stages).collect()
+        runs.take(count).collect()
     }
 
     /// The list as short as it can be: a bare name where all workers are alike.
@@ -329,9 +365,9 @@ mod tests {
     fn workers_are_listed_repeated_or_bare() {
         let devices = |text: &str| text.parse::<Devices>().unwrap();
         assert_eq!(devices("cpu*4").workers(), 4);
-        assert_eq!(devices("cpu").of_stages(3), [DeviceId::Cpu; 3]);
+        assert_eq!(devices("cpu").of_workers(3), [DeviceId::Cpu; 3]);
         assert_eq!(
-            devices("cpu, cuda:1*2").of_stages(3),
+            devices("cpu, cuda:1*2").of_workers(3),
             [DeviceId::Cpu, DeviceId::Cuda(1), DeviceId::Cuda(1)]
         );
         assert_eq!(devices("cpu*3").shortest().to_string(), "cpu");

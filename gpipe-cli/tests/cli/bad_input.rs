@@ -87,6 +87,14 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["no layer", "use balance"],
     ),
     (&["train", "--schedule", "zigzag"], &["zigzag", "1f1b"]),
+    (
+        &["train", "--schedule", "interleaved:0"],
+        &["interleaved:0", "from 1"],
+    ),
+    (
+        &["train", "--schedule", "zb-v", "--stages", "3"],
+        &["3 stages", "--stages 2 or 4"],
+    ),
     (&["train", "--remat", "every:0"], &["every:0", "every:N"]),
     (&["train", "--cost-model", "cheap"], &["cheap", "lingvo"]),
     (

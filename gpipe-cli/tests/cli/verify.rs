@@ -61,6 +61,25 @@ fn a_pipeline_has_the_bits_of_one_stage() {
 }
 
 #[test]
+fn every_schedule_has_the_bits_of_one_stage() {
+    let folder = tempfile::tempdir().unwrap();
+    for schedule in [
+        "gpipe",
+        "1f1b",
+        "interleaved:2",
+        "looped-bfs:2",
+        "zb-h1",
+        "zb-h2",
+        "zb-v",
+    ] {
+        let arguments = ["--schedule", schedule, "--stages", "4", "-q"];
+        let output = small(folder.path(), "verify", &arguments);
+        assert!(output.status.success(), "{schedule}: {}", stdout(&output));
+        assert!(stdout(&output).starts_with("equal: 3 losses"));
+    }
+}
+
+#[test]
 fn people_read_a_verdict() {
     let folder = tempfile::tempdir().unwrap();
     let output = small(
