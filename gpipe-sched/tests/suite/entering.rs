@@ -94,8 +94,7 @@ fn events(input: u32) -> Vec<&'static str> {
     };
     let outcome = pipeline.step(vec![item]);
     assert_eq!(outcome.is_err(), input == 13);
-    let events = log.lock().expect("no panic while it is held").clone();
-    events
+    log.lock().expect("no panic while it is held").clone()
 }
 
 #[test]
