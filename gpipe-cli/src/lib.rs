@@ -18,7 +18,8 @@ use clap::error::ErrorKind;
 use args::{Args, Color, Command};
 use fail::{Fail, Result};
 
-fn main() -> ExitCode {
+/// The program: reads its arguments, does what they say, and hands back the exit code.
+pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return misread(&error),
