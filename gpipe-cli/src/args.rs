@@ -47,6 +47,7 @@ pub enum Command {
   gpipe train
   gpipe train --data notes/ --seq-len 128 --devices cpu*2 --schedule 1f1b --steps 1000
   gpipe train --config runs/NAME/config.toml      the run NAME again
+  gpipe train --model ~/models/gpt2 --data notes/ a GPT-2 from Hugging Face, trained further
   gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
 
 The run's folder holds config.toml (all of the configuration), log.txt and events.jsonl.
@@ -156,7 +157,8 @@ pub struct Settings {
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,
 
-    /// gpt-nano, gpt-mini, gpt2, bench-a or bench-b [default: gpt-nano]
+    /// gpt-nano, gpt-mini, gpt2, bench-a or bench-b, or a folder with a GPT-2 from Hugging Face
+    /// [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,
     /// Probability of dropping an activation, from 0 to below 1

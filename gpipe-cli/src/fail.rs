@@ -36,6 +36,15 @@ impl Fail {
         Self::Run(failure.into())
     }
 
+    /// The error alone, for what takes any error.
+    pub fn into_error(self) -> anyhow::Error {
+        match self {
+            Self::Usage(error) | Self::Run(error) => error,
+            Self::Unequal => anyhow::Error::msg("a comparison found a difference"),
+            Self::Closed => anyhow::Error::msg("whoever read the output has gone"),
+        }
+    }
+
     /// A failure to write `what`; a closed pipe is no failure.
     pub fn write(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> Self {
         move |error| match error.kind() {

@@ -7,6 +7,7 @@ mod config;
 mod data;
 mod fail;
 mod machine;
+mod model_folder;
 mod output;
 mod setup;
 

@@ -4,17 +4,18 @@
 use std::ops::Range;
 
 use gpipe_layers::models::{self, GptConfig};
-use gpipe_layers::{Flow, Layer, LearningRate, Loss, Optimizer};
+use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, simulator_costs,
 };
 use gpipe_sched::{Costs, Schedule, Timeline, simulate};
-use gpipe_tensor::{DType, DeviceId, Host};
+use gpipe_tensor::{DType, DeviceId, Host, Shape};
 
 use crate::config::{Config, Cut, Order};
 use crate::fail::{Fail, Result};
 use crate::machine;
+use crate::model_folder::{self, Weights};
 use crate::output::numbers;
 
 /// A run that can be drawn, priced and started.
@@ -41,6 +42,7 @@ pub struct Setup {
     /// Where each stage runs.
     pub devices: Vec<DeviceId>,
     threads: usize,
+    weights: Option<Weights>,
 }
 
 /// What is known of a run before it begins, stage by stage.
@@ -146,7 +148,35 @@ impl Setup {
             learning_rate: learning_rate(config),
             devices,
             threads: pipeline.threads.get(),
+            weights: None,
         })
+    }
+
+    /// Opens the weights that the model begins with, if it comes from a folder, and checks that
+    /// they are what it needs.
+    pub fn open_weights(&mut self, config: &Config) -> Result<()> {
+        let Some(folder) = config.model.folder() else {
+            return Ok(());
+        };
+        self.weights = Some(Weights::open(folder, &self.owners())?);
+        for layer in &mut self.layers {
+            // All zeros take no time to make, and are replaced.
+            layer.params(&mut |param| param.init = Init::Zeros);
+        }
+        Ok(())
+    }
+
+    /// Names and shapes of the parameters, a tied one once.
+    pub fn owners(&mut self) -> Vec<(String, Shape)> {
+        let mut owners = Vec::new();
+        for layer in &mut self.layers {
+            layer.params(&mut |param| {
+                if !param.tied {
+                    owners.push((param.name.clone(), param.shape.clone()));
+                }
+            });
+        }
+        owners
     }
 
     /// The layers of each stage.
@@ -248,10 +278,14 @@ impl Setup {
             optimizer: Some(self.optimizer),
             seed: config.run.seed.u64(),
         };
-        assembly.build(&host).map_err(|error| match error {
+        let mut assembled = assembly.build(&host).map_err(|error| match error {
             AssemblyError::Plan(error) => Fail::usage(error),
             error => Fail::run(error),
-        })
+        })?;
+        if let Some(weights) = self.weights {
+            model_folder::fill(&mut assembled.pipeline, weights)?;
+        }
+        Ok(assembled)
     }
 }
 
@@ -300,7 +334,8 @@ pub fn schedule(order: Order, stages: usize, micro_batches: usize) -> Result<Sch
     .map_err(Fail::usage)
 }
 
-fn model(config: &Config) -> GptConfig {
+/// The model that is configured.
+pub fn model(config: &Config) -> GptConfig {
     let model = &config.model;
     GptConfig {
         vocab: model.vocab.get(),
@@ -310,8 +345,8 @@ fn model(config: &Config) -> GptConfig {
         heads: model.heads.get(),
         tied: model.tied,
         gelu: model.gelu.0,
+        layer_norm_eps: model.layer_norm_eps.get() as f32,
         dropout: model.dropout.get() as f32,
-        ..GptConfig::default()
     }
 }
 

@@ -1,12 +1,17 @@
 //! Named tensors to and from the bytes of a safetensors file.
 
+mod elements;
+mod header;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use safetensors::tensor::{Dtype, SafeTensorError, TensorView, View};
-use safetensors::{SafeTensors, serialize};
+use safetensors::serialize;
+use safetensors::tensor::{Dtype, SafeTensorError, View};
 
-use crate::{DType, Device, Error, Result, Shape, Tensor};
+use crate::{DType, Device, Error, Result, Tensor};
+use header::RESERVED;
+pub use header::{Entry, Header, LONGEST, PREFIX};
 
 /// The bytes of a safetensors file of these tensors and key-value pairs.
 ///
@@ -38,7 +43,12 @@ pub fn save(tensors: &[(String, Tensor)], metadata: &[(String, String)]) -> Resu
         .map(|(name, tensor)| Ok((name.as_str(), Stored::new(tensor)?)))
         .collect::<Result<Vec<_>>>()?;
     let pairs = (!pairs.is_empty()).then_some(pairs);
-    serialize(stored, pairs).map_err(format_error)
+    let bytes = serialize(stored, pairs).map_err(format_error)?;
+    // What is written can be read again.
+    if let Some(prefix) = bytes.first_chunk() {
+        Header::length(*prefix, bytes.len() as u64)?;
+    }
+    Ok(bytes)
 }
 
 /// The tensors of a safetensors file, by name, in the order of their data. Half-precision floats
@@ -48,16 +58,14 @@ pub fn save(tensors: &[(String, Tensor)], metadata: &[(String, String)]) -> Resu
 /// [`Error::Format`] for bytes that are no such file or hold elements of another type; errors of
 /// allocation.
 pub fn load(bytes: &[u8], device: &Device) -> Result<Vec<(String, Tensor)>> {
-    let file = SafeTensors::deserialize(bytes).map_err(format_error)?;
-    let mut views = file.tensors();
-    views.sort_by(|(a, x), (b, y)| (x.data().as_ptr(), a).cmp(&(y.data().as_ptr(), b)));
-    views
-        .into_iter()
-        .map(|(name, view)| {
-            let tensor = read(&name, &view, device)?;
-            Ok((name, tensor))
-        })
-        .collect()
+    let (header, data) = open(bytes)?;
+    let tensor = |entry: &Entry| {
+        // The header was checked against the length of the data.
+        let range = entry.range();
+        let tensor = entry.tensor(&data[range.start as usize..range.end as usize], device)?;
+        Ok((entry.name().to_owned(), tensor))
+    };
+    header.entries().iter().map(tensor).collect()
 }
 
 /// The key-value pairs of a safetensors file, by key.
@@ -65,14 +73,21 @@ pub fn load(bytes: &[u8], device: &Device) -> Result<Vec<(String, Tensor)>> {
 /// # Errors
 /// [`Error::Format`] for bytes that are no such file.
 pub fn load_metadata(bytes: &[u8]) -> Result<Vec<(String, String)>> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(format_error)?;
-    let mut pairs: Vec<_> = header.metadata().clone().into_iter().flatten().collect();
-    pairs.sort();
-    Ok(pairs)
+    Ok(open(bytes)?.0.pairs().to_vec())
 }
 
-/// The key under which the format keeps the key-value pairs.
-const RESERVED: &str = "__metadata__";
+/// The header of a file, and what follows it.
+fn open(bytes: &[u8]) -> Result<(Header, &[u8])> {
+    let Some((prefix, rest)) = bytes.split_first_chunk() else {
+        return Err(Error::Format(format!(
+            "{} bytes are too few for a file",
+            bytes.len()
+        )));
+    };
+    let length = Header::length(*prefix, bytes.len() as u64)?;
+    let (header, data) = rest.split_at(length as usize);
+    Ok((Header::parse(header, data.len() as u64)?, data))
+}
 
 fn format_error(error: SafeTensorError) -> Error {
     Error::Format(error.to_string())
@@ -127,52 +142,6 @@ impl View for Stored<'_> {
             Elements::U32(indices) => size_of_val(indices),
         }
     }
-}
-
-fn read(name: &str, view: &TensorView<'_>, device: &Device) -> Result<Tensor> {
-    let (shape, bytes) = (Shape::from(view.shape()), view.data());
-    let floats = |values: &mut dyn Iterator<Item = f32>| {
-        let mut tensor = Tensor::empty(device, shape.clone())?;
-        for (element, value) in tensor.f32s_mut()?.iter_mut().zip(values) {
-            *element = value;
-        }
-        Ok(tensor)
-    };
-    match view.dtype() {
-        Dtype::F32 => floats(&mut words(bytes).map(f32::from_le_bytes)),
-        Dtype::BF16 => floats(&mut words(bytes).map(|b| from_bf16(u16::from_le_bytes(b)))),
-        Dtype::F16 => floats(&mut words(bytes).map(|b| from_f16(u16::from_le_bytes(b)))),
-        Dtype::U32 => {
-            let indices = words(bytes).map(u32::from_le_bytes).collect();
-            Tensor::from_u32(device, shape, indices)
-        }
-        other => Err(Error::Format(format!(
-            "`{name}` holds {other} elements: only F32, F16, BF16 and U32 can be read"
-        ))),
-    }
-}
-
-fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
-    bytes.as_chunks().0.iter().copied()
-}
-
-/// A brain float is the upper half of a single-precision one.
-fn from_bf16(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
-/// Half precision: 1 bit of sign, 5 of exponent (offset 15), 10 of fraction.
-fn from_f16(bits: u16) -> f32 {
-    let sign = u32::from(bits & 0x8000) << 16;
-    let exponent = u32::from(bits >> 10 & 0x1F);
-    let fraction = u32::from(bits & 0x3FF);
-    let magnitude = match exponent {
-        // Below the normal numbers the fraction counts units of 2^-24.
-        0 => (fraction as f32 / (1u32 << 24) as f32).to_bits(),
-        0x1F => 0x7F80_0000 | fraction << 13,
-        _ => (exponent + 127 - 15) << 23 | fraction << 13,
-    };
-    f32::from_bits(sign | magnitude)
 }
 
 #[cfg(test)]

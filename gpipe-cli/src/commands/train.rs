@@ -122,7 +122,8 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
     }
     let folder = NewRun::choose(args.out.as_deref(), args.overwrite)?;
     let samples = Samples::new(data::read(&config.data.source)?, &config)?;
-    let setup = Setup::new(&config)?;
+    let mut setup = Setup::new(&config)?;
+    setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let forecast = setup.forecast()?;
     let recipe = Recipe {

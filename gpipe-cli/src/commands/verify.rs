@@ -82,7 +82,8 @@ fn single(config: &Config) -> Result<Config> {
 }
 
 fn outcome(config: &Config, samples: &Samples, steps: u64) -> Result<Outcome> {
-    let setup = Setup::new(config)?;
+    let mut setup = Setup::new(config)?;
+    setup.open_weights(config)?;
     let recipe = Recipe {
         config,
         samples,

@@ -9,6 +9,8 @@ mod presets;
 mod resolve;
 mod values;
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 pub use resolve::resolve;
@@ -38,7 +40,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// Where the defaults come from.
+    /// Where the defaults come from: one of the models by name, or a folder with one.
     pub name: String,
     /// Transformer blocks.
     pub blocks: Blocks,
@@ -54,6 +56,8 @@ pub struct Model {
     pub tied: bool,
     /// The form of GELU.
     pub gelu: Named<GeluForm>,
+    /// Added to the variance in every LayerNorm.
+    pub layer_norm_eps: Amount,
     /// Probability of dropping an activation.
     pub dropout: Fraction,
 }
@@ -130,6 +134,14 @@ pub struct Run {
     pub seed: Seed,
     /// Steps whose timeline is written.
     pub trace_steps: Count,
+}
+
+impl Model {
+    /// The folder that the model comes from, unless it is one of those by name.
+    pub fn folder(&self) -> Option<&Path> {
+        let named = presets::NAMES.contains(&self.name.as_str());
+        (!named).then(|| Path::new(&self.name))
+    }
 }
 
 impl Pipeline {

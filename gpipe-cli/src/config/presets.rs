@@ -21,15 +21,44 @@ pub fn preset(name: &str) -> Option<Table> {
     } = models::preset(name)?;
     let mut defaults = common();
     overlay(&mut defaults, run_of(name));
-    let size = |size: usize| i64::try_from(size).map(Value::Integer);
-    let data = [
-        ("seq_len", size(sequence).ok()?),
-        ("batch_size", size(batch).ok()?),
-    ];
+    let data = [("seq_len", size(sequence)), ("batch_size", size(batch))];
     let decay = match decay {
         Decay::Matrices => "matrices",
         Decay::All => "all",
     };
+    overlay(&mut defaults, model(name, &config));
+    overlay(&mut defaults, section("data", data));
+    overlay(
+        &mut defaults,
+        section("optimizer", [("decay", decay.into())]),
+    );
+    Some(defaults)
+}
+
+/// The defaults of a model in a folder: to be trained on, so with small steps.
+pub fn of_folder(name: &str, described: &GptConfig) -> Table {
+    let mut defaults = common();
+    overlay(
+        &mut defaults,
+        toml! {
+            optimizer = { lr = 5e-5, decay = "matrices" }
+            data = { batch_size = 8 }
+        },
+    );
+    let sequence = described.context.min(FOLDER_SEQUENCE);
+    overlay(
+        &mut defaults,
+        section("data", [("seq_len", size(sequence))]),
+    );
+    overlay(&mut defaults, model(name, described));
+    defaults
+}
+
+/// Tokens of a sample for a model in a folder, if it knows as many positions.
+const FOLDER_SEQUENCE: usize = 256;
+
+/// The section `[model]`.
+fn model(name: &str, config: &GptConfig) -> Table {
     let GptConfig {
         vocab,
         context,
@@ -39,30 +68,35 @@ pub fn preset(name: &str) -> Option<Table> {
         tied,
         gelu,
         dropout,
-        ..
-    } = config;
+        layer_norm_eps,
+    } = *config;
     let gelu = match gelu {
         Gelu::Tanh => "tanh",
         Gelu::Erf => "erf",
     };
     let model = [
         ("name", name.into()),
-        ("blocks", size(blocks).ok()?),
-        ("heads", size(heads).ok()?),
-        ("width", size(width).ok()?),
-        ("vocab", size(vocab).ok()?),
-        ("context", size(context).ok()?),
+        ("blocks", size(blocks)),
+        ("heads", size(heads)),
+        ("width", size(width)),
+        ("vocab", size(vocab)),
+        ("context", size(context)),
         ("tied", tied.into()),
         ("gelu", gelu.into()),
-        ("dropout", f64::from(dropout).into()),
+        ("layer_norm_eps", digits(layer_norm_eps)),
+        ("dropout", digits(dropout)),
     ];
-    overlay(&mut defaults, section("model", model));
-    overlay(&mut defaults, section("data", data));
-    overlay(
-        &mut defaults,
-        section("optimizer", [("decay", decay.into())]),
-    );
-    Some(defaults)
+    section("model", model)
+}
+
+/// A size as TOML has it; what does not fit is refused when it is read.
+fn size(size: usize) -> Value {
+    Value::Integer(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
+/// The shortest number in double precision that reads back as this one: 1e-5, not 9.9999997e-6.
+fn digits(number: f32) -> Value {
+    Value::Float(number.to_string().parse().unwrap_or(number.into()))
 }
 
 fn section<const N: usize>(name: &str, keys: [(&str, Value); N]) -> Table {

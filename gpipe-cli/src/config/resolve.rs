@@ -1,6 +1,7 @@
 //! From what was typed to what it means.
 
 use std::num::NonZero;
+use std::path::Path;
 
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -9,6 +10,7 @@ use super::entry::{self, Entry, Schema};
 use super::{Config, Devices, Order, presets};
 use crate::args::Settings;
 use crate::fail::{Fail, Result};
+use crate::model_folder::{self, Description};
 
 /// The whole configuration: defaults of the model ◄ file ◄ `--set` ◄ flags.
 pub fn resolve(settings: &Settings) -> Result<Config> {
@@ -104,8 +106,20 @@ impl Keys {
 /// Gives every key that was not typed its default.
 fn complete(typed: Keys) -> Result<Config> {
     let name = typed.text("model", "name").unwrap_or(presets::NAMES[0]);
-    let mut keys = Keys(presets::preset(name).ok_or_else(|| unknown_model(name))?);
+    let (defaults, described) = match presets::preset(name) {
+        Some(defaults) => (defaults, None),
+        None if names_folder(name) => {
+            let described = model_folder::describe(Path::new(name))?;
+            let defaults = presets::of_folder(name, &described.model);
+            (defaults, Some(described))
+        }
+        None => return Err(unknown_model(name)),
+    };
+    let mut keys = Keys(defaults);
     entry::overlay(&mut keys.0, typed.0.clone());
+    if let Some(described) = &described {
+        check_described(name, described, &typed)?;
+    }
 
     let batch = keys.number("data", "batch_size").unwrap_or(1);
     match keys
@@ -119,7 +133,7 @@ fn complete(typed: Keys) -> Result<Config> {
             keys.set("pipeline", "micro_batches", most.min(batch));
         }
     }
-    if typed.get("model", "context").is_none() {
+    if typed.get("model", "context").is_none() && described.is_none() {
         let tokens = keys
             .number("data", "seq_len")
             .max(keys.number("model", "context"));
@@ -178,11 +192,43 @@ fn check(config: &Config) -> Result<()> {
     Ok(())
 }
 
+/// Whether a model is meant that is in a folder: then it is an error if the folder is not there.
+fn names_folder(name: &str) -> bool {
+    name.contains(['/', '\\']) || matches!(name, "." | "..") || Path::new(name).is_dir()
+}
+
+/// A model in a folder has the sizes that it has: keys may repeat them, as the file of an earlier
+/// run does, but not change them.
+fn check_described(name: &str, described: &Description, typed: &Keys) -> Result<()> {
+    if !described.one_dropout && typed.get("model", "dropout").is_none() {
+        return Err(Fail::asked(format!(
+            "{name}: embd_pdrop, attn_pdrop and resid_pdrop differ, but dropout has one value: choose it with --dropout"
+        )));
+    }
+    let of_folder = Keys(presets::of_folder(name, &described.model));
+    for (key, value) in typed
+        .0
+        .get("model")
+        .and_then(Value::as_table)
+        .into_iter()
+        .flatten()
+    {
+        let known = of_folder.get("model", key);
+        if key != "dropout" && known.is_some_and(|known| known != value) {
+            let known = known.map_or_else(String::new, Value::to_string);
+            return Err(Fail::asked(format!(
+                "model.{key} = {value} but {name} has {known}: leave model.{key} out"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn unknown_model(name: &str) -> Fail {
     let nearest = entry::nearest(name, presets::NAMES.into_iter());
     let names = presets::NAMES.join(", ");
     Fail::asked(format!(
-        "unknown model `{name}`: use one of {names}; did you mean `{nearest}`?"
+        "unknown model `{name}`: use one of {names}, or a folder with config.json; did you mean `{nearest}`?"
     ))
 }
 

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::elements::from_f16;
 use super::*;
 use crate::testing::{bits, device, random};
 

@@ -1,0 +1,53 @@
+//! Models where other tools keep them: a folder with `config.json`, `model.safetensors` and, if it
+//! has one, `tokenizer.json`, as Hugging Face's `transformers` reads and writes it.
+//!
+//! Whatever is in such a folder may be wrong or hostile: sizes are checked against each other and
+//! against the bytes that are there before anything large is allocated.
+
+mod config_json;
+mod file;
+mod index;
+mod weights;
+
+use std::path::Path;
+
+use gpipe_tensor::{Tensor, safetensors};
+
+use crate::config::Config;
+use crate::fail::{Fail, Result};
+pub use config_json::Description;
+pub use weights::{Weights, fill};
+
+/// What the model is made of.
+const CONFIG: &str = "config.json";
+/// Its weights, in one file.
+const WEIGHTS: &str = "model.safetensors";
+/// Which file has which weights, where there are several.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The largest `config.json` that is read.
+const LARGEST_CONFIG: u64 = 1 << 20;
+
+/// What `config.json` in a folder says of the model.
+pub fn describe(folder: &Path) -> Result<Description> {
+    let path = folder.join(CONFIG);
+    let bytes = file::read(&path, LARGEST_CONFIG)?;
+    config_json::parse(&bytes).map_err(|fault| Fail::asked(format!("{}: {fault}", path.display())))
+}
+
+#[allow(dead_code, reason = "checkpoints are being built on it")]
+/// The files of such a folder, by the name that each has in it: the model that is configured, with
+/// these values of its parameters by their global names. A tied parameter is there once.
+pub fn files(config: &Config, params: &[(String, Tensor)]) -> Result<Vec<(String, Vec<u8>)>> {
+    let config_json = config_json::write(config).map_err(Fail::Run)?;
+    // Transformers opens no weights of which it is not told the framework.
+    let metadata = [("format".to_owned(), "pt".to_owned())];
+    let weights = safetensors::save(params, &metadata).map_err(Fail::run)?;
+    Ok(vec![
+        (CONFIG.to_owned(), config_json),
+        (WEIGHTS.to_owned(), weights),
+    ])
+}
+
+#[cfg(test)]
+mod tests;
