@@ -88,13 +88,13 @@ impl Header {
             .map(|(name, info)| Entry::new(name, info));
         let mut entries = entries.collect::<Result<Vec<_>>>()?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        if let Some([twice, _]) = entries.array_windows().find(|[a, b]| a.name == b.name) {
-            return fault(format!("two tensors are named `{}`", twice.name));
+        if let Some(twice) = entries.windows(2).find(|two| two[0].name == two[1].name) {
+            return fault(format!("two tensors are named `{}`", twice[0].name));
         }
         let mut pairs = raw.pairs;
         pairs.sort();
-        if let Some([(key, _), _]) = pairs.array_windows().find(|[a, b]| a.0 == b.0) {
-            return fault(format!("the key `{}` occurs twice", clip(key)));
+        if let Some(twice) = pairs.windows(2).find(|two| two[0].0 == two[1].0) {
+            return fault(format!("the key `{}` occurs twice", clip(&twice[0].0)));
         }
         // Sorting is stable: tensors without elements stay in the order of their names.
         entries.sort_by_key(|entry| (entry.range.start, entry.range.end));
