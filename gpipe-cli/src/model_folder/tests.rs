@@ -37,8 +37,10 @@ fn config(more: &[&str]) -> Config {
     .unwrap()
 }
 
+type Params = Vec<(String, Tensor)>;
+
 /// Every parameter of the small model, each with values of its own.
-fn params(config: &Config) -> Vec<(String, Tensor)> {
+fn params(config: &Config) -> Params {
     let shapes = Setup::new(config).unwrap().owners();
     let value = |(name, shape): (String, Shape)| {
         let elements = shape.elements().unwrap();
@@ -152,7 +154,7 @@ fn what_does_not_fit_is_named() {
     let folder = written(&files(&config, &params).unwrap());
     let weights = folder.path().join(WEIGHTS);
     let tensor = |shape: [usize; 2]| Tensor::zeros(&device(), shape).unwrap();
-    let refused = |change: &dyn Fn(&mut Vec<(String, Tensor)>)| {
+    let refused = |change: &dyn Fn(&mut Params)| {
         let mut changed = params.clone();
         change(&mut changed);
         fs::write(&weights, safetensors::save(&changed, &[]).unwrap()).unwrap();
@@ -205,7 +207,7 @@ fn weights_that_are_no_numbers_are_named() {
 }
 
 /// The tensors in two files and an index, which `change` may falsify.
-fn sharded(change: impl Fn(&Path)) -> (Config, Vec<(String, Tensor)>, TempDir) {
+fn sharded(change: impl Fn(&Path)) -> (Config, Params, TempDir) {
     let config = config(&[]);
     let params = params(&config);
     let folder = written(&files(&config, &params).unwrap()[..1]);
