@@ -18,7 +18,7 @@ pub use costs::ModelCosts;
 pub use error::{Error, Result};
 pub use micro_batch::micro_batches;
 pub use policy::{Kept, Policy, Table};
-pub use predict::{StageMemory, predict_memory};
+pub use predict::{StageMemory, predict_held, predict_memory};
 pub use stage::LayerStage;
 pub use times::simulator_costs;
 pub use turn::{LossTurn, Target};

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use gpipe_layers::{Buffers, Flow, Layer, Ledger, Optimizer, Param, PendingBuffers, SavedBuffers};
-use gpipe_sched::{Op, Schedule};
+use gpipe_sched::{Held, Op, Schedule};
 
 use crate::{Kept, ModelCosts, Table};
 
@@ -42,24 +42,44 @@ pub fn predict_memory(
 ) -> Vec<StageMemory> {
     let mut memory = fixed(layers, cut, optimizer);
     for (stage, (memory, part)) in memory.iter_mut().zip(cut).enumerate() {
-        let mut replay = Replay {
-            ledger: Ledger::new(),
-            costs,
-            table,
-            stage,
-            layers: part.clone(),
-            has_turn: stage + 1 == schedule.stages(),
-            micro_batches: (0..schedule.micro_batches())
-                .map(|_| State::Nothing)
-                .collect(),
-        };
-        let lane = &schedule.lanes()[schedule.device_of()[stage]];
-        for action in lane.iter().filter(|action| action.stage == stage) {
+        let mut replay = Replay::new(costs, table, schedule, stage, part.clone());
+        for action in schedule.of_stage(stage) {
             replay.act(action.op, action.micro_batch);
         }
         memory.activations = replay.ledger.peak();
     }
     memory
+}
+
+/// What every stage holds over one training step, as
+/// [`Timeline::with_held`](gpipe_sched::Timeline::with_held) takes it: what is there before the
+/// first action, and one entry for each of its actions. `memory` is what [`predict_memory`] said of
+/// the same run.
+pub fn predict_held(
+    memory: &[StageMemory],
+    costs: &ModelCosts,
+    cut: &[Range<usize>],
+    schedule: &Schedule,
+    table: &Table,
+) -> Vec<Vec<Held>> {
+    let of_stage = |(stage, (memory, part)): (usize, (&StageMemory, &Range<usize>))| {
+        let fixed = memory.values + memory.gradients + memory.optimizer;
+        let mut held = vec![Held {
+            now: fixed,
+            most: fixed,
+        }];
+        let mut replay = Replay::new(costs, table, schedule, stage, part.clone());
+        for action in schedule.of_stage(stage) {
+            replay.ledger.reset_peak();
+            replay.act(action.op, action.micro_batch);
+            held.push(Held {
+                now: fixed + replay.ledger.live(),
+                most: fixed + replay.ledger.peak(),
+            });
+        }
+        held
+    };
+    memory.iter().zip(cut).enumerate().map(of_stage).collect()
 }
 
 /// What is there from the beginning to the end: parameters and all that goes with them.
@@ -123,7 +143,27 @@ enum Left {
     Saved(Vec<SavedBuffers>),
 }
 
-impl Replay<'_> {
+impl<'a> Replay<'a> {
+    fn new(
+        costs: &'a ModelCosts,
+        table: &'a Table,
+        schedule: &Schedule,
+        stage: usize,
+        layers: Range<usize>,
+    ) -> Self {
+        Self {
+            ledger: Ledger::new(),
+            costs,
+            table,
+            stage,
+            layers,
+            has_turn: stage + 1 == schedule.stages(),
+            micro_batches: (0..schedule.micro_batches())
+                .map(|_| State::Nothing)
+                .collect(),
+        }
+    }
+
     fn act(&mut self, op: Op, m: usize) {
         let state = std::mem::replace(&mut self.micro_batches[m], State::Nothing);
         self.micro_batches[m] = match (op, state) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpipe_layers::{Cx, Layer, Param, Pending, Saved};
-use gpipe_sched::{Action, MicroBatch, Op, Stage};
+use gpipe_sched::{Action, Held, MicroBatch, Op, Stage};
 use gpipe_tensor::{Device, Tensors};
 
 use crate::run::{self, Step};
@@ -239,6 +239,13 @@ impl Stage for LayerStage {
 
     fn enter(&self) -> impl Sized + use<> {
         self.device.busy()
+    }
+
+    fn held(&mut self) -> Option<Held> {
+        Some(Held {
+            now: self.device.live_bytes(),
+            most: self.device.take_recent_peak(),
+        })
     }
 
     fn forward(&mut self, m: &MicroBatch, x: Tensors) -> Result<Tensors> {

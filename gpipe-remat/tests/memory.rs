@@ -6,8 +6,10 @@ use std::ops::Range;
 
 use common::{CONTEXT, Model, Order, Outcome, Run};
 use gpipe_layers::{Flow, Layer, Optimizer, models};
-use gpipe_remat::{ModelCosts, Policy, StageMemory, Table, micro_batches, predict_memory};
-use gpipe_sched::{Schedule, interleaved, looped_bfs, zb_h1, zb_h2, zb_v};
+use gpipe_remat::{
+    ModelCosts, Policy, StageMemory, Table, micro_batches, predict_held, predict_memory,
+};
+use gpipe_sched::{Held, Schedule, Timeline, interleaved, looped_bfs, zb_h1, zb_h2, zb_v};
 
 const POLICIES: [Policy; 6] = [
     Policy::Keep,
@@ -31,18 +33,20 @@ impl Plan {
         schedule: &Schedule,
         policy: Policy,
         optimizer: Option<&Optimizer>,
-    ) -> Vec<StageMemory> {
+    ) -> (Vec<StageMemory>, Vec<Vec<Held>>) {
         let tokens = |samples| vec![Flow::u32([samples, self.context])];
         let costs = ModelCosts::new(&self.layers, &self.samples, tokens).expect("a valid model");
         let table = Table::new(policy, schedule);
-        predict_memory(
+        let memory = predict_memory(
             &mut self.layers,
             &costs,
             &self.cut,
             schedule,
             &table,
             optimizer,
-        )
+        );
+        let held = predict_held(&memory, &costs, &self.cut, schedule, &table);
+        (memory, held)
     }
 }
 
@@ -58,11 +62,14 @@ fn assert_honest_under(run: &Run, schedule: &Schedule) {
         samples: micro_batches(run.batch, run.micro_batches).expect("a valid size"),
         context: CONTEXT,
     };
-    let predicted = plan.predict(schedule, run.policy, Some(&run.optimizer));
+    let (predicted, held) = plan.predict(schedule, run.policy, Some(&run.optimizer));
     let mut assembled = run.assemble_with(schedule.clone());
     let mut outcome = Outcome::default();
     for step in 0..2 {
-        outcome.step(&mut assembled, run.items(step), run, step, true);
+        let timeline = outcome.step(&mut assembled, run.items(step), run, step, true);
+        // Not only the peaks: the bytes at the beginning and the end of every action.
+        let expected = Timeline::new(timeline.devices(), timeline.spans().to_vec());
+        assert_eq!(timeline, expected.with_held(&held), "{run:?}");
         for (stage, (device, memory)) in assembled.devices.iter().zip(&predicted).enumerate() {
             assert_eq!(
                 device.peak_bytes(),
@@ -147,7 +154,7 @@ fn gpt_mini(order: Order, policy: Policy) -> Vec<StageMemory> {
         samples: micro_batches(preset.batch, 8).expect("eight micro-batches"),
         context: preset.config.context,
     };
-    plan.predict(&order.schedule(2, 8), policy, None)
+    plan.predict(&order.schedule(2, 8), policy, None).0
 }
 
 fn worst(memory: &[StageMemory]) -> u64 {

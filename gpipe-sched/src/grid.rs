@@ -1,6 +1,10 @@
 //! Schedules and timelines as text.
 
-use crate::simulate::simulate_units;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::hop::Hop;
+use crate::walk::walk;
 use crate::{Action, Op, Schedule, Span, Timeline};
 
 /// Stands for what does not fit.
@@ -13,8 +17,9 @@ impl Schedule {
     /// One row a device, one column a unit of time in which each action takes one. A cell is a
     /// letter and a micro-batch (`B3`), with the stage before them (`2B3`) if a device has several.
     ///
-    /// What does not fit into `width` characters is left out in the middle, so that both the
-    /// filling and the draining of the pipeline show.
+    /// Where that does not fit into `width` characters, a cell is the letter alone. If even this
+    /// does not fit, the middle is left out, so that both the filling and the draining of the
+    /// pipeline show.
     ///
     /// ```
     /// let schedule = gpipe_sched::one_f_one_b(2, 3).unwrap();
@@ -25,52 +30,122 @@ impl Schedule {
     /// device 1     F0 B0 F1 B1 F2 B2
     /// "
     /// );
+    /// assert_eq!(
+    ///     schedule.grid(20),
+    ///     "\
+    /// device 0  FF BFB B
+    /// device 1   FBFBFB
+    /// "
+    /// );
     /// ```
     pub fn grid(&self, width: usize) -> String {
-        let timeline = simulate_units(self);
-        // Unit times are whole numbers, exactly.
-        let columns = timeline.makespan() as usize;
         let several = self.stages() > self.devices();
-        let label = |action: &Action| {
-            if several {
-                action.to_string()
-            } else {
-                short(action)
-            }
+        let digits = |count: usize| {
+            (count - 1)
+                .checked_ilog10()
+                .map_or(1, |log| log as usize + 1)
         };
-        let cell = self
-            .lanes()
-            .iter()
-            .flatten()
-            .map(|action| label(action).len())
-            .max()
-            .unwrap_or(1);
+        let stage = if several { digits(self.stages()) } else { 0 };
+        let cell = stage + 1 + digits(self.micro_batches());
         let name = name_width(self.devices());
-        let fit = width.saturating_sub(name + 1) / (cell + 1);
-        let (head, tail) = if columns <= fit {
-            (columns, columns)
+        let room = width.saturating_sub(name + 1);
+        let units = Units::of(self, room);
+        let (cell, space) = match units.columns {
+            columns if columns.saturating_mul(cell + 1) <= room => (cell, 1),
+            columns if columns < room => (1, 0),
+            _ => (cell, 1),
+        };
+        let fit = |room: usize| room / (cell + space);
+        let (head, tail) = if units.columns <= fit(room) {
+            (units.columns, units.columns)
         } else {
-            let fit = width.saturating_sub(name + 1 + GAP.chars().count()) / (cell + 1);
-            (fit.div_ceil(2), columns - fit / 2)
+            let fit = fit(room.saturating_sub(GAP.chars().count()));
+            (fit.div_ceil(2), units.columns - fit / 2)
+        };
+        let label = |action: &Action| match (space, several) {
+            (0, _) => action.op.letter().to_string(),
+            (_, true) => action.to_string(),
+            (_, false) => short(action),
         };
         let mut text = String::new();
-        for device in 0..self.devices() {
+        for (device, ends) in units.lanes.iter().enumerate() {
             let mut row = device_name(device, name) + " ";
-            let mut spans = timeline.of_device(device).iter().peekable();
-            for column in 0..columns {
-                let now = spans.next_if(|span| span.start as usize <= column);
-                if column == head {
-                    row += GAP;
-                }
-                if column < head || column >= tail {
-                    let label = now.map_or(String::new(), |span| label(&span.action));
-                    row += &format!(" {label:<cell$}");
-                }
+            if space == 0 {
+                row.push(' ');
             }
+            let cells = |columns: Range<usize>, lane: &VecDeque<(usize, Action)>| {
+                let mut cells = String::new();
+                let mut lane = lane.iter().peekable();
+                while lane.next_if(|(start, _)| *start < columns.start).is_some() {}
+                for column in columns {
+                    let now = lane.next_if(|(start, _)| *start == column);
+                    let label = now.map_or(String::new(), |(_, action)| label(action));
+                    cells += &format!("{:space$}{label:<cell$}", "");
+                }
+                cells
+            };
+            row += &cells(0..head, &ends.first);
+            if head < tail {
+                row += GAP;
+            }
+            row += &cells(tail..units.columns, &ends.last);
             text += row.trim_end();
             text.push('\n');
         }
         text
+    }
+}
+
+/// The ends of a schedule in which every action takes one unit of time: as much as can be seen of
+/// it, however long it is.
+struct Units {
+    columns: usize,
+    lanes: Vec<Ends>,
+}
+
+/// The first and the last actions of a lane with their times.
+#[derive(Default)]
+struct Ends {
+    first: VecDeque<(usize, Action)>,
+    last: VecDeque<(usize, Action)>,
+}
+
+impl Units {
+    /// No more than `most` actions at either end.
+    fn of(schedule: &Schedule, most: usize) -> Self {
+        let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+        let mut arrivals = vec![0_u32; Hop::table(stages, micro_batches)];
+        let mut now = vec![0_u32; schedule.devices()];
+        let mut lanes: Vec<Ends> = Vec::new();
+        lanes.resize_with(schedule.devices(), Ends::default);
+        let walked = walk(
+            schedule.device_of(),
+            micro_batches,
+            schedule.lanes(),
+            |device, _, action| {
+                let arrival = action
+                    .takes()
+                    .map_or(0, |hop| arrivals[hop.index(micro_batches)]);
+                let start = now[device].max(arrival);
+                now[device] = start + 1;
+                if let Some(hop) = action.gives(stages) {
+                    arrivals[hop.index(micro_batches)] = start + 1;
+                }
+                let Ends { first, last } = &mut lanes[device];
+                if first.len() < most {
+                    first.push_back((start as usize, action));
+                }
+                if last.len() == most {
+                    last.pop_front();
+                }
+                if most > 0 {
+                    last.push_back((start as usize, action));
+                }
+            },
+        );
+        debug_assert!(walked.is_ok(), "a schedule that exists has no deadlock");
+        let columns = now.into_iter().max().map_or(0, |end| end as usize);
+        Self { columns, lanes }
     }
 }
 

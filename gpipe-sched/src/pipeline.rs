@@ -292,14 +292,19 @@ where
         drop(reply);
         let mut first_error = None;
         let mut spans = Vec::new();
+        let mut held = vec![Vec::new(); self.schedule.stages()];
         let mut losses = Vec::new();
         let collected = self.collect(&reports, |_, report| {
             match report {
                 Ok(Report {
                     spans: lane,
+                    held: counted,
                     losses: read,
                 }) => {
                     spans.extend(lane);
+                    for (stage, counted) in counted {
+                        held[stage] = counted;
+                    }
                     losses.extend(read.into_iter().flatten());
                 }
                 Err(Stop::Failed(error)) => drop(first_error.get_or_insert(error)),
@@ -311,7 +316,7 @@ where
             Some(error) => Err(error),
             None => collected.map(|()| Outcome {
                 losses,
-                timeline: Timeline::new(self.lines.len(), spans),
+                timeline: Timeline::new(self.lines.len(), spans).with_held(&held),
             }),
         }
     }

@@ -47,10 +47,15 @@ pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsErr
     Ok(timing.run(schedule))
 }
 
-/// A schedule in which every action takes one second: its shape, for drawing.
+/// A schedule in which every action takes one second: its shape.
 pub(crate) fn simulate_units(schedule: &Schedule) -> Timeline {
+    simulate_even(schedule, |_| 1.0)
+}
+
+/// A schedule in which the same operation takes the same time everywhere, and transfers none.
+pub(crate) fn simulate_even(schedule: &Schedule, seconds: impl Fn(Op) -> f64) -> Timeline {
     Timing {
-        work: |_| 1.0,
+        work: |action: Action| seconds(action.op),
         transfer: |_, _, end| end,
     }
     .run(schedule)
@@ -76,6 +81,7 @@ impl<W: FnMut(Action) -> f64, C: FnMut(usize, Hop, f64) -> f64> Timing<W, C> {
             spans.extend(lane.iter().map(|&action| Span {
                 device,
                 action,
+                ready: 0.0,
                 start: 0.0,
                 end: 0.0,
             }));
@@ -89,7 +95,8 @@ impl<W: FnMut(Action) -> f64, C: FnMut(usize, Hop, f64) -> f64> Timing<W, C> {
                     .takes()
                     .map_or(0.0, |hop| arrivals[hop.index(micro_batches)]);
                 let span = &mut spans[firsts[device] + position];
-                span.start = now[device].max(arrival);
+                span.ready = now[device].max(arrival);
+                span.start = span.ready;
                 span.end = span.start + (self.work)(action);
                 now[device] = span.end;
                 if let Some(hop) = action.gives(stages) {

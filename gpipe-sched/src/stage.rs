@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::Held;
+
 /// Which rows of which step an action works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicroBatch {
@@ -77,6 +79,12 @@ pub trait Stage {
     fn recompute(&mut self, m: &MicroBatch) -> Result<(), Self::Error> {
         let _ = m;
         Ok(())
+    }
+
+    /// The bytes that the stage holds, if it counts them: asked after `begin` and after every action
+    /// (and the turn that follows it).
+    fn held(&mut self) -> Option<Held> {
+        None
     }
 
     /// Called after the last action of a step: late errors of a device surface here.

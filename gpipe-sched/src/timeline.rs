@@ -2,6 +2,7 @@
 
 use crate::Action;
 use crate::hop::{Direction, Hop};
+use crate::memory::Level;
 
 /// One action in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,6 +11,9 @@ pub struct Span {
     pub device: usize,
     /// What it was.
     pub action: Action,
+    /// When it could have begun: its device was free and its flow was there. From here to `start`
+    /// it waited for what it shares with others, its share of the processor say.
+    pub ready: f64,
     /// When it began, in seconds since the step did.
     pub start: f64,
     /// When it was done.
@@ -23,6 +27,8 @@ pub struct Timeline {
     devices: usize,
     /// By device, then by start.
     spans: Vec<Span>,
+    /// By device, then by time.
+    pub(crate) levels: Vec<Level>,
 }
 
 impl Timeline {
@@ -34,6 +40,7 @@ impl Timeline {
         Self {
             devices: devices.max(named),
             spans,
+            levels: Vec::new(),
         }
     }
 
@@ -91,6 +98,39 @@ impl Timeline {
         }
         let busy: f64 = self.spans.iter().map(|span| span.end - span.start).sum();
         1.0 - busy / available
+    }
+
+    /// Timelines one after the other as one, each from where the one before it ends, the
+    /// micro-batches numbered on.
+    #[must_use]
+    pub fn in_a_row(timelines: &[Self]) -> Self {
+        let (mut spans, mut levels) = (Vec::new(), Vec::new());
+        let (mut time, mut number) = (0.0, 0);
+        for timeline in timelines {
+            spans.extend(timeline.spans.iter().map(|span| Span {
+                action: Action {
+                    micro_batch: number + span.action.micro_batch,
+                    ..span.action
+                },
+                ready: time + span.ready,
+                start: time + span.start,
+                end: time + span.end,
+                ..*span
+            }));
+            levels.extend(timeline.levels.iter().map(|level| Level {
+                time: time + level.time,
+                ..*level
+            }));
+            time += timeline.start() + timeline.makespan();
+            number += timeline
+                .spans
+                .iter()
+                .map(|span| span.action.micro_batch + 1)
+                .max()
+                .unwrap_or(0);
+        }
+        let devices = timelines.iter().map(Self::devices).max().unwrap_or(0);
+        Self::new(devices, spans).with_levels(levels)
     }
 
     /// How many flows are in flight, set off and not yet taken, on the link from stage `link` to

@@ -9,8 +9,8 @@ use crate::hop::{Direction, Hop};
 use crate::{Span, Timeline};
 
 impl Timeline {
-    /// Writes the timeline as JSON trace events: a row a device, a slice a span, and an arrow for
-    /// every flow from one stage to another.
+    /// Writes the timeline as JSON trace events: a row a device, a slice a span, an arrow for every
+    /// flow from one stage to another, and a counter for what each device holds.
     ///
     /// # Errors
     /// Those of `out`.
@@ -19,6 +19,8 @@ impl Timeline {
             out: BufWriter::new(out),
             count: 0,
         };
+        let process = format_args!(r#""name":"process_name","args":{{"name":"gpipe"}}"#);
+        events.write('M', 0, 0.0, process)?;
         for device in 0..self.devices() {
             let name = format_args!(r#""name":"thread_name","args":{{"name":"device {device}"}}"#);
             events.write('M', device, 0.0, name)?;
@@ -39,6 +41,12 @@ impl Timeline {
                 events.arrow('f', span, 0.001, hop, micro_batches)?;
             }
         }
+        for level in self.levels() {
+            let (device, bytes) = (level.device, level.bytes);
+            let rest =
+                format_args!(r#""name":"memory of device {device}","args":{{"bytes":{bytes}}}"#);
+            events.write('C', device, level.time, rest)?;
+        }
         events.finish()
     }
 }
@@ -49,7 +57,8 @@ struct Events<W> {
 }
 
 impl<W: Write> Events<W> {
-    /// An event of a phase: `M` names a thread, `X` is a slice, `s` and `f` are an arrow's ends.
+    /// An event of a phase: `M` is a name, `X` a slice, `C` a counter's value, `s` and `f` are an
+    /// arrow's ends.
     fn write(
         &mut self,
         phase: char,
@@ -103,12 +112,7 @@ impl<W: Write> Events<W> {
     }
 
     fn finish(mut self) -> io::Result<()> {
-        let open = if self.count == 0 {
-            "{\"traceEvents\":["
-        } else {
-            ""
-        };
-        writeln!(self.out, "{open}\n],\"displayTimeUnit\":\"ms\"}}")?;
+        writeln!(self.out, "\n],\"displayTimeUnit\":\"ms\"}}")?;
         self.out.flush()
     }
 }

@@ -7,7 +7,7 @@ use crate::failure::{Part, PipelineError, Place, guard};
 use crate::hop::{Direction, Hop};
 use crate::mailbox::{Post, Refusal, Tag};
 use crate::sync::Clock;
-use crate::{Action, MicroBatch, Op, Schedule, Span, Stage, Turn};
+use crate::{Action, Held, MicroBatch, Op, Schedule, Span, Stage, Turn};
 
 /// The stages of one device, and the turn where the last stage is among them. It is made, used and
 /// dropped on one thread.
@@ -30,6 +30,9 @@ pub(crate) struct Round {
 /// What a worker brings home from a round.
 pub(crate) struct Report {
     pub spans: Vec<Span>,
+    /// What each of the worker's stages held, as [`Timeline::with_held`](crate::Timeline::with_held)
+    /// takes it.
+    pub held: Vec<(usize, Vec<Held>)>,
     /// From the worker that has the turn.
     pub losses: Option<Vec<f64>>,
 }
@@ -61,12 +64,18 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         let lane = &round.schedule.lanes()[self.device];
         let mut targets: Vec<Option<T::Target>> = targets.into_iter().map(Some).collect();
         let mut spans = Vec::with_capacity(lane.len());
+        let mut held: Vec<(usize, Vec<Held>)> = Vec::with_capacity(self.stages.len());
+        for (index, stage) in &mut self.stages {
+            held.push((*index, stage.held().into_iter().collect()));
+        }
         for &action in lane {
             let flow = match action.takes() {
                 Some(hop) => Some(self.recv(round, hop)?),
                 None => None,
             };
-            let entered = self.stage(action.stage).enter();
+            let ready = round.clock.seconds();
+            let place = self.place(action.stage);
+            let entered = self.stages[place].1.enter();
             let start = round.clock.seconds();
             let flow = self.act(round, action, flow)?;
             let flow = self.turn(round, action, flow, &mut targets)?;
@@ -75,9 +84,11 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
             spans.push(Span {
                 device: self.device,
                 action,
+                ready,
                 start,
                 end,
             });
+            held[place].1.extend(self.stages[place].1.held());
             self.pass_on(round, action, flow)?;
         }
         for (index, stage) in &mut self.stages {
@@ -90,13 +101,13 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         });
         Ok(Report {
             spans,
+            held,
             losses: losses.transpose()?,
         })
     }
 
-    fn stage(&mut self, stage: usize) -> &mut S {
-        let place = self.stages.partition_point(|(index, _)| *index < stage);
-        &mut self.stages[place].1
+    fn place(&self, stage: usize) -> usize {
+        self.stages.partition_point(|(index, _)| *index < stage)
     }
 
     /// One action of a stage on a flow that has arrived.
@@ -107,7 +118,8 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         flow: Option<S::Flow>,
     ) -> Result<Option<S::Flow>, PipelineError> {
         let m = &round.micro_batches[action.micro_batch];
-        let stage = self.stage(action.stage);
+        let place = self.place(action.stage);
+        let stage = &mut self.stages[place].1;
         guard(Place::Action(action), || match (action.op, flow) {
             (Op::Forward, Some(x)) => stage.forward(m, x).map(Some),
             (Op::Backward, Some(dy)) => stage.backward(m, dy),

@@ -47,6 +47,8 @@ struct Handle {
     host: Host,
     live: AtomicU64,
     peak: AtomicU64,
+    /// The peak since it was last taken.
+    recent: AtomicU64,
     /// Threads that the operations of the current action may use.
     share: AtomicUsize,
 }
@@ -59,6 +61,7 @@ impl Device {
             host,
             live: AtomicU64::new(0),
             peak: AtomicU64::new(0),
+            recent: AtomicU64::new(0),
             share,
         }))
     }
@@ -93,6 +96,12 @@ impl Device {
         self.0.peak.store(self.live_bytes(), Ordering::Relaxed);
     }
 
+    /// The most that [`live_bytes`](Self::live_bytes) was since the last call of this. It is a peak of
+    /// its own, for those who watch single actions.
+    pub fn take_recent_peak(&self) -> u64 {
+        self.0.recent.swap(self.live_bytes(), Ordering::Relaxed)
+    }
+
     /// Waits for a turn on the processor and takes a share of its threads until the guard is dropped.
     ///
     /// A stage calls this at the beginning of an action: at most as many actions run at once as the
@@ -111,6 +120,7 @@ impl Device {
     pub(crate) fn count(&self, bytes: usize) {
         let live = self.0.live.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         self.0.peak.fetch_max(live, Ordering::Relaxed);
+        self.0.recent.fetch_max(live, Ordering::Relaxed);
     }
 
     pub(crate) fn discount(&self, bytes: usize) {

@@ -12,7 +12,7 @@ use gpipe_remat::{
     Assembled, Assembly, Policy, Target, gradient_norm, merge_ties, micro_batches, share_ties,
     update,
 };
-use gpipe_sched::{Item, MicroBatch, Schedule, gpipe, one_f_one_b};
+use gpipe_sched::{Item, MicroBatch, Schedule, Timeline, gpipe, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
 
 /// The two schedules.
@@ -191,7 +191,7 @@ impl Outcome {
         run: &Run,
         step: u64,
         merge: bool,
-    ) {
+    ) -> Timeline {
         let pipeline = &mut assembled.pipeline;
         let outcome = pipeline.step(items).expect("a step");
         let loss: f64 = outcome.losses.iter().sum();
@@ -210,6 +210,7 @@ impl Outcome {
         share_ties(pipeline).expect("ties");
         self.losses.push(loss.to_bits());
         self.norms.push(norm.to_bits());
+        outcome.timeline
     }
 
     /// Reads the parameters, and the gradients of the last step, of every place.

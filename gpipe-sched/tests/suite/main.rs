@@ -21,6 +21,8 @@ mod refusals;
 
 mod times;
 
+mod idle;
+
 mod pictures;
 
 mod csv;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use gpipe_sched::{
-    Costs, Schedule, Timeline, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, simulate,
-    zb_h1, zb_h2, zb_v,
+    Costs, Held, Schedule, Timeline, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b,
+    simulate, zb_h1, zb_h2, zb_v,
 };
 use serde_json::Value;
 
@@ -70,22 +70,44 @@ device 1      1F0 1R0     1I0 1W0
 }
 
 #[test]
-fn a_narrow_grid_leaves_out_the_middle() {
+fn a_narrow_grid_leaves_out_numbers_and_then_the_middle() {
     let schedule = one_f_one_b(3, 20).unwrap();
     let wide = schedule.grid(usize::MAX);
-    for width in [0, 10, 20, 40, 60, 79, 100, 150, 300] {
+    let columns = 2 * (20 + 3 - 1);
+    for width in [0, 10, 20, 40, 53, 54, 60, 79, 100, 150, 184, 185, 300] {
         let narrow = schedule.grid(width);
         for (row, whole) in narrow.lines().zip(wide.lines()) {
             assert!(
                 row.chars().count() <= width.max("device 0  … ".len()),
                 "{width}: {row}"
             );
-            let (head, tail) = row.split_once('…').unwrap_or((row, ""));
-            assert!(whole.starts_with(head.trim_end()), "{width}: {row}");
-            assert!(whole.ends_with(tail.trim_start()), "{width}: {row}");
+            if narrow.contains('…') || width >= 185 {
+                let (head, tail) = row.split_once('…').unwrap_or((row, ""));
+                assert!(whole.starts_with(head.trim_end()), "{width}: {row}");
+                assert!(whole.ends_with(tail.trim_start()), "{width}: {row}");
+            } else {
+                let letters = |row: &str| {
+                    row.chars()
+                        .filter(|c| "FB".contains(*c))
+                        .collect::<String>()
+                };
+                assert_eq!(letters(row), letters(whole));
+                assert!(row.chars().count() <= "device 0  ".len() + columns);
+            }
         }
-        assert_eq!(narrow == wide, width >= 300);
+        assert_eq!(narrow == wide, width >= 185, "{width}");
+        assert_eq!(narrow.contains('…'), width < 54, "{width}");
     }
+}
+
+#[test]
+fn a_grid_of_a_very_long_schedule_shows_its_ends() {
+    let grid = gpipe(2, 1_000_000).unwrap().grid(60);
+    let rows: Vec<&str> = grid.lines().collect();
+    assert!(rows[0].starts_with("device 0  F0      F1      "), "{grid}");
+    assert!(rows[1].starts_with("device 1          F0      "), "{grid}");
+    assert!(rows[0].ends_with(" B999998 B999999"), "{grid}");
+    assert!(rows.iter().all(|row| row.chars().count() <= 60), "{grid}");
 }
 
 #[test]
@@ -122,7 +144,7 @@ fn a_trace_is_json_whose_arrows_join_slices() {
         .iter()
         .filter_map(|e| e["args"]["name"].as_str())
         .collect();
-    assert_eq!(names, ["device 0", "device 1", "device 2"]);
+    assert_eq!(names, ["gpipe", "device 0", "device 1", "device 2"]);
 
     let slices = phase("X");
     assert_eq!(slices.len(), 2 * 3 * 4);
@@ -160,6 +182,40 @@ fn a_trace_is_json_whose_arrows_join_slices() {
 }
 
 #[test]
+fn what_a_device_holds_is_a_counter() {
+    let timeline = simulate(&gpipe(2, 1).unwrap(), &Costs::even(2, 1.0, 2.0)).unwrap();
+    let held = |now, most| Held { now, most };
+    let stage = vec![held(10, 10), held(14, 20), held(10, 30)];
+    let timeline = timeline.with_held(&[stage.clone(), stage]);
+    let mut bytes = Vec::new();
+    timeline.write_trace(&mut bytes).unwrap();
+    let trace: Value = serde_json::from_slice(&bytes).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let counter = |device: usize| -> Vec<(f64, u64)> {
+        let name = format!("memory of device {device}");
+        let own = events
+            .iter()
+            .filter(|e| e["ph"] == "C" && e["name"] == name.as_str());
+        let value = |e: &Value| {
+            (
+                e["ts"].as_f64().unwrap() / 1e6,
+                e["args"]["bytes"].as_u64().unwrap(),
+            )
+        };
+        own.map(value).collect()
+    };
+    // During an action the most that it held, after it what was left.
+    assert_eq!(
+        counter(0),
+        [(0.0, 10), (0.0, 20), (1.0, 14), (4.0, 30), (6.0, 10)]
+    );
+    assert_eq!(
+        counter(1),
+        [(0.0, 10), (1.0, 20), (2.0, 14), (2.0, 30), (4.0, 10)]
+    );
+}
+
+#[test]
 fn a_trace_of_nothing_is_json_too() {
     for timeline in [Timeline::default(), Timeline::new(2, Vec::new())] {
         let mut bytes = Vec::new();
@@ -167,7 +223,7 @@ fn a_trace_of_nothing_is_json_too() {
         let trace: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(
             trace["traceEvents"].as_array().unwrap().len(),
-            2 * timeline.devices()
+            1 + 2 * timeline.devices()
         );
     }
 }

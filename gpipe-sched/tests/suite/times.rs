@@ -145,6 +145,7 @@ fn a_timeline_measures() {
     let span = |device, text: &str, start, end| Span {
         device,
         action: text.parse().unwrap(),
+        ready: start,
         start,
         end,
     };
