@@ -196,8 +196,8 @@ pub struct Settings {
     #[arg(long, value_name = "SAMPLES", help_heading = "Pipeline")]
     pub micro_batch_size: Option<String>,
     /// Order of work: gpipe (all forward, then all backward), 1f1b (alternating), interleaved:V or
-    /// looped-bfs:V (V stages a worker), zb-h1 or zb-h2 (weight gradients fill the bubble), zb-v (two
-    /// stages a worker, folded in a V) [default: gpipe]
+    /// looped-bfs:V (V stages a worker), zb-h1 or zb-h2 (weight gradients fill the bubble), and, two
+    /// stages a worker folded in a V, zb-v, v-half or v-min (less memory) and dualpipe-v [default: gpipe]
     #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
     pub schedule: Option<String>,
     /// How layers are cut: balance (the best), histogram (Lingvo's rule), or sizes such as 3,3,4,2

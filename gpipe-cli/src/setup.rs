@@ -330,6 +330,9 @@ pub fn schedule(order: Order, stages: usize, micro_batches: usize) -> Result<Sch
         Order::ZbH1 => gpipe_sched::zb_h1(workers, micro_batches),
         Order::ZbH2 => gpipe_sched::zb_h2(workers, micro_batches),
         Order::ZbV => gpipe_sched::zb_v(workers, micro_batches),
+        Order::VHalf => gpipe_sched::v_half(workers, micro_batches),
+        Order::VMin => gpipe_sched::v_min(workers, micro_batches),
+        Order::DualPipeV => gpipe_sched::dualpipe_v(workers, micro_batches),
     }
     .map_err(Fail::usage)
 }

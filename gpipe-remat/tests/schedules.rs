@@ -6,7 +6,8 @@ mod common;
 use common::{Model, Outcome, Run};
 use gpipe_remat::Policy;
 use gpipe_sched::{
-    Action, Op, Schedule, ScheduleError, interleaved, looped_bfs, zb_h1, zb_h2, zb_v,
+    Action, Op, Schedule, ScheduleError, dualpipe_v, interleaved, looped_bfs, v_half, v_min, zb_h1,
+    zb_h2, zb_v,
 };
 
 const POLICIES: [Policy; 4] = [
@@ -89,6 +90,21 @@ fn zb_h2_trains_to_the_bits_of_one_stage() {
 #[test]
 fn zb_v_trains_to_the_bits_of_one_stage() {
     every_size(zb_v);
+}
+
+#[test]
+fn v_half_trains_to_the_bits_of_one_stage() {
+    every_size(v_half);
+}
+
+#[test]
+fn v_min_trains_to_the_bits_of_one_stage() {
+    every_size(v_min);
+}
+
+#[test]
+fn dualpipe_v_trains_to_the_bits_of_one_stage() {
+    every_size(dualpipe_v);
 }
 
 /// A schedule of PyTorch, 4 ranks of 2 stages and 8 micro-batches.

@@ -25,7 +25,10 @@ mod walk;
 mod worker;
 
 pub use action::{Action, ActionError, Op};
-pub use builders::{forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1, zb_h2, zb_v};
+pub use builders::{
+    dualpipe_v, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, v_half, v_min, zb_h1,
+    zb_h2, zb_v,
+};
 pub use costs::{Costs, CostsError, LinkCosts, StageCosts};
 pub use csv::CsvError;
 pub use failure::{Part, PipelineError, Place};

@@ -176,6 +176,12 @@ pub enum Order {
     ZbH2,
     /// The same with two stages a worker, folded in a V.
     ZbV,
+    /// Folded in a V, in half of the memory of 1F1B.
+    VHalf,
+    /// Folded in a V, in a third of the memory of 1F1B.
+    VMin,
+    /// Folded in a V, forward and backward passes in pairs.
+    DualPipeV,
 }
 
 impl Order {
@@ -183,7 +189,7 @@ impl Order {
     pub fn chunks(self) -> usize {
         match self {
             Self::Interleaved(chunks) | Self::LoopedBfs(chunks) => chunks,
-            Self::ZbV => 2,
+            Self::ZbV | Self::VHalf | Self::VMin | Self::DualPipeV => 2,
             Self::Gpipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 => 1,
         }
     }
@@ -206,11 +212,14 @@ impl FromStr for Order {
             None if text == "zb-h1" => Ok(Self::ZbH1),
             None if text == "zb-h2" => Ok(Self::ZbH2),
             None if text == "zb-v" => Ok(Self::ZbV),
+            None if text == "v-half" => Ok(Self::VHalf),
+            None if text == "v-min" => Ok(Self::VMin),
+            None if text == "dualpipe-v" => Ok(Self::DualPipeV),
             Some(("interleaved", count)) => chunks(count).map(Self::Interleaved),
             Some(("looped-bfs", count)) => chunks(count).map(Self::LoopedBfs),
             _ => Err(format!(
                 "unknown schedule `{text}`: use gpipe, 1f1b, interleaved:V, looped-bfs:V, zb-h1, \
-                 zb-h2 or zb-v"
+                 zb-h2, zb-v, v-half, v-min or dualpipe-v"
             )),
         }
     }

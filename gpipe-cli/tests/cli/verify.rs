@@ -71,6 +71,9 @@ fn every_schedule_has_the_bits_of_one_stage() {
         "zb-h1",
         "zb-h2",
         "zb-v",
+        "v-half",
+        "v-min",
+        "dualpipe-v",
     ] {
         let arguments = ["--schedule", schedule, "--stages", "4", "-q"];
         let output = small(folder.path(), "verify", &arguments);

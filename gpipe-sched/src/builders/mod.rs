@@ -1,12 +1,17 @@
 //! The schedules of this crate, as plain functions from sizes to data.
 
+mod dualpipe_v;
 mod interleaved;
 mod looped_bfs;
+mod squeeze;
+mod v_shape;
 mod zb_v;
 mod zero_bubble;
 
+pub use dualpipe_v::dualpipe_v;
 pub use interleaved::interleaved;
 pub use looped_bfs::looped_bfs;
+pub use v_shape::{v_half, v_min};
 pub use zb_v::zb_v;
 pub use zero_bubble::{zb_h1, zb_h2};
 
@@ -113,6 +118,19 @@ fn schedule(
 /// Deals stages out to devices, one after the other.
 fn round_robin(devices: usize) -> impl Fn(usize) -> usize {
     move |stage| stage % devices
+}
+
+/// The stages of devices with two each, folded in a V: how many there are, and where each lives.
+fn folded(devices: usize) -> (usize, impl Fn(usize) -> usize) {
+    let stages = devices.saturating_mul(2);
+    let device_of = move |stage| {
+        if stage < devices {
+            stage
+        } else {
+            stages - 1 - stage
+        }
+    };
+    (stages, device_of)
 }
 
 /// A lane that goes forward until `live` micro-batches wait for their backward pass, alternates

@@ -1,6 +1,6 @@
 //! Two chunks of the model a device, folded in a V, weight gradients split off.
 
-use super::schedule;
+use super::{folded, schedule};
 use crate::{Action, Op, Schedule, ScheduleError};
 
 /// ZB-V (Qi et al. 2023, section 6; V-ZB in Qi et al. 2024, "Pipeline Parallelism with Controllable
@@ -21,14 +21,7 @@ use crate::{Action, Op, Schedule, ScheduleError};
 /// # Errors
 /// If there is no device or no micro-batch, or more than a schedule can have.
 pub fn zb_v(devices: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
-    let stages = devices.saturating_mul(2);
-    let device_of = |stage| {
-        if stage < devices {
-            stage
-        } else {
-            stages - 1 - stage
-        }
-    };
+    let (stages, device_of) = folded(devices);
     schedule(stages, devices, micro_batches, device_of, |device| {
         fold(devices, micro_batches, device)
     })

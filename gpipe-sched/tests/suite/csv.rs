@@ -2,8 +2,8 @@
 //! file gets an error with its place.
 
 use gpipe_sched::{
-    Action, CsvError, Fault, Schedule, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b,
-    zb_h1, zb_h2, zb_v,
+    Action, CsvError, Fault, Schedule, dualpipe_v, forward_only, gpipe, interleaved, looped_bfs,
+    one_f_one_b, v_half, v_min, zb_h1, zb_h2, zb_v,
 };
 use proptest::prelude::*;
 
@@ -37,6 +37,7 @@ fn pytorch_has_the_same_schedules() {
     assert_eq!(read(pytorch!("gpipe")), gpipe(4, 8).unwrap());
     assert_eq!(read(pytorch!("interleaved")), interleaved(4, 2, 8).unwrap());
     assert_eq!(read(pytorch!("zb_v")), zb_v(4, 8).unwrap());
+    assert_eq!(read(pytorch!("dualpipe_v")), dualpipe_v(4, 8).unwrap());
     let theirs = read(pytorch!("looped_bfs"));
     assert_ne!(theirs, looped_bfs(4, 2, 8).unwrap());
     assert!(
@@ -208,7 +209,7 @@ fn a_table_that_cannot_be_written_says_so() {
 }
 
 fn made() -> impl Strategy<Value = Schedule> {
-    (1_usize..6, 1_usize..4, 1_usize..9, 0..8).prop_map(|(devices, chunks, m, which)| {
+    (1_usize..6, 1_usize..4, 1_usize..9, 0..11).prop_map(|(devices, chunks, m, which)| {
         let made = match which {
             0 => gpipe(devices, m),
             1 => one_f_one_b(devices, m),
@@ -217,6 +218,9 @@ fn made() -> impl Strategy<Value = Schedule> {
             4 => looped_bfs(devices, chunks, m),
             5 => zb_h1(devices, m),
             6 => zb_h2(devices, m),
+            7 => v_half(devices, m),
+            8 => v_min(devices, m),
+            9 => dualpipe_v(devices, m),
             _ => zb_v(devices, m),
         };
         made.expect("a valid size")

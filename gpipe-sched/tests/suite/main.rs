@@ -17,6 +17,8 @@ mod schedules;
 
 mod papers;
 
+mod folded;
+
 mod refusals;
 
 mod times;

@@ -42,13 +42,13 @@ fn all() -> impl Iterator<Item = (String, Schedule)> {
 }
 
 /// Every action takes one unit, a `B` two.
-fn run(schedule: &Schedule) -> Timeline {
+pub fn run(schedule: &Schedule) -> Timeline {
     simulate(schedule, &Costs::even(schedule.stages(), 1.0, 2.0)).unwrap()
 }
 
 /// The longest time from a device's first action to its last: what zero-bubble papers call the cost
 /// of a step, because without a barrier the next one can begin on the devices that are done.
-fn longest_window(timeline: &Timeline) -> f64 {
+pub fn longest_window(timeline: &Timeline) -> f64 {
     let window = |device| {
         let spans = timeline.of_device(device);
         spans[spans.len() - 1].end - spans[0].start
@@ -57,7 +57,7 @@ fn longest_window(timeline: &Timeline) -> f64 {
 }
 
 /// The most micro-batches of all its stages that each device has in memory at once.
-fn live(schedule: &Schedule) -> Vec<usize> {
+pub fn live(schedule: &Schedule) -> Vec<usize> {
     let peak = |lane: &Vec<Action>| {
         let (mut live, mut peak) = (0_usize, 0);
         for action in lane {

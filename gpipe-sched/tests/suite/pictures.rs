@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use gpipe_sched::{
-    Costs, Held, Schedule, Timeline, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b,
-    simulate, zb_h1, zb_h2, zb_v,
+    Costs, Held, Schedule, Timeline, dualpipe_v, forward_only, gpipe, interleaved, looped_bfs,
+    one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2, zb_v,
 };
 use serde_json::Value;
 
@@ -36,6 +36,15 @@ fn grids_of_four_devices_with_two_chunks_each() {
         include_str!("grids/looped_bfs.txt")
     );
     assert_eq!(grid(zb_v(4, 8).unwrap()), include_str!("grids/zb_v.txt"));
+    assert_eq!(
+        grid(v_half(4, 8).unwrap()),
+        include_str!("grids/v_half.txt")
+    );
+    assert_eq!(grid(v_min(4, 8).unwrap()), include_str!("grids/v_min.txt"));
+    assert_eq!(
+        grid(dualpipe_v(4, 8).unwrap()),
+        include_str!("grids/dualpipe_v.txt")
+    );
 }
 
 #[test]
