@@ -207,7 +207,8 @@ pub struct Settings {
     /// What a layer costs: complete (all FLOPs) or lingvo (its formulas) [default: complete]
     #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
     pub cost_model: Option<String>,
-    /// What is kept from forward to backward: keep, stage, except-last or every:N [default: stage]
+    /// What is kept from forward to backward: keep, stage, except-last, every:N, or budget:BYTES (the
+    /// least recomputation that fits, such as budget:2GiB a stage) [default: stage]
     #[arg(long, value_name = "POLICY", help_heading = "Pipeline")]
     pub remat: Option<String>,
     /// Threads in all, shared by the stages that are busy [default: one for each core]

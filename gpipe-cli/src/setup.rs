@@ -7,7 +7,7 @@ use gpipe_layers::models::{self, GptConfig};
 use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
-    Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, simulator_costs,
+    Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, Weights, simulator_costs,
 };
 use gpipe_sched::{Costs, Schedule, Timeline, simulate};
 use gpipe_tensor::{DType, DeviceId, Host, Shape};
@@ -124,16 +124,11 @@ impl Setup {
         let loads = partition.loads(&prices).map_err(Fail::usage)?;
 
         let optimizer = optimizer(config);
-        let table = Table::new(*pipeline.remat, &schedule);
+        let weights = Weights::new(&mut layers, Some(&optimizer));
         let ranges: Vec<Range<usize>> = partition.ranges().collect();
-        let memory = gpipe_remat::predict_memory(
-            &mut layers,
-            &costs,
-            &ranges,
-            &schedule,
-            &table,
-            Some(&optimizer),
-        );
+        let table = Table::new(*pipeline.remat, &weights, &costs, &ranges, &schedule)
+            .map_err(Fail::usage)?;
+        let memory = gpipe_remat::predict_memory(&weights, &costs, &ranges, &schedule, &table);
         let parameters = parameters(&mut layers);
         Ok(Self {
             layers,
@@ -272,7 +267,7 @@ impl Setup {
             cut: self.cut(),
             layers: self.layers,
             schedule: self.schedule,
-            policy: *config.pipeline.remat,
+            table: self.table,
             devices: self.devices,
             loss: Loss::CrossEntropy,
             optimizer: Some(self.optimizer),

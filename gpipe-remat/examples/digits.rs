@@ -4,7 +4,7 @@
 
 use gpipe_layers::layers::Function;
 use gpipe_layers::{Decay, Flow, Loss, Optimizer, models};
-use gpipe_remat::{Assembly, ModelCosts, Policy, Target, micro_batches, update};
+use gpipe_remat::{Assembly, ModelCosts, Policy, Table, Target, Weights, micro_batches, update};
 use gpipe_sched::{Item, MicroBatch, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
 
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
 
     // What is computed, where, when, and what is kept in between.
-    let layers = models::mlp(&models::MlpConfig {
+    let mut layers = models::mlp(&models::MlpConfig {
         inputs: 64,
         hidden: vec![128; 3],
         outputs: 10,
@@ -68,11 +68,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cut = gpipe_partition::balance(&costs.flops(), STAGES)?;
     println!("{cut}");
     let optimizer = Optimizer::adamw(0.9, 0.99, 1e-8, 0.01, Decay::Matrices);
+    let (cut, schedule) = (cut.ranges().collect::<Vec<_>>(), one_f_one_b(STAGES, 8)?);
+    let weights = Weights::new(&mut layers, Some(&optimizer));
     let assembly = Assembly {
+        table: Table::new(Policy::Stage, &weights, &costs, &cut, &schedule)?,
         layers,
-        cut: cut.ranges().collect(),
-        schedule: one_f_one_b(STAGES, 8)?,
-        policy: Policy::Stage,
+        cut,
+        schedule,
         devices: vec![DeviceId::Cpu; STAGES],
         loss: Loss::CrossEntropy,
         optimizer: Some(optimizer.clone()),

@@ -8,7 +8,7 @@ use gpipe_layers::{Layer, Loss, Optimizer, try_params};
 use gpipe_sched::{Pipeline, PipelineError, Schedule};
 use gpipe_tensor::{Device, DeviceId, Host};
 
-use crate::{Error, LayerStage, LossTurn, Policy, Result, Table};
+use crate::{Error, LayerStage, LossTurn, Result, Table};
 
 /// A pipeline of layers that ends in a loss.
 pub type ModelPipeline = Pipeline<LayerStage, LossTurn>;
@@ -24,7 +24,7 @@ pub struct Assembly {
     /// When each stage works on which micro-batch.
     pub schedule: Schedule,
     /// What is kept between forward and backward.
-    pub policy: Policy,
+    pub table: Table,
     /// Where each stage runs.
     pub devices: Vec<DeviceId>,
     /// The loss at the end.
@@ -56,13 +56,13 @@ impl Assembly {
             layers,
             cut,
             schedule,
-            policy,
+            table,
             devices,
             loss,
             optimizer,
             seed,
         } = self;
-        let table = Arc::new(Table::new(policy, &schedule));
+        let table = Arc::new(table);
         let devices = devices.iter().map(|&id| Ok(host.device(id)?));
         let devices = devices.collect::<Result<Vec<Device>>>()?;
         let transit = host.device(DeviceId::Cpu).map_err(Error::from)?;

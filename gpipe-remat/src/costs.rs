@@ -63,6 +63,11 @@ impl ModelCosts {
         self.sizes.len()
     }
 
+    /// Number of layers.
+    pub fn layers(&self) -> usize {
+        self.arities.len()
+    }
+
     /// Number of samples of micro-batch `m`.
     pub fn samples(&self, m: usize) -> usize {
         self.sizes[m]

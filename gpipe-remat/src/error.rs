@@ -20,9 +20,30 @@ pub enum Error {
     Schedule(#[from] gpipe_sched::ScheduleError),
     /// The text names no policy.
     #[error(
-        "unknown rematerialization `{0}`: use keep, stage, except-last or every:N with N from 1"
+        "unknown rematerialization `{0}`: use keep, stage, except-last, every:N with N from 1, or \
+         budget:BYTES such as budget:8GiB"
     )]
     UnknownPolicy(String),
+    /// The text is no amount of memory.
+    #[error(transparent)]
+    Bytes(#[from] crate::BytesError),
+    /// A stage does not fit its budget, whatever it keeps.
+    #[error(
+        "stage {stage} needs at least {mend}, {} of it for parameters, gradients and the optimizer, \
+         but the budget is {budget}: use budget:{mend} or more, more stages, or smaller micro-batches",
+        fixed.rounded_up(),
+        mend = needed.rounded_up()
+    )]
+    Budget {
+        /// The stage.
+        stage: usize,
+        /// The least that it can do with.
+        needed: crate::Bytes,
+        /// Values, gradients and what the optimizer remembers.
+        fixed: crate::Bytes,
+        /// What there is.
+        budget: crate::Bytes,
+    },
     /// A batch cannot be cut like this.
     #[error(
         "{micro_batches} micro-batches but {samples} samples: use 1 to {samples} micro-batches"

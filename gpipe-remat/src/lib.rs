@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod assembly;
+mod budget;
+mod bytes;
 mod costs;
 mod error;
 mod micro_batch;
@@ -9,17 +11,22 @@ mod policy;
 mod predict;
 mod run;
 mod stage;
+mod table;
 mod times;
 mod turn;
 mod update;
+mod weights;
 
 pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
+pub use bytes::{Bytes, BytesError};
 pub use costs::ModelCosts;
 pub use error::{Error, Result};
 pub use micro_batch::micro_batches;
-pub use policy::{Kept, Policy, Table};
+pub use policy::Policy;
 pub use predict::{StageMemory, predict_held, predict_memory};
 pub use stage::LayerStage;
+pub use table::{Kept, KeptRun, Table};
 pub use times::simulator_costs;
 pub use turn::{LossTurn, Target};
 pub use update::{gradient_norm, merge_ties, share_ties, update};
+pub use weights::{Weight, Weights};

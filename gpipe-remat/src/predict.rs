@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use gpipe_layers::{Buffers, Flow, Layer, Ledger, Optimizer, Param, PendingBuffers, SavedBuffers};
+use gpipe_layers::{Buffers, Flow, Ledger, PendingBuffers, SavedBuffers};
 use gpipe_sched::{Held, Op, Schedule};
 
-use crate::{Kept, ModelCosts, Table};
+use crate::{Kept, KeptRun, ModelCosts, Table, Weights};
 
 /// The bytes that one stage's device handle counts during a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,31 +24,32 @@ pub struct StageMemory {
 }
 
 impl StageMemory {
+    /// Everything but activations and ties.
+    pub fn fixed(&self) -> u64 {
+        [self.gradients, self.optimizer]
+            .into_iter()
+            .fold(self.values, u64::saturating_add)
+    }
+
     /// The most at once of everything.
     pub fn peak(&self) -> u64 {
-        self.values + self.gradients + self.optimizer + self.activations.max(self.ties)
+        self.fixed().saturating_add(self.activations.max(self.ties))
     }
 }
 
-/// The memory of every stage over one training step under `schedule` and `table`. `optimizer` is
-/// `None` where there is none.
+/// The memory of every stage over one training step under `schedule` and `table`.
 pub fn predict_memory(
-    layers: &mut [Box<dyn Layer>],
+    weights: &Weights,
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
     table: &Table,
-    optimizer: Option<&Optimizer>,
 ) -> Vec<StageMemory> {
-    let mut memory = fixed(layers, cut, optimizer);
-    for (stage, (memory, part)) in memory.iter_mut().zip(cut).enumerate() {
-        let mut replay = Replay::new(costs, table, schedule, stage, part.clone());
-        for action in schedule.of_stage(stage) {
-            replay.act(action.op, action.micro_batch);
-        }
-        memory.activations = replay.ledger.peak();
-    }
-    memory
+    let of_stage = |(stage, part): (usize, &Range<usize>)| StageMemory {
+        activations: activations(costs, part, schedule, stage, |m| table.kept(stage, m)),
+        ..weights.of_stage(part.clone())
+    };
+    cut.iter().enumerate().map(of_stage).collect()
 }
 
 /// What every stage holds over one training step, as
@@ -63,18 +64,19 @@ pub fn predict_held(
     table: &Table,
 ) -> Vec<Vec<Held>> {
     let of_stage = |(stage, (memory, part)): (usize, (&StageMemory, &Range<usize>))| {
-        let fixed = memory.values + memory.gradients + memory.optimizer;
+        let fixed = memory.fixed();
         let mut held = vec![Held {
             now: fixed,
             most: fixed,
         }];
-        let mut replay = Replay::new(costs, table, schedule, stage, part.clone());
+        let kept = |m| table.kept(stage, m);
+        let mut replay = Replay::new(costs, kept, schedule, stage, part.clone());
         for action in schedule.of_stage(stage) {
             replay.ledger.reset_peak();
             replay.act(action.op, action.micro_batch);
             held.push(Held {
-                now: fixed + replay.ledger.live(),
-                most: fixed + replay.ledger.peak(),
+                now: fixed.saturating_add(replay.ledger.live()),
+                most: fixed.saturating_add(replay.ledger.peak()),
             });
         }
         held
@@ -82,45 +84,27 @@ pub fn predict_held(
     memory.iter().zip(cut).enumerate().map(of_stage).collect()
 }
 
-/// What is there from the beginning to the end: parameters and all that goes with them.
-fn fixed(
-    layers: &mut [Box<dyn Layer>],
-    cut: &[Range<usize>],
-    optimizer: Option<&Optimizer>,
-) -> Vec<StageMemory> {
-    let mut memory = vec![StageMemory::default(); cut.len()];
-    let mut owners: Vec<(String, usize)> = Vec::new();
-    let mut ties: Vec<(usize, u64)> = Vec::new();
-    for (stage, part) in cut.iter().enumerate() {
-        let mut visit = |param: &mut Param| {
-            let bytes = Flow::f32(param.shape.clone()).bytes();
-            memory[stage].values += bytes;
-            memory[stage].gradients += bytes;
-            if !param.tied {
-                owners.push((param.name.clone(), stage));
-                memory[stage].optimizer += optimizer.map_or(0, |o| o.state_bytes(param));
-            } else if let Some((_, owner)) = owners.iter().find(|(name, _)| *name == param.name)
-                && *owner != stage
-            {
-                ties.push((*owner, bytes));
-            }
-        };
-        layers[part.clone()]
-            .iter_mut()
-            .for_each(|layer| layer.params(&mut visit));
+/// The most bytes of activations that `stage`, which runs the layers `part`, has at once if it
+/// keeps `kept` of each micro-batch.
+pub(crate) fn activations<'a>(
+    costs: &ModelCosts,
+    part: &Range<usize>,
+    schedule: &Schedule,
+    stage: usize,
+    kept: impl Fn(usize) -> &'a Kept,
+) -> u64 {
+    let mut replay = Replay::new(costs, kept, schedule, stage, part.clone());
+    for action in schedule.of_stage(stage) {
+        replay.act(action.op, action.micro_batch);
     }
-    for (owner, bytes) in ties {
-        memory[owner].ties = memory[owner].ties.max(bytes);
-    }
-    memory
+    replay.ledger.peak()
 }
 
 /// One stage's actions on a ledger.
-struct Replay<'a> {
+struct Replay<'a, K> {
     ledger: Ledger,
     costs: &'a ModelCosts,
-    table: &'a Table,
-    stage: usize,
+    kept: K,
     layers: Range<usize>,
     has_turn: bool,
     micro_batches: Vec<State>,
@@ -135,6 +119,8 @@ enum State {
 
 struct Run {
     layers: Range<usize>,
+    /// Whether it was kept, rather than computed again since.
+    kept: bool,
     left: Left,
 }
 
@@ -143,10 +129,10 @@ enum Left {
     Saved(Vec<SavedBuffers>),
 }
 
-impl<'a> Replay<'a> {
+impl<'a, 'k, K: Fn(usize) -> &'k Kept> Replay<'a, K> {
     fn new(
         costs: &'a ModelCosts,
-        table: &'a Table,
+        kept: K,
         schedule: &Schedule,
         stage: usize,
         layers: Range<usize>,
@@ -154,8 +140,7 @@ impl<'a> Replay<'a> {
         Self {
             ledger: Ledger::new(),
             costs,
-            table,
-            stage,
+            kept,
             layers,
             has_turn: stage + 1 == schedule.stages(),
             micro_batches: (0..schedule.micro_batches())
@@ -169,12 +154,10 @@ impl<'a> Replay<'a> {
         self.micro_batches[m] = match (op, state) {
             (Op::Forward, State::Nothing) => State::Remembered(self.forward(m)),
             (Op::Recompute, State::Remembered(mut runs)) => {
-                if let Some(last) = runs.pop() {
-                    let layers = last.layers.clone();
-                    runs.push(Run {
-                        layers,
-                        left: Left::Saved(self.restore(m, last)),
-                    });
+                if let Some(last) = runs.iter().rposition(|run| !run.kept) {
+                    let Run { layers, kept, left } = runs.remove(last);
+                    let left = Left::Saved(self.restore(m, layers.clone(), left));
+                    runs.insert(last, Run { layers, kept, left });
                 }
                 State::Remembered(runs)
             }
@@ -217,19 +200,13 @@ impl<'a> Replay<'a> {
     }
 
     fn forward(&mut self, m: usize) -> Vec<Run> {
-        let (run, everything) = match self.table.kept(self.stage, m) {
-            Kept::Everything => (self.layers.len(), true),
-            Kept::Inputs { run } => (run, false),
-        };
         let mut flow = self
             .ledger
             .alloc_flow(self.costs.flow(m, self.layers.start));
         let mut runs = Vec::new();
-        let mut start = self.layers.start;
-        while start < self.layers.end {
-            let layers = start..self.layers.end.min(start.saturating_add(run));
-            start = layers.end;
-            let left = if everything {
+        for KeptRun { layers, kept } in (self.kept)(m).runs(self.layers.len()) {
+            let layers = self.layers.start + layers.start..self.layers.start + layers.end;
+            let left = if kept {
                 let mut saved = Vec::with_capacity(layers.len());
                 flow = self.down(m, layers.clone(), flow, Some(&mut saved));
                 Left::Saved(saved)
@@ -238,7 +215,7 @@ impl<'a> Replay<'a> {
                 flow = self.down(m, layers.clone(), flow, None);
                 Left::Inputs(inputs)
             };
-            runs.push(Run { layers, left });
+            runs.push(Run { layers, kept, left });
         }
         // The flow leaves; the turn takes it over and writes the gradient over it.
         self.ledger.release_all(flow);
@@ -249,12 +226,12 @@ impl<'a> Replay<'a> {
         runs
     }
 
-    fn restore(&mut self, m: usize, run: Run) -> Vec<SavedBuffers> {
-        match run.left {
+    fn restore(&mut self, m: usize, layers: Range<usize>, left: Left) -> Vec<SavedBuffers> {
+        match left {
             Left::Saved(saved) => saved,
             Left::Inputs(x) => {
-                let mut saved = Vec::with_capacity(run.layers.len());
-                let y = self.down(m, run.layers, x, Some(&mut saved));
+                let mut saved = Vec::with_capacity(layers.len());
+                let y = self.down(m, layers, x, Some(&mut saved));
                 self.ledger.release_all(y);
                 saved
             }
@@ -269,9 +246,13 @@ impl<'a> Replay<'a> {
             .collect();
         let mut dy = self.ledger.alloc_flow(&gradients);
         let mut left = Vec::new();
-        while let Some(run) = runs.pop() {
-            let layers = run.layers.clone();
-            let saved = self.restore(m, run);
+        while let Some(Run {
+            layers,
+            left: of_run,
+            ..
+        }) = runs.pop()
+        {
+            let saved = self.restore(m, layers.clone(), of_run);
             for (layer, saved) in layers.rev().zip(saved.into_iter().rev()) {
                 let cost = &self.costs.of(m)[layer];
                 let own = cost

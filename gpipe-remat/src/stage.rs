@@ -8,7 +8,7 @@ use gpipe_sched::{Action, Held, MicroBatch, Op, Stage};
 use gpipe_tensor::{Device, Tensors};
 
 use crate::run::{self, Step};
-use crate::{Error, Kept, Result, Table};
+use crate::{Error, KeptRun, Result, Table};
 
 /// A run of layers on one device, as a stage of a pipeline.
 ///
@@ -53,6 +53,8 @@ impl State {
 /// A run of layers and what is left of one micro-batch's forward pass through it.
 struct Run {
     layers: Range<usize>,
+    /// Whether it was kept, rather than computed again since.
+    kept: bool,
     left: Left,
 }
 
@@ -173,18 +175,15 @@ impl LayerStage {
     }
 
     /// What the layers of a run saved, computing it again if only their inputs were kept.
-    fn restore(&self, cx: &Cx, run: Run) -> Result<(Range<usize>, Vec<Step>)> {
-        let steps = match run.left {
-            Left::Saved(steps) => steps,
+    fn restore(&self, cx: &Cx, layers: Range<usize>, left: Left) -> Result<Vec<Step>> {
+        match left {
+            Left::Saved(steps) => Ok(steps),
             Left::Inputs(x) => {
-                let mut steps = Vec::with_capacity(run.layers.len());
-                run::forward(&self.layers[run.layers.clone()], cx, x, |step| {
-                    steps.push(step)
-                })?;
-                steps
+                let mut steps = Vec::with_capacity(layers.len());
+                run::forward(&self.layers[layers], cx, x, |step| steps.push(step))?;
+                Ok(steps)
             }
-        };
-        Ok((run.layers, steps))
+        }
     }
 
     /// Sends `dy` back through all runs, last to first; `back` handles one layer, told whether it
@@ -199,12 +198,12 @@ impl LayerStage {
         let cx = self.cx(m);
         let mut runs = self.runs(m, op)?;
         let mut dy = self.take(dy)?;
-        while let Some(run) = runs.pop() {
-            let (range, steps) = self.restore(&cx, run)?;
-            let mut place = range.end;
+        while let Some(Run { layers, left, .. }) = runs.pop() {
+            let steps = self.restore(&cx, layers.clone(), left)?;
+            let mut place = layers.end;
             let first_stage = self.index == 0;
             dy = run::backward(
-                self.layers[range].iter_mut(),
+                self.layers[layers].iter_mut(),
                 steps,
                 dy,
                 |layer, saved, dy| {
@@ -255,33 +254,21 @@ impl Stage for LayerStage {
             let y = run::forward(&self.layers, &cx, x, drop)?;
             return self.send(y);
         }
-        let (run, everything) = match self.table.kept(self.index, m.index) {
-            Kept::Everything => (self.layers.len(), true),
-            Kept::Inputs { run } => (run, false),
-        };
         let mut runs = Vec::new();
         let mut flow = x;
-        let mut start = 0;
-        while start < self.layers.len() {
-            let layers = start..self.layers.len().min(start.saturating_add(run));
-            start = layers.end;
-            if everything {
+        let kept = self.table.kept(self.index, m.index);
+        for KeptRun { layers, kept } in kept.runs(self.layers.len()) {
+            let part = &self.layers[layers.clone()];
+            let left = if kept {
                 let mut steps = Vec::with_capacity(layers.len());
-                flow = run::forward(&self.layers[layers.clone()], &cx, flow, |step| {
-                    steps.push(step)
-                })?;
-                runs.push(Run {
-                    layers,
-                    left: Left::Saved(steps),
-                });
+                flow = run::forward(part, &cx, flow, |step| steps.push(step))?;
+                Left::Saved(steps)
             } else {
                 let inputs = flow.clone();
-                flow = run::forward(&self.layers[layers.clone()], &cx, flow, drop)?;
-                runs.push(Run {
-                    layers,
-                    left: Left::Inputs(inputs),
-                });
-            }
+                flow = run::forward(part, &cx, flow, drop)?;
+                Left::Inputs(inputs)
+            };
+            runs.push(Run { layers, kept, left });
         }
         self.put(m.index, State::Remembered(runs));
         self.send(flow)
@@ -324,17 +311,15 @@ impl Stage for LayerStage {
         }
     }
 
-    /// Computes again the last run of layers, the first that the backward pass needs; the others
-    /// follow in `input_grad`, one at a time. Does nothing where all was kept.
+    /// Computes again the last run of layers that was not kept, the first that the backward pass
+    /// needs; the others follow in `input_grad`, one at a time. Does nothing where all was kept.
     fn recompute(&mut self, m: &MicroBatch) -> Result<()> {
         let cx = self.cx(m);
         let mut runs = self.runs(m, Op::Recompute)?;
-        if let Some(last) = runs.pop() {
-            let (layers, steps) = self.restore(&cx, last)?;
-            runs.push(Run {
-                layers,
-                left: Left::Saved(steps),
-            });
+        if let Some(last) = runs.iter().rposition(|run| !run.kept) {
+            let Run { layers, kept, left } = runs.remove(last);
+            let left = Left::Saved(self.restore(&cx, layers.clone(), left)?);
+            runs.insert(last, Run { layers, kept, left });
         }
         self.put(m.index, State::Remembered(runs));
         Ok(())

@@ -24,7 +24,7 @@ pub fn simulator_costs(
             .sum();
         total / flops_per_second
     };
-    let stages = cut.iter().map(|part| {
+    let stages = cut.iter().enumerate().map(|(stage, part)| {
         let forward = seconds(part, |cost| cost.forward);
         // Nobody wants the gradient of the model's input.
         let wanted = part.start.max(1)..part.end.max(1);
@@ -32,7 +32,10 @@ pub fn simulator_costs(
             forward,
             input_grad: seconds(&wanted, |cost| cost.input_grad),
             weight_grad: seconds(part, |cost| cost.weight_grad),
-            recompute: forward,
+            recompute: again(table, stage, part)
+                .map(|layer| costs.of(0)[layer].forward as f64)
+                .sum::<f64>()
+                / flops_per_second,
         }
     });
     let largest = costs.samples(0) as f64;
@@ -41,6 +44,24 @@ pub fn simulator_costs(
     Costs::new(stages.collect())
         .with_sizes(sizes.collect())
         .with_recompute(micro_batches, |stage, m| {
-            table.kept(stage, m) != Kept::Everything
+            *table.kept(stage, m) != Kept::Everything
         })
+}
+
+/// The layers of a stage that are computed again, where anything is: the same for every
+/// micro-batch of which not all is kept.
+fn again<'a>(
+    table: &'a Table,
+    stage: usize,
+    part: &Range<usize>,
+) -> impl Iterator<Item = usize> + use<'a> {
+    let start = part.start;
+    let cells = table.of_stage(stage).iter();
+    let forgetting = cells.filter(|kept| **kept != Kept::Everything);
+    let runs = forgetting.take(1).flat_map({
+        let layers = part.len();
+        move |kept| kept.runs(layers)
+    });
+    runs.filter(|run| !run.kept)
+        .flat_map(move |run| start + run.layers.start..start + run.layers.end)
 }

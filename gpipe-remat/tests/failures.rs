@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{CONTEXT, Model, Order, Outcome, Run, VOCAB};
-use gpipe_remat::{LayerStage, Policy, Table};
+use gpipe_remat::{LayerStage, Policy};
 use gpipe_sched::{MicroBatch, Part, Place, Stage};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
 
@@ -109,7 +109,7 @@ fn stage(policy: Policy) -> (LayerStage, MicroBatch, Tensors) {
     for layer in &mut layers {
         gpipe_layers::make(layer.as_mut(), &own, 1).expect("room");
     }
-    let table = Arc::new(Table::new(policy, &run.schedule()));
+    let table = Arc::new(run.table(&mut layers, &run.schedule()));
     let stage = LayerStage::new(0, layers, own, transit, table, 1);
     let item = run.items(0).swap_remove(1);
     (stage, item.micro_batch, item.input)

@@ -7,7 +7,7 @@ use std::ops::Range;
 use common::{CONTEXT, Model, Order, Outcome, Run};
 use gpipe_layers::{Flow, Layer, Optimizer, models};
 use gpipe_remat::{
-    ModelCosts, Policy, StageMemory, Table, micro_batches, predict_held, predict_memory,
+    ModelCosts, Policy, StageMemory, Table, Weights, micro_batches, predict_held, predict_memory,
 };
 use gpipe_sched::{Held, Schedule, Timeline, interleaved, looped_bfs, zb_h1, zb_h2, zb_v};
 
@@ -36,15 +36,9 @@ impl Plan {
     ) -> (Vec<StageMemory>, Vec<Vec<Held>>) {
         let tokens = |samples| vec![Flow::u32([samples, self.context])];
         let costs = ModelCosts::new(&self.layers, &self.samples, tokens).expect("a valid model");
-        let table = Table::new(policy, schedule);
-        let memory = predict_memory(
-            &mut self.layers,
-            &costs,
-            &self.cut,
-            schedule,
-            &table,
-            optimizer,
-        );
+        let weights = Weights::new(&mut self.layers, optimizer);
+        let table = Table::new(policy, &weights, &costs, &self.cut, schedule).expect("a table");
+        let memory = predict_memory(&weights, &costs, &self.cut, schedule, &table);
         let held = predict_held(&memory, &costs, &self.cut, schedule, &table);
         (memory, held)
     }
@@ -97,18 +91,21 @@ fn predicted_is_counted() {
         for (batch, micro_batches) in [(8, 4), (7, 3)] {
             for stages in [1, 2, 3, 5] {
                 for order in [Order::Gpipe, Order::OneFOneB] {
-                    for policy in POLICIES {
-                        let model = Model {
-                            blocks: 3,
-                            tied,
-                            dropout,
-                        };
-                        let run = Run::new(model, batch, micro_batches);
+                    let model = Model {
+                        blocks: 3,
+                        tied,
+                        dropout,
+                    };
+                    let run = Run {
+                        stages,
+                        order,
+                        ..Run::new(model, batch, micro_batches)
+                    };
+                    let budgets = run.budgets(&run.schedule());
+                    for policy in POLICIES.into_iter().chain(budgets) {
                         assert_honest(&Run {
-                            stages,
-                            order,
                             policy,
-                            ..run
+                            ..run.clone()
                         });
                     }
                 }
@@ -128,16 +125,19 @@ fn predicted_is_counted_under_every_schedule() {
         zb_v(2, 5),
     ];
     for schedule in schedules.map(|schedule| schedule.expect("a valid size")) {
-        for policy in POLICIES {
-            let model = Model {
-                blocks: 3,
-                tied: true,
-                dropout: 0.2,
-            };
+        let model = Model {
+            blocks: 3,
+            tied: true,
+            dropout: 0.2,
+        };
+        let run = Run {
+            stages: schedule.stages(),
+            ..Run::new(model, 8, 5)
+        };
+        for policy in POLICIES.into_iter().chain(run.budgets(&schedule)) {
             let run = Run {
-                stages: schedule.stages(),
                 policy,
-                ..Run::new(model, 8, 5)
+                ..run.clone()
             };
             assert_honest_under(&run, &schedule);
         }

@@ -52,7 +52,12 @@ fn every_size(make: impl Fn(usize, usize) -> Result<Schedule, ScheduleError>) {
         let expected = reference.train();
         for devices in [1, 2, 3, 4] {
             let schedule = make(devices, micro_batches).expect("a valid size");
-            for policy in POLICIES {
+            let stages = schedule.stages();
+            let run = Run {
+                stages,
+                ..reference.clone()
+            };
+            for policy in POLICIES.into_iter().chain(run.budgets(&schedule)) {
                 let run = Run {
                     policy,
                     ..reference.clone()

@@ -47,14 +47,18 @@ fn every_configuration(tied: bool, dropout: f32) {
         let expected = reference.train();
         for stages in [1, 2, 3, 4, 8] {
             for order in [Order::Gpipe, Order::OneFOneB] {
-                for policy in POLICIES {
+                let run = Run {
+                    stages,
+                    order,
+                    ..reference.clone()
+                };
+                let budgets = run.budgets(&run.schedule());
+                for policy in POLICIES.into_iter().chain(budgets) {
                     for threads in [1, 2, 3] {
                         let run = Run {
-                            stages,
-                            order,
                             policy,
                             threads,
-                            ..reference.clone()
+                            ..run.clone()
                         };
                         assert_same(&expected, &run);
                     }
@@ -151,11 +155,14 @@ fn split_backward_is_the_fused_one() {
     });
     let schedule = Schedule::new((0..stages).collect(), micro_batches, lanes.collect())
         .expect("a valid schedule");
-    for policy in POLICIES {
+    let run = Run {
+        stages,
+        ..reference.clone()
+    };
+    for policy in POLICIES.into_iter().chain(run.budgets(&schedule)) {
         let run = Run {
-            stages,
             policy,
-            ..reference.clone()
+            ..run.clone()
         };
         let mut assembled = run.assemble_with(schedule.clone());
         let mut got = Outcome::default();

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use gpipe_layers::{Decay, Layer, Loss, Optimizer, clip_factor, models};
+use gpipe_layers::{Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
 use gpipe_remat::{
-    Assembled, Assembly, Policy, Target, gradient_norm, merge_ties, micro_batches, share_ties,
-    update,
+    Assembled, Assembly, Bytes, Error, ModelCosts, Policy, Table, Target, Weights, gradient_norm,
+    merge_ties, micro_batches, share_ties, update,
 };
 use gpipe_sched::{Item, MicroBatch, Schedule, Timeline, gpipe, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
@@ -101,17 +101,53 @@ impl Run {
         self.order.schedule(self.stages, self.micro_batches)
     }
 
+    /// What each layer costs.
+    pub fn costs(&self, layers: &[Box<dyn Layer>]) -> ModelCosts {
+        let samples = micro_batches(self.batch, self.micro_batches).expect("a valid size");
+        ModelCosts::new(layers, &samples, |n| vec![Flow::u32([n, CONTEXT])]).expect("a model")
+    }
+
+    /// What is kept of each micro-batch.
+    pub fn table(&self, layers: &mut [Box<dyn Layer>], schedule: &Schedule) -> Table {
+        self.try_table(self.policy, layers, schedule)
+            .expect("a table")
+    }
+
+    fn try_table(
+        &self,
+        policy: Policy,
+        layers: &mut [Box<dyn Layer>],
+        schedule: &Schedule,
+    ) -> Result<Table, Error> {
+        let (costs, cut) = (self.costs(layers), self.cut(layers.len()));
+        let weights = Weights::new(layers, Some(&self.optimizer));
+        Table::new(policy, &weights, &costs, &cut, schedule)
+    }
+
+    /// Two budgets: the least that every stage fits, and half as much again.
+    pub fn budgets(&self, schedule: &Schedule) -> [Policy; 2] {
+        let mut layers = self.model.layers();
+        let mut least = Bytes(1);
+        while let Err(error) = self.try_table(Policy::Budget(least), &mut layers, schedule) {
+            match error {
+                Error::Budget { needed, .. } if needed > least => least = needed,
+                error => panic!("{error}"),
+            }
+        }
+        [least, Bytes(least.0 + least.0 / 2)].map(Policy::Budget)
+    }
+
     pub fn assemble(&self) -> Assembled {
         self.assemble_with(self.schedule())
     }
 
     pub fn assemble_with(&self, schedule: Schedule) -> Assembled {
-        let layers = self.model.layers();
+        let mut layers = self.model.layers();
         let assembly = Assembly {
             cut: self.cut(layers.len()),
+            table: self.table(&mut layers, &schedule),
             layers,
             schedule,
-            policy: self.policy,
             devices: vec![DeviceId::Cpu; self.stages],
             loss: Loss::CrossEntropy,
             optimizer: Some(self.optimizer.clone()),
@@ -237,7 +273,7 @@ impl Outcome {
                     let grad: Vec<u32> = bits(param.grad().expect("made"));
                     places.push((name, value, grad));
                 });
-                Ok::<_, gpipe_remat::Error>(places)
+                Ok::<_, Error>(places)
             })
             .expect("parameters");
         for (name, value, grad) in places.into_iter().flatten() {

@@ -1,0 +1,258 @@
+//! The bytes of one micro-batch on one stage, layer by layer and run by run, from replays of the
+//! stage's own passes.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use gpipe_layers::{Buffers, Flow, Ledger, SavedBuffers};
+
+use crate::ModelCosts;
+
+/// A stage's layers as a chain of which every link is kept or not.
+pub(crate) struct Chain<'a> {
+    costs: &'a ModelCosts,
+    m: usize,
+    pub part: Range<usize>,
+    split: bool,
+    /// Bytes that the turn takes over from the last layer.
+    pub turn: u64,
+    /// Pending bytes of each layer and those after it; split backward passes only.
+    pending: Vec<u64>,
+    runs: RefCell<BTreeMap<usize, Rc<Runs>>>,
+}
+
+/// A layer that keeps what it saved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Single {
+    /// Bytes that its `Saved` holds, input and output included.
+    pub saved: u64,
+    /// Those of its input among them.
+    pub input: u64,
+    /// Those of its output among them.
+    pub output: u64,
+    /// The peak of the forward pass, with the input that it takes.
+    pub forward: u64,
+    /// The peak of the backward pass, with `saved` and what is pending after it.
+    pub back: u64,
+}
+
+/// The runs that begin at one layer and are computed again.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    /// Bytes of the input, which is kept.
+    pub input: u64,
+    /// By last layer: the peak of the first forward pass beyond the input.
+    pub forward: Vec<u64>,
+    /// By last layer: the peak of recomputation and backward pass, with the input.
+    pub back: Vec<u64>,
+}
+
+impl<'a> Chain<'a> {
+    pub fn new(
+        costs: &'a ModelCosts,
+        m: usize,
+        part: Range<usize>,
+        has_turn: bool,
+        split: bool,
+    ) -> Self {
+        let mut chain = Self {
+            costs,
+            m,
+            turn: 0,
+            split,
+            pending: vec![0; part.len() + 1],
+            part: part.clone(),
+            runs: RefCell::default(),
+        };
+        if has_turn {
+            chain.turn = bytes(costs.flow(m, part.end));
+        }
+        if split {
+            for start in part.rev() {
+                let mut pass = Pass::new(&chain, start);
+                for layer in start..chain.part.end {
+                    pass.forward(&chain, layer);
+                }
+                pass.turn();
+                pass.begin_back(&chain, chain.part.end);
+                for layer in (start..chain.part.end).rev() {
+                    pass.back(&chain, layer);
+                }
+                pass.turn();
+                chain.pending[start - chain.part.start] = pass.ledger.live();
+            }
+        }
+        chain
+    }
+
+    /// Pending bytes of the layers from this one.
+    pub fn pending(&self, layer: usize) -> u64 {
+        self.pending[layer - self.part.start]
+    }
+
+    /// A layer that is kept.
+    pub fn single(&self, layer: usize) -> Single {
+        let (costs, m) = (self.costs, self.m);
+        let mut pass = Pass::new(self, layer);
+        let x = pass.ledger.live();
+        pass.forward(self, layer);
+        let forward = pass.ledger.peak();
+        let (live, y) = (pass.ledger.live(), bytes(costs.flow(m, layer + 1)));
+        pass.turn();
+        let saved = pass.ledger.live();
+        let output = y.saturating_sub(live - saved);
+        pass.begin_back(self, layer + 1);
+        let back = pass.back(self, layer) + self.pending(layer + 1);
+        // The same once more with another claim on the input: what it frees was not saved.
+        let mut pass = Pass::new(self, layer);
+        let claim = pass.ledger.hold_all(&pass.flow);
+        pass.forward(self, layer);
+        pass.turn();
+        let with = pass.ledger.live();
+        pass.ledger.release_all(claim);
+        Single {
+            saved,
+            input: x.saturating_sub(with - pass.ledger.live()),
+            output,
+            forward,
+            // A pending input of the next layer may be this layer's output.
+            back: if self.split {
+                back - output.min(back)
+            } else {
+                back
+            },
+        }
+    }
+
+    /// The runs from a layer that are computed again.
+    pub fn runs(&self, start: usize) -> Rc<Runs> {
+        if let Some(runs) = self.runs.borrow().get(&start) {
+            return runs.clone();
+        }
+        let runs = Rc::new(self.measure_runs(start));
+        self.runs.borrow_mut().insert(start, runs.clone());
+        runs
+    }
+
+    fn measure_runs(&self, start: usize) -> Runs {
+        let mut first = Pass::new(self, start);
+        let input = first.ledger.live();
+        let _claim = first.ledger.hold_all(&first.flow);
+        let mut runs = Runs {
+            input,
+            ..Runs::default()
+        };
+        for layer in start..self.part.end {
+            first.forward(self, layer);
+            if let Some(saved) = first.saved.pop() {
+                first.ledger.release_saved(saved);
+            }
+            runs.forward.push(first.ledger.peak() - input);
+        }
+        let mut again = Pass::new(self, start);
+        for layer in start..self.part.end {
+            again.forward(self, layer);
+            let gradients = bytes(&gradients(self.costs.flow(self.m, layer + 1)));
+            let waiting = gradients + self.pending(layer + 1);
+            runs.back.push(again.ledger.peak() + waiting);
+        }
+        again.turn();
+        again.begin_back(self, self.part.end);
+        let peaks: Vec<u64> = (start..self.part.end)
+            .rev()
+            .map(|layer| again.back(self, layer))
+            .collect();
+        let mut worst = 0;
+        for (back, peak) in runs.back.iter_mut().zip(peaks.into_iter().rev()) {
+            worst = peak.max(worst);
+            *back = worst.max(*back);
+        }
+        runs
+    }
+}
+
+/// One micro-batch on its way down and back.
+struct Pass {
+    ledger: Ledger,
+    flow: Buffers,
+    saved: Vec<SavedBuffers>,
+}
+
+impl Pass {
+    fn new(chain: &Chain<'_>, start: usize) -> Self {
+        let mut ledger = Ledger::new();
+        let flow = ledger.alloc_flow(chain.costs.flow(chain.m, start));
+        Self {
+            ledger,
+            flow,
+            saved: Vec::new(),
+        }
+    }
+
+    fn forward(&mut self, chain: &Chain<'_>, layer: usize) {
+        let taken = chain.costs.arity(layer).min(self.flow.len());
+        let passing: Buffers = self.flow.drain(taken..).collect();
+        let x = std::mem::take(&mut self.flow);
+        let cost = &chain.costs.of(chain.m)[layer];
+        let (mut y, saved) = self.ledger.forward(cost, x);
+        y.extend(passing);
+        self.flow = y;
+        self.saved.push(saved);
+    }
+
+    /// The flow leaves.
+    fn turn(&mut self) {
+        let flow = std::mem::take(&mut self.flow);
+        self.ledger.release_all(flow);
+    }
+
+    /// Gradients come in.
+    fn begin_back(&mut self, chain: &Chain<'_>, end: usize) {
+        let flow = gradients(chain.costs.flow(chain.m, end));
+        self.flow = self.ledger.alloc_flow(&flow);
+    }
+
+    /// Back through one layer; the peak.
+    fn back(&mut self, chain: &Chain<'_>, layer: usize) -> u64 {
+        let Some(saved) = self.saved.pop() else {
+            return 0;
+        };
+        let cost = &chain.costs.of(chain.m)[layer];
+        self.ledger.reset_peak();
+        let own = gradients(&cost.outputs).len().min(self.flow.len());
+        let passing: Buffers = self.flow.drain(own..).collect();
+        let dy = std::mem::take(&mut self.flow);
+        let mut dx = Buffers::new();
+        let pending = if layer == 0 {
+            Some(self.ledger.last_grad(cost, saved, dy))
+        } else if chain.split {
+            let (gradients, pending) = self.ledger.input_grad(cost, saved, dy);
+            dx = gradients;
+            Some(pending)
+        } else {
+            dx = self.ledger.backward(cost, saved, dy);
+            None
+        };
+        match pending {
+            // What is pending stays alive: its claims are dropped, not given back.
+            Some(pending) if chain.split => drop(pending),
+            Some(pending) => self.ledger.weight_grad(cost, pending),
+            None => {}
+        }
+        dx.extend(passing);
+        self.flow = dx;
+        self.ledger.peak()
+    }
+}
+
+fn gradients(flow: &[Flow]) -> Vec<Flow> {
+    let floats = flow.iter().filter(|flow| flow.dtype.is_float());
+    floats.cloned().collect()
+}
+
+fn bytes(flow: &[Flow]) -> u64 {
+    flow.iter()
+        .fold(0, |sum, flow| sum.saturating_add(flow.bytes()))
+}

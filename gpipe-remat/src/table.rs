@@ -1,0 +1,135 @@
+//! Policy and schedule together: what each stage keeps of each micro-batch.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gpipe_sched::{Action, Op, Schedule};
+
+use crate::budget;
+use crate::{ModelCosts, Policy, Result, Weights};
+
+/// What one stage keeps of one micro-batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// What every layer saved.
+    Everything,
+    /// The input of the first of every run of this many layers; the rest is computed again.
+    Inputs {
+        /// Layers a run; a stage of fewer is one run.
+        run: usize,
+    },
+    /// Some of one and some of the other: runs that cover the stage's layers in order.
+    Runs(Arc<[KeptRun]>),
+}
+
+/// A run of layers that are treated alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptRun {
+    /// The layers, counted from the stage's first.
+    pub layers: Range<usize>,
+    /// Whether what every layer saved is kept; otherwise the input of the first, from which the
+    /// run is computed again as a whole.
+    pub kept: bool,
+}
+
+impl Kept {
+    /// The runs of a stage of so many layers, first to last.
+    pub fn runs(&self, layers: usize) -> Vec<KeptRun> {
+        let (run, kept) = match self {
+            Self::Runs(runs) => return runs.to_vec(),
+            Self::Everything => (layers.max(1), true),
+            Self::Inputs { run } => (*run, false),
+        };
+        let starts = (0..layers).step_by(run.max(1));
+        let run = |start: usize| KeptRun {
+            layers: start..layers.min(start.saturating_add(run)),
+            kept,
+        };
+        starts.map(run).collect()
+    }
+}
+
+/// Policy and schedule together: what each stage keeps of each micro-batch. The stages, the
+/// memory prediction and the simulator read the same table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    micro_batches: usize,
+    cells: Vec<Kept>,
+}
+
+impl Table {
+    /// The table of `policy` for a model of these weights and costs that is cut like this.
+    ///
+    /// Where a stage's very next action is the backward pass of the micro-batch that it has just
+    /// sent forward (1F1B's last stage), there is nothing to gain from forgetting: it keeps all.
+    /// A budget decides for itself, once a stage, from the bytes.
+    ///
+    /// # Errors
+    /// If the parts do not fit each other, or a stage does not fit the budget whatever it keeps.
+    pub fn new(
+        policy: Policy,
+        weights: &Weights,
+        costs: &ModelCosts,
+        cut: &[Range<usize>],
+        schedule: &Schedule,
+    ) -> Result<Self> {
+        if let Policy::Budget(limit) = policy {
+            budget::check_parts(weights, costs, cut, schedule)?;
+            let stages = budget::stages(weights, costs, cut, schedule, limit)?;
+            return Ok(Self::of_stages(stages, schedule.micro_batches()));
+        }
+        Ok(Self::of_rule(policy, schedule))
+    }
+
+    /// Each stage keeps the same of every micro-batch.
+    pub fn of_stages(stages: Vec<Kept>, micro_batches: usize) -> Self {
+        let cells = stages
+            .into_iter()
+            .flat_map(|kept| std::iter::repeat_n(kept, micro_batches))
+            .collect();
+        Self {
+            micro_batches,
+            cells,
+        }
+    }
+
+    /// The table of a policy that asks for no bytes; a budget that everything fits.
+    pub(crate) fn of_rule(policy: Policy, schedule: &Schedule) -> Self {
+        let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+        let rule = |m: usize| match policy {
+            Policy::Keep | Policy::Budget(_) => Kept::Everything,
+            Policy::ExceptLast if m + 1 == micro_batches => Kept::Everything,
+            Policy::Stage | Policy::ExceptLast => Kept::Inputs { run: usize::MAX },
+            Policy::Every(run) => Kept::Inputs { run },
+        };
+        let mut cells: Vec<Kept> = (0..stages)
+            .flat_map(|_| (0..micro_batches).map(&rule))
+            .collect();
+        let mut previous: Vec<Option<Action>> = vec![None; stages];
+        for &action in schedule.lanes().iter().flatten() {
+            let turns_at_once = matches!(action.op, Op::Backward | Op::InputGrad)
+                && previous[action.stage].is_some_and(|before| {
+                    before.op == Op::Forward && before.micro_batch == action.micro_batch
+                });
+            if turns_at_once {
+                cells[action.stage * micro_batches + action.micro_batch] = Kept::Everything;
+            }
+            previous[action.stage] = Some(action);
+        }
+        Self {
+            micro_batches,
+            cells,
+        }
+    }
+
+    /// What `stage` keeps of micro-batch `m`. Micro-batches that the schedule does not have
+    /// (evaluation) are not kept and not asked for.
+    pub fn kept(&self, stage: usize, m: usize) -> &Kept {
+        &self.cells[stage * self.micro_batches + m]
+    }
+
+    /// What `stage` keeps of each micro-batch.
+    pub(crate) fn of_stage(&self, stage: usize) -> &[Kept] {
+        &self.cells[stage * self.micro_batches..][..self.micro_batches]
+    }
+}

@@ -1,0 +1,215 @@
+//! The policy `budget:BYTES` against all choices there are: it fits, and no other that fits
+//! computes less again.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Model, Run};
+use gpipe_layers::Layer;
+use gpipe_remat::{Bytes, Error, Kept, KeptRun, Policy, Table, Weights, predict_memory};
+use gpipe_sched::{Schedule, gpipe, one_f_one_b, zb_h1};
+
+fn run(stages: usize, batch: usize, micro_batches: usize) -> Run {
+    let model = Model {
+        blocks: 2,
+        tied: true,
+        dropout: 0.2,
+    };
+    Run {
+        stages,
+        ..Run::new(model, batch, micro_batches)
+    }
+}
+
+/// Every way in which a stage of so many layers can keep some and compute runs of others again.
+fn all(layers: usize) -> Vec<Kept> {
+    fn extend(runs: &mut Vec<KeptRun>, layers: usize, found: &mut Vec<Kept>) {
+        let start = runs.last().map_or(0, |run| run.layers.end);
+        if start == layers {
+            found.push(Kept::Runs(Arc::from(runs.clone())));
+            return;
+        }
+        for end in start + 1..=layers {
+            for kept in [true, false] {
+                let layers_here = start..end;
+                runs.push(KeptRun {
+                    layers: layers_here,
+                    kept,
+                });
+                extend(runs, layers, found);
+                runs.pop();
+            }
+        }
+    }
+    let mut found = Vec::new();
+    extend(&mut Vec::new(), layers, &mut found);
+    found
+}
+
+struct Case {
+    run: Run,
+    layers: Vec<Box<dyn Layer>>,
+    schedule: Schedule,
+}
+
+impl Case {
+    fn new(run: Run, schedule: Schedule) -> Self {
+        Self {
+            layers: run.model.layers(),
+            run,
+            schedule,
+        }
+    }
+
+    /// The peak of every stage under a table.
+    fn peaks(&mut self, table: &Table) -> Vec<u64> {
+        let (costs, cut) = (
+            self.run.costs(&self.layers),
+            self.run.cut(self.layers.len()),
+        );
+        let weights = Weights::new(&mut self.layers, Some(&self.run.optimizer));
+        let memory = predict_memory(&weights, &costs, &cut, &self.schedule, table);
+        memory.iter().map(gpipe_remat::StageMemory::peak).collect()
+    }
+
+    fn table(&mut self, bytes: u64) -> Result<Table, Error> {
+        let (costs, cut) = (
+            self.run.costs(&self.layers),
+            self.run.cut(self.layers.len()),
+        );
+        let weights = Weights::new(&mut self.layers, Some(&self.run.optimizer));
+        let policy = Policy::Budget(Bytes(bytes));
+        Table::new(policy, &weights, &costs, &cut, &self.schedule)
+    }
+
+    /// FLOPs that a stage computes again.
+    fn work(&self, stage: usize, kept: &Kept) -> u64 {
+        let costs = self.run.costs(&self.layers);
+        let part = self.run.cut(self.layers.len())[stage].clone();
+        let again = kept.runs(part.len()).into_iter().filter(|run| !run.kept);
+        again
+            .flat_map(|run| run.layers)
+            .map(|layer| costs.of(0)[part.start + layer].forward)
+            .sum()
+    }
+}
+
+fn schedules(stages: usize, micro_batches: usize) -> [Schedule; 3] {
+    [
+        gpipe(stages, micro_batches),
+        one_f_one_b(stages, micro_batches),
+        zb_h1(stages, micro_batches),
+    ]
+    .map(|schedule| schedule.expect("a valid size"))
+}
+
+#[test]
+fn no_choice_that_fits_computes_less() {
+    let (mut between, mut refused) = (0, 0);
+    for (stages, batch, micro_batches) in [(1, 4, 4), (2, 7, 3), (3, 8, 4)] {
+        for schedule in schedules(stages, micro_batches) {
+            let mut case = Case::new(run(stages, batch, micro_batches), schedule);
+            let parts = case.run.cut(case.layers.len());
+            for stage in 0..stages {
+                // One stage is given every choice in turn; the others keep everything.
+                let choices = all(parts[stage].len());
+                let mut known = Vec::new();
+                for kept in &choices {
+                    let table = Table::of_stages(
+                        (0..stages)
+                            .map(|other| match other == stage {
+                                true => kept.clone(),
+                                false => Kept::Everything,
+                            })
+                            .collect(),
+                        micro_batches,
+                    );
+                    known.push((case.peaks(&table)[stage], case.work(stage, kept)));
+                }
+                let least = known.iter().map(|known| known.0).min().unwrap_or(0);
+                let most = known.iter().map(|known| known.0).max().unwrap_or(0);
+                for share in 0..=12 {
+                    let limit = least + (most - least) * share / 12;
+                    let best = known.iter().filter(|known| known.0 <= limit);
+                    let best = best.map(|known| known.1).min().expect("the least fits");
+                    // The other stages may not fit it: only this one is asked.
+                    match case.table(limit) {
+                        Ok(table) => {
+                            let kept = table.kept(stage, 0);
+                            assert_eq!(case.work(stage, kept), best, "{limit} of {least}..{most}");
+                            assert!(case.peaks(&table)[stage] <= limit);
+                            between += usize::from(best > 0);
+                        }
+                        Err(Error::Budget { stage: other, .. }) => assert_ne!(other, stage),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                match case.table(least - 1) {
+                    Err(Error::Budget {
+                        stage: s, needed, ..
+                    }) if s == stage => {
+                        assert_eq!(needed, Bytes(least), "stage {stage}");
+                        refused += 1;
+                    }
+                    Err(Error::Budget { stage: s, .. }) => assert!(s < stage),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    assert!(
+        between > 50 && refused > 5,
+        "{between} choices, {refused} refused"
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_would() {
+    let schedule = one_f_one_b(2, 3).expect("a valid size");
+    let mut case = Case::new(run(2, 6, 3), schedule);
+    let error = case.table(1).expect_err("one byte").to_string();
+    let mend = error
+        .split("use budget:")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next())
+        .and_then(|bytes| bytes.parse::<Bytes>().ok())
+        .expect("a number of bytes");
+    assert!(error.starts_with("stage 0 needs at least "), "{error}");
+    let fits_more_stages = case.table(mend.0);
+    assert!(
+        !matches!(fits_more_stages, Err(Error::Budget { stage: 0, .. })),
+        "{error}"
+    );
+}
+
+/// A budget that everything fits keeps everything; each smaller one computes no less again.
+#[test]
+fn more_bytes_are_no_more_work() {
+    let schedule = gpipe(2, 4).expect("a valid size");
+    let mut case = Case::new(run(2, 8, 4), schedule);
+    let table = case.table(u64::MAX).expect("room");
+    assert!((0..2).all(|stage| *table.kept(stage, 0) == Kept::Everything));
+    let most = case.peaks(&table).into_iter().max().expect("two stages");
+    let mut works: Vec<u64> = Vec::new();
+    for share in 1..=40 {
+        let Ok(table) = case.table(most * share / 40) else {
+            continue;
+        };
+        works.push(
+            (0..2)
+                .map(|stage| case.work(stage, table.kept(stage, 0)))
+                .sum(),
+        );
+        assert!(
+            case.peaks(&table)
+                .into_iter()
+                .all(|peak| peak <= most * share / 40)
+        );
+    }
+    assert!(
+        works.is_sorted_by(|a, b| a >= b) && works.len() > 5,
+        "{works:?}"
+    );
+    assert_eq!(works.last(), Some(&0));
+}
