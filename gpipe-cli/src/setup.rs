@@ -7,7 +7,7 @@ use gpipe_layers::models::{self, GptConfig};
 use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
-    Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, Weights, simulator_costs,
+    Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, simulator_costs,
 };
 use gpipe_sched::{Costs, Schedule, Timeline, simulate};
 use gpipe_tensor::{DType, DeviceId, Host, Shape};
@@ -124,11 +124,11 @@ impl Setup {
         let loads = partition.loads(&prices).map_err(Fail::usage)?;
 
         let optimizer = optimizer(config);
-        let weights = Weights::new(&mut layers, Some(&optimizer));
+        let bytes = gpipe_remat::Weights::new(&mut layers, Some(&optimizer));
         let ranges: Vec<Range<usize>> = partition.ranges().collect();
-        let table = Table::new(*pipeline.remat, &weights, &costs, &ranges, &schedule)
-            .map_err(Fail::usage)?;
-        let memory = gpipe_remat::predict_memory(&weights, &costs, &ranges, &schedule, &table);
+        let table =
+            Table::new(*pipeline.remat, &bytes, &costs, &ranges, &schedule).map_err(Fail::usage)?;
+        let memory = gpipe_remat::predict_memory(&bytes, &costs, &ranges, &schedule, &table);
         let parameters = parameters(&mut layers);
         Ok(Self {
             layers,
