@@ -83,7 +83,7 @@ impl FromStr for Bytes {
             Err(_) => {
                 let bytes = number.parse::<f64>().map_err(|_| fault())? * unit as f64;
                 // Beyond this, not every whole number is a float.
-                if !(bytes < (1_u64 << 53) as f64) {
+                if bytes.is_nan() || bytes >= (1_u64 << 53) as f64 {
                     return Err(fault());
                 }
                 bytes as u64
