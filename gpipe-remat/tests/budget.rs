@@ -24,20 +24,17 @@ fn run(stages: usize, batch: usize, micro_batches: usize) -> Run {
 
 /// Every way in which a stage of so many layers can keep some and compute runs of others again.
 fn all(layers: usize) -> Vec<Kept> {
-    fn extend(runs: &mut Vec<KeptRun>, layers: usize, found: &mut Vec<Kept>) {
+    fn extend(runs: &mut Vec<KeptRun>, count: usize, found: &mut Vec<Kept>) {
         let start = runs.last().map_or(0, |run| run.layers.end);
-        if start == layers {
+        if start == count {
             found.push(Kept::Runs(Arc::from(runs.clone())));
             return;
         }
-        for end in start + 1..=layers {
+        for end in start + 1..=count {
             for kept in [true, false] {
-                let layers_here = start..end;
-                runs.push(KeptRun {
-                    layers: layers_here,
-                    kept,
-                });
-                extend(runs, layers, found);
+                let layers = start..end;
+                runs.push(KeptRun { layers, kept });
+                extend(runs, count, found);
                 runs.pop();
             }
         }
@@ -111,9 +108,9 @@ fn no_choice_that_fits_computes_less() {
         for schedule in schedules(stages, micro_batches) {
             let mut case = Case::new(run(stages, batch, micro_batches), schedule);
             let parts = case.run.cut(case.layers.len());
-            for stage in 0..stages {
+            for (stage, part) in parts.iter().enumerate() {
                 // One stage is given every choice in turn; the others keep everything.
-                let choices = all(parts[stage].len());
+                let choices = all(part.len());
                 let mut known = Vec::new();
                 for kept in &choices {
                     let table = Table::of_stages(
