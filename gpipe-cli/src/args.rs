@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 /// Train neural networks by pipeline parallelism
 ///
@@ -20,10 +21,10 @@ use clap::{Parser, Subcommand, ValueEnum};
     arg_required_else_help = true
 )]
 #[command(after_long_help = "Examples:
-  gpipe train                                     a small GPT on built-in text, four stages
-  gpipe plan --model gpt2 --stages 8              the cut, the grid and the memory, without running
-  gpipe plan --costs 10,40,30,10,20,50,10 --stages 3
-  gpipe verify --stages 4 --schedule 1f1b         the same bits as one stage?
+  gpipe train                              a small GPT on built-in text
+  gpipe plan --model gpt2 --stages 8       the cut, the grid and the memory
+  gpipe verify --stages 4 --schedule 1f1b  the same bits as one stage?
+  gpipe help train                         all that train can be told
 
 Exit codes: 0 done; 1 a run failed or a comparison found a difference; 2 wrong usage.
 Results go to stdout, everything else to stderr.")]
@@ -45,12 +46,16 @@ pub enum Command {
         args_override_self = true,
         after_long_help = "Examples:
   gpipe train
-  gpipe train --data notes/ --seq-len 128 --devices cpu*2 --schedule 1f1b --steps 1000
-  gpipe train --config runs/NAME/config.toml      the run NAME again
-  gpipe train --model ~/models/gpt2 --data notes/ a GPT-2 from Hugging Face, trained further
+  gpipe train --data notes/ --seq-len 128 --steps 1000 --eval-every 100
+  gpipe train --model ~/models/gpt2 --data notes/
+  gpipe train --stages 8 --micro-batches 16 --schedule 1f1b --remat every:2
   gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
+  gpipe train --config runs/NAME/config.toml    the run NAME again
+  tensorboard --logdir runs                     its curves, while it trains
 
-The run's folder holds config.toml (all of the configuration), log.txt and events.jsonl.
+The run's folder holds config.toml (the whole configuration), log.txt,
+events.jsonl and an event file for TensorBoard.
+
 Defaults that are not shown depend on the model: gpipe plan -v lists them."
     )]
     Train(TrainArgs),
@@ -61,7 +66,8 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
         after_long_help = "Examples:
   gpipe plan --stages 4 --micro-batches 16
   gpipe plan --model gpt-mini --remat keep --json
-  gpipe plan --costs 10,40,30,10,20,50,10 --stages 3 --partition histogram"
+  gpipe plan --costs 10,40,30,10,20,50,10 --stages 3
+  gpipe plan -v                            with every key and its default"
     )]
     Plan(PlanArgs),
     /// Train a few steps twice, with one stage and as configured, and compare every bit
@@ -73,6 +79,19 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe verify --stages 8 --dropout 0.2 --threads 3 --json"
     )]
     Verify(VerifyArgs),
+    /// Show where stages can run on this machine
+    #[command(after_long_help = "Examples:
+  gpipe devices
+  gpipe devices --json                     one object a device")]
+    Devices,
+    /// Write completions for a shell, or the pages for man
+    #[command(
+        arg_required_else_help = true,
+        after_long_help = "Examples:
+  gpipe generate completions zsh ~/.zfunc
+  gpipe generate man ~/.local/share/man/man1"
+    )]
+    Generate(GenerateArgs),
 }
 
 /// How to talk.
@@ -117,13 +136,13 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub settings: Settings,
     /// The run's folder [default: runs/ and the date with a short hash of the configuration]
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
     pub out: Option<PathBuf>,
     /// Replace the files of an earlier run in the run's folder
-    #[arg(long, help_heading = "Output", requires = "out")]
+    #[arg(long, help_heading = "Run", requires = "out")]
     pub overwrite: bool,
-    /// Show the plan and stop: the same as `gpipe plan`
-    #[arg(long, help_heading = "Output")]
+    /// Show the plan and stop, as gpipe plan does
+    #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
 }
 
@@ -144,6 +163,38 @@ pub struct VerifyArgs {
     /// The configuration.
     #[command(flatten)]
     pub settings: Settings,
+}
+
+/// Arguments of `gpipe generate`.
+#[derive(Debug, clap::Args)]
+pub struct GenerateArgs {
+    /// What to write.
+    #[command(subcommand)]
+    pub what: Artifact,
+}
+
+/// What can be written from the description of the command line.
+#[derive(Debug, Subcommand)]
+pub enum Artifact {
+    /// Write the completions for a shell
+    #[command(after_long_help = "Examples:
+  gpipe generate completions bash ~/.local/share/bash-completion/completions
+  gpipe generate completions fish ~/.config/fish/completions
+  gpipe generate completions zsh           to stdout")]
+    Completions {
+        /// The shell
+        shell: Shell,
+        /// Write a file of the usual name into this folder, not to stdout
+        dir: Option<PathBuf>,
+    },
+    /// Write the pages for man, one a command
+    #[command(after_long_help = "Examples:
+  gpipe generate man ~/.local/share/man/man1
+  gpipe generate man | man -l -            one page after the other")]
+    Man {
+        /// Write the files gpipe.1, gpipe-train.1 and so on into this folder, not to stdout
+        dir: Option<PathBuf>,
+    },
 }
 
 /// The configuration: a file, keys by `--set`, and the common keys as flags of their own.
@@ -297,5 +348,62 @@ impl Settings {
             typed.push(("--no-shuffle", "data.shuffle", "false"));
         }
         typed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The lines below `Examples:`, without the words that explain them.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_long_help().map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+        let lines = lines.take_while(|line| line.starts_with("  "));
+        lines
+            .map(|line| {
+                line.trim()
+                    .split("  ")
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_command_has_examples_and_every_example_parses() {
+        let mut program = Args::command();
+        program.build();
+        let mut open = vec![program];
+        while let Some(command) = open.pop() {
+            let name = command.get_bin_name().unwrap_or_default().to_owned();
+            if command.get_name() == "help" {
+                continue;
+            }
+            let examples = examples(&command);
+            assert!(!examples.is_empty(), "no example in {name} --help");
+            let help = command.get_after_long_help().map(ToString::to_string);
+            for line in help.iter().flat_map(|help| help.lines()) {
+                assert!(
+                    line.chars().count() <= 80,
+                    "too long for a terminal: {line}"
+                );
+            }
+            for example in &examples {
+                if example.starts_with("tensorboard ") {
+                    continue;
+                }
+                assert!(example.starts_with(&name), "{example} is none of {name}");
+                let words = example.split(" | ").next().unwrap_or_default();
+                if let Err(error) = Args::try_parse_from(words.split_whitespace()) {
+                    panic!("{example}: {error}");
+                }
+            }
+            open.extend(command.get_subcommands().cloned());
+        }
     }
 }

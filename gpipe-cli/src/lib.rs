@@ -45,6 +45,8 @@ fn run(args: &Args) -> Result<()> {
         Command::Train(train) => commands::train::run(train, args.talk),
         Command::Plan(plan) => commands::plan::run(plan, args.talk),
         Command::Verify(verify) => commands::verify::run(verify, args.talk),
+        Command::Devices => commands::devices::run(args.talk),
+        Command::Generate(generate) => commands::generate::run(generate),
     }
 }
 

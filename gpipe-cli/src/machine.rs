@@ -1,7 +1,8 @@
-//! What this machine can do: its memory and the speed of its matrix products.
+//! What this machine can do: its processor, its memory and the speed of its matrix products.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use gpipe_tensor::ops::{self, Layout};
 use gpipe_tensor::{DeviceId, Host, Tensor};
@@ -11,24 +12,83 @@ use crate::fail::{Fail, Result};
 /// How long the speed is measured.
 const CALIBRATION: Duration = Duration::from_millis(100);
 
+/// The processor, as far as the system tells.
+pub struct Processor {
+    /// The maker's name for it.
+    pub name: Option<String>,
+    /// Cores of the machine.
+    pub cores: Option<usize>,
+    /// Threads that this process may run at once.
+    pub threads: usize,
+}
+
+/// What is known of the processor: all of it where Linux says so.
+pub fn processor() -> Processor {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let values = |key: &'static str| {
+        text.lines().filter_map(move |line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == key).then(|| value.trim().to_owned())
+        })
+    };
+    // Threads of one core share its number within their socket.
+    let cores: BTreeSet<_> = values("physical id").zip(values("core id")).collect();
+    Processor {
+        name: values("model name").next(),
+        cores: Some(cores.len()).filter(|&count| count > 0),
+        threads: thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// The widest vector instructions that gpipe-tensor finds here; it uses the same ones.
+pub fn vectors() -> &'static str {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            return "AVX-512";
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return "AVX2";
+        }
+        "SSE2"
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        "NEON"
+    }
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        "no vectors"
+    }
+}
+
 /// The bytes that a process can have here at most, where Linux says so: of the machine, and of the
 /// control group that a container runs in.
 pub fn memory() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok();
-    let machine = machine.as_deref().and_then(|text| {
-        let kib = text
-            .lines()
-            .find_map(|line| line.strip_prefix("MemTotal:"))?;
-        kib.trim()
-            .strip_suffix("kB")?
-            .trim()
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(1024)
-    });
-    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let group = group.and_then(|text| text.trim().parse().ok());
-    machine.into_iter().chain(group).min()
+    let group = number_in("/sys/fs/cgroup/memory.max");
+    meminfo("MemTotal:").into_iter().chain(group).min()
+}
+
+/// Of these, the bytes that nobody uses now.
+pub fn free_memory() -> Option<u64> {
+    let limit = number_in("/sys/fs/cgroup/memory.max");
+    let used = number_in("/sys/fs/cgroup/memory.current");
+    let group = limit
+        .zip(used)
+        .map(|(limit, used)| limit.saturating_sub(used));
+    meminfo("MemAvailable:").into_iter().chain(group).min()
+}
+
+/// A line of `/proc/meminfo` in bytes.
+fn meminfo(key: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kib: u64 = kib.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn number_in(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// FLOPs a second of one thread in products of (rows, width) by (width, 4 · width) matrices: the
@@ -55,6 +115,15 @@ pub fn flops_per_second(rows: usize, width: usize) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_machine_is_known() {
+        let processor = processor();
+        assert!(processor.threads > 0 && !vectors().is_empty());
+        let (all, free) = (memory().unwrap(), free_memory().unwrap());
+        assert!(0 < free && free <= all, "{free} of {all}");
+    }
 
     #[test]
     fn speed_is_a_positive_number() {

@@ -152,6 +152,8 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
     // The README's first command, for two steps.
     let train = "run --release -- train --steps 2 --quiet --overwrite --out";
     steps.push(Step::cargo("train", train).argument(format!("{target}/ci/train")));
+    // The program is built already: packing takes seconds.
+    steps.push(Step::cargo("dist", "xtask dist --check"));
     Ok(steps)
 }
 
@@ -233,7 +235,7 @@ mod tests {
         let steps = steps(&Tree::read(&root).unwrap(), &root).unwrap();
         let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         for name in [
-            "fmt", "tidy", "clippy", "test", "docs", "shuttle", "release", "train",
+            "fmt", "tidy", "clippy", "test", "docs", "shuttle", "release", "train", "dist",
         ] {
             assert_eq!(
                 names.iter().filter(|step| **step == name).count(),

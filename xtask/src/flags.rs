@@ -16,6 +16,12 @@ xflags::xflags! {
             /// Runs only the steps whose name starts with this; may be repeated.
             repeated --only name: String
         }
+        /// Makes the archive to hand out in target/dist: the program, its pages, completions and
+        /// licences, with the SHA-256 beside it.
+        cmd dist {
+            /// Unpacks it again, compares every file and runs the program.
+            optional --check
+        }
         /// Measures: `ops` and `schedule` by criterion, `training` by whole runs of the program.
         cmd bench {
             /// ops, schedule or training; all three if none is named.

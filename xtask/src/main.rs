@@ -1,8 +1,9 @@
-//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | bench`.
+//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | bench | dist`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod ci;
+mod dist;
 mod flags;
 mod tidy;
 mod tree;
@@ -32,5 +33,6 @@ fn run(flags: &Xtask) -> anyhow::Result<()> {
         XtaskCmd::Tidy(_) => tidy::run(&root),
         XtaskCmd::Ci(flags) => ci::run(&shell, &root, flags),
         XtaskCmd::Bench(flags) => bench::run(&shell, &root, flags),
+        XtaskCmd::Dist(flags) => dist::run(&shell, &root, flags),
     }
 }

@@ -1,5 +1,7 @@
 //! What is built and run, one file a command.
 
+pub mod devices;
+pub mod generate;
 pub mod plan;
 mod story;
 pub mod train;

@@ -1,7 +1,8 @@
 //! What scripts read: one JSON object a line, on stdout with `--json` and in `events.jsonl`.
 //!
 //! Floats are written so that they read back exactly; what is not finite is `null`. The keys are a
-//! contract: they are documented in the README and pinned by a test.
+//! contract: a kind has a variant here, a table in the README, and a command that prints it in
+//! `tests/cli/events.rs`, which compares the two.
 
 use serde::Serialize;
 
@@ -97,6 +98,31 @@ pub enum Event {
         /// The first thing that differs; `null` where nothing does.
         difference: Option<String>,
     },
+    /// Where stages can run.
+    Device(FoundDevice),
+}
+
+/// A device of this machine; what is not known, or makes no sense for it, is `null`.
+#[derive(Debug, Default, Serialize)]
+pub struct FoundDevice {
+    /// As `--devices` names it.
+    pub device: String,
+    /// Whether stages can run there.
+    pub usable: bool,
+    /// The maker's name for it.
+    pub name: Option<String>,
+    /// Cores.
+    pub cores: Option<usize>,
+    /// Threads that this process may run at once.
+    pub threads: Option<usize>,
+    /// Vector instructions that operations use.
+    pub vectors: Option<String>,
+    /// What a process can have here.
+    pub memory_bytes: Option<u64>,
+    /// Of that, what nobody uses now.
+    pub free_bytes: Option<u64>,
+    /// Why it is not usable, and what would help.
+    pub reason: Option<String>,
 }
 
 impl Event {
@@ -114,6 +140,45 @@ impl Event {
             time: &'a str,
         }
         serde_json::to_string(&Timed { event: self, time }).map_err(Fail::run)
+    }
+
+    /// What of it is drawn as curves over the steps: the step, and values by TensorBoard's tags,
+    /// which are grouped by what comes before the slash.
+    pub fn scalars(&self) -> Option<(u64, Vec<(String, f64)>)> {
+        let named = |tag: &str, value: f64| (tag.to_owned(), value);
+        match self {
+            Self::Step {
+                step,
+                loss,
+                grad_norm,
+                lr,
+                tokens_per_second,
+                bubble,
+                peak_bytes,
+                ..
+            } => {
+                let mut values = vec![
+                    named("loss/train", *loss),
+                    named("optimizer/grad_norm", *grad_norm),
+                    named("optimizer/lr", *lr),
+                    named("speed/tokens_per_second", *tokens_per_second),
+                    named("speed/bubble", *bubble),
+                ];
+                let stages = peak_bytes.iter().enumerate();
+                values.extend(stages.map(|(stage, &bytes)| {
+                    (format!("memory/peak_bytes_of_stage_{stage}"), bytes as f64)
+                }));
+                Some((*step, values))
+            }
+            Self::Eval { step, loss, .. } => {
+                let values = vec![
+                    named("loss/eval", *loss),
+                    named("perplexity/eval", loss.exp()),
+                ];
+                Some((*step, values))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -7,9 +7,10 @@ mod pace;
 mod run_folder;
 pub mod style;
 mod table;
+mod tensorboard;
 
 pub use console::{Console, print, terminal_width};
-pub use event::Event;
+pub use event::{Event, FoundDevice};
 pub use pace::{Pace, median};
 pub use run_folder::{NewRun, RunFolder};
 pub use table::table;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::Event;
+use super::tensorboard::{self, Scalars};
 use crate::config::Config;
 use crate::fail::{Fail, Result};
 
@@ -63,22 +64,33 @@ impl NewRun {
             },
             None => make_new(&toml)?,
         };
-        for name in [CONFIG, LOG, EVENTS, TRACE] {
-            match fs::remove_file(path.join(name)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(unmade(&path, &error));
-                }
-                _ => {}
-            }
-        }
+        remove_earlier(&path).map_err(|error| unmade(&path, &error))?;
         let file = path.join(CONFIG);
         fs::write(&file, toml).map_err(Fail::write(file.display()))?;
         Ok(RunFolder {
             log: Lines::create(path.join(LOG))?,
             events: Lines::create(path.join(EVENTS))?,
+            scalars: Scalars::create(&path, None)?,
             path,
         })
     }
+}
+
+/// Removes the files that gpipe wrote, if there are any.
+fn remove_earlier(folder: &Path) -> std::io::Result<()> {
+    for name in [CONFIG, LOG, EVENTS, TRACE] {
+        match fs::remove_file(folder.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(tensorboard::is_ours) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// `create_dir` with the folders above it; unlike `create_dir_all` it says if it was there already.
@@ -139,6 +151,7 @@ pub struct RunFolder {
     path: PathBuf,
     log: Lines,
     events: Lines,
+    scalars: Scalars,
 }
 
 impl RunFolder {
@@ -152,10 +165,14 @@ impl RunFolder {
         self.log.add(text.trim_end())
     }
 
-    /// Adds to `events.jsonl` what programs read.
+    /// Adds to `events.jsonl` what programs read, and its curves to TensorBoard's file.
     pub fn event(&mut self, event: &Event) -> Result<()> {
         let line = event.to_json_at(&now())?;
-        self.events.add(&line)
+        self.events.add(&line)?;
+        match event.scalars() {
+            Some((step, values)) => self.scalars.add(step, &values),
+            None => Ok(()),
+        }
     }
 
     /// Writes `trace.json`.

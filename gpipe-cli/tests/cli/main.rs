@@ -1,7 +1,10 @@
 //! The real binary, as a user or a script runs it.
 
 mod bad_input;
+mod events;
+mod generate;
 mod plan;
+mod tensorboard;
 mod train;
 mod verify;
 

@@ -1,0 +1,106 @@
+//! What scripts read is what the README says: every kind, every key, every type.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde_json::Value;
+
+use super::{gpipe, objects, parse, small};
+
+const README: &str = include_str!("../../README.md");
+
+/// The documented keys of every kind with the type of their values.
+fn documented() -> BTreeMap<&'static str, BTreeMap<&'static str, &'static str>> {
+    let mut kinds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    let lines = README
+        .lines()
+        .skip_while(|line| *line != "### JSON")
+        .skip(1);
+    let mut kind = "";
+    for line in lines.take_while(|line| !line.starts_with("### ")) {
+        if let Some(name) = line.strip_prefix("#### `") {
+            kind = name.trim_end_matches('`');
+        } else if let Some(row) = line.strip_prefix("| `") {
+            let mut cells = row.split(" | ");
+            let key = cells.next().unwrap().trim_end_matches('`');
+            let types = cells.next().expect("every key has a type");
+            let before = kinds.entry(kind).or_default().insert(key, types);
+            assert_eq!(before, None, "{kind}.{key} is documented twice");
+        }
+    }
+    kinds
+}
+
+fn is_of(value: &Value, types: &str) -> bool {
+    types
+        .split(" or null")
+        .enumerate()
+        .any(|(place, name)| match (place, name) {
+            (0, "integer") => value.is_u64(),
+            (0, "number") => value.is_f64(),
+            (0, "text") => value.is_string(),
+            (0, "true or false") => value.is_boolean(),
+            (0, "list of integers") => value
+                .as_array()
+                .is_some_and(|list| list.iter().all(Value::is_u64)),
+            (1, "") => value.is_null(),
+            _ => panic!("`{types}` is no type of this test"),
+        })
+}
+
+#[test]
+fn every_object_has_exactly_the_documented_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = [
+        "--steps",
+        "2",
+        "--eval-every",
+        "1",
+        "--json",
+        "--out",
+        "run",
+    ];
+    let printed = [
+        small(folder.path(), "train", &train),
+        small(folder.path(), "plan", &["--json"]),
+        small(folder.path(), "verify", &["--steps", "1", "--json"]),
+        gpipe(
+            folder.path(),
+            &["plan", "--costs", "1,2,3", "--stages", "2", "--json"],
+        ),
+        gpipe(folder.path(), &["devices", "--json"]),
+    ];
+    let mut found: Vec<Value> = printed.iter().flat_map(objects).collect();
+    let mut events = parse(&fs::read_to_string(folder.path().join("run/events.jsonl")).unwrap());
+    for event in &mut events {
+        let time = event.as_object_mut().unwrap().remove("time");
+        assert!(time.is_some_and(|time| time.as_str().unwrap().ends_with('Z')));
+    }
+    found.extend(events);
+
+    let documented = documented();
+    let mut kinds = BTreeSet::new();
+    for object in &found {
+        let object = object.as_object().unwrap();
+        let kind = object["kind"].as_str().unwrap();
+        let keys = documented
+            .get(kind)
+            .unwrap_or_else(|| panic!("the README does not know the kind {kind}"));
+        let named: BTreeSet<&str> = keys.keys().copied().chain(["kind"]).collect();
+        let got: BTreeSet<&str> = object.keys().map(String::as_str).collect();
+        assert_eq!(got, named, "keys of {kind}");
+        for (key, types) in keys {
+            assert!(
+                is_of(&object[*key], types),
+                "{kind}.{key} is {}, not {types}",
+                object[*key]
+            );
+        }
+        kinds.insert(kind);
+    }
+    let promised: BTreeSet<&str> = documented.keys().copied().collect();
+    assert_eq!(
+        kinds, promised,
+        "kinds that were printed, and kinds in the README"
+    );
+}
