@@ -26,7 +26,11 @@ use clap_complete::Shell;
   gpipe verify --stages 4 --schedule 1f1b  the same bits as one stage?
   gpipe help train                         all that train can be told
 
-Exit codes: 0 done; 1 a run failed or a comparison found a difference; 2 wrong usage.
+Exit codes:
+  0  done
+  1  a run failed, or a comparison found a difference
+  2  wrong usage
+
 Results go to stdout, everything else to stderr.")]
 pub struct Args {
     /// What to do.

@@ -54,7 +54,8 @@ fn pages() -> Result<Vec<Named>> {
     let mut pages = Vec::new();
     let mut open = vec![command];
     while let Some(command) = open.pop() {
-        open.extend(command.get_subcommands().rev().cloned());
+        let below: Vec<Command> = command.get_subcommands().cloned().collect();
+        open.extend(below.into_iter().rev());
         pages.push(page(command)?);
     }
     Ok(pages)
