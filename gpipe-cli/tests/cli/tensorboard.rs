@@ -106,9 +106,7 @@ fn checksum(data: &[u8]) -> [u8; 4] {
         }
     }
     let crc = !crc;
-    ((crc >> 15) | (crc << 17))
-        .wrapping_add(0xa282_ead8)
-        .to_le_bytes()
+    crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
 #[derive(Debug, PartialEq)]
