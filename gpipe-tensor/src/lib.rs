@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(test)]
+mod cuda;
 mod device;
 mod dtype;
 mod error;

@@ -55,6 +55,12 @@ impl Key {
         Self([words[0], words[1]])
     }
 
+    /// The generator's key.
+    #[cfg(test)]
+    pub(crate) fn words(self) -> [u32; 2] {
+        self.0
+    }
+
     /// The stream of numbers of one sample of the data.
     pub fn sample(self, sample: u64) -> Stream {
         Stream {

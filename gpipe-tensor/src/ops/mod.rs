@@ -5,24 +5,24 @@
 
 use crate::{Error, Result, Tensor};
 
-mod adamw;
-mod add;
-mod attention;
+pub(crate) mod adamw;
+pub(crate) mod add;
+pub(crate) mod attention;
 mod chunks;
-mod cross_entropy;
-mod dropout;
-mod embedding;
-mod gelu;
-mod layer_norm;
+pub(crate) mod cross_entropy;
+pub(crate) mod dropout;
+pub(crate) mod embedding;
+pub(crate) mod gelu;
+pub(crate) mod layer_norm;
 mod matmul;
-mod relu;
+pub(crate) mod relu;
 mod rows;
-mod scale;
+pub(crate) mod scale;
 mod scratch;
-mod sgd;
-mod softmax;
-mod squared_error;
-mod sum;
+pub(crate) mod sgd;
+pub(crate) mod softmax;
+pub(crate) mod squared_error;
+pub(crate) mod sum;
 
 pub use adamw::{AdamW, adamw};
 pub use add::{add, add_assign};
@@ -39,6 +39,25 @@ pub use sgd::{Sgd, sgd};
 pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
 pub use squared_error::squared_error;
 pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate};
+
+/// The operations' kernels for CUDA.
+#[cfg(test)]
+pub(crate) const KERNELS: &[&[&crate::cuda::entry::Entry]] = &[
+    adamw::cuda::KERNELS,
+    add::cuda::KERNELS,
+    attention::cuda::KERNELS,
+    cross_entropy::cuda::KERNELS,
+    dropout::cuda::KERNELS,
+    embedding::cuda::KERNELS,
+    gelu::cuda::KERNELS,
+    layer_norm::cuda::KERNELS,
+    relu::cuda::KERNELS,
+    scale::cuda::KERNELS,
+    sgd::cuda::KERNELS,
+    softmax::cuda::KERNELS,
+    squared_error::cuda::KERNELS,
+    sum::cuda::KERNELS,
+];
 
 /// An error unless both tensors have the same shape.
 fn check_same_shape(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {

@@ -1,5 +1,8 @@
 //! AdamW: Loshchilov and Hutter, "Decoupled weight decay regularization" (2017).
 
+#[cfg(test)]
+pub(crate) mod cuda;
+
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
@@ -64,7 +67,7 @@ pub fn adamw(
 }
 
 /// What a step multiplies with, worked out once in double precision.
-struct Factors {
+pub(crate) struct Factors {
     grad_scale: f32,
     keep: f32,
     first_share: f32,
@@ -76,7 +79,7 @@ struct Factors {
 }
 
 impl Factors {
-    fn new(o: &AdamW, step: u64, grad_scale: f32) -> Self {
+    pub(crate) fn new(o: &AdamW, step: u64, grad_scale: f32) -> Self {
         let [lr, beta1, beta2, decay] = [o.lr, o.beta1, o.beta2, o.weight_decay].map(f64::from);
         let correction = |beta: f64| 1.0 - beta.powf(step as f64);
         Self {

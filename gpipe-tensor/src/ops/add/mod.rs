@@ -1,6 +1,9 @@
 //! Sums of tensors: residual connections, position tables. The gradient of a sum is the gradient
 //! itself, summed over the rows where an operand was repeated.
 
+#[cfg(test)]
+pub(crate) mod cuda;
+
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};

@@ -2,6 +2,8 @@
 
 mod cpu;
 #[cfg(test)]
+pub(crate) mod cuda;
+#[cfg(test)]
 mod tests;
 
 use std::sync::{Mutex, PoisonError};

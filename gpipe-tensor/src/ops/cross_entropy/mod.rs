@@ -1,6 +1,8 @@
 //! The cross-entropy of logits with target indices.
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use super::check_divisor;
 use super::chunks::own;

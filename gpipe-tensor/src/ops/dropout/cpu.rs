@@ -7,7 +7,7 @@ use crate::simd::vectorised;
 
 /// Which numbers of a stream drop their element, and what the others are multiplied by.
 #[derive(Clone, Copy)]
-pub(in crate::ops) struct Mask {
+pub(crate) struct Mask {
     /// Random bits below this drop.
     threshold: u32,
     kept: f32,
@@ -21,6 +21,12 @@ impl Mask {
             threshold: (f64::from(rate) * 2f64.powi(32)) as u32,
             kept: 1.0 / (1.0 - rate),
         }
+    }
+
+    /// The threshold, and what the kept elements are multiplied by.
+    #[cfg(test)]
+    pub(super) fn parts(self) -> (u32, f32) {
+        (self.threshold, self.kept)
     }
 
     /// Hands to `apply`, in order, the runs of `0..len` that lie in one block of the stream each,

@@ -1,10 +1,12 @@
 //! Dropout (Srivastava et al., JMLR 15, 2014), scaled in training.
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use std::ops::Range;
 
-pub(super) use cpu::Mask;
+pub(crate) use cpu::Mask;
 
 use super::chunks::own;
 use crate::parallel::{CHUNK, each};
@@ -24,7 +26,7 @@ pub struct Dropout {
 
 impl Dropout {
     /// What to do to a tensor of so many samples; nothing at rate 0.
-    pub(super) fn mask(&self, op: &'static str, samples: usize) -> Result<Option<Mask>> {
+    pub(crate) fn mask(&self, op: &'static str, samples: usize) -> Result<Option<Mask>> {
         if !(0.0..1.0).contains(&self.rate) {
             let message = format!(
                 "a rate of {} is no probability below 1: use 0 to drop nothing",

@@ -1,6 +1,8 @@
 //! Rows of a table, by index.
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use crate::parallel::{each, rows_per_chunk};
 use crate::{Error, Result, Shape, Tensor};

@@ -1,6 +1,8 @@
 //! The Gaussian error linear unit (Hendrycks and Gimpel, arXiv:1606.08415).
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use super::{check_same_shape, chunks};
 use crate::parallel::CHUNK;

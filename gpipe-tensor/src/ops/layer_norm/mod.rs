@@ -1,6 +1,8 @@
 //! Layer normalization (Ba, Kiros and Hinton, arXiv:1607.06450) over the innermost extent.
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use super::check_same_shape;
 use super::scratch::Scratch;

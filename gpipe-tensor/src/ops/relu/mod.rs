@@ -1,6 +1,8 @@
 //! The rectifier y = max(x, 0).
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use super::{check_same_shape, chunks};
 use crate::parallel::CHUNK;

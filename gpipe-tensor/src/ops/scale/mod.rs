@@ -1,5 +1,8 @@
 //! Multiplication by a number; its gradient is the gradient times the same number.
 
+#[cfg(test)]
+pub(crate) mod cuda;
+
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
 use crate::{Result, Tensor};

@@ -1,5 +1,8 @@
 //! Stochastic gradient descent.
 
+#[cfg(test)]
+pub(crate) mod cuda;
+
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};

@@ -1,6 +1,8 @@
 //! The softmax over the innermost extent, of whole rows and of the lower triangle of squares.
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use super::{check_same_shape, chunks};
 use crate::parallel::rows_per_chunk;

@@ -1,6 +1,8 @@
 //! The squared error of predictions.
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use super::chunks::own;
 use super::{check_divisor, check_same_shape};

@@ -1,6 +1,8 @@
 //! Sums and other reductions, in an order that depends on shapes only.
 
 mod cpu;
+#[cfg(test)]
+pub(crate) mod cuda;
 
 use crate::parallel::{CHUNK, each};
 use crate::{Error, Result, Tensor};

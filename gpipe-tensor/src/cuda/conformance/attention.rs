@@ -1,0 +1,92 @@
+//! The kernels of attention.
+
+use super::memory::{Memory, near, random, rounded};
+use super::{Gpu, Outcome};
+use crate::ops::attention::cuda::{self, Gradient, Sizes};
+use crate::ops::dropout::cuda::Numbers;
+use crate::ops::{self, Dropout};
+use crate::philox::Key;
+use crate::testing::device;
+use crate::{DType, Tensor};
+
+pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for len in [0, 1, 2, 31, 32, 33, 65] {
+        attention_of(gpu, stored, [1, len, 2, 8], 0.0)?;
+        attention_of(gpu, stored, [1, len, 1, 5], 0.3)?;
+    }
+    // Tiles of every size that there is room for, and several samples.
+    for (size, len) in [
+        (1, 129),
+        (64, 33),
+        (80, 40),
+        (200, 17),
+        (400, 9),
+        (800, 5),
+        (1500, 3),
+    ] {
+        attention_of(gpu, stored, [1, len, 1, size], 0.0)?;
+    }
+    attention_of(gpu, stored, [3, 35, 3, 16], 0.2)
+}
+
+fn attention_of(
+    gpu: &Gpu<'_>,
+    stored: DType,
+    [samples, len, heads, size]: [usize; 4],
+    rate: f32,
+) -> Outcome {
+    let single = DType::F32;
+    let width = heads * size;
+    let mut qkv = random(stored, samples * len * 3 * width, 1);
+    qkv.iter_mut().for_each(|x| *x = rounded(stored, *x * 2.0));
+    let d_out = random(stored, samples * len * width, 2);
+    let first = 11;
+    let dropout = Dropout {
+        rate,
+        key: Key::new(5, "attn.drop", 2),
+        samples: first..first + samples as u64,
+    };
+    let mask = dropout.mask("attention", samples).expect("a rate below 1");
+    let sizes = Sizes {
+        samples,
+        len,
+        heads,
+        size,
+        dropout: mask.map_or(Numbers::NONE, |mask| Numbers::new(mask, dropout.key, first)),
+    };
+    let host = |values: &[f32], parts: usize| {
+        let shape = [samples, len, parts * width];
+        Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
+    };
+    let t_qkv = host(&qkv, 3);
+    let (out, lse) = ops::attention(&t_qkv, heads, Some(&dropout)).expect("operands fit");
+    let [m_qkv, m_d_out] = [&qkv, &d_out].map(|values| Memory::floats(stored, values));
+    let m_out = Memory::room(stored, samples * len * width);
+    let m_dqkv = Memory::room(stored, qkv.len());
+    let [m_lse, m_means] = [0; 2].map(|_| Memory::room(single, samples * heads * len));
+    let launch = cuda::forward(stored, m_qkv.at(), m_out.at(), m_lse.at(), sizes);
+    gpu.run(launch, [&m_qkv, &m_out, &m_lse])?;
+    near("out", stored, &m_out, out.f32s().expect("floats"), 4e-6)?;
+    near("lse", single, &m_lse, lse.f32s().expect("floats"), 4e-6)?;
+    // The gradient from the very numbers that the kernels read.
+    let out = host(&m_out.values(stored), 1);
+    let lse = Tensor::from_f32(&device(), lse.shape().clone(), m_lse.values(single));
+    let lse = lse.expect("as many values as elements");
+    let d_out = host(&d_out, 1);
+    let dqkv = ops::attention_grad(&t_qkv, &out, &lse, &d_out, heads, Some(&dropout));
+    let at = Gradient {
+        qkv: m_qkv.at(),
+        out: m_out.at(),
+        lse: m_lse.at(),
+        means: m_means.at(),
+        d_out: m_d_out.at(),
+        dqkv: m_dqkv.at(),
+    };
+    let launches = cuda::backward(stored, at, sizes).into_iter().flatten();
+    gpu.run(
+        launches,
+        [&m_qkv, &m_out, &m_lse, &m_means, &m_d_out, &m_dqkv],
+    )?;
+    let dqkv = dqkv.expect("operands fit");
+    near("dqkv", stored, &m_dqkv, dqkv.f32s().expect("floats"), 1e-5)
+}

@@ -1,0 +1,191 @@
+//! Kernels that work element by element: the same bits as the processor's.
+
+use super::memory::{Memory, random, rounded, same};
+use super::{EDGES, Gpu, Outcome};
+use crate::cuda::entry::Pointer;
+use crate::ops::{self, Dropout, Gelu};
+use crate::philox::Key;
+use crate::testing::device;
+use crate::{DType, Shape, Tensor};
+
+/// The floats of what an operation of the processor gives.
+fn floats(tensor: crate::Result<Tensor>) -> Vec<f32> {
+    let tensor = tensor.expect("the operands fit");
+    tensor.f32s().expect("floats").to_vec()
+}
+
+fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
+    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
+}
+
+pub(super) fn add(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for (rows, width) in EDGES
+        .map(|n| (3, n))
+        .into_iter()
+        .chain([(1, 257), (5, 1), (0, 4)])
+    {
+        let n = rows * width;
+        let (a, b) = (random(stored, n, 1), random(stored, width, 2));
+        let [ta, tb] = [tensor([rows, width], &a), tensor([width], &b)];
+        let wanted = floats(ops::add(&ta, &tb));
+        let [ma, mb] = [&a, &b].map(|values| Memory::floats(stored, values));
+        let out = Memory::room(stored, n);
+        let launch = ops::add::cuda::add(stored, ma.at(), mb.at(), out.at(), n, width);
+        gpu.run([launch], [&ma, &mb, &out])?;
+        same("a + repeated b", stored, &out, &wanted)?;
+        // In place, and operands of the same size.
+        let launch = ops::add::cuda::add(stored, out.at(), ma.at(), out.at(), n, n);
+        gpu.run([launch], [&ma, &out])?;
+        let sums: Vec<f32> = wanted.iter().map(|&x| rounded(stored, x)).collect();
+        let wanted = floats(ops::add(&tensor([n], &sums), &tensor([n], &a)));
+        same("out + a", stored, &out, &wanted)?;
+        // A sum in single precision of anything.
+        let sums = random(DType::F32, n, 3);
+        let total = Memory::floats(DType::F32, &sums);
+        gpu.run(
+            [ops::add::cuda::accumulate(stored, total.at(), ma.at(), n)],
+            [&total, &ma],
+        )?;
+        let wanted = floats(ops::add(&tensor([n], &sums), &tensor([n], &a)));
+        same("sum + a", DType::F32, &total, &wanted)?;
+        let out = Memory::room(stored, n);
+        gpu.run(
+            [ops::add::cuda::repeat(stored, mb.at(), out.at(), n, width)],
+            [&mb, &out],
+        )?;
+        same("repeated b", stored, &out, &b.repeat(rows))?;
+    }
+    Ok(())
+}
+
+pub(super) fn scale(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    use ops::scale::cuda;
+    for n in EDGES.into_iter().chain([1000]) {
+        let x = random(stored, n, 1);
+        let memory = Memory::floats(stored, &x);
+        let out = Memory::room(stored, n);
+        gpu.run(
+            [cuda::scale(stored, memory.at(), out.at(), n, -0.3)],
+            [&memory, &out],
+        )?;
+        same(
+            "scaled",
+            stored,
+            &out,
+            &floats(ops::scale(&tensor([n], &x), -0.3)),
+        )?;
+        gpu.run([cuda::fill(stored, out.at(), n, 0.1)], [&out])?;
+        same("filled", stored, &out, &vec![0.1; n])?;
+        let wide = Memory::room(DType::F32, n);
+        gpu.run(
+            [cuda::widen(stored, memory.at(), wide.at(), n)],
+            [&memory, &wide],
+        )?;
+        same("widened", DType::F32, &wide, &x)?;
+        // What no number of 16 bits is, ties included, and what is beyond or no number at all.
+        let mut any = random(DType::F32, n, 2);
+        let special = [
+            f32::from_bits(0x3F80_8000),
+            f32::from_bits(0x3F81_8000),
+            f32::MAX,
+            f32::INFINITY,
+            f32::NAN,
+            f32::from_bits(0x7F80_0001),
+            -0.0,
+            1e-40,
+        ];
+        any.iter_mut()
+            .zip(special)
+            .for_each(|(x, special)| *x = special);
+        let memory = Memory::floats(DType::F32, &any);
+        gpu.run(
+            [cuda::narrow(stored, memory.at(), out.at(), n)],
+            [&memory, &out],
+        )?;
+        same("narrowed", stored, &out, &any)?;
+    }
+    Ok(())
+}
+
+pub(super) fn relu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    use ops::relu::cuda;
+    for n in EDGES.into_iter().chain([1000]) {
+        let (mut x, dy) = (random(stored, n, 1), random(stored, n, 2));
+        let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        x.iter_mut()
+            .zip(special)
+            .for_each(|(x, special)| *x = special);
+        let y = ops::relu(&tensor([n], &x)).expect("floats");
+        let [mx, mdy] = [&x, &dy].map(|values| Memory::floats(stored, values));
+        let [my, mdx] = [0; 2].map(|_| Memory::room(stored, n));
+        gpu.run([cuda::forward(stored, mx.at(), my.at(), n)], [&mx, &my])?;
+        same("relu", stored, &my, y.f32s().expect("floats"))?;
+        let launch = cuda::backward(stored, my.at(), mdy.at(), mdx.at(), n);
+        gpu.run([launch], [&my, &mdy, &mdx])?;
+        let wanted = floats(ops::relu_grad(&y, &tensor([n], &dy)));
+        same("relu_grad", stored, &mdx, &wanted)?;
+    }
+    Ok(())
+}
+
+pub(super) fn gelu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for form in [Gelu::Tanh, Gelu::Erf] {
+        for n in EDGES.into_iter().chain([3000]) {
+            gelu_of(gpu, stored, form, 1, n)?;
+            gelu_of(gpu, stored, form, 3, n)?;
+        }
+    }
+    Ok(())
+}
+
+/// With a bias where there are several rows.
+fn gelu_of(gpu: &Gpu<'_>, stored: DType, form: Gelu, rows: usize, width: usize) -> Outcome {
+    use ops::gelu::cuda;
+    let n = rows * width;
+    let mut x = random(stored, n, 1);
+    x.iter_mut().for_each(|x| *x = rounded(stored, *x * 9.0));
+    let special = [1e30, -1e30, f32::INFINITY, f32::NAN, 0.0, -0.0, 14.5, -14.6];
+    x.iter_mut()
+        .zip(special)
+        .for_each(|(x, special)| *x = rounded(stored, special));
+    let (bias, dy) = (random(stored, width, 2), random(stored, n, 3));
+    let [mx, mbias, mdy] = [&x, &bias, &dy].map(|values| Memory::floats(stored, values));
+    let [my, mdx] = [0; 2].map(|_| Memory::room(stored, n));
+    let (biased, at) = match rows {
+        1 => (tensor([n], &x), Pointer::NULL),
+        _ => {
+            let sum = ops::add(&tensor([rows, width], &x), &tensor([width], &bias));
+            (tensor([n], &floats(sum)), mbias.at())
+        }
+    };
+    let launch = cuda::forward(form, stored, mx.at(), at, my.at(), n, width);
+    gpu.run([launch], [&mx, &mbias, &my])?;
+    same("gelu", stored, &my, &floats(ops::gelu(&biased, form)))?;
+    let launch = cuda::backward(form, stored, mx.at(), at, mdy.at(), mdx.at(), n, width);
+    gpu.run([launch], [&mx, &mbias, &mdy, &mdx])?;
+    let wanted = floats(ops::gelu_grad(&biased, &tensor([n], &dy), form));
+    same("gelu_grad", stored, &mdx, &wanted)
+}
+
+pub(super) fn dropout(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    use ops::dropout::cuda::{self, Numbers};
+    for width in EDGES.into_iter().chain([63, 64, 65, 1000]) {
+        for (rate, first) in [(0.3, 0), (0.9, u64::from(u32::MAX) - 1)] {
+            let samples = 3;
+            let x = random(stored, samples * width, 1);
+            let dropout = Dropout {
+                rate,
+                key: Key::new(7, "transformer.drop", 3),
+                samples: first..first + samples as u64,
+            };
+            let wanted = floats(ops::dropout(tensor([samples, width], &x), &dropout));
+            let mask = dropout.mask("dropout", samples).expect("a rate below 1");
+            let by = Numbers::new(mask.expect("a rate above 0"), dropout.key, first);
+            let memory = Memory::floats(stored, &x);
+            let launch = cuda::dropout(stored, memory.at(), memory.at(), samples, width, by);
+            gpu.run([launch], [&memory])?;
+            same("dropout", stored, &memory, &wanted)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Every kernel against the processor's operation, on the emulator: over edge shapes, in both stored
+//! types, with the threads' order drawn from seeds; and with each barrier taken out, which has to
+//! show.
+//!
+//! Where a kernel adds in an order of its own the comparison is to rounding, everywhere else to the
+//! bit. For `bf16` the operation gets the rounded operands, and its result is rounded.
+
+mod attention;
+mod elements;
+mod memory;
+mod rows;
+mod updates;
+
+use std::cell::Cell;
+use std::env;
+
+use super::emulator::{Barrier, Emulator};
+use super::entry::Launch;
+use crate::DType;
+use memory::Memory;
+
+/// Extents around the sizes of warps, blocks and tiles.
+const EDGES: [usize; 12] = [0, 1, 2, 31, 32, 33, 127, 128, 129, 255, 256, 257];
+
+/// An emulated device in one of its moods, and what it was asked to do.
+struct Gpu<'a> {
+    emulator: &'static Emulator,
+    seed: u64,
+    without: Option<&'a Barrier>,
+    launches: Cell<u64>,
+}
+
+impl<'a> Gpu<'a> {
+    fn new(emulator: &'static Emulator, seed: u64, without: Option<&'a Barrier>) -> Self {
+        Self {
+            emulator,
+            seed,
+            without,
+            launches: Cell::new(0),
+        }
+    }
+
+    /// Runs launches whose pointers are those of these memories, and looks for writes around them.
+    fn run<'m>(
+        &self,
+        launches: impl IntoIterator<Item = Launch>,
+        memories: impl IntoIterator<Item = &'m Memory>,
+    ) -> Outcome {
+        let memories: Vec<&Memory> = memories.into_iter().collect();
+        for launch in launches {
+            for arg in &launch.args {
+                memory::check_known(arg, &memories)?;
+            }
+            let count = self.launches.get() + 1;
+            self.launches.set(count);
+            let seed = self.seed.wrapping_mul(1 << 20).wrapping_add(count);
+            // SAFETY: every pointer was just found to be the start of one of the memories, which
+            // are as large as the operation's tensors.
+            unsafe { self.emulator.run(&launch, seed, self.without)? };
+            for memory in &memories {
+                memory
+                    .check_surroundings()
+                    .map_err(|e| format!("{launch}: {e}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong, in words.
+type Outcome = Result<(), String>;
+
+/// One family of kernels over all of its shapes, in one stored type.
+type Check = fn(&Gpu<'_>, DType) -> Outcome;
+
+const CHECKS: [(&str, Check); 14] = [
+    ("add", elements::add),
+    ("scale", elements::scale),
+    ("relu", elements::relu),
+    ("gelu", elements::gelu),
+    ("dropout", elements::dropout),
+    ("sum", rows::sum),
+    ("squared_error", rows::squared_error),
+    ("softmax", rows::softmax),
+    ("layer_norm", rows::layer_norm),
+    ("cross_entropy", rows::cross_entropy),
+    ("embedding", rows::embedding),
+    ("attention", attention::attention),
+    ("adamw", updates::adamw),
+    ("sgd", updates::sgd),
+];
+
+const STORED: [DType; 2] = [DType::F32, DType::BF16];
+
+/// The emulator, or none after saying why.
+fn emulator() -> Option<&'static Emulator> {
+    Emulator::get()
+        .map_err(|why| eprintln!("skipped: no emulator for the CUDA kernels: {why}"))
+        .ok()
+}
+
+#[test]
+fn kernels_equal_the_processors_operations() {
+    let Some(emulator) = emulator() else { return };
+    let seeds = env::var("GPIPE_SEEDS").map_or(1, |text| text.parse().expect("a number"));
+    let mut launches = 0;
+    for seed in 0..seeds {
+        for (name, check) in CHECKS {
+            for stored in STORED {
+                let gpu = Gpu::new(emulator, seed, None);
+                if let Err(error) = check(&gpu, stored) {
+                    panic!("{name} in {stored}, seed {seed}: {error}");
+                }
+                launches += gpu.launches.get();
+            }
+        }
+    }
+    println!("{launches} launches equal the processor, seeds 0..{seeds}");
+}
+
+#[test]
+fn every_barrier_is_needed_and_missed() {
+    let Some(emulator) = emulator() else { return };
+    let barriers = emulator.barriers();
+    assert!(!barriers.is_empty());
+    for barrier in barriers {
+        // Those of the prelude are in the sums over blocks.
+        let uses = |name: &str| barrier.place.contains(&format!("/{name}/"));
+        let in_prelude = barrier.place.contains("prelude");
+        let mut checks = CHECKS.iter().filter(|(name, _)| {
+            uses(name) || in_prelude && ["sum", "cross_entropy"].contains(name)
+        });
+        let caught = checks.find_map(|(_, check)| {
+            let gpu = Gpu::new(emulator, 1, Some(barrier));
+            check(&gpu, DType::F32).err()
+        });
+        let Some(caught) = caught else {
+            panic!("nothing fails without the barrier at {}", barrier.place);
+        };
+        println!("without the barrier at {}: {caught}", barrier.place);
+    }
+}

@@ -1,0 +1,346 @@
+//! Kernels that join the elements of rows, columns or whole tensors.
+
+use super::memory::{Memory, near, random, rounded, same};
+use super::{EDGES, Gpu, Outcome};
+use crate::ops::sum::cuda::{CHUNK, Reduction};
+use crate::ops::{self, IGNORE};
+use crate::testing::device;
+use crate::{DType, Shape, Tensor};
+
+const SINGLE: DType = DType::F32;
+
+fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
+    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
+}
+
+fn floats(tensor: &Tensor) -> &[f32] {
+    tensor.f32s().expect("floats")
+}
+
+/// An error unless two numbers in double precision are as good as equal.
+fn near_double(what: &str, got: f64, wanted: f64, tolerance: f64) -> Outcome {
+    if (got - wanted).abs() <= tolerance * wanted.abs().max(1.0) {
+        return Ok(());
+    }
+    Err(format!("{what}: {got}, not {wanted}"))
+}
+
+pub(super) fn sum(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for n in EDGES.into_iter().chain([CHUNK, CHUNK + 1, 2 * CHUNK + 300]) {
+        whole_sums(gpu, stored, n)?;
+    }
+    for width in EDGES {
+        for rows in [0, 1, 31, 32, 33, 65] {
+            rows_of(gpu, stored, rows, width)?;
+        }
+    }
+    Ok(())
+}
+
+fn whole_sums(gpu: &Gpu<'_>, stored: DType, n: usize) -> Outcome {
+    use ops::sum::cuda::reduce;
+    let x = random(stored, n, 1);
+    let (host, x) = (tensor([n], &x), Memory::floats(stored, &x));
+    let parts = n.div_ceil(CHUNK);
+    for (reduction, wanted) in [
+        (Reduction::Sum, ops::sum(&host)),
+        (Reduction::Squares, ops::sum_of_squares(&host)),
+    ] {
+        let partials = Memory::unwritten(parts * 8);
+        gpu.run(
+            [reduce(reduction, stored, x.at(), partials.at(), n)],
+            [&x, &partials],
+        )?;
+        let got = partials.doubles().into_iter().sum();
+        near_double("sum", got, wanted.expect("floats"), 1e-12)?;
+    }
+    for (place, special) in [
+        (n / 2, f32::NAN),
+        (n / 3, -2.5),
+        (n - n.min(1), f32::INFINITY),
+    ] {
+        let mut x = floats(&host).to_vec();
+        x.iter_mut().skip(place).take(1).for_each(|x| *x = special);
+        let partials = Memory::unwritten(parts * 4);
+        let memory = Memory::floats(stored, &x);
+        let launch = reduce(Reduction::MaxAbs, stored, memory.at(), partials.at(), n);
+        gpu.run([launch], [&memory, &partials])?;
+        let got = f32::from_bits(partials.u32s().into_iter().max().unwrap_or(0));
+        let wanted = ops::max_abs(&tensor([n], &x)).expect("floats");
+        if got != wanted && !(got.is_nan() && wanted.is_nan()) {
+            return Err(format!("max_abs: {got}, not {wanted}"));
+        }
+    }
+    Ok(())
+}
+
+fn rows_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
+    use ops::sum::cuda::{RUN, sum_rows};
+    let (x, sums) = (random(stored, rows * width, 1), random(SINGLE, width, 2));
+    let mut wanted = tensor([width], &sums);
+    if width > 0 {
+        let x = tensor([rows, width], &x);
+        ops::sum_rows_accumulate(&x, &mut wanted).expect("whole rows");
+    }
+    let (x, sums) = (Memory::floats(stored, &x), Memory::floats(SINGLE, &sums));
+    let partials = Memory::room(SINGLE, rows.div_ceil(RUN) * width);
+    let launches = sum_rows(stored, x.at(), partials.at(), sums.at(), rows, width);
+    gpu.run(launches, [&x, &sums, &partials])?;
+    near("sum of rows", SINGLE, &sums, floats(&wanted), 5e-6)
+}
+
+pub(super) fn squared_error(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    use ops::squared_error::cuda;
+    for n in EDGES.into_iter().chain([CHUNK + 1]) {
+        let (y, target) = (random(stored, n, 1), random(stored, n, 2));
+        let divisor = 7.0;
+        let host = ops::squared_error(tensor([n], &y), &tensor([n], &target), divisor);
+        let (loss, dy) = host.expect("operands fit");
+        let [y, target] = [&y, &target].map(|values| Memory::floats(stored, values));
+        let partials = Memory::unwritten(n.div_ceil(CHUNK) * 8);
+        let slope = (2.0 / divisor) as f32;
+        let launch = cuda::squared_error(stored, y.at(), target.at(), partials.at(), n, slope);
+        gpu.run([launch], [&y, &target, &partials])?;
+        same("gradient", stored, &y, floats(&dy))?;
+        let got = partials.doubles().into_iter().sum::<f64>() / divisor;
+        near_double("loss", got, loss, 1e-6)?;
+    }
+    Ok(())
+}
+
+pub(super) fn softmax(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for width in EDGES.into_iter().chain([1025]) {
+        softmax_of(gpu, stored, 9, width, false)?;
+    }
+    for len in [0, 1, 2, 7, 8, 9, 31, 32, 33, 65] {
+        softmax_of(gpu, stored, 2 * len, len, true)?;
+    }
+    Ok(())
+}
+
+fn softmax_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize, causal: bool) -> Outcome {
+    use ops::softmax::cuda;
+    let n = rows * width;
+    let (mut x, dy) = (random(stored, n, 1), random(stored, n, 2));
+    x.iter_mut().for_each(|x| *x = rounded(stored, *x * 20.0));
+    // Nothing of what a row does not see may show.
+    let shape = match causal {
+        true => Shape::from([2, width, width]),
+        false => Shape::from([rows, width]),
+    };
+    let [tx, tdy] = [&x, &dy].map(|values| tensor(shape.clone(), values));
+    let [mx, mdy] = [&x, &dy].map(|values| Memory::floats(stored, values));
+    let [my, mdx] = [0; 2].map(|_| Memory::room(stored, n));
+    let y = match causal {
+        true => ops::causal_softmax(&tx),
+        false => ops::softmax(&tx),
+    };
+    let launch = cuda::forward(stored, mx.at(), my.at(), rows, width, causal);
+    gpu.run([launch], [&mx, &my])?;
+    near("softmax", stored, &my, floats(&y.expect("scores")), 2e-6)?;
+    // From the very numbers that the kernel reads.
+    let y = tensor(shape, &my.values(stored));
+    let dx = match causal {
+        true => ops::causal_softmax_grad(&y, &tdy),
+        false => ops::softmax_grad(&y, &tdy),
+    };
+    let launch = cuda::backward(stored, my.at(), mdy.at(), mdx.at(), rows, width, causal);
+    gpu.run([launch], [&my, &mdy, &mdx])?;
+    near(
+        "softmax_grad",
+        stored,
+        &mdx,
+        floats(&dx.expect("scores")),
+        2e-6,
+    )
+}
+
+pub(super) fn layer_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for width in EDGES.into_iter().skip(1).chain([1025]) {
+        for rows in [0, 1, 9, 33, 70] {
+            layer_norm_of(gpu, stored, rows, width)?;
+        }
+    }
+    Ok(())
+}
+
+fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
+    use ops::layer_norm::cuda;
+    use ops::sum::cuda::RUN;
+    let (eps, n) = (1e-5, rows * width);
+    let [x, dy] = [1, 2].map(|seed| random(stored, n, seed));
+    let [gain, bias] = [3, 4].map(|seed| random(stored, width, seed));
+    let [tx, tdy] = [&x, &dy].map(|values| tensor([rows, width], values));
+    let [tgain, tbias] = [&gain, &bias].map(|values| tensor([width], values));
+    let (y, stats) = ops::layer_norm(&tx, &tgain, &tbias, eps).expect("operands fit");
+    let [mx, mdy, mgain, mbias] =
+        [&x, &dy, &gain, &bias].map(|values| Memory::floats(stored, values));
+    let [my, mdx] = [0; 2].map(|_| Memory::room(stored, n));
+    let mstats = Memory::room(SINGLE, 2 * rows);
+    let operands = [mx.at(), mgain.at(), mbias.at()];
+    let launch = cuda::forward(stored, operands, my.at(), mstats.at(), rows, width, eps);
+    gpu.run([launch], [&mx, &mgain, &mbias, &my, &mstats])?;
+    // A short row may be nearly constant: its deviation is small, and so are its digits.
+    let tolerance = if width < 8 { 1e-4 } else { 4e-6 };
+    near("layer_norm", stored, &my, floats(&y), tolerance)?;
+    let relative: Vec<f32> = mstats
+        .values(SINGLE)
+        .iter()
+        .zip(floats(&stats))
+        .map(|(a, b)| a / b)
+        .collect();
+    if !relative
+        .iter()
+        .skip(1)
+        .step_by(2)
+        .all(|x| (x - 1.0).abs() < 1e-4)
+    {
+        return Err("the deviations differ".into());
+    }
+    // The gradients from the very statistics that the kernel reads.
+    let stats = tensor([rows, 2], &mstats.values(SINGLE));
+    let (dx, dparams) = ops::layer_norm_grad(&tx, &stats, &tgain, &tdy).expect("operands fit");
+    let launch = cuda::input_grad(
+        stored,
+        mx.at(),
+        mstats.at(),
+        mgain.at(),
+        mdy.at(),
+        mdx.at(),
+        rows,
+        width,
+    );
+    gpu.run([launch], [&mx, &mstats, &mgain, &mdy, &mdx])?;
+    near(
+        "layer_norm_grad",
+        stored,
+        &mdx,
+        floats(&dx),
+        tolerance * 10.0,
+    )?;
+    let sums = random(SINGLE, 2 * width, 5);
+    let msums = Memory::floats(SINGLE, &sums);
+    let partials = Memory::room(SINGLE, rows.div_ceil(RUN) * 2 * width);
+    let launches = cuda::params_grad(
+        stored,
+        mx.at(),
+        mstats.at(),
+        mdy.at(),
+        partials.at(),
+        msums.at(),
+        rows,
+        width,
+    );
+    gpu.run(launches, [&mx, &mstats, &mdy, &msums, &partials])?;
+    let sums = floats(&dparams).iter().zip(&sums).map(|(x, sum)| x + sum);
+    near(
+        "gradients of gain and bias",
+        SINGLE,
+        &msums,
+        &sums.collect::<Vec<_>>(),
+        4e-6,
+    )
+}
+
+pub(super) fn cross_entropy(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for classes in EDGES.into_iter().skip(1).chain([1025]) {
+        for rows in [0, 1, 6] {
+            cross_entropy_of(gpu, stored, rows, classes)?;
+        }
+    }
+    Ok(())
+}
+
+fn cross_entropy_of(gpu: &Gpu<'_>, stored: DType, rows: usize, classes: usize) -> Outcome {
+    use ops::cross_entropy::cuda;
+    let mut logits = random(stored, rows * classes, 1);
+    logits
+        .iter_mut()
+        .for_each(|x| *x = rounded(stored, *x * 20.0));
+    let target = |row: usize| match row % 4 {
+        3 => IGNORE,
+        // The largest, so that some are right.
+        2 => {
+            let row = &logits[row * classes..(row + 1) * classes];
+            let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            row.iter().position(|&x| x == largest).unwrap_or(0) as u32
+        }
+        _ => (row * 31 % classes) as u32,
+    };
+    let targets: Vec<u32> = (0..rows).map(target).collect();
+    let host = tensor([rows, classes], &logits);
+    let aims = Tensor::from_u32(&device(), [rows], targets.clone()).expect("a target a row");
+    let [memory, targets] = [Memory::floats(stored, &logits), Memory::indices(&targets)];
+    let hits = Memory::unwritten(rows * 4);
+    let launch = cuda::correct(stored, memory.at(), targets.at(), hits.at(), rows, classes);
+    gpu.run([launch], [&memory, &targets, &hits])?;
+    let got: u64 = hits.u32s().into_iter().map(u64::from).sum();
+    let wanted = ops::correct(&host, &aims).expect("targets below the classes");
+    if got != wanted {
+        return Err(format!("correct: {got} rows, not {wanted}"));
+    }
+    let divisor = 5.0;
+    let [losses, again] = [0; 2].map(|_| Memory::unwritten(rows * 8));
+    let launch = cuda::losses(
+        stored,
+        memory.at(),
+        targets.at(),
+        losses.at(),
+        rows,
+        classes,
+    );
+    gpu.run([launch], [&memory, &targets, &losses])?;
+    let (loss, gradient) = ops::cross_entropy(host, &aims, divisor).expect("operands fit");
+    let got = losses.doubles().into_iter().sum::<f64>() / divisor;
+    near_double("loss", got, loss, 2e-6)?;
+    let (at, aims) = (memory.at(), targets.at());
+    let launch = cuda::gradient(stored, at, aims, again.at(), rows, classes, divisor);
+    gpu.run([launch], [&memory, &targets, &again])?;
+    if losses.doubles() != again.doubles() {
+        return Err("the loss alone has other bits".into());
+    }
+    near("gradient", stored, &memory, floats(&gradient), 1e-6)
+}
+
+pub(super) fn embedding(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for width in EDGES {
+        embedding_of(gpu, stored, 40, 7, width)?;
+    }
+    for positions in [0, 1, 255, 256, 257, 700] {
+        embedding_of(gpu, stored, positions, 5, 40)?;
+    }
+    Ok(())
+}
+
+fn embedding_of(
+    gpu: &Gpu<'_>,
+    stored: DType,
+    positions: usize,
+    rows: usize,
+    width: usize,
+) -> Outcome {
+    use ops::embedding::cuda;
+    let ids: Vec<u32> = (0..positions)
+        .map(|i| (i * 7919 % 1009 % rows) as u32)
+        .collect();
+    let (table, dy) = (
+        random(stored, rows * width, 1),
+        random(stored, positions * width, 2),
+    );
+    let grad = random(SINGLE, rows * width, 3);
+    let tids = Tensor::from_u32(&device(), [positions], ids.clone()).expect("an id a position");
+    let y = ops::embedding(&tids, &tensor([rows, width], &table)).expect("ids below the rows");
+    let mut sums = tensor([rows, width], &grad);
+    let rows_of_dy = tensor([positions, width], &dy);
+    ops::embedding_grad(&tids, &rows_of_dy, &mut sums).expect("ids below the rows");
+    let mids = Memory::indices(&ids);
+    let [mtable, mdy] = [&table, &dy].map(|values| Memory::floats(stored, values));
+    let my = Memory::room(stored, positions * width);
+    let launch = cuda::forward(stored, mids.at(), mtable.at(), my.at(), positions, width);
+    gpu.run([launch], [&mids, &mtable, &my])?;
+    same("embedding", stored, &my, floats(&y))?;
+    let mgrad = Memory::floats(SINGLE, &grad);
+    let launch = cuda::backward(stored, mids.at(), mdy.at(), mgrad.at(), positions, width);
+    gpu.run([launch], [&mids, &mdy, &mgrad])?;
+    same("gradient of the table", SINGLE, &mgrad, floats(&sums))
+}

@@ -1,0 +1,166 @@
+//! Every kernel through NVIDIA's compiler, for each generation of devices that is supported: what it
+//! makes of the parameters is compared with the tables, and what does not fit a thread's registers is
+//! an error.
+//!
+//! The compiler is one library that needs neither a GPU nor a driver. It is looked for where the
+//! variable `GPIPE_NVRTC` says, then under its names; where there is none the test says so.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{CString, c_char, c_int, c_void};
+
+use libloading::{Library, Symbol};
+
+use super::entry::{Param, THREADS};
+
+/// The devices compiled for: A100, H100 and H200, B100 and B200.
+const DEVICES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
+
+const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+
+/// A program of the compiler's, as its functions know it.
+type Program = *mut c_void;
+
+type Create = unsafe extern "C" fn(
+    *mut Program,
+    *const c_char,
+    *const c_char,
+    c_int,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
+type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+
+/// What the compiler made of the kernels.
+struct Compiled {
+    ptx: String,
+    /// What it says about registers and memory of each kernel.
+    log: String,
+}
+
+/// Compiles the source for a device.
+fn compile(nvrtc: &Library, source: &str, device: &str) -> Compiled {
+    let source = CString::new(source).expect("no zeros in the source");
+    let options = [
+        format!("--gpu-architecture={device}"),
+        "--fmad=false".into(),
+        "--ptxas-options=-v".into(),
+    ];
+    let options = options.map(|option| CString::new(option).expect("no zeros in an option"));
+    let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    let mut program: Program = std::ptr::null_mut();
+    // SAFETY: the names and signatures are those of nvrtc.h; the texts end in zeros and outlive the
+    // calls, and the program is created before it is used.
+    let (status, log, ptx) = unsafe {
+        let create: Symbol<'_, Create> = nvrtc.get(b"nvrtcCreateProgram\0").expect("a function");
+        let compile: Symbol<'_, Compile> = nvrtc.get(b"nvrtcCompileProgram\0").expect("a function");
+        let none = std::ptr::null();
+        let name = c"kernels.cu".as_ptr();
+        assert_eq!(
+            create(&mut program, source.as_ptr(), name, 0, none, none),
+            0
+        );
+        let status = compile(program, options.len() as c_int, options.as_ptr());
+        let log = text(nvrtc, program, "ProgramLog");
+        let ptx = (status == 0).then(|| text(nvrtc, program, "PTX"));
+        (status, log, ptx)
+    };
+    let ptx = ptx.unwrap_or_else(|| panic!("{device}: error {status}\n{log}"));
+    Compiled { ptx, log }
+}
+
+/// A text about the program.
+///
+/// # Safety
+/// The program was compiled by this library, and has such a text.
+unsafe fn text(nvrtc: &Library, program: Program, what: &str) -> String {
+    let mut size = 0;
+    // SAFETY: both functions have these signatures for every text, and the caller vouches for the
+    // program; the second one writes as many bytes as the first one says.
+    let bytes = unsafe {
+        let name = format!("nvrtcGet{what}Size\0");
+        let size_of: Symbol<'_, Size> = nvrtc.get(name.as_bytes()).expect("a function");
+        assert_eq!(size_of(program, &mut size), 0);
+        let mut bytes = vec![0u8; size];
+        let get: Symbol<'_, Get> = nvrtc
+            .get(format!("nvrtcGet{what}\0").as_bytes())
+            .expect("a function");
+        assert_eq!(get(program, bytes.as_mut_ptr().cast()), 0);
+        bytes
+    };
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(size);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// The types of the parameters of every entry point in a text of PTX.
+fn parameters(ptx: &str) -> BTreeMap<String, Vec<String>> {
+    let entries = ptx.split(".visible .entry ").skip(1);
+    let entries = entries.filter_map(|entry| {
+        let (name, rest) = entry.split_once('(')?;
+        let (params, _) = rest.split_once(')')?;
+        let types = params.split(".param ").skip(1);
+        let types = types.filter_map(|param| param.split_whitespace().next());
+        Some((name.to_owned(), types.map(str::to_owned).collect()))
+    });
+    entries.collect()
+}
+
+/// The name that PTX has for the type of a parameter.
+fn ptx_type(param: Param) -> &'static str {
+    match param {
+        Param::U32 => ".u32",
+        Param::F32 => ".f32",
+        Param::F64 => ".f64",
+        _ => ".u64",
+    }
+}
+
+#[test]
+fn every_kernel_compiles_for_every_device_with_the_tables_parameters() {
+    let given = env::var("GPIPE_NVRTC").ok();
+    let names = given.iter().map(String::as_str).chain(NAMES);
+    // SAFETY: the compiler's library; loading it runs its own start-up code only.
+    let nvrtc = names.map(|name| unsafe { Library::new(name) });
+    let Some(nvrtc) = nvrtc.into_iter().find_map(Result::ok) else {
+        assert!(
+            given.is_none(),
+            "GPIPE_NVRTC names no library that can be loaded"
+        );
+        eprintln!("skipped: no NVRTC: install nvidia-cuda-nvrtc-cu12 and set GPIPE_NVRTC");
+        return;
+    };
+    let forms = super::entries().flat_map(|entry| entry.forms());
+    let wanted = forms.map(|form| {
+        let params = form.entry.params.iter();
+        let types: Vec<String> = params.map(|(_, p)| ptx_type(*p).to_owned()).collect();
+        (form.name(), types)
+    });
+    let wanted: BTreeMap<String, Vec<String>> = wanted.collect();
+    let source = super::source();
+    for device in DEVICES {
+        let compiled = compile(&nvrtc, &source, device);
+        assert_eq!(parameters(&compiled.ptx), wanted, "{device}");
+        let threads = format!(".maxntid {THREADS}");
+        assert_eq!(compiled.ptx.matches(&threads).count(), wanted.len());
+        let frames = compiled
+            .log
+            .lines()
+            .filter(|line| line.contains("bytes spill stores"));
+        let frames: Vec<&str> = frames.collect();
+        assert!(
+            frames.len() >= wanted.len(),
+            "{device}: the compiler says nothing of spills"
+        );
+        for frame in frames {
+            let in_registers = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
+            assert!(
+                frame.ends_with(in_registers),
+                "{device}: {frame}\n{}",
+                compiled.log
+            );
+        }
+        println!("{device}: {} kernels, nothing spilled", wanted.len());
+    }
+}

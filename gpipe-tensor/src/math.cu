@@ -1,0 +1,63 @@
+// Functions of single-precision numbers: the same operations as in math.rs, hence the same bits.
+
+/// Horner's scheme, highest power first.
+template <u32 N>
+__device__ float polynomial(float x, const float (&coefficients)[N]) {
+    float sum = coefficients[0];
+    for (u32 i = 1; i < N; i++) sum = fmaf(sum, x, coefficients[i]);
+    return sum;
+}
+
+/// x as a multiple of ln 2, in the low bits of `power`, and a rest of at most half of it.
+struct Split {
+    float power;
+    float rest;
+};
+
+constexpr float ROUND = 12582912.0f;
+
+__device__ inline Split split_powers_of_two(float x) {
+    float power = fmaf(x, 1.44269504088896340736f, ROUND);
+    float n = power - ROUND;
+    float rest = fmaf(n, -0.693147180559945309417f, x);
+    return {power, fmaf(n, 1.9046543e-9f, rest)};
+}
+
+/// 2^n for n in -126..=127.
+__device__ inline float power_of_two(int n) { return __uint_as_float((u32)(n + 127) << 23); }
+
+__device__ inline float exponential_of_split(Split x) {
+    const float curve[5] = {0.0013814627f, 0.00836871f, 0.041668387f, 0.1666652f, 0.49999993f};
+    float value = fmaf(x.rest * x.rest, polynomial(x.rest, curve), x.rest) + 1.0f;
+    // In two steps, since 2^n itself need not be a float where the result is.
+    int n = (int)(__float_as_uint(x.power) - __float_as_uint(ROUND));
+    int half = n >> 1;
+    return value * power_of_two(half) * power_of_two(n - half);
+}
+
+/// e^x for x up to 88.
+__device__ inline float exponential(float x) {
+    x = x < -110.0f ? -110.0f : x;
+    return exponential_of_split(split_powers_of_two(x));
+}
+
+/// The standard normal distribution at x: its cumulative probability, and e^(-x²/2).
+struct Normal {
+    float cumulative;
+    float bell;
+};
+
+__device__ inline Normal normal(float x) {
+    const float curve[10] = {0.028162993f, -0.1038849f,  0.111700156f, -0.011229346f, 0.054058183f,
+                             -0.16385077f, -0.23082267f, 0.9892271f,   -1.1733587f,   0.5f};
+    float magnitude = fabsf(x);
+    magnitude = magnitude > 14.5f ? 14.5f : magnitude;
+    float square = magnitude * magnitude;
+    float square_rest = fmaf(magnitude, magnitude, -square);
+    Split exponent = split_powers_of_two(-0.5f * square);
+    exponent.rest = fmaf(square_rest, -0.5f, exponent.rest);
+    float bell = exponential_of_split(exponent);
+    float s = 0.34f * magnitude;
+    float tail = bell * polynomial(s / (1.0f + s), curve);
+    return {x > 0.0f ? 1.0f - tail : tail, bell};
+}

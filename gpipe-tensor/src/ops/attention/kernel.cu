@@ -1,0 +1,271 @@
+// Causal attention without the T × T scores: a block a tile of query rows (or of keys, for the
+// gradients of keys and values) of one head of one sample, against tiles of the rest in order.
+// Nothing is added to by two blocks, so the order of all sums depends on shapes only.
+
+/// One head of one sample, and the block's tile of its positions.
+struct Head {
+    u64 sample;
+    u64 head;
+    u64 len;
+    u64 width;
+    u32 size;
+    u32 tile;
+    u64 column;
+    /// The first position of the block's tile.
+    u64 first;
+    Mask mask;
+
+    __device__ Head(u64 len, u32 heads, u32 size, u32 tile, Mask mask)
+        : len(len), width((u64)heads * size), size(size), tile(tile), mask(mask) {
+        u64 tiles = (len + tile - 1) / tile;
+        u64 item = blockIdx.x / tiles;
+        first = blockIdx.x % tiles * tile;
+        sample = item / heads;
+        head = item % heads;
+        column = head * size;
+    }
+
+    /// Where a position's row of the queries (0), keys (1) or values (2) begins.
+    __device__ u64 part(u32 part, u64 row) const {
+        return ((sample * len + row) * 3 + part) * width + column;
+    }
+
+    /// Where a position's row of a tensor with one part begins.
+    __device__ u64 single(u64 row) const { return (sample * len + row) * width + column; }
+
+    /// Where the head's numbers of one element a position begin.
+    __device__ u64 scalars() const { return (sample * (width / size) + head) * len; }
+
+    /// Elements between the rows of a tile in shared memory: odd for even sizes, so that the lanes of
+    /// a warp that read a column meet different banks.
+    __device__ u32 stride() const { return size + 1; }
+
+    /// Copies the rows `row ..` of queries, keys or values to shared memory, zeros beyond the end.
+    template <class T>
+    __device__ void fetch(const T* qkv, u32 which, u64 row, float* rows) const {
+        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+            u32 i = e / size, c = e % size;
+            float value = row + i < len ? load(qkv, part(which, row + i) + c) : 0.0f;
+            rows[i * stride() + c] = value;
+        }
+    }
+
+    /// As `fetch`, from a tensor with one part.
+    template <class T>
+    __device__ void fetch_single(const T* x, u64 row, float* rows) const {
+        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+            u32 i = e / size, c = e % size;
+            float value = row + i < len ? load(x, single(row + i) + c) : 0.0f;
+            rows[i * stride() + c] = value;
+        }
+    }
+
+    /// The product of row i of one tile with row j of another.
+    __device__ float dot(const float* a, u32 i, const float* b, u32 j) const {
+        float sum = 0.0f;
+        for (u32 c = 0; c < size; c++) {
+            sum = fmaf(a[i * stride() + c], b[j * stride() + c], sum);
+        }
+        return sum;
+    }
+
+    /// What dropout multiplies the probability of query row and key by.
+    __device__ float factor(u64 first_sample, u64 row, u64 key) const {
+        if (mask.threshold == 0) return mask.kept;
+        u64 element = (head * len + row) * len + key;
+        return mask.factor(random_bits(mask.key, first_sample + sample, element));
+    }
+};
+
+template <class T>
+__device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, u32 size, u32 tile,
+                          float scale, u64 first_sample, u32 key_low, u32 key_high, u32 threshold,
+                          float kept) {
+    Head head(len, heads, size, tile, Mask{{key_low, key_high}, threshold, kept});
+    float* q = shared;
+    float* k = q + tile * head.stride();
+    float* v = k + tile * head.stride();
+    float* p = v + tile * head.stride();
+    float* sums = p + tile * (tile + 1);
+    float* largest = sums + tile;
+    float* factors = largest + tile;
+    float* result = factors + tile;
+    head.fetch(qkv, 0, head.first, q);
+    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) result[e] = 0.0f;
+    for (u32 i = threadIdx.x; i < tile; i += blockDim.x) {
+        sums[i] = 0.0f;
+        largest[i] = -infinity();
+    }
+    for (u64 key = 0; key <= head.first; key += tile) {
+        __syncthreads();
+        head.fetch(qkv, 1, key, k);
+        head.fetch(qkv, 2, key, v);
+        __syncthreads();
+        for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
+            u32 i = e / tile, j = e % tile;
+            bool seen = key + j <= head.first + i;
+            p[i * (tile + 1) + j] = seen ? scale * head.dot(q, i, k, j) : -infinity();
+        }
+        __syncthreads();
+        // What was summed so far is scaled down where a larger score comes (Milakov and Gimelshein,
+        // arXiv:1805.02867).
+        for (u32 i = warp(); i < tile; i += warps()) {
+            u32 j = lane();
+            float score = j < tile ? p[i * (tile + 1) + j] : -infinity();
+            float before = largest[i];
+            float now = larger(before, over_warp<Larger>(score));
+            float probability = exponential(score - now);
+            float sum = over_warp<Plus>(j < tile ? probability : 0.0f);
+            if (j < tile) {
+                float factor = head.factor(first_sample, head.first + i, key + j);
+                p[i * (tile + 1) + j] = probability * factor;
+            }
+            if (j == 0) {
+                float shrink = exponential(before - now);
+                factors[i] = shrink;
+                sums[i] = fmaf(sums[i], shrink, sum);
+                largest[i] = now;
+            }
+        }
+        __syncthreads();
+        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+            u32 i = e / size, c = e % size;
+            float sum = result[e] * factors[i];
+            for (u32 j = 0; j < tile; j++) {
+                sum = fmaf(p[i * (tile + 1) + j], v[j * head.stride() + c], sum);
+            }
+            result[e] = sum;
+        }
+    }
+    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+        u64 row = head.first + e / size;
+        if (row < len) store(out, head.single(row) + e % size, result[e] / sums[e / size]);
+    }
+    for (u32 i = threadIdx.x; i < tile; i += blockDim.x) {
+        u64 row = head.first + i;
+        if (row < len) lse[head.scalars() + row] = (float)((double)largest[i] + log((double)sums[i]));
+    }
+}
+
+/// The sum of out · d_out over each row of each head: what the softmax's gradient subtracts.
+template <class T>
+__device__ void attention_means(const T* out, const T* d_out, float* means, u64 samples, u64 len,
+                                u32 heads, u32 size) {
+    u64 row = (u64)blockIdx.x * warps() + warp();
+    if (row >= samples * heads * len) return;
+    u64 item = row / len;
+    u64 start = (item / heads * len + row % len) * heads * size + item % heads * size;
+    float sum = 0.0f;
+    for (u32 c = lane(); c < size; c += WARP) {
+        sum = fmaf(load(out, start + c), load(d_out, start + c), sum);
+    }
+    sum = over_warp<Plus>(sum);
+    if (lane() == 0) means[row] = sum;
+}
+
+/// The gradients of a block's tile of queries.
+template <class T>
+__device__ void attention_grad_queries(const T* qkv, const float* lse, const float* means,
+                                       const T* d_out, T* dqkv, u64 len, u32 heads, u32 size, u32 tile,
+                                       float scale, u64 first_sample, u32 key_low, u32 key_high,
+                                       u32 threshold, float kept) {
+    Head head(len, heads, size, tile, Mask{{key_low, key_high}, threshold, kept});
+    float* q = shared;
+    float* d = q + tile * head.stride();
+    float* k = d + tile * head.stride();
+    float* v = k + tile * head.stride();
+    float* slopes = v + tile * head.stride();
+    float* result = slopes + tile * (tile + 1);
+    head.fetch(qkv, 0, head.first, q);
+    head.fetch_single(d_out, head.first, d);
+    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) result[e] = 0.0f;
+    for (u64 key = 0; key <= head.first; key += tile) {
+        __syncthreads();
+        head.fetch(qkv, 1, key, k);
+        head.fetch(qkv, 2, key, v);
+        __syncthreads();
+        for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
+            u32 i = e / tile, j = e % tile;
+            u64 row = head.first + i;
+            float slope = 0.0f;
+            if (row < len && key + j <= row) {
+                u64 at = head.scalars() + row;
+                float probability = exponential(scale * head.dot(q, i, k, j) - lse[at]);
+                float factor = head.factor(first_sample, row, key + j);
+                slope = probability * fmaf(factor, head.dot(d, i, v, j), -means[at]);
+            }
+            slopes[i * (tile + 1) + j] = slope;
+        }
+        __syncthreads();
+        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+            u32 i = e / size, c = e % size;
+            float sum = result[e];
+            for (u32 j = 0; j < tile; j++) {
+                sum = fmaf(slopes[i * (tile + 1) + j], k[j * head.stride() + c], sum);
+            }
+            result[e] = sum;
+        }
+    }
+    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+        u64 row = head.first + e / size;
+        if (row < len) store(dqkv, head.part(0, row) + e % size, scale * result[e]);
+    }
+}
+
+/// The gradients of a block's tile of keys and values.
+template <class T>
+__device__ void attention_grad_keys(const T* qkv, const float* lse, const float* means, const T* d_out,
+                                    T* dqkv, u64 len, u32 heads, u32 size, u32 tile, float scale,
+                                    u64 first_sample, u32 key_low, u32 key_high, u32 threshold,
+                                    float kept) {
+    Head head(len, heads, size, tile, Mask{{key_low, key_high}, threshold, kept});
+    float* k = shared;
+    float* v = k + tile * head.stride();
+    float* q = v + tile * head.stride();
+    float* d = q + tile * head.stride();
+    float* slopes = d + tile * head.stride();
+    float* weights = slopes + tile * (tile + 1);
+    float* dk = weights + tile * (tile + 1);
+    float* dv = dk + tile * size;
+    head.fetch(qkv, 1, head.first, k);
+    head.fetch(qkv, 2, head.first, v);
+    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) dk[e] = dv[e] = 0.0f;
+    for (u64 query = head.first; query < len; query += tile) {
+        __syncthreads();
+        head.fetch(qkv, 0, query, q);
+        head.fetch_single(d_out, query, d);
+        __syncthreads();
+        for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
+            u32 i = e / tile, j = e % tile;
+            u64 row = query + i;
+            float slope = 0.0f, weight = 0.0f;
+            if (row < len && head.first + j <= row) {
+                u64 at = head.scalars() + row;
+                float probability = exponential(scale * head.dot(q, i, k, j) - lse[at]);
+                float factor = head.factor(first_sample, row, head.first + j);
+                slope = probability * fmaf(factor, head.dot(d, i, v, j), -means[at]);
+                weight = probability * factor;
+            }
+            slopes[i * (tile + 1) + j] = slope;
+            weights[i * (tile + 1) + j] = weight;
+        }
+        __syncthreads();
+        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+            u32 j = e / size, c = e % size;
+            float key_sum = dk[e], value_sum = dv[e];
+            for (u32 i = 0; i < tile; i++) {
+                key_sum = fmaf(slopes[i * (tile + 1) + j], q[i * head.stride() + c], key_sum);
+                value_sum = fmaf(weights[i * (tile + 1) + j], d[i * head.stride() + c], value_sum);
+            }
+            dk[e] = key_sum;
+            dv[e] = value_sum;
+        }
+    }
+    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+        u64 row = head.first + e / size;
+        if (row < len) {
+            store(dqkv, head.part(1, row) + e % size, scale * dk[e]);
+            store(dqkv, head.part(2, row) + e % size, dv[e]);
+        }
+    }
+}

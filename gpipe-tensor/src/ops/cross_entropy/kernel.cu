@@ -1,0 +1,91 @@
+// The cross-entropy of logits with target indices: a block a row, which may be long.
+
+/// The target of a row that does not count.
+constexpr u32 IGNORE = 0xffffffffu;
+
+/// The largest logit of the block's row, and the sum of e^(logit - largest).
+struct Normalizer {
+    float largest;
+    double sum;
+};
+
+template <class T>
+__device__ Normalizer normalizer(const T* row, u64 width) {
+    float largest = -infinity();
+    for (u64 c = threadIdx.x; c < width; c += blockDim.x) largest = larger(largest, load(row, c));
+    largest = over_block<Larger>(largest, shared);
+    double sum = 0.0;
+    for (u64 c = threadIdx.x; c < width; c += blockDim.x) sum += exponential(load(row, c) - largest);
+    return {largest, over_block<Plus>(sum, (double*)shared)};
+}
+
+/// Gives each row's loss, and puts the gradient in the place of the logits.
+template <class T>
+__device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64 width,
+                              double divisor) {
+    T* row = logits + blockIdx.x * width;
+    u32 target = targets[blockIdx.x];
+    if (target == IGNORE) {
+        for (u64 c = threadIdx.x; c < width; c += blockDim.x) store(row, c, 0.0f);
+        if (threadIdx.x == 0) losses[blockIdx.x] = 0.0;
+        return;
+    }
+    float aim = load(row, target);
+    Normalizer all = normalizer(row, width);
+    if (threadIdx.x == 0) losses[blockIdx.x] = log(all.sum) + ((double)all.largest - (double)aim);
+    float factor = (float)(1.0 / (all.sum * divisor));
+    float share = (float)(1.0 / divisor);
+    for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
+        float gradient = exponential(load(row, c) - all.largest) * factor;
+        store(row, c, c == target ? gradient - share : gradient);
+    }
+}
+
+/// Gives each row's loss: the same bits as `cross_entropy` does.
+template <class T>
+__device__ void cross_entropy_loss(const T* logits, const u32* targets, double* losses, u64 width) {
+    const T* row = logits + blockIdx.x * width;
+    u32 target = targets[blockIdx.x];
+    if (target == IGNORE) {
+        if (threadIdx.x == 0) losses[blockIdx.x] = 0.0;
+        return;
+    }
+    float aim = load(row, target);
+    Normalizer all = normalizer(row, width);
+    if (threadIdx.x == 0) losses[blockIdx.x] = log(all.sum) + ((double)all.largest - (double)aim);
+}
+
+/// A logit and its place.
+struct Best {
+    float logit;
+    u32 place;
+};
+
+/// The larger logit, the first of equals.
+struct First {
+    __device__ Best operator()(Best a, Best b) const {
+        return b.logit > a.logit || (b.logit == a.logit && b.place < a.place) ? b : a;
+    }
+};
+
+/// Gives 1 for each row whose largest logit, the first of equals, is where the target is, else 0.
+template <class T>
+__device__ void correct(const T* logits, const u32* targets, u32* hits, u64 width) {
+    const T* row = logits + blockIdx.x * width;
+    Best best = {-infinity(), IGNORE};
+    for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
+        best = First()(best, Best{load(row, c), (u32)c});
+    }
+    for (u32 distance = WARP / 2; distance > 0; distance /= 2) {
+        Best other = {__shfl_xor_sync(ALL_LANES, best.logit, distance),
+                      __shfl_xor_sync(ALL_LANES, best.place, distance)};
+        best = First()(best, other);
+    }
+    Best* scratch = (Best*)shared;
+    if (lane() == 0) scratch[warp()] = best;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (u32 w = 1; w < warps(); w++) best = First()(best, scratch[w]);
+    u32 target = targets[blockIdx.x];
+    hits[blockIdx.x] = target != IGNORE && best.place == target ? 1 : 0;
+}

@@ -1,0 +1,38 @@
+// Rows of a table, by index.
+
+/// y = the row of the table that each index names.
+template <class T>
+__device__ void embedding(const u32* ids, const T* table, T* y, u64 n, u64 width) {
+    EACH(i, n) y[i] = table[ids[i / width] * width + i % width];
+}
+
+/// Adds every row of dy to the row of the table that its index names, in ascending order.
+///
+/// A block a position: the block of an index's first position adds the rows of all its positions, so
+/// that no two blocks write one row and the order does not depend on chance.
+template <class T>
+__device__ void embedding_grad(const u32* ids, const T* dy, float* table, u64 positions, u64 width) {
+    u64 first = blockIdx.x;
+    u32 id = ids[first];
+    bool seen = false;
+    for (u64 i = threadIdx.x; i < first; i += blockDim.x) seen = seen || ids[i] == id;
+    if (__syncthreads_or(seen)) return;
+    // A bit for each position of a run as long as the block.
+    u32* found = (u32*)shared;
+    float* sums = table + id * width;
+    for (u64 start = first; start < positions; start += blockDim.x) {
+        u64 mine = start + threadIdx.x;
+        u32 bits = __ballot_sync(ALL_LANES, mine < positions && ids[mine] == id);
+        if (lane() == 0) found[warp()] = bits;
+        __syncthreads();
+        for (u32 w = 0; w < warps(); w++) {
+            for (u32 left = found[w]; left != 0; left &= left - 1) {
+                u64 row = start + w * WARP + (u32)__ffs((int)left) - 1;
+                for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
+                    sums[c] = sums[c] + load(dy, row * width + c);
+                }
+            }
+        }
+        __syncthreads();
+    }
+}

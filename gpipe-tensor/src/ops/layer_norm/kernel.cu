@@ -1,0 +1,67 @@
+// Layer normalization: a warp a row.
+
+/// y = (x - mean)/deviation · gain + bias; `stats` gets mean and 1/deviation of each row.
+template <class T>
+__device__ void layer_norm(const T* x, const T* gain, const T* bias, T* y, float* stats, u64 rows,
+                           u64 width, float eps) {
+    u64 row = (u64)blockIdx.x * warps() + warp();
+    if (row >= rows) return;
+    u64 start = row * width;
+    float sum = 0.0f;
+    for (u64 c = lane(); c < width; c += WARP) sum += load(x, start + c);
+    float mean = over_warp<Plus>(sum) / (float)width;
+    float squares = 0.0f;
+    for (u64 c = lane(); c < width; c += WARP) {
+        float distance = load(x, start + c) - mean;
+        squares = fmaf(distance, distance, squares);
+    }
+    float inverse = 1.0f / sqrtf(over_warp<Plus>(squares) / (float)width + eps);
+    for (u64 c = lane(); c < width; c += WARP) {
+        float normal = (load(x, start + c) - mean) * inverse;
+        store(y, start + c, fmaf(normal, load(gain, c), load(bias, c)));
+    }
+    if (lane() == 0) {
+        stats[2 * row] = mean;
+        stats[2 * row + 1] = inverse;
+    }
+}
+
+/// dx from x, what `layer_norm` told of it, and dy.
+template <class T>
+__device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, const T* dy, T* dx,
+                                u64 rows, u64 width) {
+    u64 row = (u64)blockIdx.x * warps() + warp();
+    if (row >= rows) return;
+    u64 start = row * width;
+    float mean = stats[2 * row], inverse = stats[2 * row + 1];
+    float slopes = 0.0f, products = 0.0f;
+    for (u64 c = lane(); c < width; c += WARP) {
+        float slope = load(dy, start + c) * load(gain, c);
+        slopes += slope;
+        products = fmaf(slope, load(x, start + c) - mean, products);
+    }
+    float slope = over_warp<Plus>(slopes) / (float)width;
+    float product = over_warp<Plus>(products) * inverse / (float)width;
+    for (u64 c = lane(); c < width; c += WARP) {
+        float normal = (load(x, start + c) - mean) * inverse;
+        float rest = load(dy, start + c) * load(gain, c) - slope;
+        store(dx, start + c, inverse * fmaf(normal, -product, rest));
+    }
+}
+
+/// The gradients of gain and bias, summed over each run of 32 rows: two rows of `partials` a run.
+template <class T>
+__device__ void layer_norm_params_grad(const T* x, const float* stats, const T* dy, float* partials,
+                                       u64 rows, u64 width) {
+    RowRun run(rows, width);
+    if (run.column >= width) return;
+    float gain = 0.0f, bias = 0.0f;
+    for (u64 row = run.begin; row < run.end; row++) {
+        float slope = load(dy, row * width + run.column);
+        float distance = load(x, row * width + run.column) - stats[2 * row];
+        gain = fmaf(slope, distance * stats[2 * row + 1], gain);
+        bias += slope;
+    }
+    partials[2 * run.index * width + run.column] = gain;
+    partials[(2 * run.index + 1) * width + run.column] = bias;
+}

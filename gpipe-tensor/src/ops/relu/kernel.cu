@@ -1,0 +1,16 @@
+// The rectifier.
+
+/// y = x where positive, else 0; what is not a number stays so.
+template <class T>
+__device__ void relu(const T* x, T* y, u64 n) {
+    EACH(i, n) {
+        float value = load(x, i);
+        store(y, i, value <= 0.0f ? 0.0f : value);
+    }
+}
+
+/// dx = dy where the result y is not zero, else 0.
+template <class T>
+__device__ void relu_grad(const T* y, const T* dy, T* dx, u64 n) {
+    EACH(i, n) store(dx, i, load(y, i) <= 0.0f ? 0.0f : load(dy, i));
+}

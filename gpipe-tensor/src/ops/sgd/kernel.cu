@@ -1,0 +1,18 @@
+// Stochastic gradient descent on values, gradients and velocities in single precision.
+
+/// One step, with a velocity if there is one. `copy`, where there is one, gets the new value in the
+/// type that layers compute with.
+template <class T>
+__device__ void sgd(float* value, T* copy, const float* grad, float* velocity, u64 n, float grad_scale,
+                    float lr, float momentum, float weight_decay) {
+    EACH(i, n) {
+        float step = fmaf(weight_decay, value[i], grad[i] * grad_scale);
+        if (velocity) {
+            step = fmaf(momentum, velocity[i], step);
+            velocity[i] = step;
+        }
+        float updated = fmaf(-lr, step, value[i]);
+        value[i] = updated;
+        if (copy) store(copy, i, updated);
+    }
+}

@@ -1,0 +1,14 @@
+// The squared error.
+
+/// Puts slope·(y - target) in the place of y, and gives the sum of (y - target)² of each chunk.
+template <class T>
+__device__ void squared_error(T* y, const T* target, double* partials, u64 n, float slope) {
+    double sum = 0.0;
+    EACH_OF_CHUNK(i, n) {
+        float error = load(y, i) - load(target, i);
+        sum += (double)error * error;
+        store(y, i, slope * error);
+    }
+    sum = over_block<Plus>(sum, (double*)shared);
+    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}

@@ -1,0 +1,70 @@
+// Sums and other reductions, in an order that depends on shapes only.
+
+/// Rows that are summed in single precision before their sum joins one in double.
+constexpr u64 RUN = 32;
+
+/// A thread's column and rows: blocks go through the columns of a run of rows, then to the next run.
+struct RowRun {
+    u64 column;
+    u64 index;
+    u64 begin;
+    u64 end;
+
+    __device__ RowRun(u64 rows, u64 width) {
+        u64 blocks = (width + blockDim.x - 1) / blockDim.x;
+        column = blockIdx.x % blocks * blockDim.x + threadIdx.x;
+        index = blockIdx.x / blocks;
+        begin = index * RUN;
+        end = begin + RUN < rows ? begin + RUN : rows;
+    }
+};
+
+/// The sum over each run of 32 rows: one row of `partials` a run.
+template <class T>
+__device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width) {
+    RowRun run(rows, width);
+    if (run.column >= width) return;
+    float sum = 0.0f;
+    for (u64 row = run.begin; row < run.end; row++) sum += load(x, row * width + run.column);
+    partials[run.index * width + run.column] = sum;
+}
+
+/// Adds the runs' sums to `out`, in order.
+__device__ inline void add_runs(const float* partials, float* out, u64 runs, u64 width) {
+    EACH(c, width) {
+        double sum = 0.0;
+        for (u64 run = 0; run < runs; run++) sum += partials[run * width + c];
+        out[c] += (float)sum;
+    }
+}
+
+/// The sum of each chunk of 16384 elements.
+template <class T>
+__device__ void sum(const T* x, double* partials, u64 n) {
+    double sum = 0.0;
+    EACH_OF_CHUNK(i, n) sum += load(x, i);
+    sum = over_block<Plus>(sum, (double*)shared);
+    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+/// The sum of the squares of each chunk, exact squares in double precision.
+template <class T>
+__device__ void sum_of_squares(const T* x, double* partials, u64 n) {
+    double sum = 0.0;
+    EACH_OF_CHUNK(i, n) {
+        double value = load(x, i);
+        sum += value * value;
+    }
+    sum = over_block<Plus>(sum, (double*)shared);
+    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+/// The largest magnitude of each chunk as bits, which are ordered as magnitudes are, infinity and
+/// what is not a number above all.
+template <class T>
+__device__ void max_abs(const T* x, u32* partials, u64 n) {
+    u32 largest = 0;
+    EACH_OF_CHUNK(i, n) largest = Larger()(largest, __float_as_uint(fabsf(load(x, i))));
+    largest = over_block<Larger>(largest, (u32*)shared);
+    if (threadIdx.x == 0) partials[blockIdx.x] = largest;
+}
