@@ -21,6 +21,10 @@ const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 /// A program of the compiler's, as its functions know it.
 type Program = *mut c_void;
 
+/// `nvrtcCreateProgram`: program, source, name, number of headers, headers, their names.
+///
+/// # Safety
+/// Texts end in zeros.
 type Create = unsafe extern "C" fn(
     *mut Program,
     *const c_char,
@@ -29,8 +33,20 @@ type Create = unsafe extern "C" fn(
     *const *const c_char,
     *const *const c_char,
 ) -> c_int;
+/// `nvrtcCompileProgram`: program, number of options, options.
+///
+/// # Safety
+/// The program was created; texts end in zeros.
 type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+/// `nvrtcGet…Size`: how many bytes a text about a program takes.
+///
+/// # Safety
+/// The program was created.
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+/// `nvrtcGet…`: a text about a program.
+///
+/// # Safety
+/// There is room for as many bytes as the text takes.
 type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
 /// What the compiler made of the kernels.

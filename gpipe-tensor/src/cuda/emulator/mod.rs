@@ -35,6 +35,10 @@ pub(super) struct Barrier {
     pub place: String,
 }
 
+/// `emulate` of machine.cpp: runs a kernel, and gives what went wrong or null.
+///
+/// # Safety
+/// The name ends in a zero, and there is a pointer to each argument of the kernel.
 type Run = unsafe extern "C" fn(
     name: *const c_char,
     blocks: u32,
