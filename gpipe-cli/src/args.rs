@@ -96,6 +96,14 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe generate man ~/.local/share/man/man1"
     )]
     Generate(GenerateArgs),
+    /// Show a run as one page for a browser: timeline, bubble, memory, curves, cut; or two runs
+    #[command(after_long_help = "Examples:
+  gpipe report runs/NAME                  writes runs/NAME/report.html
+  gpipe report runs/A runs/B --out ab.html
+
+The page is one file that needs no network. It shows the steps that train kept
+(--trace-steps).")]
+    Report(ReportArgs),
 }
 
 /// How to talk.
@@ -201,6 +209,17 @@ pub enum Artifact {
     },
 }
 
+/// Arguments of `gpipe report`.
+#[derive(Debug, clap::Args)]
+pub struct ReportArgs {
+    /// The folder of a run, or of two that are compared
+    #[arg(value_name = "RUN", required = true, num_args = 1..=2)]
+    pub runs: Vec<PathBuf>,
+    /// The page [default: report.html in the folder of the last run named]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+}
+
 /// The configuration: a file, keys by `--set`, and the common keys as flags of their own.
 /// Later ones win: the model's defaults, the file, `--set`, flags.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -295,7 +314,8 @@ pub struct Settings {
     /// Decides initial values, dropout and the order of samples [default: 0]
     #[arg(long, value_name = "SEED", help_heading = "Run")]
     pub seed: Option<String>,
-    /// Write the timeline of the last so many steps to trace.json (opens in Perfetto)
+    /// Steps whose timelines are kept for report and Perfetto: so many last ones, or a list such as
+    /// 10,20..25; 0 is none [default: 1]
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub trace_steps: Option<String>,
 }

@@ -9,6 +9,7 @@ mod fail;
 mod machine;
 mod model_folder;
 mod output;
+mod report;
 mod setup;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Train(train) => commands::train::run(train, args.talk),
         Command::Plan(plan) => commands::plan::run(plan, args.talk),
+        Command::Report(report) => commands::report::run(report, args.talk),
         Command::Verify(verify) => commands::verify::run(verify, args.talk),
         Command::Devices => commands::devices::run(args.talk),
         Command::Generate(generate) => commands::generate::run(generate),

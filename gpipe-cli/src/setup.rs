@@ -9,7 +9,7 @@ use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, simulator_costs,
 };
-use gpipe_sched::{Costs, Schedule, Timeline, simulate};
+use gpipe_sched::{Costs, Schedule, Timeline, simulate, simulate_shared};
 use gpipe_tensor::{DType, DeviceId, Host, Shape};
 
 use crate::config::{Config, Cut, Order};
@@ -236,6 +236,29 @@ impl Setup {
             flops_per_second,
         );
         simulate(&self.schedule, &costs).map_err(Fail::usage)
+    }
+
+    /// The step on this machine's threads, each of which computes so many FLOPs a second, with what
+    /// every worker would hold.
+    pub fn predicted(&self, flops_per_second: f64) -> Result<Timeline> {
+        let cut = self.cut();
+        let costs = simulator_costs(
+            &self.costs,
+            &cut,
+            &self.schedule,
+            &self.table,
+            flops_per_second,
+        );
+        let held =
+            gpipe_remat::predict_held(&self.memory, &self.costs, &cut, &self.schedule, &self.table);
+        let on_processor = self.devices.iter().all(|&id| id == DeviceId::Cpu);
+        let processors = if on_processor {
+            self.threads
+        } else {
+            usize::MAX
+        };
+        let timeline = simulate_shared(&self.schedule, &costs, processors).map_err(Fail::usage)?;
+        Ok(timeline.with_held(&held))
     }
 
     /// Refuses what this machine cannot hold, before it is tried.

@@ -120,21 +120,23 @@ impl Timeline {
         Ok(self.gaps_under(&schedule))
     }
 
-    /// Where the time of each device went. `again(stage, m)` says whether the stage keeps too
-    /// little of the micro-batch to go back without computing again: if the schedule has no `R`
-    /// for that, as much of its `B` or `I` as its `F` took counts as recomputation.
+    /// Where the time of each device went. `again(stage, m)` is the share of the stage's forward
+    /// pass, from 0 to 1, that has to be computed again for the backward pass of a micro-batch: if
+    /// the schedule has no `R` for that, as much of its `B` or `I` as this share of its `F` took
+    /// counts as recomputation.
     ///
     /// # Errors
     /// If the spans are no schedule.
-    pub fn spent(&self, again: impl Fn(usize, usize) -> bool) -> Result<Vec<Spent>, ScheduleError> {
+    pub fn spent(&self, again: impl Fn(usize, usize) -> f64) -> Result<Vec<Spent>, ScheduleError> {
         let schedule = self.schedule()?;
         let micro_batches = schedule.micro_batches();
         let cell = |action: Action| action.stage * micro_batches + action.micro_batch;
         // What goes back has to compute again as long as this, unless an `R` did so before.
         let mut hidden = vec![0.0; schedule.stages() * micro_batches];
         for span in self.spans() {
-            if span.action.op == Op::Forward && again(span.action.stage, span.action.micro_batch) {
-                hidden[cell(span.action)] = span.end - span.start;
+            if span.action.op == Op::Forward {
+                let share = again(span.action.stage, span.action.micro_batch);
+                hidden[cell(span.action)] = share * (span.end - span.start);
             }
         }
         for span in self.spans() {

@@ -14,37 +14,71 @@ use crate::{Action, Costs, CostsError, LinkCosts, Op, Schedule, Span, Timeline};
 /// If the costs do not fit the schedule, or are negative or not finite.
 pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsError> {
     costs.check(schedule)?;
-    let micro_batches = schedule.micro_batches();
-    let stages = schedule.stages();
-    let mut recomputed = vec![false; stages * micro_batches];
-    // The moment from which each link can take its next transfer.
-    let mut free = vec![[0.0_f64; 2]; stages];
+    let (mut work, mut links) = (Work::new(schedule, costs), Links::new(schedule, costs));
     let timing = Timing {
-        work: |action: Action| {
-            let ahead = &mut recomputed[action.stage * micro_batches + action.micro_batch];
-            let has_recompute = *ahead;
-            *ahead |= action.op == Op::Recompute;
-            costs.seconds(action, has_recompute, micro_batches)
-        },
-        transfer: |from: usize, hop: Hop, end: f64| {
-            if from == hop.stage {
-                return end;
-            }
-            let LinkCosts {
-                latency,
-                forward,
-                backward,
-            } = costs.link(from.min(hop.stage));
-            let seconds = match hop.direction {
-                Direction::Forward => forward,
-                Direction::Backward => backward,
-            };
-            let free = &mut free[from.min(hop.stage)][hop.direction as usize];
-            *free = free.max(end) + seconds * costs.size(hop.micro_batch);
-            *free + latency
-        },
+        work: |action: Action| work.seconds(action),
+        transfer: |from: usize, hop: Hop, end: f64| links.arrival(from, hop, end),
     };
     Ok(timing.run(schedule))
+}
+
+/// How long actions take, asked in the order of each lane.
+pub(crate) struct Work<'a> {
+    costs: &'a Costs,
+    micro_batches: usize,
+    recomputed: Vec<bool>,
+}
+
+impl<'a> Work<'a> {
+    pub fn new(schedule: &Schedule, costs: &'a Costs) -> Self {
+        let micro_batches = schedule.micro_batches();
+        Self {
+            costs,
+            micro_batches,
+            recomputed: vec![false; schedule.stages() * micro_batches],
+        }
+    }
+
+    pub fn seconds(&mut self, action: Action) -> f64 {
+        let ahead = &mut self.recomputed[action.stage * self.micro_batches + action.micro_batch];
+        let has_recompute = *ahead;
+        *ahead |= action.op == Op::Recompute;
+        self.costs
+            .seconds(action, has_recompute, self.micro_batches)
+    }
+}
+
+/// When flows arrive, asked in the order in which each link is used.
+pub(crate) struct Links<'a> {
+    costs: &'a Costs,
+    /// The moment from which each link can take its next transfer.
+    free: Vec<[f64; 2]>,
+}
+
+impl<'a> Links<'a> {
+    pub fn new(schedule: &Schedule, costs: &'a Costs) -> Self {
+        let free = vec![[0.0; 2]; schedule.stages()];
+        Self { costs, free }
+    }
+
+    /// Of a flow that the stage `from` sets off at the moment `end`.
+    pub fn arrival(&mut self, from: usize, hop: Hop, end: f64) -> f64 {
+        if from == hop.stage {
+            return end;
+        }
+        let LinkCosts {
+            latency,
+            forward,
+            backward,
+        } = self.costs.link(from.min(hop.stage));
+        let seconds = match hop.direction {
+            Direction::Forward => forward,
+            Direction::Backward => backward,
+        };
+        let free = &mut self.free[from.min(hop.stage)][hop.direction as usize];
+        *free = free.max(end) + seconds * self.costs.size(hop.micro_batch);
+        *free + latency
+    }
 }
 
 /// A schedule in which every action takes one second: its shape.

@@ -3,6 +3,7 @@
 pub mod devices;
 pub mod generate;
 pub mod plan;
+pub mod report;
 mod story;
 pub mod train;
 pub mod verify;

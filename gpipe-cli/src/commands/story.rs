@@ -2,14 +2,13 @@
 
 use std::time::Instant;
 
-use gpipe_sched::{Action, Span, Timeline};
-
 use super::train::Step;
 use crate::args::Talk;
 use crate::config::Config;
 use crate::data::Samples;
 use crate::fail::Result;
 use crate::output::{Console, Event, Pace, RunFolder, median, numbers, print, table};
+use crate::report::Tracer;
 use crate::setup::Forecast;
 
 /// What was predicted of a run, and what has become of it so far.
@@ -26,7 +25,7 @@ pub struct Story<'a> {
     first_loss: f64,
     last_loss: f64,
     held_out_loss: Option<f64>,
-    traced: Vec<Timeline>,
+    tracer: Tracer,
 }
 
 impl<'a> Story<'a> {
@@ -35,6 +34,7 @@ impl<'a> Story<'a> {
         config: &'a Config,
         samples: &Samples,
         forecast: Forecast,
+        tracer: Tracer,
         folder: RunFolder,
         talk: Talk,
     ) -> Result<Self> {
@@ -51,7 +51,7 @@ impl<'a> Story<'a> {
             first_loss: 0.0,
             last_loss: 0.0,
             held_out_loss: None,
-            traced: Vec::new(),
+            tracer,
             forecast,
         };
         let pipeline = &config.pipeline;
@@ -81,6 +81,7 @@ impl<'a> Story<'a> {
             tokens: story.tokens(),
         };
         story.folder.event(&start)?;
+        story.tracer.write(&story.folder)?;
         Ok(story)
     }
 
@@ -148,9 +149,7 @@ impl<'a> Story<'a> {
             bubble,
             peak_bytes,
         })?;
-        if step + self.config.run.trace_steps.u64() > steps {
-            self.traced.push(timeline);
-        }
+        self.tracer.step(step, timeline);
         Ok(())
     }
 
@@ -163,10 +162,7 @@ impl<'a> Story<'a> {
 
     /// Tells the whole.
     pub fn end(mut self) -> Result<()> {
-        if !self.traced.is_empty() {
-            let trace = in_a_row(&self.traced);
-            self.folder.trace(|file| trace.write_trace(file))?;
-        }
+        self.tracer.write(&self.folder)?;
         let (pace, steps) = (self.pace.seconds(), self.config.run.steps.u64());
         let bubble = median(&mut self.bubbles);
         let seconds = self.started.elapsed().as_secs_f64();
@@ -228,30 +224,4 @@ impl<'a> Story<'a> {
             &rows,
         )
     }
-}
-
-/// Steps one after the other in one timeline, their micro-batches numbered on.
-fn in_a_row(steps: &[Timeline]) -> Timeline {
-    let mut spans: Vec<Span> = Vec::new();
-    let (mut time, mut number) = (0.0, 0);
-    for step in steps {
-        let micro_batches = step
-            .spans()
-            .iter()
-            .map(|span| span.action.micro_batch + 1)
-            .max()
-            .unwrap_or(0);
-        spans.extend(step.spans().iter().map(|span| Span {
-            action: Action {
-                micro_batch: number + span.action.micro_batch,
-                ..span.action
-            },
-            start: time + span.start,
-            end: time + span.end,
-            ..*span
-        }));
-        time += step.start() + step.makespan();
-        number += micro_batches;
-    }
-    Timeline::new(steps.first().map_or(0, Timeline::devices), spans)
 }

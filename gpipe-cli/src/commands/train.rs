@@ -14,6 +14,7 @@ use crate::config::{self, Config};
 use crate::data::{self, Samples};
 use crate::fail::{Fail, Result};
 use crate::output::NewRun;
+use crate::report::{Record, Tracer};
 use crate::setup::Setup;
 
 /// One training step, as it was.
@@ -132,8 +133,11 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
         optimizer: setup.optimizer.clone(),
         learning_rate: setup.learning_rate.clone(),
     };
+    let record = Record::begin(&setup, &config)?;
+    let tracer = Tracer::new((*config.run.trace_steps).clone(), record);
     let mut assembled = setup.assemble(&config)?;
-    let mut story = Story::begin(&config, &samples, forecast, folder.create(&config)?, talk)?;
+    let folder = folder.create(&config)?;
+    let mut story = Story::begin(&config, &samples, forecast, tracer, folder, talk)?;
     training_loop(
         &recipe,
         &mut assembled,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use resolve::resolve;
 use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threads};
-pub use values::{Cut, Devices, Order};
+pub use values::{Cut, Devices, Order, TraceSteps};
 
 use gpipe_layers::{CostModel, Decay, LrSchedule};
 use gpipe_remat::Policy;
@@ -132,8 +132,8 @@ pub struct Run {
     pub eval_every: Count,
     /// Decides initial values, dropout and the order of samples.
     pub seed: Seed,
-    /// Steps whose timeline is written.
-    pub trace_steps: Count,
+    /// Steps whose timelines are kept.
+    pub trace_steps: Named<TraceSteps>,
 }
 
 impl Model {

@@ -134,7 +134,7 @@ fn common() -> Table {
         steps = 500
         eval_every = 0
         seed = 0
-        trace_steps = 0
+        trace_steps = "1"
     }
 }
 

@@ -87,6 +87,13 @@ pub enum Event {
         /// Predicted most bytes that each stage holds; `null` for a list of costs.
         peak_bytes: Option<Vec<u64>>,
     },
+    /// A page was written.
+    Report {
+        /// Where.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
     /// Two runs were compared.
     Verify {
         /// Whether every bit was the same.

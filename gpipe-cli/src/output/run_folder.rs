@@ -18,6 +18,7 @@ const CONFIG: &str = "config.toml";
 const LOG: &str = "log.txt";
 const EVENTS: &str = "events.jsonl";
 const TRACE: &str = "trace.json";
+const TIMELINE: &str = "timeline.json";
 
 /// A folder that does not exist yet, or that may be replaced: decided before the run is made, so
 /// that nothing is left behind if it cannot be.
@@ -78,7 +79,7 @@ impl NewRun {
 
 /// Removes the files that gpipe wrote, if there are any.
 fn remove_earlier(folder: &Path) -> std::io::Result<()> {
-    for name in [CONFIG, LOG, EVENTS, TRACE] {
+    for name in [CONFIG, LOG, EVENTS, TRACE, TIMELINE] {
         match fs::remove_file(folder.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -173,6 +174,15 @@ impl RunFolder {
             Some((step, values)) => self.scalars.add(step, &values),
             None => Ok(()),
         }
+    }
+
+    /// Writes `timeline.json`, in the place of the last one only when it is whole.
+    pub fn timeline(&self, json: &[u8]) -> Result<()> {
+        let path = self.path.join(TIMELINE);
+        let unfinished = self.path.join(format!("{TIMELINE}.new"));
+        fs::write(&unfinished, json)
+            .and_then(|()| fs::rename(&unfinished, &path))
+            .map_err(Fail::write(path.display()))
     }
 
     /// Writes `trace.json`.

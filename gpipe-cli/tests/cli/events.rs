@@ -69,6 +69,7 @@ fn every_object_has_exactly_the_documented_keys() {
             &["plan", "--costs", "1,2,3", "--stages", "2", "--json"],
         ),
         gpipe(folder.path(), &["devices", "--json"]),
+        gpipe(folder.path(), &["report", "run", "--json"]),
     ];
     let mut found: Vec<Value> = printed.iter().flat_map(objects).collect();
     let mut events = parse(&fs::read_to_string(folder.path().join("run/events.jsonl")).unwrap());

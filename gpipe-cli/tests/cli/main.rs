@@ -4,6 +4,7 @@ mod bad_input;
 mod events;
 mod generate;
 mod plan;
+mod report;
 mod tensorboard;
 mod train;
 mod verify;

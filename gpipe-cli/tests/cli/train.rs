@@ -199,7 +199,7 @@ fn runs_get_names_of_their_own_and_are_overwritten_only_if_told() {
     }
     assert_eq!(folder.path().join("runs").read_dir().unwrap().count(), 2);
 
-    let arguments = ["--steps", "1", "-q", "--out", "run", "--trace-steps", "1"];
+    let arguments = ["--steps", "1", "-q", "--out", "run"];
     assert_eq!(
         small(folder.path(), "train", &arguments).status.code(),
         Some(0)
@@ -225,7 +225,13 @@ fn runs_get_names_of_their_own_and_are_overwritten_only_if_told() {
     assert!(curves.to_string_lossy().starts_with("events.out.tfevents."));
     assert_eq!(
         names,
-        ["config.toml", "events.jsonl", "log.txt", "trace.json"]
+        [
+            "config.toml",
+            "events.jsonl",
+            "log.txt",
+            "timeline.json",
+            "trace.json"
+        ]
     );
 }
 

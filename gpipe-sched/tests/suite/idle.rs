@@ -68,7 +68,7 @@ fn equal_stages_only_fill_and_drain() {
     ] {
         let schedule = schedule.unwrap();
         let timeline = timeline(&schedule, &vec![1.0; schedule.stages()], 0.0);
-        let spent = timeline.spent(|_, _| false).unwrap();
+        let spent = timeline.spent(|_, _| 0.0).unwrap();
         assert_adds_up(&timeline, &spent);
         let all = sum(&spent);
         assert_eq!(
@@ -79,7 +79,7 @@ fn equal_stages_only_fill_and_drain() {
     }
     // Device d waits for d forward passes to come, and for as many backward passes at the end.
     let gpipe = timeline(&gpipe(4, 8).unwrap(), &[1.0; 4], 0.0);
-    let spent = gpipe.spent(|_, _| false).unwrap();
+    let spent = gpipe.spent(|_, _| 0.0).unwrap();
     let drains: Vec<f64> = spent.iter().map(|spent| spent.drain).collect();
     assert_eq!(drains, [0.0, 2.0, 4.0, 6.0]);
     assert_eq!(
@@ -93,7 +93,7 @@ fn each_cause_is_told_from_the_others() {
     let schedule = gpipe(3, 4).unwrap();
     let causes = |stages: &[f64], link| {
         let timeline = timeline(&schedule, stages, link);
-        let spent = timeline.spent(|_, _| false).unwrap();
+        let spent = timeline.spent(|_, _| 0.0).unwrap();
         assert_adds_up(&timeline, &spent);
         sum(&spent)
     };
@@ -124,7 +124,9 @@ fn a_device_that_waits_for_the_processor_says_so() {
             span(1, "1B0", 3.0, 3.5, 5.5),
         ],
     );
-    let spent = timeline.spent(|stage, _| stage == 0).unwrap();
+    let spent = timeline
+        .spent(|stage, _| if stage == 0 { 1.0 } else { 0.0 })
+        .unwrap();
     assert_adds_up(&timeline, &spent);
     // The last second of its backward pass went to computing again.
     assert_eq!((spent[0].work, spent[0].recompute), (2.0, 1.0));
@@ -161,7 +163,7 @@ fn several_steps_in_a_row_are_no_schedule_and_neither_is_nothing() {
 fn a_measured_step_is_accounted_for() {
     let mut pipeline = build(one_f_one_b(4, 8).unwrap(), &Plan::default()).unwrap();
     let timeline = pipeline.step(batch(0, 8, true)).unwrap().timeline;
-    assert_adds_up(&timeline, &timeline.spent(|_, _| true).unwrap());
+    assert_adds_up(&timeline, &timeline.spent(|_, _| 0.5).unwrap());
     for span in timeline.spans() {
         assert!(span.ready <= span.start);
     }
@@ -173,7 +175,7 @@ proptest! {
         stages in prop::collection::vec(0.0_f64..5.0, 4),
         link in prop::sample::select(vec![0.0, 0.3, 4.0]),
         which in 0_usize..4,
-        again in any::<bool>(),
+        again in 0.0_f64..=1.0,
     ) {
         let make = [gpipe, one_f_one_b, zb_h1, zb_h2][which];
         let timeline = timeline(&make(4, 6).unwrap(), &stages, link);
