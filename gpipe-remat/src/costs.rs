@@ -46,15 +46,46 @@ impl ModelCosts {
             }
         }
         if sizes.is_empty() || layers.is_empty() {
-            return Err(Error::Assembly(
-                "a model without layers or a batch without samples has no cost".into(),
-            ));
+            return Err(no_cost());
         }
         let arities = layers.iter().map(|layer| layer.arity()).collect();
         Ok(Self {
             sizes,
             layers: priced,
             arities,
+        })
+    }
+
+    /// Costs that are known from elsewhere: `costs` gives, for a number of samples, the flow that
+    /// enters the first layer and what each layer costs. Every layer takes one tensor.
+    ///
+    /// # Errors
+    /// If there is no micro-batch or no layer.
+    pub fn of_costs(
+        micro_batches: &[Range<usize>],
+        costs: impl Fn(usize) -> (Vec<Flow>, Vec<Cost>),
+    ) -> Result<Self> {
+        let sizes: Vec<usize> = micro_batches.iter().map(|samples| samples.len()).collect();
+        let mut layers = BTreeMap::new();
+        for &samples in &sizes {
+            if let Entry::Vacant(vacant) = layers.entry(samples) {
+                let (input, costs) = costs(samples);
+                let outputs = costs.iter().map(|cost| cost.outputs.clone());
+                let flows = [input].into_iter().chain(outputs).collect();
+                vacant.insert(Priced { costs, flows });
+            }
+        }
+        let count = layers
+            .values()
+            .next()
+            .map_or(0, |priced| priced.costs.len());
+        if count == 0 {
+            return Err(no_cost());
+        }
+        Ok(Self {
+            sizes,
+            layers,
+            arities: vec![1; count],
         })
     }
 
@@ -116,6 +147,10 @@ impl ModelCosts {
         }
         Ok(prices)
     }
+}
+
+fn no_cost() -> Error {
+    Error::Assembly("a model without layers or a batch without samples has no cost".into())
 }
 
 /// The cost of every layer, each fed with what the one before it hands on.

@@ -54,6 +54,24 @@ pub enum Error {
         /// Samples in the batch.
         samples: usize,
     },
+    /// What a planner was asked makes no sense.
+    #[error("{0}")]
+    Question(String),
+    /// No plan fits the memory of the workers.
+    #[error(
+        "the model does not fit by {}: no cut, schedule or recomputation needs less than {mend} a worker, \
+         but {limit} is the limit: use --memory {mend} or more, more workers, or a smaller batch",
+        short.rounded_up(),
+        mend = needed.rounded_up()
+    )]
+    DoesNotFit {
+        /// What a worker has.
+        limit: crate::Bytes,
+        /// With this, something would fit.
+        needed: crate::Bytes,
+        /// What is missing.
+        short: crate::Bytes,
+    },
     /// The parts do not fit each other: layers, cut, schedule and devices.
     #[error("{0}")]
     Assembly(String),

@@ -7,6 +7,7 @@ mod bytes;
 mod costs;
 mod error;
 mod micro_batch;
+pub mod planner;
 mod policy;
 mod predict;
 mod run;

@@ -93,6 +93,14 @@ impl Table {
         }
     }
 
+    /// What each stage keeps of each micro-batch: as many of every stage.
+    pub(crate) fn of_cells(stages: Vec<Vec<Kept>>) -> Self {
+        Self {
+            micro_batches: stages.first().map_or(0, Vec::len),
+            cells: stages.into_iter().flatten().collect(),
+        }
+    }
+
     /// The table of a policy that asks for no bytes; a budget that everything fits.
     pub(crate) fn of_rule(policy: Policy, schedule: &Schedule) -> Self {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());

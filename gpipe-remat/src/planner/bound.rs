@@ -1,0 +1,119 @@
+//! Times that no plan can go below.
+
+use std::ops::Range;
+
+use super::cuts::furthest;
+use super::question::{Priced, Question};
+
+/// Prefix sums of a model's work, and what follows from them.
+pub(super) struct Bounds<'a> {
+    question: &'a Question<'a>,
+    forward: Vec<f64>,
+    input_grad: Vec<f64>,
+    all: Vec<f64>,
+    update: f64,
+    /// Micro-batches, counted by their size; the smallest of them.
+    sizes: f64,
+    smallest: f64,
+}
+
+impl<'a> Bounds<'a> {
+    pub fn new(question: &'a Question<'a>, priced: &Priced) -> Self {
+        let costs = &priced.costs;
+        let size = |m| costs.samples(m) as f64 / costs.samples(0) as f64;
+        let sums = |number: &dyn Fn(usize) -> f64| {
+            let mut sums = vec![0.0];
+            for layer in 0..priced.work.len() {
+                sums.push(sums[layer] + number(layer));
+            }
+            sums
+        };
+        let work = &priced.work;
+        // Nobody wants the gradient of the model's input.
+        let wanted = |layer: usize| {
+            if layer == 0 {
+                0.0
+            } else {
+                work[layer].input_grad
+            }
+        };
+        Self {
+            question,
+            forward: sums(&|layer| work[layer].forward),
+            input_grad: sums(&wanted),
+            all: sums(&|layer| work[layer].forward + wanted(layer) + work[layer].weight_grad),
+            update: work.iter().map(|work| work.update).sum(),
+            sizes: (0..costs.micro_batches()).map(size).sum(),
+            smallest: (0..costs.micro_batches()).map(size).fold(1.0, f64::min),
+        }
+    }
+
+    /// Seconds that no step on so many workers, each with so many stages, goes below.
+    pub fn of(&self, workers: usize, chunks: usize) -> f64 {
+        let layers = self.all.len() - 1;
+        if let Some(cores) = self.question.cores {
+            let speeds = self.question.workers.iter().map(|worker| worker.speed);
+            let speed = speeds.fold(0.0, f64::max);
+            let work = self.sizes * self.all[layers] + self.update;
+            return work / (speed * cores.throughput(workers));
+        }
+        let mut speeds: Vec<f64> = self.question.workers.iter().map(|w| w.speed).collect();
+        speeds.sort_by(|a, b| b.total_cmp(a));
+        speeds.truncate(workers);
+        let together: f64 = speeds.iter().sum();
+        let fastest = speeds[0];
+        // All of the work is done, and one micro-batch goes all the way down and back.
+        let work = (self.sizes * self.all[layers] + self.update) / together;
+        let path = self.smallest * (self.forward[layers] + self.input_grad[layers]) / fastest;
+        let mut bound = work.max(path);
+        if chunks == 1 {
+            bound = bound.max(self.bottleneck(workers) / fastest);
+        }
+        // What rounding may have added.
+        bound * (1.0 - 1e-12)
+    }
+
+    /// The work on the way of a stage of these layers: the first micro-batch comes down to it, it
+    /// does its own for all of them, and the last goes back up from it.
+    pub fn way(&self, part: &Range<usize>) -> f64 {
+        let of = |sums: &[f64]| sums[part.end] - sums[part.start];
+        let down = self.smallest * self.forward[part.start];
+        let up = self.smallest * self.input_grad[part.start];
+        let gradient = down + self.sizes * (of(&self.forward) + of(&self.input_grad)) + up;
+        gradient.max(down + self.sizes * of(&self.all))
+    }
+
+    /// The work of these layers for all micro-batches.
+    pub fn work(&self, part: &Range<usize>) -> f64 {
+        self.sizes * (self.all[part.end] - self.all[part.start])
+    }
+
+    /// The least over all cuts of the longest of those ways: greedily, each stage as long as the
+    /// limit permits, which is right because a longer run has no shorter way.
+    fn bottleneck(&self, stages: usize) -> f64 {
+        let layers = self.all.len() - 1;
+        let fits = |limit: f64| {
+            let mut start = 0;
+            for later in (0..stages).rev() {
+                let most = layers - later;
+                match furthest(start, most, |end| self.way(&(start..end)) <= limit) {
+                    Some(end) => start = end,
+                    None => return false,
+                }
+            }
+            start == layers
+        };
+        let (mut low, mut high) = (
+            0.0,
+            self.way(&(0..layers)) + self.way(&(layers - 1..layers)),
+        );
+        for _ in 0..60 {
+            let middle = 0.5 * (low + high);
+            match fits(middle) {
+                true => high = middle,
+                false => low = middle,
+            }
+        }
+        low
+    }
+}

@@ -1,0 +1,309 @@
+//! One order of work on some workers with some micro-batches, whose cut is open.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use gpipe_sched::{Costs, LinkCosts, Schedule, StageCosts, Timeline, simulate};
+
+use super::bound::Bounds;
+use super::question::{NamedOrder, Priced, Question, Work};
+use super::shared::shared_makespan;
+use super::stage::{Chooser, StagePlan};
+use super::{Plan, cuts, forgets};
+use crate::Table;
+
+/// A schedule without a cut.
+pub(super) struct Candidate<'a> {
+    pub question: &'a Question<'a>,
+    order: &'a NamedOrder,
+    pub schedule: Rc<Schedule>,
+    pub priced: Rc<Priced>,
+    pub bounds: Bounds<'a>,
+    chooser: Chooser<'a>,
+    chosen: RefCell<HashMap<Place, Option<Rc<StagePlan>>>>,
+}
+
+/// A stage, its layers from and to, and the memory of its worker.
+type Place = (usize, usize, usize, Option<u64>);
+
+/// A cut, what its stages keep, and how long a step takes.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub seconds: f64,
+    pub cut: Vec<Range<usize>>,
+    /// The worker of each device.
+    pub workers: Vec<usize>,
+    pub stages: Vec<Rc<StagePlan>>,
+    pub bubble: f64,
+    /// The stage that works longest.
+    pub bottleneck: usize,
+    /// Whether no other cut or order of workers is better.
+    pub exact: bool,
+}
+
+impl<'a> Candidate<'a> {
+    pub fn new(
+        question: &'a Question<'a>,
+        order: &'a NamedOrder,
+        schedule: Schedule,
+        priced: Rc<Priced>,
+    ) -> Self {
+        let schedule = Rc::new(schedule);
+        Self {
+            question,
+            order,
+            bounds: Bounds::new(question, &priced),
+            chooser: Chooser::new(question, priced.clone(), schedule.clone()),
+            chosen: RefCell::default(),
+            schedule,
+            priced,
+        }
+    }
+
+    pub fn stages(&self) -> usize {
+        self.schedule.stages()
+    }
+
+    pub fn layers(&self) -> usize {
+        self.priced.work.len()
+    }
+
+    /// How many actions a simulation has.
+    pub fn actions(&self) -> u64 {
+        self.schedule
+            .lanes()
+            .iter()
+            .map(|lane| lane.len() as u64)
+            .sum()
+    }
+
+    pub fn bound(&self) -> f64 {
+        self.bounds.of(self.schedule.devices(), self.order.chunks)
+    }
+
+    /// Whether all cuts are tried.
+    pub fn is_small(&self) -> bool {
+        cuts::is_small(self)
+    }
+
+    /// The best cut that takes less than `below`.
+    pub fn search(&self, left: &mut u64, below: f64) -> Option<Found> {
+        cuts::search(self, left, below)
+    }
+
+    /// The memory of a stage of a worker: an equal share.
+    fn limit(&self, worker: usize) -> Option<u64> {
+        let memory = self.question.workers[worker].memory?;
+        Some(memory / self.order.chunks as u64)
+    }
+
+    /// What a stage of these layers keeps, if it fits.
+    pub fn stage(&self, stage: usize, part: &Range<usize>, worker: usize) -> Option<Rc<StagePlan>> {
+        let limit = self.limit(worker);
+        let place = (stage, part.start, part.end, limit);
+        if let Some(known) = self.chosen.borrow().get(&place) {
+            return known.clone();
+        }
+        let chosen = self.chooser.choose(stage, part, limit).map(Rc::new);
+        self.chosen.borrow_mut().insert(place, chosen.clone());
+        chosen
+    }
+
+    /// What a cut takes on these workers, one a device; `None` if a stage does not fit.
+    pub fn evaluate(
+        &self,
+        cut: &[Range<usize>],
+        workers: &[usize],
+        left: &mut u64,
+    ) -> Option<Found> {
+        let device_of = self.schedule.device_of();
+        let place = |(stage, part)| self.stage(stage, part, workers[device_of[stage]]);
+        let stages = cut
+            .iter()
+            .enumerate()
+            .map(place)
+            .collect::<Option<Vec<_>>>()?;
+        *left = left.saturating_sub(self.actions());
+        let costs = self.costs(cut, workers, &stages);
+        let timeline = simulate(&self.schedule, &costs).ok()?;
+        let (makespan, bubble) = match self.question.cores {
+            None => (timeline.makespan(), timeline.bubble()),
+            Some(cores) => {
+                let makespan = shared_makespan(&self.schedule, &timeline, cores);
+                let work: f64 = (0..timeline.devices()).map(|d| timeline.busy(d)).sum();
+                let most = cores.throughput(timeline.devices());
+                (makespan, (1.0 - work / (makespan * most)).max(0.0))
+            }
+        };
+        let seconds = makespan + self.update(cut, workers);
+        Some(Found {
+            seconds,
+            cut: cut.to_vec(),
+            workers: workers.to_vec(),
+            stages,
+            bubble,
+            bottleneck: busiest(&timeline, cut.len()),
+            exact: false,
+        })
+    }
+
+    /// The update of the parameters, after the last backward pass.
+    fn update(&self, cut: &[Range<usize>], workers: &[usize]) -> f64 {
+        let device_of = self.schedule.device_of();
+        let mut seconds = vec![0.0; workers.len()];
+        for (part, &device) in cut.iter().zip(device_of) {
+            let work: f64 = self.priced.work[part.clone()]
+                .iter()
+                .map(|w| w.update)
+                .sum();
+            seconds[device] += work / self.question.workers[workers[device]].speed;
+        }
+        let longest = seconds.iter().copied().fold(0.0, f64::max);
+        match self.question.cores {
+            None => longest,
+            Some(cores) => {
+                let all: f64 = seconds.iter().sum();
+                (all / cores.throughput(workers.len())).max(longest / cores.rate(1))
+            }
+        }
+    }
+
+    fn costs(&self, cut: &[Range<usize>], workers: &[usize], stages: &[Rc<StagePlan>]) -> Costs {
+        let device_of = self.schedule.device_of();
+        let (work, costs) = (&self.priced.work, &self.priced.costs);
+        let stage_costs = cut
+            .iter()
+            .zip(stages)
+            .zip(device_of)
+            .map(|((part, plan), &device)| {
+                let speed = self.question.workers[workers[device]].speed;
+                let sum = |number: fn(&Work) -> f64, part: Range<usize>| {
+                    work[part].iter().map(number).sum::<f64>() / speed
+                };
+                StageCosts {
+                    forward: sum(|work| work.forward, part.clone()),
+                    // Nobody wants the gradient of the model's input.
+                    input_grad: sum(|work| work.input_grad, part.start.max(1)..part.end.max(1)),
+                    weight_grad: sum(|work| work.weight_grad, part.clone()),
+                    recompute: plan.again / speed,
+                }
+            });
+        let stage_costs = stage_costs.collect();
+        let link = self.question.link;
+        let links = cut.windows(2).enumerate().map(|(stage, pair)| {
+            if device_of[stage] == device_of[stage + 1] {
+                return LinkCosts::default();
+            }
+            let bytes = |float: bool| -> f64 {
+                let flow = costs.flow(0, pair[0].end).iter();
+                flow.filter(|flow| !float || flow.dtype.is_float())
+                    .map(|flow| flow.bytes() as f64)
+                    .sum()
+            };
+            LinkCosts {
+                latency: link.latency,
+                forward: bytes(false) / link.bytes_per_second,
+                backward: bytes(true) / link.bytes_per_second,
+            }
+        });
+        let micro_batches = self.schedule.micro_batches();
+        let largest = costs.samples(0) as f64;
+        let sizes = (0..micro_batches).map(|m| costs.samples(m) as f64 / largest);
+        Costs::new(stage_costs)
+            .with_links(links.collect())
+            .with_sizes(sizes.collect())
+            .with_recompute(micro_batches, |stage, m| forgets(&stages[stage].kept[m]))
+    }
+
+    /// The least memory a worker with which some cut fits.
+    pub fn least_memory(&self, above: u64) -> u64 {
+        let (layers, stages) = (self.layers(), self.stages());
+        let known: RefCell<HashMap<(usize, usize, usize), u64>> = RefCell::default();
+        let least = |stage: usize, start: usize, end: usize| {
+            let place = (stage, start, end);
+            if let Some(&known) = known.borrow().get(&place) {
+                return known;
+            }
+            let least = self.chooser.least(stage, &(start..end));
+            known.borrow_mut().insert(place, least);
+            least
+        };
+        let fits = |limit: u64| {
+            let mut start = 0;
+            for stage in 0..stages {
+                let most = layers - (stages - 1 - stage);
+                let within = |end| least(stage, start, end) <= limit;
+                match cuts::furthest(start, most, within) {
+                    Some(end) => start = end,
+                    None => return false,
+                }
+            }
+            start == layers
+        };
+        let (mut low, mut high) = (above / self.order.chunks as u64, 1_u64 << 20);
+        while !fits(high) && high < 1 << 62 {
+            high *= 2;
+        }
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            match fits(middle) {
+                true => high = middle,
+                false => low = middle,
+            }
+        }
+        high.saturating_mul(self.order.chunks as u64)
+    }
+
+    /// The plan that was found, with all that is known of it.
+    pub fn plan(&self, found: &Found) -> Plan {
+        let work = &self.priced.work;
+        let part = found.cut[found.bottleneck].clone();
+        let seconds = |layer: &usize| {
+            let Work {
+                forward,
+                input_grad,
+                weight_grad,
+                ..
+            } = work[*layer];
+            forward + input_grad + weight_grad
+        };
+        let dearest = part
+            .clone()
+            .max_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+        let kept = found
+            .stages
+            .iter()
+            .map(|stage| stage.kept.clone())
+            .collect();
+        Plan {
+            order: self.order.name.clone(),
+            workers: found.workers.clone(),
+            micro_batches: self.schedule.micro_batches(),
+            cut: found.cut.clone(),
+            schedule: (*self.schedule).clone(),
+            table: Table::of_cells(kept),
+            seconds: found.seconds,
+            bubble: found.bubble,
+            peaks: (0..found.cut.len())
+                .map(|stage| {
+                    let kept = &found.stages[stage].kept;
+                    self.chooser.peak(stage, &found.cut[stage], kept)
+                })
+                .collect(),
+            bottleneck: found.bottleneck,
+            dearest: dearest.unwrap_or(part.start),
+        }
+    }
+}
+
+/// The stage that works longest.
+fn busiest(timeline: &Timeline, stages: usize) -> usize {
+    let mut seconds = vec![0.0; stages];
+    for span in timeline.spans() {
+        seconds[span.action.stage] += span.end - span.start;
+    }
+    let stages = (0..stages).max_by(|&a, &b| seconds[a].total_cmp(&seconds[b]));
+    stages.unwrap_or(0)
+}

@@ -1,0 +1,299 @@
+//! The cut of one candidate: all of them where there are few, the neighbours of good ones else.
+
+use std::ops::Range;
+
+use super::candidate::{Candidate, Found};
+
+/// Cuts and orders of workers that are all tried.
+const FEW: usize = 3000;
+
+type Cut = Vec<Range<usize>>;
+
+/// Whether all cuts are tried, on all orders of workers.
+pub(super) fn is_small(candidate: &Candidate<'_>) -> bool {
+    let cuts = ways(candidate.layers() - 1, candidate.stages() - 1);
+    let orders = arrangements(candidate);
+    cuts.saturating_mul(orders) <= FEW
+        && candidate.actions().saturating_mul((cuts * orders) as u64) <= 2_000_000
+}
+
+/// The best cut that takes less than `below`, as far as there is work left.
+pub(super) fn search(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> Option<Found> {
+    if is_small(candidate) {
+        return all(candidate, left, below);
+    }
+    let mut best: Option<Found> = None;
+    for workers in some_arrangements(candidate) {
+        let mut start: Option<Found> = None;
+        for cut in starts(candidate, &workers) {
+            better(&mut start, candidate.evaluate(&cut, &workers, left));
+        }
+        let Some(mut found) = start else { continue };
+        // Far from the best so far, its neighbours will not be better either.
+        if found.seconds < 1.1 * below {
+            climb(candidate, &mut found, left);
+        }
+        better(&mut best, Some(found));
+    }
+    best.filter(|found| found.seconds < below)
+}
+
+fn better(best: &mut Option<Found>, found: Option<Found>) {
+    if let Some(found) = found
+        && best
+            .as_ref()
+            .is_none_or(|best| found.seconds < best.seconds)
+    {
+        *best = Some(found);
+    }
+}
+
+/// Every cut on every order of workers; what cannot be better is left out early.
+fn all(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> Option<Found> {
+    let mut best: Option<Found> = None;
+    for workers in all_arrangements(candidate) {
+        let mut cut = Cut::new();
+        extend(candidate, &workers, &mut cut, left, below, &mut best);
+    }
+    let mut best = best.filter(|found| found.seconds < below)?;
+    best.exact = true;
+    Some(best)
+}
+
+fn extend(
+    candidate: &Candidate<'_>,
+    workers: &[usize],
+    cut: &mut Cut,
+    left: &mut u64,
+    below: f64,
+    best: &mut Option<Found>,
+) {
+    let (layers, stages) = (candidate.layers(), candidate.stages());
+    let start = cut.last().map_or(0, |part| part.end);
+    let stage = cut.len();
+    if stage == stages {
+        better(best, candidate.evaluate(cut, workers, left));
+        return;
+    }
+    let least = if stage + 1 == stages {
+        layers
+    } else {
+        start + 1
+    };
+    let device = candidate.schedule.device_of()[stage];
+    let fastest = workers
+        .iter()
+        .map(|&worker| candidate.question.workers[worker].speed);
+    let fastest = fastest.fold(0.0, f64::max);
+    for end in least..=layers - (stages - 1 - stage) {
+        let part = start..end;
+        let known = best.as_ref().map_or(below, |best| best.seconds.min(below));
+        // Longer runs take longer.
+        let shared = candidate.question.cores.is_some();
+        if !shared && candidate.bounds.way(&part) / fastest * (1.0 - 1e-12) >= known {
+            break;
+        }
+        // Longer runs may still fit: what they hand on may be less.
+        if candidate.stage(stage, &part, workers[device]).is_none() {
+            continue;
+        }
+        cut.push(part);
+        extend(candidate, workers, cut, left, below, best);
+        cut.pop();
+    }
+}
+
+/// Cuts to begin with: even work for the speeds of the workers, and the least longest way.
+fn starts(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
+    let device_of = candidate.schedule.device_of();
+    let speed = |stage: usize| candidate.question.workers[workers[device_of[stage]]].speed;
+    let way = |stage: usize, part: &Range<usize>| candidate.bounds.way(part) / speed(stage);
+    let work = |stage: usize, part: &Range<usize>| candidate.bounds.work(part) / speed(stage);
+    let fits =
+        |stage: usize, part: &Range<usize>| candidate.stage(stage, part, workers[device_of[stage]]);
+    let longer = |stage: usize, part: &Range<usize>| {
+        let plan = fits(stage, part)?;
+        let again = plan.again * candidate.schedule.micro_batches() as f64;
+        Some(work(stage, part) + again / speed(stage))
+    };
+    let limited = |stage: usize, part: &Range<usize>| {
+        let plan = fits(stage, part)?;
+        let again = plan.again * candidate.schedule.micro_batches() as f64;
+        Some(way(stage, part) + again / speed(stage))
+    };
+    let cuts = [
+        least_longest(candidate, longer),
+        least_longest(candidate, limited),
+    ];
+    let mut cuts: Vec<Cut> = cuts.into_iter().flatten().collect();
+    cuts.dedup();
+    cuts
+}
+
+/// The furthest end up to `most` of a run from `start` that fits, if any does; none fits after one
+/// that does not. Steps double first, as short runs are sooner judged.
+pub(super) fn furthest(start: usize, most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut good, mut bad) = (start, most + 1);
+    let mut step = 1;
+    while bad - good > 1 {
+        let next = good.saturating_add(step).min(good + (bad - good) / 2);
+        if fits(next) {
+            (good, step) = (next, step.saturating_mul(2));
+        } else {
+            // From now on it halves.
+            (bad, step) = (next, usize::MAX);
+        }
+    }
+    (good > start).then_some(good)
+}
+
+/// The cut whose longest stage is shortest, where a longer run never takes less.
+fn least_longest(
+    candidate: &Candidate<'_>,
+    seconds: impl Fn(usize, &Range<usize>) -> Option<f64>,
+) -> Option<Cut> {
+    let (layers, stages) = (candidate.layers(), candidate.stages());
+    let pack = |limit: f64| {
+        let mut cut = Cut::with_capacity(stages);
+        for stage in 0..stages {
+            let start = cut.last().map_or(0, |part: &Range<usize>| part.end);
+            let most = layers - (stages - 1 - stage);
+            let fits = |end| seconds(stage, &(start..end)).is_some_and(|s| s <= limit);
+            cut.push(start..furthest(start, most, fits)?);
+        }
+        (cut.last()?.end == layers).then_some(cut)
+    };
+    let mut best = pack(f64::MAX)?;
+    let longest = |cut: &Cut| {
+        let all = cut
+            .iter()
+            .enumerate()
+            .filter_map(|(stage, part)| seconds(stage, part));
+        all.fold(0.0, f64::max)
+    };
+    let (mut low, mut high) = (0.0, longest(&best));
+    for _ in 0..40 {
+        let middle = 0.5 * (low + high);
+        match pack(middle) {
+            Some(cut) => (high, best) = (longest(&cut).min(middle), cut),
+            None => low = middle,
+        }
+    }
+    Some(best)
+}
+
+/// Moves boundaries by a layer as long as that helps.
+fn climb(candidate: &Candidate<'_>, found: &mut Found, left: &mut u64) {
+    loop {
+        let before = found.seconds;
+        // Where the longest stage ends first: there is most to gain.
+        let near = |boundary: &usize| boundary.abs_diff(found.bottleneck);
+        let mut boundaries: Vec<usize> = (1..found.cut.len()).collect();
+        boundaries.sort_by_key(near);
+        for boundary in boundaries {
+            for forward in [false, true] {
+                if *left < candidate.actions() {
+                    return;
+                }
+                let mut cut = found.cut.clone();
+                let place = cut[boundary].start;
+                let moved = if forward { place + 1 } else { place - 1 };
+                if moved <= cut[boundary - 1].start || moved >= cut[boundary].end {
+                    continue;
+                }
+                cut[boundary - 1].end = moved;
+                cut[boundary].start = moved;
+                let tried = candidate.evaluate(&cut, &found.workers, left);
+                if let Some(tried) = tried
+                    && tried.seconds < found.seconds
+                {
+                    *found = tried;
+                }
+            }
+        }
+        if found.seconds >= before * (1.0 - 1e-9) {
+            return;
+        }
+    }
+}
+
+/// How many ways there are to choose `few` of `many`; `usize::MAX` where that is not enough.
+fn ways(many: usize, few: usize) -> usize {
+    let few = few.min(many.saturating_sub(few));
+    let mut ways = 1_usize;
+    for taken in 0..few {
+        match ways.checked_mul(many - taken) {
+            Some(product) => ways = product / (taken + 1),
+            None => return usize::MAX,
+        }
+    }
+    ways
+}
+
+fn alike(candidate: &Candidate<'_>) -> bool {
+    let workers = &candidate.question.workers;
+    workers.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// In how many orders workers can be put on devices.
+fn arrangements(candidate: &Candidate<'_>) -> usize {
+    if alike(candidate) {
+        return 1;
+    }
+    let (workers, devices) = (
+        candidate.question.workers.len(),
+        candidate.schedule.devices(),
+    );
+    (0..devices).fold(1_usize, |product, taken| {
+        product.saturating_mul(workers - taken)
+    })
+}
+
+fn all_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
+    let devices = candidate.schedule.devices();
+    if alike(candidate) {
+        return vec![(0..devices).collect()];
+    }
+    let mut all: Vec<Vec<usize>> = vec![Vec::new()];
+    for _ in 0..devices {
+        all = all
+            .into_iter()
+            .flat_map(|taken| {
+                let free = (0..candidate.question.workers.len())
+                    .filter(|worker| !taken.contains(worker))
+                    .collect::<Vec<_>>();
+                free.into_iter().map(move |worker| {
+                    let mut more = taken.clone();
+                    more.push(worker);
+                    more
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+/// Orders worth a look where there are too many: the fastest workers as they were listed, from the
+/// fastest down, from the slowest up, and those with the most memory first.
+fn some_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
+    let devices = candidate.schedule.devices();
+    if alike(candidate) {
+        return vec![(0..devices).collect()];
+    }
+    let workers = &candidate.question.workers;
+    let mut fastest: Vec<usize> = (0..workers.len()).collect();
+    fastest.sort_by(|&a, &b| workers[b].speed.total_cmp(&workers[a].speed));
+    fastest.truncate(devices);
+    let mut listed = fastest.clone();
+    listed.sort_unstable();
+    let slowest = fastest.iter().rev().copied().collect();
+    let mut roomy = listed.clone();
+    roomy.sort_by_key(|&worker| std::cmp::Reverse(workers[worker].memory.unwrap_or(u64::MAX)));
+    let mut some: Vec<Vec<usize>> = Vec::new();
+    for order in [listed, fastest, slowest, roomy] {
+        if !some.contains(&order) {
+            some.push(order);
+        }
+    }
+    some
+}

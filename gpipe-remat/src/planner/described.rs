@@ -1,0 +1,104 @@
+//! Models that are described by numbers instead of built from layers.
+
+use std::ops::Range;
+
+use gpipe_layers::{Cost, Flow, Memory};
+
+use super::question::{Priced, Work};
+use crate::{ModelCosts, Result, Weight, Weights};
+
+/// A layer as a list of numbers, over a whole batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Described {
+    /// Its name.
+    pub name: String,
+    /// Work of the forward pass.
+    pub forward: f64,
+    /// Work of the input gradient.
+    pub input_grad: f64,
+    /// Work of the weight gradient.
+    pub weight_grad: f64,
+    /// Bytes of its parameters' values; their gradients are as large.
+    pub parameters: u64,
+    /// Bytes that the optimizer remembers.
+    pub optimizer: u64,
+    /// Bytes that the backward pass needs besides the layer's input.
+    pub saved: u64,
+    /// Bytes handed on to the next layer.
+    pub output: u64,
+}
+
+impl Described {
+    /// The bytes of parameters and what goes with them.
+    pub fn weights(layers: &[Self]) -> Weights {
+        let weight = |layer: &Self| {
+            vec![Weight {
+                name: layer.name.clone(),
+                value: layer.parameters,
+                gradient: layer.parameters,
+                optimizer: layer.optimizer,
+                tied: false,
+            }]
+        };
+        Weights::of_layers(layers.iter().map(weight).collect())
+    }
+
+    /// The costs of these layers for a batch that is cut like this: a micro-batch has its share of
+    /// everything but parameters.
+    ///
+    /// # Errors
+    /// If there is no layer or no sample.
+    pub fn priced(layers: &[Self], micro_batches: &[Range<usize>]) -> Result<Priced> {
+        let batch: usize = micro_batches.iter().map(Range::len).sum();
+        let share = |bytes: u64, samples: usize| {
+            let share = u128::from(bytes) * samples as u128 / batch.max(1) as u128;
+            u64::try_from(share).unwrap_or(u64::MAX)
+        };
+        let flow = |bytes: u64| {
+            let floats = share(bytes, 1).div_ceil(4);
+            usize::try_from(floats).unwrap_or(usize::MAX)
+        };
+        // A budget weighs work in whole numbers: parts of a billion of it all.
+        let all: f64 = layers.iter().map(|layer| layer.forward).sum();
+        let whole = |work: f64| match all > 0.0 {
+            true => (1e9 * work / all) as u64,
+            false => 0,
+        };
+        let costs = |samples: usize| {
+            let mut input = 0;
+            let mut costs = Vec::with_capacity(layers.len());
+            for layer in layers {
+                let outputs = vec![Flow::f32([samples, flow(layer.output)])];
+                let (out, own) = (outputs[0].bytes(), share(layer.saved, samples));
+                costs.push(Cost {
+                    forward: whole(layer.forward),
+                    memory: Memory {
+                        saves_input: true,
+                        saved_own: own,
+                        pending_input: true,
+                        pending_grad: true,
+                        forward_peak: out.saturating_add(own),
+                        input_grad_peak: input,
+                        ..Memory::default()
+                    },
+                    outputs,
+                    ..Cost::default()
+                });
+                input = out;
+            }
+            (vec![Flow::f32([samples, 0])], costs)
+        };
+        let largest = micro_batches.iter().map(Range::len).max().unwrap_or(0);
+        let part = largest as f64 / batch.max(1) as f64;
+        let work = |layer: &Self| Work {
+            forward: layer.forward * part,
+            input_grad: layer.input_grad * part,
+            weight_grad: layer.weight_grad * part,
+            update: 0.0,
+        };
+        Ok(Priced {
+            costs: ModelCosts::of_costs(micro_batches, costs)?,
+            work: layers.iter().map(work).collect(),
+        })
+    }
+}

@@ -1,0 +1,346 @@
+//! The planner: how many workers, which schedule, how many micro-batches, which cut and what to
+//! keep, so that a step takes the least time within the memory; and how far from the best possible
+//! that is, at most.
+//!
+//! For every order of work, number of workers and number of micro-batches there is a time that no
+//! cut and nothing kept can go below ([`bound`]). The planner goes through them from the lowest
+//! bound up, looks for the best cut of each by simulation ([`cuts`]), and stops where the bound of
+//! the next is above the best time found. Of each stage it keeps as much as fits: the time of a
+//! step is a longest path through the durations of all actions, so no stage gains from computing
+//! more again than it has to.
+
+mod bound;
+mod candidate;
+mod cuts;
+mod described;
+mod question;
+mod shared;
+mod stage;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use gpipe_sched::Schedule;
+
+use crate::{Bytes, Error, Kept, Result, Table};
+use bound::Bounds;
+use candidate::Candidate;
+pub use described::Described;
+pub use question::{Cores, Link, MakeSchedule, NamedOrder, Priced, Question, Work, Worker};
+
+/// Work that one answer may take: actions simulated. What is left then keeps its bound.
+const ACTIONS: u64 = 20_000_000;
+
+/// A way to train, and what it is predicted to take.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The name of the order of work.
+    pub order: String,
+    /// The worker of each device of the schedule, as listed in the question.
+    pub workers: Vec<usize>,
+    /// Number of micro-batches.
+    pub micro_batches: usize,
+    /// The layers of each stage.
+    pub cut: Vec<Range<usize>>,
+    /// When each stage works on what.
+    pub schedule: Schedule,
+    /// What each stage keeps of each micro-batch.
+    pub table: Table,
+    /// Predicted seconds of a step.
+    pub seconds: f64,
+    /// Share of the time in which workers idle.
+    pub bubble: f64,
+    /// Most bytes of each stage.
+    pub peaks: Vec<u64>,
+    /// The stage that works longest.
+    pub bottleneck: usize,
+    /// The layer of that stage that works longest.
+    pub dearest: usize,
+}
+
+/// The best plan found, and what is known about how good it is.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The best plan found.
+    pub plan: Plan,
+    /// Seconds that no plan of those asked for can go below.
+    pub bound: f64,
+    /// The best plan on one worker, where it fits.
+    pub single: Option<f64>,
+    /// Seconds with a copy of the model on every worker, each with its share of the batch and all
+    /// gradients exchanged, where that fits.
+    pub replicas: Option<f64>,
+    /// With so many bytes a worker instead, a step would take so many seconds.
+    pub with_more: Option<(Bytes, f64)>,
+}
+
+impl Answer {
+    /// How far above the best possible the plan is, at most: 0 is the best.
+    pub fn gap(&self) -> f64 {
+        if self.bound > 0.0 {
+            (self.plan.seconds / self.bound - 1.0).max(0.0)
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Answers questions about one model and its workers.
+pub struct Planner<'a> {
+    question: &'a Question<'a>,
+    priced: BTreeMap<usize, Rc<Priced>>,
+    left: u64,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner for a question that makes sense.
+    ///
+    /// # Errors
+    /// If there is no layer, no worker or no order, or a number is negative, infinite or none.
+    pub fn new(question: &'a Question<'a>) -> Result<Self> {
+        question.check()?;
+        Ok(Self {
+            question,
+            priced: BTreeMap::new(),
+            left: ACTIONS,
+        })
+    }
+
+    /// The best plan.
+    ///
+    /// # Errors
+    /// If nothing fits, with the bytes that would do.
+    pub fn answer(mut self) -> Result<Answer> {
+        let found = self.best(None)?;
+        let Some((plan, bound)) = found else {
+            return Err(self.does_not_fit()?);
+        };
+        let single = match plan.workers.len() {
+            1 => Some(plan.seconds),
+            _ => self.single()?,
+        };
+        let replicas = match single {
+            Some(seconds) => self.replicas(seconds),
+            None => None,
+        };
+        let with_more = self.with_more(&plan)?;
+        Ok(Answer {
+            plan,
+            bound,
+            single,
+            replicas,
+            with_more,
+        })
+    }
+
+    /// The best plan under one order of work, on so many workers, with so many micro-batches, and
+    /// the bound of all of them; `None` if none fits.
+    ///
+    /// # Errors
+    /// If the schedule does not exist or the model has no price.
+    pub fn under(
+        &mut self,
+        order: usize,
+        workers: usize,
+        micro_batches: usize,
+    ) -> Result<Option<(Plan, f64)>> {
+        let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
+            return Ok(None);
+        };
+        let bound = candidate.bound();
+        let found = candidate.search(&mut self.left, f64::INFINITY);
+        Ok(found.map(|found| {
+            let bound = if found.exact { found.seconds } else { bound };
+            (candidate.plan(&found), bound.min(found.seconds))
+        }))
+    }
+
+    /// The plan of a cut that is given, if it fits.
+    ///
+    /// # Errors
+    /// If the cut does not fit the schedule, or as [`under`](Self::under).
+    pub fn with_cut(
+        &mut self,
+        order: usize,
+        workers: usize,
+        micro_batches: usize,
+        cut: &[Range<usize>],
+    ) -> Result<Option<Plan>> {
+        let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
+            return Ok(None);
+        };
+        if cut.len() != candidate.stages() || cut.iter().any(Range::is_empty) {
+            return Err(Error::Question(format!(
+                "a cut into {} parts for {} stages: give one for each",
+                cut.len(),
+                candidate.stages()
+            )));
+        }
+        let workers: Vec<usize> = (0..workers).collect();
+        Ok(candidate
+            .evaluate(cut, &workers, &mut self.left)
+            .map(|found| candidate.plan(&found)))
+    }
+
+    fn priced(&mut self, micro_batches: usize) -> Result<Rc<Priced>> {
+        if let Some(priced) = self.priced.get(&micro_batches) {
+            return Ok(priced.clone());
+        }
+        let priced = Rc::new(self.question.priced(micro_batches)?);
+        self.priced.insert(micro_batches, priced.clone());
+        Ok(priced)
+    }
+
+    /// `None` where there are fewer layers than stages, or no schedule of that shape.
+    fn candidate(
+        &mut self,
+        order: usize,
+        workers: usize,
+        micro_batches: usize,
+    ) -> Result<Option<Candidate<'a>>> {
+        let order = &self.question.orders[order];
+        if workers.saturating_mul(order.chunks) > self.question.weights.layers() {
+            return Ok(None);
+        }
+        let priced = self.priced(micro_batches)?;
+        let schedule = (order.make)(workers, micro_batches);
+        Ok(schedule.map(|schedule| Candidate::new(self.question, order, schedule, priced)))
+    }
+
+    /// The best plan of those for `only` so many workers, or of all, and the bound of all.
+    fn best(&mut self, only: Option<usize>) -> Result<Option<(Plan, f64)>> {
+        let question = self.question;
+        let layers = question.weights.layers();
+        let mut open = Vec::new();
+        for &micro_batches in &question.micro_batches {
+            let priced = self.priced(micro_batches)?;
+            let bounds = Bounds::new(question, &priced);
+            for (index, order) in question.orders.iter().enumerate() {
+                for workers in 1..=question.workers.len() {
+                    let stages = workers.saturating_mul(order.chunks);
+                    if stages > layers || only.is_some_and(|only| only != workers) {
+                        continue;
+                    }
+                    let bound = bounds.of(workers, order.chunks);
+                    open.push((bound, workers, index, micro_batches));
+                }
+            }
+        }
+        // Of equal bounds, the fewer workers, then the order and number that were listed first.
+        open.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut best: Option<(Candidate<'_>, candidate::Found)> = None;
+        let mut bound = f64::INFINITY;
+        for (least, workers, order, micro_batches) in open {
+            let seconds = best
+                .as_ref()
+                .map_or(f64::INFINITY, |(_, found)| found.seconds);
+            if least >= seconds || (self.left == 0 && best.is_some()) {
+                bound = bound.min(least);
+                break;
+            }
+            let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
+                continue;
+            };
+            let found = candidate.search(&mut self.left, seconds);
+            match found {
+                Some(found) => {
+                    bound = bound.min(if found.exact { found.seconds } else { least });
+                    if found.seconds < seconds {
+                        best = Some((candidate, found));
+                    }
+                }
+                // Nothing that is better fits, as far as was looked.
+                None => bound = bound.min(if candidate.is_small() { seconds } else { least }),
+            }
+        }
+        Ok(best.map(|(candidate, found)| {
+            let plan = candidate.plan(&found);
+            let bound = bound.min(plan.seconds);
+            (plan, bound)
+        }))
+    }
+
+    fn single(&mut self) -> Result<Option<f64>> {
+        Ok(self.best(Some(1))?.map(|(plan, _)| plan.seconds))
+    }
+
+    /// A copy on every worker: each its share of the step, and a ring that carries every gradient
+    /// twice but for one share (Patarasuk and Yuan 2009).
+    fn replicas(&self, single: f64) -> Option<f64> {
+        let question = self.question;
+        let workers = question.workers.len();
+        if workers < 2 || question.cores.is_some() {
+            return None;
+        }
+        let slowest = question.workers.iter().map(|worker| worker.speed);
+        let (slowest, fastest) = slowest.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| {
+            (low.min(speed), high.max(speed))
+        });
+        let layers = question.weights.layers();
+        let gradients = question.weights.of_stage(0..layers).gradients as f64;
+        let count = workers as f64;
+        let exchange = 2.0 * (count - 1.0) / count * gradients / question.link.bytes_per_second
+            + 2.0 * (count - 1.0) * question.link.latency;
+        Some(single * (fastest / slowest) / count + exchange)
+    }
+
+    /// The least that helps, of some amounts above the limit.
+    fn with_more(&mut self, plan: &Plan) -> Result<Option<(Bytes, f64)>> {
+        let Some(limit) = self.question.least_memory() else {
+            return Ok(None);
+        };
+        for sixths in [7, 9, 12, 24_u64] {
+            let more = limit.saturating_mul(sixths) / 6;
+            let question = self.question.with_memory(more);
+            let order = question
+                .orders
+                .iter()
+                .position(|order| order.name == plan.order);
+            let mut planner = Planner::new(&question)?;
+            planner.left = ACTIONS / 20;
+            let found =
+                planner.under(order.unwrap_or(0), plan.workers.len(), plan.micro_batches)?;
+            if let Some((better, _)) = found
+                && better.seconds < 0.98 * plan.seconds
+            {
+                return Ok(Some((Bytes(more), better.seconds)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What would have to be there for something to fit.
+    fn does_not_fit(&mut self) -> Result<Error> {
+        let question = self.question;
+        let Some(limit) = question.least_memory() else {
+            return Ok(Error::Question(
+                "no schedule has as few stages as there are layers: allow fewer workers".into(),
+            ));
+        };
+        let micro_batches = question.micro_batches.iter().copied().max().unwrap_or(1);
+        let mut least: Option<u64> = None;
+        for (index, order) in question.orders.iter().enumerate() {
+            let most = question
+                .workers
+                .len()
+                .min(question.weights.layers() / order.chunks);
+            let Some(candidate) = self.candidate(index, most.max(1), micro_batches)? else {
+                continue;
+            };
+            let needed = candidate.least_memory(limit);
+            least = Some(least.map_or(needed, |least| least.min(needed)));
+        }
+        let needed = least.unwrap_or(limit);
+        Ok(Error::DoesNotFit {
+            limit: Bytes(limit),
+            needed: Bytes(needed),
+            short: Bytes(needed.saturating_sub(limit)),
+        })
+    }
+}
+
+/// Whether a stage that keeps this of a micro-batch computes anything again.
+fn forgets(kept: &Kept) -> bool {
+    *kept != Kept::Everything
+}

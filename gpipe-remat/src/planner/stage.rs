@@ -1,0 +1,130 @@
+//! What a stage of some layers keeps, if it fits its worker.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use gpipe_sched::Schedule;
+
+use super::question::{Priced, Question};
+use crate::budget::Place;
+use crate::predict::activations;
+use crate::{Kept, Policy, StageMemory, Table};
+
+/// What one stage keeps.
+#[derive(Debug)]
+pub(super) struct StagePlan {
+    /// Of each micro-batch.
+    pub kept: Vec<Kept>,
+    /// Work that each micro-batch which is not kept as a whole costs again.
+    pub again: f64,
+}
+
+/// Chooses what stages keep under one schedule.
+pub(super) struct Chooser<'a> {
+    question: &'a Question<'a>,
+    priced: Rc<Priced>,
+    schedule: Rc<Schedule>,
+    /// What each policy that is a rule keeps; `None` for a budget.
+    rules: Vec<Option<Table>>,
+}
+
+impl<'a> Chooser<'a> {
+    pub fn new(question: &'a Question<'a>, priced: Rc<Priced>, schedule: Rc<Schedule>) -> Self {
+        let rules = question.policies.iter();
+        Self {
+            rules: rules
+                .map(|&policy| match policy {
+                    Policy::Budget(_) => None,
+                    rule => Some(Table::of_rule(rule, &schedule)),
+                })
+                .collect(),
+            question,
+            priced,
+            schedule,
+        }
+    }
+
+    /// The least recomputation that fits the limit.
+    pub fn choose(
+        &self,
+        stage: usize,
+        part: &Range<usize>,
+        limit: Option<u64>,
+    ) -> Option<StagePlan> {
+        let fixed = self.question.weights.of_stage(part.clone());
+        if limit.is_some_and(|limit| fixed.fixed() > limit) {
+            return None;
+        }
+        let mut best: Option<(f64, StagePlan)> = None;
+        for rule in &self.rules {
+            let kept = match (rule, limit) {
+                (Some(table), _) => table.of_stage(stage).to_vec(),
+                (None, None) => vec![Kept::Everything; self.schedule.micro_batches()],
+                (None, Some(limit)) => match self.place(stage, part).cheapest(limit) {
+                    Some(kept) => vec![kept; self.schedule.micro_batches()],
+                    None => continue,
+                },
+            };
+            let (again, total) = self.again(part, &kept);
+            if best.as_ref().is_some_and(|(least, _)| *least <= total) {
+                continue;
+            }
+            // A budget has looked already.
+            let fits =
+                rule.is_none() || limit.is_none_or(|limit| self.peak(stage, part, &kept) <= limit);
+            if fits {
+                best = Some((total, StagePlan { kept, again }));
+            }
+        }
+        best.map(|(_, plan)| plan)
+    }
+
+    /// The most bytes of a stage that keeps this.
+    pub fn peak(&self, stage: usize, part: &Range<usize>, kept: &[Kept]) -> u64 {
+        let costs = &self.priced.costs;
+        StageMemory {
+            activations: activations(costs, part, &self.schedule, stage, |m| &kept[m]),
+            ..self.question.weights.of_stage(part.clone())
+        }
+        .peak()
+    }
+
+    fn place(&self, stage: usize, part: &Range<usize>) -> Place<'_> {
+        Place {
+            costs: &self.priced.costs,
+            schedule: &self.schedule,
+            stage,
+            part: part.clone(),
+            fixed: self.question.weights.of_stage(part.clone()),
+        }
+    }
+
+    /// What a micro-batch of full size costs again, and all together.
+    fn again(&self, part: &Range<usize>, kept: &[Kept]) -> (f64, f64) {
+        let work = &self.priced.work;
+        let costs = &self.priced.costs;
+        let of = |kept: &Kept| -> f64 {
+            let runs = kept.runs(part.len()).into_iter().filter(|run| !run.kept);
+            runs.flat_map(|run| run.layers)
+                .map(|layer| work[part.start + layer].forward)
+                .sum()
+        };
+        let Some(forgetting) = kept.iter().find(|kept| super::forgets(kept)) else {
+            return (0.0, 0.0);
+        };
+        let again = of(forgetting);
+        let sizes = (0..kept.len())
+            .filter(|&m| super::forgets(&kept[m]))
+            .map(|m| costs.samples(m) as f64 / costs.samples(0) as f64);
+        (again, sizes.sum::<f64>() * again)
+    }
+
+    /// The fewest bytes that a stage can do with under any of the policies.
+    pub fn least(&self, stage: usize, part: &Range<usize>) -> u64 {
+        let of_rule = |rule: &Option<Table>| match rule {
+            Some(table) => self.peak(stage, part, table.of_stage(stage)),
+            None => self.place(stage, part).least(),
+        };
+        self.rules.iter().map(of_rule).min().unwrap_or(u64::MAX)
+    }
+}
