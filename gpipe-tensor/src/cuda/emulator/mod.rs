@@ -168,10 +168,9 @@ fn source() -> (String, Vec<Barrier>) {
 
 /// Compiles the source unless an earlier run of the tests has done so.
 fn compile(source: &str) -> Result<PathBuf, String> {
-    const FLAGS: [&str; 8] = [
+    const FLAGS: [&str; 7] = [
         "-std=c++17",
         "-Og",
-        "-march=native",
         "-fPIC",
         "-shared",
         "-ffp-contract=off",
