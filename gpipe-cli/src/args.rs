@@ -24,6 +24,7 @@ use clap_complete::Shell;
   gpipe train                              a small GPT on built-in text
   gpipe plan --model gpt2 --stages 8       the cut, the grid and the memory
   gpipe verify --stages 4 --schedule 1f1b  the same bits as one stage?
+  gpipe sample runs/NAME --prompt Et       text from what was trained
   gpipe help train                         all that train can be told
 
 Exit codes:
@@ -104,6 +105,26 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
 The page is one file that needs no network. It shows the steps that train kept
 (--trace-steps).")]
     Report(ReportArgs),
+    /// Evaluate a model: its loss and perplexity on a text
+    #[command(
+        allow_negative_numbers = true,
+        args_override_self = true,
+        after_long_help = "Examples:
+  gpipe eval runs/NAME                     its latest checkpoint
+  gpipe eval runs/NAME/checkpoints/step-00000120 --data other.txt
+  gpipe eval ~/models/gpt2 --data notes/ --seq-len 256 --json"
+    )]
+    Eval(EvalArgs),
+    /// Let a model go on from a prompt
+    #[command(
+        allow_negative_numbers = true,
+        args_override_self = true,
+        after_long_help = "Examples:
+  gpipe sample runs/NAME --prompt Quae
+  gpipe sample ~/models/gpt2 --prompt Once --top-k 40 --tokens 500 --seed 3
+  gpipe sample runs/NAME --prompt Et --temperature 0 --json"
+    )]
+    Sample(SampleArgs),
 }
 
 /// How to talk.
@@ -218,6 +239,99 @@ pub struct ReportArgs {
     /// The page [default: report.html in the folder of the last run named]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub out: Option<PathBuf>,
+}
+
+/// Arguments of `gpipe eval`.
+#[derive(Debug, clap::Args)]
+pub struct EvalArgs {
+    /// A run's folder (its latest checkpoint), a checkpoint, or a folder with config.json
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+    /// cicero (built in), or a text file, or a folder of text files, all of it [default: what the
+    /// run held out, or its whole text if it held out none; cicero where there was no run]
+    #[arg(long, value_name = "TEXT", help_heading = "Data")]
+    pub data: Option<String>,
+    /// Tokens of a sample [default: those of the run, or at most 256]
+    #[arg(long, value_name = "TOKENS", help_heading = "Data")]
+    pub seq_len: Option<String>,
+    /// Samples of a batch [default: those of the run, or 8]
+    #[arg(long, value_name = "SAMPLES", help_heading = "Data")]
+    pub batch_size: Option<String>,
+    /// Set any key of the configuration; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
+    pub set: Vec<String>,
+    /// Who computes.
+    #[command(flatten)]
+    pub workers: Workers,
+}
+
+/// Arguments of `gpipe sample`.
+#[derive(Debug, clap::Args)]
+pub struct SampleArgs {
+    /// A run's folder (its latest checkpoint), a checkpoint, or a folder with config.json
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+    /// The text that the model goes on from
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "\n",
+        hide_default_value = true,
+        help_heading = "Text"
+    )]
+    pub prompt: String,
+    /// Tokens to say after the prompt
+    #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Text")]
+    pub tokens: u32,
+    /// Below 1 likely tokens become likelier; 0 always takes the likeliest
+    #[arg(long, value_name = "T", default_value_t = 0.8, help_heading = "Text")]
+    pub temperature: f64,
+    /// Choose among the so many likeliest tokens only [default: among all]
+    #[arg(long, value_name = "N", help_heading = "Text")]
+    pub top_k: Option<usize>,
+    /// Another seed says another text [default: that of the run, or 0]
+    #[arg(long, value_name = "SEED", help_heading = "Text")]
+    pub seed: Option<String>,
+    /// Who computes.
+    #[command(flatten)]
+    pub workers: Workers,
+}
+
+/// How a model that is not trained is spread over workers.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Pipeline")]
+pub struct Workers {
+    /// Stages that the model is cut into [default: those of the run, or 4]
+    #[arg(long, value_name = "K")]
+    pub stages: Option<String>,
+    /// Workers, such as cpu*4 or cpu,cpu; a bare name is repeated for every stage
+    #[arg(long, value_name = "LIST")]
+    pub devices: Option<String>,
+    /// How layers are cut: balance, histogram, or sizes such as 3,3,4,2
+    #[arg(long, value_name = "RULE")]
+    pub partition: Option<String>,
+    /// Threads in all, shared by the stages that are busy [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<String>,
+}
+
+impl Workers {
+    /// The same as settings.
+    pub fn settings(&self) -> Settings {
+        let Self {
+            stages,
+            devices,
+            partition,
+            threads,
+        } = self.clone();
+        Settings {
+            stages,
+            devices,
+            partition,
+            threads,
+            ..Settings::default()
+        }
+    }
 }
 
 /// The configuration: a file, keys by `--set`, and the common keys as flags of their own.

@@ -49,6 +49,8 @@ fn run(args: &Args) -> Result<()> {
         Command::Verify(verify) => commands::verify::run(verify, args.talk),
         Command::Devices => commands::devices::run(args.talk),
         Command::Generate(generate) => commands::generate::run(generate),
+        Command::Eval(eval) => commands::eval::run(eval, args.talk),
+        Command::Sample(sample) => commands::sample::run(sample, args.talk),
     }
 }
 

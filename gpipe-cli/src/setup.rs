@@ -7,10 +7,10 @@ use gpipe_layers::models::{self, GptConfig};
 use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
-    Assembled, Assembly, AssemblyError, ModelCosts, StageMemory, Table, simulator_costs,
+    Assembled, Assembly, AssemblyError, LossTurn, ModelCosts, StageMemory, Table, simulator_costs,
 };
-use gpipe_sched::{Costs, Schedule, Timeline, simulate, simulate_shared};
-use gpipe_tensor::{DType, DeviceId, Host, Shape};
+use gpipe_sched::{Costs, Schedule, Timeline, Turn, simulate, simulate_shared};
+use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensors};
 
 use crate::config::{Config, Cut, Order};
 use crate::fail::{Fail, Result};
@@ -280,8 +280,29 @@ impl Setup {
         }
     }
 
-    /// Starts the workers.
+    /// Starts the workers, which end in the loss and can train.
     pub fn assemble(self, config: &Config) -> Result<Assembled> {
+        let optimizer = Some(self.optimizer.clone());
+        self.start(config, optimizer, |last, transit| {
+            LossTurn::new(Loss::CrossEntropy, last, transit)
+        })
+    }
+
+    /// Starts workers that only run forward, to another end.
+    pub fn assemble_to<T: Turn<Tensors> + 'static>(
+        self,
+        config: &Config,
+        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+    ) -> Result<Assembled<T>> {
+        self.start(config, None, turn)
+    }
+
+    fn start<T: Turn<Tensors> + 'static>(
+        self,
+        config: &Config,
+        optimizer: Option<Optimizer>,
+        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+    ) -> Result<Assembled<T>> {
         let host = Host::new(config.pipeline.threads.get()).map_err(Fail::usage)?;
         for &device in &self.devices {
             host.device(device).map_err(Fail::usage)?;
@@ -293,13 +314,15 @@ impl Setup {
             table: self.table,
             devices: self.devices,
             loss: Loss::CrossEntropy,
-            optimizer: Some(self.optimizer),
+            optimizer,
             seed: config.run.seed.u64(),
         };
-        let mut assembled = assembly.build(&host).map_err(|error| match error {
-            AssemblyError::Plan(error) => Fail::usage(error),
-            error => Fail::run(error),
-        })?;
+        let mut assembled = assembly
+            .build_to(&host, turn)
+            .map_err(|error| match error {
+                AssemblyError::Plan(error) => Fail::usage(error),
+                error => Fail::run(error),
+            })?;
         if let Some(weights) = self.weights {
             model_folder::fill(&mut assembled.pipeline, weights)?;
         }

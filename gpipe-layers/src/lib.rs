@@ -14,6 +14,7 @@ mod loss;
 pub mod models;
 mod optimizer;
 mod param;
+mod sampling;
 
 pub use cost::{Cost, Flow, Memory};
 pub use cost_model::CostModel;
@@ -25,3 +26,4 @@ pub use ledger::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
 pub use loss::Loss;
 pub use optimizer::{Decay, Optimizer, Rule, clip_factor};
 pub use param::{Init, Kind, Param, make, try_params};
+pub use sampling::{Choice, Sampling};

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpipe_layers::{Layer, Loss, Optimizer, try_params};
-use gpipe_sched::{Pipeline, PipelineError, Schedule};
-use gpipe_tensor::{Device, DeviceId, Host};
+use gpipe_sched::{Pipeline, PipelineError, Schedule, Turn};
+use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
 use crate::{Error, LayerStage, LossTurn, Result, Table};
 
@@ -36,9 +36,9 @@ pub struct Assembly {
 }
 
 /// A pipeline, and the handles that count its bytes.
-pub struct Assembled {
+pub struct Assembled<T: Turn<Tensors> = LossTurn> {
     /// Ready for its first step.
-    pub pipeline: ModelPipeline,
+    pub pipeline: Pipeline<LayerStage, T>,
     /// One handle a stage.
     pub devices: Vec<Device>,
     /// Counts what is between stages.
@@ -51,6 +51,22 @@ impl Assembly {
     /// # Errors
     /// If the parts do not fit each other, a device is missing or the memory does not suffice.
     pub fn build(self, host: &Host) -> std::result::Result<Assembled, AssemblyError> {
+        let loss = self.loss;
+        self.build_to(host, move |last, transit| {
+            LossTurn::new(loss, last, transit)
+        })
+    }
+
+    /// [`build`](Self::build) with another end: `turn` is told the handle of the last stage, and
+    /// the one that counts what is between stages.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_to<T: Turn<Tensors> + 'static>(
+        self,
+        host: &Host,
+        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+    ) -> std::result::Result<Assembled<T>, AssemblyError> {
         self.check()?;
         let Self {
             layers,
@@ -58,7 +74,7 @@ impl Assembly {
             schedule,
             table,
             devices,
-            loss,
+            loss: _,
             optimizer,
             seed,
         } = self;
@@ -86,7 +102,7 @@ impl Assembly {
         };
         let make_turn = {
             let transit = transit.clone();
-            move || Ok::<_, Error>(LossTurn::new(loss, last, transit))
+            move || Ok::<_, Error>(turn(last, transit))
         };
         let pipeline = Pipeline::build(schedule, make_stage, make_turn)?;
         Ok(Assembled {

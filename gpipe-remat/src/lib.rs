@@ -28,6 +28,6 @@ pub use predict::{StageMemory, predict_held, predict_memory};
 pub use stage::LayerStage;
 pub use table::{Kept, KeptRun, Table};
 pub use times::simulator_costs;
-pub use turn::{LossTurn, Target};
+pub use turn::{LossTurn, OutputTurn, Target};
 pub use update::{gradient_norm, merge_ties, share_ties, update};
 pub use weights::{Weight, Weights};

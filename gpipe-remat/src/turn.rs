@@ -1,4 +1,5 @@
-//! The turn of a model: the loss, where the forward flow becomes a backward one.
+//! The turn of a model: the loss, where the forward flow becomes a backward one, or the end of a
+//! pipeline that only runs forward.
 
 use gpipe_layers::Loss;
 use gpipe_sched::{MicroBatch, Turn};
@@ -82,5 +83,59 @@ impl Turn<Tensors> for LossTurn {
 
     fn losses(&mut self) -> Vec<f64> {
         std::mem::take(&mut self.losses)
+    }
+}
+
+/// The end of a pipeline that only runs forward: keeps what comes out, until it is taken with
+/// [`Pipeline::with_turn`](gpipe_sched::Pipeline::with_turn). Its bytes are counted with the last
+/// stage.
+pub struct OutputTurn {
+    device: Device,
+    outputs: Vec<Tensor>,
+}
+
+impl OutputTurn {
+    /// An end on the worker of the last stage, which counts on `device`.
+    pub fn new(device: Device) -> Self {
+        Self {
+            device,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// The outputs since the last [`Pipeline::forward`](gpipe_sched::Pipeline::forward) began, one
+    /// for each micro-batch.
+    pub fn take(&mut self) -> Vec<Tensor> {
+        std::mem::take(&mut self.outputs)
+    }
+}
+
+impl Turn<Tensors> for OutputTurn {
+    type Target = ();
+    type Error = Error;
+
+    fn begin(&mut self, _step: u64) -> Result<()> {
+        self.outputs.clear();
+        Ok(())
+    }
+
+    fn turn(&mut self, m: &MicroBatch, y: Tensors, (): ()) -> Result<Option<Tensors>> {
+        let mut outputs = y.into_iter();
+        let (Some(y), None) = (outputs.next(), outputs.next()) else {
+            return Err(Error::Assembly(
+                "one output is kept: end the model with one tensor".into(),
+            ));
+        };
+        if m.train {
+            return Err(Error::Assembly(
+                "outputs have no gradient: run the pipeline forward only".into(),
+            ));
+        }
+        self.outputs.push(y.receive(&self.device)?);
+        Ok(None)
+    }
+
+    fn losses(&mut self) -> Vec<f64> {
+        Vec::new()
     }
 }

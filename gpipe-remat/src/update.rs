@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 
 use gpipe_layers::Optimizer;
-use gpipe_sched::PipelineError;
-use gpipe_tensor::{Tensor, ops};
+use gpipe_sched::{Pipeline, PipelineError, Turn};
+use gpipe_tensor::{Tensor, Tensors, ops};
 
-use crate::ModelPipeline;
+use crate::{LayerStage, ModelPipeline};
 
 /// Adds the gradients of tied places to those of their owners, in layer order.
 ///
@@ -93,7 +93,9 @@ pub fn update(
 ///
 /// # Errors
 /// If a stage fails.
-pub fn share_ties(pipeline: &mut ModelPipeline) -> Result<(), PipelineError> {
+pub fn share_ties<T: Turn<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+) -> Result<(), PipelineError> {
     let tied = pipeline.gather(|_, stage| {
         let mut names = Vec::new();
         stage.params(|param| {

@@ -1,9 +1,11 @@
 //! What is built and run, one file a command.
 
 pub mod devices;
+pub mod eval;
 pub mod generate;
 pub mod plan;
 pub mod report;
+pub mod sample;
 mod story;
 pub mod train;
 pub mod verify;

@@ -157,7 +157,7 @@ impl<'a> Story<'a> {
     pub fn evaluation(&mut self, step: u64, loss: f64, tokens: u64) -> Result<()> {
         self.held_out_loss = Some(loss);
         self.say(&format!("step {step}  held-out loss {loss:.3}"))?;
-        self.publish(&Event::Eval { step, loss, tokens })
+        self.publish(&Event::eval(Some(step), loss, tokens))
     }
 
     /// Tells the whole.

@@ -122,7 +122,7 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
         return plan::show(&config, talk);
     }
     let folder = NewRun::choose(args.out.as_deref(), args.overwrite)?;
-    let samples = Samples::new(data::read(&config.data.source)?, &config)?;
+    let samples = Samples::new(data::tokens(&config.data.source)?, &config)?;
     let mut setup = Setup::new(&config)?;
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
@@ -158,7 +158,7 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
 }
 
 /// The mean loss over the held-out samples.
-fn evaluate(
+pub fn evaluate(
     recipe: &Recipe,
     pipeline: &mut ModelPipeline,
     device: &Device,

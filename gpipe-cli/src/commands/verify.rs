@@ -30,7 +30,7 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
     } else {
         STEPS
     };
-    let samples = Samples::new(data::read(&config.data.source)?, &config)?;
+    let samples = Samples::new(data::tokens(&config.data.source)?, &config)?;
     let single = single(&config)?;
     // Both are checked before either is run.
     Setup::new(&config)?.check_memory(&config)?;

@@ -109,16 +109,18 @@ fn complete(typed: Keys) -> Result<Config> {
     let (defaults, described) = match presets::preset(name) {
         Some(defaults) => (defaults, None),
         None if names_folder(name) => {
-            let described = model_folder::describe(Path::new(name))?;
+            let folder = model_folder::find(Path::new(name))?.model;
+            let described = model_folder::describe(&folder)?;
             let defaults = presets::of_folder(name, &described.model);
-            (defaults, Some(described))
+            (defaults, Some((folder, described)))
         }
         None => return Err(unknown_model(name)),
     };
     let mut keys = Keys(defaults);
     entry::overlay(&mut keys.0, typed.0.clone());
-    if let Some(described) = &described {
+    if let Some((folder, described)) = &described {
         check_described(name, described, &typed)?;
+        keys.set("model", "name", folder.to_string_lossy().into_owned());
     }
 
     let batch = keys.number("data", "batch_size").unwrap_or(1);

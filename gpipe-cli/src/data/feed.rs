@@ -67,13 +67,10 @@ impl Feed<'_> {
                     .iter()
                     .map(|&sample| self.samples.window(sample))
             };
-            let inputs = windows()
-                .flat_map(|(inputs, _)| inputs)
-                .map(|&byte| u32::from(byte))
-                .collect();
+            let inputs = windows().flat_map(|(inputs, _)| inputs).copied().collect();
             let targets = windows()
                 .flat_map(|(_, targets)| targets)
-                .map(|&byte| u32::from(byte))
+                .copied()
                 .collect();
             let tensor = |tokens: Vec<u32>| {
                 Tensor::from_u32(self.device, [rows.len(), self.samples.length()], tokens)

@@ -12,7 +12,7 @@ const HELD_OUT: u64 = 10;
 /// A text in windows. Sample i has the tokens from i · length on, one more than its length: the
 /// targets are the inputs moved by one.
 pub struct Samples {
-    tokens: Vec<u8>,
+    tokens: Vec<u32>,
     length: usize,
     batch: u64,
     seed: u64,
@@ -24,7 +24,26 @@ pub struct Samples {
 impl Samples {
     /// The samples of a text. A part is held out only if the configuration evaluates, so without
     /// evaluation every sample is trained on.
-    pub fn new(tokens: Vec<u8>, config: &Config) -> Result<Self> {
+    pub fn new(tokens: Vec<u32>, config: &Config) -> Result<Self> {
+        let mut samples = Self::of_all(tokens, config)?;
+        let (source, length, all) = (&config.data.source, samples.length, samples.all);
+        let held_out = if config.run.eval_every.get() == 0 {
+            0
+        } else {
+            (all / HELD_OUT).max(1)
+        };
+        if held_out >= all {
+            return Err(Fail::asked(format!(
+                "--data {source}: one sample of {length} tokens cannot be trained on and held out: \
+                 use a longer text, or --eval-every 0"
+            )));
+        }
+        samples.train = all - held_out;
+        Ok(samples)
+    }
+
+    /// The samples of a text that is not trained on: all are held out.
+    pub fn of_all(tokens: Vec<u32>, config: &Config) -> Result<Self> {
         let (source, length) = (&config.data.source, config.data.seq_len.get());
         let all = tokens.len().saturating_sub(1) as u64 / length as u64;
         if tokens.is_empty() {
@@ -39,26 +58,16 @@ impl Samples {
                 _ => format!("use --seq-len {most} or less, or a longer text"),
             };
             return Err(Fail::asked(format!(
-                "--data {source}: {} bytes are too short for a sample of {length} + 1 tokens: {mend}",
+                "--data {source}: {} tokens are too few for a sample of {length} + 1 tokens: {mend}",
                 tokens.len()
             )));
         }
         let vocab = config.model.vocab.get();
-        if let Some(place) = tokens.iter().position(|&byte| usize::from(byte) >= vocab) {
-            let byte = tokens[place];
+        if let Some(place) = tokens.iter().position(|&token| token as usize >= vocab) {
+            let token = tokens[place];
             return Err(Fail::asked(format!(
-                "--data {source}: byte {byte} at offset {place} is beyond model.vocab = {vocab}: use 256"
-            )));
-        }
-        let held_out = if config.run.eval_every.get() == 0 {
-            0
-        } else {
-            (all / HELD_OUT).max(1)
-        };
-        if held_out >= all {
-            return Err(Fail::asked(format!(
-                "--data {source}: one sample of {length} tokens cannot be trained on and held out: \
-                 use a longer text, or --eval-every 0"
+                "--data {source}: token {token} at place {place} is beyond model.vocab = {vocab}: \
+                 bytes need 256"
             )));
         }
         Ok(Self {
@@ -67,7 +76,7 @@ impl Samples {
             batch: config.data.batch_size.get() as u64,
             seed: config.run.seed.u64(),
             shuffle: config.data.shuffle,
-            train: all - held_out,
+            train: 0,
             all,
         })
     }
@@ -110,7 +119,7 @@ impl Samples {
     }
 
     /// The input tokens of a sample, and after each what is to be said next.
-    pub fn window(&self, sample: u64) -> (&[u8], &[u8]) {
+    pub fn window(&self, sample: u64) -> (&[u32], &[u32]) {
         let start = sample as usize * self.length;
         let window = &self.tokens[start..=start + self.length];
         (&window[..self.length], &window[1..])
@@ -129,7 +138,7 @@ mod tests {
             set,
             ..Settings::default()
         })?;
-        Samples::new((0..bytes).map(|i| i as u8).collect(), &config)
+        Samples::new((0..bytes).map(|i| i as u32 % 256).collect(), &config)
     }
 
     const IN_ORDER: [&str; 3] = ["data.seq_len=4", "data.batch_size=2", "data.shuffle=false"];
@@ -176,7 +185,7 @@ mod tests {
         assert!(refused(4, &IN_ORDER).contains("--seq-len 3 or less"));
         assert!(refused(5, &["data.seq_len=4", "run.eval_every=1"]).contains("--eval-every 0"));
         assert!(
-            refused(50, &["data.seq_len=4", "model.vocab=20"]).contains("byte 20 at offset 20")
+            refused(50, &["data.seq_len=4", "model.vocab=20"]).contains("token 20 at place 20")
         );
     }
 }

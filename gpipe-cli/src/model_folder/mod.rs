@@ -7,6 +7,7 @@
 mod config_json;
 mod file;
 mod index;
+mod place;
 mod weights;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use gpipe_tensor::{Tensor, safetensors};
 use crate::config::Config;
 use crate::fail::{Fail, Result};
 pub use config_json::Description;
+pub use place::find;
 pub use weights::{Weights, fill};
 
 /// What the model is made of.

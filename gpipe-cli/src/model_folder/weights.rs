@@ -6,9 +6,10 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use gpipe_remat::{ModelPipeline, share_ties};
+use gpipe_remat::{LayerStage, share_ties};
+use gpipe_sched::{Pipeline, Turn};
 use gpipe_tensor::safetensors::{Entry, Header, PREFIX};
-use gpipe_tensor::{Device, Shape, Tensor};
+use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
 use super::file::{self, Links};
 use super::{INDEX, WEIGHTS, index};
@@ -84,7 +85,10 @@ impl Weights {
 }
 
 /// Gives every parameter of a pipeline its value, each stage reading its own.
-pub fn fill(pipeline: &mut ModelPipeline, weights: Weights) -> Result<()> {
+pub fn fill<T: Turn<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    weights: Weights,
+) -> Result<()> {
     let filled = pipeline.each(move |_, stage| {
         let device = stage.device().clone();
         let mut result = Ok(());

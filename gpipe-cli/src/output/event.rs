@@ -42,14 +42,26 @@ pub enum Event {
         /// Most bytes that each stage held.
         peak_bytes: Vec<u64>,
     },
-    /// The held-out samples were evaluated.
+    /// A model was evaluated.
     Eval {
-        /// After this many steps.
-        step: u64,
-        /// Mean over all held-out targets.
+        /// After this many steps; left out where nothing is trained.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        step: Option<u64>,
+        /// Mean over all targets.
         loss: f64,
-        /// Held-out targets.
+        /// e to the loss.
+        perplexity: f64,
+        /// Targets.
         tokens: u64,
+    },
+    /// A model has said a token.
+    Token {
+        /// Its number.
+        token: u32,
+        /// What can be said with it: empty while a character is not whole.
+        text: String,
+        /// ln of its probability, before temperature and top-k.
+        log_probability: f64,
     },
     /// A run is done.
     End {
@@ -133,6 +145,17 @@ pub struct FoundDevice {
 }
 
 impl Event {
+    /// An evaluation.
+    pub fn eval(step: Option<u64>, loss: f64, tokens: u64) -> Self {
+        let perplexity = loss.exp();
+        Self::Eval {
+            step,
+            loss,
+            perplexity,
+            tokens,
+        }
+    }
+
     /// The object, without a line end.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(Fail::run)
@@ -227,15 +250,29 @@ mod tests {
     }
 
     #[test]
-    fn every_event_of_a_file_has_a_time() {
-        let event = Event::Eval {
-            step: 3,
-            loss: 1.0,
-            tokens: 5,
+    fn what_says_no_step_has_none() {
+        let event = Event::eval(None, 0.0, 5).to_json().unwrap();
+        assert_eq!(
+            event,
+            r#"{"kind":"eval","loss":0.0,"perplexity":1.0,"tokens":5}"#
+        );
+        let token = Event::Token {
+            token: 65,
+            text: "A\n".into(),
+            log_probability: -0.5,
         };
         assert_eq!(
+            token.to_json().unwrap(),
+            r#"{"kind":"token","token":65,"text":"A\n","log_probability":-0.5}"#
+        );
+    }
+
+    #[test]
+    fn every_event_of_a_file_has_a_time() {
+        let event = Event::eval(Some(3), 0.0, 5);
+        assert_eq!(
             event.to_json_at("2026-01-02T03:04:05Z").unwrap(),
-            r#"{"kind":"eval","step":3,"loss":1.0,"tokens":5,"time":"2026-01-02T03:04:05Z"}"#
+            r#"{"kind":"eval","step":3,"loss":0.0,"perplexity":1.0,"tokens":5,"time":"2026-01-02T03:04:05Z"}"#
         );
     }
 }

@@ -121,7 +121,7 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
     (
         &["train", "--seq-len", "99999"],
-        &["too short", "--seq-len 49067"],
+        &["too few", "--seq-len 49067"],
     ),
     (
         &["train", "--set", "model.width=4294967292"],

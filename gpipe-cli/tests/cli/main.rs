@@ -3,6 +3,8 @@
 mod bad_input;
 mod events;
 mod generate;
+mod models;
+mod parity;
 mod plan;
 mod report;
 mod tensorboard;

@@ -1,0 +1,62 @@
+//! `gpipe eval`: how well a model says a text, through the pipeline's forward-only path.
+
+use gpipe_layers::Loss;
+use gpipe_remat::LossTurn;
+
+use super::train::{Recipe, evaluate};
+use crate::args::{EvalArgs, Settings, Talk};
+use crate::config;
+use crate::data::{self, Samples};
+use crate::fail::Result;
+use crate::model_folder;
+use crate::output::{Console, Event, numbers, print};
+use crate::setup::Setup;
+
+/// Evaluates a model on the text that its run held out, or on all of another.
+pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
+    let place = model_folder::find(&args.model)?;
+    let config = config::resolve(&Settings {
+        config: place.run,
+        model: Some(place.model.to_string_lossy().into_owned()),
+        data: args.data.clone(),
+        seq_len: args.seq_len.clone(),
+        batch_size: args.batch_size.clone(),
+        set: args.set.clone(),
+        ..args.workers.settings()
+    })?;
+    let tokens = data::tokens(&config.data.source)?;
+    let samples = match args.data {
+        None if config.run.eval_every.get() > 0 => Samples::new(tokens, &config)?,
+        _ => Samples::of_all(tokens, &config)?,
+    };
+    let mut setup = Setup::new(&config)?;
+    setup.open_weights(&config)?;
+    setup.check_memory(&config)?;
+    let held_out = samples.held_out();
+    let tokens = (held_out.end - held_out.start) * samples.length() as u64;
+    Console::new(talk, 1)?.say(&format!(
+        "{}: {} parameters; {}: {} tokens in samples of {}",
+        config.model.name,
+        numbers::short(setup.parameters as f64),
+        config.data.source,
+        numbers::short(tokens as f64),
+        samples.length(),
+    ))?;
+    let recipe = Recipe {
+        config: &config,
+        samples: &samples,
+        optimizer: setup.optimizer.clone(),
+        learning_rate: setup.learning_rate.clone(),
+    };
+    let mut assembled = setup.assemble_to(&config, |last, transit| {
+        LossTurn::new(Loss::CrossEntropy, last, transit)
+    })?;
+    let loss = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
+    if talk.json {
+        return print(&Event::eval(None, loss, tokens).to_json()?);
+    }
+    print(&format!(
+        "loss {loss:.4}  perplexity {:.3}  tokens {tokens}",
+        loss.exp()
+    ))
+}
