@@ -145,4 +145,6 @@ impl View for Stored<'_> {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

@@ -22,6 +22,14 @@ xflags::xflags! {
             /// Unpacks it again, compares every file and runs the program.
             optional --check
         }
+        /// Trains a GPT-2 of `transformers` here and in PyTorch, and compares losses, gradient norms
+        /// and probabilities.
+        cmd parity {
+            /// A Python with torch and transformers; python3 if not given.
+            optional --python path: PathBuf
+            /// Replaces the recorded results, with which CI compares.
+            optional --record
+        }
         /// Measures: `ops` and `schedule` by criterion, `training` by whole runs of the program.
         cmd bench {
             /// ops, schedule or training; all three if none is named.

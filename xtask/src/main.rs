@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod dist;
 mod flags;
+mod parity;
 mod tidy;
 mod tree;
 
@@ -32,6 +33,7 @@ fn run(flags: &Xtask) -> anyhow::Result<()> {
     match &flags.subcommand {
         XtaskCmd::Tidy(_) => tidy::run(&root),
         XtaskCmd::Ci(flags) => ci::run(&shell, &root, flags),
+        XtaskCmd::Parity(flags) => parity::run(&shell, &root, flags),
         XtaskCmd::Bench(flags) => bench::run(&shell, &root, flags),
         XtaskCmd::Dist(flags) => dist::run(&shell, &root, flags),
     }

@@ -92,10 +92,8 @@ impl Keys {
         {
             self.remove("pipeline", "devices");
         }
-        if upper
-            .text("model", "name")
-            .is_some_and(|name| self.text("model", "name") != Some(name))
-        {
+        let [known, new] = [&*self, &upper].map(|keys| keys.text("model", "name"));
+        if known.is_some() && new.is_some() && known != new {
             self.0.remove("model");
         }
         entry::overlay(&mut self.0, upper.0);
@@ -344,6 +342,9 @@ mod tests {
         assert_eq!(config.model.blocks.get(), 4);
         let config = with(|s| s.model = Some("gpt-mini".into()));
         assert_eq!(config.model.blocks.get(), 2);
+        let mut settings = settings(&["model.blocks=3"]);
+        settings.model = Some("gpt-mini".into());
+        assert_eq!(resolve(&settings).unwrap().model.blocks.get(), 3);
     }
 
     #[test]

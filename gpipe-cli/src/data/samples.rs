@@ -67,7 +67,7 @@ impl Samples {
             let token = tokens[place];
             return Err(Fail::asked(format!(
                 "--data {source}: token {token} at place {place} is beyond model.vocab = {vocab}: \
-                 bytes need 256"
+                 use 256, which bytes need"
             )));
         }
         Ok(Self {

@@ -296,3 +296,158 @@ fn an_index_leads_to_its_files_and_nowhere_else() {
         assert!(refused(&around).contains("is a link"));
     }
 }
+
+/// A whole `config.json`, in which a key can be replaced.
+fn config_json(change: Option<(&str, &str)>) -> String {
+    let mut keys = std::collections::BTreeMap::from([
+        ("model_type", "\"gpt2\""),
+        ("n_embd", "48"),
+        ("n_head", "3"),
+        ("n_layer", "5"),
+        ("n_positions", "64"),
+        ("vocab_size", "256"),
+    ]);
+    keys.extend(change);
+    let keys: Vec<String> = keys
+        .iter()
+        .map(|(key, value)| format!("\"{key}\":{value}"))
+        .collect();
+    format!("{{{}}}", keys.join(","))
+}
+
+#[test]
+fn what_config_json_leaves_out_is_what_the_class_sets() {
+    let Description { model, one_dropout } =
+        config_json::parse(config_json(None).as_bytes()).unwrap();
+    assert!(one_dropout && model.tied);
+    assert_eq!((model.dropout, model.layer_norm_eps), (0.1, 1e-5));
+    let other = config_json(Some(("attn_pdrop", "0.2")));
+    assert!(!config_json::parse(other.as_bytes()).unwrap().one_dropout);
+    let older = config_json(Some(("n_positions", "null"))).replace('}', ",\"n_ctx\":32}");
+    assert_eq!(
+        config_json::parse(older.as_bytes()).unwrap().model.context,
+        32
+    );
+}
+
+#[test]
+fn a_hostile_config_json_is_refused_by_the_name_of_its_key() {
+    let deep = "[".repeat(100_000);
+    let huge = "9".repeat(400);
+    let long = format!("\"{}\"", "x".repeat(100_000));
+    let changes = [
+        ("model_type", "\"bert\""),
+        ("model_type", "null"),
+        ("model_type", long.as_str()),
+        ("n_layer", "1431655766"),
+        ("n_layer", "1000000000"),
+        ("n_layer", "0"),
+        ("n_layer", "null"),
+        ("n_layer", "18446744073709551615"),
+        ("n_embd", "0"),
+        ("n_embd", "4294967296"),
+        ("n_head", "0"),
+        ("n_head", "5"),
+        ("n_head", "4294967295"),
+        ("n_positions", "0"),
+        ("n_positions", "99999999999"),
+        ("vocab_size", "0"),
+        ("vocab_size", "4294967296"),
+        ("n_inner", "191"),
+        ("n_inner", "0"),
+        ("activation_function", "\"relu\""),
+        ("activation_function", long.as_str()),
+        ("layer_norm_epsilon", "-1e-5"),
+        ("embd_pdrop", "1"),
+        ("attn_pdrop", "-0.1"),
+        ("resid_pdrop", "1e300"),
+        ("scale_attn_weights", "false"),
+        ("scale_attn_by_inverse_layer_idx", "true"),
+        ("reorder_and_upcast_attn", "true"),
+        ("add_cross_attention", "true"),
+        ("is_encoder_decoder", "true"),
+        ("quantization_config", "{\"bits\":4}"),
+    ];
+    for (key, value) in changes {
+        let text = config_json(Some((key, value)));
+        let fault = config_json::parse(text.as_bytes()).expect_err(key);
+        assert!(fault.contains(key) && fault.len() < 400, "{key}: {fault}");
+    }
+    // What cannot be read at all has a place instead of a name.
+    for value in [
+        "-1",
+        "5.5",
+        "1e3",
+        "\"5\"",
+        "[5]",
+        "{}",
+        "true",
+        &huge,
+        &deep,
+        "5,\"n_layer\":5",
+        "",
+    ] {
+        let text = config_json(Some(("n_layer", value)));
+        let fault = config_json::parse(text.as_bytes()).expect_err(&value[..value.len().min(20)]);
+        assert!(
+            fault.contains("cannot be read") && fault.len() < 400,
+            "{fault}"
+        );
+    }
+    let others = [
+        &b""[..],
+        b"{",
+        b"[]",
+        b"null",
+        b"\xFF\xFE{}",
+        b"{}{}",
+        b"\"gpt2\"",
+        b"{\"layer_norm_epsilon\":1e999}",
+    ];
+    for bytes in others {
+        assert!(config_json::parse(bytes).is_err());
+    }
+}
+
+#[test]
+fn a_hostile_index_is_refused() {
+    let deep = format!("{{\"weight_map\":{}", "{\"a\":".repeat(100_000));
+    let files = [
+        "",
+        "/",
+        "..",
+        "../x.safetensors",
+        "/x.safetensors",
+        "a/x.safetensors",
+        "a\\\\x.safetensors",
+        "c:x.safetensors",
+        ".safetensors",
+        "x.bin",
+        "x.safetensors/",
+        "x.safetensors\\n",
+        "x\\u0000.safetensors",
+        "\\u001b[2Jx.safetensors",
+    ];
+    let mapped = files.map(|file| format!("{{\"weight_map\":{{\"a\":\"{file}\"}}}}"));
+    let whole = [
+        "",
+        "{",
+        "{}",
+        "[]",
+        "null",
+        "{\"weight_map\":[]}",
+        "{\"weight_map\":null}",
+        "{\"weight_map\":{\"a\":1}}",
+        "{\"weight_map\":{\"a\":null}}",
+        "{\"weight_map\":{},\"weight_map\":{}}",
+        "{\"weight_map\":{\"a\":\"x.safetensors\",\"a\":\"y.safetensors\"}}",
+        "{\"weight_map\":{}} x",
+        &deep,
+    ];
+    for text in mapped.iter().map(String::as_str).chain(whole) {
+        let fault = index::parse(text.as_bytes()).expect_err(&text[..text.len().min(80)]);
+        assert!(fault.len() < 600, "{fault}");
+    }
+    let good = "{\"metadata\":{\"total_size\":1},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\"}}";
+    assert_eq!(index::parse(good.as_bytes()).unwrap().0.len(), 1);
+}

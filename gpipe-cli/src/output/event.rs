@@ -44,8 +44,7 @@ pub enum Event {
     },
     /// A model was evaluated.
     Eval {
-        /// After this many steps; left out where nothing is trained.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        /// After this many steps; `null` where nothing is trained.
         step: Option<u64>,
         /// Mean over all targets.
         loss: f64,
@@ -200,10 +199,15 @@ impl Event {
                 }));
                 Some((*step, values))
             }
-            Self::Eval { step, loss, .. } => {
+            Self::Eval {
+                step: Some(step),
+                loss,
+                perplexity,
+                ..
+            } => {
                 let values = vec![
                     named("loss/eval", *loss),
-                    named("perplexity/eval", loss.exp()),
+                    named("perplexity/eval", *perplexity),
                 ];
                 Some((*step, values))
             }
@@ -254,7 +258,7 @@ mod tests {
         let event = Event::eval(None, 0.0, 5).to_json().unwrap();
         assert_eq!(
             event,
-            r#"{"kind":"eval","loss":0.0,"perplexity":1.0,"tokens":5}"#
+            r#"{"kind":"eval","step":null,"loss":0.0,"perplexity":1.0,"tokens":5}"#
         );
         let token = Event::Token {
             token: 65,

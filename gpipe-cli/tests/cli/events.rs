@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use super::models::on_recorded;
 use super::{gpipe, objects, parse, small};
 
 const README: &str = include_str!("../../README.md");
@@ -70,6 +71,8 @@ fn every_object_has_exactly_the_documented_keys() {
         ),
         gpipe(folder.path(), &["devices", "--json"]),
         gpipe(folder.path(), &["report", "run", "--json"]),
+        on_recorded("eval", &["--json"]),
+        on_recorded("sample", &["--tokens", "2", "--json"]),
     ];
     let mut found: Vec<Value> = printed.iter().flat_map(objects).collect();
     let mut events = parse(&fs::read_to_string(folder.path().join("run/events.jsonl")).unwrap());

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::parity::recorded;
 use super::{assert_keys, gpipe, objects, stderr, stdout};
 
-fn on_recorded(command: &str, arguments: &[&str]) -> std::process::Output {
+/// Runs a command on the recorded model.
+pub fn on_recorded(command: &str, arguments: &[&str]) -> std::process::Output {
     let folder = tempfile::tempdir().unwrap();
     let model = recorded().join("model");
     let first = [command, model.to_str().unwrap(), "--threads", "2"];
@@ -30,7 +31,10 @@ fn an_evaluation_is_the_loss_before_the_first_step_at_any_number_of_stages() {
         ];
         let objects = objects(&on_recorded("eval", &arguments));
         assert_eq!(objects.len(), 1);
-        assert_keys(&objects[0], &["kind", "loss", "perplexity", "tokens"]);
+        assert_keys(
+            &objects[0],
+            &["kind", "loss", "perplexity", "step", "tokens"],
+        );
         objects[0].clone()
     };
     let [one, five] = ["1", "5"].map(eval);

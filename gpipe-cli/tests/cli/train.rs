@@ -111,7 +111,10 @@ fn events_are_the_same_objects_with_a_time() {
         &events[0],
         &["kind", "cut", "parameters", "steps", "tokens", "time"],
     );
-    assert_keys(&events[3], &["kind", "step", "loss", "tokens", "time"]);
+    assert_keys(
+        &events[3],
+        &["kind", "step", "loss", "perplexity", "tokens", "time"],
+    );
     let end = events.last().unwrap();
     assert_eq!(end["peak_bytes"], end["predicted_peak_bytes"]);
     for event in &mut events {

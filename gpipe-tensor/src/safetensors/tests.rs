@@ -7,7 +7,7 @@ use super::*;
 use crate::testing::{bits, device, random};
 
 /// A file of this header and so many bytes of data.
-fn file(header: &str, data: &[u8]) -> Vec<u8> {
+pub fn file(header: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
     bytes.extend(data);
