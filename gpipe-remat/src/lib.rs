@@ -16,6 +16,7 @@ mod table;
 mod times;
 mod turn;
 mod update;
+mod watch;
 mod weights;
 
 pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
@@ -30,4 +31,5 @@ pub use table::{Kept, KeptRun, Table};
 pub use times::simulator_costs;
 pub use turn::{LossTurn, OutputTurn, Target};
 pub use update::{gradient_norm, merge_ties, share_ties, update};
+pub use watch::{NonFinite, Pass, Value, first_non_finite};
 pub use weights::{Weight, Weights};

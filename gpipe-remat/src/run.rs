@@ -4,6 +4,7 @@ use gpipe_layers::{Cx, Layer, Pending, Saved};
 use gpipe_tensor::Tensors;
 
 use crate::Result;
+use crate::watch::Look;
 
 /// What one layer left behind on the way down.
 pub(crate) struct Step {
@@ -17,11 +18,15 @@ pub(crate) fn forward(
     layers: &[Box<dyn Layer>],
     cx: &Cx,
     mut x: Tensors,
+    look: Option<Look>,
     mut keep: impl FnMut(Step),
 ) -> Result<Tensors> {
-    for layer in layers {
+    for (index, layer) in layers.iter().enumerate() {
         let passing: Tensors = x.drain(layer.arity().min(x.len())..).collect();
         let (mut y, saved) = layer.forward(cx, x)?;
+        if let Some(look) = look {
+            look.outputs(index, layer.as_ref(), &y)?;
+        }
         keep(Step {
             saved,
             gradients: y.iter().filter(|tensor| tensor.dtype().is_float()).count(),
@@ -38,11 +43,16 @@ pub(crate) fn backward<'a>(
     layers: impl DoubleEndedIterator<Item = &'a mut Box<dyn Layer>>,
     steps: Vec<Step>,
     mut dy: Tensors,
+    look: Option<Look>,
     mut back: impl FnMut(&mut dyn Layer, Saved, Tensors) -> Result<Tensors>,
 ) -> Result<Tensors> {
-    for (layer, step) in layers.rev().zip(steps.into_iter().rev()) {
+    for (layer, (index, step)) in layers.rev().zip(steps.into_iter().enumerate().rev()) {
         let passing: Tensors = dy.drain(step.gradients.min(dy.len())..).collect();
         let mut dx = back(layer.as_mut(), step.saved, dy)?;
+        if let Some(look) = look {
+            look.input_gradients(index, layer.as_ref(), &dx)?;
+            look.gradients(index, layer.as_mut())?;
+        }
         dx.extend(passing);
         dy = dx;
     }
@@ -53,9 +63,14 @@ pub(crate) fn backward<'a>(
 pub(crate) fn weight_grad<'a>(
     layers: impl DoubleEndedIterator<Item = &'a mut Box<dyn Layer>>,
     pending: Vec<Pending>,
+    look: Option<Look>,
 ) -> Result<()> {
-    for (layer, pending) in layers.rev().zip(pending) {
+    let places = (0..pending.len()).rev();
+    for ((layer, index), pending) in layers.rev().zip(places).zip(pending) {
         layer.weight_grad(pending)?;
+        if let Some(look) = look {
+            look.gradients(index, layer.as_mut())?;
+        }
     }
     Ok(())
 }

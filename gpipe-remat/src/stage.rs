@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gpipe_layers::{Cx, Layer, Param, Pending, Saved};
+use gpipe_layers::{Cx, Layer, Param, Pending, Saved, try_params};
 use gpipe_sched::{Action, Held, MicroBatch, Op, Stage};
 use gpipe_tensor::{Device, Tensors};
 
 use crate::run::{self, Step};
+use crate::watch::{Look, NonFinite, Watch, first_in};
 use crate::{Error, KeptRun, Result, Table};
 
 /// A run of layers on one device, as a stage of a pipeline.
@@ -31,6 +32,8 @@ pub struct LayerStage {
     table: Arc<Table>,
     seed: u64,
     micro_batches: Vec<State>,
+    /// Looks at every value, in a step that is run again to find a bad one.
+    watch: Option<Watch>,
 }
 
 /// What a stage holds of one micro-batch.
@@ -82,6 +85,7 @@ impl LayerStage {
             table,
             seed,
             micro_batches: Vec::new(),
+            watch: None,
         }
     }
 
@@ -114,6 +118,38 @@ impl LayerStage {
             }
         });
         result
+    }
+
+    /// Begins or ends to look at every value.
+    pub(crate) fn watch(&mut self, on: bool) {
+        self.watch = on.then(Watch::default);
+    }
+
+    /// The first bad value of each micro-batch and pass.
+    pub(crate) fn seen(&self) -> Vec<NonFinite> {
+        self.watch.as_ref().map(Watch::take).unwrap_or_default()
+    }
+
+    /// The first parameter of a layer that is not finite.
+    pub(crate) fn broken_parameter(&mut self, layer: &str) -> Result<Option<(String, f32)>> {
+        let mut values = Vec::new();
+        for layer in self.layers.iter_mut().filter(|one| one.name() == layer) {
+            try_params(layer.as_mut(), |param| {
+                values.push((param.name.clone(), param.value()?.clone()));
+                Ok(())
+            })?;
+        }
+        for (name, value) in values {
+            if let Some(found) = first_in(&value)? {
+                return Ok(Some((name, found)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A look at a run of layers that begins with `first`, if this step is watched.
+    fn look(&self, m: &MicroBatch, first: usize) -> Option<Look<'_>> {
+        Some(self.watch.as_ref()?.look(m.index, first))
     }
 
     fn cx(&self, m: &MicroBatch) -> Cx {
@@ -180,7 +216,7 @@ impl LayerStage {
             Left::Saved(steps) => Ok(steps),
             Left::Inputs(x) => {
                 let mut steps = Vec::with_capacity(layers.len());
-                run::forward(&self.layers[layers], cx, x, |step| steps.push(step))?;
+                run::forward(&self.layers[layers], cx, x, None, |step| steps.push(step))?;
                 Ok(steps)
             }
         }
@@ -202,10 +238,12 @@ impl LayerStage {
             let steps = self.restore(&cx, layers.clone(), left)?;
             let mut place = layers.end;
             let first_stage = self.index == 0;
+            let watch = self.watch.as_ref();
             dy = run::backward(
-                self.layers[layers].iter_mut(),
+                self.layers[layers.clone()].iter_mut(),
                 steps,
                 dy,
+                watch.map(|watch| watch.look(m.index, layers.start)),
                 |layer, saved, dy| {
                     place -= 1;
                     back(layer, first_stage && place == 0, saved, dy)
@@ -251,21 +289,22 @@ impl Stage for LayerStage {
         let cx = self.cx(m);
         let x = self.take(x)?;
         if !m.train {
-            let y = run::forward(&self.layers, &cx, x, drop)?;
+            let y = run::forward(&self.layers, &cx, x, None, drop)?;
             return self.send(y);
         }
         let mut runs = Vec::new();
         let mut flow = x;
         let kept = self.table.kept(self.index, m.index);
         for KeptRun { layers, kept } in kept.runs(self.layers.len()) {
+            let look = self.look(m, layers.start);
             let part = &self.layers[layers.clone()];
             let left = if kept {
                 let mut steps = Vec::with_capacity(layers.len());
-                flow = run::forward(part, &cx, flow, |step| steps.push(step))?;
+                flow = run::forward(part, &cx, flow, look, |step| steps.push(step))?;
                 Left::Saved(steps)
             } else {
                 let inputs = flow.clone();
-                flow = run::forward(part, &cx, flow, drop)?;
+                flow = run::forward(part, &cx, flow, look, drop)?;
                 Left::Inputs(inputs)
             };
             runs.push(Run { layers, kept, left });
@@ -302,7 +341,10 @@ impl Stage for LayerStage {
 
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
         match self.remove(m.index) {
-            State::Pending(pending) => run::weight_grad(self.layers.iter_mut(), pending),
+            State::Pending(pending) => {
+                let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
+                run::weight_grad(self.layers.iter_mut(), pending, look)
+            }
             state => {
                 let error = self.out_of_turn(m, Op::WeightGrad, "the input gradient first", &state);
                 self.put(m.index, state);

@@ -5,7 +5,8 @@ use gpipe_layers::Loss;
 use gpipe_sched::{MicroBatch, Turn};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use crate::{Error, Result};
+use crate::watch::{Pass, Value, Watch, first_in};
+use crate::{Error, NonFinite, Result};
 
 /// What the outputs of a micro-batch are compared with.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct LossTurn {
     transit: Device,
     losses: Vec<f64>,
     correct: u64,
+    /// Looks at every value, in a step that is run again to find a bad one.
+    watch: Option<Watch>,
 }
 
 impl LossTurn {
@@ -36,12 +39,36 @@ impl LossTurn {
             transit,
             losses: Vec::new(),
             correct: 0,
+            watch: None,
         }
     }
 
     /// How many targets of an evaluation since `begin` had the highest score (classification).
     pub fn correct(&self) -> u64 {
         self.correct
+    }
+
+    /// Begins or ends to look at every value.
+    pub(crate) fn watch(&mut self, on: bool) {
+        self.watch = on.then(Watch::default);
+    }
+
+    /// The first bad value of each micro-batch and pass.
+    pub(crate) fn seen(&self) -> Vec<NonFinite> {
+        self.watch.as_ref().map(Watch::take).unwrap_or_default()
+    }
+
+    fn look(&self, m: &MicroBatch, pass: Pass, value: Value, found: Option<f32>) {
+        if let (Some(watch), Some(found)) = (&self.watch, found) {
+            let new = NonFinite {
+                micro_batch: m.index,
+                layer: "loss".into(),
+                pass,
+                value,
+                found,
+            };
+            watch.note((0, 0), new);
+        }
     }
 
     fn record(&mut self, m: usize, loss: f64) {
@@ -78,6 +105,11 @@ impl Turn<Tensors> for LossTurn {
         }
         let (loss, dy) = self.loss.gradient(y, &target.values, target.divisor)?;
         self.record(m.index, loss);
+        if self.watch.is_some() {
+            let bad = (!loss.is_finite()).then_some(loss as f32);
+            self.look(m, Pass::Forward, Value::Output, bad);
+            self.look(m, Pass::Backward, Value::InputGradient, first_in(&dy)?);
+        }
         Ok(Some(Tensors::from_iter([dy.receive(&self.transit)?])))
     }
 

@@ -49,6 +49,11 @@ struct Handle {
     peak: AtomicU64,
     /// The peak since it was last taken.
     recent: AtomicU64,
+    /// What `live` must not exceed.
+    limit: AtomicU64,
+    /// Buffers until one is refused, for tests; below zero there is none to refuse.
+    #[cfg(feature = "failing")]
+    countdown: std::sync::atomic::AtomicI64,
     /// Threads that the operations of the current action may use.
     share: AtomicUsize,
 }
@@ -62,6 +67,9 @@ impl Device {
             live: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             recent: AtomicU64::new(0),
+            limit: AtomicU64::new(u64::MAX),
+            #[cfg(feature = "failing")]
+            countdown: std::sync::atomic::AtomicI64::new(-1),
             share,
         }))
     }
@@ -102,6 +110,24 @@ impl Device {
         self.0.recent.swap(self.live_bytes(), Ordering::Relaxed)
     }
 
+    /// Refuses buffers with which [`live_bytes`](Self::live_bytes) would exceed `bytes`; `u64::MAX`
+    /// is no limit. What is alive already stays.
+    pub fn set_limit(&self, bytes: u64) {
+        self.0.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Refuses the buffer after the next `buffers` ones, once: a test of what happens then.
+    #[cfg(feature = "failing")]
+    pub fn fail_after(&self, buffers: u32) {
+        self.0.countdown.store(buffers.into(), Ordering::Relaxed);
+    }
+
+    /// Whether a buffer is still to be refused; it no longer is.
+    #[cfg(feature = "failing")]
+    pub fn disarm(&self) -> bool {
+        self.0.countdown.swap(-1, Ordering::Relaxed) >= 0
+    }
+
     /// Waits for a turn on the processor and takes a share of its threads until the guard is dropped.
     ///
     /// A stage calls this at the beginning of an action: at most as many actions run at once as the
@@ -117,8 +143,23 @@ impl Device {
         self.0.share.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count(&self, bytes: usize) {
+    /// Counts bytes that are about to be alive; [`saw`](Self::saw) is told the sum when they are.
+    pub(crate) fn count(&self, bytes: usize) -> Result<u64> {
+        #[cfg(feature = "failing")]
+        if self.0.countdown.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return Err(Error::OutOfMemory { bytes });
+        }
         let live = self.0.live.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        let limit = self.0.limit.load(Ordering::Relaxed);
+        if live > limit {
+            self.discount(bytes);
+            return Err(Error::Limit { bytes, limit });
+        }
+        Ok(live)
+    }
+
+    /// So many bytes were alive.
+    pub(crate) fn saw(&self, live: u64) {
         self.0.peak.fetch_max(live, Ordering::Relaxed);
         self.0.recent.fetch_max(live, Ordering::Relaxed);
     }

@@ -45,6 +45,16 @@ pub enum Error {
         /// The bytes asked for.
         bytes: usize,
     },
+    /// A buffer would exceed the limit that was set for its handle.
+    #[error(
+        "out of memory: {bytes} bytes for a tensor exceed the limit of {limit} bytes; raise it, or use smaller micro-batches, a smaller model or more rematerialization"
+    )]
+    Limit {
+        /// The bytes asked for.
+        bytes: usize,
+        /// What may be alive at once.
+        limit: u64,
+    },
     /// A tensor that others still see was to be changed in place.
     #[error("{op}: cannot change a tensor in place that something else still holds")]
     Shared {

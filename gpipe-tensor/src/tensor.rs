@@ -39,11 +39,23 @@ impl Buffer {
 }
 
 impl Storage {
-    fn new(buffer: Buffer, device: &Device) -> Self {
-        device.count(buffer.bytes());
-        Self {
-            buffer,
-            device: device.clone(),
+    /// Counts `elements` of 4 bytes each, then makes the buffer for them.
+    fn new(
+        device: &Device,
+        elements: usize,
+        make: impl FnOnce() -> Result<Buffer>,
+    ) -> Result<Self> {
+        let live = device.count(elements * 4)?;
+        match make() {
+            Ok(buffer) => {
+                device.saw(live);
+                let device = device.clone();
+                Ok(Self { buffer, device })
+            }
+            Err(error) => {
+                device.discount(elements * 4);
+                Err(error)
+            }
         }
     }
 }
@@ -66,8 +78,8 @@ impl Tensor {
     pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let n = checked_elements("tensor", &shape, DType::F32)?;
-        let zeros = device.host().take_zeros(n)?;
-        Ok(Self::over(Buffer::F32(zeros), shape, device))
+        let zeros = || Ok(Buffer::F32(device.host().take_zeros(n)?));
+        Self::over(device, shape, n, zeros)
     }
 
     /// A tensor of floats with unspecified contents, for an operation that writes every element.
@@ -78,8 +90,8 @@ impl Tensor {
     pub fn empty(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let n = checked_elements("tensor", &shape, DType::F32)?;
-        let floats = device.host().take(n)?;
-        Ok(Self::over(Buffer::F32(floats), shape, device))
+        let floats = || Ok(Buffer::F32(device.host().take(n)?));
+        Self::over(device, shape, n, floats)
     }
 
     /// A tensor of the given floats, copied to a buffer of the host's pool.
@@ -102,23 +114,26 @@ impl Tensor {
     /// A tensor of the given indices.
     ///
     /// # Errors
-    /// [`Error::Shape`] if there are not as many values as the shape has elements.
+    /// [`Error::Shape`] if there are not as many values as the shape has elements;
+    /// [`Error::OutOfMemory`].
     pub fn from_u32(device: &Device, shape: impl Into<Shape>, values: Vec<u32>) -> Result<Self> {
         let shape = shape.into();
         check_count(&shape, values.len(), DType::U32)?;
-        Ok(Self::over(Buffer::U32(values), shape, device))
+        Self::over(device, shape, values.len(), || Ok(Buffer::U32(values)))
     }
 
-    fn over(buffer: Buffer, shape: Shape, device: &Device) -> Self {
-        let elements = 0..match &buffer {
-            Buffer::F32(a) => a.len(),
-            Buffer::U32(a) => a.len(),
-        };
-        Self {
+    /// All of a new buffer of as many elements.
+    fn over(
+        device: &Device,
+        shape: Shape,
+        elements: usize,
+        make: impl FnOnce() -> Result<Buffer>,
+    ) -> Result<Self> {
+        Ok(Self {
             shape,
-            elements,
-            storage: Arc::new(Storage::new(buffer, device)),
-        }
+            elements: 0..elements,
+            storage: Arc::new(Storage::new(device, elements, make)?),
+        })
     }
 
     /// The extents.
@@ -258,7 +273,7 @@ impl Tensor {
     /// with its bytes; otherwise the elements are copied.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is no room for the copy.
+    /// [`Error::OutOfMemory`] if there is no room for it.
     pub fn receive(mut self, device: &Device) -> Result<Self> {
         if self.device().is(device) {
             return Ok(self);
@@ -266,7 +281,7 @@ impl Tensor {
         if let Some(storage) = Arc::get_mut(&mut self.storage) {
             let bytes = storage.buffer.bytes();
             if bytes == self.elements.len() * 4 {
-                device.count(bytes);
+                device.saw(device.count(bytes)?);
                 storage.device.discount(bytes);
                 storage.device = device.clone();
                 return Ok(self);

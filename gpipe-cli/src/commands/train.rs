@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use gpipe_layers::{LearningRate, Optimizer, clip_factor};
-use gpipe_remat::{Assembled, ModelPipeline, gradient_norm, merge_ties, share_ties, update};
+use gpipe_remat::{
+    Assembled, ModelPipeline, NonFinite, first_non_finite, gradient_norm, merge_ties, share_ties,
+    update,
+};
 use gpipe_sched::{PipelineError, Timeline};
 use gpipe_tensor::Device;
 
@@ -72,7 +75,12 @@ pub fn training_loop(
         let loss: f64 = outcome.losses.iter().sum();
         merge_ties(pipeline).map_err(failed)?;
         let grad_norm = gradient_norm(pipeline).map_err(failed)?;
-        check_finite(step, &outcome.losses, grad_norm)?;
+        if !(loss.is_finite() && grad_norm.is_finite()) {
+            let batch =
+                data::training(samples, transit, config.pipeline.micro_batches.get(), step)?;
+            let first = first_non_finite(pipeline, batch).map_err(failed)?;
+            return Err(not_finite(step, first, grad_norm));
+        }
         let lr = learning_rate.lr_at(step - 1);
         let factor = clip_factor(grad_norm, config.optimizer.clip_norm.get());
         update(pipeline, optimizer, lr, step, factor).map_err(failed)?;
@@ -98,21 +106,15 @@ pub fn training_loop(
     Ok(())
 }
 
-/// A number that is none would spread to every parameter with the update: better to stop before.
-fn check_finite(step: u64, losses: &[f64], grad_norm: f64) -> Result<()> {
+/// A number that is none would spread to every parameter with the update, so there is none: what is
+/// saved is from before.
+fn not_finite(step: u64, first: Option<NonFinite>, grad_norm: f64) -> Fail {
+    let fault = first.map_or_else(
+        || format!("the norm of the gradients is {grad_norm}"),
+        |first| first.to_string(),
+    );
     let mend = "lower --lr, or set --clip-norm";
-    if let Some(m) = losses.iter().position(|loss| !loss.is_finite()) {
-        let fault = format!(
-            "step {step}: the loss of micro-batch {m} is {}: {mend}",
-            losses[m]
-        );
-        return Err(Fail::Run(anyhow::Error::msg(fault)));
-    }
-    if !grad_norm.is_finite() {
-        let fault = format!("step {step}: the norm of the gradients is {grad_norm}: {mend}");
-        return Err(Fail::Run(anyhow::Error::msg(fault)));
-    }
-    Ok(())
+    Fail::Run(anyhow::Error::msg(format!("step {step}: {fault}: {mend}")))
 }
 
 /// Trains as configured.

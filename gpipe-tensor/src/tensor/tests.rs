@@ -184,3 +184,43 @@ fn sizes_beyond_the_machine_are_errors_and_count_nothing() {
     assert!(matches!(outcome, Err(Error::OutOfMemory { bytes }) if bytes == 1 << 47));
     assert_eq!((device.live_bytes(), device.peak_bytes()), (0, 0));
 }
+
+#[test]
+fn a_limit_refuses_what_would_exceed_it_and_counts_nothing() {
+    let (device, other) = (device(), device());
+    device.set_limit(80);
+    let kept = Tensor::zeros(&device, [16]).unwrap();
+    let refused = |outcome: Result<Tensor>| {
+        assert!(matches!(
+            outcome,
+            Err(Error::Limit {
+                bytes: 20,
+                limit: 80
+            })
+        ));
+        assert_eq!((device.live_bytes(), device.peak_bytes()), (64, 64));
+    };
+    refused(Tensor::zeros(&device, [5]));
+    refused(Tensor::empty(&device, [5]));
+    refused(Tensor::from_u32(&device, [5], vec![0; 5]));
+    // Whether it would be copied or change hands.
+    let theirs = random(&other, [5], 1);
+    refused(theirs.clone().receive(&device));
+    refused(theirs.receive(&device));
+    assert_eq!(other.live_bytes(), 0);
+    drop(Tensor::zeros(&device, [4]).expect("as much as there may be"));
+    drop(kept);
+    assert!(Tensor::zeros(&device, [20]).is_ok());
+}
+
+#[cfg(feature = "failing")]
+#[test]
+fn the_buffer_that_is_to_fail_fails_once() {
+    let device = device();
+    device.fail_after(2);
+    let outcomes = [(); 5].map(|()| Tensor::zeros(&device, [4]).is_ok());
+    assert_eq!(outcomes, [true, true, false, true, true]);
+    assert!(!device.disarm());
+    device.fail_after(9);
+    assert!(device.disarm());
+}
