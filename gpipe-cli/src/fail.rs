@@ -62,6 +62,14 @@ impl Fail {
         }
     }
 
+    /// What went wrong in one line, where there is something to say.
+    pub fn line(&self) -> Option<String> {
+        match self {
+            Self::Usage(error) | Self::Run(error) => Some(one_line(error)),
+            _ => None,
+        }
+    }
+
     /// Says on stderr what went wrong: one line, and with `chain` the causes below it.
     pub fn report(&self, chain: bool) {
         let (Self::Usage(error) | Self::Run(error)) = self else {
@@ -93,18 +101,36 @@ fn one_line(error: &anyhow::Error) -> String {
     printable(&line)
 }
 
-/// Names come from files and flags: control characters must not reach the terminal, and an error
-/// stays on its line.
+/// The most characters of an error that are shown of its beginning, and of its end, where the mend
+/// is: what was typed can be a megabyte.
+const SHOWN: [usize; 2] = [400, 200];
+
+/// Names come from files and flags: characters that control a terminal or turn text around must not
+/// reach it, and an error stays on its line.
 fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for character in text.trim_end().chars() {
+    let text = text.trim_end();
+    let length = text.chars().count();
+    let [start, end] = SHOWN;
+    let mut printable = String::with_capacity(text.len().min(4 * (start + end)));
+    for (place, character) in text.chars().enumerate() {
+        if length > start + end && (start..length - end).contains(&place) {
+            if place == start {
+                printable.push('…');
+            }
+            continue;
+        }
         match character {
             '\n' => printable.push_str("; "),
-            c if c.is_control() => printable.extend(c.escape_default()),
+            c if c.is_control() || is_invisible(c) => printable.extend(c.escape_default()),
             c => printable.push(c),
         }
     }
     printable
+}
+
+/// Marks that show nothing, or turn the direction of what follows.
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -117,6 +143,18 @@ mod tests {
             .context("write: disk full")
             .context("step\t3\nhere");
         assert_eq!(one_line(&error), "step\\t3; here: write: disk full");
+    }
+
+    #[test]
+    fn what_was_typed_neither_fills_nor_turns_the_line() {
+        let typed = format!("{}\u{202e}\u{1b}[2J", "x".repeat(1 << 20));
+        let error = anyhow::anyhow!("--model {typed}: unknown; use gpt2");
+        let line = one_line(&error);
+        assert!(line.starts_with("--model xxx") && line.chars().count() < 700);
+        assert!(
+            line.ends_with("x\\u{202e}\\u{1b}[2J: unknown; use gpt2"),
+            "{line}"
+        );
     }
 
     #[test]

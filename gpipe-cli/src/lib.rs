@@ -9,13 +9,15 @@ mod fail;
 mod machine;
 mod model_folder;
 mod output;
+#[doc(hidden)]
+pub mod parsers;
 mod report;
 mod setup;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use args::{Args, Color, Command};
 use fail::{Fail, Result};
@@ -78,7 +80,15 @@ fn misread(error: &clap::Error) -> ExitCode {
             .trim_start_matches("error: ")
             .trim_start_matches("tip: ");
     }
-    let fail = Fail::asked(format!("{message}; --help lists what there is"));
+    let mend = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(typed))
+            if error.kind() == ErrorKind::UnknownArgument && !typed.starts_with('-') =>
+        {
+            "name what it is, as in --model gpt2, --data notes.txt or --set KEY=VALUE; "
+        }
+        _ => "",
+    };
+    let fail = Fail::asked(format!("{message}; {mend}--help lists what there is"));
     fail.report(false);
     ExitCode::from(fail.exit_code())
 }

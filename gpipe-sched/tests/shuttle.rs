@@ -10,7 +10,16 @@ use shuttle::rand::{Rng, thread_rng};
 
 const STAGES: usize = 3;
 const MICRO_BATCHES: usize = 3;
-const INTERLEAVINGS: usize = 3_000;
+
+/// The interleavings of one check: more in the exam, which counts them.
+fn interleavings(small: usize, full: usize) -> usize {
+    let count = match std::env::var_os("GPIPE_EXAM") {
+        Some(_) => full,
+        None => small,
+    };
+    println!("exam F2 {count}/{count}");
+    count
+}
 
 /// Steps, evaluates and visits: nothing deadlocks, whoever runs first, and all is as in a loop.
 #[test]
@@ -27,7 +36,7 @@ fn every_interleaving_computes_the_same() {
                 );
                 assert_transparent(&mut pipeline, 2);
             },
-            INTERLEAVINGS,
+            interleavings(3_000, 21_000),
         );
     }
 }
@@ -57,7 +66,7 @@ fn a_failure_anywhere_ends_the_step_and_only_this_step() {
                     assert_transparent(&mut pipeline, step);
                 }
             },
-            INTERLEAVINGS,
+            interleavings(3_000, 21_000),
         );
     }
 }
@@ -75,6 +84,85 @@ fn a_build_that_fails_leaves_no_thread() {
             };
             assert_eq!(error.place(), Some(place));
         },
-        INTERLEAVINGS,
+        interleavings(3_000, 21_000),
     );
+}
+
+/// As many devices and micro-batches as a large run has: fewer interleavings, each much longer.
+#[test]
+fn eight_devices_and_eight_micro_batches() {
+    let count = interleavings(100, 2_000);
+    shuttle::check_random(
+        || {
+            let plan = Plan::default();
+            let schedule = one_f_one_b(8, 8).unwrap();
+            let places = places(&schedule);
+            let place = places[thread_rng().gen_range(0..places.len())];
+            let mut pipeline = build(schedule, &plan).unwrap();
+            plan.set([(place, Trouble::Error)]);
+            let error = pipeline.step(batch(0, 8, true)).unwrap_err();
+            assert_eq!(error.place(), Some(place));
+            plan.set(None);
+            assert_transparent(&mut pipeline, 1);
+        },
+        count,
+    );
+}
+
+/// What the checker would be worth if it saw nothing: stages with faults, and a sleeper that is
+/// never woken in some interleavings.
+mod teeth {
+    use super::*;
+    use common::Planted;
+    use shuttle::sync::{Arc, Condvar, Mutex};
+
+    fn caught(check: impl Fn() + Send + Sync + 'static) -> bool {
+        let run = std::panic::AssertUnwindSafe(|| shuttle::check_random(check, 2_000));
+        std::panic::catch_unwind(run).is_err()
+    }
+
+    /// Looks, and then sleeps: whoever wakes it in between is not heard.
+    fn lost_wake_up() {
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let other = shared.clone();
+        let thread = shuttle::thread::spawn(move || {
+            *other.0.lock().unwrap() = true;
+            other.1.notify_one();
+        });
+        let ready = *shared.0.lock().unwrap();
+        if !ready {
+            let guard = shared.0.lock().unwrap();
+            drop(shared.1.wait(guard).unwrap());
+        }
+        thread.join().unwrap();
+    }
+
+    fn failing_step(planted: Option<Planted>) {
+        let schedule = one_f_one_b(2, 2).unwrap();
+        let places = places(&schedule);
+        let plan = Plan::faulty(planted);
+        let mut pipeline = build(schedule, &plan).unwrap();
+        for place in places {
+            plan.set([(place, Trouble::Error)]);
+            let error = pipeline.step(batch(0, 2, true)).unwrap_err();
+            assert_eq!(error.place(), Some(place));
+            plan.set(None);
+            assert_transparent(&mut pipeline, 1);
+        }
+    }
+
+    #[test]
+    fn every_planted_fault_is_caught() {
+        assert!(!caught(|| failing_step(None)), "no fault was planted");
+        assert!(caught(lost_wake_up));
+        // One that is stuck would be stuck here too: no thread of the checker's.
+        let faults = [Planted::Silent, Planted::Misplaced, Planted::Unclean];
+        for planted in faults {
+            assert!(
+                caught(move || failing_step(Some(planted))),
+                "{planted:?} went unseen"
+            );
+        }
+        println!("exam F2 teeth {0}/{0}", faults.len() + 1);
+    }
 }

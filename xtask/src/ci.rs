@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use toml::{Table, Value};
 use xshell::{Shell, cmd};
 
-use crate::flags::Ci;
+use crate::flags::{Ci, Exam};
 use crate::tree::Tree;
-use crate::{tidy, tree};
+use crate::{exam, tidy, tree};
 
 /// One check.
 struct Step {
@@ -20,6 +20,7 @@ struct Step {
 
 enum What {
     Tidy,
+    Exam,
     /// Arguments of cargo, and the environment they run in.
     Cargo {
         arguments: Vec<String>,
@@ -58,6 +59,15 @@ impl Step {
     fn run(&self, shell: &Shell, root: &Path) -> anyhow::Result<()> {
         match &self.what {
             What::Tidy => tidy::run(root),
+            What::Exam => {
+                let quick = Exam {
+                    row: Vec::new(),
+                    list: false,
+                    quick: true,
+                    teeth: false,
+                };
+                exam::run(shell, &quick)
+            }
             What::Cargo {
                 arguments,
                 environment,
@@ -148,6 +158,10 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
             .argument(format!("{target}/shuttle"))
             .with("RUSTFLAGS", "--cfg shuttle"),
     );
+    steps.push(Step {
+        name: "exam".into(),
+        what: What::Exam,
+    });
     steps.push(Step::cargo("release", "build --release"));
     // The README's first command, for two steps.
     let train = "run --release -- train --steps 2 --quiet --overwrite --out";
@@ -235,7 +249,7 @@ mod tests {
         let steps = steps(&Tree::read(&root).unwrap(), &root).unwrap();
         let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         for name in [
-            "fmt", "tidy", "clippy", "test", "docs", "shuttle", "release", "train", "dist",
+            "fmt", "tidy", "clippy", "test", "docs", "shuttle", "exam", "release", "train", "dist",
         ] {
             assert_eq!(
                 names.iter().filter(|step| **step == name).count(),

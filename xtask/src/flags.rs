@@ -30,6 +30,17 @@ xflags::xflags! {
             /// Replaces the recorded results, with which CI compares.
             optional --record
         }
+        /// Runs the rows of the exam at their full numbers; `--list` names them.
+        cmd exam {
+            /// Rows, such as F1; all of them if none is named.
+            repeated row: String
+            /// Lists the rows and stops.
+            optional --list
+            /// Runs the quick rows only, at the numbers of `cargo test`.
+            optional --quick
+            /// Runs the faults planted for each row instead, all of which must be caught.
+            optional --teeth
+        }
         /// Measures: `ops` and `schedule` by criterion, `training` by whole runs of the program.
         cmd bench {
             /// ops, schedule or training; all three if none is named.

@@ -1,9 +1,10 @@
-//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | bench | dist`.
+//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod ci;
 mod dist;
+mod exam;
 mod flags;
 mod parity;
 mod tidy;
@@ -34,6 +35,7 @@ fn run(flags: &Xtask) -> anyhow::Result<()> {
         XtaskCmd::Tidy(_) => tidy::run(&root),
         XtaskCmd::Ci(flags) => ci::run(&shell, &root, flags),
         XtaskCmd::Parity(flags) => parity::run(&shell, &root, flags),
+        XtaskCmd::Exam(flags) => exam::run(&shell, flags),
         XtaskCmd::Bench(flags) => bench::run(&shell, &root, flags),
         XtaskCmd::Dist(flags) => dist::run(&shell, &root, flags),
     }

@@ -184,7 +184,7 @@ fn bubble(schedule: &Schedule, loads: &Loads) -> Result<f64> {
     Ok(simulate(schedule, &costs).map_err(Fail::usage)?.bubble())
 }
 
-fn parse(list: &str) -> Result<Vec<u64>> {
+pub fn parse(list: &str) -> Result<Vec<u64>> {
     let cost = |text: &str| {
         text.trim().parse::<u64>().map_err(|_| {
             let fault = "is no cost: use whole numbers from 0 up, such as 10,40,30";

@@ -121,25 +121,53 @@ pub fn overlay(lower: &mut Table, upper: Table) {
     }
 }
 
-/// The entries of a file.
-pub fn of_file(schema: &Schema, path: &Path) -> Result<Vec<Entry>> {
-    let file = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
+/// The most bytes that a configuration may have: many times those of all keys.
+const LONGEST: u64 = 1 << 20;
+
+/// The text of a file, which must be a regular one: a pipe would keep the program waiting.
+pub fn read_file(path: &Path) -> Result<String> {
+    let fault = |fault: &dyn std::fmt::Display| {
         Fail::asked(format!(
-            "--config {file}: {error}: name a TOML file that can be read"
+            "--config {}: {fault}: name a TOML file that can be read",
+            path.display()
         ))
-    })?;
+    };
+    let found = std::fs::metadata(path).map_err(|error| fault(&error))?;
+    if !found.is_file() {
+        return Err(fault(&"is no regular file"));
+    }
+    if found.len() > LONGEST {
+        return Err(fault(&format!("has {} bytes", found.len())));
+    }
+    text(path, std::fs::read(path).map_err(|error| fault(&error))?)
+}
+
+/// The text that a file's bytes are.
+pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        Fail::asked(format!(
+            "--config {}: byte {offset} is no UTF-8 text: name a TOML file",
+            path.display()
+        ))
+    })
+}
+
+/// The entries of a file with this text.
+pub fn of_file(schema: &Schema, path: &Path, text: &str) -> Result<Vec<Entry>> {
+    let file = path.display();
     let line = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
+    let mend = "write TOML, such as the config.toml of an earlier run";
     let fault = |error: toml::de::Error| match error.span() {
         Some(span) => Fail::asked(format!(
-            "{file} line {}: {}",
+            "{file} line {}: {}: {mend}",
             line(span.start),
             error.message()
         )),
-        None => Fail::asked(format!("{file}: {}", error.message())),
+        None => Fail::asked(format!("{file}: {}: {mend}", error.message())),
     };
-    let values: Table = toml::from_str(&text).map_err(fault)?;
-    let places = DeTable::parse(&text).map_err(fault)?;
+    let values: Table = toml::from_str(text).map_err(fault)?;
+    let places = DeTable::parse(text).map_err(fault)?;
     let at = |key: &Spanned<_>| format!("{file} line {}", line(key.span().start));
 
     let mut entries = Vec::new();

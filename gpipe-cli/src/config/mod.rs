@@ -13,7 +13,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use resolve::resolve;
+pub use entry::text;
+pub use resolve::{resolve, resolve_text};
 use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threads};
 pub use values::{Cut, Devices, Order, TraceSteps};
 

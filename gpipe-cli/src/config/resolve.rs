@@ -17,10 +17,18 @@ pub fn resolve(settings: &Settings) -> Result<Config> {
     let schema = Schema::new();
     let mut typed = Keys::default();
     if let Some(path) = &settings.config {
-        typed.lay(entry::of_file(&schema, path)?)?;
+        typed.lay(entry::of_file(&schema, path, &entry::read_file(path)?)?)?;
     }
     typed.lay(entry::of_set(&schema, settings)?)?;
     typed.lay(entry::of_flags(&schema, settings)?)?;
+    complete(typed)
+}
+
+/// The whole configuration that a file with this text stands for.
+pub fn resolve_text(text: &str) -> Result<Config> {
+    let mut typed = Keys::default();
+    let name = Path::new("file.toml");
+    typed.lay(entry::of_file(&Schema::new(), name, text)?)?;
     complete(typed)
 }
 

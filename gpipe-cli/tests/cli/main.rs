@@ -3,6 +3,7 @@
 mod bad_input;
 mod events;
 mod generate;
+mod hostile;
 mod models;
 mod parity;
 mod plan;
@@ -10,6 +11,7 @@ mod report;
 mod tensorboard;
 mod train;
 mod verify;
+mod wrong_lines;
 
 use std::path::Path;
 use std::process::Output;

@@ -15,11 +15,33 @@ pub enum Trouble {
     Panic,
 }
 
+/// What is wrong with the test's own stages: faults that the tests of failures must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// A failure is not handed on.
+    Silent,
+    /// A failure names another place.
+    Misplaced,
+    /// The next step finds what the failed one left.
+    Unclean,
+    /// A failure never comes to its end.
+    Stuck,
+}
+
+impl Planted {
+    pub const ALL: [Self; 4] = [Self::Silent, Self::Misplaced, Self::Unclean, Self::Stuck];
+}
+
 /// Shared by all stages of a pipeline: the trouble to come.
 #[derive(Clone, Default)]
-pub struct Plan(Arc<Mutex<Vec<(Place, Trouble)>>>);
+pub struct Plan(Arc<Mutex<Vec<(Place, Trouble)>>>, Option<Planted>);
 
 impl Plan {
+    /// A plan of stages with a fault.
+    pub fn faulty(planted: Option<Planted>) -> Self {
+        Self(Arc::default(), planted)
+    }
+
     pub fn set(&self, troubles: impl IntoIterator<Item = (Place, Trouble)>) {
         *self.0.lock().unwrap() = troubles.into_iter().collect();
     }
@@ -33,6 +55,13 @@ impl Plan {
             .copied()
             .find(|(there, _)| *there == place);
         match planned {
+            Some(_) if self.1 == Some(Planted::Silent) => Ok(()),
+            Some(_) if self.1 == Some(Planted::Misplaced) => {
+                Err(Failure(Place::Turn { micro_batch: 99 }))
+            }
+            Some(_) if self.1 == Some(Planted::Stuck) => loop {
+                std::thread::park();
+            },
             Some((_, Trouble::Error)) => Err(Failure(place)),
             Some((_, Trouble::Panic)) => panic!("panic at {place}"),
             None => Ok(()),
@@ -113,9 +142,11 @@ impl Stage for Toy {
     type Error = Failure;
 
     fn begin(&mut self, _step: u64) -> Result<(), Failure> {
-        self.inputs.clear();
-        self.pending.clear();
-        self.gradient = 0;
+        if self.plan.1 != Some(Planted::Unclean) {
+            self.inputs.clear();
+            self.pending.clear();
+            self.gradient = 0;
+        }
         self.plan.pass(Place::Begin(Part::Stage(self.index)))
     }
 

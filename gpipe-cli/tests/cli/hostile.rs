@@ -1,0 +1,158 @@
+//! Configurations and sources that ask for more than there is, with 512 MiB of address space:
+//! refused in one line, and never by an abort.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use super::stderr;
+
+/// Runs `gpipe` where the whole process may map 512 MiB at most, and for a minute at most.
+fn confined(folder: &Path, arguments: &[&str]) -> Output {
+    let program = assert_cmd::cargo::cargo_bin("gpipe");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -v 524288; exec timeout 60 \"$0\" \"$@\""])
+        .arg(program)
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null());
+    command.output().expect("a shell")
+}
+
+/// Settings that no machine has room for, or that nobody meant.
+fn settings() -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    let mut add = |texts: &[&str]| all.push(texts.iter().map(|&text| text.to_owned()).collect());
+    let huge = [
+        "1000000000",
+        "2147483647",
+        "4294967295",
+        "9223372036854775807",
+    ];
+    for key in [
+        "model.blocks",
+        "model.width",
+        "model.heads",
+        "model.vocab",
+        "model.context",
+        "data.seq_len",
+        "data.batch_size",
+        "pipeline.stages",
+        "pipeline.micro_batches",
+        "pipeline.micro_batch_size",
+        "pipeline.threads",
+    ] {
+        for value in huge {
+            // A micro-batch may be larger than the batch: that is one micro-batch.
+            if key != "pipeline.micro_batch_size" {
+                add(&[&format!("{key}={value}")]);
+            }
+        }
+    }
+    for value in ["100000", "65536"] {
+        add(&["model.blocks=100000", &format!("model.width={value}")]);
+        add(&[
+            &format!("model.width={value}"),
+            &format!("model.vocab={value}"),
+        ]);
+        add(&[&format!("data.batch_size={value}"), "data.seq_len=4096"]);
+        add(&[
+            "model.heads=1",
+            &format!("model.width={value}"),
+            "data.seq_len=32768",
+        ]);
+    }
+    add(&["model.width=4294967292", "model.heads=4"]);
+    add(&["model.width=1000000", "model.blocks=1"]);
+    add(&["model.name=gpt2", "data.batch_size=4096"]);
+    add(&["model.name=gpt2", "model.blocks=4096"]);
+    add(&["pipeline.devices=cpu*4294967295"]);
+    add(&["pipeline.devices=cpu*100000,cpu*100000"]);
+    add(&["pipeline.schedule=interleaved:4294967295"]);
+    add(&["pipeline.schedule=looped-bfs:100000"]);
+    add(&["pipeline.partition=18446744073709551615,1,1,1"]);
+    add(&["data.batch_size=1000000", "pipeline.micro_batches=1000000"]);
+    add(&[
+        "run.steps=9223372036854775807",
+        "run.trace_steps=9223372036854775807",
+        "model.width=65536",
+    ]);
+    add(&["data.source=/dev/zero"]);
+    add(&["data.source=huge"]);
+    add(&["data.source=pipe"]);
+    add(&["data.source=loop"]);
+    add(&["data.source=dangling"]);
+    add(&["data.source=/proc/kcore"]);
+    all
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_it_is_allocated() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let huge = fs::File::create(place("huge")).unwrap();
+    huge.set_len(1 << 40).unwrap();
+    let pipe = Command::new("mkfifo").arg(place("pipe")).status().unwrap();
+    assert!(pipe.success());
+    std::os::unix::fs::symlink("loop", place("loop")).unwrap();
+    std::os::unix::fs::symlink("nowhere", place("dangling")).unwrap();
+    let settings = settings();
+    assert!(settings.len() >= 60, "{}", settings.len());
+    // In `cargo test` a few of every kind; the exam runs all.
+    let stride = if std::env::var_os("GPIPE_EXAM").is_some() {
+        1
+    } else {
+        6
+    };
+    let mut tried = 0;
+    for texts in settings.iter().step_by(stride) {
+        let mut arguments = vec![
+            "train",
+            "--quiet",
+            "--steps",
+            "1",
+            "--threads",
+            "2",
+            "--out",
+            "run",
+        ];
+        arguments.extend(texts.iter().flat_map(|text| ["--set", text.as_str()]));
+        let output = confined(folder.path(), &arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{texts:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{texts:?}: {said}");
+        assert!(!place("run").exists(), "{texts:?} left a folder");
+        tried += 1;
+    }
+    println!("exam P6 {tried}/{tried}");
+}
+
+/// The same confinement stops what does allocate: it is not idle.
+#[test]
+fn the_confinement_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |bytes: &str| {
+        let script =
+            format!("ulimit -v 524288; exec dd if=/dev/zero of=/dev/null count=1 bs={bytes} 2>&1");
+        Command::new("sh")
+            .args(["-c", &script])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    assert!(run("1M") && !run("1G"));
+    // And what fits runs.
+    let output = confined(
+        folder.path(),
+        &[
+            &["train", "--quiet", "--steps", "1", "--out", "run"],
+            super::SMALL,
+        ]
+        .concat(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    println!("exam P6 teeth 2/2");
+}

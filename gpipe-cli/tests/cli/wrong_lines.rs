@@ -1,0 +1,77 @@
+//! What a newcomer types wrong, and the one line that answers: the thing, and the mend.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use super::{gpipe, stderr, stdout};
+
+/// As typed after `gpipe`; words are parted by spaces.
+const LINES: &[&str] = &[
+    "trian",
+    "training --stages 4",
+    "train gpt2",
+    "train notes.txt",
+    "train --stage 4",
+    "train --stages",
+    "train --stages four",
+    "train --stages 0",
+    "train --stages 40",
+    "train --stages 4 --devices cpu*2",
+    "train --gpus 2",
+    "train --devices gpu",
+    "train --devices cuda:0",
+    "train --devices cpu*0",
+    "train --epochs 3",
+    "train --steps -5",
+    "train --steps 1e3",
+    "train --lr 1e-3x",
+    "train --learning-rate 0.1",
+    "train --batch 32",
+    "train --batch-size 16 --micro-batches 32",
+    "train --microbatches 4",
+    "train --data nots.txt",
+    "train --data .",
+    "train --model gpt3",
+    "train --model GPT2",
+    "train --schedule 1F1B",
+    "train --schedule interleaved",
+    "train --remat full",
+    "train --remat every",
+    "train --partition 4,4",
+    "train --set stages=4",
+    "train --set pipeline.stages 4",
+    "train --config notes.txt",
+    "train --config missing.toml",
+    "train --dropout 50%",
+    "train --seed abc",
+    "train --out taken",
+    "train --quiet --verbose",
+    "plan --costs 10;20;30",
+    "plan --costs 10,20 --stages 4",
+    "plan --cost 10,20",
+    "verify --stages 40",
+    "verify --tolerance 1e-6",
+];
+
+#[test]
+fn each_is_answered_by_one_line_that_names_the_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("notes.txt"), "Dear diary,\n").unwrap();
+    fs::create_dir(folder.path().join("taken")).unwrap();
+    fs::write(folder.path().join("taken/log.txt"), "a run\n").unwrap();
+    let mut answers = String::new();
+    for line in LINES {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let output = gpipe(folder.path(), &arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert_eq!(
+            (said.lines().count(), stdout(&output).as_str()),
+            (1, ""),
+            "{line}: {said}"
+        );
+        writeln!(answers, "$ gpipe {line}\n{said}").unwrap();
+    }
+    insta::assert_snapshot!(answers);
+    println!("exam W1 {0}/{0}", LINES.len());
+}

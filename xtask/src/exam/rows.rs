@@ -1,0 +1,225 @@
+//! The rows: what they promise, and which tests keep the promise.
+
+use std::env;
+
+use super::run::Numbers;
+
+/// A row of the exam.
+pub struct Row {
+    /// Such as `F1`.
+    pub name: &'static str,
+    /// What it promises, in a few words.
+    pub what: &'static str,
+    /// How many things must be tried, at the least, at full numbers.
+    pub at_least: u64,
+    /// The tests that try them.
+    pub tests: Vec<Test>,
+    /// The tests that plant faults and demand that the row sees them.
+    pub teeth: Option<Test>,
+    /// Whether `exam --quick` and thereby `cargo xtask ci` runs it.
+    pub quick: bool,
+}
+
+/// A test binary of a crate, or some of its tests.
+pub struct Test {
+    package: &'static str,
+    /// Of `tests/`; empty for the crate's unit tests.
+    binary: &'static str,
+    /// The tests whose path begins or holds this.
+    filter: &'static str,
+    /// Whether the executor's threads are those of the model checker.
+    shuttle: bool,
+    /// Whether full numbers are worth a build of their own.
+    release: bool,
+    /// Whether Miri interprets it, which sees undefined behaviour.
+    miri: bool,
+}
+
+impl Test {
+    /// Tests of a binary whose path holds `filter`.
+    pub fn new(package: &'static str, binary: &'static str, filter: &'static str) -> Self {
+        Self {
+            package,
+            binary,
+            filter,
+            shuttle: false,
+            release: false,
+            miri: false,
+        }
+    }
+
+    /// Interpreted by Miri, of which each test counts as one thing tried.
+    pub fn miri(self) -> Self {
+        Self { miri: true, ..self }
+    }
+
+    /// Whether Miri interprets it.
+    pub fn is_miri(&self) -> bool {
+        self.miri
+    }
+
+    /// Full numbers run optimized.
+    pub fn release(self) -> Self {
+        Self {
+            release: true,
+            ..self
+        }
+    }
+
+    /// Under shuttle, which chooses every interleaving of threads.
+    pub fn shuttle(self) -> Self {
+        Self {
+            shuttle: true,
+            release: true,
+            ..self
+        }
+    }
+
+    /// What is run: cargo, through rustup where it is another one.
+    pub fn program(&self) -> &'static str {
+        if self.miri { "rustup" } else { "cargo" }
+    }
+
+    /// What it is told. Small numbers run in the build that `cargo test` has made already.
+    pub fn arguments(&self, numbers: Numbers) -> Vec<String> {
+        let mut arguments: Vec<String> = Vec::new();
+        if self.miri {
+            arguments.extend(["run", "nightly", "cargo", "miri"].map(str::to_owned));
+        }
+        arguments.extend(["test", "--quiet", "-p", self.package].map(str::to_owned));
+        match self.binary {
+            "" => arguments.push("--lib".into()),
+            binary => arguments.extend(["--test".into(), binary.into()]),
+        }
+        let own_folder = match (self.shuttle, self.miri) {
+            (true, _) => Some("shuttle"),
+            (_, true) => Some("miri"),
+            _ => None,
+        };
+        if let Some(folder) = own_folder {
+            let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
+            arguments.extend(["--target-dir".into(), format!("{target}/{folder}")]);
+        }
+        if self.release && numbers == Numbers::Full {
+            arguments.push("--release".into());
+        }
+        arguments.extend(["--", self.filter, "--nocapture"].map(str::to_owned));
+        arguments
+    }
+
+    /// The variables that its build needs.
+    pub fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        if self.shuttle {
+            &[("RUSTFLAGS", "--cfg shuttle")]
+        } else if self.miri {
+            &[(
+                "MIRIFLAGS",
+                "-Zmiri-strict-provenance -Zmiri-symbolic-alignment-check",
+            )]
+        } else {
+            &[]
+        }
+    }
+}
+
+/// All rows, in the order in which they run.
+pub fn rows() -> Vec<Row> {
+    let sched = |filter| Test::new("gpipe-sched", "suite", filter);
+    let remat = |binary, filter| Test::new("gpipe-remat", binary, filter);
+    let cli = |binary, filter| Test::new("gpipe-cli", binary, filter);
+    vec![
+        Row {
+            name: "F1",
+            what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
+            at_least: 600,
+            tests: vec![sched("failures::an_error"), remat("traps", "")],
+            teeth: Some(sched("failures::teeth")),
+            quick: true,
+        },
+        Row {
+            name: "F2",
+            what: "no interleaving of the workers' threads deadlocks or computes something else",
+            at_least: 100_000,
+            tests: vec![Test::new("gpipe-sched", "shuttle", "").shuttle()],
+            teeth: Some(Test::new("gpipe-sched", "shuttle", "teeth").shuttle()),
+            quick: false,
+        },
+        Row {
+            name: "F9",
+            what: "10,000 steps leave no thread, file or memory behind",
+            at_least: 10_000,
+            tests: vec![remat("endurance", "")],
+            teeth: Some(remat("endurance", "")),
+            quick: true,
+        },
+        Row {
+            name: "NF",
+            what: "the first value that is not finite is named by micro-batch, layer and pass",
+            at_least: 1_000,
+            tests: vec![remat("non_finite", "every_cut")],
+            teeth: Some(remat("non_finite", "teeth")),
+            quick: true,
+        },
+        Row {
+            name: "M2",
+            what: "what is predicted to fit runs within exactly that many bytes",
+            at_least: 500,
+            tests: vec![remat("limits", "what_is_predicted")],
+            teeth: Some(remat("limits", "a_byte_short")),
+            quick: true,
+        },
+        Row {
+            name: "M3",
+            what: "any buffer of a step may be refused: an error, and the next step is right",
+            at_least: 1_000,
+            tests: vec![remat("limits", "a_step_without")],
+            teeth: Some(remat("limits", "goes_unseen")),
+            quick: true,
+        },
+        Row {
+            name: "P1",
+            what: "a million mutated inputs for each parser: no panic, and what is understood is consistent",
+            at_least: 7_000_000,
+            tests: vec![cli("parsers", "no_input").release()],
+            teeth: Some(cli("parsers", "fuzz::teeth")),
+            quick: true,
+        },
+        Row {
+            name: "P3",
+            what: "hostile files, tables and values, made by name, are refused in words",
+            at_least: 150,
+            tests: vec![cli("parsers", "hostile_inputs")],
+            teeth: Some(cli("parsers", "that_nothing_fails")),
+            quick: true,
+        },
+        Row {
+            name: "P6",
+            what: "configurations beyond any machine are refused within 512 MiB of address space",
+            at_least: 60,
+            tests: vec![cli("cli", "what_does_not_fit")],
+            teeth: Some(cli("cli", "the_confinement_holds")),
+            quick: true,
+        },
+        Row {
+            name: "Q2",
+            what: "Miri sees no undefined behaviour in the unsafe modules and in the workers' threads",
+            at_least: 15,
+            tests: vec![
+                Test::new("gpipe-tensor", "", "pool::").miri(),
+                Test::new("gpipe-tensor", "", "tensor::").miri(),
+                Test::new("gpipe-sched", "", "").miri(),
+                Test::new("gpipe-sched", "suite", "transparency::visits").miri(),
+            ],
+            teeth: None,
+            quick: false,
+        },
+        Row {
+            name: "W1",
+            what: "what a newcomer types wrong is answered by one line with the mend",
+            at_least: 30,
+            tests: vec![cli("cli", "wrong_lines")],
+            teeth: None,
+            quick: true,
+        },
+    ]
+}

@@ -1,0 +1,85 @@
+//! Running the tests of a row and reading what they counted.
+
+use anyhow::Context as _;
+use xshell::{Shell, cmd};
+
+use super::rows::{Row, Test};
+use super::tally::Tally;
+
+/// At which numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// Those of `cargo test`.
+    Small,
+    /// Those of the row.
+    Full,
+}
+
+/// Runs a row; what it counted, if that is as it should be.
+pub fn row(shell: &Shell, row: &Row, numbers: Numbers) -> anyhow::Result<String> {
+    let mut sum = Tally::default();
+    if row.tests.iter().any(Test::is_miri) && !has_miri(shell) {
+        return Ok("left out: no Miri; rustup component add --toolchain nightly miri".into());
+    }
+    for test in &row.tests {
+        let said = output(shell, test, numbers)?;
+        let tally = if test.is_miri() {
+            Tally::passed(&said)
+        } else {
+            Tally::read(&said, row.name)
+        };
+        sum = Tally {
+            good: sum.good + tally.good,
+            all: sum.all + tally.all,
+        };
+    }
+    let at_least = match numbers {
+        Numbers::Small => 1,
+        Numbers::Full => row.at_least,
+    };
+    Ok(sum.check(at_least)?.to_string())
+}
+
+/// Runs the planted faults of a row; how many were caught, if all were.
+pub fn teeth(shell: &Shell, row: &Row) -> anyhow::Result<String> {
+    let test = row.teeth.as_ref().context("no faults are planted for it")?;
+    let said = output(shell, test, Numbers::Small)?;
+    let tally = Tally::read(&said, &format!("{} teeth", row.name)).check(1)?;
+    Ok(format!("teeth {tally}"))
+}
+
+/// What a test printed; its failure is an error that shows it.
+fn output(shell: &Shell, test: &Test, numbers: Numbers) -> anyhow::Result<String> {
+    let arguments = &test.arguments(numbers);
+    let program = test.program();
+    let mut command = cmd!(shell, "{program} {arguments...}")
+        .quiet()
+        .ignore_status()
+        // Panics are planted by the hundred.
+        .env("RUST_BACKTRACE", "0");
+    if numbers == Numbers::Full {
+        command = command.env("GPIPE_EXAM", "full");
+    }
+    for (variable, value) in test.environment() {
+        command = command.env(variable, value);
+    }
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    let said = format!("{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = said.lines().collect();
+    let tail = lines[lines.len().saturating_sub(60)..].join("\n");
+    anyhow::bail!(
+        "{program} {}: {}\n{tail}",
+        arguments.join(" "),
+        output.status
+    )
+}
+
+/// Whether the nightly toolchain has the interpreter.
+fn has_miri(shell: &Shell) -> bool {
+    let version = cmd!(shell, "rustup run nightly cargo miri --version");
+    version.quiet().ignore_stderr().read().is_ok()
+}
