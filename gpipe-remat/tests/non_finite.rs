@@ -342,19 +342,22 @@ fn it_reads_well() {
     }
 }
 
+/// A search for the first bad value.
+type Search<'a> = &'a dyn Fn(&Plant) -> Option<NonFinite>;
+
 /// Mistakes that the search could make, each seen by the comparison above.
 #[test]
 fn teeth() {
     let run = Run { stages: 3, ..run() };
     let schedule = || Order::OneFOneB.schedule(3, run.micro_batches);
     let plants = plants();
-    let differ = |search: &dyn Fn(&Plant) -> Option<NonFinite>| {
+    let differ = |search: Search| {
         let mut plants = plants.iter();
         plants.any(|plant| format!("{:?}", search(plant)) != format!("{:?}", by_hand(&run, plant)))
     };
     let right = |plant: &Plant| by_pipeline(&run, schedule(), plant);
     assert!(!differ(&right), "no fault was planted");
-    let planted: [&dyn Fn(&Plant) -> Option<NonFinite>; 4] = [
+    let planted: [Search; 4] = [
         // It sees nothing.
         &|_| None,
         // It takes the last micro-batch, not the first.
