@@ -15,6 +15,9 @@ const RUNS: [RGBColor; 2] = [RGBColor(0, 0, 3), RGBColor(0, 0, 4)];
 const SIZE: (u32, u32) = (560, 250);
 /// More points than that cannot be told apart.
 const MOST_POINTS: usize = 900;
+/// With more steps than that a curve is smoothed, to so many means.
+const SMOOTHED_FROM: usize = 200;
+const MEANS: usize = 60;
 
 /// What one run shows in a chart.
 #[derive(Default)]
@@ -111,13 +114,35 @@ fn draw(
         .draw()?;
     for (run, colour) in runs.iter().zip(RUNS) {
         let line = thinned(&run.line);
-        let style = colour.stroke_width(2);
+        let many = run.line.len() > SMOOTHED_FROM;
+        // Many steps make a thin and pale line, with their means as a clear one over it.
+        let style = if many {
+            colour.mix(0.4).stroke_width(1)
+        } else {
+            colour.stroke_width(2)
+        };
         chart.draw_series(LineSeries::new(line.iter().map(scaled), style))?;
+        if many {
+            let means = means(&run.line);
+            let style = colour.stroke_width(2);
+            chart.draw_series(LineSeries::new(means.iter().map(scaled), style))?;
+        }
         let dot = |point| Circle::new(scaled(point), 4, colour.filled());
         chart.draw_series(thinned(&run.dots).iter().map(dot))?;
     }
     area.present()?;
     Ok(())
+}
+
+/// The means of equally many neighbours.
+fn means(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mean = |group: &[(f64, f64)]| {
+        let count = group.len() as f64;
+        let sum = |of: fn(&(f64, f64)) -> f64| group.iter().map(of).sum::<f64>();
+        (sum(|point| point.0) / count, sum(|point| point.1) / count)
+    };
+    let size = points.len().div_ceil(MEANS);
+    points.chunks(size.max(1)).map(mean).collect()
 }
 
 /// Of many points, the lowest and the highest of each of equally many neighbours.

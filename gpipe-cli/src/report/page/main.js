@@ -52,5 +52,7 @@ for (const [id, act] of [["closer", () => zoom(0.5)], ["wider", () => zoom(2)], 
   if (byId(id)) byId(id).addEventListener("click", act);
 }
 window.addEventListener("resize", redraw);
+window.addEventListener("scroll", () => { if (span.charts.some((chart) => chart.stale)) redraw(); }, { passive: true });
+window.addEventListener("beforeprint", () => span.charts.forEach((chart) => chart.draw()));
 paint();
 choose();

@@ -50,9 +50,10 @@ class Memory {
       for (const view of strip.views) {
         const levels = view.levels[strip.device];
         if (!levels || levels.n === 0) continue;
-        this.path(g, width, levels, view.end, base, h);
+        const dense = this.path(g, width, levels, view.end, base, h);
         if (view.predicted) {
-          g.setLineDash([5, 3]);
+          // Dashes of a line that turns at every pixel would be seen by nobody and cost the most.
+          g.setLineDash(dense ? [] : [5, 3]);
           g.strokeStyle = colour("second");
         } else {
           g.setLineDash([]);
@@ -83,7 +84,7 @@ class Memory {
     });
   }
 
-  /// The steps of a line; where many fall on one pixel, the highest.
+  /// The steps of a line; where many fall on one pixel, the highest. Says if there are many.
   path(g, width, levels, end, base, h) {
     const scale = (width - GUTTER) / (span.to - span.from);
     const x = (t) => GUTTER + (t - span.from) * scale;
@@ -109,6 +110,7 @@ class Memory {
     this.lastX = x(Math.min(end, span.to));
     this.line.lineTo(pixel, y(high));
     this.line.lineTo(this.lastX, y(high));
+    return last - first > (width - GUTTER) / 4;
   }
 
   leave() {}

@@ -1,6 +1,8 @@
 // The timelines: a group of rows for every view, one row a device.
 
 const HEAD = 26;
+/// Of the lines under idle time, by cause: those for what is nobody's fault and for transfers.
+const GAP_DASHES = [[7, 2], [3, 3], null, [1, 2], null];
 const OP_COLOURS = ["forward", "backward", "input", "weight", "again"];
 
 /// The stripes that tell operations apart where colours do not: none on F and B, which fill most of
@@ -70,7 +72,7 @@ class Timelines {
     g.beginPath();
     g.rect(GUTTER, y, width - GUTTER, h);
     g.clip();
-    if (last - first > 2 * (width - GUTTER)) this.drawMix(g, width, row, y, h);
+    if (last - first > (width - GUTTER) / 3) this.drawMix(g, width, row, y, h);
     else this.drawSpans(g, width, group, row, first, last, y, h);
     this.drawGaps(g, width, group.view.gaps[device], y, h);
     g.restore();
@@ -124,34 +126,50 @@ class Timelines {
       const running = row.lane.op[i] === op ? Math.min(t, row.end[i]) - row.start[i] : 0;
       return sums[op][i] + running;
     };
+    const [columns, lines] = [Math.ceil(width - GUTTER), h - 4];
+    const image = new ImageData(columns, Math.max(lines, 1));
+    const pixels = new Uint32Array(image.data.buffer).fill(pixel("idle"));
+    const colours = OP_COLOURS.map(pixel);
     let t = span.from;
     let place = after(row.start, t) - 1;
-    for (let x = GUTTER; x < width; x++) {
+    for (let x = 0; x < columns; x++) {
       const next = t + nanoseconds;
       const nextPlace = after(row.start, next) - 1;
-      let bottom = y + h - 4;
+      let [share, line] = [0, lines];
       for (let op = 0; op < OPS.length; op++) {
-        const share = (before(op, nextPlace, next) - before(op, place, t)) / nanoseconds;
-        if (share <= 0.002) continue;
-        const high = share * (h - 4);
-        g.fillStyle = colour(OP_COLOURS[op]);
-        g.fillRect(x, bottom - high, 1, high);
-        bottom -= high;
+        if (sums[op][row.n] === 0) continue;
+        share += (before(op, nextPlace, next) - before(op, place, t)) / nanoseconds;
+        const top = lines * (1 - share) + 0.5;
+        while (line > top) pixels[--line * columns + x] = colours[op];
       }
       [t, place] = [next, nextPlace];
     }
+    this.strip ||= document.createElement("canvas");
+    [this.strip.width, this.strip.height] = [image.width, image.height];
+    this.strip.getContext("2d").putImageData(image, 0, 0);
+    g.imageSmoothingEnabled = false;
+    g.drawImage(this.strip, GUTTER, y);
   }
 
-  /// Idle time is blank, and underlined in the colour of its cause.
+  /// Idle time is blank, and underlined in the colour and the dashes of its cause.
   drawGaps(g, width, gaps, y, h) {
     if (h < 9 || !gaps) return;
     const scale = (width - GUTTER) / (span.to - span.from);
     const [first, last] = [after(gaps.end, span.from), after(gaps.start, span.to)];
-    if (last - first > 4 * (width - GUTTER)) return;
+    if (last - first > (width - GUTTER) / 3) return;
     for (let i = first; i < last; i++) {
-      g.fillStyle = colour(CAUSES[gaps.cause[i]]);
-      const from = GUTTER + (gaps.start[i] - span.from) * scale;
-      g.fillRect(from, y + h - 4, Math.max((gaps.end[i] - gaps.start[i]) * scale, 0.4), 3);
+      const cause = CAUSES[gaps.cause[i]];
+      const from = Math.max(GUTTER, GUTTER + (gaps.start[i] - span.from) * scale);
+      const to = Math.min(width, GUTTER + (gaps.end[i] - span.from) * scale);
+      const dash = GAP_DASHES[gaps.cause[i]];
+      g.fillStyle = colour(cause);
+      if (!dash) {
+        g.fillRect(from, y + h - 4, Math.max(to - from, 0.4), 3);
+        continue;
+      }
+      for (let x = from; x < to; x += dash[0] + dash[1]) {
+        g.fillRect(x, y + h - 4, Math.max(Math.min(dash[0], to - x), 0.4), 3);
+      }
     }
   }
 

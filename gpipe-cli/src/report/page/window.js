@@ -17,7 +17,13 @@ function redraw() {
   asked = true;
   requestAnimationFrame(() => {
     asked = false;
-    for (const chart of span.charts) chart.draw();
+    for (const chart of span.charts) {
+      const { top, bottom } = chart.canvas.getBoundingClientRect();
+      // What nobody sees is drawn when it is scrolled to.
+      chart.stale = chart.drawn && (bottom < 0 || top > window.innerHeight);
+      if (!chart.stale) chart.draw();
+      chart.drawn = true;
+    }
   });
 }
 
@@ -54,6 +60,12 @@ function colour(name) {
     palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
   }
   return palette.get(name);
+}
+
+/// A colour such as #2f6fb7 as a pixel of an image: its bytes are red, green, blue and opacity.
+function pixel(name) {
+  const hex = parseInt(colour(name).slice(1), 16);
+  return new Uint32Array(new Uint8Array([hex >> 16, hex >> 8, hex, 255]).buffer)[0];
 }
 
 /// Ticks at round times, about one every 110 pixels.
