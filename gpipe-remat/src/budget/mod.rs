@@ -25,6 +25,12 @@ use chain::Chain;
 use moments::Moments;
 use search::search;
 
+/// Choices that are followed. Models of few kinds of layers have far fewer; for one of hundreds of
+/// different layers on one stage the search would else go on for minutes.
+pub(crate) const EXACT: usize = 4096;
+/// The same where thousands of stages are asked for and a little more recomputation is no harm.
+pub(crate) const QUICK: usize = 48;
+
 /// What each stage keeps under the limit.
 pub(crate) fn stages(
     weights: &Weights,
@@ -41,7 +47,7 @@ pub(crate) fn stages(
             part: part.clone(),
             fixed: weights.of_stage(part.clone()),
         };
-        place.cheapest(limit.0).ok_or_else(|| Error::Budget {
+        place.cheapest(limit.0, EXACT).ok_or_else(|| Error::Budget {
             stage,
             needed: Bytes(place.least()),
             fixed: Bytes(place.fixed.fixed()),
@@ -101,8 +107,8 @@ impl Place<'_> {
         .peak()
     }
 
-    /// The choice of the least work that fits the limit, if any does.
-    pub fn cheapest(&self, limit: u64) -> Option<Kept> {
+    /// The choice of the least work that fits the limit, if any does, following `most` choices.
+    pub fn cheapest(&self, limit: u64, most: usize) -> Option<Kept> {
         let available = limit.checked_sub(self.fixed.fixed())?;
         if self.fixed.ties > available {
             return None;
@@ -110,7 +116,7 @@ impl Place<'_> {
         if self.peak(&Kept::Everything) <= limit {
             return Some(Kept::Everything);
         }
-        let mut choices = search(&self.chain(), &self.moments(), available, |layer| {
+        let mut choices = search(&self.chain(), &self.moments(), available, most, |layer| {
             self.costs.of(0)[layer].forward
         });
         choices.sort_by_key(|choice| (choice.work, choice.held));
@@ -126,7 +132,7 @@ impl Place<'_> {
         let (chain, moments) = (self.chain(), self.moments());
         // Each round finds all that could be better; the replay says whether it is.
         while let Some(below) = least.checked_sub(self.fixed.fixed() + 1) {
-            let choices = search(&chain, &moments, below, |_| 0);
+            let choices = search(&chain, &moments, below, EXACT, |_| 0);
             let peaks = choices
                 .iter()
                 .map(|choice| self.peak(&self.kept(&choice.runs)));
@@ -136,6 +142,15 @@ impl Place<'_> {
             }
         }
         least
+    }
+
+    /// The fewest bytes under the simplest choices: often the least, and soon found.
+    pub fn simplest(&self) -> u64 {
+        let lengths = std::iter::successors(Some(1_usize), |run| run.checked_mul(2));
+        let lengths = lengths.take_while(|&run| run < 2 * self.part.len());
+        let rules = lengths.map(|run| Kept::Inputs { run });
+        let peaks = rules.chain([Kept::Everything]).map(|kept| self.peak(&kept));
+        peaks.min().unwrap_or(0)
     }
 
     /// The numbers of the smallest micro-batch: a limit that it breaks, all break.

@@ -14,10 +14,6 @@ pub(crate) struct Choice {
     pub held: u64,
 }
 
-/// Choices for some first layers that are remembered at most. Models of few kinds of layers stay
-/// far below; beyond it the search would go on for minutes, and keeps every other choice instead.
-const MOST: usize = 4096;
-
 /// A choice for the layers before a place.
 #[derive(Clone, Copy, Debug)]
 struct State {
@@ -36,11 +32,13 @@ struct State {
 }
 
 /// The choices within `available` bytes of activations that no other beats in everything. `work`
-/// is what it costs to compute a layer again.
+/// is what it costs to compute a layer again. Of more than `most` choices for some first layers,
+/// only so many are followed.
 pub(crate) fn search(
     chain: &Chain<'_>,
     moments: &Moments,
     available: u64,
+    most: usize,
     work: impl Fn(usize) -> u64,
 ) -> Vec<Choice> {
     let part = chain.part.clone();
@@ -58,7 +56,7 @@ pub(crate) fn search(
     let alike = moments.forward == moments.back;
     for layer in part.clone() {
         let place = layer - part.start;
-        thin(&mut places[place]);
+        thin(&mut places[place], most);
         let (done, open) = places.split_at_mut(place + 1);
         let states = &done[place];
         if states.is_empty() {
@@ -123,7 +121,7 @@ pub(crate) fn search(
             }
         }
     }
-    thin(&mut places[part.len()]);
+    thin(&mut places[part.len()], most);
     (0..places[part.len()].len())
         .map(|index| trace(&places, part.start, index))
         .filter(|choice| !choice.runs.is_empty())
@@ -145,8 +143,9 @@ fn fits(moments: &Moments, chain: &Chain<'_>, available: u64, state: &State) -> 
         && within(&moments.weight, 0)
 }
 
-/// Drops every state that another beats or equals in all numbers.
-fn thin(states: &mut Vec<State>) {
+/// Drops every state that another beats or equals in all numbers, and of more than `most` all but
+/// every other or so, from the least work to the fewest bytes.
+fn thin(states: &mut Vec<State>, most: usize) {
     states.sort_by_key(|s| (s.work, s.held, s.back, s.forward));
     let mut kept: Vec<State> = Vec::with_capacity(states.len());
     for state in states.drain(..) {
@@ -160,9 +159,10 @@ fn thin(states: &mut Vec<State>) {
             kept.push(state);
         }
     }
-    if kept.len() > MOST {
-        let every = kept.len().div_ceil(MOST);
-        kept = kept.into_iter().step_by(every).collect();
+    if kept.len() > most {
+        let every = kept.len().div_ceil(most);
+        let last = kept.pop();
+        kept = kept.into_iter().step_by(every).chain(last).collect();
     }
     *states = kept;
 }

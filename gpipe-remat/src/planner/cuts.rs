@@ -25,8 +25,13 @@ pub(super) fn search(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> O
     let mut best: Option<Found> = None;
     for workers in some_arrangements(candidate) {
         let mut start: Option<Found> = None;
-        for cut in starts(candidate, &workers) {
+        for cut in even(candidate, &workers) {
             better(&mut start, candidate.evaluate(&cut, &workers, left));
+        }
+        if start.is_none() {
+            let cut = roomy(candidate, &workers);
+            let found = cut.and_then(|cut| candidate.evaluate(&cut, &workers, left));
+            better(&mut start, found);
         }
         let Some(mut found) = start else { continue };
         // Far from the best so far, its neighbours will not be better either.
@@ -104,30 +109,30 @@ fn extend(
 }
 
 /// Cuts to begin with: even work for the speeds of the workers, and the least longest way.
-fn starts(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
+fn even(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
     let device_of = candidate.schedule.device_of();
     let speed = |stage: usize| candidate.question.workers[workers[device_of[stage]]].speed;
-    let way = |stage: usize, part: &Range<usize>| candidate.bounds.way(part) / speed(stage);
-    let work = |stage: usize, part: &Range<usize>| candidate.bounds.work(part) / speed(stage);
-    let fits =
-        |stage: usize, part: &Range<usize>| candidate.stage(stage, part, workers[device_of[stage]]);
-    let longer = |stage: usize, part: &Range<usize>| {
-        let plan = fits(stage, part)?;
-        let again = plan.again * candidate.schedule.micro_batches() as f64;
-        Some(work(stage, part) + again / speed(stage))
-    };
-    let limited = |stage: usize, part: &Range<usize>| {
-        let plan = fits(stage, part)?;
-        let again = plan.again * candidate.schedule.micro_batches() as f64;
-        Some(way(stage, part) + again / speed(stage))
-    };
+    let way = |stage: usize, part: &Range<usize>| Some(candidate.bounds.way(part) / speed(stage));
+    let work = |stage: usize, part: &Range<usize>| Some(candidate.bounds.work(part) / speed(stage));
     let cuts = [
-        least_longest(candidate, longer),
-        least_longest(candidate, limited),
+        least_longest(candidate, work),
+        least_longest(candidate, way),
     ];
     let mut cuts: Vec<Cut> = cuts.into_iter().flatten().collect();
     cuts.dedup();
     cuts
+}
+
+/// The least longest work, what is computed again included, of the cuts of which every stage fits.
+fn roomy(candidate: &Candidate<'_>, workers: &[usize]) -> Option<Cut> {
+    let device_of = candidate.schedule.device_of();
+    least_longest(candidate, |stage, part| {
+        let worker = workers[device_of[stage]];
+        let plan = candidate.stage(stage, part, worker)?;
+        let again = plan.again * candidate.schedule.micro_batches() as f64;
+        let work = candidate.bounds.work(part) + again;
+        Some(work / candidate.question.workers[worker].speed)
+    })
 }
 
 /// The furthest end up to `most` of a run from `start` that fits, if any does; none fits after one

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use gpipe_sched::Schedule;
 
 use super::question::{Priced, Question};
-use crate::budget::Place;
+use crate::budget::{self, Place};
 use crate::predict::activations;
 use crate::{Kept, Policy, StageMemory, Table};
 
@@ -60,7 +60,7 @@ impl<'a> Chooser<'a> {
             let kept = match (rule, limit) {
                 (Some(table), _) => table.of_stage(stage).to_vec(),
                 (None, None) => vec![Kept::Everything; self.schedule.micro_batches()],
-                (None, Some(limit)) => match self.place(stage, part).cheapest(limit) {
+                (None, Some(limit)) => match self.place(stage, part).cheapest(limit, self.most()) {
                     Some(kept) => vec![kept; self.schedule.micro_batches()],
                     None => continue,
                 },
@@ -87,6 +87,18 @@ impl<'a> Chooser<'a> {
             ..self.question.weights.of_stage(part.clone())
         }
         .peak()
+    }
+
+    /// Whether there is time for the exact choice everywhere.
+    fn is_small(&self) -> bool {
+        self.priced.work.len() <= 16
+    }
+
+    fn most(&self) -> usize {
+        match self.is_small() {
+            true => budget::EXACT,
+            false => budget::QUICK,
+        }
     }
 
     fn place(&self, stage: usize, part: &Range<usize>) -> Place<'_> {
@@ -123,7 +135,8 @@ impl<'a> Chooser<'a> {
     pub fn least(&self, stage: usize, part: &Range<usize>) -> u64 {
         let of_rule = |rule: &Option<Table>| match rule {
             Some(table) => self.peak(stage, part, table.of_stage(stage)),
-            None => self.place(stage, part).least(),
+            None if self.is_small() => self.place(stage, part).least(),
+            None => self.place(stage, part).simplest(),
         };
         self.rules.iter().map(of_rule).min().unwrap_or(u64::MAX)
     }
