@@ -18,7 +18,8 @@ use clap_complete::Shell;
     name = "gpipe",
     version,
     max_term_width = 100,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    disable_help_subcommand = true
 )]
 #[command(after_long_help = "Examples:
   gpipe train                              a small GPT on built-in text
@@ -125,6 +126,11 @@ The page is one file that needs no network. It shows the steps that train kept
   gpipe sample runs/NAME --prompt Et --temperature 0 --json"
     )]
     Sample(SampleArgs),
+    /// Explain a command, or the schedules
+    #[command(after_long_help = "Examples:
+  gpipe help train
+  gpipe help schedules")]
+    Help(HelpArgs),
 }
 
 /// How to talk.
@@ -188,6 +194,16 @@ pub struct PlanArgs {
     /// Plan for a bare list of layer costs instead of a model: whole numbers of any unit
     #[arg(long, value_name = "LIST", help_heading = "Model")]
     pub costs: Option<String>,
+    /// Also write the schedule to a file, as a table that --schedule and PyTorch read
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub csv: Option<PathBuf>,
+}
+
+/// Arguments of `gpipe help`.
+#[derive(Debug, clap::Args)]
+pub struct HelpArgs {
+    /// A command, or schedules
+    pub topic: Option<String>,
 }
 
 /// Arguments of `gpipe verify`.
@@ -384,8 +400,11 @@ pub struct Settings {
     #[arg(long, value_name = "SAMPLES", help_heading = "Pipeline")]
     pub micro_batch_size: Option<String>,
     /// Order of work: gpipe (all forward, then all backward), 1f1b (alternating), interleaved:V or
-    /// looped-bfs:V (V stages a worker), zb-h1 or zb-h2 (weight gradients fill the bubble), and, two
-    /// stages a worker folded in a V, zb-v, v-half or v-min (less memory) and dualpipe-v [default: gpipe]
+    /// looped-bfs:V (V stages a worker), zb-h1 or zb-h2 (weight gradients fill the bubble),
+    /// zero-bubble or zero-bubble:HELD (they follow the predicted costs, with at most HELD
+    /// micro-batches in a stage), and, two stages a worker folded in a V, zb-v, v-half or v-min (less
+    /// memory) and dualpipe-v; or a table of PyTorch's such as table.csv. `gpipe help schedules`
+    /// draws them [default: gpipe]
     #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
     pub schedule: Option<String>,
     /// How layers are cut: balance (the best), histogram (Lingvo's rule), or sizes such as 3,3,4,2
@@ -432,6 +451,10 @@ pub struct Settings {
     /// 10,20..25; 0 is none [default: 1]
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub trace_steps: Option<String>,
+    /// Stop when a step takes so many times as long as the slowest before it, at least a minute; or
+    /// off, for debugging [default: 30]
+    #[arg(long, value_name = "FACTOR", help_heading = "Run")]
+    pub watchdog: Option<String>,
 }
 
 impl Settings {
@@ -477,6 +500,7 @@ impl Settings {
             ("--eval-every", "run.eval_every", &self.eval_every),
             ("--seed", "run.seed", &self.seed),
             ("--trace-steps", "run.trace_steps", &self.trace_steps),
+            ("--watchdog", "run.watchdog", &self.watchdog),
         ];
         let mut typed: Vec<_> = flags
             .into_iter()

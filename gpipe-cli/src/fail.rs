@@ -31,6 +31,17 @@ impl Fail {
         Self::Usage(anyhow::Error::msg(message.into()))
     }
 
+    /// [`Fail::asked`] whose first line is the message; the others are a picture, drawn below it.
+    pub fn drawn(text: String) -> Self {
+        match text.split_once('\n') {
+            Some((message, picture)) => Self::usage(Drawn {
+                message: message.to_owned(),
+                picture: picture.to_owned(),
+            }),
+            None => Self::asked(text),
+        }
+    }
+
     /// A failure on the way.
     pub fn run(failure: impl Into<anyhow::Error>) -> Self {
         Self::Run(failure.into())
@@ -70,12 +81,17 @@ impl Fail {
         }
     }
 
-    /// Says on stderr what went wrong: one line, and with `chain` the causes below it.
+    /// Says on stderr what went wrong: one line, a picture if there is one, and with `chain` the causes below it.
     pub fn report(&self, chain: bool) {
         let (Self::Usage(error) | Self::Run(error)) = self else {
             return;
         };
         anstream::eprintln!("{}error:{} {}", style::ERROR, style::RESET, one_line(error));
+        if let Some(Drawn { picture, .. }) = error.downcast_ref() {
+            for line in picture.lines() {
+                anstream::eprintln!("  {}", printable(line));
+            }
+        }
         if chain {
             for cause in error.chain() {
                 anstream::eprintln!("  caused by: {}", printable(&cause.to_string()));
@@ -83,6 +99,21 @@ impl Fail {
         }
     }
 }
+
+/// An error that is easier to see than to say.
+#[derive(Debug)]
+struct Drawn {
+    message: String,
+    picture: String,
+}
+
+impl std::fmt::Display for Drawn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Drawn {}
 
 /// The error and its causes in one line. Libraries often quote the cause in their own words, so a
 /// cause that was already said is left out.

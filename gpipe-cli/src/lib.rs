@@ -49,6 +49,7 @@ fn run(args: &Args) -> Result<()> {
         Command::Plan(plan) => commands::plan::run(plan, args.talk),
         Command::Report(report) => commands::report::run(report, args.talk),
         Command::Verify(verify) => commands::verify::run(verify, args.talk),
+        Command::Help(help) => commands::help::run(help),
         Command::Devices => commands::devices::run(args.talk),
         Command::Generate(generate) => commands::generate::run(generate),
         Command::Eval(eval) => commands::eval::run(eval, args.talk),

@@ -7,7 +7,8 @@ use gpipe_layers::models::{self, GptConfig};
 use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
-    Assembled, Assembly, AssemblyError, LossTurn, ModelCosts, StageMemory, Table, simulator_costs,
+    Assembled, Assembly, AssemblyError, LossTurn, ModelCosts, Policy, StageMemory, Table,
+    simulator_costs,
 };
 use gpipe_sched::{Costs, Schedule, Timeline, Turn, simulate, simulate_shared};
 use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensors};
@@ -93,6 +94,11 @@ impl Forecast {
 impl Setup {
     /// Checks that everything fits together and predicts what it takes.
     pub fn new(config: &Config) -> Result<Self> {
+        Self::under(config, None)
+    }
+
+    /// [`Setup::new`] under a schedule of one's own instead of the one that is configured.
+    pub fn under(config: &Config, own: Option<Schedule>) -> Result<Self> {
         let pipeline = &config.pipeline;
         let stages = pipeline.stages.get();
         let mut layers = models::gpt(&model(config)).map_err(Fail::usage)?;
@@ -103,7 +109,11 @@ impl Setup {
             )));
         }
         // The schedule comes first: it refuses numbers for which lists would not fit the memory.
-        let schedule = schedule(*pipeline.schedule, stages, pipeline.micro_batches.get())?;
+        let follows = own.is_none();
+        let mut schedule = match own {
+            Some(own) => own,
+            None => schedule(&pipeline.schedule, stages, pipeline.micro_batches.get())?,
+        };
         let workers = pipeline.devices.of_workers(schedule.devices());
         let devices = schedule.device_of().iter().map(|&w| workers[w]).collect();
         let (batch, tokens) = (config.data.batch_size.get(), config.data.seq_len.get());
@@ -126,8 +136,25 @@ impl Setup {
         let optimizer = optimizer(config);
         let bytes = gpipe_remat::Weights::new(&mut layers, Some(&optimizer));
         let ranges: Vec<Range<usize>> = partition.ranges().collect();
-        let table =
-            Table::new(*pipeline.remat, &bytes, &costs, &ranges, &schedule).map_err(Fail::usage)?;
+        let keep = |schedule: &Schedule| {
+            Table::new(*pipeline.remat, &bytes, &costs, &ranges, schedule).map_err(Fail::usage)
+        };
+        let mut table = keep(&schedule)?;
+        if follows {
+            let times = |schedule: &Schedule, table: &Table| {
+                simulator_costs(&costs, &ranges, schedule, table, 1.0)
+            };
+            if let Order::ZeroBubble(_) = *pipeline.schedule {
+                schedule = follow(
+                    &pipeline.schedule,
+                    schedule.clone(),
+                    &times(&schedule, &table),
+                )?;
+                table = keep(&schedule)?;
+            }
+            let times = times(&schedule, &table);
+            schedule = hide_recomputation(schedule, *pipeline.remat, &times)?;
+        }
         let memory = gpipe_remat::predict_memory(&bytes, &costs, &ranges, &schedule, &table);
         let parameters = parameters(&mut layers);
         Ok(Self {
@@ -349,8 +376,33 @@ pub fn cut(rule: &Cut, costs: &[u64], stages: usize) -> Result<Partition> {
     .map_err(Fail::usage)
 }
 
-/// The schedule that was asked for.
-pub fn schedule(order: Order, stages: usize, micro_batches: usize) -> Result<Schedule> {
+/// The schedule anew, if it is one that follows the costs.
+pub fn follow(order: &Order, schedule: Schedule, costs: &Costs) -> Result<Schedule> {
+    let Order::ZeroBubble(held) = order else {
+        return Ok(schedule);
+    };
+    let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+    gpipe_sched::zero_bubble(stages, micro_batches, costs, |_| held.unwrap_or(stages))
+        .map_err(Fail::usage)
+}
+
+/// Computes again what was not kept while a worker would wait, if that makes the step shorter.
+fn hide_recomputation(schedule: Schedule, policy: Policy, costs: &Costs) -> Result<Schedule> {
+    // Under the others an `R` does only a part of what is computed again.
+    if !matches!(policy, Policy::Stage | Policy::ExceptLast) {
+        return Ok(schedule);
+    }
+    let early = schedule.recompute_early(costs).map_err(Fail::usage)?;
+    let seconds = |schedule: &Schedule| simulate(schedule, costs).map(|t| t.makespan());
+    let gains = seconds(&early).map_err(Fail::usage)? < seconds(&schedule).map_err(Fail::usage)?;
+    Ok(if gains { early } else { schedule })
+}
+
+/// The schedule that was asked for. One that follows the costs is 1F1B until they are known.
+pub fn schedule(order: &Order, stages: usize, micro_batches: usize) -> Result<Schedule> {
+    if let Some(table) = order.table()? {
+        return Ok(table);
+    }
     let chunks = order.chunks();
     if !stages.is_multiple_of(chunks) {
         let (below, above) = (stages / chunks * chunks, stages.next_multiple_of(chunks));
@@ -365,9 +417,12 @@ pub fn schedule(order: Order, stages: usize, micro_batches: usize) -> Result<Sch
     let workers = stages / chunks;
     match order {
         Order::Gpipe => gpipe_sched::gpipe(workers, micro_batches),
-        Order::OneFOneB => gpipe_sched::one_f_one_b(workers, micro_batches),
-        Order::Interleaved(chunks) => gpipe_sched::interleaved(workers, chunks, micro_batches),
-        Order::LoopedBfs(chunks) => gpipe_sched::looped_bfs(workers, chunks, micro_batches),
+        // A table was read above.
+        Order::OneFOneB | Order::ZeroBubble(_) | Order::File(_) => {
+            gpipe_sched::one_f_one_b(workers, micro_batches)
+        }
+        Order::Interleaved(_) => gpipe_sched::interleaved(workers, chunks, micro_batches),
+        Order::LoopedBfs(_) => gpipe_sched::looped_bfs(workers, chunks, micro_batches),
         Order::ZbH1 => gpipe_sched::zb_h1(workers, micro_batches),
         Order::ZbH2 => gpipe_sched::zb_h2(workers, micro_batches),
         Order::ZbV => gpipe_sched::zb_v(workers, micro_batches),

@@ -114,7 +114,9 @@ impl Table {
             .flat_map(|_| (0..micro_batches).map(&rule))
             .collect();
         let mut previous: Vec<Option<Action>> = vec![None; stages];
-        for &action in schedule.lanes().iter().flatten() {
+        let actions = schedule.lanes().iter().flatten();
+        // Computing another micro-batch again in between changes nothing of what this one gains.
+        for &action in actions.filter(|action| action.op != Op::Recompute) {
             let turns_at_once = matches!(action.op, Op::Backward | Op::InputGrad)
                 && previous[action.stage].is_some_and(|before| {
                     before.op == Op::Forward && before.micro_batch == action.micro_batch

@@ -9,7 +9,10 @@ use gpipe_layers::{Flow, Layer, Optimizer, models};
 use gpipe_remat::{
     ModelCosts, Policy, StageMemory, Table, Weights, micro_batches, predict_held, predict_memory,
 };
-use gpipe_sched::{Held, Schedule, Timeline, interleaved, looped_bfs, zb_h1, zb_h2, zb_v};
+use gpipe_sched::{
+    Costs, Held, Op, Schedule, Timeline, dualpipe_v, gpipe, interleaved, looped_bfs, one_f_one_b,
+    v_half, v_min, zb_h1, zb_h2, zb_v,
+};
 
 const POLICIES: [Policy; 6] = [
     Policy::Keep,
@@ -123,8 +126,18 @@ fn predicted_is_counted_under_every_schedule() {
         zb_h1(3, 5),
         zb_h2(3, 5),
         zb_v(2, 5),
+        v_half(2, 5),
+        v_min(2, 5),
+        dualpipe_v(2, 5),
     ];
-    for schedule in schedules.map(|schedule| schedule.expect("a valid size")) {
+    // The same with what is computed again ahead of time.
+    let early = [gpipe(3, 5), one_f_one_b(3, 5), zb_h1(3, 5), v_half(2, 5)].map(|schedule| {
+        let schedule = schedule.expect("a valid size");
+        let costs = Costs::even(schedule.stages(), 1.0, 2.0).with_recompute(5, |_, _| true);
+        schedule.recompute_early(&costs).expect("costs that fit")
+    });
+    let schedules = schedules.map(|schedule| schedule.expect("a valid size"));
+    for schedule in schedules.into_iter().chain(early) {
         let model = Model {
             blocks: 3,
             tied: true,
@@ -134,7 +147,11 @@ fn predicted_is_counted_under_every_schedule() {
             stages: schedule.stages(),
             ..Run::new(model, 8, 5)
         };
-        for policy in POLICIES.into_iter().chain(run.budgets(&schedule)) {
+        // A budget knows backward passes that are all whole or all split, and nothing computed ahead.
+        let has = |op| schedule.lanes().iter().flatten().any(|a| a.op == op);
+        let plain = !has(Op::Recompute) && !(has(Op::Backward) && has(Op::InputGrad));
+        let budgets = plain.then(|| run.budgets(&schedule));
+        for policy in POLICIES.into_iter().chain(budgets.into_iter().flatten()) {
             let run = Run {
                 policy,
                 ..run.clone()

@@ -6,8 +6,8 @@ mod common;
 use common::{Model, Outcome, Run};
 use gpipe_remat::Policy;
 use gpipe_sched::{
-    Action, Op, Schedule, ScheduleError, dualpipe_v, interleaved, looped_bfs, v_half, v_min, zb_h1,
-    zb_h2, zb_v,
+    Action, Costs, Op, Schedule, ScheduleError, StageCosts, dualpipe_v, gpipe, interleaved,
+    looped_bfs, one_f_one_b, v_half, v_min, zb_h1, zb_h2, zb_v, zero_bubble,
 };
 
 const POLICIES: [Policy; 4] = [
@@ -110,6 +110,35 @@ fn v_min_trains_to_the_bits_of_one_stage() {
 #[test]
 fn dualpipe_v_trains_to_the_bits_of_one_stage() {
     every_size(dualpipe_v);
+}
+
+/// Uneven costs, so that the search has something to follow.
+fn uneven(stages: usize) -> Costs {
+    let stage = |stage: usize| StageCosts {
+        forward: 1.0 + (stage % 3) as f64,
+        input_grad: 2.0,
+        weight_grad: 1.5,
+        recompute: 1.0,
+    };
+    Costs::new((0..stages).map(stage).collect())
+}
+
+#[test]
+fn zero_bubble_trains_to_the_bits_of_one_stage() {
+    every_size(|devices, m| {
+        Ok(zero_bubble(devices, m, &uneven(devices), |_| devices).expect("costs that fit"))
+    });
+}
+
+#[test]
+fn recomputation_ahead_of_time_changes_no_bit() {
+    for make in [gpipe, one_f_one_b, v_half, zb_h1] {
+        every_size(|devices, m| {
+            let schedule = make(devices, m)?;
+            let costs = uneven(schedule.stages()).with_recompute(m, |_, _| true);
+            Ok(schedule.recompute_early(&costs).expect("costs that fit"))
+        });
+    }
 }
 
 /// A schedule of PyTorch, 4 ranks of 2 stages and 8 micro-batches.

@@ -47,6 +47,8 @@ pub struct Costs {
     links: Vec<LinkCosts>,
     sizes: Vec<f64>,
     recompute: Vec<bool>,
+    speeds: Vec<f64>,
+    updates: Vec<f64>,
 }
 
 /// The costs do not fit the schedule, or are no times.
@@ -62,6 +64,16 @@ pub enum CostsError {
         found: usize,
         /// The length that the schedule asks for.
         expected: usize,
+    },
+    /// A device does nothing in any time, or everything in none.
+    #[error(
+        "device {index} has the speed {value}: use a finite number above 0, 1 for the usual one"
+    )]
+    Speed {
+        /// Which device.
+        index: usize,
+        /// Its speed.
+        value: f64,
     },
     /// A number is negative, infinite or none at all.
     #[error("the {what} {index} costs {value}: use a finite number, 0 or more")]
@@ -83,6 +95,8 @@ impl Costs {
             links: Vec::new(),
             sizes: Vec::new(),
             recompute: Vec::new(),
+            speeds: Vec::new(),
+            updates: Vec::new(),
         }
     }
 
@@ -128,6 +142,22 @@ impl Costs {
         self
     }
 
+    /// Devices that differ: the speed of each, 1 for the one that the other numbers are of. Work and
+    /// updates take so many times less on it; transfers do not.
+    #[must_use]
+    pub fn with_speeds(mut self, speeds: Vec<f64>) -> Self {
+        self.speeds = speeds;
+        self
+    }
+
+    /// Seconds that the optimizer needs for the parameters of each stage, once a step: see
+    /// [`step_seconds`](crate::step_seconds).
+    #[must_use]
+    pub fn with_updates(mut self, updates: Vec<f64>) -> Self {
+        self.updates = updates;
+        self
+    }
+
     pub(crate) fn check(&self, schedule: &Schedule) -> Result<(), CostsError> {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let count = |what, found, expected, optional: bool| {
@@ -149,6 +179,14 @@ impl Costs {
             stages * micro_batches,
             true,
         )?;
+        count("devices", self.speeds.len(), schedule.devices(), true)?;
+        count("updates", self.updates.len(), stages, true)?;
+        for (index, &value) in self.speeds.iter().enumerate() {
+            // A subnormal speed is none: a second divided by it is not finite.
+            if !(value.is_normal() && value > 0.0) {
+                return Err(CostsError::Speed { index, value });
+            }
+        }
         let number = |what, index, values: &[f64]| match values
             .iter()
             .find(|value| !(value.is_finite() && **value >= 0.0))
@@ -172,17 +210,38 @@ impl Costs {
         for (index, link) in self.links.iter().enumerate() {
             number("link", index, &[link.latency, link.forward, link.backward])?;
         }
-        self.sizes
-            .iter()
-            .enumerate()
-            .try_for_each(|(m, &size)| number("micro-batch", m, &[size]))
+        let sizes = self.sizes.iter().enumerate();
+        let updates = self.updates.iter().enumerate();
+        sizes
+            .map(|(m, size)| ("micro-batch", m, size))
+            .chain(updates.map(|(stage, update)| ("update", stage, update)))
+            .try_for_each(|(what, index, &value)| number(what, index, &[value]))
     }
 
-    /// How long an action takes; `has_recompute` says that the schedule has an `R` for it.
-    pub(crate) fn seconds(&self, action: Action, has_recompute: bool, micro_batches: usize) -> f64 {
+    /// How many times faster a device is than the one that the numbers are of.
+    pub(crate) fn speed(&self, device: usize) -> f64 {
+        self.speeds.get(device).copied().unwrap_or(1.0)
+    }
+
+    /// Seconds until the slowest device has updated the parameters of its stages.
+    pub(crate) fn update(&self, schedule: &Schedule) -> f64 {
+        let mut seconds = vec![0.0_f64; schedule.devices()];
+        for (&device, update) in schedule.device_of().iter().zip(&self.updates) {
+            seconds[device] += update / self.speed(device);
+        }
+        seconds.into_iter().fold(0.0, f64::max)
+    }
+
+    /// How long an action takes on a device; `has_recompute` says that the schedule has an `R` for it.
+    pub(crate) fn seconds(
+        &self,
+        device: usize,
+        action: Action,
+        has_recompute: bool,
+        micro_batches: usize,
+    ) -> f64 {
         let stage = &self.stages[action.stage];
-        let cell = action.stage * micro_batches + action.micro_batch;
-        let recompute = if self.recompute.get(cell).is_some_and(|&again| again) {
+        let recompute = if self.recomputes(action, micro_batches) {
             stage.recompute
         } else {
             0.0
@@ -195,7 +254,13 @@ impl Costs {
             Op::WeightGrad => stage.weight_grad,
             Op::Recompute => recompute,
         };
-        seconds * self.size(action.micro_batch)
+        seconds * self.size(action.micro_batch) / self.speed(device)
+    }
+
+    /// Whether the stage computes the micro-batch again.
+    pub(crate) fn recomputes(&self, action: Action, micro_batches: usize) -> bool {
+        let cell = action.stage * micro_batches + action.micro_batch;
+        self.recompute.get(cell).is_some_and(|&again| again)
     }
 
     /// The link from `stage` to the next.

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::watchdog::{All, Stuck};
 use crate::{Action, ScheduleError};
 
 /// Who was at work.
@@ -112,7 +113,18 @@ pub enum PipelineError {
         /// Why.
         source: std::io::Error,
     },
-    /// A worker has died, and its stages with it: build the pipeline again.
+    /// A step was not over when its deadline came.
+    #[error(
+        "not over after {seconds:.1} s: {}: raise the deadline, or look at who is named first",
+        All(stuck)
+    )]
+    Overdue {
+        /// How long it had taken.
+        seconds: f64,
+        /// The workers that had not come to their end.
+        stuck: Vec<Stuck>,
+    },
+    /// A worker has died or was left behind, and its stages with it: build the pipeline again.
     #[error("the worker of device {device} is gone: build the pipeline again")]
     Gone {
         /// Whose worker.

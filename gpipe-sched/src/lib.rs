@@ -6,6 +6,7 @@ mod builders;
 mod check;
 mod costs;
 mod csv;
+mod early;
 mod failure;
 mod fault;
 mod grid;
@@ -14,6 +15,7 @@ mod idle;
 mod mailbox;
 mod memory;
 mod pipeline;
+mod round;
 mod schedule;
 mod shared;
 mod simulate;
@@ -23,12 +25,13 @@ mod sync;
 mod timeline;
 mod trace;
 mod walk;
+mod watchdog;
 mod worker;
 
 pub use action::{Action, ActionError, Op};
 pub use builders::{
-    dualpipe_v, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, v_half, v_min, zb_h1,
-    zb_h2, zb_v,
+    ZeroBubbleError, dualpipe_v, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, v_half,
+    v_min, zb_h1, zb_h2, zb_v, zero_bubble,
 };
 pub use costs::{Costs, CostsError, LinkCosts, StageCosts};
 pub use csv::CsvError;
@@ -40,7 +43,8 @@ pub use memory::{Held, Level};
 pub use pipeline::{Item, ItemOf, Outcome, Pipeline};
 pub use schedule::Schedule;
 pub use shared::simulate_shared;
-pub use simulate::simulate;
+pub use simulate::{simulate, step_seconds};
 pub use slots::Slots;
 pub use stage::{MicroBatch, Stage, Turn};
 pub use timeline::{Span, Timeline};
+pub use watchdog::{Doing, Stuck};

@@ -2,13 +2,14 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::builders::forward_over;
 use crate::failure::{Part, PipelineError, Place, guard};
-use crate::hop::{Direction, Hop};
-use crate::mailbox::{Post, Tag};
-use crate::sync::{Clock, mpsc, thread};
-use crate::worker::{Report, Round, Stop, Worker};
+use crate::mailbox::Post;
+use crate::round::check_items;
+use crate::sync::{mpsc, thread};
+use crate::worker::Worker;
 use crate::{MicroBatch, Schedule, Stage, Timeline, Turn};
 
 /// One micro-batch of a step.
@@ -34,7 +35,7 @@ pub struct Outcome {
 /// What a pipeline of stages `S` and a turn `T` takes for each micro-batch.
 pub type ItemOf<S, T> = Item<<S as Stage>::Flow, <T as Turn<<S as Stage>::Flow>>::Target>;
 
-type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
+pub(crate) type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
 
 /// Stages at work: one persistent thread a device, named `gpipe-0`, `gpipe-1` and so on, which
 /// makes, owns and drops the stages of its device.
@@ -42,17 +43,20 @@ type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
 /// Whatever ends an action badly, an error or a panic, ends the step: all other workers are woken,
 /// the first error comes back with its [`Place`], and the next step starts afresh. No call hangs.
 pub struct Pipeline<S: Stage, T: Turn<S::Flow>> {
-    schedule: Arc<Schedule>,
-    post: Arc<Post<S::Flow>>,
-    lines: Vec<Line<S, T>>,
-    epoch: u64,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) post: Arc<Post<S::Flow>>,
+    pub(crate) lines: Vec<Line<S, T>>,
+    pub(crate) epoch: u64,
+    pub(crate) deadline: Option<Duration>,
 }
 
 /// The line to one worker.
-struct Line<S: Stage, T> {
+pub(crate) struct Line<S: Stage, T> {
     /// `None` only while the pipeline is dropped.
     jobs: Option<mpsc::Sender<Job<S, T>>>,
     thread: Option<thread::JoinHandle<()>>,
+    /// It did not answer in time: nobody waits for it any more.
+    pub lost: bool,
 }
 
 impl<S, T> Pipeline<S, T>
@@ -87,6 +91,7 @@ where
             post: post.clone(),
             lines,
             epoch: 0,
+            deadline: None,
         };
         for device in 0..devices {
             let owned: Vec<usize> = (0..device_of.len())
@@ -117,6 +122,7 @@ where
             pipeline.lines.push(Line {
                 jobs: Some(jobs),
                 thread: Some(thread),
+                lost: false,
             });
         }
         drop(ready);
@@ -127,6 +133,16 @@ where
     /// What [`step`](Self::step) runs.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
+    }
+
+    /// How long a step or an evaluation may take from now on; `None`, as at first, is as long as it
+    /// takes.
+    ///
+    /// One that is not over by then ends with [`PipelineError::Overdue`], which says who is at work
+    /// on what and who waits for whom. A worker that does not come back from its action cannot be
+    /// stopped: it is left behind with its stages, and the pipeline has to be built again.
+    pub fn set_deadline(&mut self, deadline: Option<Duration>) {
+        self.deadline = deadline;
     }
 
     /// Runs the schedule on one batch: one item for each of its micro-batches, in order.
@@ -185,6 +201,7 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        self.check_lines()?;
         let visit = Arc::new(visit);
         let (reply, replies) = mpsc::channel();
         for line in &self.lines {
@@ -224,6 +241,7 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        self.check_lines()?;
         let device = self.last_device();
         let (reply, replies) = mpsc::channel();
         self.lines[device].give(Box::new(move |worker| {
@@ -236,88 +254,15 @@ where
             .unwrap_or(Err(PipelineError::Gone { device }))
     }
 
-    fn last_device(&self) -> usize {
+    pub(crate) fn last_device(&self) -> usize {
         self.schedule.device_of()[self.schedule.stages() - 1]
     }
 
-    fn run(
-        &mut self,
-        schedule: Arc<Schedule>,
-        batch: Vec<ItemOf<S, T>>,
-    ) -> Result<Outcome, PipelineError> {
-        self.epoch += 1;
-        let epoch = self.epoch;
-        let clock = Clock::start();
-        self.post.open(epoch, batch.len());
-        let mut micro_batches = Vec::with_capacity(batch.len());
-        let mut targets = Vec::with_capacity(batch.len());
-        for Item {
-            micro_batch,
-            input,
-            target,
-        } in batch
-        {
-            let hop = Hop::new(Direction::Forward, 0, micro_batch.index);
-            // A refusal is the first worker's to report: it will miss the flow.
-            let _ = self.post.send(Tag { epoch, hop }, input);
-            micro_batches.push(micro_batch);
-            targets.push(target);
-        }
-        let round = Arc::new(Round {
-            epoch,
-            schedule,
-            micro_batches,
-            clock,
-        });
-        let mut targets = Some(targets);
-        let last_device = self.last_device();
-        let (reply, reports) = mpsc::channel();
-        for (device, line) in self.lines.iter().enumerate() {
-            let targets = if device == last_device {
-                targets.take()
-            } else {
-                None
-            };
-            let (round, reply) = (round.clone(), reply.clone());
-            line.give(Box::new(move |worker| {
-                let report = worker.run(&round, targets.unwrap_or_default());
-                let failed = matches!(report, Err(Stop::Failed(_)));
-                // First the error, then the alarm: so none that the alarm causes comes before it.
-                let _ = reply.send((worker.device, report));
-                if failed {
-                    worker.post.stop(round.epoch);
-                }
-            }));
-        }
-        drop(reply);
-        let mut first_error = None;
-        let mut spans = Vec::new();
-        let mut held = vec![Vec::new(); self.schedule.stages()];
-        let mut losses = Vec::new();
-        let collected = self.collect(&reports, |_, report| {
-            match report {
-                Ok(Report {
-                    spans: lane,
-                    held: counted,
-                    losses: read,
-                }) => {
-                    spans.extend(lane);
-                    for (stage, counted) in counted {
-                        held[stage] = counted;
-                    }
-                    losses.extend(read.into_iter().flatten());
-                }
-                Err(Stop::Failed(error)) => drop(first_error.get_or_insert(error)),
-                Err(Stop::Stopped) => {}
-            }
-            Ok(())
-        });
-        match first_error {
-            Some(error) => Err(error),
-            None => collected.map(|()| Outcome {
-                losses,
-                timeline: Timeline::new(self.lines.len(), spans).with_held(&held),
-            }),
+    /// Nobody asks a worker that was left behind.
+    pub(crate) fn check_lines(&self) -> Result<(), PipelineError> {
+        match self.lines.iter().position(|line| line.lost) {
+            Some(device) => Err(PipelineError::Gone { device }),
+            None => Ok(()),
         }
     }
 
@@ -347,7 +292,7 @@ impl<S: Stage, T: Turn<S::Flow>> Drop for Pipeline<S, T> {
             line.jobs = None;
         }
         for line in &mut self.lines {
-            if let Some(thread) = line.thread.take() {
+            if let Some(thread) = line.thread.take().filter(|_| !line.lost) {
                 // A stage that panics while it is dropped has said so on its own thread.
                 let _ = thread.join();
             }
@@ -357,7 +302,7 @@ impl<S: Stage, T: Turn<S::Flow>> Drop for Pipeline<S, T> {
 
 impl<S: Stage, T> Line<S, T> {
     /// A worker that is gone drops the job, and with it the sender that it would answer through.
-    fn give(&self, job: Job<S, T>) {
+    pub(crate) fn give(&self, job: Job<S, T>) {
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(job);
         }
@@ -399,40 +344,4 @@ where
         turn,
         post,
     })
-}
-
-fn check_items<F, G>(batch: &[Item<F, G>], train: bool) -> Result<(), PipelineError> {
-    let Some(first) = batch.first() else {
-        return Err(PipelineError::Batch(
-            "no items: give at least one micro-batch".into(),
-        ));
-    };
-    for (position, item) in batch.iter().enumerate() {
-        let m = &item.micro_batch;
-        let message = if m.index != position {
-            format!(
-                "item {position} is micro-batch {}: give them in order from 0",
-                m.index
-            )
-        } else if m.step != first.micro_batch.step {
-            format!(
-                "item {position} is of step {}, not {}",
-                m.step, first.micro_batch.step
-            )
-        } else if m.train != train {
-            let wanted = if train {
-                "true in a step"
-            } else {
-                "false in a forward pass"
-            };
-            format!(
-                "micro-batch {position} has train = {}: it must be {wanted}",
-                m.train
-            )
-        } else {
-            continue;
-        };
-        return Err(PipelineError::Batch(message));
-    }
-    Ok(())
 }

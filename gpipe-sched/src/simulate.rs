@@ -22,17 +22,28 @@ pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsErr
     Ok(timing.run(schedule))
 }
 
+/// Seconds of a whole step: the makespan, and then the update of the parameters, which begins when all
+/// gradients are there, because their common norm may be asked for, and ends with the slowest device.
+///
+/// # Errors
+/// If the costs do not fit the schedule, or are negative or not finite.
+pub fn step_seconds(schedule: &Schedule, costs: &Costs) -> Result<f64, CostsError> {
+    Ok(simulate(schedule, costs)?.makespan() + costs.update(schedule))
+}
+
 /// How long actions take, asked in the order of each lane.
 pub(crate) struct Work<'a> {
+    schedule: &'a Schedule,
     costs: &'a Costs,
     micro_batches: usize,
     recomputed: Vec<bool>,
 }
 
 impl<'a> Work<'a> {
-    pub fn new(schedule: &Schedule, costs: &'a Costs) -> Self {
+    pub fn new(schedule: &'a Schedule, costs: &'a Costs) -> Self {
         let micro_batches = schedule.micro_batches();
         Self {
+            schedule,
             costs,
             micro_batches,
             recomputed: vec![false; schedule.stages() * micro_batches],
@@ -43,8 +54,9 @@ impl<'a> Work<'a> {
         let ahead = &mut self.recomputed[action.stage * self.micro_batches + action.micro_batch];
         let has_recompute = *ahead;
         *ahead |= action.op == Op::Recompute;
+        let device = self.schedule.device_of()[action.stage];
         self.costs
-            .seconds(action, has_recompute, self.micro_batches)
+            .seconds(device, action, has_recompute, self.micro_batches)
     }
 }
 

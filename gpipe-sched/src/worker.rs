@@ -7,6 +7,7 @@ use crate::failure::{Part, PipelineError, Place, guard};
 use crate::hop::{Direction, Hop};
 use crate::mailbox::{Post, Refusal, Tag};
 use crate::sync::Clock;
+use crate::watchdog::Progress;
 use crate::{Action, Held, MicroBatch, Op, Schedule, Span, Stage, Turn};
 
 /// The stages of one device, and the turn where the last stage is among them. It is made, used and
@@ -25,6 +26,7 @@ pub(crate) struct Round {
     pub schedule: Arc<Schedule>,
     pub micro_batches: Vec<MicroBatch>,
     pub clock: Clock,
+    pub progress: Progress,
 }
 
 /// What a worker brings home from a round.
@@ -68,11 +70,13 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         for (index, stage) in &mut self.stages {
             held.push((*index, stage.held().into_iter().collect()));
         }
-        for &action in lane {
+        for (position, &action) in lane.iter().enumerate() {
+            round.progress.reach(self.device, position);
             let flow = match action.takes() {
                 Some(hop) => Some(self.recv(round, hop)?),
                 None => None,
             };
+            round.progress.enter(self.device, position);
             let ready = round.clock.seconds();
             let place = self.place(action.stage);
             let entered = self.stages[place].1.enter();
@@ -91,6 +95,7 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
             held[place].1.extend(self.stages[place].1.held());
             self.pass_on(round, action, flow)?;
         }
+        round.progress.reach(self.device, lane.len());
         for (index, stage) in &mut self.stages {
             guard(Place::Finish(Part::Stage(*index)), || stage.finish())?;
         }
@@ -99,6 +104,7 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
                 Ok::<_, Infallible>(turn.losses())
             })
         });
+        round.progress.end(self.device);
         Ok(Report {
             spans,
             held,

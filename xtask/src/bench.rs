@@ -10,7 +10,7 @@ mod training;
 
 use std::path::Path;
 
-use xshell::Shell;
+use xshell::{Shell, cmd};
 
 use crate::flags::Bench;
 
@@ -36,6 +36,15 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
             &["gpipe-sched", "gpipe-partition"],
             flags.json,
         )?;
+        if !flags.json {
+            for example in ["growth", "sleepers"] {
+                cmd!(
+                    shell,
+                    "cargo run -q --release -p gpipe-sched --example {example}"
+                )
+                .run()?;
+            }
+        }
     }
     if asked("training") {
         training::run(shell, flags)?;

@@ -3,9 +3,11 @@
 pub mod devices;
 pub mod eval;
 pub mod generate;
+pub mod help;
 pub mod plan;
 pub mod report;
 pub mod sample;
+mod schedules;
 mod story;
 pub mod train;
 pub mod verify;

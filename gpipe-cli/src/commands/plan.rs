@@ -15,14 +15,37 @@ use crate::setup::{self, Setup};
 pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
     let config = config::resolve(&args.settings)?;
     match &args.costs {
-        None => show(&config, talk),
-        Some(list) => show_costs(list, &config, talk),
+        None => {
+            let setup = Setup::new(&config)?;
+            write_table(args, &setup.schedule)?;
+            show_setup(&config, &setup, talk)
+        }
+        Some(list) => show_costs(list, args, &config, talk),
     }
+}
+
+/// Writes the schedule as a table, if that was asked for.
+fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
+    let Some(path) = &args.csv else {
+        return Ok(());
+    };
+    let fault = |error: std::io::Error| {
+        let name = path.display();
+        Fail::asked(format!(
+            "--csv {name}: {error}: name a file that can be written"
+        ))
+    };
+    let mut table = Vec::new();
+    schedule.write_csv(&mut table).map_err(fault)?;
+    std::fs::write(path, table).map_err(fault)
 }
 
 /// Shows the plan of a run.
 pub fn show(config: &Config, talk: Talk) -> Result<()> {
-    let setup = Setup::new(config)?;
+    show_setup(config, &Setup::new(config)?, talk)
+}
+
+fn show_setup(config: &Config, setup: &Setup, talk: Talk) -> Result<()> {
     let forecast = setup.forecast()?;
     let rows = config
         .data
@@ -72,7 +95,7 @@ pub fn show(config: &Config, talk: Talk) -> Result<()> {
          bubble  {}\n\
          step    about {} (estimate: {} threads of {}FLOP/s in matrix products, all else free)\n\
          memory  {} on the largest stage, {} in all",
-        stages(&setup),
+        stages(setup),
         verdict(&setup.loads),
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
@@ -145,7 +168,7 @@ fn verdict(loads: &Loads) -> String {
 
 /// Shows the plan for a list of costs, of which backward passes are taken to cost twice as much as
 /// forward passes.
-fn show_costs(list: &str, config: &Config, talk: Talk) -> Result<()> {
+fn show_costs(list: &str, args: &PlanArgs, config: &Config, talk: Talk) -> Result<()> {
     let costs = parse(list)?;
     let pipeline = &config.pipeline;
     let stages = pipeline.stages.get();
@@ -157,8 +180,12 @@ fn show_costs(list: &str, config: &Config, talk: Talk) -> Result<()> {
     }
     let partition = setup::cut(&pipeline.partition, &costs, stages)?;
     let loads = partition.loads(&costs).map_err(Fail::usage)?;
-    let schedule = setup::schedule(*pipeline.schedule, stages, pipeline.micro_batches.get())?;
-    let bubble = bubble(&schedule, &loads)?;
+    let schedule = setup::schedule(&pipeline.schedule, stages, pipeline.micro_batches.get())?;
+    let times = thirds(&loads);
+    let schedule = setup::follow(&pipeline.schedule, schedule, &times)?;
+    write_table(args, &schedule)?;
+    let timeline = simulate(&schedule, &times).map_err(Fail::usage)?;
+    let bubble = timeline.bubble();
     if talk.json {
         return publish(&partition, &loads, bubble, None, None);
     }
@@ -170,7 +197,8 @@ fn show_costs(list: &str, config: &Config, talk: Talk) -> Result<()> {
     ))
 }
 
-fn bubble(schedule: &Schedule, loads: &Loads) -> Result<f64> {
+/// Forward passes, input and weight gradients that take a third each.
+fn thirds(loads: &Loads) -> Costs {
     let stage = |&load: &u64| {
         let third = load as f64 / 3.0;
         StageCosts {
@@ -180,8 +208,7 @@ fn bubble(schedule: &Schedule, loads: &Loads) -> Result<f64> {
             recompute: 0.0,
         }
     };
-    let costs = Costs::new(loads.loads().iter().map(stage).collect());
-    Ok(simulate(schedule, &costs).map_err(Fail::usage)?.bubble())
+    Costs::new(loads.loads().iter().map(stage).collect())
 }
 
 pub fn parse(list: &str) -> Result<Vec<u64>> {

@@ -85,6 +85,11 @@ impl<'a> Story<'a> {
         Ok(story)
     }
 
+    /// Tells what people should know although it stops nothing.
+    pub fn warn(&mut self, text: &str) -> Result<()> {
+        self.say(&format!("warning: {text}"))
+    }
+
     /// Tokens of a step.
     fn tokens(&self) -> u64 {
         self.config.data.batch_size.u64() * self.config.data.seq_len.u64()

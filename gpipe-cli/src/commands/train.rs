@@ -64,6 +64,7 @@ pub fn training_loop(
         devices,
         transit,
     } = run;
+    let mut slowest = 0.0_f64;
     for step in 1..=steps {
         let started = Instant::now();
         let failed = |error: PipelineError| {
@@ -72,6 +73,8 @@ pub fn training_loop(
 
         let batch = data::training(samples, transit, config.pipeline.micro_batches.get(), step)?;
         let outcome = pipeline.step(batch).map_err(failed)?;
+        slowest = slowest.max(outcome.timeline.makespan());
+        pipeline.set_deadline(config.run.watchdog.deadline(slowest));
         let loss: f64 = outcome.losses.iter().sum();
         merge_ties(pipeline).map_err(failed)?;
         let grad_norm = gradient_norm(pipeline).map_err(failed)?;
@@ -137,9 +140,16 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
     };
     let record = Record::begin(&setup, &config)?;
     let tracer = Tracer::new((*config.run.trace_steps).clone(), record);
+    let ascends = setup.schedule.is_ascending();
     let mut assembled = setup.assemble(&config)?;
     let folder = folder.create(&config)?;
     let mut story = Story::begin(&config, &samples, forecast, tracer, folder, talk)?;
+    if !ascends {
+        story.warn(
+            "this schedule does not add up gradients in the order of micro-batches: the results are \
+             not, bit for bit, those of one stage or of the other schedules",
+        )?;
+    }
     training_loop(
         &recipe,
         &mut assembled,

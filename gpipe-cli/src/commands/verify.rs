@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use gpipe_sched::{Action, Op, Schedule};
+
 use super::train::{Recipe, training_loop};
 use crate::args::{Talk, VerifyArgs};
 use crate::config::{self, Config};
@@ -33,14 +35,26 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
     let samples = Samples::new(data::tokens(&config.data.source)?, &config)?;
     let single = single(&config)?;
     // Both are checked before either is run.
-    Setup::new(&config)?.check_memory(&config)?;
-    Setup::new(&single)?.check_memory(&single)?;
+    let setup = Setup::new(&config)?;
+    setup.check_memory(&config)?;
+    let order = in_one_stage(&setup.schedule)?;
+    Setup::under(&single, Some(order.clone()))?.check_memory(&single)?;
+    let descends = if setup.schedule.is_ascending() {
+        ""
+    } else {
+        ", adding up gradients in the order of the table"
+    };
 
     let console = Console::new(talk, steps)?;
     console.say(&format!(
-        "{steps} steps in one stage on one thread, keeping everything"
+        "{steps} steps in one stage on one thread, keeping everything{descends}"
     ))?;
-    let expected = outcome(&single, &samples, steps)?;
+    let expected = outcome(
+        Setup::under(&single, Some(order))?,
+        &single,
+        &samples,
+        steps,
+    )?;
     let pipeline = &config.pipeline;
     console.say(&format!(
         "{steps} steps in {} stages on {} threads, schedule {}, remat {}",
@@ -49,7 +63,7 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
         pipeline.schedule,
         pipeline.remat
     ))?;
-    let got = outcome(&config, &samples, steps)?;
+    let got = outcome(setup, &config, &samples, steps)?;
     let difference = first_difference(&expected, &got);
     let equal = difference.is_none();
     let parameters = expected.values.len();
@@ -74,6 +88,27 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
     if equal { Ok(()) } else { Err(Fail::Unequal) }
 }
 
+/// One stage that adds up gradients in the order of a schedule: sums of floating-point numbers
+/// depend on it.
+fn in_one_stage(schedule: &Schedule) -> Result<Schedule> {
+    let micro_batches = schedule.micro_batches();
+    let order = |stage| {
+        let adds = schedule.of_stage(stage).filter(|a| a.op.adds_gradient());
+        adds.map(|action| action.micro_batch).collect::<Vec<_>>()
+    };
+    let first = order(0);
+    if let Some(other) = (1..schedule.stages()).find(|&stage| order(stage) != first) {
+        return Err(Fail::asked(format!(
+            "stages 0 and {other} of this schedule add up gradients in different orders, which no \
+             single stage does: there is nothing to compare with"
+        )));
+    }
+    let forward = (0..micro_batches).map(|m| Action::new(0, Op::Forward, m));
+    let backward = first.iter().map(|&m| Action::new(0, Op::Backward, m));
+    let lane = forward.chain(backward).collect();
+    Schedule::new(vec![0], micro_batches, vec![lane]).map_err(Fail::usage)
+}
+
 /// The same training in one stage, on one thread, that forgets nothing.
 fn single(config: &Config) -> Result<Config> {
     let mut single = config.clone();
@@ -81,8 +116,7 @@ fn single(config: &Config) -> Result<Config> {
     Ok(single)
 }
 
-fn outcome(config: &Config, samples: &Samples, steps: u64) -> Result<Outcome> {
-    let mut setup = Setup::new(config)?;
+fn outcome(mut setup: Setup, config: &Config, samples: &Samples, steps: u64) -> Result<Outcome> {
     setup.open_weights(config)?;
     let recipe = Recipe {
         config,

@@ -5,18 +5,22 @@
 //! ```
 
 mod entry;
+mod order;
 mod presets;
 mod resolve;
 mod values;
+mod watchdog;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 pub use entry::text;
+pub use order::Order;
 pub use resolve::{resolve, resolve_text};
 use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threads};
-pub use values::{Cut, Devices, Order, TraceSteps};
+pub use values::{Cut, Devices, TraceSteps};
+use watchdog::Watchdog;
 
 use gpipe_layers::{CostModel, Decay, LrSchedule};
 use gpipe_remat::Policy;
@@ -135,6 +139,8 @@ pub struct Run {
     pub seed: Seed,
     /// Steps whose timelines are kept.
     pub trace_steps: Named<TraceSteps>,
+    /// How long a step may take.
+    pub watchdog: Named<Watchdog>,
 }
 
 impl Model {

@@ -135,6 +135,7 @@ fn common() -> Table {
         eval_every = 0
         seed = 0
         trace_steps = "1"
+        watchdog = "30"
     }
 }
 

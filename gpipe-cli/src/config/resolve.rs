@@ -3,6 +3,7 @@
 use std::num::NonZero;
 use std::path::Path;
 
+use gpipe_sched::Schedule;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -129,13 +130,30 @@ fn complete(typed: Keys) -> Result<Config> {
         keys.set("model", "name", folder.to_string_lossy().into_owned());
     }
 
+    let order: Option<Order> = keys
+        .text("pipeline", "schedule")
+        .and_then(|name| name.parse().ok());
+    let table = order.as_ref().map_or(Ok(None), Order::table)?;
+    if let Some(table) = &table {
+        let fitting = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        if typed.get("pipeline", "stages").is_none() {
+            keys.set("pipeline", "stages", fitting(table.stages()));
+        }
+        let cuts_batch = ["micro_batches", "micro_batch_size"];
+        if cuts_batch
+            .iter()
+            .all(|key| typed.get("pipeline", key).is_none())
+        {
+            keys.set("pipeline", "micro_batches", fitting(table.micro_batches()));
+        }
+    }
     let batch = keys.number("data", "batch_size").unwrap_or(1);
     match keys
         .remove("pipeline", "micro_batch_size")
         .and_then(|size| size.as_integer())
     {
         Some(size) => keys.set("pipeline", "micro_batches", (batch - 1) / size + 1),
-        None if typed.get("pipeline", "micro_batches").is_some() => {}
+        None if typed.get("pipeline", "micro_batches").is_some() || table.is_some() => {}
         None => {
             let most = keys.number("pipeline", "micro_batches").unwrap_or(1);
             keys.set("pipeline", "micro_batches", most.min(batch));
@@ -152,12 +170,21 @@ fn complete(typed: Keys) -> Result<Config> {
         keys.set("pipeline", "threads", i64::try_from(cores).unwrap_or(1));
     }
     if let Some(devices) = typed.devices() {
-        let order: Option<Order> = keys
-            .text("pipeline", "schedule")
-            .and_then(|name| name.parse().ok());
-        let chunks = order.map_or(1, Order::chunks) as u64;
         let workers = devices.workers();
-        let fitting = i64::try_from(workers.saturating_mul(chunks)).unwrap_or(i64::MAX);
+        let chunks = order.as_ref().map_or(1, Order::chunks) as u64;
+        let rows = table
+            .as_ref()
+            .map_or(workers, |table| table.devices() as u64);
+        if rows != workers && devices.repeated().is_none() {
+            return Err(Fail::asked(format!(
+                "{workers} workers in `{devices}` but {rows} rows in the table of --schedule: list \
+                 one for each, or a bare name for all"
+            )));
+        }
+        let fitting = match &table {
+            Some(table) => i64::try_from(table.stages()).unwrap_or(i64::MAX),
+            None => i64::try_from(workers.saturating_mul(chunks)).unwrap_or(i64::MAX),
+        };
         match typed.number("pipeline", "stages") {
             None => keys.set("pipeline", "stages", fitting),
             Some(stages) if devices.repeated().is_none() && stages != fitting => {
@@ -176,7 +203,32 @@ fn complete(typed: Keys) -> Result<Config> {
     }
     let config = Config::deserialize(keys.0).map_err(|error| Fail::asked(error.message()))?;
     check(&config)?;
+    if let Some(table) = &table {
+        check_table(&config, table)?;
+    }
     Ok(config)
+}
+
+/// A table leaves no choice of stages and micro-batches.
+fn check_table(config: &Config, table: &Schedule) -> Result<()> {
+    let pipeline = &config.pipeline;
+    for (what, flag, has, asked) in [
+        ("stages", "--stages", table.stages(), pipeline.stages.get()),
+        (
+            "micro-batches",
+            "--micro-batches",
+            table.micro_batches(),
+            pipeline.micro_batches.get(),
+        ),
+    ] {
+        if has != asked {
+            return Err(Fail::asked(format!(
+                "--schedule {}: the table has {has} {what} but {asked} are asked for: use {flag} {has}",
+                pipeline.schedule
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What no key can tell alone.

@@ -74,6 +74,8 @@ fn every_schedule_has_the_bits_of_one_stage() {
         "v-half",
         "v-min",
         "dualpipe-v",
+        "zero-bubble",
+        "zero-bubble:2",
     ] {
         let arguments = ["--schedule", schedule, "--stages", "4", "-q"];
         let output = small(folder.path(), "verify", &arguments);

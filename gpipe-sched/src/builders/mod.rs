@@ -1,19 +1,21 @@
 //! The schedules of this crate, as plain functions from sizes to data.
 
 mod dualpipe_v;
+mod greedy;
 mod interleaved;
 mod looped_bfs;
+mod split;
 mod squeeze;
 mod v_shape;
 mod zb_v;
-mod zero_bubble;
 
 pub use dualpipe_v::dualpipe_v;
+pub use greedy::{ZeroBubbleError, zero_bubble};
 pub use interleaved::interleaved;
 pub use looped_bfs::looped_bfs;
+pub use split::{zb_h1, zb_h2};
 pub use v_shape::{v_half, v_min};
 pub use zb_v::zb_v;
-pub use zero_bubble::{zb_h1, zb_h2};
 
 use crate::check::check_size;
 use crate::{Action, Op, Schedule, ScheduleError};

@@ -13,15 +13,25 @@ mod failures;
 
 mod entering;
 
+mod watchdog;
+
 mod schedules;
 
 mod papers;
 
+mod exam;
+
 mod folded;
+
+mod greedy;
+
+mod early;
 
 mod refusals;
 
 mod times;
+
+mod unequal;
 
 mod idle;
 

@@ -19,7 +19,7 @@ use crate::{Action, Op, Schedule, ScheduleError};
 /// # Errors
 /// If there is no stage or no micro-batch, or more than a schedule can have.
 pub fn zb_h1(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
-    zero_bubble(stages, micro_batches, stages)
+    split(stages, micro_batches, stages)
 }
 
 /// ZB-H2 (Qi et al. 2023, section 2.2): [`zb_h1`] with twice the memory. Enough micro-batches go
@@ -40,7 +40,7 @@ pub fn zb_h1(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
 /// If there is no stage or no micro-batch, or more than a schedule can have.
 pub fn zb_h2(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
     let most = (2 * stages.min(Schedule::MAX_CELLS)).saturating_sub(1);
-    zero_bubble(stages, micro_batches, micro_batches.max(stages).min(most))
+    split(stages, micro_batches, micro_batches.max(stages).min(most))
 }
 
 /// A stage holds up to `live` micro-batches, K to 2·K−1.
@@ -50,7 +50,7 @@ pub fn zb_h2(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
 /// The others wait for their weight gradient: `W` lags that far behind `I`, so that the stages
 /// nearest to the turn, which begin last, have the most work left for the end. With F = I = W and
 /// enough micro-batches a device idles 2·K−1−`live` between its first action and its last.
-fn zero_bubble(
+pub(super) fn split(
     stages: usize,
     micro_batches: usize,
     live: usize,
