@@ -149,8 +149,8 @@ fn predicted_is_counted_under_every_schedule() {
         };
         // A budget knows backward passes that are all whole or all split, and nothing computed ahead.
         let has = |op| schedule.lanes().iter().flatten().any(|a| a.op == op);
-        let plain = !has(Op::Recompute) && !(has(Op::Backward) && has(Op::InputGrad));
-        let budgets = plain.then(|| run.budgets(&schedule));
+        let strange = has(Op::Recompute) || has(Op::Backward) && has(Op::InputGrad);
+        let budgets = (!strange).then(|| run.budgets(&schedule));
         for policy in POLICIES.into_iter().chain(budgets.into_iter().flatten()) {
             let run = Run {
                 policy,
