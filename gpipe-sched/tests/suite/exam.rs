@@ -187,7 +187,7 @@ fn every_planted_fault_is_refused() {
                         ..action
                     };
                     assert!(
-                        refused(&|lanes| drop(lanes[device].remove(position))),
+                        refused(&|lanes| lanes[device].retain(|other| *other != action)),
                         "{action} lost"
                     );
                     assert!(
