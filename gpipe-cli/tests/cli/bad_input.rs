@@ -256,7 +256,9 @@ fn a_run_that_fails_says_where() {
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.starts_with("error: step ") && said.contains("lower --lr"),
+        said.starts_with("error: step ")
+            && said.contains(": micro-batch 0, layer transformer.")
+            && said.contains("lower --lr"),
         "{said}"
     );
     assert_eq!(said.lines().count(), 1, "{said}");
