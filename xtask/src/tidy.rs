@@ -72,6 +72,7 @@ fn check(tree: &Tree) -> Vec<Problem> {
         sources::nothing_unfinished,
         unsafety::forbidden,
         unsafety::explained,
+        unsafety::listed,
     ];
     rules.iter().flat_map(|rule| rule(tree)).collect()
 }
@@ -166,6 +167,7 @@ mod tests {
                 "gpipe-sched/src/lib.rs: unsafe code is not forbidden: add #![forbid(unsafe_code)]",
                 "gpipe-sched/src/lib.rs:1: unsafe outside gpipe-tensor: move it there",
                 "gpipe-tensor/src/lib.rs:2: unsafe without a SAFETY comment: say why it is sound",
+                "gpipe-tensor/src/lib.rs: unsafe in another module: list it in tidy/unsafety.rs, and how it is tried",
             ]
         );
     }
