@@ -155,8 +155,9 @@ mod teeth {
     fn every_planted_fault_is_caught() {
         assert!(!caught(|| failing_step(None)), "no fault was planted");
         assert!(caught(lost_wake_up));
-        // One that is stuck would be stuck here too: no thread of the checker's.
-        let faults = [Planted::Silent, Planted::Misplaced, Planted::Unclean];
+        // One that is stuck would be stuck here too, and what an error says of itself is not looked
+        // at here: the suite has these.
+        let faults = [Planted::Silent, Planted::Unclean];
         for planted in faults {
             assert!(
                 caught(move || failing_step(Some(planted))),
