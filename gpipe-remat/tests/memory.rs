@@ -10,7 +10,7 @@ use gpipe_remat::{
     ModelCosts, Policy, StageMemory, Table, Weights, micro_batches, predict_held, predict_memory,
 };
 use gpipe_sched::{
-    Costs, Held, Op, Schedule, Timeline, dualpipe_v, gpipe, interleaved, looped_bfs, one_f_one_b,
+    Costs, Held, Schedule, Timeline, dualpipe_v, gpipe, interleaved, looped_bfs, one_f_one_b,
     v_half, v_min, zb_h1, zb_h2, zb_v,
 };
 
@@ -147,11 +147,7 @@ fn predicted_is_counted_under_every_schedule() {
             stages: schedule.stages(),
             ..Run::new(model, 8, 5)
         };
-        // A budget knows backward passes that are all whole or all split, and nothing computed ahead.
-        let has = |op| schedule.lanes().iter().flatten().any(|a| a.op == op);
-        let strange = has(Op::Recompute) || has(Op::Backward) && has(Op::InputGrad);
-        let budgets = (!strange).then(|| run.budgets(&schedule));
-        for policy in POLICIES.into_iter().chain(budgets.into_iter().flatten()) {
+        for policy in POLICIES.into_iter().chain(run.budgets(&schedule)) {
             let run = Run {
                 policy,
                 ..run.clone()

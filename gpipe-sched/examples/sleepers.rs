@@ -1,6 +1,7 @@
 //! Stages that only sleep: the bubble that the papers predict, and the one that the executor has.
 //!
-//! `cargo run --release -p gpipe-sched --example sleepers`
+//! `cargo run --release -p gpipe-sched --example sleepers [MILLISECONDS]`: how long an action takes, 20
+//! unless told; more on a machine that is busy and wakes sleepers late.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -13,13 +14,11 @@ use gpipe_sched::{
     v_min, zb_h1, zb_h2, zb_v, zero_bubble,
 };
 
-/// What a forward pass takes, and each half of a backward pass.
-const WORK: Duration = Duration::from_millis(20);
-
 /// The shortest of these counts: a busy machine wakes sleepers late.
 const STEPS: usize = 2;
 
-struct Sleeper;
+/// Sleeps as long for a forward pass as for each half of a backward pass.
+struct Sleeper(Duration);
 
 impl Stage for Sleeper {
     type Flow = ();
@@ -30,17 +29,17 @@ impl Stage for Sleeper {
     }
 
     fn forward(&mut self, _m: &MicroBatch, _x: ()) -> Result<(), Infallible> {
-        sleep(WORK);
+        sleep(self.0);
         Ok(())
     }
 
     fn input_grad(&mut self, _m: &MicroBatch, _dy: ()) -> Result<Option<()>, Infallible> {
-        sleep(WORK);
+        sleep(self.0);
         Ok(Some(()))
     }
 
     fn weight_grad(&mut self, _m: &MicroBatch) -> Result<(), Infallible> {
-        sleep(WORK);
+        sleep(self.0);
         Ok(())
     }
 }
@@ -88,15 +87,19 @@ const SCHEDULES: [(&str, Make); 11] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let milliseconds = std::env::args()
+        .nth(1)
+        .map_or(Ok(20), |text| text.parse())?;
+    let work = Duration::from_millis(milliseconds);
     println!("schedule     devices  micro-batches  predicted  measured  difference");
     let mut worst = 0.0_f64;
     for (name, make) in SCHEDULES {
         for (devices, micro_batches) in [(4, 8), (4, 24), (8, 8), (8, 24)] {
             let schedule = make(devices, micro_batches)?;
-            let seconds = WORK.as_secs_f64();
+            let seconds = work.as_secs_f64();
             let costs = Costs::even(schedule.stages(), seconds, 2.0 * seconds);
             let ideal = simulate(&schedule, &costs)?.bubble();
-            let bubble = measure(schedule)?;
+            let bubble = measure(schedule, work)?;
             worst = worst.max((bubble - ideal).abs());
             println!(
                 "{name:<11}  {devices:>7}  {micro_batches:>13}  {ideal:>9.4}  {bubble:>8.4}  {:>+10.4}",
@@ -109,9 +112,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The bubble of the best of some steps.
-fn measure(schedule: Schedule) -> Result<f64, Box<dyn Error>> {
+fn measure(schedule: Schedule, work: Duration) -> Result<f64, Box<dyn Error>> {
     let micro_batches = schedule.micro_batches();
-    let make_stage = |_| Ok::<_, Infallible>(Sleeper);
+    let make_stage = move |_| Ok::<_, Infallible>(Sleeper(work));
     let mut pipeline = Pipeline::build(schedule, make_stage, || Ok::<_, Infallible>(NoLoss))?;
     let item = |index| Item {
         micro_batch: MicroBatch {

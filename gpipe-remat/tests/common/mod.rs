@@ -12,7 +12,7 @@ use gpipe_remat::{
     Assembled, Assembly, Bytes, Error, ModelCosts, Policy, Table, Target, Weights, gradient_norm,
     merge_ties, micro_batches, share_ties, update,
 };
-use gpipe_sched::{Item, MicroBatch, Schedule, Timeline, gpipe, one_f_one_b};
+use gpipe_sched::{Item, MicroBatch, Op, Schedule, Timeline, gpipe, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
 
 /// The two schedules.
@@ -124,8 +124,14 @@ impl Run {
         Table::new(policy, &weights, &costs, &cut, schedule)
     }
 
-    /// Two budgets: the least that every stage fits, and half as much again.
-    pub fn budgets(&self, schedule: &Schedule) -> [Policy; 2] {
+    /// Two budgets: the least that every stage fits, and half as much again. None where a stage takes
+    /// some gradients whole and others in two, or computes anything ahead: a budget does not know
+    /// what that costs.
+    pub fn budgets(&self, schedule: &Schedule) -> Vec<Policy> {
+        let has = |op| schedule.lanes().iter().flatten().any(|a| a.op == op);
+        if has(Op::Recompute) || has(Op::Backward) && has(Op::InputGrad) {
+            return Vec::new();
+        }
         let mut layers = self.model.layers();
         let mut least = Bytes(1);
         while let Err(error) = self.try_table(Policy::Budget(least), &mut layers, schedule) {
@@ -134,7 +140,10 @@ impl Run {
                 error => panic!("{error}"),
             }
         }
-        [least, Bytes(least.0 + least.0 / 2)].map(Policy::Budget)
+        vec![
+            Policy::Budget(least),
+            Policy::Budget(Bytes(least.0 + least.0 / 2)),
+        ]
     }
 
     pub fn assemble(&self) -> Assembled {

@@ -143,6 +143,7 @@ fn every_schedule_of_every_size_passes() {
             }
         }
     }
+    println!("exam S {cases}/{cases}");
     assert!(cases >= 25_000, "{cases}");
 }
 
@@ -214,5 +215,6 @@ fn every_planted_fault_is_refused() {
             }
         }
     }
+    println!("exam S teeth {planted}/{planted}");
     assert!(planted > 25_000, "{planted}");
 }

@@ -129,6 +129,22 @@ pub fn rows() -> Vec<Row> {
     let cli = |binary, filter| Test::new("gpipe-cli", binary, filter);
     vec![
         Row {
+            name: "S",
+            what: "schedules of every size: in order, ascending, within their memory, no sender waits on links with their slots",
+            at_least: 25_000,
+            tests: vec![sched("exam::every_schedule")],
+            teeth: Some(sched("exam::every_planted")),
+            quick: true,
+        },
+        Row {
+            name: "N1",
+            what: "every schedule, up to eight stages, any number of micro-batches, every policy: the bits of one stage",
+            at_least: 1_500,
+            tests: vec![remat("schedules", "to_the_bits").release()],
+            teeth: Some(remat("schedules", "a_descending")),
+            quick: true,
+        },
+        Row {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,
