@@ -1,4 +1,4 @@
-//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist`.
+//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist | parity`.
 #![forbid(unsafe_code)]
 
 mod bench;
