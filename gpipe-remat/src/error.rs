@@ -72,6 +72,17 @@ pub enum Error {
         /// What is missing.
         short: crate::Bytes,
     },
+    /// What was to be put into a pipeline does not fit its model.
+    #[error("parameter {name}: {message}")]
+    Parameter {
+        /// The global name.
+        name: String,
+        /// What does not fit.
+        message: String,
+    },
+    /// The pipeline failed while it was visited.
+    #[error(transparent)]
+    Pipeline(#[from] gpipe_sched::PipelineError),
     /// The parts do not fit each other: layers, cut, schedule and devices.
     #[error("{0}")]
     Assembly(String),

@@ -1,0 +1,154 @@
+//! Parameters and optimizer state go out of one pipeline and into another of another cut: training
+//! goes on to the same bits.
+
+mod common;
+
+use common::{Model, Order, Outcome, Run};
+use gpipe_layers::{Decay, Optimizer};
+use gpipe_remat::{Assembled, Owned, Policy, copy_owned, put_states, put_values};
+use gpipe_tensor::Tensor;
+
+fn run(stages: usize, order: Order, policy: Policy) -> Run {
+    let model = Model {
+        blocks: 2,
+        tied: true,
+        dropout: 0.1,
+    };
+    Run {
+        stages,
+        order,
+        policy,
+        ..Run::new(model, 6, 3)
+    }
+}
+
+fn train(run: &Run, assembled: &mut Assembled, steps: std::ops::Range<u64>) -> Outcome {
+    let mut outcome = Outcome::default();
+    for step in steps {
+        outcome.step(assembled, run.items(step), run, step, true);
+    }
+    outcome.read(assembled);
+    outcome
+}
+
+fn out(assembled: &mut Assembled) -> Vec<Owned> {
+    let device = assembled.transit.host().device(gpipe_tensor::DeviceId::Cpu);
+    copy_owned(&mut assembled.pipeline, &device.unwrap()).unwrap()
+}
+
+fn put(assembled: &mut Assembled, owned: Vec<Owned>) -> gpipe_remat::Result<()> {
+    let (values, states) = owned
+        .into_iter()
+        .map(|owned| ((owned.name.clone(), owned.value), (owned.name, owned.state)))
+        .unzip();
+    put_values(&mut assembled.pipeline, values)?;
+    put_states(&mut assembled.pipeline, states)
+}
+
+#[test]
+fn training_goes_on_in_another_pipeline_to_the_same_bits() {
+    for optimizer in [
+        Optimizer::adamw(0.9, 0.95, 1e-8, 0.1, Decay::Matrices),
+        Optimizer::sgd(0.9, 0.1, Decay::All),
+        Optimizer::sgd(0.0, 0.0, Decay::All),
+    ] {
+        let with = |run: Run| Run {
+            optimizer: optimizer.clone(),
+            ..run
+        };
+        let first = with(run(4, Order::Gpipe, Policy::Stage));
+        let mut unbroken = first.assemble();
+        train(&first, &mut unbroken, 0..3);
+        let owned = out(&mut unbroken);
+        let expected = train(&first, &mut unbroken, 3..6);
+        for (stages, order, policy) in [
+            (1, Order::Gpipe, Policy::Keep),
+            (3, Order::OneFOneB, Policy::Every(2)),
+        ] {
+            let other = with(run(stages, order, policy));
+            let mut resumed = other.assemble();
+            // What it did before must not matter.
+            train(&other, &mut resumed, 7..8);
+            put(&mut resumed, owned.clone()).unwrap();
+            assert_eq!(train(&other, &mut resumed, 3..6), expected);
+        }
+    }
+}
+
+#[test]
+fn copies_do_not_see_the_next_step() {
+    let run = run(2, Order::Gpipe, Policy::Keep);
+    let mut assembled = run.assemble();
+    train(&run, &mut assembled, 0..1);
+    let bits = |owned: &[Owned]| -> Vec<u32> {
+        let tensors = owned
+            .iter()
+            .flat_map(|owned| std::iter::once(&owned.value).chain(&owned.state));
+        tensors
+            .flat_map(|tensor| tensor.f32s().unwrap().iter().map(|x| x.to_bits()))
+            .collect()
+    };
+    let owned = out(&mut assembled);
+    let before = bits(&owned);
+    train(&run, &mut assembled, 1..2);
+    assert_eq!(bits(&owned), before);
+    assert_ne!(bits(&out(&mut assembled)), before);
+}
+
+#[test]
+fn what_does_not_fit_is_named_and_changes_nothing() {
+    let run = run(2, Order::Gpipe, Policy::Keep);
+    let mut assembled = run.assemble();
+    let good = out(&mut assembled);
+    let mut before = Outcome::default();
+    before.read(&mut assembled);
+    let other = |owned: &Owned| {
+        let device = owned.value.device();
+        Tensor::zeros(device, [owned.value.elements() + 1]).unwrap()
+    };
+    let index = |owned: &Owned| {
+        let shape = owned.value.shape().clone();
+        let zeros = vec![0; owned.value.elements()];
+        Tensor::from_u32(owned.value.device(), shape, zeros).unwrap()
+    };
+    let cases: [(&str, &dyn Fn(&mut Vec<Owned>)); 6] = [
+        ("is missing", &|all| drop(all.pop())),
+        ("is there twice", &|all| all.push(all[0].clone())),
+        ("no such parameter", &|all| {
+            let mut strange = all[0].clone();
+            strange.name = "strange".into();
+            all.push(strange);
+        }),
+        ("of shape", &|all| {
+            let last = all.last_mut().unwrap();
+            last.value = other(last);
+        }),
+        ("value is u32", &|all| {
+            let last = all.last_mut().unwrap();
+            last.value = index(last);
+        }),
+        ("is 1 tensors, not 2", &|all| {
+            for owned in all {
+                owned.state.pop();
+            }
+        }),
+    ];
+    for (words, spoil) in cases {
+        let mut spoiled = good.clone();
+        // Values that differ from the model's, so that a change would show.
+        for owned in &mut spoiled {
+            owned.value = Tensor::zeros(owned.value.device(), owned.value.shape().clone()).unwrap();
+        }
+        spoil(&mut spoiled);
+        if words.contains("tensors") {
+            for (owned, good) in spoiled.iter_mut().zip(&good) {
+                owned.value = good.value.clone();
+            }
+        }
+        let error = put(&mut assembled, spoiled).unwrap_err().to_string();
+        assert!(error.contains(words), "{words}: {error}");
+        let mut after = Outcome::default();
+        after.read(&mut assembled);
+        assert_eq!(after, before, "{words}");
+    }
+}
