@@ -32,6 +32,7 @@ Exit codes:
   0  done
   1  a run failed, or a comparison found a difference
   2  wrong usage
+  130  stopped by Ctrl-C or SIGTERM, after saving
 
 Results go to stdout, everything else to stderr.")]
 pub struct Args {
@@ -57,10 +58,14 @@ pub enum Command {
   gpipe train --stages 8 --micro-batches 16 --schedule 1f1b --remat every:2
   gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
   gpipe train --config runs/NAME/config.toml    the run NAME again
+  gpipe train --resume                          the last run goes on
+  gpipe train --resume runs/NAME --stages 2     NAME goes on, in two stages
   tensorboard --logdir runs                     its curves, while it trains
 
 The run's folder holds config.toml (the whole configuration), log.txt,
-events.jsonl and an event file for TensorBoard.
+events.jsonl, an event file for TensorBoard, and checkpoints/.
+Ctrl-C or SIGTERM finishes the step, saves, and ends with exit code 130; a
+second one quits at once.
 
 Defaults that are not shown depend on the model: gpipe plan -v lists them."
     )]
@@ -140,7 +145,7 @@ pub struct Talk {
     /// Print results as JSON, one object a line, on stdout
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say nothing but errors and what --json prints
+    /// Say nothing but warnings, errors and what --json prints
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Say more: every step of train, all keys in plan, the causes of an error
@@ -177,9 +182,17 @@ pub struct TrainArgs {
     /// The run's folder [default: runs/ and the date with a short hash of the configuration]
     #[arg(long, value_name = "DIR", help_heading = "Run")]
     pub out: Option<PathBuf>,
-    /// Replace the files of an earlier run in the run's folder
+    /// Replace the files of an earlier run in the run's folder, its checkpoints too
     #[arg(long, help_heading = "Run", requires = "out")]
     pub overwrite: bool,
+    /// Go on from the newest whole checkpoint of a run, or from the checkpoint DIR [default DIR: the
+    /// run in runs/ that saved last]
+    ///
+    /// The configuration is that of the checkpoint; flags change it. The run goes on in its own
+    /// folder, or in a new one with --out. Other stages, schedules, policies and threads change no
+    /// bit of the result; what does is said, and another model is refused.
+    #[arg(long, value_name = "DIR", help_heading = "Run", conflicts_with = "config", num_args = 0..=1)]
+    pub resume: Option<Option<PathBuf>>,
     /// Show the plan and stop, as gpipe plan does
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
@@ -444,6 +457,13 @@ pub struct Settings {
     /// Evaluate on the held-out last tenth of the text every so many steps; 0 is off [default: 0]
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub eval_every: Option<String>,
+    /// Save a checkpoint every so many steps, and in any case at the end, on Ctrl-C or SIGTERM, and
+    /// after the best evaluation so far; 0 is only then [default: 100]
+    #[arg(long, value_name = "STEPS", help_heading = "Run")]
+    pub save_every: Option<String>,
+    /// Keep so many newest checkpoints, and the best by evaluation; 0 saves none [default: 3]
+    #[arg(long, value_name = "N", help_heading = "Run")]
+    pub keep: Option<String>,
     /// Decides initial values, dropout and the order of samples [default: 0]
     #[arg(long, value_name = "SEED", help_heading = "Run")]
     pub seed: Option<String>,
@@ -498,6 +518,8 @@ impl Settings {
             ("--clip-norm", "optimizer.clip_norm", &self.clip_norm),
             ("--steps", "run.steps", &self.steps),
             ("--eval-every", "run.eval_every", &self.eval_every),
+            ("--save-every", "run.save_every", &self.save_every),
+            ("--keep", "run.keep", &self.keep),
             ("--seed", "run.seed", &self.seed),
             ("--trace-steps", "run.trace_steps", &self.trace_steps),
             ("--watchdog", "run.watchdog", &self.watchdog),

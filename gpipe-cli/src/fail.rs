@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::output::style;
+use crate::signals;
 
 /// Why a command ends early. The variants are the exit codes.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub enum Fail {
     Run(anyhow::Error),
     /// `gpipe verify` found a difference, which it has printed: exit code 1.
     Unequal,
+    /// Ctrl-C or SIGTERM ended the run, which has said so: exit code 130.
+    Stopped,
     /// Whoever read the output has gone, as in `gpipe … | head`: exit code 0.
     Closed,
 }
@@ -52,6 +55,7 @@ impl Fail {
         match self {
             Self::Usage(error) | Self::Run(error) => error,
             Self::Unequal => anyhow::Error::msg("a comparison found a difference"),
+            Self::Stopped => anyhow::Error::msg("a signal ended the run"),
             Self::Closed => anyhow::Error::msg("whoever read the output has gone"),
         }
     }
@@ -69,6 +73,7 @@ impl Fail {
         match self {
             Self::Usage(_) => 2,
             Self::Run(_) | Self::Unequal => 1,
+            Self::Stopped => signals::EXIT_CODE,
             Self::Closed => 0,
         }
     }

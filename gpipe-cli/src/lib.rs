@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod checkpoint;
 mod commands;
 mod config;
 mod data;
@@ -13,6 +14,7 @@ mod output;
 pub mod parsers;
 mod report;
 mod setup;
+mod signals;
 
 use std::process::ExitCode;
 

@@ -91,6 +91,25 @@ fn number_in(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// The architecture and those of its instructions on which the bits of a result can depend.
+pub fn instructions() -> String {
+    let mut words = vec![std::env::consts::ARCH];
+    #[cfg(target_arch = "x86_64")]
+    for (there, word) in [
+        (std::is_x86_feature_detected!("avx2"), "avx2"),
+        (std::is_x86_feature_detected!("fma"), "fma"),
+        (std::is_x86_feature_detected!("avx512f"), "avx512f"),
+        (std::is_x86_feature_detected!("avx512bw"), "avx512bw"),
+        (std::is_x86_feature_detected!("avx512dq"), "avx512dq"),
+        (std::is_x86_feature_detected!("avx512vl"), "avx512vl"),
+    ] {
+        if there {
+            words.push(word);
+        }
+    }
+    words.join(" ")
+}
+
 /// FLOPs a second of one thread in products of (rows, width) by (width, 4 · width) matrices: the
 /// best of the repetitions that fit into a tenth of a second, as others may be using the machine.
 pub fn flops_per_second(rows: usize, width: usize) -> Result<f64> {

@@ -167,7 +167,7 @@ impl Setup {
             memory,
             parameters,
             optimizer,
-            learning_rate: learning_rate(config),
+            learning_rate: config.learning_rate(),
             devices,
             threads: pipeline.threads.get(),
             weights: None,
@@ -292,10 +292,18 @@ impl Setup {
     pub fn check_memory(&self, config: &Config) -> Result<()> {
         // A batch is there as samples and targets, of four bytes a token.
         let batch = (config.data.batch_size.u64() * config.data.seq_len.u64()).saturating_mul(8);
+        // A checkpoint is copied before it is written: the value and two moments, as they are and as
+        // files.
+        let copies = match config.run.keep.get() {
+            0 => 0,
+            _ => self.parameters.saturating_mul(2 * 3 * 4),
+        };
         let needed = self
             .memory
             .iter()
-            .fold(batch, |sum, stage| sum.saturating_add(stage.peak()));
+            .fold(batch.saturating_add(copies), |sum, stage| {
+                sum.saturating_add(stage.peak())
+            });
         match machine::memory() {
             Some(there) if needed > there => Err(Fail::asked(format!(
                 "the run needs {} but this machine has {}: use a smaller --batch-size, --seq-len or model, \
@@ -463,21 +471,6 @@ fn optimizer(config: &Config) -> Optimizer {
         optimizer.weight_decay.get(),
         *optimizer.decay,
     )
-}
-
-/// The cosine ends at this share of the peak.
-const FLOOR: f64 = 0.1;
-
-fn learning_rate(config: &Config) -> LearningRate {
-    let peak = config.optimizer.lr.get();
-    let (warmup, steps) = (config.optimizer.warmup_steps.u64(), config.run.steps.u64());
-    LearningRate {
-        schedule: *config.optimizer.lr_schedule,
-        peak,
-        floor: FLOOR * peak,
-        warmup,
-        steps,
-    }
 }
 
 fn parameters(layers: &mut [Box<dyn Layer>]) -> u64 {

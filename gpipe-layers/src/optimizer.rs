@@ -167,14 +167,22 @@ impl Optimizer {
         .map_err(Error::within(name))
     }
 
+    /// What the tensors are called that are remembered of a parameter, in their order: as in
+    /// PyTorch.
+    pub fn state_names(&self) -> &'static [&'static str] {
+        match self.rule {
+            Rule::Sgd { momentum: 0.0 } => &[],
+            Rule::Sgd { .. } => &["momentum_buffer"],
+            Rule::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
+        }
+    }
+
     /// How many tensors are remembered of a parameter.
     fn states(&self, param: &Param) -> usize {
-        match self.rule {
-            _ if param.tied || param.kind == Kind::Statistic => 0,
-            Rule::Sgd { momentum: 0.0 } => 0,
-            Rule::Sgd { .. } => 1,
-            Rule::AdamW { .. } => 2,
+        if param.tied || param.kind == Kind::Statistic {
+            return 0;
         }
+        self.state_names().len()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is built and run, one file a command.
 
+mod begin;
 pub mod devices;
 pub mod eval;
 pub mod generate;
@@ -7,6 +8,7 @@ pub mod help;
 pub mod plan;
 pub mod report;
 pub mod sample;
+mod saving;
 mod schedules;
 mod story;
 pub mod train;

@@ -1,9 +1,12 @@
 //! What a training run tells: a line a step, and the whole at the end.
 
+use std::path::Path;
 use std::time::Instant;
 
+use super::begin::Begun;
 use super::train::Step;
 use crate::args::Talk;
+use crate::checkpoint::Saved;
 use crate::config::Config;
 use crate::data::Samples;
 use crate::fail::Result;
@@ -22,6 +25,7 @@ pub struct Story<'a> {
     pace: Pace,
     bubbles: Vec<f64>,
     peaks: Vec<u64>,
+    first_step: u64,
     first_loss: f64,
     last_loss: f64,
     held_out_loss: Option<f64>,
@@ -35,9 +39,12 @@ impl<'a> Story<'a> {
         samples: &Samples,
         forecast: Forecast,
         tracer: Tracer,
-        folder: RunFolder,
+        begun: Begun,
         talk: Talk,
     ) -> Result<Self> {
+        let Begun {
+            folder, made, from, ..
+        } = begun;
         let steps = config.run.steps.u64();
         let mut story = Self {
             config,
@@ -48,6 +55,7 @@ impl<'a> Story<'a> {
             pace: Pace::default(),
             bubbles: Vec::new(),
             peaks: vec![0; forecast.peaks.len()],
+            first_step: made + 1,
             first_loss: 0.0,
             last_loss: 0.0,
             held_out_loss: None,
@@ -82,6 +90,9 @@ impl<'a> Story<'a> {
         };
         story.folder.event(&start)?;
         story.tracer.write(&story.folder)?;
+        if let Some((path, warnings)) = from {
+            story.resumed(made, &path, warnings)?;
+        }
         Ok(story)
     }
 
@@ -127,7 +138,7 @@ impl<'a> Story<'a> {
         for (most, &bytes) in self.peaks.iter_mut().zip(&peak_bytes) {
             *most = bytes.max(*most);
         }
-        if step == 1 {
+        if step == self.first_step {
             self.first_loss = loss;
         }
         self.last_loss = loss;
@@ -165,6 +176,63 @@ impl<'a> Story<'a> {
         self.publish(&Event::eval(Some(step), loss, tokens))
     }
 
+    /// Tells what the run goes on from.
+    fn resumed(&mut self, step: u64, from: &Path, warnings: Vec<String>) -> Result<()> {
+        for warning in &warnings {
+            self.folder.log(&format!("warning: {warning}"))?;
+            self.console.warn(warning)?;
+        }
+        let path = from.display().to_string();
+        self.say(&format!("goes on after step {step}, from {path}"))?;
+        self.publish(&Event::Resume {
+            step,
+            path,
+            warnings,
+        })
+    }
+
+    /// Tells of a checkpoint that stands.
+    pub fn saved(&mut self, saved: Option<Saved>) -> Result<()> {
+        let Some(saved) = saved else { return Ok(()) };
+        let Saved {
+            step,
+            folder,
+            bytes,
+            seconds,
+            trouble,
+        } = saved;
+        let path = folder.display().to_string();
+        self.folder.log(&format!(
+            "step {step}  saved {} in {} to {path}",
+            numbers::bytes(bytes),
+            numbers::step_time(seconds)
+        ))?;
+        if let Some(trouble) = trouble {
+            let warning =
+                format!("step {step} is saved, but older checkpoints are left: {trouble}");
+            self.folder.log(&format!("warning: {warning}"))?;
+            self.console.warn(&warning)?;
+        }
+        self.publish(&Event::Save {
+            step,
+            path,
+            bytes,
+            seconds,
+        })
+    }
+
+    /// Tells that a signal ended the run after a step, which was saved unless nothing is.
+    pub fn stopped(mut self, step: u64) -> Result<()> {
+        let mend = match self.config.run.keep.get() {
+            0 => "not saved, as run.keep is 0".to_owned(),
+            _ => format!(
+                "saved; gpipe train --resume {} goes on",
+                self.folder.path().display()
+            ),
+        };
+        self.say(&format!("stopped after step {step}: {mend}"))
+    }
+
     /// Tells the whole.
     pub fn end(mut self) -> Result<()> {
         self.tracer.write(&self.folder)?;
@@ -187,10 +255,11 @@ impl<'a> Story<'a> {
             .held_out_loss
             .map_or(String::new(), |loss| format!(", held out {loss:.3}"));
         let summary = format!(
-            "\n{steps} steps in {}: loss {:.3} -> {:.3}{held_out}\n{}\
+            "\n{} steps in {}: loss {:.3} -> {:.3}{held_out}\n{}\
              bubble  {} measured; {}\n\
              speed   {} tokens/s, {} a step (medians)\n\
              run     {}",
+            steps + 1 - self.first_step,
             numbers::duration(seconds),
             self.first_loss,
             self.last_loss,

@@ -1,5 +1,6 @@
 //! `gpipe train`: the training loop, and what is said about it.
 
+use std::ops::{ControlFlow, RangeInclusive};
 use std::time::Instant;
 
 use gpipe_layers::{LearningRate, Optimizer, clip_factor};
@@ -10,15 +11,19 @@ use gpipe_remat::{
 use gpipe_sched::{PipelineError, Timeline};
 use gpipe_tensor::Device;
 
+use super::begin::{self, Beginning};
 use super::plan;
+use super::saving::Saving;
 use super::story::Story;
 use crate::args::{Talk, TrainArgs};
-use crate::config::{self, Config};
+use crate::checkpoint::Resumed;
+use crate::config::Config;
 use crate::data::{self, Samples};
 use crate::fail::{Fail, Result};
 use crate::output::NewRun;
 use crate::report::{Record, Tracer};
 use crate::setup::Setup;
+use crate::signals::Signals;
 
 /// One training step, as it was.
 pub struct Step {
@@ -46,12 +51,13 @@ pub struct Recipe<'a> {
     pub learning_rate: LearningRate,
 }
 
-/// The training loop: `after` is shown every step and may use the pipeline before the next.
+/// The training loop: `after` is shown every step, may use the pipeline before the next, and says
+/// whether there is to be one.
 pub fn training_loop(
     recipe: &Recipe,
     run: &mut Assembled,
-    steps: u64,
-    mut after: impl FnMut(&mut ModelPipeline, &Device, Step) -> Result<()>,
+    steps: RangeInclusive<u64>,
+    mut after: impl FnMut(&mut ModelPipeline, &Device, Step) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     let Recipe {
         config,
@@ -65,7 +71,7 @@ pub fn training_loop(
         transit,
     } = run;
     let mut slowest = 0.0_f64;
-    for step in 1..=steps {
+    for step in steps {
         let started = Instant::now();
         let failed = |error: PipelineError| {
             Fail::Run(anyhow::Error::new(error).context(format!("step {step}")))
@@ -92,19 +98,18 @@ pub fn training_loop(
         let seconds = started.elapsed().as_secs_f64();
         let peak_bytes = devices.iter().map(Device::peak_bytes).collect();
         let timeline = outcome.timeline;
-        after(
-            pipeline,
-            transit,
-            Step {
-                step,
-                loss,
-                grad_norm,
-                lr,
-                seconds,
-                timeline,
-                peak_bytes,
-            },
-        )?;
+        let made = Step {
+            step,
+            loss,
+            grad_norm,
+            lr,
+            seconds,
+            timeline,
+            peak_bytes,
+        };
+        if after(pipeline, transit, made)?.is_break() {
+            break;
+        }
     }
     Ok(())
 }
@@ -120,16 +125,23 @@ fn not_finite(step: u64, first: Option<NonFinite>, grad_norm: f64) -> Fail {
     Fail::Run(anyhow::Error::msg(format!("step {step}: {fault}: {mend}")))
 }
 
-/// Trains as configured.
+/// Trains as configured, from the beginning or from a checkpoint.
 pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
-    let config = config::resolve(&args.settings)?;
+    let Beginning { config, resumed } = Beginning::of(args)?;
     if args.dry_run {
         return plan::show(&config, talk);
     }
+    let (made, drawn) = resumed.as_ref().map_or((0, 0), Resumed::position);
+    let steps = config.run.steps.u64();
+    if made == steps {
+        return begin::nothing_left(steps, talk);
+    }
     let folder = NewRun::choose(args.out.as_deref(), args.overwrite)?;
-    let samples = Samples::new(data::tokens(&config.data.source)?, &config)?;
+    let samples = Samples::new(data::tokens(&config.data.source)?, &config)?.after(made, drawn);
     let mut setup = Setup::new(&config)?;
-    setup.open_weights(&config)?;
+    if resumed.is_none() {
+        setup.open_weights(&config)?;
+    }
     setup.check_memory(&config)?;
     let forecast = setup.forecast()?;
     let recipe = Recipe {
@@ -142,31 +154,51 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
     let tracer = Tracer::new((*config.run.trace_steps).clone(), record);
     let ascends = setup.schedule.is_ascending();
     let mut assembled = setup.assemble(&config)?;
-    let folder = folder.create(&config)?;
-    let mut story = Story::begin(&config, &samples, forecast, tracer, folder, talk)?;
+    let signals = Signals::note()?;
+    let begun = begin::begin(&recipe, folder, resumed, &mut assembled)?;
+    let mut saving = Saving::new(&recipe, &begun, &assembled.transit)?;
+    let mut story = Story::begin(&config, &samples, forecast, tracer, begun, talk)?;
     if !ascends {
         story.warn(
             "this schedule does not add up gradients in the order of micro-batches: the results are \
              not, bit for bit, those of one stage or of the other schedules",
         )?;
     }
-    training_loop(
+    let mut stopped = None;
+    let ended = training_loop(
         &recipe,
         &mut assembled,
-        config.run.steps.u64(),
+        made + 1..=steps,
         |pipeline, device, step| {
             let number = step.step;
             story.step(step)?;
-            let every = config.run.eval_every.u64();
-            if every > 0 && number % every == 0 {
+            let mut held_out_loss = None;
+            if config.run.eval_every.divides(number) {
                 let held_out = samples.held_out();
                 let tokens = (held_out.end - held_out.start) * samples.length() as u64;
-                story.evaluation(number, evaluate(&recipe, pipeline, device, number)?, tokens)?;
+                let loss = evaluate(&recipe, pipeline, device, number)?;
+                story.evaluation(number, loss, tokens)?;
+                held_out_loss = Some(loss);
             }
-            Ok(())
+            story.saved(saving.poll()?)?;
+            let stop = signals.asked_to_stop() && number < steps;
+            if stop || saving.is_due(number, held_out_loss) {
+                story.saved(saving.save(pipeline, number, held_out_loss)?)?;
+            }
+            if stop {
+                stopped = Some(number);
+                return Ok(ControlFlow::Break(()));
+            }
+            Ok(ControlFlow::Continue(()))
         },
-    )?;
-    story.end()
+    );
+    // However the loop ended, the checkpoint that is being written becomes whole.
+    let written = saving.finish().and_then(|saved| story.saved(saved));
+    ended.and(written)?;
+    match stopped {
+        None => story.end(),
+        Some(step) => story.stopped(step).and(Err(Fail::Stopped)),
+    }
 }
 
 /// The mean loss over the held-out samples.

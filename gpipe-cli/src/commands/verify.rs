@@ -2,6 +2,7 @@
 //! the number of threads change no bit, tried on the configuration at hand.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use gpipe_sched::{Action, Op, Schedule};
 
@@ -126,10 +127,10 @@ fn outcome(mut setup: Setup, config: &Config, samples: &Samples, steps: u64) -> 
     };
     let mut assembled = setup.assemble(config)?;
     let (mut losses, mut grad_norms) = (Vec::new(), Vec::new());
-    training_loop(&recipe, &mut assembled, steps, |_, _, step| {
+    training_loop(&recipe, &mut assembled, 1..=steps, |_, _, step| {
         losses.push(step.loss.to_bits());
         grad_norms.push(step.grad_norm.to_bits());
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })?;
     let values = assembled.pipeline.gather(|_, stage| {
         let mut values = Vec::new();

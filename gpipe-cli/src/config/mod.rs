@@ -22,7 +22,7 @@ use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threa
 pub use values::{Cut, Devices, TraceSteps};
 use watchdog::Watchdog;
 
-use gpipe_layers::{CostModel, Decay, LrSchedule};
+use gpipe_layers::{CostModel, Decay, LearningRate, LrSchedule};
 use gpipe_remat::Policy;
 
 /// All that decides a run's results.
@@ -135,6 +135,10 @@ pub struct Run {
     pub steps: Size,
     /// Steps from one evaluation to the next; 0 is never.
     pub eval_every: Count,
+    /// Steps from one checkpoint to the next; 0 is only at the end.
+    pub save_every: Count,
+    /// Checkpoints that are kept besides the best; 0 saves none.
+    pub keep: Count,
     /// Decides initial values, dropout and the order of samples.
     pub seed: Seed,
     /// Steps whose timelines are kept.
@@ -167,7 +171,23 @@ impl Pipeline {
     }
 }
 
+/// The cosine ends at this share of the peak.
+const FLOOR: f64 = 0.1;
+
 impl Config {
+    /// The learning rate, by steps from 0.
+    pub fn learning_rate(&self) -> LearningRate {
+        let optimizer = &self.optimizer;
+        let peak = optimizer.lr.get();
+        LearningRate {
+            schedule: *optimizer.lr_schedule,
+            peak,
+            floor: FLOOR * peak,
+            warmup: optimizer.warmup_steps.u64(),
+            steps: self.run.steps.u64(),
+        }
+    }
+
     /// The file from which the same run can be started again.
     pub fn to_toml(&self) -> anyhow::Result<String> {
         let heading = concat!(

@@ -133,6 +133,8 @@ fn common() -> Table {
         [run]
         steps = 500
         eval_every = 0
+        save_every = 100
+        keep = 3
         seed = 0
         trace_steps = "1"
         watchdog = "30"

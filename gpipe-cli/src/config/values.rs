@@ -51,6 +51,11 @@ impl<const LEAST: i64, const MOST: i64> Whole<LEAST, MOST> {
         self.0 as usize
     }
 
+    /// Whether a step is one of every so many; 0 is never.
+    pub fn divides(self, step: u64) -> bool {
+        self.0 > 0 && step.is_multiple_of(self.u64())
+    }
+
     /// As a number of steps or a seed.
     pub fn u64(self) -> u64 {
         self.0 as u64

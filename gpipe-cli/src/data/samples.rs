@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use sha2::{Digest, Sha256};
+
 use super::order::Order;
+use crate::checkpoint::hexadecimal;
 use crate::config::Config;
 use crate::fail::{Fail, Result};
 
@@ -19,6 +22,8 @@ pub struct Samples {
     shuffle: bool,
     train: u64,
     all: u64,
+    /// So many steps were made elsewhere, with so many samples.
+    before: (u64, u64),
 }
 
 impl Samples {
@@ -78,17 +83,46 @@ impl Samples {
             shuffle: config.data.shuffle,
             train: 0,
             all,
+            before: (0, 0),
         })
+    }
+
+    /// The same, of a run that has made so many steps with so many samples.
+    #[must_use]
+    pub fn after(self, steps: u64, samples: u64) -> Self {
+        Self {
+            before: (steps, samples),
+            ..self
+        }
+    }
+
+    /// How many samples were drawn when so many steps are made.
+    pub fn drawn(&self, steps: u64) -> u64 {
+        let (made, samples) = self.before;
+        samples.saturating_add((steps - made).saturating_mul(self.batch))
+    }
+
+    /// The SHA-256 digest of the tokens, four bytes each, the lowest first.
+    pub fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        for tokens in self.tokens.chunks(1 << 14) {
+            let bytes: Vec<u8> = tokens
+                .iter()
+                .flat_map(|token| token.to_le_bytes())
+                .collect();
+            digest.update(bytes);
+        }
+        hexadecimal(&digest.finalize())
     }
 
     /// The samples of a step, which count from 1. Without shuffling, step b + 1 has the samples
     /// b · B to b · B + B − 1, from the start again at the end; otherwise each epoch has its order.
     pub fn of_step(&self, step: u64) -> Vec<u64> {
-        let first = u128::from(step - 1) * u128::from(self.batch);
+        let first = u128::from(self.drawn(step - 1));
         let mut order: Option<(u64, Order)> = None;
         let sample = |offset: u64| {
             let position = first + u128::from(offset);
-            // A quotient by the number of samples fits: both factors above are below 2³².
+            // A quotient by the number of samples fits: there is at least one.
             let epoch = (position / u128::from(self.train)) as u64;
             let within = (position % u128::from(self.train)) as u64;
             if !self.shuffle {

@@ -37,7 +37,6 @@ pub fn describe(folder: &Path) -> Result<Description> {
     config_json::parse(&bytes).map_err(|fault| Fail::asked(format!("{}: {fault}", path.display())))
 }
 
-#[allow(dead_code, reason = "checkpoints are being built on it")]
 /// The files of such a folder, by the name that each has in it: the model that is configured, with
 /// these values of its parameters by their global names. A tied parameter is there once.
 pub fn files(config: &Config, params: &[(String, Tensor)]) -> Result<Vec<(String, Vec<u8>)>> {

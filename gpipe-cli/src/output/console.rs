@@ -4,6 +4,7 @@ use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::style;
 use crate::args::Talk;
 use crate::fail::{Fail, Result};
 
@@ -65,6 +66,15 @@ impl Console {
         self.bar.suspend(|| {
             let mut stderr = anstream::stderr().lock();
             writeln!(stderr, "{}", text.trim_end()).map_err(Fail::write("to stderr"))
+        })
+    }
+
+    /// Says what people must not miss.
+    pub fn warn(&self, text: &str) -> Result<()> {
+        let line = format!("{}warning:{} {text}", style::WARNING, style::RESET);
+        self.bar.suspend(|| {
+            let mut stderr = anstream::stderr().lock();
+            writeln!(stderr, "{line}").map_err(Fail::write("to stderr"))
         })
     }
 

@@ -62,6 +62,27 @@ pub enum Event {
         /// ln of its probability, before temperature and top-k.
         log_probability: f64,
     },
+    /// A checkpoint stands: it would survive a loss of power.
+    Save {
+        /// After this many steps.
+        step: u64,
+        /// Its folder.
+        path: String,
+        /// Of all its files.
+        bytes: u64,
+        /// From the copies to the last sync.
+        seconds: f64,
+    },
+    /// A run goes on from a checkpoint. What the file says of later steps before this line was lost
+    /// with the process that said it.
+    Resume {
+        /// Steps that the checkpoint had made.
+        step: u64,
+        /// The folder of the checkpoint.
+        path: String,
+        /// Newer checkpoints that were not whole, and keys that differ, in words.
+        warnings: Vec<String>,
+    },
     /// A run is done.
     End {
         /// Steps that were run.

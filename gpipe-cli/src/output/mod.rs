@@ -12,5 +12,5 @@ mod tensorboard;
 pub use console::{Console, print, terminal_width};
 pub use event::{Event, FoundDevice};
 pub use pace::{Pace, median};
-pub use run_folder::{NewRun, RunFolder};
+pub use run_folder::{NewRun, RUNS, RunFolder};
 pub use table::table;

@@ -3,17 +3,18 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::Event;
 use super::tensorboard::{self, Scalars};
+use crate::checkpoint::{self, Lock};
 use crate::config::Config;
 use crate::fail::{Fail, Result};
 
 /// Where runs go that were given no folder.
-const RUNS: &str = "runs";
+pub const RUNS: &str = "runs";
 const CONFIG: &str = "config.toml";
 const LOG: &str = "log.txt";
 const EVENTS: &str = "events.jsonl";
@@ -65,6 +66,7 @@ impl NewRun {
             },
             None => make_new(&toml)?,
         };
+        let lock = Lock::take(&path)?;
         remove_earlier(&path).map_err(|error| unmade(&path, &error))?;
         let file = path.join(CONFIG);
         fs::write(&file, toml).map_err(Fail::write(file.display()))?;
@@ -73,6 +75,26 @@ impl NewRun {
             events: Lines::create(path.join(EVENTS))?,
             scalars: Scalars::create(&path, None)?,
             path,
+            _lock: lock,
+        })
+    }
+}
+
+impl RunFolder {
+    /// Opens the folder of a run that goes on in it: `config.toml` is replaced, the log and the events
+    /// go on. `first` is the step that is made next.
+    pub fn reopen(path: PathBuf, lock: Lock, config: &Config, first: u64) -> Result<Self> {
+        let toml = config.to_toml().map_err(Fail::Run)?;
+        let (file, new) = (path.join(CONFIG), path.join(".config.toml.new"));
+        fs::write(&new, toml)
+            .and_then(|()| fs::rename(&new, &file))
+            .map_err(Fail::write(file.display()))?;
+        Ok(Self {
+            log: Lines::reopen(path.join(LOG))?,
+            events: Lines::reopen(path.join(EVENTS))?,
+            scalars: Scalars::create(&path, Some(first))?,
+            path,
+            _lock: lock,
         })
     }
 }
@@ -91,7 +113,7 @@ fn remove_earlier(folder: &Path) -> std::io::Result<()> {
             fs::remove_file(entry.path())?;
         }
     }
-    Ok(())
+    checkpoint::remove(folder)
 }
 
 /// `create_dir` with the folders above it; unlike `create_dir_all` it says if it was there already.
@@ -153,6 +175,7 @@ pub struct RunFolder {
     log: Lines,
     events: Lines,
     scalars: Scalars,
+    _lock: Lock,
 }
 
 impl RunFolder {
@@ -206,11 +229,44 @@ impl Lines {
         Ok(Self { path, file })
     }
 
+    /// Opens a file to go on with it. A line that was cut off is removed: nothing can read it.
+    fn reopen(path: PathBuf) -> Result<Self> {
+        let open = || {
+            let mut options = File::options();
+            let mut file = options.read(true).append(true).create(true).open(&path)?;
+            let whole = whole_lines(&mut file)?;
+            file.set_len(whole)?;
+            Ok(file)
+        };
+        let file = open().map_err(Fail::write(path.display()))?;
+        Ok(Self { path, file })
+    }
+
     fn add(&mut self, line: &str) -> Result<()> {
         self.file
             .write_all(format!("{line}\n").as_bytes())
             .map_err(Fail::write(self.path.display()))
     }
+}
+
+/// Bytes up to the end of the last whole line.
+fn whole_lines(file: &mut File) -> std::io::Result<u64> {
+    const PIECE: u64 = 1 << 16;
+    let mut end = file.metadata()?.len();
+    let mut piece = Vec::new();
+    while end > 0 {
+        let start = end.saturating_sub(PIECE);
+        file.seek(SeekFrom::Start(start))?;
+        piece.clear();
+        Read::by_ref(file)
+            .take(end - start)
+            .read_to_end(&mut piece)?;
+        if let Some(last) = piece.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(start + last as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 #[cfg(test)]
@@ -241,6 +297,10 @@ mod tests {
             Err(Fail::Usage(_))
         ));
 
+        // While it is at work, nobody else writes its folder.
+        let chosen = NewRun::choose(Some(&path), true).unwrap();
+        assert!(matches!(chosen.create(&config), Err(Fail::Usage(_))));
+        drop(run);
         let mut run = NewRun::choose(Some(&path), true)
             .unwrap()
             .create(&config)
@@ -249,6 +309,24 @@ mod tests {
         assert_eq!(fs::read_to_string(path.join(LOG)).unwrap(), "second\n");
         assert_eq!(fs::read_to_string(path.join("notes.txt")).unwrap(), "mine");
         assert!(!path.join(TRACE).exists());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        let long = "x".repeat(100_000);
+        for (before, after) in [
+            ("a\nb\ncut o", "a\nb\nnew\n".to_owned()),
+            ("a\n", "a\nnew\n".to_owned()),
+            ("cut", "new\n".to_owned()),
+            ("", "new\n".to_owned()),
+            (&format!("{long}\n{long}"), format!("{long}\nnew\n")),
+        ] {
+            fs::write(&path, before).unwrap();
+            Lines::reopen(path.clone()).unwrap().add("new").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+        }
     }
 
     #[test]

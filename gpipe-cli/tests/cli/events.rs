@@ -41,6 +41,9 @@ fn is_of(value: &Value, types: &str) -> bool {
             (0, "number") => value.is_f64(),
             (0, "text") => value.is_string(),
             (0, "true or false") => value.is_boolean(),
+            (0, "list of texts") => value
+                .as_array()
+                .is_some_and(|list| list.iter().all(Value::is_string)),
             (0, "list of integers") => value
                 .as_array()
                 .is_some_and(|list| list.iter().all(Value::is_u64)),
@@ -63,6 +66,10 @@ fn every_object_has_exactly_the_documented_keys() {
     ];
     let printed = [
         small(folder.path(), "train", &train),
+        gpipe(
+            folder.path(),
+            &["train", "--resume", "run", "--steps", "3", "--json"],
+        ),
         small(folder.path(), "plan", &["--json"]),
         small(folder.path(), "verify", &["--steps", "1", "--json"]),
         gpipe(

@@ -8,6 +8,7 @@ mod models;
 mod parity;
 mod plan;
 mod report;
+mod resume;
 mod tables;
 mod tensorboard;
 mod train;

@@ -29,7 +29,7 @@ fn losses(objects: &[Value]) -> Vec<f64> {
 fn a_small_model_learns() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = [
-        "--steps", "60", "--lr", "3e-3", "--stages", "3", "--json", "--out", "run",
+        "--steps", "60", "--lr", "3e-3", "--stages", "3", "--keep", "0", "--json", "--out", "run",
     ];
     let output = small(folder.path(), "train", &arguments);
     let steps = objects(&output);
@@ -85,6 +85,8 @@ fn events_are_the_same_objects_with_a_time() {
         "4",
         "--eval-every",
         "2",
+        "--keep",
+        "0",
         "--json",
         "--out",
         "run",
@@ -229,6 +231,8 @@ fn runs_get_names_of_their_own_and_are_overwritten_only_if_told() {
     assert_eq!(
         names,
         [
+            ".lock",
+            "checkpoints",
             "config.toml",
             "events.jsonl",
             "log.txt",

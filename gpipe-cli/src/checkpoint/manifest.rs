@@ -1,0 +1,196 @@
+//! The list of a checkpoint's files, with their lengths and digests, that vouches for itself.
+//!
+//! It is a JSON object whose last key is the SHA-256 digest of all bytes before that key, so every
+//! flipped bit shows, in the digest itself too.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::names;
+
+/// What the format is called; another number is another format.
+const FORMAT: &str = "gpipe checkpoint 1";
+
+/// The manifest of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    format: String,
+    /// The step after which it was saved.
+    pub step: u64,
+    /// Its files, but for the manifest.
+    pub files: Vec<Listed>,
+}
+
+/// A file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    /// Relative to the checkpoint's folder, with slashes.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256 digest.
+    pub sha256: String,
+}
+
+/// What stands between the list and the digest, and after the digest.
+const BEFORE: &str = ",\n  \"sha256\": \"";
+const AFTER: &str = "\"\n}\n";
+/// The end of the list, which the digest's key takes the place of.
+const CLOSE: &str = "\n}";
+const DIGEST: usize = 64;
+
+impl Manifest {
+    /// The manifest of a checkpoint of these files.
+    pub fn new(step: u64, files: Vec<Listed>) -> Self {
+        let format = FORMAT.to_owned();
+        Self {
+            format,
+            step,
+            files,
+        }
+    }
+
+    /// The bytes of the file.
+    pub fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
+        let list = serde_json::to_string_pretty(self)?;
+        let list = list.strip_suffix(CLOSE).unwrap_or(&list);
+        Ok(format!("{list}{BEFORE}{}{AFTER}", digest(list.as_bytes())).into_bytes())
+    }
+
+    /// The manifest in these bytes, or what is wrong with them.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "is no text".to_owned())?;
+        let unsealed = || "does not end in its digest".to_owned();
+        let text = text.strip_suffix(AFTER).ok_or_else(unsealed)?;
+        let split = text.len().checked_sub(DIGEST).ok_or_else(unsealed)?;
+        let (text, sealed) = text.split_at_checked(split).ok_or_else(unsealed)?;
+        let list = text.strip_suffix(BEFORE).ok_or_else(unsealed)?;
+        if digest(list.as_bytes()) != sealed {
+            return Err("does not have the digest that it ends in".into());
+        }
+        let manifest: Self = serde_json::from_str(&format!("{list}{CLOSE}"))
+            .map_err(|error| format!("is no list of files: {error}"))?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// What a digest does not tell: a manifest may have been made by anyone.
+    fn check(&self) -> Result<(), String> {
+        if self.format != FORMAT {
+            return Err(format!(
+                "is of the format `{}`: this program reads `{FORMAT}`",
+                self.format
+            ));
+        }
+        let mut seen = BTreeSet::new();
+        for Listed { name, sha256, .. } in &self.files {
+            if names::components(name).is_none() || name == names::MANIFEST {
+                return Err(format!(
+                    "lists `{name}`, which is no name of a file below it"
+                ));
+            }
+            if !seen.insert(name) {
+                return Err(format!("lists {name} twice"));
+            }
+            let hexadecimal = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            if sha256.len() != DIGEST || !sha256.bytes().all(hexadecimal) {
+                return Err(format!("has no digest of {name}"));
+            }
+        }
+        for name in [names::CONFIG, names::STATE, names::OPTIMIZER] {
+            if !self.files.iter().any(|file| file.name == name) {
+                return Err(format!("does not list {name}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of all listed files together.
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.files.iter().map(|file| file.bytes);
+        bytes.fold(0, u64::saturating_add)
+    }
+}
+
+/// The SHA-256 digest in hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// Bytes in hexadecimal digits.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(name: &str) -> Listed {
+        Listed {
+            name: name.into(),
+            bytes: 3,
+            sha256: digest(b"abc"),
+        }
+    }
+
+    fn manifest(more: &[&str]) -> Manifest {
+        let names = [names::CONFIG, names::STATE, names::OPTIMIZER];
+        let files = names.iter().chain(more).map(|name| listed(name));
+        Manifest::new(7, files.collect())
+    }
+
+    #[test]
+    fn it_reads_back_and_is_json() {
+        let manifest = manifest(&["model/config.json"]);
+        let bytes = manifest.to_bytes().unwrap();
+        assert_eq!(Manifest::parse(&bytes), Ok(manifest));
+        let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(json["step"], 7);
+        assert_eq!(
+            json["files"][0]["sha256"],
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_truncation_shows() {
+        let bytes = manifest(&["model/config.json"]).to_bytes().unwrap();
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Manifest::parse(&flipped).is_err(), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert!(Manifest::parse(&bytes[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn one_made_by_someone_else_is_not_trusted() {
+        let refused = |manifest: Manifest| {
+            let bytes = manifest.to_bytes().unwrap();
+            Manifest::parse(&bytes).unwrap_err()
+        };
+        for name in ["../x", "/x", "model/../../x", names::MANIFEST, ""] {
+            assert!(refused(manifest(&[name])).contains("no name of a file below"));
+        }
+        assert!(refused(manifest(&[names::STATE])).contains("state.json twice"));
+        assert!(refused(Manifest::new(7, Vec::new())).contains("does not list config.toml"));
+        let mut other = manifest(&[]);
+        other.format = "gpipe checkpoint 2".into();
+        assert!(refused(other).contains("checkpoint 2"));
+        let mut other = manifest(&[]);
+        other.files[0].sha256.make_ascii_uppercase();
+        assert!(refused(other).contains("no digest of config.toml"));
+        // A seal over something else.
+        let list = "{\n  \"step\": 1";
+        let sealed = format!("{list}{BEFORE}{}{AFTER}", digest(list.as_bytes()));
+        assert!(Manifest::parse(sealed.as_bytes()).is_err());
+        assert!(Manifest::parse(b"").is_err());
+    }
+}

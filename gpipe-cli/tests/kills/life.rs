@@ -1,0 +1,137 @@
+//! One process of a run: it is started, it speaks, it is killed or ends.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// The arguments with which a run goes on.
+pub const RESUME: &[&str] = &["train", "--json", "-q", "--resume", "run"];
+
+/// The arguments with which a run begins: a model whose steps take a millisecond, saved after each.
+pub fn first(steps: u64) -> Vec<&'static str> {
+    assert_eq!(steps, 40, "the number below");
+    vec![
+        "train",
+        "--json",
+        "-q",
+        "--out",
+        "run",
+        "--steps",
+        "40",
+        "--save-every",
+        "1",
+        "--keep",
+        "2",
+        "--set",
+        "model.width=16",
+        "--set",
+        "model.blocks=1",
+        "--set",
+        "model.heads=2",
+        "--seq-len",
+        "8",
+        "--batch-size",
+        "4",
+        "--micro-batches",
+        "4",
+        "--dropout",
+        "0.1",
+        "--threads",
+        "1",
+    ]
+}
+
+/// From when on a life may be killed.
+#[derive(Clone, Copy)]
+pub enum Until {
+    /// At once.
+    Started,
+    /// When it has said something of this kind.
+    Said(&'static str),
+}
+
+/// A process.
+pub struct Life {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    errors: PathBuf,
+    /// What it has printed.
+    pub said: Vec<Value>,
+}
+
+impl Life {
+    /// Starts the program.
+    pub fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let errors = folder.join("errors");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_gpipe"))
+            .current_dir(folder)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&errors).expect("a file"))
+            .spawn()
+            .expect("the binary runs");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self {
+            child,
+            lines,
+            errors,
+            said: Vec::new(),
+        }
+    }
+
+    /// Reads a line; `false` at the end. A line that was cut off was never said.
+    fn listen(&mut self) -> bool {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line) {
+            Ok(n) if n > 0 && line.ends_with('\n') => {
+                self.said
+                    .push(serde_json::from_str(&line).expect("an object a line"));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Kills it so long after that moment, and hears what it had said. `false` if it had ended before.
+    pub fn kill(&mut self, until: Until, after: Duration) -> bool {
+        if let Until::Said(kind) = until {
+            while self.said.last().is_none_or(|said| said["kind"] != kind) {
+                if !self.listen() {
+                    return false;
+                }
+            }
+        }
+        thread::sleep(after);
+        if self.child.try_wait().expect("a child").is_some() {
+            while self.listen() {}
+            return false;
+        }
+        self.child.kill().expect("a child that runs");
+        self.wait().is_none()
+    }
+
+    /// Waits for its end and hears all that it says; its exit code, if it was not killed.
+    pub fn wait(&mut self) -> Option<i32> {
+        while self.listen() {}
+        self.child.wait().expect("a child").code()
+    }
+
+    /// What it said to people.
+    pub fn errors(&self) -> String {
+        std::fs::read_to_string(&self.errors).unwrap_or_default()
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed again.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
