@@ -95,6 +95,9 @@ fn copies_do_not_see_the_next_step() {
     assert_ne!(bits(&out(&mut assembled)), before);
 }
 
+/// Makes what was taken out unfit to be put back.
+type Spoil<'a> = &'a dyn Fn(&mut Vec<Owned>);
+
 #[test]
 fn what_does_not_fit_is_named_and_changes_nothing() {
     let run = run(2, Order::Gpipe, Policy::Keep);
@@ -111,7 +114,7 @@ fn what_does_not_fit_is_named_and_changes_nothing() {
         let zeros = vec![0; owned.value.elements()];
         Tensor::from_u32(owned.value.device(), shape, zeros).unwrap()
     };
-    let cases: [(&str, &dyn Fn(&mut Vec<Owned>)); 6] = [
+    let cases: [(&str, Spoil); 6] = [
         ("is missing", &|all| drop(all.pop())),
         ("is there twice", &|all| all.push(all[0].clone())),
         ("no such parameter", &|all| {
