@@ -10,9 +10,11 @@ use crate::common::{Plan, Planted};
 #[test]
 fn every_planted_fault_is_caught() {
     let caught = |planted, limit| {
-        !ends(limit, move || {
-            fails_everywhere(&one_f_one_b(3, 3).unwrap(), &Plan::faulty(planted));
-        })
+        let schedule = one_f_one_b(3, 3).unwrap();
+        let ended = ends(limit, move |survived| {
+            fails_everywhere(&schedule, &Plan::faulty(planted), survived);
+        });
+        ended.is_none()
     };
     assert!(
         !caught(None, Duration::from_secs(60)),
