@@ -137,6 +137,7 @@ fn every_step_can_be_gone_on_from_to_the_same_bits() {
             "{pipeline:?}"
         );
     }
+    println!("exam C2 {0}/{0}", STEPS - 1);
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn no_acknowledged_checkpoint_is_lost() {
     assert_eq!(sum.to_the_end as u64, runs);
     let (resumes, kills) = (sum.resumes, sum.kills);
     println!("exam C1 {resumes}/{kills}");
-    println!("exam C2 {0}/{0}", sum.to_the_end);
+    println!("{} runs followed to the end, bit for bit", sum.to_the_end);
 }
 
 #[test]
