@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::error::Error as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -211,8 +212,8 @@ fn is_as_planted(error: &PipelineError, kind: Kind) -> bool {
     }
 }
 
-/// Sets every trap in turn; how many were sprung.
-fn spring_all(run: &Run, schedule: &Schedule) -> usize {
+/// Sets every trap in turn; how many were sprung. `set_so_far` tells others that it goes on.
+fn spring_all(run: &Run, schedule: &Schedule, set_so_far: &AtomicUsize) -> usize {
     let board = Arc::new(Mutex::new(Board::default()));
     let set = |trap| {
         *board.lock().expect("no panic holds it") = Board {
@@ -239,6 +240,7 @@ fn spring_all(run: &Run, schedule: &Schedule) -> usize {
                         kind,
                     };
                     set(Some(trap));
+                    set_so_far.fetch_add(1, Ordering::Relaxed);
                     let outcome = step(run, &mut assembled);
                     if board.lock().expect("no panic holds it").sprung {
                         let error = outcome.expect_err("a trap was sprung");
@@ -284,17 +286,27 @@ fn a_layer_that_fails_anywhere_is_heard_of_and_leaves_nothing() {
         for &policy in &policies {
             let schedule = schedule.clone();
             let (done, ended) = mpsc::channel();
+            let set_so_far = Arc::new(AtomicUsize::new(0));
+            let counter = set_so_far.clone();
             let worker = std::thread::spawn(move || {
-                let _ = done.send(spring_all(&run(policy), &schedule));
+                let _ = done.send(spring_all(&run(policy), &schedule, &counter));
             });
-            // A hang would be one here: each step takes milliseconds.
-            match ended.recv_timeout(Duration::from_secs(300)) {
-                Ok(count) => sprung += count,
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("a step hangs under {policy}"),
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    std::panic::resume_unwind(worker.join().expect_err("it sent nothing"))
+            let mut before = 0;
+            // A hang is silence: a trap takes milliseconds.
+            sprung += loop {
+                let outcome = ended.recv_timeout(Duration::from_secs(60));
+                let now = set_so_far.load(Ordering::Relaxed);
+                match outcome {
+                    Ok(count) => break count,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        assert!(now > before, "a step hangs under {policy}");
+                        before = now;
+                    }
+                    Err(mpsc::RecvTimeoutError::Disconnected) => {
+                        std::panic::resume_unwind(worker.join().expect_err("it sent nothing"))
+                    }
                 }
-            }
+            };
         }
     }
     println!("exam F1 {sprung}/{sprung}");
