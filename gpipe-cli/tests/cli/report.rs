@@ -65,7 +65,8 @@ fn the_page_shows_what_the_folder_says() {
     let timeline: Value = serde_json::from_str(&read(folder.path(), "run/timeline.json")).unwrap();
     let run = &data["runs"][0];
     assert_eq!(run["lanes"], timeline["lanes"]);
-    assert_eq!(run["lanes"][0], "0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3");
+    let lane = run["lanes"][0].as_str().unwrap();
+    assert!(lane.starts_with("0F0 0F1 0F2 0F3 ") && lane.ends_with(" 0B3"));
     let views = run["views"].as_array().unwrap();
     let labels: Vec<&str> = views
         .iter()

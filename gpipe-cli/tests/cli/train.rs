@@ -260,7 +260,7 @@ fn the_timeline_of_the_last_steps_is_written() {
         small(
             folder.path(),
             "train",
-            &[&arguments[..], &["--micro-batches", "4"]].concat()
+            &[&arguments[..], &["--micro-batches", "4", "--remat", "keep"]].concat()
         )
         .status
         .code(),
