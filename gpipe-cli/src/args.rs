@@ -78,6 +78,8 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe plan --stages 4 --micro-batches 16
   gpipe plan --model gpt-mini --remat keep --json
   gpipe plan --costs 10,40,30,10,20,50,10 --stages 3
+  gpipe plan --auto --memory 64MiB
+  gpipe plan --model gpt2 --compare --workers 4*100T:16GiB --link 5e-6:25G
   gpipe plan -v                            with every key and its default"
     )]
     Plan(PlanArgs),
@@ -193,6 +195,9 @@ pub struct TrainArgs {
     /// bit of the result; what does is said, and another model is refused.
     #[arg(long, value_name = "DIR", help_heading = "Run", conflicts_with = "config", num_args = 0..=1)]
     pub resume: Option<Option<PathBuf>>,
+    /// Run what gpipe plan --auto recommends
+    #[arg(long, help_heading = "Run", conflicts_with = "resume")]
+    pub auto: bool,
     /// Show the plan and stop, as gpipe plan does
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
@@ -204,12 +209,36 @@ pub struct PlanArgs {
     /// The configuration.
     #[command(flatten)]
     pub settings: Settings,
-    /// Plan for a bare list of layer costs instead of a model: whole numbers of any unit
-    #[arg(long, value_name = "LIST", help_heading = "Model")]
+    /// Plan for bare layer costs instead of a model: whole numbers of any unit, or a file: gpipe's own
+    /// JSON, or a graph.txt of PipeDream's profiler
+    #[arg(long, value_name = "LIST|FILE", help_heading = "Model")]
     pub costs: Option<String>,
     /// Also write the schedule to a file, as a table that --schedule and PyTorch read
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub csv: Option<PathBuf>,
+    /// Recommend the fastest stages, cut, schedule, micro-batches and rematerialization within
+    /// --memory, and say how far from the best possible that is at most
+    #[arg(long, help_heading = "Recommendation", conflicts_with = "compare")]
+    pub auto: bool,
+    /// Rank all of them, with what Lingvo's cut would cost
+    #[arg(long, help_heading = "Recommendation")]
+    pub compare: bool,
+    /// What --auto and --compare plan with.
+    #[command(flatten)]
+    pub planning: AutoArgs,
+}
+
+/// What a recommendation is made for.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Recommendation")]
+pub struct AutoArgs {
+    /// Plan for these workers instead of this machine's: COUNT*FLOPS:MEMORY, such as
+    /// 8*300T:80GiB,4*100T:16GiB
+    #[arg(long, value_name = "LIST")]
+    pub workers: Option<String>,
+    /// The links between those workers: SECONDS:BYTES_PER_SECOND, such as 5e-6:25G [default: free]
+    #[arg(long, value_name = "LINK")]
+    pub link: Option<String>,
 }
 
 /// Arguments of `gpipe help`.
@@ -431,6 +460,10 @@ pub struct Settings {
     /// least recomputation that fits, such as budget:2GiB a stage) [default: stage]
     #[arg(long, value_name = "POLICY", help_heading = "Pipeline")]
     pub remat: Option<String>,
+    /// The most that a worker may hold, such as 2GiB: what needs more is refused, and --auto plans
+    /// within it [default: unlimited]
+    #[arg(long, value_name = "BYTES", help_heading = "Pipeline")]
+    pub memory: Option<String>,
     /// Threads in all, shared by the stages that are busy [default: one for each core]
     #[arg(long, value_name = "N", help_heading = "Pipeline")]
     pub threads: Option<String>,
@@ -503,6 +536,7 @@ impl Settings {
             ("--cost-model", "pipeline.cost_model", &self.cost_model),
             ("--remat", "pipeline.remat", &self.remat),
             ("--threads", "pipeline.threads", &self.threads),
+            ("--memory", "pipeline.memory", &self.memory),
             ("--lr", "optimizer.lr", &self.lr),
             ("--lr-schedule", "optimizer.lr_schedule", &self.lr_schedule),
             (

@@ -6,6 +6,7 @@ mod checkpoint;
 mod commands;
 mod config;
 mod data;
+mod described;
 mod fail;
 mod machine;
 mod model_folder;

@@ -7,7 +7,7 @@ use gpipe_layers::models::{self, GptConfig};
 use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
-    Assembled, Assembly, AssemblyError, LossTurn, ModelCosts, Policy, StageMemory, Table,
+    Assembled, Assembly, AssemblyError, Bytes, LossTurn, ModelCosts, Policy, StageMemory, Table,
     simulator_costs,
 };
 use gpipe_sched::{Costs, Schedule, Timeline, Turn, simulate, simulate_shared};
@@ -101,7 +101,7 @@ impl Setup {
     pub fn under(config: &Config, own: Option<Schedule>) -> Result<Self> {
         let pipeline = &config.pipeline;
         let stages = pipeline.stages.get();
-        let mut layers = models::gpt(&model(config)).map_err(Fail::usage)?;
+        let mut layers = layers(config)?;
         if stages > layers.len() {
             let layers = layers.len();
             return Err(Fail::asked(format!(
@@ -116,16 +116,10 @@ impl Setup {
         };
         let workers = pipeline.devices.of_workers(schedule.devices());
         let devices = schedule.device_of().iter().map(|&w| workers[w]).collect();
-        let (batch, tokens) = (config.data.batch_size.get(), config.data.seq_len.get());
+        let batch = config.data.batch_size.get();
         let micro_batches =
             gpipe_remat::micro_batches(batch, schedule.micro_batches()).map_err(Fail::usage)?;
-        let input = |samples: usize| {
-            vec![Flow {
-                shape: [samples, tokens].into(),
-                dtype: DType::U32,
-            }]
-        };
-        let costs = ModelCosts::new(&layers, &micro_batches, input).map_err(Fail::usage)?;
+        let costs = ModelCosts::new(&layers, &micro_batches, input(config)).map_err(Fail::usage)?;
 
         let prices = costs
             .prices(&layers, *pipeline.cost_model)
@@ -288,8 +282,25 @@ impl Setup {
         Ok(timeline.with_held(&held))
     }
 
-    /// Refuses what this machine cannot hold, before it is tried.
+    /// Refuses what a worker's limit or this machine cannot hold, before it is tried.
     pub fn check_memory(&self, config: &Config) -> Result<()> {
+        if let Some(limit) = config.pipeline.memory.bytes() {
+            let mut workers = vec![0_u64; self.schedule.devices()];
+            for (memory, &worker) in self.memory.iter().zip(self.schedule.device_of()) {
+                workers[worker] = workers[worker].saturating_add(memory.peak());
+            }
+            let most = (0..workers.len()).max_by_key(|&worker| workers[worker]);
+            if let Some(worker) = most.filter(|&worker| workers[worker] > limit) {
+                let stages = self.schedule.stages() / workers.len();
+                return Err(Fail::asked(format!(
+                    "worker {worker} needs {} but --memory is {}: use --memory {}, --remat budget:{} or --auto",
+                    numbers::bytes(workers[worker]),
+                    Bytes(limit),
+                    Bytes(workers[worker]).rounded_up(),
+                    Bytes(limit / stages.max(1) as u64),
+                )));
+            }
+        }
         // A batch is there as samples and targets, of four bytes a token.
         let batch = (config.data.batch_size.u64() * config.data.seq_len.u64()).saturating_mul(8);
         // A checkpoint is copied before it is written: the value and two moments, as they are and as
@@ -362,6 +373,22 @@ impl Setup {
             model_folder::fill(&mut assembled.pipeline, weights)?;
         }
         Ok(assembled)
+    }
+}
+
+/// The layers of the configured model.
+pub fn layers(config: &Config) -> Result<Vec<Box<dyn Layer>>> {
+    models::gpt(&model(config)).map_err(Fail::usage)
+}
+
+/// What enters the first layer, for a number of samples.
+pub fn input(config: &Config) -> impl Fn(usize) -> Vec<Flow> + use<> {
+    let tokens = config.data.seq_len.get();
+    move |samples| {
+        vec![Flow {
+            shape: [samples, tokens].into(),
+            dtype: DType::U32,
+        }]
     }
 }
 
@@ -457,7 +484,8 @@ pub fn model(config: &Config) -> GptConfig {
     }
 }
 
-fn optimizer(config: &Config) -> Optimizer {
+/// How parameters follow gradients.
+pub fn optimizer(config: &Config) -> Optimizer {
     let optimizer = &config.optimizer;
     let (beta1, beta2, eps) = (
         optimizer.beta1.get(),

@@ -1,6 +1,8 @@
 //! What is built and run, one file a command.
 
+pub mod auto;
 mod begin;
+mod compare;
 pub mod devices;
 pub mod eval;
 pub mod generate;
@@ -13,3 +15,4 @@ mod schedules;
 mod story;
 pub mod train;
 pub mod verify;
+mod workers;

@@ -1,11 +1,16 @@
 //! `gpipe plan`: what would be run, on paper.
 
+use std::path::Path;
+
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::StageMemory;
+use gpipe_remat::planner::Described;
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
+use super::auto::Choice;
 use crate::args::{PlanArgs, Talk};
 use crate::config::{self, Config};
+use crate::described::{self, Description};
 use crate::fail::{Fail, Result};
 use crate::machine;
 use crate::output::{Event, numbers, print, style, table, terminal_width};
@@ -14,13 +19,29 @@ use crate::setup::{self, Setup};
 /// Plans the run that was configured, or one for bare costs.
 pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
     let config = config::resolve(&args.settings)?;
+    if args.auto || args.compare {
+        let choice = match &args.costs {
+            None => Choice::of_model(&config, &args.planning)?,
+            Some(costs) => Choice::of_description(read(costs)?, &config, &args.planning)?,
+        };
+        return if args.auto {
+            choice.show(talk)
+        } else {
+            choice.compare(talk)
+        };
+    }
+    if args.planning.is_given() {
+        return Err(Fail::asked(
+            "--workers and --link describe workers for a recommendation: add --auto or --compare",
+        ));
+    }
     match &args.costs {
         None => {
             let setup = Setup::new(&config)?;
             write_table(args, &setup.schedule)?;
             show_setup(&config, &setup, talk)
         }
-        Some(list) => show_costs(list, args, &config, talk),
+        Some(costs) => show_costs(&whole(costs)?, args, &config, talk),
     }
 }
 
@@ -38,6 +59,56 @@ fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
     let mut table = Vec::new();
     schedule.write_csv(&mut table).map_err(fault)?;
     std::fs::write(path, table).map_err(fault)
+}
+
+/// A list of costs is of work forward and twice as much back; a file says more.
+fn read(costs: &str) -> Result<Description> {
+    if is_file(costs) {
+        return described::read(Path::new(costs));
+    }
+    let layer = |(index, cost): (usize, u64)| {
+        let third = cost as f64 / 3.0;
+        Described {
+            name: format!("layer {index}"),
+            forward: third,
+            input_grad: third,
+            weight_grad: third,
+            ..Described::default()
+        }
+    };
+    Ok(Description {
+        layers: parse(costs)?.into_iter().enumerate().map(layer).collect(),
+        batch: None,
+        workers: None,
+        link: None,
+    })
+}
+
+/// Costs in whole numbers: nanoseconds, if they are those of a file.
+fn whole(costs: &str) -> Result<Vec<u64>> {
+    if !is_file(costs) {
+        return parse(costs);
+    }
+    let layers = described::read(Path::new(costs))?.layers;
+    let all: f64 = layers.iter().map(work).sum();
+    if !(all.is_finite() && all < 1e9) {
+        return Err(Fail::asked(format!(
+            "--costs {costs}: {all:e} s in all: scale the costs down to less than 1e9"
+        )));
+    }
+    Ok(layers
+        .iter()
+        .map(|layer| (work(layer) * 1e9) as u64)
+        .collect())
+}
+
+fn work(layer: &Described) -> f64 {
+    layer.forward + layer.input_grad + layer.weight_grad
+}
+
+/// A list has digits and commas; what has a letter or a path's mark is a file.
+fn is_file(costs: &str) -> bool {
+    costs.contains(|c: char| c.is_alphabetic() || c == '/')
 }
 
 /// Shows the plan of a run.
@@ -168,8 +239,7 @@ fn verdict(loads: &Loads) -> String {
 
 /// Shows the plan for a list of costs, of which backward passes are taken to cost twice as much as
 /// forward passes.
-fn show_costs(list: &str, args: &PlanArgs, config: &Config, talk: Talk) -> Result<()> {
-    let costs = parse(list)?;
+fn show_costs(costs: &[u64], args: &PlanArgs, config: &Config, talk: Talk) -> Result<()> {
     let pipeline = &config.pipeline;
     let stages = pipeline.stages.get();
     if stages > costs.len() {
@@ -178,8 +248,8 @@ fn show_costs(list: &str, args: &PlanArgs, config: &Config, talk: Talk) -> Resul
             "{stages} stages but {layers} layers: use --stages {layers} or fewer"
         )));
     }
-    let partition = setup::cut(&pipeline.partition, &costs, stages)?;
-    let loads = partition.loads(&costs).map_err(Fail::usage)?;
+    let partition = setup::cut(&pipeline.partition, costs, stages)?;
+    let loads = partition.loads(costs).map_err(Fail::usage)?;
     let schedule = setup::schedule(&pipeline.schedule, stages, pipeline.micro_batches.get())?;
     let times = thirds(&loads);
     let schedule = setup::follow(&pipeline.schedule, schedule, &times)?;

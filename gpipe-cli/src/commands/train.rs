@@ -15,6 +15,7 @@ use super::begin::{self, Beginning};
 use super::plan;
 use super::saving::Saving;
 use super::story::Story;
+use super::{auto, plan};
 use crate::args::{Talk, TrainArgs};
 use crate::checkpoint::Resumed;
 use crate::config::Config;
@@ -127,7 +128,13 @@ fn not_finite(step: u64, first: Option<NonFinite>, grad_norm: f64) -> Fail {
 
 /// Trains as configured, from the beginning or from a checkpoint.
 pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
-    let Beginning { config, resumed } = Beginning::of(args)?;
+    let Beginning {
+        mut config,
+        resumed,
+    } = Beginning::of(args)?;
+    if args.auto {
+        config = auto::choose(&config, talk)?;
+    }
     if args.dry_run {
         return plan::show(&config, talk);
     }

@@ -19,7 +19,7 @@ pub use entry::text;
 pub use order::Order;
 pub use resolve::{resolve, resolve_text};
 use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threads};
-pub use values::{Cut, Devices, TraceSteps};
+pub use values::{Cut, Devices, Memory, TraceSteps};
 use watchdog::Watchdog;
 
 use gpipe_layers::{CostModel, Decay, LearningRate, LrSchedule};
@@ -101,6 +101,8 @@ pub struct Pipeline {
     pub remat: Named<Policy>,
     /// Threads in all.
     pub threads: Threads,
+    /// What a worker may hold.
+    pub memory: Named<Memory>,
 }
 
 /// The section `[optimizer]`: AdamW.
@@ -166,6 +168,7 @@ impl Pipeline {
             partition: Named::try_from("balance".to_owned())?,
             remat: Named::try_from("keep".to_owned())?,
             threads: Threads::try_from(1)?,
+            memory: Named::try_from("unlimited".to_owned())?,
             ..self.clone()
         })
     }

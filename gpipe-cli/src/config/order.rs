@@ -42,6 +42,28 @@ pub enum Order {
 }
 
 impl Order {
+    /// Every order that is the same whatever the costs, by its name; those of several stages a
+    /// worker with two and four.
+    pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        const NAMES: [&str; 12] = [
+            "gpipe",
+            "1f1b",
+            "interleaved:2",
+            "interleaved:4",
+            "looped-bfs:2",
+            "looped-bfs:4",
+            "zb-h1",
+            "zb-h2",
+            "zb-v",
+            "v-half",
+            "v-min",
+            "dualpipe-v",
+        ];
+        NAMES
+            .iter()
+            .filter_map(|name| Some((*name, name.parse().ok()?)))
+    }
+
     /// How many stages each worker runs. A table says so itself.
     pub fn chunks(&self) -> usize {
         match self {

@@ -119,6 +119,7 @@ fn common() -> Table {
         partition = "balance"
         cost_model = "complete"
         remat = "stage"
+        memory = "unlimited"
 
         [optimizer]
         lr = 1e-3

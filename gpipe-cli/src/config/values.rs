@@ -6,6 +6,7 @@ use std::ops::{Deref, RangeInclusive};
 use std::str::FromStr;
 
 use gpipe_layers::Gelu;
+use gpipe_remat::Bytes;
 use gpipe_tensor::DeviceId;
 use serde::{Deserialize, Serialize};
 
@@ -218,6 +219,31 @@ impl FromStr for TraceSteps {
             return Err(fault());
         }
         Ok(Self::Given(ranges))
+    }
+}
+
+/// The most bytes that a worker may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory(Option<Bytes>);
+
+impl Memory {
+    /// The limit, if there is one.
+    pub fn bytes(self) -> Option<u64> {
+        self.0.map(|Bytes(bytes)| bytes)
+    }
+}
+
+impl FromStr for Memory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "unlimited" => Ok(Self(None)),
+            text => match text.parse() {
+                Ok(bytes) => Ok(Self(Some(bytes))),
+                Err(error) => Err(format!("{error}, or `unlimited`")),
+            },
+        }
     }
 }
 

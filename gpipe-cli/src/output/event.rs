@@ -126,6 +126,64 @@ pub enum Event {
         /// Its size.
         bytes: u64,
     },
+    /// The planner recommends.
+    Auto {
+        /// Stages.
+        stages: usize,
+        /// The worker of each device, by its place in the list.
+        workers: Vec<usize>,
+        /// Micro-batches.
+        micro_batches: usize,
+        /// As `--schedule` takes it.
+        schedule: String,
+        /// Layers of each stage.
+        cut: Vec<usize>,
+        /// As `--remat` takes it.
+        remat: String,
+        /// Predicted.
+        step_seconds: f64,
+        /// No plan takes less.
+        bound_seconds: f64,
+        /// `step_seconds` by `bound_seconds`, less 1.
+        gap: f64,
+        /// Predicted share of time in which workers idle.
+        bubble: f64,
+        /// Predicted most bytes of each stage.
+        peak_bytes: Vec<u64>,
+        /// The stage that works longest.
+        bottleneck_stage: usize,
+        /// The layer of it that works longest.
+        bottleneck_layer: String,
+        /// The best on one worker; `null` where that does not fit.
+        single_seconds: Option<f64>,
+        /// A copy of the model on every worker; `null` where that does not fit or makes no sense.
+        replicas_seconds: Option<f64>,
+        /// So many bytes a worker instead; `null` where more does not help.
+        more_memory: Option<u64>,
+        /// Predicted with those.
+        more_memory_seconds: Option<f64>,
+    },
+    /// A plan among all.
+    Compare {
+        /// Workers.
+        workers: usize,
+        /// As `--schedule` takes it.
+        schedule: String,
+        /// Micro-batches.
+        micro_batches: usize,
+        /// As `--remat` takes it.
+        remat: String,
+        /// `balance`, or `histogram` for Lingvo's cut.
+        partition: &'static str,
+        /// Layers of each stage.
+        cut: Vec<usize>,
+        /// Predicted.
+        step_seconds: f64,
+        /// Predicted share of time in which workers idle.
+        bubble: f64,
+        /// Predicted most bytes of each stage.
+        peak_bytes: Vec<u64>,
+    },
     /// Two runs were compared.
     Verify {
         /// Whether every bit was the same.

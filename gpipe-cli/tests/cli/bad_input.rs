@@ -310,3 +310,44 @@ fn a_full_disk_is_a_failure_and_a_closed_pipe_is_none() {
     assert!(said.contains("cannot write to stdout"), "{said}");
     assert_eq!(run(Stdio::piped()), (Some(0), String::new()));
 }
+
+#[test]
+fn a_recommendation_that_makes_no_sense_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("nan.json"),
+        "{\"layers\": [{\"forward\": -1}]}",
+    )
+    .unwrap();
+    fs::write(
+        folder.path().join("circle.txt"),
+        "a -- L -- forward_compute_time=1\na -- a\n",
+    )
+    .unwrap();
+    let cases: [(&[&str], &str); 10] = [
+        (&["--costs", "0,0", "--auto"], "all layers cost nothing"),
+        (&["--costs", "nan.json", "--auto"], "costs -1"),
+        (&["--costs", "circle.txt"], "an edge from a node to itself"),
+        (&["--costs", "gone.json"], "No such file"),
+        (&["--auto", "--memory", "1KiB"], "does not fit by"),
+        (&["--memory", "none"], "no amount of memory"),
+        (&["--remat", "budget:1B"], "needs at least"),
+        (&["--auto", "--workers", "8x1T"], "COUNT*FLOPS"),
+        (&["--compare", "--link", "1:1"], "--workers"),
+        (&["--workers", "1T"], "--auto or --compare"),
+    ];
+    for (arguments, words) in cases {
+        let output = gpipe(folder.path(), &[&["plan"], arguments].concat());
+        let said = super::stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    }
+    let output = gpipe(
+        folder.path(),
+        &["train", "--memory", "100KiB", "--out", "run"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert!(super::stderr(&output).contains("use --memory "));
+    assert!(!folder.path().join("run").exists());
+}

@@ -76,6 +76,14 @@ fn every_object_has_exactly_the_documented_keys() {
             folder.path(),
             &["plan", "--costs", "1,2,3", "--stages", "2", "--json"],
         ),
+        gpipe(
+            folder.path(),
+            &["plan", "--costs", "1,2,3", "--auto", "--json"],
+        ),
+        gpipe(
+            folder.path(),
+            &["plan", "--costs", "1,2,3", "--compare", "--json"],
+        ),
         gpipe(folder.path(), &["devices", "--json"]),
         gpipe(folder.path(), &["report", "run", "--json"]),
         on_recorded("eval", &["--json"]),

@@ -114,3 +114,89 @@ fn a_run_is_planned_without_being_run() {
     assert!(verbose.contains("[optimizer]\nlr = 0.001\n"), "{verbose}");
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }
+
+#[test]
+fn a_recommendation_comes_with_its_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let costs = ["plan", "--costs", "10,40,30,10,20,50,10", "--auto"];
+    let auto = objects(&gpipe(
+        folder.path(),
+        &[&costs[..], &["--json", "--devices", "cpu*3"]].concat(),
+    ));
+    let seconds = |key: &str| auto[0][key].as_f64().unwrap();
+    assert!(seconds("bound_seconds") <= seconds("step_seconds"));
+    assert!(seconds("step_seconds") < seconds("single_seconds"));
+    let text = stdout(&gpipe(
+        folder.path(),
+        &[&costs[..], &["--devices", "cpu*3"]].concat(),
+    ));
+    assert!(text.starts_with("use         --stages "), "{text}");
+    assert!(text.contains("best possible"), "{text}");
+}
+
+#[test]
+fn a_model_is_recommended_a_plan_that_fits_and_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = objects(&small(
+        folder.path(),
+        "plan",
+        &["--remat", "keep", "--json"],
+    ));
+    let peaks = keep[0]["peak_bytes"].as_array().unwrap();
+    let most = peaks
+        .iter()
+        .map(|peak| peak.as_u64().unwrap())
+        .max()
+        .unwrap();
+    let memory = most.to_string();
+    let limit = ["--memory", &memory, "--devices", "cpu*2"];
+    let auto = objects(&small(
+        folder.path(),
+        "plan",
+        &[&limit[..], &["--auto", "--json"]].concat(),
+    ));
+    for peak in auto[0]["peak_bytes"].as_array().unwrap() {
+        assert!(peak.as_u64().unwrap() <= most);
+    }
+    let run = [&limit[..], &["--auto", "--steps", "1", "--out", "run"]].concat();
+    stdout(&small(folder.path(), "train", &run));
+    let config = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
+    let schedule = auto[0]["schedule"].as_str().unwrap();
+    assert!(
+        config.contains(&format!("schedule = \"{schedule}\"")),
+        "{config}"
+    );
+}
+
+#[test]
+fn a_profile_of_pipedream_is_planned() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = |name: &str| {
+        format!(
+            "{name} -- Linear(8, 8) -- forward_compute_time=1.0, backward_compute_time=2.0, \
+             activation_size=64.0, parameter_size=256.0\n"
+        )
+    };
+    let graph = [
+        &node("a")[..],
+        &node("b"),
+        &node("c"),
+        "\ta -- b\n\tb -- c\n",
+    ]
+    .concat();
+    std::fs::write(folder.path().join("graph.txt"), graph).unwrap();
+    let costs = ["plan", "--costs", "graph.txt", "--json"];
+    let plan = objects(&gpipe(
+        folder.path(),
+        &[&costs[..], &["--stages", "3"]].concat(),
+    ));
+    assert_eq!(
+        plan[0]["loads"],
+        serde_json::json!([3_000_000, 3_000_000, 3_000_000])
+    );
+    let auto = objects(&gpipe(
+        folder.path(),
+        &[&costs[..], &["--auto", "--devices", "cpu*3"]].concat(),
+    ));
+    assert!(auto[0]["gap"].as_f64().unwrap() >= 0.0);
+}

@@ -1,0 +1,42 @@
+//! Models that a file describes by numbers: gpipe's own JSON, or a profile of PipeDream.
+
+mod json;
+mod pipedream;
+
+use std::path::Path;
+
+use gpipe_remat::planner::{Described, Link, Worker};
+
+use crate::fail::{Fail, Result};
+
+/// The longest file that is read.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// What a file says.
+#[derive(Debug)]
+pub struct Description {
+    /// First to last.
+    pub layers: Vec<Described>,
+    /// Samples of a step, if it says.
+    pub batch: Option<usize>,
+    /// Workers, if it says.
+    pub workers: Option<Vec<Worker>>,
+    /// What is between them, if it says.
+    pub link: Option<Link>,
+}
+
+/// Reads a file of costs.
+pub fn read(path: &Path) -> Result<Description> {
+    let file = path.display();
+    let fault = |fault: &dyn std::fmt::Display| Fail::asked(format!("--costs {file}: {fault}"));
+    let about = std::fs::metadata(path).map_err(|error| fault(&error))?;
+    if !about.is_file() || about.len() > MOST_BYTES {
+        return Err(fault(&"name a regular file of at most 1 GiB"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| fault(&error))?;
+    let read = match text.trim_start().starts_with('{') {
+        true => json::parse(&text),
+        false => pipedream::parse(&text),
+    };
+    read.map_err(|words| fault(&words))
+}
