@@ -12,7 +12,6 @@ use gpipe_sched::{PipelineError, Timeline};
 use gpipe_tensor::Device;
 
 use super::begin::{self, Beginning};
-use super::plan;
 use super::saving::Saving;
 use super::story::Story;
 use super::{auto, plan};

@@ -338,7 +338,7 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
     ];
     for (arguments, words) in cases {
         let output = gpipe(folder.path(), &[&["plan"], arguments].concat());
-        let said = super::stderr(&output);
+        let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains(words), "{arguments:?}: {said}");
         assert_eq!(said.trim_end().lines().count(), 1, "{said}");
@@ -348,6 +348,6 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
         &["train", "--memory", "100KiB", "--out", "run"],
     );
     assert_eq!(output.status.code(), Some(2));
-    assert!(super::stderr(&output).contains("use --memory "));
+    assert!(stderr(&output).contains("use --memory "));
     assert!(!folder.path().join("run").exists());
 }
