@@ -406,7 +406,13 @@ mod signals {
         for signal in ["-INT", "-TERM"] {
             let folder = tempfile::tempdir().unwrap();
             let folder = folder.path();
-            let (mut child, lines) = start(folder, &["--steps", "1000000", "--out", "run"]);
+            let arguments = ["--steps", "1000000", "--save-every", "1", "--out", "run"];
+            let (mut child, mut lines) = start(folder, &arguments);
+            let mut line = String::new();
+            while !line.contains("\"save\"") {
+                line.clear();
+                assert!(lines.read_line(&mut line).unwrap() > 0, "it ended early");
+            }
             // While it runs, nobody else may write its folder.
             let second = resume(folder, &["run"]);
             assert_eq!(code(&second), 2);
