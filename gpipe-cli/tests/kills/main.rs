@@ -21,8 +21,8 @@ const STEPS: u64 = 40;
 
 /// Pipelines that change no bit.
 const PIPELINES: [&[&str]; 6] = [
-    &["--stages", "2"],
-    &["--stages", "1", "--remat", "keep"],
+    &["--stages", "2", "--schedule", "gpipe"],
+    &["--stages", "1", "--schedule", "gpipe", "--remat", "keep"],
     &["--stages", "4", "--schedule", "1f1b", "--threads", "2"],
     &[
         "--stages",
