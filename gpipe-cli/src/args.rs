@@ -56,6 +56,7 @@ pub enum Command {
   gpipe train --data notes/ --seq-len 128 --steps 1000 --eval-every 100
   gpipe train --model ~/models/gpt2 --data notes/
   gpipe train --stages 8 --micro-batches 16 --schedule 1f1b --remat every:2
+  gpipe train --model mlp --data digits         a classifier of images
   gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
   gpipe train --config runs/NAME/config.toml    the run NAME again
   gpipe train --resume                          the last run goes on
@@ -153,13 +154,13 @@ pub struct Talk {
     /// Say more: every step of train, all keys in plan, the causes of an error
     #[arg(short, long, global = true)]
     pub verbose: bool,
-    /// Colours: auto follows the terminal and the variables NO_COLOR and CLICOLOR_FORCE
+    /// Use colours: auto (on a terminal, see NO_COLOR and CLICOLOR_FORCE), always or never
     #[arg(
         long,
         global = true,
         value_name = "WHEN",
         default_value = "auto",
-        hide_possible_values = false
+        hide_possible_values = true
     )]
     pub color: Color,
 }
@@ -403,7 +404,7 @@ pub struct Settings {
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,
 
-    /// gpt-nano, gpt-mini, gpt2, bench-a or bench-b, or a folder with a GPT-2 from Hugging Face
+    /// gpt-nano, gpt-mini, gpt2, bench-a or bench-b; mlp; or a folder with a GPT-2 from Hugging Face
     /// [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,
@@ -411,7 +412,8 @@ pub struct Settings {
     #[arg(long, value_name = "P", help_heading = "Model")]
     pub dropout: Option<String>,
 
-    /// cicero (built in), or a text file, or a folder of text files [default: cicero]
+    /// cicero (built in), a text file, a folder of text files, or digits (images, built in, for the
+    /// model mlp) [default: cicero, or digits for mlp]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
     /// Tokens of a sample; a token is a byte
@@ -487,7 +489,8 @@ pub struct Settings {
     /// Training steps (verify compares 3 unless told)
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub steps: Option<String>,
-    /// Evaluate on the held-out last tenth of the text every so many steps; 0 is off [default: 0]
+    /// Evaluate on the held-out last tenth of the data every so many steps; 0 is off [default: 0,
+    /// or 50 for mlp]
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub eval_every: Option<String>,
     /// Save a checkpoint every so many steps, and in any case at the end, on Ctrl-C or SIGTERM, and

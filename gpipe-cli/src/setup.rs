@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use gpipe_layers::models::{self, GptConfig};
+use gpipe_layers::layers::Function;
+use gpipe_layers::models::{self, GptConfig, MlpConfig};
 use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
@@ -14,6 +15,7 @@ use gpipe_sched::{Costs, Schedule, Timeline, Turn, simulate, simulate_shared};
 use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensors};
 
 use crate::config::{Config, Cut, Order};
+use crate::data::{CLASSES, PIXELS};
 use crate::fail::{Fail, Result};
 use crate::machine;
 use crate::model_folder::{self, Weights};
@@ -301,8 +303,17 @@ impl Setup {
                 )));
             }
         }
-        // A batch is there as samples and targets, of four bytes a token.
-        let batch = (config.data.batch_size.u64() * config.data.seq_len.u64()).saturating_mul(8);
+        // A batch is there as samples and targets, of four bytes a token or pixel.
+        let sample = match config.model.classifies() {
+            true => PIXELS as u64 + 1,
+            false => 2 * config.data.seq_len.u64(),
+        };
+        let batch = config
+            .data
+            .batch_size
+            .u64()
+            .saturating_mul(sample)
+            .saturating_mul(4);
         // A checkpoint is copied before it is written: the value and two moments, as they are and as
         // files.
         let copies = match config.run.keep.get() {
@@ -383,12 +394,13 @@ pub fn layers(config: &Config) -> Result<Vec<Box<dyn Layer>>> {
 
 /// What enters the first layer, for a number of samples.
 pub fn input(config: &Config) -> impl Fn(usize) -> Vec<Flow> + use<> {
-    let tokens = config.data.seq_len.get();
-    move |samples| {
-        vec![Flow {
+    let (tokens, classifies) = (config.data.seq_len.get(), config.model.classifies());
+    move |samples| match classifies {
+        true => vec![Flow::f32([samples, PIXELS])],
+        false => vec![Flow {
             shape: [samples, tokens].into(),
             dtype: DType::U32,
-        }]
+        }],
     }
 }
 
@@ -468,7 +480,21 @@ pub fn schedule(order: &Order, stages: usize, micro_batches: usize) -> Result<Sc
     .map_err(Fail::usage)
 }
 
-/// The model that is configured.
+fn layers(config: &Config) -> Result<Vec<Box<dyn Layer>>> {
+    match &config.model.hidden {
+        None => models::gpt(&model(config)),
+        Some(hidden) => models::mlp(&MlpConfig {
+            inputs: PIXELS,
+            hidden: hidden.get().to_vec(),
+            outputs: CLASSES,
+            activation: Function::Relu,
+            dropout: config.model.dropout.get() as f32,
+        }),
+    }
+    .map_err(Fail::usage)
+}
+
+/// The GPT that is configured.
 pub fn model(config: &Config) -> GptConfig {
     let model = &config.model;
     GptConfig {

@@ -51,12 +51,15 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
     let mut assembled = setup.assemble_to(&config, |last, transit| {
         LossTurn::new(Loss::CrossEntropy, last, transit)
     })?;
-    let loss = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
+    let found = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
     if talk.json {
-        return print(&Event::eval(None, loss, tokens).to_json()?);
+        return print(&Event::eval(None, found.loss, found.accuracy, found.targets).to_json()?);
     }
     print(&format!(
-        "loss {loss:.4}  perplexity {:.3}  tokens {tokens}",
-        loss.exp()
+        "loss {:.4}  perplexity {:.3}  accuracy {}  tokens {}",
+        found.loss,
+        found.loss.exp(),
+        numbers::per_mille(found.accuracy),
+        found.targets
     ))
 }

@@ -123,7 +123,7 @@ fn show_setup(config: &Config, setup: &Setup, talk: Talk) -> Result<()> {
         .seq_len
         .get()
         .saturating_mul(setup.costs.samples(0));
-    let rate = machine::flops_per_second(rows, config.model.width.get())?;
+    let rate = machine::flops_per_second(rows, config.model.widest())?;
     let seconds = setup.step_seconds(rate)?;
     if talk.json {
         return publish(
@@ -146,15 +146,14 @@ fn show_setup(config: &Config, setup: &Setup, talk: Talk) -> Result<()> {
         .max()
         .unwrap_or(0);
     let heading = format!(
-        "{}{}{}: {} layers, {} parameters; {} samples of {} tokens a step\n\
+        "{}{}{}: {} layers, {} parameters; {} a step\n\
          {} stages, {} micro-batches, schedule {}, remat {}, partition {}\n",
         style::HEADING,
         config.model.name,
         style::RESET,
         setup.partition.layers(),
         numbers::short(setup.parameters as f64),
-        config.data.batch_size.get(),
-        config.data.seq_len.get(),
+        batch(config),
         pipeline.stages.get(),
         pipeline.micro_batches.get(),
         pipeline.schedule,
@@ -181,6 +180,15 @@ fn show_setup(config: &Config, setup: &Setup, talk: Talk) -> Result<()> {
                 .fold(0, |sum, &peak| sum.saturating_add(peak))
         ),
     ))
+}
+
+/// What a step trains on, in words.
+fn batch(config: &Config) -> String {
+    let (samples, tokens) = (config.data.batch_size.get(), config.data.seq_len.get());
+    match config.model.classifies() {
+        true => format!("{samples} images"),
+        false => format!("{samples} samples of {tokens} tokens"),
+    }
 }
 
 /// A row a stage: its layers, FLOPs and bytes.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::begin::Begun;
-use super::train::Step;
+use super::train::{Evaluation, Step};
 use crate::args::Talk;
 use crate::checkpoint::Saved;
 use crate::config::Config;
@@ -28,7 +28,7 @@ pub struct Story<'a> {
     first_step: u64,
     first_loss: f64,
     last_loss: f64,
-    held_out_loss: Option<f64>,
+    held_out: Option<String>,
     tracer: Tracer,
 }
 
@@ -58,18 +58,17 @@ impl<'a> Story<'a> {
             first_step: made + 1,
             first_loss: 0.0,
             last_loss: 0.0,
-            held_out_loss: None,
+            held_out: None,
             tracer,
             forecast,
         };
         let pipeline = &config.pipeline;
         story.say(&format!(
-            "{}: {} parameters; {}: {} samples of {} tokens, {} a step in {} micro-batches",
+            "{}: {} parameters; {}: {}, {} a step in {} micro-batches",
             config.model.name,
             numbers::short(story.forecast.parameters as f64),
             config.data.source,
-            samples.trained_on(),
-            samples.length(),
+            samples.described(),
             config.data.batch_size.get(),
             pipeline.micro_batches.get(),
         ))?;
@@ -143,9 +142,10 @@ impl<'a> Story<'a> {
         }
         self.last_loss = loss;
 
+        let [unit, _] = self.config.model.unit();
         let worst = peak_bytes.iter().copied().max().unwrap_or(0);
         let line = format!(
-            "step {step}/{steps}  loss {loss:.3}  norm {grad_norm:.2}  lr {lr:.1e}  {} tok/s  bubble {}  mem {}  \
+            "step {step}/{steps}  loss {loss:.3}  norm {grad_norm:.2}  lr {lr:.1e}  {} {unit}/s  bubble {}  mem {}  \
              ETA {}",
             numbers::short(self.tokens() as f64 / self.pace.seconds()),
             numbers::percent(bubble),
@@ -170,10 +170,21 @@ impl<'a> Story<'a> {
     }
 
     /// Tells an evaluation.
-    pub fn evaluation(&mut self, step: u64, loss: f64, tokens: u64) -> Result<()> {
-        self.held_out_loss = Some(loss);
-        self.say(&format!("step {step}  held-out loss {loss:.3}"))?;
-        self.publish(&Event::eval(Some(step), loss, tokens))
+    pub fn evaluation(&mut self, step: u64, found: &Evaluation) -> Result<()> {
+        let told = format!(
+            "held-out loss {:.3}  perplexity {:.2}  accuracy {}",
+            found.loss,
+            found.loss.exp(),
+            numbers::per_mille(found.accuracy)
+        );
+        self.say(&format!("step {step}  {told}"))?;
+        self.held_out = Some(told);
+        self.publish(&Event::eval(
+            Some(step),
+            found.loss,
+            found.accuracy,
+            found.targets,
+        ))
     }
 
     /// Tells what the run goes on from.
@@ -251,13 +262,15 @@ impl<'a> Story<'a> {
             in_flight: self.forecast.in_flight.clone(),
             seconds,
         })?;
+        let [_, units] = self.config.model.unit();
         let held_out = self
-            .held_out_loss
-            .map_or(String::new(), |loss| format!(", held out {loss:.3}"));
+            .held_out
+            .as_ref()
+            .map_or(String::new(), |told| format!("\n{told}"));
         let summary = format!(
             "\n{} steps in {}: loss {:.3} -> {:.3}{held_out}\n{}\
              bubble  {} measured; {}\n\
-             speed   {} tokens/s, {} a step (medians)\n\
+             speed   {} {units}/s, {} a step (medians)\n\
              run     {}",
             steps + 1 - self.first_step,
             numbers::duration(seconds),

@@ -143,7 +143,7 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
         return begin::nothing_left(steps, talk);
     }
     let folder = NewRun::choose(args.out.as_deref(), args.overwrite)?;
-    let samples = Samples::new(data::tokens(&config.data.source)?, &config)?.after(made, drawn);
+    let samples = data::samples(&config)?.after(made, drawn);
     let mut setup = Setup::new(&config)?;
     if resumed.is_none() {
         setup.open_weights(&config)?;
@@ -180,11 +180,9 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
             story.step(step)?;
             let mut held_out_loss = None;
             if config.run.eval_every.divides(number) {
-                let held_out = samples.held_out();
-                let tokens = (held_out.end - held_out.start) * samples.length() as u64;
-                let loss = evaluate(&recipe, pipeline, device, number)?;
-                story.evaluation(number, loss, tokens)?;
-                held_out_loss = Some(loss);
+                let found = evaluate(&recipe, pipeline, device, number)?;
+                story.evaluation(number, &found)?;
+                held_out_loss = Some(found.loss);
             }
             story.saved(saving.poll()?)?;
             let stop = signals.asked_to_stop() && number < steps;
@@ -207,18 +205,30 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
     }
 }
 
-/// The mean loss over the held-out samples.
+/// How good a model is on the held-out samples.
+pub struct Evaluation {
+    /// Mean over the targets.
+    pub loss: f64,
+    /// Share of the targets to which the model gave the highest score.
+    pub accuracy: f64,
+    /// Tokens or images.
+    pub targets: u64,
+}
+
+/// Evaluates the model on the held-out samples, forward only.
 pub fn evaluate(
     recipe: &Recipe,
     pipeline: &mut ModelPipeline,
     device: &Device,
     step: u64,
-) -> Result<f64> {
+) -> Result<Evaluation> {
     let (size, parts) = (
         recipe.config.data.batch_size.get(),
         recipe.config.pipeline.micro_batches.get(),
     );
-    let mut loss = 0.0;
+    let held_out = recipe.samples.held_out();
+    let targets = (held_out.end - held_out.start) * recipe.samples.length() as u64;
+    let (mut loss, mut correct) = (0.0, 0);
     for batch in data::evaluation(recipe.samples, device, size, parts, step)? {
         let failed = |error| {
             Fail::Run(anyhow::Error::new(error).context(format!("evaluation after step {step}")))
@@ -229,6 +239,13 @@ pub fn evaluate(
             .losses
             .iter()
             .sum::<f64>();
+        correct += pipeline
+            .with_turn(|turn| Ok::<_, gpipe_remat::Error>(turn.correct()))
+            .map_err(failed)?;
     }
-    Ok(loss)
+    Ok(Evaluation {
+        loss,
+        accuracy: correct as f64 / targets as f64,
+        targets,
+    })
 }

@@ -33,7 +33,7 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
     } else {
         STEPS
     };
-    let samples = Samples::new(data::tokens(&config.data.source)?, &config)?;
+    let samples = data::samples(&config)?;
     let single = single(&config)?;
     // Both are checked before either is run.
     let setup = Setup::new(&config)?;

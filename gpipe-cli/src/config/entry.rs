@@ -32,7 +32,10 @@ impl Schema {
         let mut table = presets::preset(presets::NAMES[0]).unwrap_or_default();
         overlay(
             &mut table,
-            toml::toml! { pipeline = { threads = 1, micro_batch_size = 1 } },
+            toml::toml! {
+                model = { hidden = "128,128" }
+                pipeline = { threads = 1, micro_batch_size = 1 }
+            },
         );
         Self(table)
     }

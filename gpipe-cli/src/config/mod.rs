@@ -10,10 +10,12 @@ mod presets;
 mod resolve;
 mod values;
 mod watchdog;
+mod widths;
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
 pub use entry::text;
 pub use order::Order;
@@ -21,6 +23,7 @@ pub use resolve::{resolve, resolve_text};
 use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threads};
 pub use values::{Cut, Devices, Memory, TraceSteps};
 use watchdog::Watchdog;
+pub use widths::Widths;
 
 use gpipe_layers::{CostModel, Decay, LearningRate, LrSchedule};
 use gpipe_remat::Policy;
@@ -41,8 +44,9 @@ pub struct Config {
     pub run: Run,
 }
 
-/// The section `[model]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The section `[model]`: of a GPT, or of a perceptron, which has hidden layers and none of the keys
+/// from `blocks` to `layer_norm_eps`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
     /// Where the defaults come from: one of the models by name, or a folder with one.
@@ -63,6 +67,8 @@ pub struct Model {
     pub gelu: Named<GeluForm>,
     /// Added to the variance in every LayerNorm.
     pub layer_norm_eps: Amount,
+    /// Widths of the hidden layers of a perceptron.
+    pub hidden: Option<Named<Widths>>,
     /// Probability of dropping an activation.
     pub dropout: Fraction,
 }
@@ -149,7 +155,63 @@ pub struct Run {
     pub watchdog: Named<Watchdog>,
 }
 
+/// Only the keys that the model has.
+impl Serialize for Model {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            name,
+            blocks,
+            heads,
+            width,
+            vocab,
+            context,
+            tied,
+            gelu,
+            layer_norm_eps,
+            hidden,
+            dropout,
+        } = self;
+        let mut keys = serializer.serialize_map(None)?;
+        keys.serialize_entry("name", name)?;
+        if let Some(hidden) = hidden {
+            keys.serialize_entry("hidden", hidden)?;
+        } else {
+            keys.serialize_entry("blocks", blocks)?;
+            keys.serialize_entry("heads", heads)?;
+            keys.serialize_entry("width", width)?;
+            keys.serialize_entry("vocab", vocab)?;
+            keys.serialize_entry("context", context)?;
+            keys.serialize_entry("tied", tied)?;
+            keys.serialize_entry("gelu", gelu)?;
+            keys.serialize_entry("layer_norm_eps", layer_norm_eps)?;
+        }
+        keys.serialize_entry("dropout", dropout)?;
+        keys.end()
+    }
+}
+
 impl Model {
+    /// Whether images are classified, not text continued.
+    pub fn classifies(&self) -> bool {
+        self.hidden.is_some()
+    }
+
+    /// The widest matrices of the model have about so many rows.
+    pub fn widest(&self) -> usize {
+        match &self.hidden {
+            Some(hidden) => hidden.get().iter().copied().max().unwrap_or(1),
+            None => self.width.get(),
+        }
+    }
+
+    /// What is counted, for one and for many: a token or an image.
+    pub fn unit(&self) -> [&'static str; 2] {
+        match self.classifies() {
+            true => ["img", "images"],
+            false => ["tok", "tokens"],
+        }
+    }
+
     /// The folder that the model comes from, unless it is one of those by name.
     pub fn folder(&self) -> Option<&Path> {
         let named = presets::NAMES.contains(&self.name.as_str());

@@ -7,11 +7,20 @@ use toml::{Table, Value, toml};
 use super::entry::overlay;
 
 /// The names, the default first.
-pub const NAMES: [&str; 5] = models::PRESETS;
+pub const NAMES: [&str; 6] = {
+    let [a, b, c, d, e] = models::PRESETS;
+    [a, b, c, d, e, PERCEPTRON]
+};
+
+/// The model that classifies images; all others continue text.
+pub const PERCEPTRON: &str = "mlp";
 
 /// The defaults of a model, if there is one of that name: every key but `pipeline.threads`, which
 /// depends on the machine.
 pub fn preset(name: &str) -> Option<Table> {
+    if name == PERCEPTRON {
+        return Some(perceptron());
+    }
     let Preset {
         config,
         sequence,
@@ -33,6 +42,33 @@ pub fn preset(name: &str) -> Option<Table> {
         section("optimizer", [("decay", decay.into())]),
     );
     Some(defaults)
+}
+
+/// The keys of `[model]` that a model does not have.
+pub fn foreign(name: &str) -> impl Fn(&str) -> bool {
+    let classifies = name == PERCEPTRON;
+    move |key| match key {
+        "name" | "dropout" => false,
+        "hidden" => !classifies,
+        _ => classifies,
+    }
+}
+
+/// The defaults of the perceptron. An image has one target, like a text of one token.
+fn perceptron() -> Table {
+    let mut defaults = common();
+    // Every key has a value; those of a GPT say nothing here, and are not shown.
+    overlay(&mut defaults, model(PERCEPTRON, &GptConfig::default()));
+    overlay(
+        &mut defaults,
+        toml! {
+            model = { hidden = "128,128,128" }
+            data = { source = "digits", seq_len = 1, batch_size = 64 }
+            optimizer = { lr = 3e-3, warmup_steps = 20, weight_decay = 0.01, decay = "matrices" }
+            run = { steps = 300, eval_every = 50 }
+        },
+    );
+    defaults
 }
 
 /// The defaults of a model in a folder: to be trained on, so with small steps.

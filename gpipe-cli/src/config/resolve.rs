@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use super::entry::{self, Entry, Schema};
 use super::{Config, Devices, Order, presets};
 use crate::args::Settings;
+use crate::data::DIGITS;
 use crate::fail::{Fail, Result};
 use crate::model_folder::{self, Description};
 
@@ -113,6 +114,7 @@ impl Keys {
 /// Gives every key that was not typed its default.
 fn complete(typed: Keys) -> Result<Config> {
     let name = typed.text("model", "name").unwrap_or(presets::NAMES[0]);
+    check_keys(name, &typed)?;
     let (defaults, described) = match presets::preset(name) {
         Some(defaults) => (defaults, None),
         None if names_folder(name) => {
@@ -231,8 +233,48 @@ fn check_table(config: &Config, table: &Schedule) -> Result<()> {
     Ok(())
 }
 
+/// Refuses keys that the model does not have.
+fn check_keys(name: &str, typed: &Keys) -> Result<()> {
+    let keys = typed.0.get("model").and_then(Value::as_table);
+    let foreign = presets::foreign(name);
+    let Some(key) = keys
+        .into_iter()
+        .flat_map(Table::keys)
+        .find(|key| foreign(key))
+    else {
+        return Ok(());
+    };
+    let mend = match key.as_str() {
+        "hidden" => format!("leave it out, or use --model {}", presets::PERCEPTRON),
+        _ => "its keys are model.hidden and model.dropout".to_owned(),
+    };
+    Err(Fail::asked(format!(
+        "the model {name} has no model.{key}: {mend}"
+    )))
+}
+
 /// What no key can tell alone.
 fn check(config: &Config) -> Result<()> {
+    let (model, data) = (&config.model, &config.data);
+    let perceptron = presets::PERCEPTRON;
+    match (model.classifies(), data.source == DIGITS) {
+        (true, false) => {
+            return Err(Fail::asked(format!(
+                "the model {perceptron} reads images, not the text {}: use --data {DIGITS}",
+                data.source
+            )));
+        }
+        (false, true) => {
+            return Err(Fail::asked(format!(
+                "the model {} reads text, and {DIGITS} are images: use --model {perceptron}",
+                model.name
+            )));
+        }
+        (true, true) if data.seq_len.get() != 1 => {
+            return Err(Fail::asked("an image has no tokens: leave --seq-len out"));
+        }
+        _ => {}
+    }
     let (batch, micro_batches) = (
         config.data.batch_size.get(),
         config.pipeline.micro_batches.get(),

@@ -2,7 +2,7 @@
 
 use gpipe_remat::{Target, micro_batches};
 use gpipe_sched::{Item, MicroBatch};
-use gpipe_tensor::{Device, Tensor, Tensors};
+use gpipe_tensor::{Device, Tensors};
 
 use super::Samples;
 use crate::fail::{Fail, Result};
@@ -62,20 +62,10 @@ impl Feed<'_> {
     fn cut(&self, batch: &[u64], parts: usize) -> Result<Batch> {
         let ranges = micro_batches(batch.len(), parts).map_err(Fail::usage)?;
         let item = |(index, rows): (usize, std::ops::Range<usize>)| {
-            let windows = || {
-                batch[rows.clone()]
-                    .iter()
-                    .map(|&sample| self.samples.window(sample))
-            };
-            let inputs = windows().flat_map(|(inputs, _)| inputs).copied().collect();
-            let targets = windows()
-                .flat_map(|(_, targets)| targets)
-                .copied()
-                .collect();
-            let tensor = |tokens: Vec<u32>| {
-                Tensor::from_u32(self.device, [rows.len(), self.samples.length()], tokens)
-                    .map_err(Fail::run)
-            };
+            let (input, values) = self
+                .samples
+                .tensors(self.device, &batch[rows.clone()])
+                .map_err(Fail::run)?;
             Ok(Item {
                 micro_batch: MicroBatch {
                     index,
@@ -83,9 +73,9 @@ impl Feed<'_> {
                     step: self.step,
                     train: self.train,
                 },
-                input: Tensors::from_iter([tensor(inputs)?]),
+                input: Tensors::from_iter([input]),
                 target: Target {
-                    values: tensor(targets)?,
+                    values,
                     divisor: self.divisor,
                 },
             })

@@ -1,21 +1,22 @@
-//! A text as samples: which of them a step trains on, and which are held out.
+//! A text or images as samples: which of them a step trains on, and which are held out.
 
 use std::ops::Range;
 
+use gpipe_tensor::{Device, Tensor};
 use sha2::{Digest, Sha256};
 
+use super::digits::{Digits, PIXELS};
 use super::order::Order;
 use crate::checkpoint::hexadecimal;
 use crate::config::Config;
 use crate::fail::{Fail, Result};
 
-/// One sample in so many is held out for evaluation: the last tenth of the text.
+/// One sample in so many is held out for evaluation: the last tenth.
 const HELD_OUT: u64 = 10;
 
-/// A text in windows. Sample i has the tokens from i · length on, one more than its length: the
-/// targets are the inputs moved by one.
+/// What can be trained on, in the order of the text or of the data set.
 pub struct Samples {
-    tokens: Vec<u32>,
+    content: Content,
     length: usize,
     batch: u64,
     seed: u64,
@@ -26,12 +27,29 @@ pub struct Samples {
     before: (u64, u64),
 }
 
+enum Content {
+    /// In windows: sample i has the tokens from i · length on, one more than its length, as the
+    /// targets are the inputs moved by one.
+    Text(Vec<u32>),
+    /// One image a sample.
+    Digits(Digits),
+}
+
 impl Samples {
     /// The samples of a text. A part is held out only if the configuration evaluates, so without
     /// evaluation every sample is trained on.
     pub fn new(tokens: Vec<u32>, config: &Config) -> Result<Self> {
-        let mut samples = Self::of_all(tokens, config)?;
-        let (source, length, all) = (&config.data.source, samples.length, samples.all);
+        Self::of_all(tokens, config)?.hold_out(config)
+    }
+
+    /// The images of digits, held out in the same way.
+    pub fn of_digits(digits: Digits, config: &Config) -> Result<Self> {
+        let all = digits.count();
+        Self::with(Content::Digits(digits), all, config).hold_out(config)
+    }
+
+    fn hold_out(mut self, config: &Config) -> Result<Self> {
+        let (source, length, all) = (&config.data.source, self.length, self.all);
         let held_out = if config.run.eval_every.get() == 0 {
             0
         } else {
@@ -43,8 +61,8 @@ impl Samples {
                  use a longer text, or --eval-every 0"
             )));
         }
-        samples.train = all - held_out;
-        Ok(samples)
+        self.train = all - held_out;
+        Ok(self)
     }
 
     /// The samples of a text that is not trained on: all are held out.
@@ -75,16 +93,21 @@ impl Samples {
                  use 256, which bytes need"
             )));
         }
-        Ok(Self {
-            tokens,
-            length,
+        Ok(Self::with(Content::Text(tokens), all, config))
+    }
+
+    /// All samples, none of which is trained on.
+    fn with(content: Content, all: u64, config: &Config) -> Self {
+        Self {
+            content,
+            length: config.data.seq_len.get(),
             batch: config.data.batch_size.get() as u64,
             seed: config.run.seed.u64(),
             shuffle: config.data.shuffle,
             train: 0,
             all,
             before: (0, 0),
-        })
+        }
     }
 
     /// The same, of a run that has made so many steps with so many samples.
@@ -102,15 +125,27 @@ impl Samples {
         samples.saturating_add((steps - made).saturating_mul(self.batch))
     }
 
-    /// The SHA-256 digest of the tokens, four bytes each, the lowest first.
+    /// The SHA-256 digest of the tokens, four bytes each, the lowest first; or of pixels and labels.
     pub fn digest(&self) -> String {
         let mut digest = Sha256::new();
-        for tokens in self.tokens.chunks(1 << 14) {
-            let bytes: Vec<u8> = tokens
-                .iter()
-                .flat_map(|token| token.to_le_bytes())
-                .collect();
-            digest.update(bytes);
+        match &self.content {
+            Content::Text(tokens) => {
+                for tokens in tokens.chunks(1 << 14) {
+                    let bytes: Vec<u8> = tokens
+                        .iter()
+                        .flat_map(|token| token.to_le_bytes())
+                        .collect();
+                    digest.update(bytes);
+                }
+            }
+            Content::Digits(digits) => {
+                for sample in 0..digits.count() {
+                    for pixel in digits.image(sample) {
+                        digest.update(pixel.to_le_bytes());
+                    }
+                    digest.update(digits.label(sample).to_le_bytes());
+                }
+            }
         }
         hexadecimal(&digest.finalize())
     }
@@ -142,22 +177,60 @@ impl Samples {
         self.train..self.all
     }
 
-    /// How many samples are trained on.
-    pub fn trained_on(&self) -> u64 {
-        self.train
-    }
-
-    /// Tokens of a sample.
+    /// Targets of a sample: its tokens, or one for an image.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The input tokens of a sample, and after each what is to be said next.
-    pub fn window(&self, sample: u64) -> (&[u32], &[u32]) {
-        let start = sample as usize * self.length;
-        let window = &self.tokens[start..=start + self.length];
-        (&window[..self.length], &window[1..])
+    /// What is trained on, in words.
+    pub fn described(&self) -> String {
+        match self.content {
+            Content::Text(_) => format!("{} samples of {} tokens", self.train, self.length),
+            Content::Digits(_) => format!("{} images", self.train),
+        }
     }
+
+    /// Some samples as the model takes them, and their targets: tokens, and after each what is to be
+    /// said next; or pixels, and what they show.
+    pub fn tensors(
+        &self,
+        device: &Device,
+        samples: &[u64],
+    ) -> gpipe_tensor::Result<(Tensor, Tensor)> {
+        let count = samples.len();
+        match &self.content {
+            Content::Text(tokens) => {
+                let windows = || {
+                    samples
+                        .iter()
+                        .map(|&sample| window(tokens, self.length, sample))
+                };
+                let inputs = windows().flat_map(|(inputs, _)| inputs).copied().collect();
+                let targets = windows()
+                    .flat_map(|(_, targets)| targets)
+                    .copied()
+                    .collect();
+                let tensor = |tokens| Tensor::from_u32(device, [count, self.length], tokens);
+                Ok((tensor(inputs)?, tensor(targets)?))
+            }
+            Content::Digits(digits) => {
+                let images = samples.iter().flat_map(|&sample| digits.image(sample));
+                let pixels: Vec<f32> = images.copied().collect();
+                let labels = samples.iter().map(|&sample| digits.label(sample)).collect();
+                Ok((
+                    Tensor::from_f32(device, [count, PIXELS], pixels)?,
+                    Tensor::from_u32(device, [count], labels)?,
+                ))
+            }
+        }
+    }
+}
+
+/// The input tokens of a sample, and after each what is to be said next.
+fn window(tokens: &[u32], length: usize, sample: u64) -> (&[u32], &[u32]) {
+    let start = sample as usize * length;
+    let window = &tokens[start..=start + length];
+    (&window[..length], &window[1..])
 }
 
 #[cfg(test)]
@@ -180,8 +253,9 @@ mod tests {
     #[test]
     fn windows_start_at_multiples_of_the_length_and_batches_wrap() {
         let samples = samples(13, &IN_ORDER).unwrap();
+        let tokens: Vec<u32> = (0..13).collect();
         assert_eq!(
-            samples.window(2),
+            window(&tokens, 4, 2),
             (&[8, 9, 10, 11][..], &[9, 10, 11, 12][..])
         );
         let steps: Vec<_> = (1..=4).map(|step| samples.of_step(step)).collect();
@@ -193,7 +267,8 @@ mod tests {
         let [length, batch, order] = IN_ORDER;
         assert!(samples(200, &IN_ORDER).unwrap().held_out().is_empty());
         let evaluated = samples(200, &[length, batch, order, "run.eval_every=5"]).unwrap();
-        assert_eq!((evaluated.trained_on(), evaluated.held_out()), (45, 45..49));
+        assert_eq!(evaluated.held_out(), 45..49);
+        assert_eq!(evaluated.described(), "45 samples of 4 tokens");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::config::Config;
+use crate::data::{CLASSES, PIXELS};
 
 /// What is known of a model from its `config.json`.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,11 +170,22 @@ fn clip(text: &str) -> &str {
 pub fn write(config: &Config) -> anyhow::Result<Vec<u8>> {
     let model = &config.model;
     let dropout = model.dropout.get();
+    if let Some(hidden) = &model.hidden {
+        return pretty(&json!({
+            "model_type": config.model.name,
+            "hidden_act": "relu",
+            "hidden_dropout_prob": dropout,
+            "hidden_sizes": hidden.get(),
+            "input_size": PIXELS,
+            "num_labels": CLASSES,
+            "torch_dtype": "float32",
+        }));
+    }
     let activation = match model.gelu.0 {
         Gelu::Tanh => "gelu_new",
         Gelu::Erf => "gelu",
     };
-    let object = json!({
+    pretty(&json!({
         "activation_function": activation,
         "architectures": ["GPT2LMHeadModel"],
         "attn_pdrop": dropout,
@@ -192,8 +204,11 @@ pub fn write(config: &Config) -> anyhow::Result<Vec<u8>> {
         "tie_word_embeddings": model.tied,
         "torch_dtype": "float32",
         "vocab_size": model.vocab.get(),
-    });
-    let mut bytes = serde_json::to_vec_pretty(&object)?;
+    }))
+}
+
+fn pretty(object: &Value) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(object)?;
     bytes.push(b'\n');
     Ok(bytes)
 }

@@ -50,7 +50,9 @@ pub enum Event {
         loss: f64,
         /// e to the loss.
         perplexity: f64,
-        /// Targets.
+        /// Share of the targets to which the model gave the highest score.
+        accuracy: f64,
+        /// Targets: tokens or images.
         tokens: u64,
     },
     /// A model has said a token.
@@ -224,12 +226,13 @@ pub struct FoundDevice {
 
 impl Event {
     /// An evaluation.
-    pub fn eval(step: Option<u64>, loss: f64, tokens: u64) -> Self {
+    pub fn eval(step: Option<u64>, loss: f64, accuracy: f64, tokens: u64) -> Self {
         let perplexity = loss.exp();
         Self::Eval {
             step,
             loss,
             perplexity,
+            accuracy,
             tokens,
         }
     }
@@ -282,11 +285,13 @@ impl Event {
                 step: Some(step),
                 loss,
                 perplexity,
+                accuracy,
                 ..
             } => {
                 let values = vec![
                     named("loss/eval", *loss),
                     named("perplexity/eval", *perplexity),
+                    named("accuracy/eval", *accuracy),
                 ];
                 Some((*step, values))
             }
@@ -334,10 +339,10 @@ mod tests {
 
     #[test]
     fn what_says_no_step_has_none() {
-        let event = Event::eval(None, 0.0, 5).to_json().unwrap();
+        let event = Event::eval(None, 0.0, 0.25, 5).to_json().unwrap();
         assert_eq!(
             event,
-            r#"{"kind":"eval","step":null,"loss":0.0,"perplexity":1.0,"tokens":5}"#
+            r#"{"kind":"eval","step":null,"loss":0.0,"perplexity":1.0,"accuracy":0.25,"tokens":5}"#
         );
         let token = Event::Token {
             token: 65,
@@ -352,10 +357,10 @@ mod tests {
 
     #[test]
     fn every_event_of_a_file_has_a_time() {
-        let event = Event::eval(Some(3), 0.0, 5);
+        let event = Event::eval(Some(3), 0.0, 0.5, 5);
         assert_eq!(
             event.to_json_at("2026-01-02T03:04:05Z").unwrap(),
-            r#"{"kind":"eval","step":3,"loss":0.0,"perplexity":1.0,"tokens":5,"time":"2026-01-02T03:04:05Z"}"#
+            r#"{"kind":"eval","step":3,"loss":0.0,"perplexity":1.0,"accuracy":0.5,"tokens":5,"time":"2026-01-02T03:04:05Z"}"#
         );
     }
 }

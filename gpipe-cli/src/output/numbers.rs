@@ -45,6 +45,11 @@ pub fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
+/// A share in tenths of percent: `11.2 %`.
+pub fn per_mille(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 /// Whole seconds in words: `2m 10s`.
 pub fn duration(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or(Duration::MAX);

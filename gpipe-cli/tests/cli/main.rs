@@ -1,6 +1,8 @@
 //! The real binary, as a user or a script runs it.
 
 mod bad_input;
+#[cfg(feature = "digits")]
+mod digits;
 mod events;
 mod generate;
 mod hostile;

@@ -33,7 +33,7 @@ fn an_evaluation_is_the_loss_before_the_first_step_at_any_number_of_stages() {
         assert_eq!(objects.len(), 1);
         assert_keys(
             &objects[0],
-            &["kind", "loss", "perplexity", "step", "tokens"],
+            &["accuracy", "kind", "loss", "perplexity", "step", "tokens"],
         );
         objects[0].clone()
     };

@@ -61,10 +61,8 @@ fn curves_are_the_numbers_of_the_events() {
                 }
             } else {
                 put("loss/eval", number("loss"));
-                put(
-                    "perplexity/eval",
-                    event["loss"].as_f64().unwrap().exp() as f32,
-                );
+                put("perplexity/eval", number("perplexity"));
+                put("accuracy/eval", number("accuracy"));
             }
             (event["step"].as_u64().unwrap(), values)
         })

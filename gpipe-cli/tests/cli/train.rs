@@ -115,7 +115,15 @@ fn events_are_the_same_objects_with_a_time() {
     );
     assert_keys(
         &events[3],
-        &["kind", "step", "loss", "perplexity", "tokens", "time"],
+        &[
+            "kind",
+            "step",
+            "loss",
+            "perplexity",
+            "accuracy",
+            "tokens",
+            "time",
+        ],
     );
     let end = events.last().unwrap();
     assert_eq!(end["peak_bytes"], end["predicted_peak_bytes"]);
