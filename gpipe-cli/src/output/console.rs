@@ -38,7 +38,8 @@ pub struct Console {
 impl Console {
     /// For a run of so many steps; the bar hides itself where stderr is no terminal.
     pub fn new(talk: Talk, steps: u64) -> Result<Self> {
-        let template = "{bar:30} {percent:>3} %  {msg}";
+        // What does not fit into the line is cut off: wrapped lines cannot be wiped.
+        let template = "{bar:16} {percent:>3} %  {wide_msg}";
         let style = ProgressStyle::with_template(template).map_err(Fail::run)?;
         let bar = if talk.quiet {
             ProgressBar::hidden()
