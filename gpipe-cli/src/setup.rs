@@ -389,7 +389,17 @@ impl Setup {
 
 /// The layers of the configured model.
 pub fn layers(config: &Config) -> Result<Vec<Box<dyn Layer>>> {
-    models::gpt(&model(config)).map_err(Fail::usage)
+    match &config.model.hidden {
+        None => models::gpt(&model(config)),
+        Some(hidden) => models::mlp(&MlpConfig {
+            inputs: PIXELS,
+            hidden: hidden.get().to_vec(),
+            outputs: CLASSES,
+            activation: Function::Relu,
+            dropout: config.model.dropout.get() as f32,
+        }),
+    }
+    .map_err(Fail::usage)
 }
 
 /// What enters the first layer, for a number of samples.
@@ -476,20 +486,6 @@ pub fn schedule(order: &Order, stages: usize, micro_batches: usize) -> Result<Sc
         Order::VHalf => gpipe_sched::v_half(workers, micro_batches),
         Order::VMin => gpipe_sched::v_min(workers, micro_batches),
         Order::DualPipeV => gpipe_sched::dualpipe_v(workers, micro_batches),
-    }
-    .map_err(Fail::usage)
-}
-
-fn layers(config: &Config) -> Result<Vec<Box<dyn Layer>>> {
-    match &config.model.hidden {
-        None => models::gpt(&model(config)),
-        Some(hidden) => models::mlp(&MlpConfig {
-            inputs: PIXELS,
-            hidden: hidden.get().to_vec(),
-            outputs: CLASSES,
-            activation: Function::Relu,
-            dropout: config.model.dropout.get() as f32,
-        }),
     }
     .map_err(Fail::usage)
 }

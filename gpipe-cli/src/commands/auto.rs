@@ -335,7 +335,7 @@ fn here(config: &Config) -> Result<(Vec<Worker>, Cores)> {
         .seq_len
         .get()
         .saturating_mul(config.data.batch_size.get());
-    let speed = machine::flops_per_second(rows, config.model.width.get())?;
+    let speed = machine::flops_per_second(rows, config.model.widest())?;
     let memory = config.pipeline.memory.bytes();
     let there = std::thread::available_parallelism().map_or(1, NonZero::get);
     let cores = Cores {
