@@ -68,6 +68,7 @@ fn digits_are_recognised() {
     let losses = |objects: &[serde_json::Value]| -> Vec<serde_json::Value> {
         objects
             .iter()
+            .filter(|object| object["kind"] == "step")
             .map(|object| object["loss"].clone())
             .collect()
     };
