@@ -18,7 +18,7 @@ pub struct Whole<const LEAST: i64, const MOST: i64>(i64);
 /// A number of things of which there is at least one. The limit keeps products of two in a `u64`.
 pub type Size = Whole<1, { u32::MAX as i64 }>;
 /// Transformer blocks: a model is a list of layers, which has to be made before it can be refused.
-pub type Blocks = Whole<1, 100_000>;
+pub type Blocks = Whole<1, 10_000>;
 /// Threads: more than any machine has, fewer than any system refuses to start.
 pub type Threads = Whole<1, 1024>;
 /// A number of things of which there may be none.

@@ -18,7 +18,7 @@ pub struct Description {
 }
 
 /// The most blocks: a model is a list of layers, which has to be made before it can be refused.
-const MOST_BLOCKS: u64 = 100_000;
+const MOST_BLOCKS: u64 = 10_000;
 
 /// The keys that mean something to us. All others are left alone: files have many.
 #[derive(Deserialize)]

@@ -129,7 +129,7 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
     (
         &["train", "--set", "model.blocks=1000000000"],
-        &["model.blocks", "to 100000"],
+        &["model.blocks", "to 10000"],
     ),
     (
         &["train", "--set", "model.heads=3"],

@@ -52,7 +52,7 @@ fn settings() -> Vec<Vec<String>> {
         }
     }
     for value in ["100000", "65536"] {
-        add(&["model.blocks=100000", &format!("model.width={value}")]);
+        add(&["model.blocks=10000", &format!("model.width={value}")]);
         add(&[
             &format!("model.width={value}"),
             &format!("model.vocab={value}"),

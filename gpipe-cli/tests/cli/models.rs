@@ -151,7 +151,7 @@ fn what_is_no_model_is_one_line() {
     copy("layers", &edit("\"n_layer\": 5", "\"n_layer\": 1000000000"));
     refused(
         &["train", "--model", "layers"],
-        &["n_layer is 1000000000", "100000"],
+        &["n_layer is 1000000000", "10000"],
     );
     copy("missing", &edit("\"n_layer\": 5", "\"n_layer\": 6"));
     refused(
