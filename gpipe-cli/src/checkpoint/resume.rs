@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::fs::Fs;
+use super::fs::{Disk, Fs};
 use super::lock::Lock;
 use super::read::{Skipped, Whole, newest, pointed, verify};
 use super::snapshot;
@@ -120,6 +120,36 @@ pub fn find<F: Fs>(fs: &F, folder: Option<&Path>, in_place: bool) -> Result<Resu
             })?;
             resumed(fs, whole, Vec::new(), place)
         }
+    }
+}
+
+/// The newest checkpoint of a run that is whole, or the one that was named, for its model alone, and a
+/// line for each newer one that is not whole. `None`: the folder is neither.
+pub fn whole_in(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>> {
+    let memory = machine::memory().unwrap_or(u64::MAX);
+    let fault =
+        |fault: &dyn std::fmt::Display| Fail::asked(format!("{}: {fault}", folder.display()));
+    match source(Some(folder)) {
+        Ok(Source::Run(run)) => {
+            let home = run.join(FOLDER);
+            let (whole, skipped) = newest(&Disk, &home, memory).map_err(|error| fault(&error))?;
+            let told: Vec<String> = skipped.iter().map(told).collect();
+            match whole {
+                Some(whole) => Ok(Some((whole.folder, told))),
+                None if told.is_empty() => Err(fault(&"the run has no checkpoint yet")),
+                None => Err(fault(&format!(
+                    "no checkpoint is whole: {}",
+                    told.join("; ")
+                ))),
+            }
+        }
+        Ok(Source::Checkpoint(path, step)) => match verify(&Disk, &path, step, memory) {
+            Ok(whole) => Ok(Some((whole.folder, Vec::new()))),
+            Err(damage) => Err(fault(&format!(
+                "{damage}; the run's folder instead finds the newest that is whole"
+            ))),
+        },
+        Err(_) => Ok(None),
     }
 }
 

@@ -14,7 +14,11 @@ use crate::setup::Setup;
 
 /// Evaluates a model on the text that its run held out, or on all of another.
 pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
+    let console = Console::new(talk, 1)?;
     let place = model_folder::find(&args.model)?;
+    for warning in &place.warnings {
+        console.warn(warning)?;
+    }
     let config = config::resolve(&Settings {
         config: place.run,
         model: Some(place.model.to_string_lossy().into_owned()),
@@ -34,7 +38,7 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
     setup.check_memory(&config)?;
     let held_out = samples.held_out();
     let tokens = (held_out.end - held_out.start) * samples.length() as u64;
-    Console::new(talk, 1)?.say(&format!(
+    console.say(&format!(
         "{}: {} parameters; {}: {} tokens in samples of {}",
         config.model.name,
         numbers::short(setup.parameters as f64),

@@ -13,7 +13,7 @@ use crate::config;
 use crate::data::Speaker;
 use crate::fail::{Fail, Result};
 use crate::model_folder;
-use crate::output::{Event, print};
+use crate::output::{Console, Event, print};
 use crate::setup::Setup;
 
 /// The name under which random numbers are drawn: a token is a function of (seed, its number).
@@ -23,6 +23,9 @@ const DRAWS: &str = "sample";
 pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
     let sampling = checked(args)?;
     let place = model_folder::find(&args.model)?;
+    for warning in &place.warnings {
+        Console::new(talk, 1)?.warn(warning)?;
+    }
     let config = config::resolve(&Settings {
         config: place.run,
         model: Some(place.model.to_string_lossy().into_owned()),

@@ -118,7 +118,13 @@ fn complete(typed: Keys) -> Result<Config> {
     let (defaults, described) = match presets::preset(name) {
         Some(defaults) => (defaults, None),
         None if names_folder(name) => {
-            let folder = model_folder::find(Path::new(name))?.model;
+            let place = model_folder::find(Path::new(name))?;
+            if let Some(damage) = place.warnings.first() {
+                return Err(Fail::asked(format!(
+                    "--model {name}: {damage}: name the checkpoint that is meant"
+                )));
+            }
+            let folder = place.model;
             let described = model_folder::describe(&folder)?;
             let defaults = presets::of_folder(name, &described.model);
             (defaults, Some((folder, described)))

@@ -470,3 +470,40 @@ mod signals {
         assert!(!folder.path().join("run/checkpoints/latest").exists());
     }
 }
+
+#[test]
+fn a_model_is_taken_from_the_newest_checkpoint_that_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    objects(&train(
+        folder,
+        &["--steps", "4", "--save-every", "2", "--out", "run"],
+    ));
+    let loss = |model: &str| {
+        let output = gpipe(folder, &["eval", model, "--json"]);
+        let told = stderr(&output);
+        (objects(&output)[0]["loss"].clone(), told)
+    };
+    let (older, _) = loss("run/checkpoints/step-00000002");
+    let (newer, told) = loss("run");
+    assert_ne!(older, newer);
+    assert!(!told.contains("warning"), "{told}");
+
+    let weights = checkpoint(folder, "run", 4).join("model/model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, bytes).unwrap();
+    let (found, told) = loss("run");
+    assert_eq!(found, older);
+    let words = "step-00000004 is not whole: model/model.safetensors does not have its digest";
+    assert!(told.contains(words), "{told}");
+    for (arguments, words) in [
+        (&["eval", "run/checkpoints/step-00000004"][..], "its digest"),
+        (&["train", "--model", "run"], "name the checkpoint"),
+    ] {
+        let refused = gpipe(folder, arguments);
+        let told = stderr(&refused);
+        assert_eq!((code(&refused), told.lines().count()), (2, 1), "{told}");
+        assert!(told.contains(words), "{told}");
+    }
+}
