@@ -455,6 +455,9 @@ fn hide_recomputation(schedule: Schedule, policy: Policy, costs: &Costs) -> Resu
     Ok(if gains { early } else { schedule })
 }
 
+/// The most pairs of a stage and a micro-batch: far beyond any training, and within any memory.
+const MOST_CELLS: usize = 1 << 20;
+
 /// The schedule that was asked for. One that follows the costs is 1F1B until they are known.
 pub fn schedule(order: &Order, stages: usize, micro_batches: usize) -> Result<Schedule> {
     if let Some(table) = order.table()? {
@@ -469,6 +472,15 @@ pub fn schedule(order: &Order, stages: usize, micro_batches: usize) -> Result<Sc
         };
         return Err(Fail::asked(format!(
             "{stages} stages but {chunks} on each worker: use --stages {counts}"
+        )));
+    }
+    // What follows makes lists of actions: a few hundred bytes for each stage and micro-batch.
+    let most = MOST_CELLS / stages;
+    if micro_batches > most {
+        return Err(Fail::asked(format!(
+            "{stages} stages and {micro_batches} micro-batches make a schedule that is too long to \
+             be looked at: use --micro-batches {} or fewer",
+            most.max(1)
         )));
     }
     let workers = stages / chunks;

@@ -3,8 +3,8 @@
 //! that is, at most.
 //!
 //! For every order of work, number of workers and number of micro-batches there is a time that no
-//! cut and nothing kept can go below ([`bound`]). The planner goes through them from the lowest
-//! bound up, looks for the best cut of each by simulation ([`cuts`]), and stops where the bound of
+//! cut and nothing kept can go below (`bound`). The planner goes through them from the lowest
+//! bound up, looks for the best cut of each by simulation (`cuts`), and stops where the bound of
 //! the next is above the best time found. Of each stage it keeps as much as fits: the time of a
 //! step is a longest path through the durations of all actions, so no stage gains from computing
 //! more again than it has to.
