@@ -479,7 +479,7 @@ pub fn schedule(order: &Order, stages: usize, micro_batches: usize) -> Result<Sc
     if micro_batches > most {
         return Err(Fail::asked(format!(
             "{stages} stages and {micro_batches} micro-batches make a schedule that is too long to \
-             be looked at: use --micro-batches {} or fewer",
+             be looked at: use fewer micro-batches, {} at most",
             most.max(1)
         )));
     }
