@@ -161,7 +161,7 @@ fn chain(reference: &Reference, run: u64, kills: usize, planted: Planted) -> Res
         if !killed {
             break;
         }
-        plant(folder, planted);
+        plant(folder, planted, acknowledged);
         let pipeline = PIPELINES[random.below(PIPELINES.len())];
         life = Life::start(folder, &[life::RESUME, pipeline].concat());
         // Most are killed after they have told from where they go on, some before.
@@ -201,8 +201,9 @@ fn files(folder: &Path) -> Option<[Vec<u8>; 3]> {
     ])
 }
 
-/// Spoils the newest checkpoint of a run.
-fn plant(folder: &Path, planted: Planted) {
+/// Spoils the newest checkpoint of a run, or all from the acknowledged one on: the kill may have come
+/// when a newer one stood already and nobody had been told.
+fn plant(folder: &Path, planted: Planted, acknowledged: u64) {
     let home = folder.join("run/checkpoints");
     let entries = fs::read_dir(&home).expect("a run with checkpoints");
     let mut steps: Vec<_> = entries
@@ -214,14 +215,17 @@ fn plant(folder: &Path, planted: Planted) {
         .collect();
     steps.sort();
     let newest = steps.last().expect("a checkpoint");
+    let first = home.join(format!("step-{acknowledged:08}"));
+    let counted = steps.iter().filter(|checkpoint| **checkpoint >= first);
     let weights = newest.join("model/model.safetensors");
     match planted {
         Planted::Nothing => {}
-        Planted::Cut => {
+        Planted::Cut => counted.for_each(|checkpoint| {
+            let weights = checkpoint.join("model/model.safetensors");
             let bytes = fs::read(&weights).unwrap();
             fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
-        }
-        Planted::Gone => fs::remove_dir_all(newest).unwrap(),
+        }),
+        Planted::Gone => counted.for_each(|checkpoint| fs::remove_dir_all(checkpoint).unwrap()),
         Planted::Unverified => {
             let mut bytes = fs::read(&weights).unwrap();
             // The lowest bit of an exponent: a factor of two.
