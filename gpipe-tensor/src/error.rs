@@ -90,6 +90,24 @@ pub enum Error {
         /// Why, and what would help.
         reason: String,
     },
+    /// A call of the driver, cuBLAS or NVRTC failed. What a device does later than it was asked shows
+    /// in a later call.
+    #[cfg(feature = "cuda")]
+    #[error("cuda: {call}: {message}")]
+    Cuda {
+        /// The function.
+        call: &'static str,
+        /// What it answered.
+        message: String,
+    },
+    /// The elements are needed on the host, but lie elsewhere.
+    #[error("{op}: the tensor is on {device}: copy it to the processor first")]
+    Elsewhere {
+        /// The operation.
+        op: &'static str,
+        /// Where they lie.
+        device: DeviceId,
+    },
     /// Bytes that are no valid safetensors file, or name what is not there.
     #[error("safetensors: {0}")]
     Format(String),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::pool::{Floats, Pool};
-use crate::{Device, DeviceId, Error, Result};
+use crate::{Device, DeviceId, Error, Result, find_cuda};
 
 /// The processor's threads and the buffers that were freed and wait for their next use.
 ///
@@ -62,7 +62,10 @@ impl Host {
             DeviceId::Cpu => Ok(Device::new(id, self.clone())),
             DeviceId::Cuda(_) => Err(Error::Unavailable {
                 device: id,
-                reason: "this build has no CUDA support; use --devices cpu".into(),
+                reason: match find_cuda() {
+                    Ok(_) => "stages cannot run there yet; use --devices cpu".into(),
+                    Err(missing) => missing,
+                },
             }),
         }
     }
@@ -190,7 +193,7 @@ mod tests {
         let host = Host::new(1).unwrap();
         assert_eq!(
             message(host.device(DeviceId::Cuda(1)).unwrap_err()),
-            "device cuda:1 is not available: this build has no CUDA support; use --devices cpu"
+            "device cuda:1 is not available: this build has no CUDA support: build with `--features cuda`, or use --devices cpu"
         );
     }
 }

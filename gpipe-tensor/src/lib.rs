@@ -1,10 +1,11 @@
 #![doc = include_str!("../README.md")]
 
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 mod cuda;
 mod device;
 mod dtype;
 mod error;
+mod found;
 mod host;
 mod initial;
 mod math;
@@ -22,6 +23,7 @@ mod testing;
 pub use device::{Device, DeviceId};
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use found::{CudaDevice, FoundCuda, find_cuda};
 pub use host::{Busy, Host};
 pub use initial::{init_normal, init_uniform};
 pub use shape::Shape;

@@ -56,7 +56,7 @@ impl Key {
     }
 
     /// The generator's key.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "cuda"))]
     pub(crate) fn words(self) -> [u32; 2] {
         self.0
     }

@@ -1,15 +1,15 @@
 //! `gpipe devices`: where stages can run on this machine.
 
-use gpipe_tensor::{DeviceId, Error, Host};
+use gpipe_tensor::{CudaDevice, DeviceId, FoundCuda, find_cuda};
 
 use crate::args::Talk;
-use crate::fail::{Fail, Result};
+use crate::fail::Result;
 use crate::machine;
 use crate::output::{Event, FoundDevice, numbers, print, style};
 
 /// Prints a device after the other, as `--devices` names them.
 pub fn run(talk: Talk) -> Result<()> {
-    for found in [cpu(), cuda()?] {
+    for found in std::iter::once(cpu()).chain(cuda()) {
         print(&match talk.json {
             true => Event::Device(found).to_json()?,
             false => described(&found),
@@ -29,25 +29,45 @@ fn cpu() -> FoundDevice {
         vectors: Some(machine::vectors().to_owned()),
         memory_bytes: machine::memory(),
         free_bytes: machine::free_memory(),
-        reason: None,
+        ..FoundDevice::default()
     }
 }
 
-/// The first CUDA device, or why there is none.
-fn cuda() -> Result<FoundDevice> {
-    let id = DeviceId::Cuda(0);
-    let found = Host::new(1).and_then(|host| host.device(id));
-    let reason = match found {
-        Ok(_) => None,
-        Err(Error::Unavailable { reason, .. }) => Some(reason),
-        Err(error) => return Err(Fail::run(error)),
+/// The CUDA devices, or why there is none.
+fn cuda() -> Vec<FoundDevice> {
+    let found = match find_cuda() {
+        Ok(found) => found,
+        Err(reason) => {
+            return vec![FoundDevice {
+                device: DeviceId::Cuda(0).to_string(),
+                reason: Some(reason),
+                ..FoundDevice::default()
+            }];
+        }
     };
-    Ok(FoundDevice {
-        device: id.to_string(),
-        usable: reason.is_none(),
-        reason,
+    let FoundCuda {
+        driver,
+        cublas,
+        nvrtc,
+        devices,
+    } = found;
+    let libraries = format!("driver for CUDA {driver}, cuBLAS {cublas}, NVRTC {nvrtc}");
+    let describe = |device: CudaDevice| FoundDevice {
+        device: device.id.to_string(),
+        usable: true,
+        name: Some(device.name),
+        memory_bytes: Some(device.memory_bytes),
+        capability: Some(format!("{}.{}", device.capability.0, device.capability.1)),
+        peers: Some(names(&device.peers)),
+        libraries: Some(libraries.clone()),
         ..FoundDevice::default()
-    })
+    };
+    devices.into_iter().map(describe).collect()
+}
+
+fn names(devices: &[DeviceId]) -> String {
+    let names: Vec<String> = devices.iter().map(DeviceId::to_string).collect();
+    names.join(",")
 }
 
 /// Its name, and below what is known of it.
@@ -68,12 +88,21 @@ fn described(found: &FoundDevice) -> String {
             .vectors
             .as_ref()
             .map(|name| format!("computes with {name}")),
+        found
+            .capability
+            .as_ref()
+            .map(|capability| format!("compute capability {capability}")),
+        found.peers.as_ref().map(|peers| match peers.as_str() {
+            "" => "reaches no other device's memory".into(),
+            peers => format!("reaches the memory of {peers}"),
+        }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     let facts = [
         found.name.clone(),
         Some(parts.join(", ")).filter(|parts| !parts.is_empty()),
         found.memory_bytes.map(memory),
+        found.libraries.clone(),
         found
             .reason
             .as_ref()

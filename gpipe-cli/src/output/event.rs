@@ -220,6 +220,12 @@ pub struct FoundDevice {
     pub memory_bytes: Option<u64>,
     /// Of that, what nobody uses now.
     pub free_bytes: Option<u64>,
+    /// Of a GPU: the compute capability, such as `9.0`.
+    pub capability: Option<String>,
+    /// Of a GPU: those whose memory it reaches without the host, parted by commas.
+    pub peers: Option<String>,
+    /// Of a GPU: the versions of what drives it.
+    pub libraries: Option<String>,
     /// Why it is not usable, and what would help.
     pub reason: Option<String>,
 }

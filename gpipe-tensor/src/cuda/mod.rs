@@ -13,6 +13,10 @@ mod emulator;
 pub(crate) mod entry;
 #[cfg(test)]
 mod nvrtc;
+#[cfg(feature = "cuda")]
+pub(crate) mod probe;
+#[cfg(feature = "cuda")]
+mod status;
 
 use std::fmt::Write as _;
 

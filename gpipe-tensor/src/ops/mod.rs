@@ -41,7 +41,7 @@ pub use squared_error::squared_error;
 pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate};
 
 /// The operations' kernels for CUDA.
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) const KERNELS: &[&[&crate::cuda::entry::Entry]] = &[
     adamw::cuda::KERNELS,
     add::cuda::KERNELS,

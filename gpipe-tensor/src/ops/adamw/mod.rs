@@ -1,6 +1,6 @@
 //! AdamW: Loshchilov and Hutter, "Decoupled weight decay regularization" (2017).
 
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use crate::parallel::{CHUNK, each};

@@ -1,7 +1,7 @@
 //! Sums of tensors: residual connections, position tables. The gradient of a sum is the gradient
 //! itself, summed over the rows where an operand was repeated.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use crate::parallel::{CHUNK, each};

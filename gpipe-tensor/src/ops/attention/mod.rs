@@ -1,7 +1,7 @@
 //! Causal attention of many heads: softmax(Q·Kᵀ/√s)·V without ever holding all scores.
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The cross-entropy of logits with target indices.
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use super::check_divisor;

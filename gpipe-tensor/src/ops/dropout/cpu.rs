@@ -24,7 +24,7 @@ impl Mask {
     }
 
     /// The threshold, and what the kept elements are multiplied by.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "cuda"))]
     pub(super) fn parts(self) -> (u32, f32) {
         (self.threshold, self.kept)
     }

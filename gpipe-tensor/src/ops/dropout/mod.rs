@@ -1,7 +1,7 @@
 //! Dropout (Srivastava et al., JMLR 15, 2014), scaled in training.
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use std::ops::Range;

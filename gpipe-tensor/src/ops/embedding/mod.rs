@@ -1,7 +1,7 @@
 //! Rows of a table, by index.
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use crate::parallel::{each, rows_per_chunk};

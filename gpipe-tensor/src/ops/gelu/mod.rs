@@ -1,7 +1,7 @@
 //! The Gaussian error linear unit (Hendrycks and Gimpel, arXiv:1606.08415).
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use super::{check_same_shape, chunks};

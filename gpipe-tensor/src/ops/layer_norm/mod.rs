@@ -1,7 +1,7 @@
 //! Layer normalization (Ba, Kiros and Hinton, arXiv:1607.06450) over the innermost extent.
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use super::check_same_shape;

@@ -1,7 +1,7 @@
 //! The rectifier y = max(x, 0).
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use super::{check_same_shape, chunks};

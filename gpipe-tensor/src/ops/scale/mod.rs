@@ -1,6 +1,6 @@
 //! Multiplication by a number; its gradient is the gradient times the same number.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use crate::parallel::{CHUNK, each};

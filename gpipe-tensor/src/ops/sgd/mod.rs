@@ -1,6 +1,6 @@
 //! Stochastic gradient descent.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use crate::parallel::{CHUNK, each};

@@ -1,7 +1,7 @@
 //! The softmax over the innermost extent, of whole rows and of the lower triangle of squares.
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use super::{check_same_shape, chunks};

@@ -1,7 +1,7 @@
 //! The squared error of predictions.
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use super::chunks::own;

@@ -1,7 +1,7 @@
 //! Sums and other reductions, in an order that depends on shapes only.
 
 mod cpu;
-#[cfg(test)]
+#[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
 
 use crate::parallel::{CHUNK, each};

@@ -1,0 +1,168 @@
+//! Looking for CUDA without touching what is not there: a call into a library that is missing would
+//! be a panic.
+
+use std::ffi::{CStr, c_int};
+use std::sync::OnceLock;
+
+use cudarc::cublas::sys as cublas;
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
+use cudarc::nvrtc::sys as nvrtc;
+
+use super::status::Status;
+use crate::{CudaDevice, DeviceId, FoundCuda, Result};
+
+/// What is there, looked for once; what was missing is looked for again the next time.
+pub(crate) fn find() -> std::result::Result<FoundCuda, String> {
+    static FOUND: OnceLock<FoundCuda> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found.clone());
+    }
+    let found = look()?;
+    Ok(FOUND.get_or_init(|| found).clone())
+}
+
+fn look() -> std::result::Result<FoundCuda, String> {
+    let missing = |what: &str, mend: &str| Err(format!("{what}: {mend}, or use --devices cpu"));
+    // SAFETY: it loads the library, whose start-up code alone runs; so do the two below.
+    if !unsafe { sys::is_culib_present() } {
+        return missing(
+            "no CUDA driver (libcuda.so.1)",
+            "install NVIDIA's driver, 570 or newer",
+        );
+    }
+    // SAFETY: the library is there; the call takes no pointer.
+    match unsafe { sys::cuInit(0) } {
+        CUresult::CUDA_SUCCESS => {}
+        CUresult::CUDA_ERROR_NO_DEVICE => {
+            return missing(
+                "the driver finds no CUDA device",
+                "look at `nvidia-smi` and CUDA_VISIBLE_DEVICES",
+            );
+        }
+        status => {
+            let said = match status.check("cuInit") {
+                Err(error) => error.to_string(),
+                Ok(()) => String::new(),
+            };
+            return missing(&said, "look at `nvidia-smi`");
+        }
+    }
+    // SAFETY: as above.
+    if !unsafe { cublas::is_culib_present() } {
+        return missing(
+            "no cuBLAS (libcublas.so.13 or .12)",
+            "install it, such as by `pip install nvidia-cublas`, and name its folder in LD_LIBRARY_PATH",
+        );
+    }
+    // SAFETY: as above.
+    if !unsafe { nvrtc::is_culib_present() } {
+        return missing(
+            "no NVRTC (libnvrtc.so.13 or .12)",
+            "install it, such as by `pip install nvidia-cuda-nvrtc`, and name its folder in LD_LIBRARY_PATH",
+        );
+    }
+    let found = described().map_err(|error| error.to_string())?;
+    if found.devices.is_empty() {
+        return missing(
+            "the driver finds no CUDA device",
+            "look at `nvidia-smi` and CUDA_VISIBLE_DEVICES",
+        );
+    }
+    Ok(found)
+}
+
+/// Everything, all libraries being there.
+fn described() -> Result<FoundCuda> {
+    let (mut driver, mut devices) = (0, 0);
+    // SAFETY: the driver is there and was initialised; each call writes one number.
+    unsafe {
+        sys::cuDriverGetVersion(&mut driver).check("cuDriverGetVersion")?;
+        sys::cuDeviceGetCount(&mut devices).check("cuDeviceGetCount")?;
+    }
+    let devices = (0..devices).map(|ordinal| device(ordinal, devices));
+    Ok(FoundCuda {
+        driver: format!("{}.{}", driver / 1000, driver % 1000 / 10),
+        cublas: cublas_version(),
+        nvrtc: compiler_version()?,
+        devices: devices.collect::<Result<_>>()?,
+    })
+}
+
+/// The version of cuBLAS, which is asked without a handle: that would take a context.
+fn cublas_version() -> String {
+    let mut version = 0;
+    // SAFETY: the library is there; the call writes one number, or answers that it wants a handle.
+    let status = unsafe { cublas::cublasGetVersion_v2(std::ptr::null_mut(), &mut version) };
+    match status.check("cublasGetVersion_v2") {
+        Ok(()) if version > 0 => format!("{}.{}", version / 10_000, version % 10_000 / 100),
+        _ => "of unknown version".into(),
+    }
+}
+
+/// The version of NVRTC.
+pub(super) fn compiler_version() -> Result<String> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the library is there; the call writes two numbers.
+    unsafe { nvrtc::nvrtcVersion(&mut major, &mut minor) }.check("nvrtcVersion")?;
+    Ok(format!("{major}.{minor}"))
+}
+
+/// The driver's handle to the device of this ordinal.
+pub(super) fn handle(ordinal: c_int) -> Result<CUdevice> {
+    let mut device = 0;
+    // SAFETY: the driver was initialised; the call writes one handle.
+    unsafe { sys::cuDeviceGet(&mut device, ordinal) }.check("cuDeviceGet")?;
+    Ok(device)
+}
+
+/// Major and minor compute capability.
+pub(super) fn capability(device: CUdevice) -> Result<(u32, u32)> {
+    use CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    let attribute = |which| {
+        let mut value = 0;
+        // SAFETY: the device is one that the driver gave; the call writes one number.
+        unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) }
+            .check("cuDeviceGetAttribute")?;
+        Ok(value as u32)
+    };
+    Ok((attribute(MAJOR)?, attribute(MINOR)?))
+}
+
+/// Whether a device reaches the memory of another.
+pub(super) fn reaches(device: CUdevice, peer: CUdevice) -> Result<bool> {
+    let mut reaches = 0;
+    // SAFETY: both devices are ones that the driver gave; the call writes one number.
+    unsafe { sys::cuDeviceCanAccessPeer(&mut reaches, device, peer) }
+        .check("cuDeviceCanAccessPeer")?;
+    Ok(reaches != 0)
+}
+
+fn device(ordinal: c_int, count: c_int) -> Result<CudaDevice> {
+    let device = handle(ordinal)?;
+    let mut name = [0; 256];
+    let mut memory = 0;
+    // SAFETY: the device is one that the driver gave; the name ends in a zero within the room for it.
+    let name = unsafe {
+        sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device)
+            .check("cuDeviceGetName")?;
+        sys::cuDeviceTotalMem_v2(&mut memory, device).check("cuDeviceTotalMem_v2")?;
+        CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+    };
+    let id = |ordinal: c_int| DeviceId::Cuda(ordinal as u32);
+    let mut peers = Vec::new();
+    for peer in (0..count).filter(|&peer| peer != ordinal) {
+        if reaches(device, handle(peer)?)? {
+            peers.push(id(peer));
+        }
+    }
+    Ok(CudaDevice {
+        id: id(ordinal),
+        name,
+        memory_bytes: memory as u64,
+        capability: capability(device)?,
+        peers,
+    })
+}
