@@ -9,7 +9,7 @@ use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     Assembled, Assembly, AssemblyError, Bytes, LossTurn, ModelCosts, Policy, StageMemory, Table,
-    simulator_costs,
+    Times, simulator_costs,
 };
 use gpipe_sched::{Costs, Schedule, Timeline, Turn, simulate, simulate_shared};
 use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensors};
@@ -82,7 +82,7 @@ impl Forecast {
         let shared = match here == cut {
             true => String::new(),
             false => format!(
-                ", {here} as {} workers share {} threads",
+                " ({here} with {} workers on {} threads)",
                 self.workers, self.threads
             ),
         };
@@ -137,8 +137,9 @@ impl Setup {
         };
         let mut table = keep(&schedule)?;
         if follows {
+            let flops = Times::of_flops(&costs, 1.0);
             let times = |schedule: &Schedule, table: &Table| {
-                simulator_costs(&costs, &ranges, schedule, table, 1.0)
+                simulator_costs(&costs, &flops, &ranges, schedule, table).swap_remove(0)
             };
             if let Order::ZeroBubble(_) = *pipeline.schedule {
                 schedule = follow(
@@ -220,10 +221,10 @@ impl Setup {
         let stages = self.schedule.stages();
         let ideal =
             simulate(&self.schedule, &Costs::even(stages, 1.0, 2.0)).map_err(Fail::usage)?;
-        let free = self.timeline(1.0)?;
-        let workers = free.devices();
-        let work: f64 = (0..workers).map(|worker| free.busy(worker)).sum();
-        let makespan = free.makespan().max(work / self.threads as f64);
+        let flops = Times::of_flops(&self.costs, 1.0);
+        let costs = self.simulator_costs(&flops);
+        let free = simulate(&self.schedule, &costs[0]).map_err(Fail::usage)?;
+        let here = self.timeline(&flops)?;
         Ok(Forecast {
             parameters: self.parameters,
             threads: self.threads,
@@ -232,56 +233,41 @@ impl Setup {
             peaks: self.memory.iter().map(StageMemory::peak).collect(),
             ideal_bubble: ideal.bubble(),
             bubble: free.bubble(),
-            bubble_here: 1.0 - work / (workers as f64 * makespan),
-            workers,
+            bubble_here: here.bubble(),
+            workers: free.devices(),
         })
     }
 
-    /// Seconds of a step if a thread computes so many FLOPs in each, and nothing else took time:
-    /// as simulated if each worker has its share of the threads, or all work on all threads,
-    /// whichever is longer.
-    pub fn step_seconds(&self, flops_per_second: f64) -> Result<f64> {
-        let threads = self.threads as f64;
-        let timeline = self.timeline(flops_per_second)?;
-        let workers = timeline.devices();
-        let work: f64 = (0..workers).map(|worker| timeline.busy(worker)).sum();
-        let share = (threads / workers as f64).max(1.0);
-        Ok((timeline.makespan() / share).max(work / threads))
+    /// Seconds of a step whose layers take so long.
+    pub fn step_seconds(&self, times: &Times) -> Result<f64> {
+        let device_of = self.schedule.device_of();
+        let update = times.update(&self.cut(), device_of, |_| 1.0, self.processors());
+        Ok(self.timeline(times)?.makespan() + update)
     }
 
-    /// The step as it would be on workers that each compute so many FLOPs a second.
-    fn timeline(&self, flops_per_second: f64) -> Result<Timeline> {
-        let costs = simulator_costs(
-            &self.costs,
-            &self.cut(),
-            &self.schedule,
-            &self.table,
-            flops_per_second,
-        );
-        simulate(&self.schedule, &costs).map_err(Fail::usage)
-    }
-
-    /// The step on this machine's threads, each of which computes so many FLOPs a second, with what
-    /// every worker would hold.
-    pub fn predicted(&self, flops_per_second: f64) -> Result<Timeline> {
-        let cut = self.cut();
-        let costs = simulator_costs(
-            &self.costs,
-            &cut,
-            &self.schedule,
-            &self.table,
-            flops_per_second,
-        );
+    /// The step with what every worker would hold.
+    pub fn predicted(&self, times: &Times) -> Result<Timeline> {
+        let (cut, schedule) = (self.cut(), &self.schedule);
         let held =
-            gpipe_remat::predict_held(&self.memory, &self.costs, &cut, &self.schedule, &self.table);
+            gpipe_remat::predict_held(&self.memory, &self.costs, &cut, schedule, &self.table);
+        Ok(self.timeline(times)?.with_held(&held))
+    }
+
+    /// The step on this machine's threads.
+    fn timeline(&self, times: &Times) -> Result<Timeline> {
+        let costs = self.simulator_costs(times);
+        let processors = self.processors().unwrap_or(usize::MAX);
+        simulate_shared(&self.schedule, &costs, processors).map_err(Fail::usage)
+    }
+
+    fn simulator_costs(&self, times: &Times) -> Vec<Costs> {
+        simulator_costs(&self.costs, times, &self.cut(), &self.schedule, &self.table)
+    }
+
+    /// The threads that workers share, if they do.
+    fn processors(&self) -> Option<usize> {
         let on_processor = self.devices.iter().all(|&id| id == DeviceId::Cpu);
-        let processors = if on_processor {
-            self.threads
-        } else {
-            usize::MAX
-        };
-        let timeline = simulate_shared(&self.schedule, &costs, processors).map_err(Fail::usage)?;
-        Ok(timeline.with_held(&held))
+        on_processor.then_some(self.threads)
     }
 
     /// Refuses what a worker's limit or this machine cannot hold, before it is tried.
@@ -445,8 +431,8 @@ pub fn follow(order: &Order, schedule: Schedule, costs: &Costs) -> Result<Schedu
 
 /// Computes again what was not kept while a worker would wait, if that makes the step shorter.
 fn hide_recomputation(schedule: Schedule, policy: Policy, costs: &Costs) -> Result<Schedule> {
-    // Under the others an `R` does only a part of what is computed again.
-    if !matches!(policy, Policy::Stage | Policy::ExceptLast) {
+    // A budget is weighed without anything computed ahead.
+    if matches!(policy, Policy::Keep | Policy::Budget(_)) {
         return Ok(schedule);
     }
     let early = schedule.recompute_early(costs).map_err(Fail::usage)?;

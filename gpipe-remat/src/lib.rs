@@ -30,7 +30,7 @@ pub use policy::Policy;
 pub use predict::{StageMemory, predict_held, predict_memory};
 pub use stage::LayerStage;
 pub use table::{Kept, KeptRun, Table};
-pub use times::simulator_costs;
+pub use times::{Times, Work, simulator_costs};
 pub use turn::{LossTurn, OutputTurn, Target};
 pub use update::{gradient_norm, merge_ties, share_ties, update};
 pub use watch::{NonFinite, Pass, Value, first_non_finite};

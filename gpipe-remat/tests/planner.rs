@@ -43,6 +43,7 @@ fn orders() -> Vec<NamedOrder> {
         name: name.to_owned(),
         chunks: 1,
         make: Box::new(move |workers, micro_batches| make(workers, micro_batches).ok()),
+        follow: None,
     };
     let orders: [(&str, Make); 3] = [("gpipe", gpipe), ("1f1b", one_f_one_b), ("zb-h1", zb_h1)];
     orders.into_iter().map(order).collect()
@@ -136,7 +137,7 @@ impl Small {
                     };
                     let stages = cut.iter().enumerate().map(|(stage, part)| {
                         let speed = self.workers[workers[stage]].speed;
-                        let work = &priced.work;
+                        let work = &priced.times.work;
                         let forward = sum(part.clone(), &|l| work[l].forward) / speed;
                         let wanted = part.start.max(1)..part.end.max(1);
                         StageCosts {

@@ -12,7 +12,7 @@ pub struct StageCosts {
     /// `W`.
     pub weight_grad: f64,
     /// `R`; where the schedule has none, it is added to the `B` or `I` of a micro-batch whose
-    /// activations were not kept.
+    /// activations were not kept. See [`Costs::with_left`] where an `R` does only a part of it.
     pub recompute: f64,
 }
 
@@ -47,6 +47,7 @@ pub struct Costs {
     links: Vec<LinkCosts>,
     sizes: Vec<f64>,
     recompute: Vec<bool>,
+    left: Vec<f64>,
     speeds: Vec<f64>,
     updates: Vec<f64>,
 }
@@ -95,6 +96,7 @@ impl Costs {
             links: Vec::new(),
             sizes: Vec::new(),
             recompute: Vec::new(),
+            left: Vec::new(),
             speeds: Vec::new(),
             updates: Vec::new(),
         }
@@ -142,6 +144,15 @@ impl Costs {
         self
     }
 
+    /// Seconds of each stage's recomputation that an `R` does not do, because its backward pass does
+    /// them in any case: a stage that keeps the inputs of several runs of layers computes only the
+    /// last run ahead.
+    #[must_use]
+    pub fn with_left(mut self, left: Vec<f64>) -> Self {
+        self.left = left;
+        self
+    }
+
     /// Devices that differ: the speed of each, 1 for the one that the other numbers are of. Work and
     /// updates take so many times less on it; transfers do not.
     #[must_use]
@@ -179,6 +190,7 @@ impl Costs {
             stages * micro_batches,
             true,
         )?;
+        count("parts of recomputations", self.left.len(), stages, true)?;
         count("devices", self.speeds.len(), schedule.devices(), true)?;
         count("updates", self.updates.len(), stages, true)?;
         for (index, &value) in self.speeds.iter().enumerate() {
@@ -212,8 +224,10 @@ impl Costs {
         }
         let sizes = self.sizes.iter().enumerate();
         let updates = self.updates.iter().enumerate();
+        let left = self.left.iter().enumerate();
         sizes
             .map(|(m, size)| ("micro-batch", m, size))
+            .chain(left.map(|(stage, left)| ("part of the recomputation of stage", stage, left)))
             .chain(updates.map(|(stage, update)| ("update", stage, update)))
             .try_for_each(|(what, index, &value)| number(what, index, &[value]))
     }
@@ -246,13 +260,15 @@ impl Costs {
         } else {
             0.0
         };
-        let hidden = if has_recompute { 0.0 } else { recompute };
+        let left = self.left.get(action.stage).copied().unwrap_or(0.0);
+        let left = left.min(recompute);
+        let hidden = if has_recompute { left } else { recompute };
         let seconds = match action.op {
             Op::Forward => stage.forward,
             Op::Backward => hidden + stage.input_grad + stage.weight_grad,
             Op::InputGrad => hidden + stage.input_grad,
             Op::WeightGrad => stage.weight_grad,
-            Op::Recompute => recompute,
+            Op::Recompute => recompute - left,
         };
         seconds * self.size(action.micro_batch) / self.speed(device)
     }

@@ -11,27 +11,40 @@ use crate::{Action, Costs, CostsError, Schedule, Span, Timeline};
 /// that could begin waits in line for a processor. This is how workers run on the threads of one
 /// machine.
 ///
+/// An action that begins as the n-th of those that run may use processors / n of them until it ends:
+/// `by_share` has its costs on one of them first, then on two, and so on; on more than are listed
+/// nothing is faster. While the actions that run may use more processors than there are, all of them
+/// are slower by the same factor.
+///
 /// # Errors
-/// As [`simulate`].
+/// As [`simulate`], or if there are no costs.
 pub fn simulate_shared(
     schedule: &Schedule,
-    costs: &Costs,
+    by_share: &[Costs],
     processors: usize,
 ) -> Result<Timeline, CostsError> {
-    if processors >= schedule.devices() {
-        return simulate(schedule, costs);
+    match by_share {
+        [] => {
+            return Err(CostsError::Count {
+                what: "shares of the processors",
+                found: 0,
+                expected: 1,
+            });
+        }
+        [alone] if processors >= schedule.devices() => return simulate(schedule, alone),
+        _ => {}
     }
-    costs.check(schedule)?;
-    let mut machine = Machine::new(schedule, costs, processors.max(1));
+    for costs in by_share {
+        costs.check(schedule)?;
+    }
+    let mut machine = Machine::new(schedule, by_share, processors.max(1));
     for device in 0..schedule.devices() {
         machine.go_on(device, 0.0);
     }
-    while let Some(Reverse(event)) = machine.events.pop() {
-        match event.what {
-            What::Ready => machine.line.push_back((event.device, event.time)),
-            What::Done(action) => machine.done(event.device, action, event.time),
-        }
-        machine.begin(event.time);
+    while let Some(now) = machine.next_moment() {
+        machine.end(now);
+        machine.line_up(now);
+        machine.begin(now);
     }
     Ok(Timeline::new(schedule.devices(), machine.spans))
 }
@@ -39,13 +52,18 @@ pub fn simulate_shared(
 /// The devices at some moment.
 struct Machine<'a> {
     schedule: &'a Schedule,
-    work: Work<'a>,
+    processors: usize,
+    /// By how many processors an action may use.
+    work: Vec<Work<'a>>,
     links: Links<'a>,
-    events: BinaryHeap<Reverse<Event>>,
+    /// Who will be able to begin, and when.
+    events: BinaryHeap<Reverse<Ready>>,
     /// Who could begin, and since when.
     line: VecDeque<(usize, f64)>,
-    /// Processors that nobody uses.
-    free: usize,
+    /// As many as there are processors, at most.
+    running: Vec<Running>,
+    /// By how much those are slowed down.
+    factor: f64,
     positions: Vec<usize>,
     /// Whether a device waits for a flow that nobody has sent yet.
     waits: Vec<bool>,
@@ -53,20 +71,31 @@ struct Machine<'a> {
     spans: Vec<Span>,
 }
 
+/// An action that has begun.
+struct Running {
+    span: usize,
+    share: usize,
+    /// When it will be done if nothing changes.
+    end: f64,
+}
+
 impl<'a> Machine<'a> {
-    fn new(schedule: &'a Schedule, costs: &'a Costs, processors: usize) -> Self {
+    fn new(schedule: &'a Schedule, by_share: &'a [Costs], processors: usize) -> Self {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let mut arrivals = vec![None; Hop::table(stages, micro_batches)];
         for m in 0..micro_batches {
             arrivals[Hop::new(Direction::Forward, 0, m).index(micro_batches)] = Some(0.0);
         }
+        let of_share = |costs| Work::new(schedule, costs);
         Self {
             schedule,
-            work: Work::new(schedule, costs),
-            links: Links::new(schedule, costs),
+            processors,
+            work: by_share.iter().map(of_share).collect(),
+            links: Links::new(schedule, &by_share[0]),
             events: BinaryHeap::new(),
             line: VecDeque::new(),
-            free: processors,
+            running: Vec::new(),
+            factor: 1.0,
             positions: vec![0; schedule.devices()],
             waits: vec![false; schedule.devices()],
             arrivals,
@@ -77,6 +106,13 @@ impl<'a> Machine<'a> {
     fn next(&self, device: usize) -> Option<Action> {
         let lane = &self.schedule.lanes()[device];
         lane.get(self.positions[device]).copied()
+    }
+
+    /// When an action ends or a device becomes ready.
+    fn next_moment(&self) -> Option<f64> {
+        let ends = self.running.iter().map(|running| running.end);
+        let ready = self.events.peek().map(|Reverse(event)| event.time);
+        ends.chain(ready).reduce(f64::min)
     }
 
     /// Turns a device that is free to its next action.
@@ -95,84 +131,127 @@ impl<'a> Machine<'a> {
     }
 
     fn ready(&mut self, device: usize, time: f64) {
-        let what = What::Ready;
-        self.events.push(Reverse(Event { time, device, what }));
+        self.events.push(Reverse(Ready { time, device }));
+    }
+
+    /// Those that are ready now ask for a processor.
+    fn line_up(&mut self, now: f64) {
+        while let Some(Reverse(event)) = self.events.peek()
+            && event.time <= now
+        {
+            self.line.push_back((event.device, event.time));
+            self.events.pop();
+        }
     }
 
     /// Gives the free processors to those who have waited longest.
     fn begin(&mut self, now: f64) {
-        while self.free > 0
+        while self.running.len() < self.processors
             && let Some((device, ready)) = self.line.pop_front()
         {
             let Some(action) = self.next(device) else {
                 continue;
             };
-            self.free -= 1;
             self.positions[device] += 1;
-            let end = now + self.work.seconds(action);
+            let share = self.processors / (self.running.len() + 1);
+            let share = share.min(self.work.len());
+            // All are told, as all remember what was computed ahead.
+            let mut seconds = 0.0;
+            for (index, work) in self.work.iter_mut().enumerate() {
+                let on_so_many = work.seconds(action);
+                if index + 1 == share {
+                    seconds = on_so_many;
+                }
+            }
+            self.running.push(Running {
+                span: self.spans.len(),
+                share,
+                end: now + seconds * self.factor,
+            });
             self.spans.push(Span {
                 device,
                 action,
                 ready,
                 start: now,
-                end,
+                end: now,
             });
-            self.events.push(Reverse(Event {
-                time: end,
-                device,
-                what: What::Done(action),
-            }));
+            self.share_out(now);
         }
     }
 
-    fn done(&mut self, device: usize, action: Action, now: f64) {
-        self.free += 1;
-        if let Some(hop) = action.gives(self.schedule.stages()) {
-            let arrival = self.links.arrival(action.stage, hop, now);
-            self.arrivals[hop.index(self.schedule.micro_batches())] = Some(arrival);
-            let taker = self.schedule.device_of()[hop.stage];
-            let awaited = self.next(taker).and_then(Action::takes) == Some(hop);
-            if self.waits[taker] && awaited {
-                self.waits[taker] = false;
-                self.ready(taker, arrival);
+    /// Slows down or speeds up what runs, if it may use more or fewer processors than before.
+    fn share_out(&mut self, now: f64) {
+        let wanted: usize = self.running.iter().map(|running| running.share).sum();
+        let factor = (wanted as f64 / self.processors as f64).max(1.0);
+        if factor != self.factor {
+            for running in &mut self.running {
+                running.end = now + (running.end - now) * factor / self.factor;
             }
+            self.factor = factor;
         }
-        self.go_on(device, now);
+    }
+
+    /// Ends the actions that are done.
+    fn end(&mut self, now: f64) {
+        let mut done: Vec<usize> = Vec::new();
+        self.running.retain(|running| {
+            let ends = running.end <= now;
+            if ends {
+                done.push(running.span);
+            }
+            !ends
+        });
+        if done.is_empty() {
+            return;
+        }
+        self.share_out(now);
+        for span in done {
+            self.spans[span].end = now;
+            let Span { device, action, .. } = self.spans[span];
+            self.hand_on(action, now);
+            self.go_on(device, now);
+        }
+    }
+
+    /// Sends what the action gives.
+    fn hand_on(&mut self, action: Action, now: f64) {
+        let Some(hop) = action.gives(self.schedule.stages()) else {
+            return;
+        };
+        let arrival = self.links.arrival(action.stage, hop, now);
+        self.arrivals[hop.index(self.schedule.micro_batches())] = Some(arrival);
+        let taker = self.schedule.device_of()[hop.stage];
+        let awaited = self.next(taker).and_then(Action::takes) == Some(hop);
+        if self.waits[taker] && awaited {
+            self.waits[taker] = false;
+            self.ready(taker, arrival);
+        }
     }
 }
 
-/// Something that happens to a device at a moment.
-struct Event {
+/// A device that becomes ready at a moment.
+struct Ready {
     time: f64,
     device: usize,
-    what: What,
 }
 
-/// What happens. At the same moment, processors become free before others ask for them.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    Done(Action),
-    Ready,
-}
-
-impl Ord for Event {
+impl Ord for Ready {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_time = self.time.total_cmp(&other.time);
-        let what = || self.what.cmp(&other.what);
-        by_time.then_with(what).then(self.device.cmp(&other.device))
+        by_time.then(self.device.cmp(&other.device))
     }
 }
 
-impl PartialOrd for Event {
+impl PartialOrd for Ready {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Event {
+impl PartialEq for Ready {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Event {}
+impl Eq for Ready {}

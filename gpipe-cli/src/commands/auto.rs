@@ -3,11 +3,11 @@
 use std::num::NonZero;
 use std::ops::Range;
 
-use gpipe_layers::Cost;
 use gpipe_remat::planner::{
-    Answer, Cores, Described, Link, NamedOrder, Plan, Planner, Priced, Question, Work, Worker,
+    Answer, Described, Link, NamedOrder, Plan, Planner, Priced, Question, Worker,
 };
-use gpipe_remat::{Bytes, ModelCosts, Policy, Weights};
+use gpipe_remat::{Bytes, ModelCosts, Policy, Times, Weights};
+use gpipe_sched::{Costs, Schedule};
 
 use super::workers;
 use crate::args::{AutoArgs, Talk};
@@ -30,7 +30,7 @@ pub struct Choice {
     pub price: Box<Price>,
     pub workers: Vec<Worker>,
     link: Link,
-    cores: Option<Cores>,
+    cores: Option<usize>,
     pub orders: Vec<NamedOrder>,
     pub micro_batches: Vec<usize>,
 }
@@ -58,14 +58,13 @@ impl Choice {
         let input = setup::input(config);
         let price = move |samples: &[Range<usize>]| {
             let costs = ModelCosts::new(&layers, samples, &input)?;
-            let work = |cost: &Cost| Work {
-                forward: cost.forward as f64,
-                input_grad: cost.input_grad as f64,
-                weight_grad: cost.weight_grad as f64,
-                update: 0.0,
+            let flops = Times::of_flops(&costs, 1.0);
+            let times = match cores {
+                Some(cores) => flops.clone().with_cores(cores, EFFICIENCY),
+                None => flops.clone(),
             };
-            let work = costs.of(0).iter().map(work).collect();
-            Ok(Priced { costs, work })
+            let told = Some(flops);
+            Ok(Priced { costs, times, told })
         };
         let batch = config.data.batch_size.get();
         Ok(Self {
@@ -307,11 +306,21 @@ fn orders() -> Vec<NamedOrder> {
     let named = |(name, order): (&str, Order)| NamedOrder {
         name: name.to_owned(),
         chunks: order.chunks(),
+        follow: match order {
+            Order::ZeroBubble(_) => {
+                let order = order.clone();
+                Some(Box::new(move |schedule: &Schedule, costs: &Costs| {
+                    setup::follow(&order, schedule.clone(), costs).ok()
+                }))
+            }
+            _ => None,
+        },
         make: Box::new(move |workers, micro_batches| {
             setup::schedule(&order, workers * order.chunks(), micro_batches).ok()
         }),
     };
-    Order::all().map(named).collect()
+    let following = ("zero-bubble", Order::ZeroBubble(None));
+    Order::all().chain([following]).map(named).collect()
 }
 
 /// Numbers of micro-batches to choose from: divisors of the batch, and powers of two.
@@ -323,7 +332,7 @@ fn numbers_of_micro_batches(batch: usize) -> Vec<usize> {
 }
 
 /// The workers of this machine, which share its threads.
-fn here(config: &Config) -> Result<(Vec<Worker>, Cores)> {
+fn here(config: &Config) -> Result<(Vec<Worker>, usize)> {
     let devices = &config.pipeline.devices;
     let threads = config.pipeline.threads.get();
     let count = match devices.repeated() {
@@ -338,15 +347,12 @@ fn here(config: &Config) -> Result<(Vec<Worker>, Cores)> {
     let speed = machine::flops_per_second(rows, config.model.widest())?;
     let memory = config.pipeline.memory.bytes();
     let there = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let cores = Cores {
-        count: threads.min(there) as f64,
-        efficiency: EFFICIENCY,
-    };
+    let cores = threads.min(there).max(1);
     Ok((vec![Worker { speed, memory }; count.min(1 << 16)], cores))
 }
 
 /// How much of a further thread an operation makes use of, as far as nobody measured.
-const EFFICIENCY: f64 = 0.9;
+pub const EFFICIENCY: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {

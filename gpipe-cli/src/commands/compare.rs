@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use gpipe_remat::planner::{Plan, Planner, Work};
-use gpipe_remat::{Bytes, Policy};
+use gpipe_remat::planner::{Plan, Planner};
+use gpipe_remat::{Bytes, Policy, Work};
 
 use super::auto::{Choice, sizes};
 use crate::args::Talk;
 use crate::fail::{Fail, Result};
-use crate::output::{Event, numbers, print, table};
+use crate::output::{Event, numbers, print, table_within, terminal_width};
 
 /// Rows that are shown.
 const ROWS: usize = 20;
@@ -63,7 +63,12 @@ impl Choice {
         let heading = [
             "workers", "schedule", "M", "remat", "cut", "step", "times", "bubble", "peak",
         ];
-        let text = table(&heading, &["schedule", "remat", "cut"], &cells);
+        let text = table_within(
+            terminal_width(),
+            &heading,
+            &["schedule", "remat", "cut"],
+            &cells,
+        );
         let more = match left_out {
             0 => String::new(),
             left_out => format!("\n{left_out} slower ones are not shown; --json lists all"),
@@ -78,7 +83,7 @@ impl Choice {
             .and_then(|parts| (self.price)(&parts))
             .map_err(Fail::usage)?;
         let work = |work: &Work| work.forward + work.input_grad + work.weight_grad;
-        let work: Vec<f64> = priced.work.iter().map(work).collect();
+        let work: Vec<f64> = priced.times.work.iter().map(work).collect();
         let Ok(cut) = gpipe_partition::histogram(&work, best.plan.cut.len()) else {
             return Ok(None);
         };

@@ -12,6 +12,7 @@ pub mod report;
 pub mod sample;
 mod saving;
 mod schedules;
+mod stages;
 mod story;
 pub mod train;
 pub mod verify;

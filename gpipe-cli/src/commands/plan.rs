@@ -3,17 +3,18 @@
 use std::path::Path;
 
 use gpipe_partition::{Loads, Partition};
-use gpipe_remat::StageMemory;
 use gpipe_remat::planner::Described;
+use gpipe_remat::{StageMemory, Times};
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
-use super::auto::Choice;
+use super::auto::{Choice, EFFICIENCY};
+use super::stages;
 use crate::args::{PlanArgs, Talk};
 use crate::config::{self, Config};
 use crate::described::{self, Description};
 use crate::fail::{Fail, Result};
 use crate::machine;
-use crate::output::{Event, numbers, print, style, table, terminal_width};
+use crate::output::{Event, numbers, print, style, terminal_width};
 use crate::setup::{self, Setup};
 
 /// Plans the run that was configured, or one for bare costs.
@@ -124,7 +125,9 @@ fn show_setup(config: &Config, setup: &Setup, talk: Talk) -> Result<()> {
         .get()
         .saturating_mul(setup.costs.samples(0));
     let rate = machine::flops_per_second(rows, config.model.widest())?;
-    let seconds = setup.step_seconds(rate)?;
+    let threads = config.pipeline.threads.get();
+    let times = Times::of_flops(&setup.costs, rate).with_cores(threads, EFFICIENCY);
+    let seconds = setup.step_seconds(&times)?;
     if talk.json {
         return publish(
             &setup.partition,
@@ -163,9 +166,9 @@ fn show_setup(config: &Config, setup: &Setup, talk: Talk) -> Result<()> {
     print(&format!(
         "{heading}\n{}{}\n{}\n\
          bubble  {}\n\
-         step    about {} (estimate: {} threads of {}FLOP/s in matrix products, all else free)\n\
+         step    about {} (estimate: {} threads of {}FLOP/s, all else free)\n\
          memory  {} on the largest stage, {} in all",
-        stages(setup),
+        stages::table(setup, terminal_width()),
         verdict(&setup.loads),
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
@@ -189,46 +192,6 @@ fn batch(config: &Config) -> String {
         true => format!("{samples} images"),
         false => format!("{samples} samples of {tokens} tokens"),
     }
-}
-
-/// A row a stage: its layers, FLOPs and bytes.
-fn stages(setup: &Setup) -> String {
-    let flops = setup.costs.flops();
-    let all: f64 = flops.iter().map(|&flops| flops as f64).sum();
-    let row = |(stage, layers): (usize, std::ops::Range<usize>)| {
-        let memory = &setup.memory[stage];
-        let own: f64 = flops[layers.clone()]
-            .iter()
-            .map(|&flops| flops as f64)
-            .sum();
-        let names = setup.names(&layers);
-        vec![
-            stage.to_string(),
-            setup.devices[stage].to_string(),
-            layers.len().to_string(),
-            names,
-            numbers::short(own),
-            numbers::percent(own / all),
-            setup.schedule.live(stage).to_string(),
-            numbers::bytes(memory.values + memory.gradients + memory.optimizer),
-            numbers::bytes(memory.activations),
-            numbers::bytes(memory.peak()),
-        ]
-    };
-    let rows: Vec<_> = setup.partition.ranges().enumerate().map(row).collect();
-    let heading = [
-        "stage",
-        "device",
-        "layers",
-        "",
-        "FLOPs",
-        "share",
-        "in flight",
-        "parameters",
-        "activations",
-        "peak",
-    ];
-    table(&heading, &["device", ""], &rows)
 }
 
 /// How good the cut is.

@@ -1,6 +1,6 @@
 //! The terminal, or what stands in its place.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -9,7 +9,7 @@ use crate::args::Talk;
 use crate::fail::{Fail, Result};
 
 /// Columns where nobody says how many there are.
-const DEFAULT_WIDTH: usize = 100;
+const DEFAULT_WIDTH: usize = 80;
 
 /// About how many lines a run of any length prints.
 const LINES: u64 = 20;
@@ -24,7 +24,8 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Columns of the terminal that stdout is.
 pub fn terminal_width() -> usize {
-    terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
+    terminal_size::terminal_size_of(io::stdout())
+        .map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
 }
 
 /// Talk on stderr: lines and, on a terminal, a bar below them.

@@ -13,4 +13,4 @@ pub use console::{Console, print, terminal_width};
 pub use event::{Event, FoundDevice};
 pub use pace::{Pace, median};
 pub use run_folder::{NewRun, RUNS, RunFolder};
-pub use table::table;
+pub use table::{table, table_within};

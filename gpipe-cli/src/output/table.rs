@@ -24,6 +24,48 @@ pub fn table(heading: &[&str], text: &[&str], rows: &[Vec<String>]) -> String {
     lines
 }
 
+/// [`table`] no wider than `width`, if that can be reached by leaving out the middle of long texts.
+pub fn table_within(width: usize, heading: &[&str], text: &[&str], rows: &[Vec<String>]) -> String {
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max();
+    let mut rows = rows.to_vec();
+    loop {
+        let drawn = table(heading, text, &rows);
+        let over = widest(&drawn).unwrap_or(0).saturating_sub(width);
+        let longest = (0..heading.len())
+            .filter(|&column| text.contains(&heading[column]))
+            .map(|column| {
+                let cells = rows.iter().filter_map(|row| row.get(column));
+                (cells.map(|cell| cell.chars().count()).max(), column)
+            })
+            .max();
+        let Some((Some(length), column)) = longest.filter(|_| over > 0) else {
+            return drawn;
+        };
+        let to = length.saturating_sub(over).max(LEAST);
+        if to >= length {
+            return drawn;
+        }
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+            *cell = shortened(cell, to);
+        }
+    }
+}
+
+/// The fewest characters that a text is shortened to.
+const LEAST: usize = 9;
+
+/// The beginning and the end of a text.
+fn shortened(text: &str, length: usize) -> String {
+    let all: Vec<char> = text.chars().collect();
+    if all.len() <= length {
+        return text.to_owned();
+    }
+    let first = length / 2;
+    let last = all.len() - (length - first - 1);
+    let [first, last]: [String; 2] = [all[..first].iter().collect(), all[last..].iter().collect()];
+    format!("{first}…{last}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +77,20 @@ mod tests {
             table(&["device", "load"], &["device"], &rows),
             "device   load\ncpu         5\ncuda:0  12345\n"
         );
+    }
+
+    #[test]
+    fn long_texts_lose_their_middle() {
+        let rows = [["a", "0123456789abcdefghij", "1"], ["b", "short", "22"]]
+            .map(|row| row.map(str::to_owned).to_vec());
+        let heading = ["one", "two", "n"];
+        let drawn = |width| table_within(width, &heading, &["one", "two"], &rows);
+        assert_eq!(drawn(80), table(&heading, &["one", "two"], &rows));
+        assert_eq!(
+            drawn(20),
+            "one  two           n\na    01234…ghij    1\nb    short        22\n"
+        );
+        // No further than can be read.
+        assert_eq!(drawn(1), drawn(18));
     }
 }

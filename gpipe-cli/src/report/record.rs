@@ -134,7 +134,10 @@ impl Record {
         };
         let fits = actions <= MOST_ACTIONS;
         let (lanes, predicted) = if fits {
-            let timeline = setup.predicted(FLOPS_PER_SECOND)?;
+            let timeline = setup.predicted(&gpipe_remat::Times::of_flops(
+                &setup.costs,
+                FLOPS_PER_SECOND,
+            ))?;
             (lanes(schedule), Times::of(&timeline))
         } else {
             (Vec::new(), Times::of(&Timeline::default()))

@@ -101,7 +101,7 @@ fn a_run_is_planned_without_being_run() {
     assert_eq!(plan[0]["peak_bytes"], dry_run[0]["peak_bytes"]);
     let text = stdout(&small(folder.path(), "plan", &["--stages", "3"]));
     for words in [
-        "transformer.wte .. ",
+        "wte .. ",
         "lm_head",
         "device 2",
         "bubble",
@@ -109,6 +109,9 @@ fn a_run_is_planned_without_being_run() {
         "largest stage",
     ] {
         assert!(text.contains(words), "{text}");
+    }
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
     }
     let verbose = stdout(&small(folder.path(), "plan", &["-v"]));
     assert!(verbose.contains("[optimizer]\nlr = 0.001\n"), "{verbose}");

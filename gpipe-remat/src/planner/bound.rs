@@ -4,10 +4,12 @@ use std::ops::Range;
 
 use super::cuts::furthest;
 use super::question::{Priced, Question};
+use crate::{Times, Work};
 
 /// Prefix sums of a model's work, and what follows from them.
 pub(super) struct Bounds<'a> {
     question: &'a Question<'a>,
+    times: Times,
     forward: Vec<f64>,
     input_grad: Vec<f64>,
     all: Vec<f64>,
@@ -23,12 +25,12 @@ impl<'a> Bounds<'a> {
         let size = |m| costs.samples(m) as f64 / costs.samples(0) as f64;
         let sums = |number: &dyn Fn(usize) -> f64| {
             let mut sums = vec![0.0];
-            for layer in 0..priced.work.len() {
+            for layer in 0..priced.times.work.len() {
                 sums.push(sums[layer] + number(layer));
             }
             sums
         };
-        let work = &priced.work;
+        let work = &priced.times.work;
         // Nobody wants the gradient of the model's input.
         let wanted = |layer: usize| {
             if layer == 0 {
@@ -39,6 +41,7 @@ impl<'a> Bounds<'a> {
         };
         Self {
             question,
+            times: priced.times.clone(),
             forward: sums(&|layer| work[layer].forward),
             input_grad: sums(&wanted),
             all: sums(&|layer| work[layer].forward + wanted(layer) + work[layer].weight_grad),
@@ -52,10 +55,7 @@ impl<'a> Bounds<'a> {
     pub fn of(&self, workers: usize, chunks: usize) -> f64 {
         let layers = self.all.len() - 1;
         if let Some(cores) = self.question.cores {
-            let speeds = self.question.workers.iter().map(|worker| worker.speed);
-            let speed = speeds.fold(0.0, f64::max);
-            let work = self.sizes * self.all[layers] + self.update;
-            return work / (speed * cores.throughput(workers));
+            return self.of_cores(workers, cores) * (1.0 - 1e-12);
         }
         let mut speeds: Vec<f64> = self.question.workers.iter().map(|w| w.speed).collect();
         speeds.sort_by(|a, b| b.total_cmp(a));
@@ -71,6 +71,40 @@ impl<'a> Bounds<'a> {
         }
         // What rounding may have added.
         bound * (1.0 - 1e-12)
+    }
+
+    /// The same for workers that share cores. An action that may use some of them for as long as it
+    /// takes has them for that long or a smaller part of them for longer, and all of them together
+    /// are never more than there are.
+    fn of_cores(&self, workers: usize, cores: usize) -> f64 {
+        let speeds = self.question.workers.iter().map(|worker| worker.speed);
+        let speed = speeds.fold(0.0, f64::max);
+        let mut shares: Vec<usize> = (1..=workers.min(cores))
+            .map(|busy| (cores / busy).min(self.times.cores()))
+            .collect();
+        shares.dedup();
+        let least = |layer: usize, number: fn(&Work) -> f64, as_cores: bool| {
+            let on = |&share: &usize| {
+                let used = if as_cores { share as f64 } else { 1.0 };
+                used * number(&self.times.on(share)[layer])
+            };
+            shares.iter().map(on).fold(f64::INFINITY, f64::min)
+        };
+        let (mut together, mut path) = (0.0, 0.0);
+        for layer in 0..self.all.len() - 1 {
+            let mut gradients: Vec<fn(&Work) -> f64> = vec![|work| work.weight_grad];
+            if layer > 0 {
+                gradients.push(|work| work.input_grad);
+                path += self.smallest * least(layer, |work| work.input_grad, false);
+            }
+            path += self.smallest * least(layer, |work| work.forward, false);
+            gradients.push(|work| work.forward);
+            for number in gradients {
+                together += self.sizes * least(layer, number, true);
+            }
+            together += least(layer, |work| work.update, true);
+        }
+        (together / cores as f64).max(path) / speed
     }
 
     /// The work on the way of a stage of these layers: the first micro-batch comes down to it, it

@@ -5,14 +5,17 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use gpipe_sched::{Costs, LinkCosts, Schedule, StageCosts, Timeline, simulate};
+use gpipe_sched::{Costs, LinkCosts, Schedule, StageCosts, Timeline, simulate, simulate_shared};
 
 use super::bound::Bounds;
-use super::question::{NamedOrder, Priced, Question, Work};
-use super::shared::shared_makespan;
+use super::question::{NamedOrder, Priced, Question};
 use super::stage::{Chooser, StagePlan};
 use super::{Plan, cuts, forgets};
-use crate::Table;
+use crate::times::splits;
+use crate::{Table, Work, simulator_costs};
+
+/// To make a schedule that follows the costs takes about as long as so many simulations.
+const FOLLOWING: u64 = 16;
 
 /// A schedule without a cut.
 pub(super) struct Candidate<'a> {
@@ -33,6 +36,7 @@ type Place = (usize, usize, usize, Option<u64>);
 pub(super) struct Found {
     pub seconds: f64,
     pub cut: Vec<Range<usize>>,
+    pub schedule: Rc<Schedule>,
     /// The worker of each device.
     pub workers: Vec<usize>,
     pub stages: Vec<Rc<StagePlan>>,
@@ -67,16 +71,16 @@ impl<'a> Candidate<'a> {
     }
 
     pub fn layers(&self) -> usize {
-        self.priced.work.len()
+        self.priced.times.work.len()
     }
 
-    /// How many actions a simulation has.
+    /// How much work it is to judge a cut: in simulated actions.
     pub fn actions(&self) -> u64 {
-        self.schedule
-            .lanes()
-            .iter()
-            .map(|lane| lane.len() as u64)
-            .sum()
+        let actions: u64 = self.schedule.lanes().iter().map(|l| l.len() as u64).sum();
+        match self.order.follow {
+            None => actions,
+            Some(_) => actions.saturating_mul(FOLLOWING),
+        }
     }
 
     pub fn bound(&self) -> f64 {
@@ -118,79 +122,86 @@ impl<'a> Candidate<'a> {
         workers: &[usize],
         left: &mut u64,
     ) -> Option<Found> {
-        let device_of = self.schedule.device_of();
-        let place = |(stage, part)| self.stage(stage, part, workers[device_of[stage]]);
-        let stages = cut
-            .iter()
-            .enumerate()
-            .map(place)
-            .collect::<Option<Vec<_>>>()?;
         *left = left.saturating_sub(self.actions());
-        let costs = self.costs(cut, workers, &stages);
-        let timeline = simulate(&self.schedule, &costs).ok()?;
-        let (makespan, bubble) = match self.question.cores {
-            None => (timeline.makespan(), timeline.bubble()),
+        let device_of = self.schedule.device_of();
+        let worker = |stage: usize| workers[device_of[stage]];
+        let places = || cut.iter().enumerate();
+        let stages = places().map(|(stage, part)| self.stage(stage, part, worker(stage)));
+        let stages = stages.collect::<Option<Vec<_>>>()?;
+        let Some(follow) = &self.order.follow else {
+            return self.timed(self.schedule.clone(), cut, workers, stages);
+        };
+        let costs = match &self.priced.told {
+            Some(told) => {
+                let kept = stages.iter().map(|stage| stage.kept.clone()).collect();
+                let (costs, table) = (&self.priced.costs, Table::of_cells(kept));
+                simulator_costs(costs, told, cut, &self.schedule, &table).swap_remove(0)
+            }
+            None => self.costs(1, &self.schedule, cut, workers, &stages),
+        };
+        let schedule = Rc::new(follow(&self.schedule, &costs)?);
+        let chooser = Chooser::new(self.question, self.priced.clone(), schedule.clone());
+        let chosen = places().map(|(stage, part)| {
+            let limit = self.limit(worker(stage));
+            chooser.choose(stage, part, limit).map(Rc::new)
+        });
+        let stages = chosen.collect::<Option<Vec<_>>>()?;
+        self.timed(schedule, cut, workers, stages)
+    }
+
+    fn timed(
+        &self,
+        schedule: Rc<Schedule>,
+        cut: &[Range<usize>],
+        workers: &[usize],
+        stages: Vec<Rc<StagePlan>>,
+    ) -> Option<Found> {
+        let costs = |cores| self.costs(cores, &schedule, cut, workers, &stages);
+        let timeline = match self.question.cores {
+            None => simulate(&schedule, &costs(1)),
             Some(cores) => {
-                let makespan = shared_makespan(&self.schedule, &timeline, cores);
-                let work: f64 = (0..timeline.devices()).map(|d| timeline.busy(d)).sum();
-                let most = cores.throughput(timeline.devices());
-                (makespan, (1.0 - work / (makespan * most)).max(0.0))
+                let most = cores.min(self.priced.times.cores());
+                let by_share: Vec<Costs> = (1..=most).map(costs).collect();
+                simulate_shared(&schedule, &by_share, cores)
             }
         };
-        let seconds = makespan + self.update(cut, workers);
+        let timeline = timeline.ok()?;
+        let speed = |device: usize| self.question.workers[workers[device]].speed;
+        let times = &self.priced.times;
+        let update = times.update(cut, schedule.device_of(), speed, self.question.cores);
         Some(Found {
-            seconds,
+            seconds: timeline.makespan() + update,
             cut: cut.to_vec(),
             workers: workers.to_vec(),
-            stages,
-            bubble,
+            bubble: timeline.bubble(),
             bottleneck: busiest(&timeline, cut.len()),
+            stages,
+            schedule,
             exact: false,
         })
     }
 
-    /// The update of the parameters, after the last backward pass.
-    fn update(&self, cut: &[Range<usize>], workers: &[usize]) -> f64 {
-        let device_of = self.schedule.device_of();
-        let mut seconds = vec![0.0; workers.len()];
-        for (part, &device) in cut.iter().zip(device_of) {
-            let work: f64 = self.priced.work[part.clone()]
-                .iter()
-                .map(|w| w.update)
-                .sum();
-            seconds[device] += work / self.question.workers[workers[device]].speed;
-        }
-        let longest = seconds.iter().copied().fold(0.0, f64::max);
-        match self.question.cores {
-            None => longest,
-            Some(cores) => {
-                let all: f64 = seconds.iter().sum();
-                (all / cores.throughput(workers.len())).max(longest / cores.rate(1))
+    fn costs(
+        &self,
+        cores: usize,
+        schedule: &Schedule,
+        cut: &[Range<usize>],
+        workers: &[usize],
+        stages: &[Rc<StagePlan>],
+    ) -> Costs {
+        let device_of = schedule.device_of();
+        let Priced { costs, times, .. } = &*self.priced;
+        let of_stage = |stage: usize| {
+            let speed = self.question.workers[workers[device_of[stage]]].speed;
+            let alone = times.of_stage(cores, &cut[stage], splits(schedule, stage));
+            StageCosts {
+                forward: alone.forward / speed,
+                input_grad: alone.input_grad / speed,
+                weight_grad: alone.weight_grad / speed,
+                recompute: stages[stage].again[cores - 1] / speed,
             }
-        }
-    }
-
-    fn costs(&self, cut: &[Range<usize>], workers: &[usize], stages: &[Rc<StagePlan>]) -> Costs {
-        let device_of = self.schedule.device_of();
-        let (work, costs) = (&self.priced.work, &self.priced.costs);
-        let stage_costs = cut
-            .iter()
-            .zip(stages)
-            .zip(device_of)
-            .map(|((part, plan), &device)| {
-                let speed = self.question.workers[workers[device]].speed;
-                let sum = |number: fn(&Work) -> f64, part: Range<usize>| {
-                    work[part].iter().map(number).sum::<f64>() / speed
-                };
-                StageCosts {
-                    forward: sum(|work| work.forward, part.clone()),
-                    // Nobody wants the gradient of the model's input.
-                    input_grad: sum(|work| work.input_grad, part.start.max(1)..part.end.max(1)),
-                    weight_grad: sum(|work| work.weight_grad, part.clone()),
-                    recompute: plan.again / speed,
-                }
-            });
-        let stage_costs = stage_costs.collect();
+        };
+        let stage_costs = (0..cut.len()).map(of_stage).collect();
         let link = self.question.link;
         let links = cut.windows(2).enumerate().map(|(stage, pair)| {
             if device_of[stage] == device_of[stage + 1] {
@@ -208,7 +219,7 @@ impl<'a> Candidate<'a> {
                 backward: bytes(true) / link.bytes_per_second,
             }
         });
-        let micro_batches = self.schedule.micro_batches();
+        let micro_batches = schedule.micro_batches();
         let largest = costs.samples(0) as f64;
         let sizes = (0..micro_batches).map(|m| costs.samples(m) as f64 / largest);
         Costs::new(stage_costs)
@@ -258,7 +269,7 @@ impl<'a> Candidate<'a> {
 
     /// The plan that was found, with all that is known of it.
     pub fn plan(&self, found: &Found) -> Plan {
-        let work = &self.priced.work;
+        let work = &self.priced.times.work;
         let part = found.cut[found.bottleneck].clone();
         let seconds = |layer: &usize| {
             let Work {
@@ -272,6 +283,8 @@ impl<'a> Candidate<'a> {
         let dearest = part
             .clone()
             .max_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+        let (question, schedule) = (self.question, found.schedule.clone());
+        let chooser = Chooser::new(question, self.priced.clone(), schedule);
         let kept = found
             .stages
             .iter()
@@ -282,14 +295,14 @@ impl<'a> Candidate<'a> {
             workers: found.workers.clone(),
             micro_batches: self.schedule.micro_batches(),
             cut: found.cut.clone(),
-            schedule: (*self.schedule).clone(),
+            schedule: (*found.schedule).clone(),
             table: Table::of_cells(kept),
             seconds: found.seconds,
             bubble: found.bubble,
             peaks: (0..found.cut.len())
                 .map(|stage| {
                     let kept = &found.stages[stage].kept;
-                    self.chooser.peak(stage, &found.cut[stage], kept)
+                    chooser.peak(stage, &found.cut[stage], kept)
                 })
                 .collect(),
             bottleneck: found.bottleneck,

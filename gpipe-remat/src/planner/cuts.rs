@@ -129,7 +129,7 @@ fn roomy(candidate: &Candidate<'_>, workers: &[usize]) -> Option<Cut> {
     least_longest(candidate, |stage, part| {
         let worker = workers[device_of[stage]];
         let plan = candidate.stage(stage, part, worker)?;
-        let again = plan.again * candidate.schedule.micro_batches() as f64;
+        let again = plan.again[0] * candidate.schedule.micro_batches() as f64;
         let work = candidate.bounds.work(part) + again;
         Some(work / candidate.question.workers[worker].speed)
     })

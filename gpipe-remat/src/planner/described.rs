@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use gpipe_layers::{Cost, Flow, Memory};
 
-use super::question::{Priced, Work};
-use crate::{ModelCosts, Result, Weight, Weights};
+use super::question::Priced;
+use crate::{ModelCosts, Result, Times, Weight, Weights, Work};
 
 /// A layer as a list of numbers, over a whole batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -98,7 +98,11 @@ impl Described {
         };
         Ok(Priced {
             costs: ModelCosts::of_costs(micro_batches, costs)?,
-            work: layers.iter().map(work).collect(),
+            times: Times {
+                work: layers.iter().map(work).collect(),
+                ..Times::default()
+            },
+            told: None,
         })
     }
 }

@@ -14,7 +14,6 @@ mod candidate;
 mod cuts;
 mod described;
 mod question;
-mod shared;
 mod stage;
 
 use std::collections::BTreeMap;
@@ -27,7 +26,7 @@ use crate::{Bytes, Error, Kept, Result, Table};
 use bound::Bounds;
 use candidate::Candidate;
 pub use described::Described;
-pub use question::{Cores, Link, MakeSchedule, NamedOrder, Priced, Question, Work, Worker};
+pub use question::{FollowCosts, Link, MakeSchedule, NamedOrder, Priced, Question, Worker};
 
 /// Work that one answer may take: actions simulated. What is left then keeps its bound.
 const ACTIONS: u64 = 20_000_000;

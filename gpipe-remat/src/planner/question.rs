@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use gpipe_sched::Schedule;
+use gpipe_sched::{Costs, Schedule};
 
-use crate::{Error, ModelCosts, Policy, Result, Weights, micro_batches};
+use crate::{Error, ModelCosts, Policy, Result, Times, Weights, Work, micro_batches};
 
 /// Beyond this, an answer would take minutes.
 const MOST_LAYERS: usize = 4096;
@@ -22,8 +22,9 @@ pub struct Question<'a> {
     pub workers: Vec<Worker>,
     /// From each worker to the next.
     pub link: Link,
-    /// Cores that all workers share, where these are threads of one machine.
-    pub cores: Option<Cores>,
+    /// Cores that all workers share, where these are threads of one machine: a worker's speed is then
+    /// that on one.
+    pub cores: Option<usize>,
     /// Orders of work that may be used.
     pub orders: &'a [NamedOrder],
     /// Numbers of micro-batches that may be used.
@@ -37,21 +38,11 @@ pub struct Question<'a> {
 pub struct Priced {
     /// Bytes and FLOPs.
     pub costs: ModelCosts,
-    /// What each layer has to do for the first micro-batch, which is the largest.
-    pub work: Vec<Work>,
-}
-
-/// What a layer has to do, in any unit that [`Worker::speed`] is in units a second of.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Work {
-    /// Forward pass of a micro-batch.
-    pub forward: f64,
-    /// Input gradient of a micro-batch.
-    pub input_grad: f64,
-    /// Weight gradient of a micro-batch.
-    pub weight_grad: f64,
-    /// What is done once a step: norm and update.
-    pub update: f64,
+    /// What each layer has to do, in any unit that [`Worker::speed`] is in units a second of.
+    pub times: Times,
+    /// What an order that follows the costs is told of them, where that is not what they are: a
+    /// run that is set up without a measurement knows no more than its FLOPs.
+    pub told: Option<Times>,
 }
 
 /// A device.
@@ -80,36 +71,11 @@ impl Link {
     };
 }
 
-/// Cores of one machine, divided among the workers that are busy at the same time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cores {
-    /// How many; a worker's speed is that on one.
-    pub count: f64,
-    /// How much of a further core a worker makes use of, from 0 to 1.
-    pub efficiency: f64,
-}
-
-impl Cores {
-    /// How much faster than on one core a worker is while `busy` are.
-    pub fn rate(&self, busy: usize) -> f64 {
-        let share = self.count / busy.max(1) as f64;
-        if share <= 1.0 {
-            share
-        } else {
-            1.0 + (share - 1.0) * self.efficiency
-        }
-    }
-
-    /// The most that up to `workers` get done together.
-    pub fn throughput(&self, workers: usize) -> f64 {
-        let of = |busy: usize| busy as f64 * self.rate(busy);
-        let most = workers.min(self.count.ceil() as usize).max(1);
-        (1..=most).map(of).fold(0.0, f64::max)
-    }
-}
-
 /// From numbers of workers and micro-batches to a schedule, if there is one of that shape.
 pub type MakeSchedule = Box<dyn Fn(usize, usize) -> Option<Schedule>>;
+
+/// From a schedule and what it costs to one that follows the costs.
+pub type FollowCosts = Box<dyn Fn(&Schedule, &Costs) -> Option<Schedule>>;
 
 /// An order of work.
 pub struct NamedOrder {
@@ -119,36 +85,36 @@ pub struct NamedOrder {
     pub chunks: usize,
     /// The schedule for a number of workers and of micro-batches.
     pub make: MakeSchedule,
+    /// What becomes of that schedule when the costs are known, if it is not the same for all.
+    pub follow: Option<FollowCosts>,
 }
 
 impl Question<'_> {
     pub(super) fn priced(&self, parts: usize) -> Result<Priced> {
         let priced = (self.price)(&micro_batches(self.batch, parts)?)?;
         let layers = self.weights.layers();
-        if priced.work.len() != layers || priced.costs.layers() != layers {
-            return fault(format!(
-                "weights of {layers} layers, costs of {} and work of {}: give each for every layer",
-                priced.costs.layers(),
-                priced.work.len()
-            ));
-        }
-        let mut total = 0.0;
-        for (layer, work) in priced.work.iter().enumerate() {
-            let Work {
-                forward,
-                input_grad,
-                weight_grad,
-                update,
-            } = *work;
-            for number in [forward, input_grad, weight_grad, update] {
-                if !(number.is_finite() && number >= 0.0) {
+        let mut lists = vec![&priced.times];
+        lists.extend(&priced.told);
+        for times in lists {
+            for cores in 1..=times.cores() {
+                if times.on(cores).len() != layers || priced.costs.layers() != layers {
                     return fault(format!(
-                        "layer {layer} costs {number}: use a finite number from 0 up"
+                        "weights of {layers} layers, costs of {} and work of {}: give each for every \
+                         layer",
+                        priced.costs.layers(),
+                        times.on(cores).len()
                     ));
                 }
-                total += number;
+                check(times.on(cores))?;
+            }
+            if !(times.action.is_finite() && times.action >= 0.0) {
+                return fault(format!(
+                    "an action costs {} by itself: use a finite number from 0 up",
+                    times.action
+                ));
             }
         }
+        let total: f64 = priced.times.work.iter().map(sum).sum();
         if !total.is_finite() {
             return fault("the layers together cost more than a number holds: scale them down");
         }
@@ -195,13 +161,7 @@ impl Question<'_> {
             ));
         }
         match self.cores {
-            Some(Cores { count, efficiency })
-                if !(count.is_finite() && count >= 1.0 && (0.0..=1.0).contains(&efficiency)) =>
-            {
-                fault(format!(
-                    "{count} cores of efficiency {efficiency}: use 1 or more, and 0 to 1"
-                ))
-            }
+            Some(0) => fault("0 cores compute nothing: use 1 or more"),
             _ => Ok(()),
         }
     }
@@ -229,6 +189,29 @@ impl Question<'_> {
             policies: self.policies.clone(),
         }
     }
+}
+
+fn sum(work: &Work) -> f64 {
+    work.forward + work.input_grad + work.weight_grad + work.update
+}
+
+fn check(work: &[Work]) -> Result<()> {
+    for (layer, work) in work.iter().enumerate() {
+        let Work {
+            forward,
+            input_grad,
+            weight_grad,
+            update,
+        } = *work;
+        for number in [forward, input_grad, weight_grad, update] {
+            if !(number.is_finite() && number >= 0.0) {
+                return fault(format!(
+                    "layer {layer} costs {number}: use a finite number from 0 up"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn fault<T>(message: impl Into<String>) -> Result<T> {

@@ -15,8 +15,9 @@ use crate::{Kept, Policy, StageMemory, Table};
 pub(super) struct StagePlan {
     /// Of each micro-batch.
     pub kept: Vec<Kept>,
-    /// Work that each micro-batch which is not kept as a whole costs again.
-    pub again: f64,
+    /// Work that each micro-batch which is not kept as a whole costs again: on one core, on two and
+    /// so on.
+    pub again: Vec<f64>,
 }
 
 /// Chooses what stages keep under one schedule.
@@ -91,7 +92,7 @@ impl<'a> Chooser<'a> {
 
     /// Whether there is time for the exact choice everywhere.
     fn is_small(&self) -> bool {
-        self.priced.work.len() <= 16
+        self.priced.times.work.len() <= 16
     }
 
     fn most(&self) -> usize {
@@ -111,24 +112,19 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// What a micro-batch of full size costs again, and all together.
-    fn again(&self, part: &Range<usize>, kept: &[Kept]) -> (f64, f64) {
-        let work = &self.priced.work;
-        let costs = &self.priced.costs;
-        let of = |kept: &Kept| -> f64 {
-            let runs = kept.runs(part.len()).into_iter().filter(|run| !run.kept);
-            runs.flat_map(|run| run.layers)
-                .map(|layer| work[part.start + layer].forward)
-                .sum()
-        };
+    /// What a micro-batch of full size costs again, by cores, and all together on one.
+    fn again(&self, part: &Range<usize>, kept: &[Kept]) -> (Vec<f64>, f64) {
+        let (times, costs) = (&self.priced.times, &self.priced.costs);
         let Some(forgetting) = kept.iter().find(|kept| super::forgets(kept)) else {
-            return (0.0, 0.0);
+            return (vec![0.0; times.cores()], 0.0);
         };
-        let again = of(forgetting);
+        let on = |cores: usize| times.again(cores, part, forgetting)[0];
+        let again: Vec<f64> = (1..=times.cores()).map(on).collect();
         let sizes = (0..kept.len())
             .filter(|&m| super::forgets(&kept[m]))
             .map(|m| costs.samples(m) as f64 / costs.samples(0) as f64);
-        (again, sizes.sum::<f64>() * again)
+        let total = sizes.sum::<f64>() * again[0];
+        (again, total)
     }
 
     /// The fewest bytes that a stage can do with under any of the policies.

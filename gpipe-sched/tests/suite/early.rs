@@ -86,3 +86,32 @@ fn where_nothing_is_computed_again_nothing_is_placed() {
     assert_eq!(schedule.recompute_early(&kept).unwrap(), schedule);
     assert!(schedule.recompute_early(&Costs::even(2, 1.0, 2.0)).is_err());
 }
+
+#[test]
+fn what_is_not_computed_ahead_is_computed_in_the_backward_pass() {
+    let whole = Costs::even(4, 2.0, 4.0).with_recompute(8, |_, _| true);
+    let part = whole.clone().with_left(vec![0.5; 4]);
+    let schedule = gpipe(4, 8).unwrap();
+    assert_eq!(simulate(&schedule, &part), simulate(&schedule, &whole));
+    let early = schedule.recompute_early(&part).unwrap();
+    let timeline = simulate(&early, &part).unwrap();
+    let mut ahead = 0;
+    for span in timeline.spans() {
+        let seconds = match span.action.op {
+            Op::Recompute => 1.5,
+            Op::Forward => 2.0,
+            _ => 4.5,
+        };
+        assert!(
+            (span.end - span.start - seconds).abs() < 1e-9,
+            "{}",
+            span.action
+        );
+        ahead += usize::from(span.action.op == Op::Recompute);
+    }
+    assert_eq!(ahead, 32);
+    // More than there is to do is all of it.
+    let nothing = whole.clone().with_left(vec![9.0; 4]);
+    assert_eq!(simulate(&schedule, &nothing), simulate(&schedule, &whole));
+    assert!(simulate(&schedule, &whole.with_left(vec![-1.0; 4])).is_err());
+}

@@ -33,6 +33,8 @@ mod times;
 
 mod unequal;
 
+mod sharing;
+
 mod idle;
 
 mod pictures;

@@ -2,7 +2,7 @@
 
 use gpipe_sched::{
     Action, Costs, CostsError, Direction, LinkCosts, Op, Schedule, Span, StageCosts, Timeline,
-    gpipe, one_f_one_b, simulate, simulate_shared, zb_h1,
+    gpipe, one_f_one_b, simulate,
 };
 use proptest::prelude::*;
 
@@ -269,58 +269,5 @@ proptest! {
             }
         }
         assert_within_slots(&schedule, &timeline);
-    }
-}
-
-/// How many spans run at a moment, those that begin then counted and those that end not.
-fn running(timeline: &Timeline, time: f64) -> usize {
-    let runs = |span: &&Span| span.start <= time && time < span.end;
-    timeline.spans().iter().filter(runs).count()
-}
-
-#[test]
-fn one_processor_does_one_thing_at_a_time() {
-    let schedule = one_f_one_b(4, 6).unwrap();
-    let costs = Costs::new(vec![STAGE; 4]);
-    let free = simulate(&schedule, &costs).unwrap();
-    for processors in [4, 5, usize::MAX] {
-        assert_eq!(
-            simulate_shared(&schedule, &costs, processors).unwrap(),
-            free
-        );
-    }
-    for processors in [0, 1] {
-        let shared = simulate_shared(&schedule, &costs, processors).unwrap();
-        let work: f64 = (0..4).map(|device| free.busy(device)).sum();
-        assert!((shared.makespan() - work).abs() < 1e-9);
-        assert_eq!(shared.schedule().unwrap(), schedule);
-        let spent = shared.spent(|_, _| 0.0).unwrap();
-        assert!(spent.iter().all(|spent| spent.processor > 0.0));
-    }
-}
-
-proptest! {
-    #![proptest_config(config(100))]
-
-    /// Every action runs once and in order, never more at once than there are processors, and
-    /// nobody waits for one that is free.
-    #[test]
-    fn processors_are_shared_and_never_left_idle(
-        which in 0_usize..3,
-        seconds in prop::collection::vec(0.1_f64..5.0, 4),
-        processors in 1_usize..4,
-    ) {
-        let schedule = [gpipe, one_f_one_b, zb_h1][which](4, 5).unwrap();
-        let stage = |&forward: &f64| StageCosts { forward, ..STAGE };
-        let costs = Costs::new(seconds.iter().map(stage).collect());
-        let timeline = simulate_shared(&schedule, &costs, processors).unwrap();
-        prop_assert_eq!(timeline.schedule().unwrap(), schedule);
-        for span in timeline.spans() {
-            prop_assert!(span.ready <= span.start);
-            prop_assert!(running(&timeline, span.start) <= processors);
-            if span.ready < span.start {
-                prop_assert_eq!(running(&timeline, span.ready), processors);
-            }
-        }
     }
 }

@@ -1,0 +1,98 @@
+//! The table of `gpipe plan`: a row a stage, no wider than the terminal.
+
+use std::ops::Range;
+
+use crate::output::{numbers, table_within};
+use crate::setup::Setup;
+
+/// What is told of a stage.
+struct Column {
+    /// What stands above it, and the same in few letters.
+    heading: [&'static str; 2],
+    is_text: bool,
+    cells: Vec<String>,
+}
+
+/// Layers, FLOPs and bytes of every stage. Where `width` does not suffice, what is least missed goes
+/// first: what all names begin with, long headings, a device that is the same for all, then the share of the FLOPs.
+pub fn table(setup: &Setup, width: usize) -> String {
+    let mut columns = columns(setup);
+    let mut short = 0;
+    let needed = |columns: &[Column], short: usize| -> usize {
+        let of = |column: &Column| {
+            let cells = column.cells.iter().map(String::as_str);
+            let all = cells.chain([column.heading[short]]);
+            all.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        columns.iter().map(of).sum::<usize>() + 2 * columns.len().saturating_sub(1)
+    };
+    if needed(&columns, short) > width {
+        // What nearly all names of a GPT begin with.
+        for cell in columns
+            .iter_mut()
+            .filter(|column| column.is_text)
+            .flat_map(|column| &mut column.cells)
+        {
+            *cell = cell.replace("transformer.", "");
+        }
+    }
+    if needed(&columns, short) > width {
+        short = 1;
+    }
+    let alike = setup.devices.windows(2).all(|pair| pair[0] == pair[1]);
+    for (name, goes) in [("device", alike), ("share", true)] {
+        if needed(&columns, short) > width && goes {
+            columns.retain(|column| column.heading[0] != name);
+        }
+    }
+    let heading: Vec<&str> = columns.iter().map(|column| column.heading[short]).collect();
+    let texts = columns.iter().filter(|column| column.is_text);
+    let texts: Vec<&str> = texts.map(|column| column.heading[short]).collect();
+    let rows = 0..setup.partition.parts();
+    let row = |stage: usize| columns.iter().map(|c| c.cells[stage].clone()).collect();
+    table_within(width, &heading, &texts, &rows.map(row).collect::<Vec<_>>())
+}
+
+fn columns(setup: &Setup) -> Vec<Column> {
+    let flops = setup.costs.flops();
+    let sum = |layers: &Range<usize>| -> f64 {
+        let own = flops[layers.clone()].iter();
+        own.map(|&flops| flops as f64).sum()
+    };
+    let all = sum(&(0..flops.len()));
+    let stages: Vec<(usize, Range<usize>)> = setup.partition.ranges().enumerate().collect();
+    let column =
+        |heading: [&'static str; 2], cell: &dyn Fn(usize, &Range<usize>) -> String| Column {
+            is_text: heading[0] == "device" || heading[0].is_empty(),
+            cells: stages
+                .iter()
+                .map(|(stage, layers)| cell(*stage, layers))
+                .collect(),
+            heading,
+        };
+    let memory = |stage: usize| &setup.memory[stage];
+    vec![
+        column(["stage", "stage"], &|stage, _| stage.to_string()),
+        column(["device", "device"], &|stage, _| {
+            setup.devices[stage].to_string()
+        }),
+        column(["layers", "layers"], &|_, layers| layers.len().to_string()),
+        column(["", ""], &|_, layers| setup.names(layers)),
+        column(["FLOPs", "FLOPs"], &|_, layers| numbers::short(sum(layers))),
+        column(["share", "share"], &|_, layers| {
+            numbers::percent(sum(layers) / all)
+        }),
+        column(["in flight", "live"], &|stage, _| {
+            setup.schedule.live(stage).to_string()
+        }),
+        column(["parameters", "params"], &|stage, _| {
+            numbers::bytes(memory(stage).fixed())
+        }),
+        column(["activations", "acts"], &|stage, _| {
+            numbers::bytes(memory(stage).activations)
+        }),
+        column(["peak", "peak"], &|stage, _| {
+            numbers::bytes(memory(stage).peak())
+        }),
+    ]
+}

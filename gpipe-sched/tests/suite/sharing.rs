@@ -1,0 +1,122 @@
+//! Devices that share the processors of one machine.
+
+use std::slice::from_ref;
+
+use gpipe_sched::{
+    Costs, CostsError, Span, StageCosts, Timeline, gpipe, one_f_one_b, simulate, simulate_shared,
+    zb_h1,
+};
+use proptest::prelude::*;
+
+use crate::orders::config;
+
+const STAGE: StageCosts = StageCosts {
+    forward: 2.0,
+    input_grad: 3.0,
+    weight_grad: 4.0,
+    recompute: 5.0,
+};
+
+/// Costs on one processor, and on two that do `gain` times as much together.
+fn on_two(stages: usize, gain: f64) -> [Costs; 2] {
+    let costs = |forward: f64| Costs::even(stages, forward, 2.0 * forward);
+    [costs(1.0), costs(1.0 / gain)]
+}
+
+#[test]
+fn who_begins_alone_uses_all_processors_and_who_joins_slows_both_down() {
+    let seconds = |stages, micro_batches, gain| {
+        let schedule = gpipe(stages, micro_batches).unwrap();
+        let costs = on_two(stages, gain);
+        simulate_shared(&schedule, &costs, 2).unwrap().makespan()
+    };
+    // One stage always has both processors.
+    assert_eq!(seconds(1, 4, 2.0), 6.0);
+    assert_eq!(seconds(1, 4, 1.0), 12.0);
+    // F0 0..0.5 on both. Then F1 of the first stage is begun on both and F0 of the second on one:
+    // three are wanted of two, so all is slower by a half. F1 needs 0.75 of that, F0 goes on alone on
+    // its one, as it began: 1.0 - 0.75 / 1.5 = 0.5 are left of it, until 1.75. F1 of the second stage
+    // is begun on both, and then all backward passes, of one second each, go the same way back.
+    let schedule = gpipe(2, 2).unwrap();
+    let timeline = simulate_shared(&schedule, &on_two(2, 2.0), 2).unwrap();
+    let of = |device: usize| -> Vec<[f64; 2]> {
+        let spans = timeline.of_device(device).iter();
+        spans.map(|span| [span.start, span.end]).collect()
+    };
+    assert_eq!(of(0)[..2], [[0.0, 0.5], [0.5, 1.25]]);
+    assert_eq!(of(1)[..2], [[0.5, 1.75], [1.75, 2.25]]);
+    assert_eq!(timeline.schedule().unwrap(), schedule);
+    // As many threads as stages, and no gain from a second one: as if each had its own, but for the
+    // time in which three are wanted of two.
+    assert!(
+        seconds(2, 4, 1.0)
+            >= simulate(&gpipe(2, 4).unwrap(), &on_two(2, 1.0)[0])
+                .unwrap()
+                .makespan()
+    );
+}
+
+#[test]
+fn shares_need_costs() {
+    let schedule = gpipe(2, 2).unwrap();
+    let error = simulate_shared(&schedule, &[], 2).unwrap_err();
+    assert!(
+        matches!(error, CostsError::Count { found: 0, .. }),
+        "{error}"
+    );
+    let wrong = [Costs::even(2, 1.0, 2.0), Costs::even(3, 1.0, 2.0)];
+    assert!(simulate_shared(&schedule, &wrong, 2).is_err());
+}
+
+/// How many spans run at a moment, those that begin then counted and those that end not.
+fn running(timeline: &Timeline, time: f64) -> usize {
+    let runs = |span: &&Span| span.start <= time && time < span.end;
+    timeline.spans().iter().filter(runs).count()
+}
+
+#[test]
+fn one_processor_does_one_thing_at_a_time() {
+    let schedule = one_f_one_b(4, 6).unwrap();
+    let costs = Costs::new(vec![STAGE; 4]);
+    let free = simulate(&schedule, &costs).unwrap();
+    for processors in [4, 5, usize::MAX] {
+        assert_eq!(
+            simulate_shared(&schedule, from_ref(&costs), processors).unwrap(),
+            free
+        );
+    }
+    for processors in [0, 1] {
+        let shared = simulate_shared(&schedule, from_ref(&costs), processors).unwrap();
+        let work: f64 = (0..4).map(|device| free.busy(device)).sum();
+        assert!((shared.makespan() - work).abs() < 1e-9);
+        assert_eq!(shared.schedule().unwrap(), schedule);
+        let spent = shared.spent(|_, _| 0.0).unwrap();
+        assert!(spent.iter().all(|spent| spent.processor > 0.0));
+    }
+}
+
+proptest! {
+    #![proptest_config(config(100))]
+
+    /// Every action runs once and in order, never more at once than there are processors, and
+    /// nobody waits for one that is free.
+    #[test]
+    fn processors_are_shared_and_never_left_idle(
+        which in 0_usize..3,
+        seconds in prop::collection::vec(0.1_f64..5.0, 4),
+        processors in 1_usize..4,
+    ) {
+        let schedule = [gpipe, one_f_one_b, zb_h1][which](4, 5).unwrap();
+        let stage = |&forward: &f64| StageCosts { forward, ..STAGE };
+        let costs = Costs::new(seconds.iter().map(stage).collect());
+        let timeline = simulate_shared(&schedule, from_ref(&costs), processors).unwrap();
+        prop_assert_eq!(timeline.schedule().unwrap(), schedule);
+        for span in timeline.spans() {
+            prop_assert!(span.ready <= span.start);
+            prop_assert!(running(&timeline, span.start) <= processors);
+            if span.ready < span.start {
+                prop_assert_eq!(running(&timeline, span.ready), processors);
+            }
+        }
+    }
+}
