@@ -87,7 +87,7 @@ impl Forecast {
             ),
         };
         format!(
-            "predicted {cut} for this cut{shared}; ideal {}",
+            "predicted {cut}{shared}; ideal {}",
             numbers::percent(self.ideal_bubble)
         )
     }
