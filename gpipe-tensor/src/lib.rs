@@ -29,5 +29,11 @@ pub use initial::{init_normal, init_uniform};
 pub use shape::Shape;
 pub use tensor::Tensor;
 
+/// For tests alone: a host with GPUs that are emulated, as C++ for one shared library. See GPU.md.
+#[cfg(feature = "emulated")]
+pub mod emulated {
+    pub use crate::cuda::text::{host as source, kernels};
+}
+
 /// What crosses a stage boundary: one tensor, or a few.
 pub type Tensors = smallvec::SmallVec<[Tensor; 2]>;

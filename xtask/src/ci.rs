@@ -150,6 +150,11 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         ));
         steps.extend(feature_steps(tree, name)?);
     }
+    // The backend on emulated GPUs; without g++ the tests say that they are skipped.
+    steps.push(Step::cargo(
+        "emulated gpipe-tensor",
+        "test -p gpipe-tensor --features emulated --test emulated",
+    ));
     // Another cfg is another build of everything: its own folder keeps the first one warm. Only
     // the tests that the model checker runs: its threads and channels work nowhere else.
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());

@@ -17,6 +17,8 @@ mod nvrtc;
 pub(crate) mod probe;
 #[cfg(feature = "cuda")]
 mod status;
+#[cfg(any(test, feature = "emulated"))]
+pub(crate) mod text;
 
 use std::fmt::Write as _;
 

@@ -14,8 +14,9 @@ mod updates;
 use std::cell::Cell;
 use std::env;
 
-use super::emulator::{Barrier, Emulator};
+use super::emulator::Emulator;
 use super::entry::Launch;
+use super::text::Barrier;
 use crate::DType;
 use memory::Memory;
 

@@ -1,11 +1,14 @@
 // A processor that runs kernels of CUDA C++: every thread of a block is a fiber, and which one goes on
 // is drawn from a seed whenever one has to wait. In some blocks every draw is a new one; in others each
-// warp has its rank, so that some run as far ahead of the rest as barriers let them. Shared memory and
-// what nobody wrote hold no numbers.
+// warp has its rank, so that some run as far ahead of the rest as barriers let them. Where only the
+// result counts they go on in order, which is faster. Shared memory and what nobody wrote hold no
+// numbers.
 
 #include <cmath>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <queue>
 #include <utility>
@@ -56,6 +59,8 @@ machine_switch:
 enum class State { READY, AT_BARRIER, IN_WARP, DONE };
 
 struct Fiber {
+    char* memory;
+    /// Where it goes on; null before it began.
     void* stack;
     State state;
     unsigned barrier;
@@ -74,6 +79,10 @@ static Fiber fibers[MOST_THREADS];
 static Warp warps[MOST_THREADS / LANES];
 /// Who could go on: the largest draw does.
 static std::priority_queue<std::pair<unsigned, unsigned>> ready;
+/// Who could go on when all go on in order.
+static unsigned line[2 * MOST_THREADS];
+static unsigned line_first, line_end;
+static bool in_order = false;
 static bool ranked;
 static unsigned rank_of_warp[MOST_THREADS / LANES];
 static void* scheduler;
@@ -95,9 +104,26 @@ static void fail(const char* why) {
 
 static void make_ready(unsigned thread) {
     fibers[thread].state = State::READY;
+    if (in_order) {
+        line[line_end++ % (2 * MOST_THREADS)] = thread;
+        return;
+    }
     unsigned draw = random_below(1u << 16);
     if (ranked) draw += rank_of_warp[thread / LANES] << 16;
     ready.push({draw, thread});
+}
+
+/// The thread that goes on now, or none.
+static bool next_thread(unsigned& thread) {
+    if (in_order) {
+        if (line_first == line_end) return false;
+        thread = line[line_first++ % (2 * MOST_THREADS)];
+        return true;
+    }
+    if (ready.empty()) return false;
+    thread = ready.top().second;
+    ready.pop();
+    return true;
 }
 
 /// Lets another thread go on until this one is made ready.
@@ -179,6 +205,9 @@ static inline unsigned __float_as_uint(float value) {
 
 struct Kernel {
     const char* name;
+    /// Its parameters: I and O are addresses that are read and written, L and u numbers of eight and of
+    /// four bytes, d and f doubles and floats.
+    const char* params;
     void (*run)(void* const* args);
 };
 
@@ -212,9 +241,9 @@ static void thread_main() {
 
 static void prepare(unsigned thread) {
     Fiber& fiber = fibers[thread];
+    if (!fiber.memory) fiber.memory = new char[STACK];
     if (!fiber.stack) {
-        char* stack = new char[STACK];
-        uintptr_t top = ((uintptr_t)stack + STACK) & ~(uintptr_t)15;
+        uintptr_t top = ((uintptr_t)fiber.memory + STACK) & ~(uintptr_t)15;
         void** slots = (void**)(top - 16);
         slots[0] = (void*)thread_main;
         fiber.stack = slots - 6;
@@ -227,6 +256,7 @@ static void run_block(unsigned shared_bytes) {
     memset(warps, 0xff, sizeof(warps));
     for (unsigned w = 0; w < threads / LANES; w++) warps[w].arrived = 0;
     ready = {};
+    line_first = line_end = 0;
     ranked = random_below(2) == 0;
     for (unsigned w = 0; w < threads / LANES; w++) rank_of_warp[w] = random_below(1u << 15);
     arrived = done = 0;
@@ -235,9 +265,7 @@ static void run_block(unsigned shared_bytes) {
         prepare(t);
         make_ready(t);
     }
-    while (!ready.empty()) {
-        current = ready.top().second;
-        ready.pop();
+    while (next_thread(current)) {
         threadIdx = {current, 0, 0};
         machine_switch(&scheduler, fibers[current].stack);
     }
@@ -249,6 +277,11 @@ static void run_block(unsigned shared_bytes) {
             break;
         }
     }
+}
+
+/// Fibers that hang in the middle of a kernel begin anew.
+static void abandon() {
+    for (Fiber& fiber : fibers) fiber.stack = nullptr;
 }
 
 }  // namespace machine
@@ -283,8 +316,7 @@ extern "C" const char* emulate(const char* name, unsigned blocks, unsigned block
         blockIdx = {b, 0, 0};
         run_block(shared_bytes);
         if (error) {
-            // Fibers that hang in the middle of the kernel cannot be used again.
-            for (Fiber& fiber : fibers) fiber.stack = nullptr;
+            abandon();
             return error;
         }
     }

@@ -4,18 +4,16 @@
 //! The unchanged kernels and `machine.cpp` are compiled to a library by g++ and loaded. A barrier is
 //! known by where it stands in the source, and any one can be switched off.
 
-use std::collections::hash_map::DefaultHasher;
+#[path = "../../../tests/emulated/compile.rs"]
+mod compile;
+
 use std::ffi::{CStr, c_char, c_void};
-use std::fmt::Write as _;
-use std::hash::{Hash, Hasher};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::{env, fs};
 
 use libloading::Library;
 
 use super::entry::{Launch, THREADS};
+use super::text::{self, Barrier};
 
 /// The emulated device.
 pub(super) struct Emulator {
@@ -24,15 +22,6 @@ pub(super) struct Emulator {
     /// One launch at a time: threads, blocks and shared memory are global.
     running: Mutex<()>,
     _library: Library,
-}
-
-/// A barrier of the kernels' source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Barrier {
-    /// Counted from 1 in the order of the source.
-    number: u32,
-    /// The file and line of the kernel.
-    pub place: String,
 }
 
 /// `emulate` of machine.cpp: runs a kernel, and gives what went wrong or null.
@@ -63,8 +52,8 @@ impl Emulator {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             return Err("the emulator switches stacks on x86-64 under Linux only".into());
         }
-        let (source, barriers) = source();
-        let library = compile(&source)?;
+        let (source, barriers) = text::machine();
+        let library = compile::library("kernels", &source, "-Og")?;
         // SAFETY: the library is the one just compiled; loading it runs no code of its own.
         let library = unsafe { Library::new(&library) }.map_err(|e| e.to_string())?;
         // SAFETY: `emulate` in machine.cpp has this signature.
@@ -123,92 +112,4 @@ impl Emulator {
         let error = unsafe { CStr::from_ptr(error) };
         Err(format!("{launch}: {}", error.to_string_lossy()))
     }
-}
-
-/// The kernels between the two halves of the machine, and their barriers, each with its number.
-fn source() -> (String, Vec<Barrier>) {
-    let (head, tail) = include_str!("machine.cpp")
-        .split_once("// KERNELS\n")
-        .expect("machine.cpp says where the kernels go");
-    let mut source = String::from(head);
-    let mut barriers = Vec::new();
-    let (mut file, mut line_number) = (String::new(), 0);
-    for line in super::source().lines() {
-        line_number += 1;
-        if let Some(name) = line.strip_prefix("#line 1 ") {
-            file = name.trim_matches('"').to_owned();
-            line_number = 0;
-        }
-        let mut rest = line;
-        while let Some((before, after)) = rest.split_once("__syncthreads()") {
-            barriers.push(Barrier {
-                number: barriers.len() as u32 + 1,
-                place: format!("{file}:{line_number}"),
-            });
-            let _ = write!(source, "{before}machine::barrier({})", barriers.len());
-            rest = after;
-        }
-        source.push_str(rest);
-        source.push('\n');
-    }
-    source.push_str("static const Kernel KERNELS[] = {\n");
-    for entry in super::entries() {
-        for form in entry.forms() {
-            let name = form.name();
-            let _ = writeln!(
-                source,
-                "{{\"{name}\", [](void* const* args) {{ call(gpipe::{name}, args); }}}},"
-            );
-        }
-    }
-    source.push_str("};\n");
-    source.push_str(tail);
-    (source, barriers)
-}
-
-/// Compiles the source unless an earlier run of the tests has done so.
-fn compile(source: &str) -> Result<PathBuf, String> {
-    const FLAGS: [&str; 7] = [
-        "-std=c++17",
-        "-Og",
-        "-fPIC",
-        "-shared",
-        "-ffp-contract=off",
-        "-fno-strict-aliasing",
-        "-Wall",
-    ];
-    let mut hash = DefaultHasher::new();
-    (source, FLAGS).hash(&mut hash);
-    let folder = folder();
-    let library = folder.join(format!("kernels-{:016x}.so", hash.finish()));
-    if library.is_file() {
-        return Ok(library);
-    }
-    let wrong = |e: std::io::Error| format!("{}: {e}", folder.display());
-    fs::create_dir_all(&folder).map_err(wrong)?;
-    let unique = format!("{:016x}-{}", hash.finish(), std::process::id());
-    let text = folder.join(format!("{unique}.cpp"));
-    let built = folder.join(format!("{unique}.so"));
-    fs::write(&text, source).map_err(wrong)?;
-    let compiler = env::var("CXX").unwrap_or_else(|_| "g++".into());
-    let output = Command::new(&compiler)
-        .args(FLAGS)
-        .arg("-o")
-        .args([&built, &text])
-        .output()
-        .map_err(|e| format!("cannot run {compiler}: {e}"))?;
-    if !output.status.success() {
-        // Not a missing tool but a fault of the kernels: a test that skipped it would hide it.
-        panic!("{}", String::from_utf8_lossy(&output.stderr));
-    }
-    fs::rename(&built, &library).map_err(wrong)?;
-    let _ = fs::remove_file(&text);
-    Ok(library)
-}
-
-/// Where compiled kernels are kept: beside the test that runs.
-fn folder() -> PathBuf {
-    let test = env::current_exe().unwrap_or_default();
-    let folder = test.parent().unwrap_or(Path::new("."));
-    folder.join("gpipe-emulator")
 }

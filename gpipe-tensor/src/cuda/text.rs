@@ -1,0 +1,117 @@
+//! What the emulators are compiled from: C++ around the unchanged kernels.
+//!
+//! [`machine`] runs kernels, thread by thread. [`host`] is a whole host of devices: it exports the
+//! calls of a driver, of cuBLAS and of NVRTC that the program makes, so that the program can be run
+//! where there is no GPU. Both are for tests.
+
+use std::fmt::Write as _;
+
+use super::entry::Param;
+
+/// A barrier of the kernels' source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Barrier {
+    /// Counted from 1 in the order of the source.
+    pub number: u32,
+    /// The file and line of the kernel.
+    pub place: String,
+}
+
+/// The host's parts, each before those that use it.
+#[cfg(feature = "emulated")]
+const HOST: &[(&str, &str)] = &[
+    ("settings.cpp", include_str!("emulator/host/settings.cpp")),
+    ("memory.cpp", include_str!("emulator/host/memory.cpp")),
+    ("queue.cpp", include_str!("emulator/host/queue.cpp")),
+    ("devices.cpp", include_str!("emulator/host/devices.cpp")),
+    (
+        "allocation.cpp",
+        include_str!("emulator/host/allocation.cpp"),
+    ),
+    ("streams.cpp", include_str!("emulator/host/streams.cpp")),
+    ("kernels.cpp", include_str!("emulator/host/kernels.cpp")),
+    ("blas.cpp", include_str!("emulator/host/blas.cpp")),
+];
+
+/// The kernels between the two halves of the machine, and their barriers, each with its number.
+pub(super) fn machine() -> (String, Vec<Barrier>) {
+    let (head, tail) = include_str!("emulator/machine.cpp")
+        .split_once("// KERNELS\n")
+        .expect("machine.cpp says where the kernels go");
+    let mut source = String::from(head);
+    let mut barriers = Vec::new();
+    let (mut file, mut line_number) = (String::new(), 0);
+    for line in super::source().lines() {
+        line_number += 1;
+        if let Some(name) = line.strip_prefix("#line 1 ") {
+            file = name.trim_matches('"').to_owned();
+            line_number = 0;
+        }
+        let mut rest = line;
+        while let Some((before, after)) = rest.split_once("__syncthreads()") {
+            barriers.push(Barrier {
+                number: barriers.len() as u32 + 1,
+                place: format!("{file}:{line_number}"),
+            });
+            let _ = write!(source, "{before}machine::barrier({})", barriers.len());
+            rest = after;
+        }
+        source.push_str(rest);
+        source.push('\n');
+    }
+    source.push_str("static const Kernel KERNELS[] = {\n");
+    for entry in super::entries() {
+        let kinds: String = entry.params.iter().map(|(_, param)| kind(*param)).collect();
+        for form in entry.forms() {
+            let name = form.name();
+            let _ = writeln!(
+                source,
+                "{{\"{name}\", \"{kinds}\", [](void* const* args) {{ call(gpipe::{name}, args); }}}},"
+            );
+        }
+    }
+    source.push_str("};\n");
+    source.push_str(tail);
+    (source, barriers)
+}
+
+/// The letter of a parameter in the machine's list of kernels.
+fn kind(param: Param) -> char {
+    match param {
+        Param::In | Param::InF32 | Param::InU32 => 'I',
+        Param::Out | Param::OutF32 | Param::OutF64 | Param::OutU32 => 'O',
+        Param::U64 => 'L',
+        Param::U32 => 'u',
+        Param::F32 => 'f',
+        Param::F64 => 'd',
+    }
+}
+
+/// An emulated host in C++, for one shared library that is found under the names of all three.
+#[cfg(feature = "emulated")]
+pub fn host() -> String {
+    let (mut source, _) = machine();
+    let _ = writeln!(
+        source,
+        "static const uint64_t SOURCE_HASH = {:#x}ull;",
+        hash(&super::source())
+    );
+    for (path, text) in HOST {
+        let _ = writeln!(source, "#line 1 \"{path}\"\n{text}");
+    }
+    source
+}
+
+/// What the emulated compiler takes: the kernels that the host was compiled with.
+#[cfg(feature = "emulated")]
+pub fn kernels() -> String {
+    super::source()
+}
+
+/// FNV-1a: what an image of the emulated compiler says of its source.
+#[cfg(feature = "emulated")]
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}

@@ -1,0 +1,113 @@
+//! The emulated host: its libraries under the names that the program looks for, and programs that run
+//! on it.
+
+use crate::compile;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{fs, io};
+
+/// Names of each library: what a toolkit installs, and what a driver or a wheel does.
+pub const LIBRARIES: [[&str; 2]; 3] = [
+    ["libcuda.so", "libcuda.so.1"],
+    ["libcublas.so", "libcublas.so.13"],
+    ["libnvrtc.so", "libnvrtc.so.13"],
+];
+
+/// A host whose GPUs are emulated.
+pub struct Host {
+    library: PathBuf,
+}
+
+/// What became of a program.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    /// What it did that no program may.
+    pub faults: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether it ended well, and did nothing that it may not.
+    pub fn is_right(&self) -> bool {
+        self.code == Some(0) && self.faults.is_empty()
+    }
+}
+
+impl Host {
+    /// The host, or none after saying why.
+    pub fn get() -> Option<&'static Self> {
+        static HOST: OnceLock<Option<Host>> = OnceLock::new();
+        HOST.get_or_init(|| {
+            if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+                eprintln!("skipped: GPUs are emulated on x86-64 under Linux only");
+                return None;
+            }
+            match compile::library("host", &gpipe_tensor::emulated::source(), "-O2") {
+                Ok(library) => Some(Host { library }),
+                Err(why) => {
+                    eprintln!("skipped: no emulated GPUs: {why}");
+                    None
+                }
+            }
+        })
+        .as_ref()
+    }
+
+    /// A folder that holds these libraries.
+    fn links(&self, libraries: &[[&str; 2]]) -> io::Result<PathBuf> {
+        let names: Vec<&str> = libraries.iter().map(|names| names[0]).collect();
+        let mut folder = self.library.clone();
+        folder.set_extension(format!("with-{}", names.join("-")));
+        fs::create_dir_all(&folder)?;
+        for name in libraries.iter().flatten() {
+            match std::os::unix::fs::symlink(&self.library, folder.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(folder)
+    }
+
+    /// Runs a program to its end, with settings as in settings.cpp.
+    pub fn run(&self, program: &mut Command, settings: &str) -> Outcome {
+        self.run_with(&LIBRARIES, program, settings)
+    }
+
+    /// The same where only some of the libraries are there.
+    pub fn run_with(
+        &self,
+        libraries: &[[&str; 2]],
+        program: &mut Command,
+        settings: &str,
+    ) -> Outcome {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut log = self.library.clone();
+        log.set_extension(format!("faults-{}-{number}", std::process::id()));
+        let links = self.links(libraries).expect("links beside the library");
+        let settings = format!("{settings} faults={}", log.display());
+        program
+            .env("LD_LIBRARY_PATH", links)
+            .env("EMULATED_GPU", settings);
+        let output = program.output().expect("the program can be run");
+        outcome(&output, &log)
+    }
+}
+
+fn outcome(output: &Output, log: &Path) -> Outcome {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let faults = fs::read_to_string(log).unwrap_or_default();
+    let _ = fs::remove_file(log);
+    Outcome {
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+        faults: faults.lines().map(str::to_owned).collect(),
+    }
+}
