@@ -314,6 +314,10 @@ pub struct EvalArgs {
     /// run held out, or its whole text if it held out none; cicero where there was no run]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
+    /// What tokens are: auto, bytes, or a tokenizer.json [default: auto: those of tokenizer.json in the
+    /// model's folder, or else bytes]
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    pub tokenizer: Option<String>,
     /// Tokens of a sample [default: those of the run, or at most 256]
     #[arg(long, value_name = "TOKENS", help_heading = "Data")]
     pub seq_len: Option<String>,
@@ -352,6 +356,10 @@ pub struct SampleArgs {
     /// Choose among the so many likeliest tokens only [default: among all]
     #[arg(long, value_name = "N", help_heading = "Text")]
     pub top_k: Option<usize>,
+    /// What tokens are: auto, bytes, or a tokenizer.json [default: auto: those of tokenizer.json in the
+    /// model's folder, or else bytes]
+    #[arg(long, value_name = "FILE", help_heading = "Text")]
+    pub tokenizer: Option<String>,
     /// Another seed says another text [default: that of the run, or 0]
     #[arg(long, value_name = "SEED", help_heading = "Text")]
     pub seed: Option<String>,

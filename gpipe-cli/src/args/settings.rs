@@ -62,7 +62,11 @@ pub struct Settings {
     /// model mlp) [default: cicero, or digits for mlp]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
-    /// Tokens of a sample; a token is a byte
+    /// What tokens are: auto (those of tokenizer.json in the model's folder, or else bytes), bytes, or
+    /// a tokenizer.json; the vocabulary of a model that comes by name follows it [default: auto]
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    pub tokenizer: Option<String>,
+    /// Tokens of a sample
     #[arg(long, value_name = "TOKENS", help_heading = "Data")]
     pub seq_len: Option<String>,
     /// Samples of a step
@@ -157,6 +161,11 @@ pub struct Settings {
     /// off, for debugging [default: 30]
     #[arg(long, value_name = "FACTOR", help_heading = "Run")]
     pub watchdog: Option<String>,
+
+    /// The folder of the model that the file of `--config` names, where that of a checkpoint stands for
+    /// the one that its run began with, which may be gone
+    #[arg(skip)]
+    pub stand_in: Option<PathBuf>,
 }
 
 impl Settings {
@@ -166,6 +175,7 @@ impl Settings {
             ("--model", "model.name", &self.model),
             ("--dropout", "model.dropout", &self.dropout),
             ("--data", "data.source", &self.data),
+            ("--tokenizer", "data.tokenizer", &self.tokenizer),
             ("--seq-len", "data.seq_len", &self.seq_len),
             ("--batch-size", "data.batch_size", &self.batch_size),
             ("--stages", "pipeline.stages", &self.stages),

@@ -9,7 +9,7 @@ use super::read::Whole;
 use super::{State, names};
 use crate::config::Config;
 use crate::fail::{Fail, Result};
-use crate::model_folder;
+use crate::model_folder::{self, Companions};
 
 /// The weights below `model/`, by global names.
 const WEIGHTS: &str = "model.safetensors";
@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub owned: Vec<Owned>,
     /// Names what the optimizer remembers.
     pub optimizer: Optimizer,
+    /// What lies beside the model and is kept as it was.
+    pub companions: Companions,
 }
 
 impl Snapshot {
@@ -48,7 +50,7 @@ impl Snapshot {
             (names::STATE.to_owned(), state.into_bytes()),
             (names::OPTIMIZER.to_owned(), optimizer),
         ];
-        let model = model_folder::files(&self.config, &values)?;
+        let model = model_folder::files(&self.config, &values, &self.companions)?;
         let below = |(name, bytes)| (format!("{}/{name}", names::MODEL), bytes);
         files.extend(model.into_iter().map(below));
         Ok(files)

@@ -1,6 +1,6 @@
 //! How a run begins: anew, or from a checkpoint.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gpipe_remat::Assembled;
 use gpipe_tensor::DeviceId;
@@ -9,8 +9,10 @@ use super::train::Recipe;
 use crate::args::{Settings, Talk, TrainArgs};
 use crate::checkpoint::{self, Best, Disk, Resumed};
 use crate::config::{self, Config};
+use crate::data;
 use crate::fail::{Fail, Result};
 use crate::machine;
+use crate::model_folder::Companions;
 use crate::output::{Console, NewRun, RunFolder};
 
 /// What was asked for.
@@ -19,6 +21,10 @@ pub struct Beginning {
     pub config: Config,
     /// The checkpoint.
     pub resumed: Option<Resumed>,
+    /// What the tokens of its texts are.
+    pub tokens: data::Found,
+    /// What lies beside its model.
+    pub companions: Companions,
 }
 
 /// A run whose parameters are those that it begins with.
@@ -38,8 +44,8 @@ impl Beginning {
     pub fn of(args: &TrainArgs) -> Result<Self> {
         let Some(folder) = &args.resume else {
             let config = config::resolve(&args.settings)?;
-            let resumed = None;
-            return Ok(Self { config, resumed });
+            let from = config.model.folder().map(Path::to_owned);
+            return Self::from(config, from.as_deref(), None, None);
         };
         let mut resumed = checkpoint::find(&Disk, folder.as_deref(), args.out.is_none())?;
         if let Some(out) = &args.out
@@ -52,12 +58,15 @@ impl Beginning {
             )));
         }
         let file = Some(resumed.whole.folder.join(checkpoint::CONFIG));
+        let model = resumed.whole.folder.join(checkpoint::MODEL);
         let saved = config::resolve(&Settings {
             config: file.clone(),
+            stand_in: Some(model.clone()),
             ..Settings::default()
         })?;
         let config = config::resolve(&Settings {
             config: file,
+            stand_in: Some(model.clone()),
             ..args.settings.clone()
         })?;
         let state = &resumed.state;
@@ -78,8 +87,34 @@ impl Beginning {
                 state.version
             ));
         }
-        let resumed = Some(resumed);
-        Ok(Self { config, resumed })
+        // The checkpoint has the tokenizer with which it was trained, if it was one.
+        let same = config.data.tokenizer == saved.data.tokenizer;
+        let choice = same.then_some(data::AUTO);
+        Self::from(config, Some(&model), choice, Some(resumed))
+    }
+
+    /// The rest, for a model from this folder.
+    fn from(
+        config: Config,
+        folder: Option<&Path>,
+        choice: Option<&str>,
+        resumed: Option<Resumed>,
+    ) -> Result<Self> {
+        let choice = choice.unwrap_or(&config.data.tokenizer);
+        let (tokens, companions) = match config.model.classifies() {
+            true => (data::Found::bytes(), Companions::default()),
+            false => {
+                let tokens = data::find_vocabulary(choice, folder, config.model.vocab.get())?;
+                let companions = Companions::read(folder, tokens.file.as_deref())?;
+                (tokens, companions)
+            }
+        };
+        Ok(Self {
+            config,
+            resumed,
+            tokens,
+            companions,
+        })
     }
 }
 

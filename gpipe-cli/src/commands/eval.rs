@@ -23,12 +23,19 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
         config: place.run,
         model: Some(place.model.to_string_lossy().into_owned()),
         data: args.data.clone(),
+        // The checkpoint has the tokenizer of its run.
+        tokenizer: args.tokenizer.clone().or_else(|| Some(data::AUTO.into())),
         seq_len: args.seq_len.clone(),
         batch_size: args.batch_size.clone(),
         set: args.set.clone(),
         ..args.workers.settings()
     })?;
-    let tokens = data::tokens(&config.data.source)?;
+    let known = config.model.vocab.get();
+    let found = data::find_vocabulary(&config.data.tokenizer, Some(&place.model), known)?;
+    if let Some(warning) = &found.warning {
+        console.warn(warning)?;
+    }
+    let tokens = data::tokens(&config, &found.vocabulary)?;
     let samples = match args.data {
         None if config.run.eval_every.get() > 0 => Samples::new(tokens, &config)?,
         _ => Samples::of_all(tokens, &config)?,

@@ -10,7 +10,7 @@ use gpipe_tensor::{Tensor, Tensors};
 
 use crate::args::{SampleArgs, Settings, Talk};
 use crate::config;
-use crate::data::Speaker;
+use crate::data::{self, Found, Speaker};
 use crate::fail::{Fail, Result};
 use crate::model_folder;
 use crate::output::{Console, Event, print};
@@ -23,8 +23,9 @@ const DRAWS: &str = "sample";
 pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
     let sampling = checked(args)?;
     let place = model_folder::find(&args.model)?;
+    let console = Console::new(talk, 1)?;
     for warning in &place.warnings {
-        Console::new(talk, 1)?.warn(warning)?;
+        console.warn(warning)?;
     }
     let config = config::resolve(&Settings {
         config: place.run,
@@ -33,13 +34,29 @@ pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
         micro_batches: Some("1".into()),
         seq_len: Some("1".into()),
         seed: args.seed.clone(),
+        // The checkpoint has the tokenizer of its run.
+        tokenizer: args.tokenizer.clone().or_else(|| Some(data::AUTO.into())),
         ..args.workers.settings()
     })?;
     let (context, vocab) = (config.model.context.get(), config.model.vocab.get());
-    let mut known: Vec<u32> = args.prompt.bytes().map(u32::from).collect();
-    if let Some(byte) = known.iter().find(|&&byte| byte as usize >= vocab) {
+    let Found {
+        vocabulary,
+        warning,
+        ..
+    } = data::find_vocabulary(&config.data.tokenizer, Some(&place.model), vocab)?;
+    if let Some(warning) = warning {
+        console.warn(&warning)?;
+    }
+    let prompt = args.prompt.clone().into_bytes();
+    let mut known = vocabulary.tokens(prompt, 1, "--prompt")?;
+    if known.is_empty() {
+        return Err(Fail::asked(
+            "--prompt: the tokenizer makes no tokens of it: use another",
+        ));
+    }
+    if let Some(token) = known.iter().find(|&&token| token as usize >= vocab) {
         return Err(Fail::asked(format!(
-            "--prompt: byte {byte} is beyond the {vocab} tokens that the model knows: use another"
+            "--prompt: token {token} is beyond the {vocab} tokens that the model knows: use another"
         )));
     }
     let mut setup = Setup::new(&config)?;
@@ -48,7 +65,7 @@ pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
     let mut assembled = setup.assemble_to(&config, |last, _| OutputTurn::new(last))?;
 
     let draws = Key::new(config.run.seed.u64(), DRAWS, 0).sample(0);
-    let mut speaker = Speaker::default();
+    let mut speaker = Speaker::new(&vocabulary).after(&known);
     if !talk.json {
         say(&args.prompt)?;
     }

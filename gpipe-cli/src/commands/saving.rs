@@ -8,6 +8,7 @@ use super::train::Recipe;
 use crate::checkpoint::{self, Disk, Saved, Saver, Snapshot, State};
 use crate::fail::{Fail, Result};
 use crate::machine;
+use crate::model_folder::Companions;
 
 /// The checkpoints of a run.
 pub struct Saving<'a> {
@@ -17,17 +18,25 @@ pub struct Saving<'a> {
     copies: Device,
     /// The digest of the text.
     text: String,
+    /// What lies beside the model.
+    companions: Companions,
 }
 
 impl<'a> Saving<'a> {
     /// For a run that begins.
-    pub fn new(recipe: &'a Recipe<'a>, begun: &Begun, near: &Device) -> Result<Self> {
+    pub fn new(
+        recipe: &'a Recipe<'a>,
+        begun: &Begun,
+        near: &Device,
+        companions: Companions,
+    ) -> Result<Self> {
         let keep = recipe.config.run.keep.get();
         Ok(Self {
             saver: Saver::new(Disk, begun.folder.path(), keep, begun.best),
             copies: near.host().device(DeviceId::Cpu).map_err(Fail::run)?,
             text: recipe.samples.digest(),
             recipe,
+            companions,
         })
     }
 
@@ -75,6 +84,7 @@ impl<'a> Saving<'a> {
             state,
             owned: copy_owned(pipeline, &self.copies).map_err(failed)?,
             optimizer: optimizer.clone(),
+            companions: self.companions.clone(),
         })
     }
 

@@ -130,6 +130,8 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
     let Beginning {
         mut config,
         resumed,
+        tokens,
+        companions,
     } = Beginning::of(args)?;
     if args.auto {
         config = auto::choose(&config, talk)?;
@@ -143,7 +145,7 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
         return begin::nothing_left(steps, talk);
     }
     let folder = NewRun::choose(args.out.as_deref(), args.overwrite)?;
-    let samples = data::samples(&config)?.after(made, drawn);
+    let samples = data::samples(&config, &tokens.vocabulary)?.after(made, drawn);
     let mut setup = Setup::new(&config)?;
     if resumed.is_none() {
         setup.open_weights(&config)?;
@@ -162,8 +164,11 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
     let mut assembled = setup.assemble(&config)?;
     let signals = Signals::note()?;
     let begun = begin::begin(&recipe, folder, resumed, &mut assembled)?;
-    let mut saving = Saving::new(&recipe, &begun, &assembled.transit)?;
+    let mut saving = Saving::new(&recipe, &begun, &assembled.transit, companions)?;
     let mut story = Story::begin(&config, &samples, forecast, tracer, begun, talk)?;
+    if let Some(warning) = &tokens.warning {
+        story.warn(warning)?;
+    }
     if !ascends {
         story.warn(
             "this schedule does not add up gradients in the order of micro-batches: the results are \

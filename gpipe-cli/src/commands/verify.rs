@@ -33,7 +33,12 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
     } else {
         STEPS
     };
-    let samples = data::samples(&config)?;
+    let tokens = data::find_vocabulary(
+        &config.data.tokenizer,
+        config.model.folder(),
+        config.model.vocab.get(),
+    )?;
+    let samples = data::samples(&config, &tokens.vocabulary)?;
     let single = single(&config)?;
     // Both are checked before either is run.
     let setup = Setup::new(&config)?;
@@ -47,6 +52,9 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
     };
 
     let console = Console::new(talk, steps)?;
+    if let Some(warning) = &tokens.warning {
+        console.warn(warning)?;
+    }
     console.say(&format!(
         "{steps} steps in one stage on one thread, keeping everything{descends}"
     ))?;

@@ -79,6 +79,8 @@ pub struct Model {
 pub struct Data {
     /// `cicero`, a file or a folder.
     pub source: String,
+    /// `auto`, `bytes` or a file.
+    pub tokenizer: String,
     /// Tokens of a sample.
     pub seq_len: Size,
     /// Samples of a step.

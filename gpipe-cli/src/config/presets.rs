@@ -145,6 +145,7 @@ fn common() -> Table {
     toml! {
         [data]
         source = "cicero"
+        tokenizer = "auto"
         shuffle = true
 
         [pipeline]

@@ -1,7 +1,7 @@
 //! From what was typed to what it means.
 
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gpipe_sched::Schedule;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use super::entry::{self, Entry, Schema};
 use super::{Config, Devices, Order, presets};
 use crate::args::Settings;
-use crate::data::DIGITS;
+use crate::data::{self, AUTO, DIGITS};
 use crate::fail::{Fail, Result};
 use crate::model_folder::{self, Description};
 
@@ -21,9 +21,11 @@ pub fn resolve(settings: &Settings) -> Result<Config> {
     if let Some(path) = &settings.config {
         typed.lay(entry::of_file(&schema, path, &entry::read_file(path)?)?)?;
     }
+    let of_file = typed.text("model", "name").map(str::to_owned);
     typed.lay(entry::of_set(&schema, settings)?)?;
     typed.lay(entry::of_flags(&schema, settings)?)?;
-    complete(typed)
+    let same = typed.text("model", "name") == of_file.as_deref();
+    complete(typed, settings.stand_in.as_deref().filter(|_| same))
 }
 
 /// The whole configuration that a file with this text stands for.
@@ -31,7 +33,7 @@ pub fn resolve_text(text: &str) -> Result<Config> {
     let mut typed = Keys::default();
     let name = Path::new("file.toml");
     typed.lay(entry::of_file(&Schema::new(), name, text)?)?;
-    complete(typed)
+    complete(typed, None)
 }
 
 /// Some or all keys of a configuration.
@@ -111,13 +113,19 @@ impl Keys {
     }
 }
 
-/// Gives every key that was not typed its default.
-fn complete(typed: Keys) -> Result<Config> {
+/// Gives every key that was not typed its default. A model that comes from a folder is described there,
+/// or where a checkpoint keeps it.
+fn complete(typed: Keys, stand_in: Option<&Path>) -> Result<Config> {
     let name = typed.text("model", "name").unwrap_or(presets::NAMES[0]);
     check_keys(name, &typed)?;
-    let (defaults, described) = match presets::preset(name) {
-        Some(defaults) => (defaults, None),
-        None if names_folder(name) => {
+    let (defaults, described) = match (presets::preset(name), stand_in) {
+        (Some(defaults), _) => (defaults, None),
+        (None, Some(folder)) => {
+            let described = model_folder::describe(folder)?;
+            let defaults = presets::of_folder(name, &described.model);
+            (defaults, Some((PathBuf::from(name), described)))
+        }
+        (None, None) if names_folder(name) => {
             let place = model_folder::find(Path::new(name))?;
             if let Some(damage) = place.warnings.first() {
                 return Err(Fail::asked(format!(
@@ -129,7 +137,7 @@ fn complete(typed: Keys) -> Result<Config> {
             let defaults = presets::of_folder(name, &described.model);
             (defaults, Some((folder, described)))
         }
-        None => return Err(unknown_model(name)),
+        (None, None) => return Err(unknown_model(name)),
     };
     let mut keys = Keys(defaults);
     entry::overlay(&mut keys.0, typed.0.clone());
@@ -172,6 +180,14 @@ fn complete(typed: Keys) -> Result<Config> {
             .number("data", "seq_len")
             .max(keys.number("model", "context"));
         keys.set("model", "context", tokens.unwrap_or(1));
+    }
+    let chosen = keys.text("data", "tokenizer").unwrap_or(AUTO);
+    let follows = described.is_none() && typed.get("model", "vocab").is_none();
+    if follows
+        && name != presets::PERCEPTRON
+        && let Some(size) = data::size(chosen)?
+    {
+        keys.set("model", "vocab", i64::try_from(size).unwrap_or(i64::MAX));
     }
     if typed.get("pipeline", "threads").is_none() {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -275,6 +291,9 @@ fn check(config: &Config) -> Result<()> {
                 "the model {} reads text, and {DIGITS} are images: use --model {perceptron}",
                 model.name
             )));
+        }
+        (true, true) if data.tokenizer != AUTO => {
+            return Err(Fail::asked("an image has no tokens: leave --tokenizer out"));
         }
         (true, true) if data.seq_len.get() != 1 => {
             return Err(Fail::asked("an image has no tokens: leave --seq-len out"));

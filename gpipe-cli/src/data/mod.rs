@@ -1,4 +1,4 @@
-//! Text becomes bytes, bytes are tokens; images come as they are; and the batch of a step is a function of (seed, step).
+//! Text becomes tokens, which are bytes or what a tokenizer says; images come as they are; and the batch of a step is a function of (seed, step).
 
 mod digits;
 mod feed;
@@ -6,25 +6,33 @@ mod order;
 mod samples;
 mod source;
 mod speaker;
+#[cfg(feature = "tokenizers")]
+mod tokenizer;
+#[cfg(not(feature = "tokenizers"))]
+#[path = "no_tokenizer.rs"]
+mod tokenizer;
+mod vocabulary;
 
 pub use digits::{CLASSES, DIGITS, PIXELS};
 pub use feed::{evaluation, training};
 pub use samples::Samples;
 pub use speaker::Speaker;
+pub use vocabulary::{AUTO, Found, TOKENIZER, Vocabulary, find as find_vocabulary, size};
 
 use crate::config::Config;
 use crate::fail::Result;
 use digits::Digits;
 
-/// The samples that are configured.
-pub fn samples(config: &Config) -> Result<Samples> {
+/// The samples that are configured, in the tokens of a vocabulary.
+pub fn samples(config: &Config, vocabulary: &Vocabulary) -> Result<Samples> {
     match config.model.classifies() {
         true => Samples::of_digits(Digits::load()?, config),
-        false => Samples::new(tokens(&config.data.source)?, config),
+        false => Samples::new(tokens(config, vocabulary)?, config),
     }
 }
 
-/// The tokens of the text of this name: its bytes.
-pub fn tokens(source: &str) -> Result<Vec<u32>> {
-    Ok(source::read(source)?.into_iter().map(u32::from).collect())
+/// The tokens of the text that is configured.
+pub fn tokens(config: &Config, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
+    let (source, threads) = (&config.data.source, config.pipeline.threads.get());
+    vocabulary.tokens(source::read(source)?, threads, &format!("--data {source}"))
 }

@@ -3,7 +3,7 @@
 use gpipe_layers::Gelu;
 use gpipe_layers::models::GptConfig;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::config::Config;
 use crate::data::{CLASSES, PIXELS};
@@ -15,10 +15,18 @@ pub struct Description {
     pub model: GptConfig,
     /// Whether all three dropouts are the one that `model` has; otherwise that is 0.
     pub one_dropout: bool,
+    /// The keys [`IDS`] that it has: `null`, a token or a list of tokens.
+    pub ids: Map<String, Value>,
 }
 
 /// The most blocks: a model is a list of layers, which has to be made before it can be refused.
 const MOST_BLOCKS: u64 = 10_000;
+
+/// Which tokens begin, end and fill up a text.
+const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+
+/// The most tokens that one of these keys may list.
+const MOST_IDS: usize = 64;
 
 /// The keys that mean something to us. All others are left alone: files have many.
 #[derive(Deserialize)]
@@ -43,6 +51,9 @@ struct Raw {
     add_cross_attention: Option<bool>,
     is_encoder_decoder: Option<bool>,
     quantization_config: Option<Value>,
+    bos_token_id: Option<Value>,
+    eos_token_id: Option<Value>,
+    pad_token_id: Option<Value>,
 }
 
 /// What these bytes say, or what is wrong with them.
@@ -128,7 +139,24 @@ pub fn parse(bytes: &[u8]) -> Result<Description, String> {
             "layer_norm_epsilon is {layer_norm_eps}: it must be from 0 up"
         ));
     }
+    let ids = IDS
+        .into_iter()
+        .zip([raw.bos_token_id, raw.eos_token_id, raw.pad_token_id]);
+    let mut known = Map::new();
+    for (key, value) in ids {
+        let Some(value) = value else { continue };
+        let tokens = value
+            .as_array()
+            .map_or(std::slice::from_ref(&value), Vec::as_slice);
+        if tokens.len() > MOST_IDS || !tokens.iter().all(Value::is_i64) {
+            return Err(format!(
+                "{key} is neither a token's number nor a list of some, nor null"
+            ));
+        }
+        known.insert(key.to_owned(), value);
+    }
     Ok(Description {
+        ids: known,
         model: GptConfig {
             vocab: size("vocab_size", raw.vocab_size, u32::MAX.into())?,
             context: size(
@@ -166,8 +194,8 @@ fn clip(text: &str) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The file for a model that is configured.
-pub fn write(config: &Config) -> anyhow::Result<Vec<u8>> {
+/// The file for a model that is configured, with these of the keys [`IDS`].
+pub fn write(config: &Config, ids: &Map<String, Value>) -> anyhow::Result<Vec<u8>> {
     let model = &config.model;
     let dropout = model.dropout.get();
     if let Some(hidden) = &model.hidden {
@@ -185,7 +213,7 @@ pub fn write(config: &Config) -> anyhow::Result<Vec<u8>> {
         Gelu::Tanh => "gelu_new",
         Gelu::Erf => "gelu",
     };
-    pretty(&json!({
+    let mut object = json!({
         "activation_function": activation,
         "architectures": ["GPT2LMHeadModel"],
         "attn_pdrop": dropout,
@@ -204,7 +232,11 @@ pub fn write(config: &Config) -> anyhow::Result<Vec<u8>> {
         "tie_word_embeddings": model.tied,
         "torch_dtype": "float32",
         "vocab_size": model.vocab.get(),
-    }))
+    });
+    for (key, value) in ids {
+        object[key] = value.clone();
+    }
+    pretty(&object)
 }
 
 fn pretty(object: &Value) -> anyhow::Result<Vec<u8>> {

@@ -4,6 +4,7 @@
 //! Whatever is in such a folder may be wrong or hostile: sizes are checked against each other and
 //! against the bytes that are there before anything large is allocated.
 
+mod companions;
 mod config_json;
 mod file;
 mod index;
@@ -16,7 +17,9 @@ use gpipe_tensor::{Tensor, safetensors};
 
 use crate::config::Config;
 use crate::fail::{Fail, Result};
+pub use companions::Companions;
 pub use config_json::Description;
+pub use file::read;
 pub use place::find;
 pub use weights::{Weights, fill};
 
@@ -33,21 +36,28 @@ const LARGEST_CONFIG: u64 = 1 << 20;
 /// What `config.json` in a folder says of the model.
 pub fn describe(folder: &Path) -> Result<Description> {
     let path = folder.join(CONFIG);
-    let bytes = file::read(&path, LARGEST_CONFIG)?;
+    let bytes = read(&path, LARGEST_CONFIG, file::MEND)?;
     config_json::parse(&bytes).map_err(|fault| Fail::asked(format!("{}: {fault}", path.display())))
 }
 
 /// The files of such a folder, by the name that each has in it: the model that is configured, with
-/// these values of its parameters by their global names. A tied parameter is there once.
-pub fn files(config: &Config, params: &[(String, Tensor)]) -> Result<Vec<(String, Vec<u8>)>> {
-    let config_json = config_json::write(config).map_err(Fail::Run)?;
+/// these values of its parameters by their global names, and its companions. A tied parameter is there
+/// once.
+pub fn files(
+    config: &Config,
+    params: &[(String, Tensor)],
+    companions: &Companions,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let config_json = config_json::write(config, &companions.ids).map_err(Fail::Run)?;
     // Transformers opens no weights of which it is not told the framework.
     let metadata = [("format".to_owned(), "pt".to_owned())];
     let weights = safetensors::save(params, &metadata).map_err(Fail::run)?;
-    Ok(vec![
+    let mut files = vec![
         (CONFIG.to_owned(), config_json),
         (WEIGHTS.to_owned(), weights),
-    ])
+    ];
+    files.extend(companions.files.iter().cloned());
+    Ok(files)
 }
 
 #[cfg(test)]

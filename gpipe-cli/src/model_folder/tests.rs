@@ -102,7 +102,7 @@ fn what_is_written_is_read_again() {
     ] {
         let config = config(more);
         let params = params(&config);
-        let folder = written(&files(&config, &params).unwrap());
+        let folder = written(&files(&config, &params, &Companions::default()).unwrap());
         let Description { model, one_dropout } = describe(folder.path()).unwrap();
         assert!(one_dropout);
         assert_eq!(model, crate::setup::model(&config));
@@ -128,7 +128,7 @@ fn what_is_written_is_read_again() {
 fn names_may_lack_the_prefix_and_masks_and_the_tied_head_are_passed_over() {
     let config = config(&[]);
     let mut params = params(&config);
-    let folder = written(&files(&config, &params).unwrap());
+    let folder = written(&files(&config, &params, &Companions::default()).unwrap());
     let weights = folder.path().join(WEIGHTS);
     let wanted = params.clone();
     params.push(("transformer.h.1.attn.bias".into(), params[0].1.clone()));
@@ -151,7 +151,7 @@ fn names_may_lack_the_prefix_and_masks_and_the_tied_head_are_passed_over() {
 fn what_does_not_fit_is_named() {
     let config = config(&[]);
     let params = params(&config);
-    let folder = written(&files(&config, &params).unwrap());
+    let folder = written(&files(&config, &params, &Companions::default()).unwrap());
     let weights = folder.path().join(WEIGHTS);
     let tensor = |shape: [usize; 2]| Tensor::zeros(&device(), shape).unwrap();
     let refused = |change: &dyn Fn(&mut Params)| {
@@ -196,7 +196,7 @@ fn weights_that_are_no_numbers_are_named() {
     let config = config(&[]);
     let mut params = params(&config);
     params[3].1 = Tensor::from_f32(&device(), params[3].1.shape().clone(), [f32::NAN; 8]).unwrap();
-    let folder = written(&files(&config, &params).unwrap());
+    let folder = written(&files(&config, &params, &Companions::default()).unwrap());
     let weights = open(folder.path(), &config).unwrap();
     let error = weights
         .tensor(&params[3].0, &device())
@@ -210,7 +210,7 @@ fn weights_that_are_no_numbers_are_named() {
 fn sharded(change: impl Fn(&Path)) -> (Config, Params, TempDir) {
     let config = config(&[]);
     let params = params(&config);
-    let folder = written(&files(&config, &params).unwrap()[..1]);
+    let folder = written(&files(&config, &params, &Companions::default()).unwrap()[..1]);
     let (left, right) = params.split_at(7);
     let mut map = serde_json::Map::new();
     for (file, part) in [("a.safetensors", left), ("b.safetensors", right)] {

@@ -11,7 +11,7 @@ use gpipe_sched::{Pipeline, Turn};
 use gpipe_tensor::safetensors::{Entry, Header, PREFIX};
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
-use super::file::{self, Links};
+use super::file::{self, Links, MEND};
 use super::{INDEX, WEIGHTS, index};
 use crate::fail::{Fail, Result};
 
@@ -129,7 +129,7 @@ impl Shard {
         let read = file
             .seek(SeekFrom::Start(self.data + range.start))
             .and_then(|_| file.read_exact(&mut bytes));
-        read.map_err(|error| file::unreadable(&self.path, &error))?;
+        read.map_err(|error| file::unreadable(&self.path, &error, MEND))?;
         Ok(bytes)
     }
 }
@@ -145,12 +145,12 @@ impl Found {
     fn add(&mut self, path: PathBuf, links: Links) -> Result<()> {
         let fault =
             |error: &dyn std::fmt::Display| Fail::asked(format!("{}: {error}", path.display()));
-        let (mut file, length) = file::open(&path, links)?;
+        let (mut file, length) = file::open(&path, links, MEND)?;
         let mut prefix = [0; PREFIX];
         if length < PREFIX as u64 {
             return Err(fault(&format!("{length} bytes are too few for weights")));
         }
-        let unreadable = |error: std::io::Error| file::unreadable(&path, &error);
+        let unreadable = |error: std::io::Error| file::unreadable(&path, &error, MEND);
         file.read_exact(&mut prefix).map_err(unreadable)?;
         let header_length = Header::length(prefix, length).map_err(|error| fault(&error))?;
         let mut header = Vec::new();
@@ -174,7 +174,7 @@ impl Found {
     /// The files that an index lists, each of which must hold what the index says and nothing else.
     fn add_listed(&mut self, folder: &Path, path: &Path) -> Result<()> {
         let fault = |fault: String| Fail::asked(format!("{}: {fault}", path.display()));
-        let listed = index::parse(&file::read(path, LARGEST_INDEX)?)
+        let listed = index::parse(&file::read(path, LARGEST_INDEX, MEND)?)
             .map_err(fault)?
             .0;
         let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -1,6 +1,8 @@
 """PyTorch's side of `cargo xtask parity`: what a GPT-2 of transformers does with the same batches.
 
     python reference.py write DIR          a small GPT-2 of bytes (model/) and its text (text.txt)
+    python reference.py write-tokens DIR   the same with a tokenizer of 500 tokens (tokens.json: what it
+                                           makes of some texts)
     python reference.py train DIR          trains it; losses and gradient norms as JSON on stdout
     python reference.py compare DIR A B    the largest difference of the logits of two folders
     python reference.py score DIR FOLDER   log-probabilities that FOLDER gives to tokens on stdin
@@ -17,7 +19,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import GPT2Config, GPT2LMHeadModel
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 STEPS, BATCH, TIME = 8, 8, 32
 LEARNING_RATE, BETAS, EPS, DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -39,12 +42,62 @@ def write(folder):
     (folder / "text.txt").write_text(text)
 
 
+# What tokenizers stumble over.
+TEXTS = [
+    "", " ", "\n", "the pipe drains", " the  pipe   drains \n\n\t and ", "a\r\nb\r\n", "don't we'll I'VE",
+    "1234567890 3.14159 1e-5", "Grüße, naïve Čeština; Ελληνικά; русский; 日本語; עברית", "e\u0301 \u00e9 \ufb01",
+    "👩‍👩‍👧 🏳️‍🌈 👍🏽🙂", "\u00a0\u2003\u200b\ufeff", "\x00\x01\x7f", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "<|endoftext|>",
+    "the<|endoftext|> <|endoftext|>a <|endoftext", "_a__b-c==d!!! (e) [f] {g}", "\U00010348\U000e0001",
+]
+
+
+def write_tokens(folder):
+    choose = random.Random(21)
+    syllable = lambda: choose.choice("bcdfglmnprstv") + choose.choice(["a", "e", "i", "o", "u", "ae", "ü"])
+    words = ["".join(syllable() for _ in range(choose.randint(1, 4))) for _ in range(300)]
+    text = ""
+    while len(text) <= 4096:
+        # The first words come most often.
+        line = " ".join(words[int(300 * choose.random() ** 2)] for _ in range(choose.randint(3, 9)))
+        text += line.capitalize() + ".\n"
+    (folder / "text.txt").write_text(text)
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<|endoftext|>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator([text], trainer)
+    end = tokenizer.token_to_id("<|endoftext|>")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>").save_pretrained(folder / "model")
+    # Without spaces between its parts it is half as long.
+    tokenizer.save(str(folder / "model" / "tokenizer.json"), pretty=False)
+
+    config = GPT2Config(
+        vocab_size=500, n_positions=64, n_embd=8, n_layer=2, n_head=2,
+        embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0, bos_token_id=end, eos_token_id=end,
+    )
+    torch.manual_seed(21)
+    GPT2LMHeadModel(config).half().save_pretrained(folder / "model")
+    said = [[text, tokenizer.encode(text).ids] for text in TEXTS]
+    decoded = [[ids, tokenizer.decode(ids, skip_special_tokens=False)] for ids in (
+        [choose.randrange(500) for _ in range(choose.randint(1, 12))] for _ in range(40)
+    )]
+    (folder / "tokens.json").write_text(json.dumps({"encoded": said, "decoded": decoded}) + "\n")
+
+
 def load(folder):
     torch.set_num_threads(1)
     return GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32)
 
 
 def tokens(folder):
+    if (folder / "model" / "tokenizer.json").exists():
+        tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+        return torch.tensor(tokenizer((folder / "text.txt").read_text())["input_ids"])
     return torch.tensor(list((folder / "text.txt").read_bytes()))
 
 
@@ -99,6 +152,8 @@ if __name__ == "__main__":
     task, folder, *rest = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
     if task == "write":
         write(folder)
+    elif task == "write-tokens":
+        write_tokens(folder)
     elif task == "train":
         print(json.dumps({decay: train(folder, decay) for decay in ["matrices", "all"]}))
     elif task == "compare":

@@ -1,0 +1,35 @@
+//! In the place of [`tokenizer`](super::tokenizer) in a build without the feature `tokenizers`: there
+//! are none.
+
+/// Whether this build can read them.
+pub const BUILT_IN: bool = false;
+
+/// Text to tokens and back.
+pub enum Tokenizer {}
+
+impl Tokenizer {
+    /// Always an error.
+    pub fn parse(_: &[u8]) -> Result<Self, String> {
+        Err("not in this build: build gpipe-cli with --features tokenizers".into())
+    }
+
+    /// One more than the largest token.
+    pub fn size(&self) -> u64 {
+        match *self {}
+    }
+
+    /// The tokens of a text.
+    pub fn encode(&self, _: &str, _: usize) -> Result<Vec<u32>, String> {
+        match *self {}
+    }
+
+    /// The bytes that a token stands for.
+    pub fn bytes(&self, _: u32) -> Option<Vec<u8>> {
+        match *self {}
+    }
+
+    /// The text that some tokens are.
+    pub fn decode(&self, _: &[u32]) -> String {
+        match *self {}
+    }
+}
