@@ -57,8 +57,26 @@ impl Manifest {
     /// The bytes of the file.
     pub fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
         let list = serde_json::to_string_pretty(self)?;
-        let list = list.strip_suffix(CLOSE).unwrap_or(&list);
-        Ok(format!("{list}{BEFORE}{}{AFTER}", digest(list.as_bytes())).into_bytes())
+        Ok(Self::seal(list.as_bytes()))
+    }
+
+    /// The bytes of a file with this list, an object: its digest becomes its last key.
+    pub fn seal(list: &[u8]) -> Vec<u8> {
+        let list = list.strip_suffix(CLOSE.as_bytes()).unwrap_or(list);
+        [
+            list,
+            BEFORE.as_bytes(),
+            digest(list).as_bytes(),
+            AFTER.as_bytes(),
+        ]
+        .concat()
+    }
+
+    /// The list in the bytes of a file, without its end and its digest.
+    pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
+        let list = bytes.strip_suffix(AFTER.as_bytes())?;
+        let list = &list[..list.len().checked_sub(DIGEST)?];
+        list.strip_suffix(BEFORE.as_bytes())
     }
 
     /// The manifest in these bytes, or what is wrong with them.

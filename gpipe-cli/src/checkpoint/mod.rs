@@ -23,7 +23,7 @@ mod write;
 pub use changes::changes;
 pub use fs::Disk;
 pub use lock::Lock;
-pub use manifest::hexadecimal;
+pub use manifest::{Manifest, hexadecimal};
 pub use names::{CONFIG, MODEL};
 pub use resume::{Resumed, find, whole_in};
 pub use saver::{Saved, Saver};

@@ -6,7 +6,7 @@ use gpipe_remat::LossTurn;
 use super::train::{Recipe, evaluate};
 use crate::args::{EvalArgs, Settings, Talk};
 use crate::config;
-use crate::data::{self, Samples};
+use crate::data::{self, Found};
 use crate::fail::Result;
 use crate::model_folder;
 use crate::output::{Console, Event, numbers, print};
@@ -19,6 +19,7 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
     for warning in &place.warnings {
         console.warn(warning)?;
     }
+    let of_run = place.run.is_some();
     let config = config::resolve(&Settings {
         config: place.run,
         model: Some(place.model.to_string_lossy().into_owned()),
@@ -30,28 +31,36 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
         set: args.set.clone(),
         ..args.workers.settings()
     })?;
+    let classifies = config.model.classifies();
     let known = config.model.vocab.get();
-    let found = data::find_vocabulary(&config.data.tokenizer, Some(&place.model), known)?;
+    let found = match classifies {
+        true => Found::bytes(),
+        false => data::find_vocabulary(&config.data.tokenizer, Some(&place.model), known)?,
+    };
     if let Some(warning) = &found.warning {
         console.warn(warning)?;
     }
-    let tokens = data::tokens(&config, &found.vocabulary)?;
-    let samples = match args.data {
-        None if config.run.eval_every.get() > 0 => Samples::new(tokens, &config)?,
-        _ => Samples::of_all(tokens, &config)?,
+    let held_out = of_run && args.data.is_none() && config.run.eval_every.get() > 0;
+    let samples = match held_out {
+        true => data::samples(&config, &found.vocabulary)?,
+        false => data::all_samples(&config, &found.vocabulary)?,
     };
     let mut setup = Setup::new(&config)?;
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let held_out = samples.held_out();
     let tokens = (held_out.end - held_out.start) * samples.length() as u64;
+    let [_, unit] = config.model.unit();
+    let cut = match classifies {
+        true => String::new(),
+        false => format!(" in samples of {}", samples.length()),
+    };
     console.say(&format!(
-        "{}: {} parameters; {}: {} tokens in samples of {}",
+        "{}: {} parameters; {}: {} {unit}{cut}",
         config.model.name,
         numbers::short(setup.parameters as f64),
         config.data.source,
         numbers::short(tokens as f64),
-        samples.length(),
     ))?;
     let recipe = Recipe {
         config: &config,
@@ -66,10 +75,13 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
     if talk.json {
         return print(&Event::eval(None, found.loss, found.accuracy, found.targets).to_json()?);
     }
+    let perplexity = match classifies {
+        true => String::new(),
+        false => format!("  perplexity {:.3}", found.loss.exp()),
+    };
     print(&format!(
-        "loss {:.4}  perplexity {:.3}  accuracy {}  tokens {}",
+        "loss {:.4}{perplexity}  accuracy {}  {unit} {}",
         found.loss,
-        found.loss.exp(),
         numbers::per_mille(found.accuracy),
         found.targets
     ))

@@ -38,6 +38,12 @@ pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
         tokenizer: args.tokenizer.clone().or_else(|| Some(data::AUTO.into())),
         ..args.workers.settings()
     })?;
+    if config.model.classifies() {
+        return Err(Fail::asked(format!(
+            "{}: the model classifies images and says no text: gpipe eval says how well",
+            args.model.display()
+        )));
+    }
     let (context, vocab) = (config.model.context.get(), config.model.vocab.get());
     let Found {
         vocabulary,

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub use entry::text;
 pub use order::Order;
+pub use presets::PERCEPTRON;
 pub use resolve::{resolve, resolve_text};
 use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threads};
 pub use values::{Cut, Devices, Memory, TraceSteps};

@@ -5,6 +5,7 @@ use gpipe_layers::{Decay, Gelu};
 use toml::{Table, Value, toml};
 
 use super::entry::overlay;
+use crate::model_folder::Architecture;
 
 /// The names, the default first.
 pub const NAMES: [&str; 6] = {
@@ -44,9 +45,8 @@ pub fn preset(name: &str) -> Option<Table> {
     Some(defaults)
 }
 
-/// The keys of `[model]` that a model does not have.
-pub fn foreign(name: &str) -> impl Fn(&str) -> bool {
-    let classifies = name == PERCEPTRON;
+/// The keys of `[model]` that a model does not have that classifies, or does not.
+pub fn foreign(classifies: bool) -> impl Fn(&str) -> bool {
     move |key| match key {
         "name" | "dropout" => false,
         "hidden" => !classifies,
@@ -72,7 +72,21 @@ fn perceptron() -> Table {
 }
 
 /// The defaults of a model in a folder: to be trained on, so with small steps.
-pub fn of_folder(name: &str, described: &GptConfig) -> Table {
+pub fn of_folder(name: &str, described: &Architecture) -> Table {
+    let described = match described {
+        Architecture::Gpt(described) => described,
+        Architecture::Perceptron { hidden, dropout } => {
+            let hidden: Vec<String> = hidden.iter().map(u64::to_string).collect();
+            let model = [
+                ("name", name.into()),
+                ("hidden", hidden.join(",").into()),
+                ("dropout", Value::Float(*dropout)),
+            ];
+            let mut defaults = perceptron();
+            overlay(&mut defaults, section("model", model));
+            return defaults;
+        }
+    };
     let mut defaults = common();
     overlay(
         &mut defaults,

@@ -12,7 +12,7 @@ use super::{Config, Devices, Order, presets};
 use crate::args::Settings;
 use crate::data::{self, AUTO, DIGITS};
 use crate::fail::{Fail, Result};
-use crate::model_folder::{self, Description};
+use crate::model_folder::{self, Architecture, Description};
 
 /// The whole configuration: defaults of the model ◄ file ◄ `--set` ◄ flags.
 pub fn resolve(settings: &Settings) -> Result<Config> {
@@ -117,7 +117,6 @@ impl Keys {
 /// or where a checkpoint keeps it.
 fn complete(typed: Keys, stand_in: Option<&Path>) -> Result<Config> {
     let name = typed.text("model", "name").unwrap_or(presets::NAMES[0]);
-    check_keys(name, &typed)?;
     let (defaults, described) = match (presets::preset(name), stand_in) {
         (Some(defaults), _) => (defaults, None),
         (None, Some(folder)) => {
@@ -139,6 +138,11 @@ fn complete(typed: Keys, stand_in: Option<&Path>) -> Result<Config> {
         }
         (None, None) => return Err(unknown_model(name)),
     };
+    let classifies = match &described {
+        Some((_, described)) => matches!(described.model, Architecture::Perceptron { .. }),
+        None => name == presets::PERCEPTRON,
+    };
+    check_keys(name, classifies, &typed)?;
     let mut keys = Keys(defaults);
     entry::overlay(&mut keys.0, typed.0.clone());
     if let Some((folder, described)) = &described {
@@ -256,9 +260,9 @@ fn check_table(config: &Config, table: &Schedule) -> Result<()> {
 }
 
 /// Refuses keys that the model does not have.
-fn check_keys(name: &str, typed: &Keys) -> Result<()> {
+fn check_keys(name: &str, classifies: bool, typed: &Keys) -> Result<()> {
     let keys = typed.0.get("model").and_then(Value::as_table);
-    let foreign = presets::foreign(name);
+    let foreign = presets::foreign(classifies);
     let Some(key) = keys
         .into_iter()
         .flat_map(Table::keys)

@@ -17,6 +17,7 @@ pub use digits::{CLASSES, DIGITS, PIXELS};
 pub use feed::{evaluation, training};
 pub use samples::Samples;
 pub use speaker::Speaker;
+pub use tokenizer::Tokenizer;
 pub use vocabulary::{AUTO, Found, TOKENIZER, Vocabulary, find as find_vocabulary, size};
 
 use crate::config::Config;
@@ -31,8 +32,16 @@ pub fn samples(config: &Config, vocabulary: &Vocabulary) -> Result<Samples> {
     }
 }
 
+/// The same, none of which is trained on: all are held out.
+pub fn all_samples(config: &Config, vocabulary: &Vocabulary) -> Result<Samples> {
+    match config.model.classifies() {
+        true => Ok(Samples::of_all_digits(Digits::load()?, config)),
+        false => Samples::of_all(tokens(config, vocabulary)?, config),
+    }
+}
+
 /// The tokens of the text that is configured.
-pub fn tokens(config: &Config, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
+fn tokens(config: &Config, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
     let (source, threads) = (&config.data.source, config.pipeline.threads.get());
     vocabulary.tokens(source::read(source)?, threads, &format!("--data {source}"))
 }

@@ -44,8 +44,13 @@ impl Samples {
 
     /// The images of digits, held out in the same way.
     pub fn of_digits(digits: Digits, config: &Config) -> Result<Self> {
+        Self::of_all_digits(digits, config).hold_out(config)
+    }
+
+    /// The images of digits, if none is trained on: all are held out.
+    pub fn of_all_digits(digits: Digits, config: &Config) -> Self {
         let all = digits.count();
-        Self::with(Content::Digits(digits), all, config).hold_out(config)
+        Self::with(Content::Digits(digits), all, config)
     }
 
     fn hold_out(mut self, config: &Config) -> Result<Self> {

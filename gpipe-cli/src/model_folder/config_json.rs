@@ -5,14 +5,28 @@ use gpipe_layers::models::GptConfig;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::config::Config;
+use crate::config::{Config, PERCEPTRON};
 use crate::data::{CLASSES, PIXELS};
+
+/// What a model is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Architecture {
+    /// A GPT-2.
+    Gpt(GptConfig),
+    /// A perceptron that classifies the images of digits.
+    Perceptron {
+        /// Widths of its hidden layers.
+        hidden: Vec<u64>,
+        /// Probability of dropping an activation.
+        dropout: f64,
+    },
+}
 
 /// What is known of a model from its `config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     /// All of it.
-    pub model: GptConfig,
+    pub model: Architecture,
     /// Whether all three dropouts are the one that `model` has; otherwise that is 0.
     pub one_dropout: bool,
     /// The keys [`IDS`] that it has: `null`, a token or a list of tokens.
@@ -24,6 +38,9 @@ const MOST_BLOCKS: u64 = 10_000;
 
 /// Which tokens begin, end and fill up a text.
 const IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+
+/// What stands between the layers of a perceptron.
+const ACTIVATION: &str = "relu";
 
 /// The most tokens that one of these keys may list.
 const MOST_IDS: usize = 64;
@@ -54,6 +71,12 @@ struct Raw {
     bos_token_id: Option<Value>,
     eos_token_id: Option<Value>,
     pad_token_id: Option<Value>,
+    // Of a perceptron.
+    hidden_sizes: Option<Vec<u64>>,
+    hidden_act: Option<String>,
+    hidden_dropout_prob: Option<f64>,
+    input_size: Option<u64>,
+    num_labels: Option<u64>,
 }
 
 /// What these bytes say, or what is wrong with them.
@@ -61,15 +84,51 @@ pub fn parse(bytes: &[u8]) -> Result<Description, String> {
     let raw: Raw = serde_json::from_slice(bytes)
         .map_err(|error| format!("cannot be read: {}", clip(&error.to_string())))?;
     match raw.model_type.as_deref() {
-        Some("gpt2") => {}
-        Some(other) => {
-            return Err(format!(
-                "model_type is `{}`: only gpt2 can be read",
-                clip(other)
-            ));
-        }
-        None => return Err("has no `model_type`: only gpt2 can be read".into()),
+        Some("gpt2") => gpt(raw),
+        Some(PERCEPTRON) => perceptron(raw),
+        Some(other) => Err(format!(
+            "model_type is `{}`: only gpt2 can be read",
+            clip(other)
+        )),
+        None => Err("has no `model_type`: only gpt2 can be read".into()),
     }
+}
+
+/// A perceptron as [`write`] describes one.
+fn perceptron(raw: Raw) -> Result<Description, String> {
+    let sizes = [
+        ("input_size", raw.input_size, PIXELS),
+        ("num_labels", raw.num_labels, CLASSES),
+    ];
+    for (key, value, only) in sizes {
+        if value != Some(only as u64) {
+            return Err(format!("{key} is not {only}, as for the images of digits"));
+        }
+    }
+    if raw.hidden_act.as_deref() != Some(ACTIVATION) {
+        return Err(format!("hidden_act is not {ACTIVATION}"));
+    }
+    let hidden = raw.hidden_sizes.unwrap_or_default();
+    if hidden.is_empty() || hidden.len() as u64 > MOST_BLOCKS {
+        return Err(format!("hidden_sizes must list 1 to {MOST_BLOCKS} widths"));
+    }
+    for &width in &hidden {
+        size("hidden_sizes", Some(width), u32::MAX.into())?;
+    }
+    let dropout = raw.hidden_dropout_prob.unwrap_or(0.0);
+    if !(0.0..1.0).contains(&dropout) {
+        return Err(format!(
+            "hidden_dropout_prob is {dropout}: it must be from 0 to below 1"
+        ));
+    }
+    Ok(Description {
+        model: Architecture::Perceptron { hidden, dropout },
+        one_dropout: true,
+        ids: Map::new(),
+    })
+}
+
+fn gpt(raw: Raw) -> Result<Description, String> {
     let unsupported = [
         ("scale_attn_weights", raw.scale_attn_weights, true),
         (
@@ -157,7 +216,7 @@ pub fn parse(bytes: &[u8]) -> Result<Description, String> {
     }
     Ok(Description {
         ids: known,
-        model: GptConfig {
+        model: Architecture::Gpt(GptConfig {
             vocab: size("vocab_size", raw.vocab_size, u32::MAX.into())?,
             context: size(
                 "n_positions",
@@ -171,7 +230,7 @@ pub fn parse(bytes: &[u8]) -> Result<Description, String> {
             gelu,
             layer_norm_eps: layer_norm_eps as f32,
             dropout: if one_dropout { dropout as f32 } else { 0.0 },
-        },
+        }),
         one_dropout,
     })
 }
@@ -200,8 +259,8 @@ pub fn write(config: &Config, ids: &Map<String, Value>) -> anyhow::Result<Vec<u8
     let dropout = model.dropout.get();
     if let Some(hidden) = &model.hidden {
         return pretty(&json!({
-            "model_type": config.model.name,
-            "hidden_act": "relu",
+            "model_type": PERCEPTRON,
+            "hidden_act": ACTIVATION,
             "hidden_dropout_prob": dropout,
             "hidden_sizes": hidden.get(),
             "input_size": PIXELS,

@@ -18,8 +18,9 @@ use gpipe_tensor::{Tensor, safetensors};
 use crate::config::Config;
 use crate::fail::{Fail, Result};
 pub use companions::Companions;
-pub use config_json::Description;
+pub use config_json::{Architecture, Description, parse as parse_config};
 pub use file::read;
+pub use index::parse as parse_index;
 pub use place::find;
 pub use weights::{Weights, fill};
 

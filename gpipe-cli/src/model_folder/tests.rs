@@ -103,9 +103,13 @@ fn what_is_written_is_read_again() {
         let config = config(more);
         let params = params(&config);
         let folder = written(&files(&config, &params, &Companions::default()).unwrap());
-        let Description { model, one_dropout } = describe(folder.path()).unwrap();
-        assert!(one_dropout);
-        assert_eq!(model, crate::setup::model(&config));
+        let Description {
+            model,
+            one_dropout,
+            ids,
+        } = describe(folder.path()).unwrap();
+        assert!(one_dropout && ids.is_empty());
+        assert_eq!(model, Architecture::Gpt(crate::setup::model(&config)));
         same(&open(folder.path(), &config).unwrap(), &params);
         // The folder as a model is the model that was written.
         let name = folder.path().to_str().unwrap().to_owned();
@@ -317,15 +321,30 @@ fn config_json(change: Option<(&str, &str)>) -> String {
 
 #[test]
 fn what_config_json_leaves_out_is_what_the_class_sets() {
-    let Description { model, one_dropout } =
-        config_json::parse(config_json(None).as_bytes()).unwrap();
+    let Description {
+        model, one_dropout, ..
+    } = config_json::parse(config_json(None).as_bytes()).unwrap();
+    let gpt = |description: Architecture| match description {
+        Architecture::Gpt(model) => model,
+        other => panic!("{other:?}"),
+    };
+    let model = gpt(model);
     assert!(one_dropout && model.tied);
     assert_eq!((model.dropout, model.layer_norm_eps), (0.1, 1e-5));
     let other = config_json(Some(("attn_pdrop", "0.2")));
     assert!(!config_json::parse(other.as_bytes()).unwrap().one_dropout);
+    let ids = config_json(None).replace(
+        '}',
+        ",\"bos_token_id\":3,\"eos_token_id\":[3,4],\"pad_token_id\":null}",
+    );
+    let ids = config_json::parse(ids.as_bytes()).unwrap().ids;
+    assert_eq!(
+        serde_json::Value::Object(ids),
+        serde_json::json!({"bos_token_id": 3, "eos_token_id": [3, 4]})
+    );
     let older = config_json(Some(("n_positions", "null"))).replace('}', ",\"n_ctx\":32}");
     assert_eq!(
-        config_json::parse(older.as_bytes()).unwrap().model.context,
+        gpt(config_json::parse(older.as_bytes()).unwrap().model).context,
         32
     );
 }

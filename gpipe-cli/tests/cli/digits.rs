@@ -79,6 +79,71 @@ fn digits_are_recognised() {
 }
 
 #[test]
+fn a_trained_classifier_is_evaluated_and_says_no_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let trained = gpipe(
+        here,
+        &[
+            "train",
+            "--model",
+            "mlp",
+            "--steps",
+            "20",
+            "--eval-every",
+            "20",
+            "--json",
+            "--out",
+            "run",
+        ],
+    );
+    let trained = objects(&trained);
+    let trained = trained
+        .iter()
+        .find(|object| object["kind"] == "eval")
+        .unwrap();
+    for stages in ["1", "7"] {
+        let evaluated = objects(&gpipe(here, &["eval", "run", "--json", "--stages", stages]));
+        for key in ["loss", "accuracy", "tokens"] {
+            assert_eq!(evaluated[0][key], trained[key], "{key}");
+        }
+    }
+    let said = gpipe(here, &["eval", "run"]);
+    let accuracy = trained["accuracy"].as_f64().unwrap();
+    let words = stdout(&said);
+    assert!(
+        words.contains(&format!("accuracy {:.1} %  images 179", 100.0 * accuracy)),
+        "{words}"
+    );
+    assert!(
+        stderr(&said).contains("digits: 179 images"),
+        "{}",
+        stderr(&said)
+    );
+    // The model alone: all images.
+    let model = "run/checkpoints/step-00000020/model";
+    assert_eq!(
+        objects(&gpipe(here, &["eval", model, "--json"]))[0]["tokens"],
+        1797
+    );
+    let on = gpipe(
+        here,
+        &[
+            "train", "--model", "run", "--steps", "1", "--json", "--out", "on",
+        ],
+    );
+    assert_eq!(objects(&on)[0]["kind"], "step");
+    let refused = gpipe(here, &["sample", "run"]);
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        said.lines().count() == 1 && said.contains("gpipe eval"),
+        "{said}"
+    );
+    assert_eq!(stdout(&refused), "");
+}
+
+#[test]
 fn a_classifier_has_the_bits_of_one_stage_and_a_plan() {
     let folder = tempfile::tempdir().unwrap();
     for stages in ["2", "7"] {

@@ -13,6 +13,8 @@ mod report;
 mod resume;
 mod tables;
 mod tensorboard;
+#[cfg(feature = "tokenizers")]
+mod tokens;
 mod train;
 mod verify;
 mod wrong_lines;

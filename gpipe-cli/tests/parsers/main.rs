@@ -2,6 +2,7 @@
 //! corpus of hostile inputs and by mutations of good ones (`cargo xtask exam P1 P3`).
 
 mod corpus;
+mod folders;
 mod fuzz;
 mod mutate;
 mod targets;

@@ -228,6 +228,9 @@ pub fn all() -> Vec<Target> {
             run: tensors,
         },
     ]
+    .into_iter()
+    .chain(super::folders::all())
+    .collect()
 }
 
 /// Numbers that every language may trip over.

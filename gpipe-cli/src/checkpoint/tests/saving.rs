@@ -13,6 +13,7 @@ use super::disk::{Fault, Memory};
 use super::{HOME, exam, home};
 use crate::args::Settings;
 use crate::config::{Config, resolve};
+use crate::model_folder::Companions;
 use crate::setup::Setup;
 
 fn config() -> Config {
@@ -82,6 +83,7 @@ impl Run {
             state,
             owned: copy_owned(&mut self.assembled.pipeline, &device).unwrap(),
             optimizer: self.setup.clone(),
+            companions: Companions::default(),
         }
     }
 }

@@ -142,3 +142,6 @@ fn characters_of_bytes() -> [char; 256] {
 fn short(error: impl std::fmt::Display) -> String {
     error.to_string().chars().take(200).collect()
 }
+
+#[cfg(test)]
+mod tests;

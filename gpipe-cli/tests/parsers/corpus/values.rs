@@ -1,0 +1,125 @@
+//! Values of the command line.
+
+use super::{Hostile, hostile};
+
+pub fn all() -> Vec<Hostile> {
+    let value = |parser, what: &str| hostile(parser, what, what, " ");
+    let mut list: Vec<Hostile> = [
+        "",
+        ",",
+        "1,",
+        ",1",
+        "1,,2",
+        "-1",
+        "1.5",
+        "1e3",
+        "0x10",
+        "18446744073709551616",
+        "1;2",
+        "1 2",
+        "nan",
+        "٣",
+        "1,\u{0}",
+        "\u{feff}1",
+    ]
+    .map(|text| value("costs", text))
+    .into();
+    list.extend(
+        [
+            "",
+            "=",
+            "==",
+            "a",
+            "a=b",
+            ".=",
+            "pipeline.=1",
+            ".stages=1",
+            "pipeline..stages=1",
+            "stages=1",
+            "PIPELINE.STAGES=1",
+            "pipeline.stages=",
+            "pipeline.stages=0",
+            "pipeline.stages=1.0",
+            "pipeline.stages=0x4",
+            "pipeline.stages=4 stages",
+            "pipeline.stages=99999999999999999999",
+            "pipeline.devices=",
+            "pipeline.devices=cpu*0",
+            "pipeline.devices=cpu*4294967296",
+            "pipeline.devices=cpu*-1",
+            "pipeline.devices=cpu**2",
+            "pipeline.devices=,",
+            "pipeline.devices=cuda:",
+            "pipeline.devices=cuda:4294967296",
+            "pipeline.devices=cpu:0",
+            "pipeline.partition=,",
+            "pipeline.partition=-1,2",
+            "pipeline.partition=18446744073709551616",
+            "pipeline.partition=1;2",
+            "pipeline.schedule=interleaved:",
+            "pipeline.schedule=interleaved:0",
+            "pipeline.schedule=interleaved:18446744073709551616",
+            "pipeline.schedule=1F1B",
+            "pipeline.remat=every:",
+            "pipeline.remat=every:0",
+            "pipeline.remat=every:-1",
+            "pipeline.remat=every:18446744073709551616",
+            "model.name=",
+            "model.name=../gpt2",
+            "model.blocks=1000000000",
+            "model.width=0",
+            "model.gelu=",
+            "model.dropout=1",
+            "model.dropout=-0.1",
+            "optimizer.lr=-1",
+            "optimizer.lr=nan",
+            "optimizer.lr=1e999",
+            "optimizer.beta1=1",
+            "run.steps=0",
+            "run.seed=-1",
+            "data.shuffle=maybe",
+            "data.shuffle=\"true\"x",
+        ]
+        .map(|text| value("setting", text)),
+    );
+    list.extend(
+        [
+            "",
+            "trian",
+            "train\nplan",
+            "--",
+            "-",
+            "--stages",
+            "train\n--stages",
+            "train\n--no-shuffle=1",
+            "train\n--overwrite",
+            "train\n-q\n-v",
+            "train\n--color\nred",
+            "train\n--json=yes",
+            "plan\n--costs",
+            "train\n--unknown\n\u{202e}",
+            "verify\nextra",
+            "train\n--steps\n1\n--\n--seed",
+            "train\n--micro-batches\n2\n--micro-batch-size\n2",
+        ]
+        .map(|text| value("command line", text)),
+    );
+    list.extend(
+        [
+            "",
+            "cuda",
+            "cuda:-1",
+            "cpu:0",
+            "every:0",
+            "every:99999999999999999999",
+            "F0",
+            "0F",
+            "0F-1",
+            "99999999999999999999F0",
+            "0F0 ",
+            "٣F٣",
+        ]
+        .map(|text| value("names", text)),
+    );
+    list
+}
