@@ -84,6 +84,7 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe plan --model gpt-mini --remat keep --json
   gpipe plan --costs 10,40,30,10,20,50,10 --stages 3
   gpipe plan --auto --memory 64MiB
+  gpipe plan --model gpt-mini --auto --profile
   gpipe plan --model gpt2 --compare --workers 4*100T:16GiB --link 5e-6:25G
   gpipe plan -v                            with every key and its default"
     )]
@@ -203,6 +204,9 @@ pub struct TrainArgs {
     /// Run what gpipe plan --auto recommends
     #[arg(long, help_heading = "Run", conflicts_with = "resume")]
     pub auto: bool,
+    /// Measure the layers for --auto first, as gpipe plan --profile does
+    #[arg(long, help_heading = "Run", requires = "auto")]
+    pub profile: bool,
     /// Show the plan and stop, as gpipe plan does
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
@@ -228,6 +232,10 @@ pub struct PlanArgs {
     /// Rank all of them, with what Lingvo's cut would cost
     #[arg(long, help_heading = "Recommendation")]
     pub compare: bool,
+    /// Measure how long each layer takes on this machine, show it, and predict by that; it is kept for
+    /// later commands beside the --config FILE, as FILE.profile.json, or in runs/profile.json
+    #[arg(long, help_heading = "Recommendation", conflicts_with_all = ["costs", "workers"])]
+    pub profile: bool,
     /// What --auto and --compare plan with.
     #[command(flatten)]
     pub planning: AutoArgs,

@@ -13,6 +13,7 @@ mod model_folder;
 mod output;
 #[doc(hidden)]
 pub mod parsers;
+mod profile;
 mod report;
 mod setup;
 mod signals;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{Model, Run};
 use gpipe_layers::Layer;
 use gpipe_remat::{Bytes, Error, Kept, KeptRun, Policy, Table, Weights, predict_memory};
-use gpipe_sched::{Schedule, gpipe, one_f_one_b, zb_h1};
+use gpipe_sched::{Schedule, dualpipe_v, gpipe, one_f_one_b, zb_h1};
 
 fn run(stages: usize, batch: usize, micro_batches: usize) -> Run {
     let model = Model {
@@ -92,19 +92,25 @@ impl Case {
     }
 }
 
-fn schedules(stages: usize, micro_batches: usize) -> [Schedule; 3] {
-    [
+fn schedules(stages: usize, micro_batches: usize) -> Vec<Schedule> {
+    let mut made = vec![
         gpipe(stages, micro_batches),
         one_f_one_b(stages, micro_batches),
         zb_h1(stages, micro_batches),
-    ]
-    .map(|schedule| schedule.expect("a valid size"))
+    ];
+    // Stages that take some backward passes as a whole and others apart.
+    if stages.is_multiple_of(2) {
+        made.push(dualpipe_v(stages / 2, micro_batches));
+    }
+    let made = made.into_iter();
+    made.map(|schedule| schedule.expect("a valid size"))
+        .collect()
 }
 
 #[test]
 fn no_choice_that_fits_computes_less() {
     let (mut between, mut refused) = (0, 0);
-    for (stages, batch, micro_batches) in [(1, 4, 4), (2, 7, 3), (3, 8, 4)] {
+    for (stages, batch, micro_batches) in [(1, 4, 4), (2, 7, 3), (3, 8, 4), (4, 6, 6)] {
         for schedule in schedules(stages, micro_batches) {
             let mut case = Case::new(run(stages, batch, micro_batches), schedule);
             let parts = case.run.cut(case.layers.len());

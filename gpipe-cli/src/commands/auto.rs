@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::ops::Range;
+use std::rc::Rc;
 
 use gpipe_remat::planner::{
     Answer, Described, Link, NamedOrder, Plan, Planner, Priced, Question, Worker,
@@ -14,8 +15,8 @@ use crate::args::{AutoArgs, Talk};
 use crate::config::{Config, Order};
 use crate::described::Description;
 use crate::fail::{Fail, Result};
-use crate::machine;
 use crate::output::{Event, numbers, print};
+use crate::profile::{self, Speed, Wanted};
 use crate::setup;
 
 /// The most workers that are tried where none are listed.
@@ -26,6 +27,7 @@ type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Priced>;
 pub struct Choice {
     names: Vec<String>,
     weights: Weights,
+    speed: Option<Rc<Speed>>,
     pub batch: usize,
     pub price: Box<Price>,
     pub workers: Vec<Worker>,
@@ -37,12 +39,20 @@ pub struct Choice {
 
 impl Choice {
     /// For the configured model, on the listed workers or on those of this machine.
-    pub fn of_model(config: &Config, args: &AutoArgs) -> Result<Self> {
+    pub fn of_model(
+        config: &Config,
+        args: &AutoArgs,
+        wanted: Wanted<'_>,
+        talk: Talk,
+    ) -> Result<Self> {
         let mut layers = setup::layers(config)?;
         let optimizer = setup::optimizer(config);
         let weights = Weights::new(&mut layers, Some(&optimizer));
         let names = layers.iter().map(|layer| layer.name().to_owned()).collect();
         let memory = config.pipeline.memory.bytes();
+        let batch = config.data.batch_size.get();
+        let micro_batches = numbers_of_micro_batches(batch);
+        let mut speed = None;
         let (workers, link, cores) = match &args.workers {
             Some(list) => (workers::parse(list, memory)?, args.link()?, None),
             None if args.link.is_some() => {
@@ -51,33 +61,47 @@ impl Choice {
                 ));
             }
             None => {
-                let (workers, cores) = here(config)?;
+                let sizes = profile::sizes(batch, &micro_batches);
+                speed = Some(Rc::new(Speed::of(config, wanted, &sizes, talk)?));
+                let (workers, cores) = here(config);
                 (workers, Link::FREE, Some(cores))
             }
         };
         let input = setup::input(config);
+        let known = speed.clone();
         let price = move |samples: &[Range<usize>]| {
             let costs = ModelCosts::new(&layers, samples, &input)?;
             let flops = Times::of_flops(&costs, 1.0);
-            let times = match cores {
-                Some(cores) => flops.clone().with_cores(cores, EFFICIENCY),
-                None => flops.clone(),
+            let times = match (&known, cores) {
+                (Some(speed), Some(cores)) => speed.times(&costs, cores),
+                _ => flops.clone(),
             };
             let told = Some(flops);
             Ok(Priced { costs, times, told })
         };
-        let batch = config.data.batch_size.get();
         Ok(Self {
             names,
             weights,
+            speed,
             batch,
             price: Box::new(price),
             workers,
             link,
             cores,
             orders: orders(),
-            micro_batches: numbers_of_micro_batches(batch),
+            micro_batches,
         })
+    }
+
+    /// Prints how long the layers take in the micro-batches that are configured.
+    pub fn show_profile(&self, config: &Config, talk: Talk) -> Result<()> {
+        let Some(speed) = &self.speed else {
+            return Ok(());
+        };
+        let parts = config.pipeline.micro_batches.get();
+        let samples = gpipe_remat::micro_batches(self.batch, parts).map_err(Fail::usage)?;
+        let priced = (self.price)(&samples).map_err(Fail::usage)?;
+        speed.show(&priced.costs, self.workers.len(), talk)
     }
 
     /// For a model of which there are numbers only.
@@ -115,6 +139,7 @@ impl Choice {
         Ok(Self {
             names: layers.iter().map(|layer| layer.name.clone()).collect(),
             weights: Described::weights(&layers),
+            speed: None,
             batch,
             workers: workers.into_iter().map(limited).collect(),
             link: match args.link {
@@ -286,8 +311,8 @@ impl Choice {
 }
 
 /// The configuration with what the planner recommends.
-pub fn choose(config: &Config, talk: Talk) -> Result<Config> {
-    let choice = Choice::of_model(config, &AutoArgs::default())?;
+pub fn choose(config: &Config, wanted: Wanted<'_>, talk: Talk) -> Result<Config> {
+    let choice = Choice::of_model(config, &AutoArgs::default(), wanted, talk)?;
     let answer = choice.answer()?;
     if !talk.quiet {
         anstream::eprintln!("{}\n", choice.text(&answer));
@@ -331,28 +356,20 @@ fn numbers_of_micro_batches(batch: usize) -> Vec<usize> {
         .collect()
 }
 
-/// The workers of this machine, which share its threads.
-fn here(config: &Config) -> Result<(Vec<Worker>, usize)> {
+/// The workers of this machine, which share its threads: times are in seconds.
+fn here(config: &Config) -> (Vec<Worker>, usize) {
     let devices = &config.pipeline.devices;
     let threads = config.pipeline.threads.get();
     let count = match devices.repeated() {
         Some(_) => threads.clamp(2, MOST_WORKERS),
         None => usize::try_from(devices.workers()).unwrap_or(usize::MAX),
     };
-    let rows = config
-        .data
-        .seq_len
-        .get()
-        .saturating_mul(config.data.batch_size.get());
-    let speed = machine::flops_per_second(rows, config.model.widest())?;
     let memory = config.pipeline.memory.bytes();
     let there = std::thread::available_parallelism().map_or(1, NonZero::get);
     let cores = threads.min(there).max(1);
-    Ok((vec![Worker { speed, memory }; count.min(1 << 16)], cores))
+    let worker = Worker { speed: 1.0, memory };
+    (vec![worker; count.min(1 << 16)], cores)
 }
-
-/// How much of a further thread an operation makes use of, as far as nobody measured.
-pub const EFFICIENCY: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {

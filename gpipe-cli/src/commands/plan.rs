@@ -3,26 +3,36 @@
 use std::path::Path;
 
 use gpipe_partition::{Loads, Partition};
+use gpipe_remat::StageMemory;
 use gpipe_remat::planner::Described;
-use gpipe_remat::{StageMemory, Times};
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
-use super::auto::{Choice, EFFICIENCY};
+use super::auto::Choice;
 use super::stages;
 use crate::args::{PlanArgs, Talk};
 use crate::config::{self, Config};
 use crate::described::{self, Description};
 use crate::fail::{Fail, Result};
-use crate::machine;
 use crate::output::{Event, numbers, print, style, terminal_width};
+use crate::profile::{Speed, Wanted};
 use crate::setup::{self, Setup};
 
 /// Plans the run that was configured, or one for bare costs.
 pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
     let config = config::resolve(&args.settings)?;
+    let speed = Wanted {
+        beside: args.settings.config.as_deref(),
+        measure: args.profile,
+    };
     if args.auto || args.compare {
         let choice = match &args.costs {
-            None => Choice::of_model(&config, &args.planning)?,
+            None => {
+                let choice = Choice::of_model(&config, &args.planning, speed, talk)?;
+                if args.profile {
+                    choice.show_profile(&config, talk)?;
+                }
+                choice
+            }
             Some(costs) => Choice::of_description(read(costs)?, &config, &args.planning)?,
         };
         return if args.auto {
@@ -40,7 +50,7 @@ pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
         None => {
             let setup = Setup::new(&config)?;
             write_table(args, &setup.schedule)?;
-            show_setup(&config, &setup, talk)
+            show_setup(&config, &setup, speed, talk)
         }
         Some(costs) => show_costs(&whole(costs)?, args, &config, talk),
     }
@@ -113,21 +123,20 @@ fn is_file(costs: &str) -> bool {
 }
 
 /// Shows the plan of a run.
-pub fn show(config: &Config, talk: Talk) -> Result<()> {
-    show_setup(config, &Setup::new(config)?, talk)
+pub fn show(config: &Config, speed: Wanted<'_>, talk: Talk) -> Result<()> {
+    show_setup(config, &Setup::new(config)?, speed, talk)
 }
 
-fn show_setup(config: &Config, setup: &Setup, talk: Talk) -> Result<()> {
+fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> Result<()> {
     let forecast = setup.forecast()?;
-    let rows = config
-        .data
-        .seq_len
-        .get()
-        .saturating_mul(setup.costs.samples(0));
-    let rate = machine::flops_per_second(rows, config.model.widest())?;
+    let wants_profile = speed.measure;
+    let samples = setup.costs.samples(0);
+    let speed = Speed::of(config, speed, &[samples], talk)?;
     let threads = config.pipeline.threads.get();
-    let times = Times::of_flops(&setup.costs, rate).with_cores(threads, EFFICIENCY);
-    let seconds = setup.step_seconds(&times)?;
+    let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
+    if wants_profile {
+        speed.show(&setup.costs, setup.schedule.devices(), talk)?;
+    }
     if talk.json {
         return publish(
             &setup.partition,
@@ -166,15 +175,14 @@ fn show_setup(config: &Config, setup: &Setup, talk: Talk) -> Result<()> {
     print(&format!(
         "{heading}\n{}{}\n{}\n\
          bubble  {}\n\
-         step    about {} (estimate: {} threads of {}FLOP/s, all else free)\n\
+         step    about {} ({})\n\
          memory  {} on the largest stage, {} in all",
         stages::table(setup, terminal_width()),
         verdict(&setup.loads),
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
         numbers::step_time(seconds),
-        pipeline.threads.get(),
-        numbers::short(rate),
+        speed.source(threads),
         numbers::bytes(largest),
         numbers::bytes(
             forecast

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::data::{self, Samples};
 use crate::fail::{Fail, Result};
 use crate::output::NewRun;
+use crate::profile::Wanted;
 use crate::report::{Record, Tracer};
 use crate::setup::Setup;
 use crate::signals::Signals;
@@ -133,11 +134,19 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
         tokens,
         companions,
     } = Beginning::of(args)?;
+    let speed = Wanted {
+        beside: args.settings.config.as_deref(),
+        measure: args.profile,
+    };
     if args.auto {
-        config = auto::choose(&config, talk)?;
+        config = auto::choose(&config, speed, talk)?;
     }
     if args.dry_run {
-        return plan::show(&config, talk);
+        let speed = Wanted {
+            measure: false,
+            ..speed
+        };
+        return plan::show(&config, speed, talk);
     }
     let (made, drawn) = resumed.as_ref().map_or((0, 0), Resumed::position);
     let steps = config.run.steps.u64();

@@ -186,6 +186,27 @@ pub enum Event {
         /// Predicted most bytes of each stage.
         peak_bytes: Vec<u64>,
     },
+    /// A kind of layer was measured.
+    Profile {
+        /// Its name, `*` for numbers that differ.
+        layer: String,
+        /// How many there are.
+        layers: usize,
+        /// Of the micro-batch.
+        samples: usize,
+        /// That each worker used.
+        threads: usize,
+        /// Forward pass and both gradients.
+        flops: u64,
+        /// Forward pass; the loss too, if the layer is the last.
+        forward_seconds: f64,
+        /// Input gradient.
+        input_grad_seconds: f64,
+        /// Weight gradient.
+        weight_grad_seconds: f64,
+        /// Norm and update, once a step.
+        update_seconds: f64,
+    },
     /// Two runs were compared.
     Verify {
         /// Whether every bit was the same.

@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(drawn(80), table(&heading, &["one", "two"], &rows));
         assert_eq!(
             drawn(20),
-            "one  two           n\na    01234…ghij    1\nb    short        22\n"
+            "one  two           n\na    01234…fghij   1\nb    short        22\n"
         );
         // No further than can be read.
         assert_eq!(drawn(1), drawn(18));

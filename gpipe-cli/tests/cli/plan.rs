@@ -203,3 +203,40 @@ fn a_profile_of_pipedream_is_planned() {
     ));
     assert!(auto[0]["gap"].as_f64().unwrap() >= 0.0);
 }
+
+#[test]
+fn layers_are_measured_once_and_the_profile_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--stages", "2", "--micro-batches", "2", "--json"];
+    let measure = [&arguments[..], &["--profile"]].concat();
+    let told = objects(&small(folder.path(), "plan", &measure));
+    let (plan, layers) = told.split_last().unwrap();
+    assert_keys(plan, &KEYS);
+    assert!(layers.len() >= 4, "{layers:?}");
+    for layer in layers {
+        assert_eq!(layer["kind"], "profile");
+        let seconds = |key: &str| layer[key].as_f64().unwrap();
+        assert!(seconds("forward_seconds") > 0.0 && seconds("update_seconds") >= 0.0);
+    }
+    let file = folder.path().join("runs/profile.json");
+    let profile: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(profile["format"], 1);
+    assert_eq!(profile["kinds"].as_object().unwrap().len(), layers.len());
+    // What is kept is used: the same numbers give the same prediction.
+    let again = objects(&small(folder.path(), "plan", &arguments));
+    assert_eq!(again[0]["step_seconds"], plan["step_seconds"]);
+    let text = stdout(&small(folder.path(), "plan", &arguments[..4]));
+    assert!(
+        text.contains("by the layers in runs/profile.json"),
+        "{text}"
+    );
+    // One of another machine is not, and that is said.
+    let mut foreign = profile;
+    foreign["processor"] = "another one".into();
+    std::fs::write(&file, foreign.to_string()).unwrap();
+    let output = small(folder.path(), "plan", &arguments[..4]);
+    assert!(stdout(&output).contains("estimate"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("measured on another machine"), "{said}");
+}

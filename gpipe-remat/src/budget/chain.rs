@@ -21,6 +21,9 @@ pub(crate) struct Chain<'a> {
     /// Pending bytes of each layer and those after it; split backward passes only.
     pending: Vec<u64>,
     runs: RefCell<BTreeMap<usize, Rc<Runs>>>,
+    /// The same with backward passes as a whole, where the stage has both: a backward pass then needs
+    /// at least the lesser of the two.
+    whole: Option<Box<Chain<'a>>>,
 }
 
 /// A layer that keeps what it saved.
@@ -65,6 +68,7 @@ impl<'a> Chain<'a> {
             pending: vec![0; part.len() + 1],
             part: part.clone(),
             runs: RefCell::default(),
+            whole: None,
         };
         if has_turn {
             chain.turn = bytes(costs.flow(m, part.end));
@@ -85,6 +89,13 @@ impl<'a> Chain<'a> {
             }
         }
         chain
+    }
+
+    /// A chain of a stage that takes some backward passes as a whole too.
+    #[must_use]
+    pub fn with_whole(mut self, whole: Self) -> Self {
+        self.whole = Some(Box::new(whole));
+        self
     }
 
     /// Pending bytes of the layers from this one.
@@ -112,17 +123,18 @@ impl<'a> Chain<'a> {
         pass.turn();
         let with = pass.ledger.live();
         pass.ledger.release_all(claim);
+        // A pending input of the next layer may be this layer's output.
+        let back = match self.split {
+            true => back - output.min(back),
+            false => back,
+        };
+        let whole = self.whole.as_ref().map(|whole| whole.single(layer).back);
         Single {
             saved,
             input: x.saturating_sub(with - pass.ledger.live()),
             output,
             forward,
-            // A pending input of the next layer may be this layer's output.
-            back: if self.split {
-                back - output.min(back)
-            } else {
-                back
-            },
+            back: whole.map_or(back, |whole| whole.min(back)),
         }
     }
 
@@ -168,6 +180,11 @@ impl<'a> Chain<'a> {
         for (back, peak) in runs.back.iter_mut().zip(peaks.into_iter().rev()) {
             worst = peak.max(worst);
             *back = worst.max(*back);
+        }
+        if let Some(whole) = &self.whole {
+            for (back, whole) in runs.back.iter_mut().zip(&whole.runs(start).back) {
+                *back = (*whole).min(*back);
+            }
         }
         runs
     }

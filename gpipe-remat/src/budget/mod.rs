@@ -158,14 +158,15 @@ impl Place<'_> {
         let micro_batches = 0..self.costs.micro_batches();
         let smallest = micro_batches.min_by_key(|&m| self.costs.samples(m));
         let has_turn = self.stage + 1 == self.schedule.stages();
-        let split = self.moments().split;
-        Chain::new(
-            self.costs,
-            smallest.unwrap_or(0),
-            self.part.clone(),
-            has_turn,
-            split,
-        )
+        let Moments { split, whole, .. } = self.moments();
+        let chain = |split| {
+            let part = self.part.clone();
+            Chain::new(self.costs, smallest.unwrap_or(0), part, has_turn, split)
+        };
+        match split && whole {
+            true => chain(true).with_whole(chain(false)),
+            false => chain(split),
+        }
     }
 
     fn moments(&self) -> Moments {

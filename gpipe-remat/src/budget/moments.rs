@@ -11,8 +11,10 @@ pub(crate) struct Moments {
     pub back: Vec<Others>,
     /// During weight gradients: the micro-batch that is worked on counts as pending.
     pub weight: Vec<Others>,
-    /// Whether input and weight gradients are taken apart.
+    /// Whether some input and weight gradients are taken apart.
     pub split: bool,
+    /// Whether some are taken together.
+    pub whole: bool,
 }
 
 /// Numbers of micro-batches.
@@ -41,6 +43,8 @@ impl Moments {
                     if action.op == Op::InputGrad {
                         moments.split = true;
                         now.pending += 1;
+                    } else {
+                        moments.whole = true;
                     }
                 }
                 Op::WeightGrad => {

@@ -1,0 +1,287 @@
+//! Layers are run as a stage would run them, and timed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use gpipe_layers::{Cx, Flow, Layer, Loss, Optimizer, Param, make, try_params};
+use gpipe_remat::ModelCosts;
+use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensor, Tensors, ops};
+
+use super::empty;
+use super::file::{Passes, Profile, Size};
+use super::kinds::Kinds;
+use crate::config::Config;
+use crate::fail::{Fail, Result};
+use crate::output::median;
+use crate::setup;
+
+/// Passes that warm up: buffers are made, pages touched.
+const WARM_UP: usize = 2;
+/// Passes that are measured, from fewest to most; as many as fit into the seconds.
+const FEWEST: usize = 5;
+const MOST: usize = 25;
+const SECONDS: f64 = 0.6;
+
+/// Measures every kind of layer in micro-batches of these sizes, on each share of the threads that an
+/// action can have while others are as busy.
+pub fn measure(
+    config: &Config,
+    kinds: &Kinds,
+    sizes: &[usize],
+    profile: &mut Profile,
+) -> Result<()> {
+    let threads = profile.threads;
+    profile.action_seconds = empty::action_seconds(threads.clamp(1, 8))?;
+    let mut shares: Vec<usize> = (1..=threads).map(|busy| threads / busy).collect();
+    shares.dedup();
+    shares.reverse();
+    for &samples in sizes {
+        let mut of_kind = vec![Vec::new(); kinds.list.len()];
+        for &share in &shares {
+            let times = together(config, kinds, samples, share, threads / share)?;
+            for (list, seconds) in of_kind.iter_mut().zip(times) {
+                list.push(Passes::of(share, seconds));
+            }
+        }
+        for (kind, times) in kinds.list.iter().zip(of_kind) {
+            profile.put(&kind.key, Size { samples, times });
+        }
+    }
+    Ok(())
+}
+
+/// The times of every kind on `share` threads, while so many others do the same.
+fn together(
+    config: &Config,
+    kinds: &Kinds,
+    samples: usize,
+    share: usize,
+    others: usize,
+) -> Result<Vec<[f64; 4]>> {
+    let done = AtomicUsize::new(0);
+    let all: Vec<Vec<[f64; 4]>> = thread::scope(|scope| {
+        let run = |_| {
+            let done = &done;
+            scope.spawn(move || {
+                let times = Bench::new(config, kinds, samples, share)
+                    .and_then(|bench| bench.medians(done, others));
+                // Whoever failed keeps nobody waiting.
+                done.fetch_add(others, Ordering::Relaxed);
+                times
+            })
+        };
+        let running: Vec<_> = (0..others).map(run).collect();
+        let joined = running.into_iter().map(|run| match run.join() {
+            Ok(times) => times,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.collect::<Result<_>>()
+    })?;
+    let mean = |kind: usize, pass: usize| {
+        all.iter().map(|times| times[kind][pass]).sum::<f64>() / all.len() as f64
+    };
+    let kinds = 0..kinds.list.len();
+    Ok(kinds
+        .map(|kind| std::array::from_fn(|pass| mean(kind, pass)))
+        .collect())
+}
+
+/// One layer of every kind on one device.
+struct Bench {
+    parts: Vec<Part>,
+    device: Device,
+    optimizer: Optimizer,
+    samples: u64,
+}
+
+/// A layer and what goes in and comes back.
+struct Part {
+    layer: Box<dyn Layer>,
+    x: Vec<Tensor>,
+    dy: Vec<Tensor>,
+    /// Of the model's last layer.
+    targets: Option<Tensor>,
+    is_first: bool,
+}
+
+impl Bench {
+    fn new(config: &Config, kinds: &Kinds, samples: usize, threads: usize) -> Result<Self> {
+        let host = Host::new(threads).map_err(Fail::run)?;
+        let device = host.device(DeviceId::Cpu).map_err(Fail::run)?;
+        let optimizer = setup::optimizer(config);
+        let layers = setup::layers(config)?;
+        let batch = [0..samples];
+        let costs = ModelCosts::new(&layers, &batch, setup::input(config)).map_err(Fail::usage)?;
+        let (count, vocabulary) = (layers.len(), config.model.vocab.get().max(1));
+        let mut parts = Vec::new();
+        for (index, mut layer) in layers.into_iter().enumerate() {
+            if kinds.list.iter().all(|kind| kind.layer != index) {
+                continue;
+            }
+            make(layer.as_mut(), &device, 0).map_err(Fail::run)?;
+            try_params(layer.as_mut(), |param| match param.tied {
+                true => Ok(()),
+                false => optimizer.make_state(param),
+            })
+            .map_err(Fail::run)?;
+            let fill = |flow: &Flow| filled(&device, flow, vocabulary);
+            let takes = costs.flow(0, index).iter().take(layer.arity());
+            let gives = &costs.of(0)[index].outputs;
+            let targets = match gives.first() {
+                Some(scores) if index + 1 == count => Some(targets(&device, scores)?),
+                _ => None,
+            };
+            parts.push(Part {
+                x: takes.map(fill).collect::<Result<_>>()?,
+                dy: gives
+                    .iter()
+                    .filter(|flow| flow.dtype.is_float())
+                    .map(fill)
+                    .collect::<Result<_>>()?,
+                targets,
+                is_first: index == 0,
+                layer,
+            });
+        }
+        Ok(Self {
+            parts,
+            device,
+            optimizer,
+            samples: samples as u64,
+        })
+    }
+
+    /// The medians of several passes; goes on until `others` have theirs.
+    fn medians(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 4]>> {
+        let mut passes: Vec<Vec<[f64; 4]>> = Vec::new();
+        let mut wanted = FEWEST;
+        let mut number = 0;
+        while passes.len() < wanted || done.load(Ordering::Relaxed) < others {
+            let start = Instant::now();
+            let times = self.pass(number as u64)?;
+            let seconds = start.elapsed().as_secs_f64();
+            if number + 1 == WARM_UP {
+                wanted = ((SECONDS / seconds.max(1e-6)) as usize).clamp(FEWEST, MOST);
+            }
+            if number >= WARM_UP && passes.len() < wanted {
+                passes.push(times);
+                if passes.len() == wanted {
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            number += 1;
+        }
+        let typical = |part: usize, pass: usize| {
+            let mut all: Vec<f64> = passes.iter().map(|times| times[part][pass]).collect();
+            median(&mut all)
+        };
+        let parts = 0..self.parts.len();
+        Ok(parts
+            .map(|part| std::array::from_fn(|pass| typical(part, pass)))
+            .collect())
+    }
+
+    /// Down, turned, back and updated once: forward, input gradient, weight gradient and update of
+    /// each layer.
+    fn pass(&mut self, step: u64) -> Result<Vec<[f64; 4]>> {
+        let device = self.device.clone();
+        let _busy = device.busy();
+        let cx = Cx {
+            seed: 0,
+            step,
+            samples: 0..self.samples,
+            train: true,
+        };
+        let copied = |tensors: &[Tensor]| -> Result<Tensors> {
+            let copies = tensors.iter().map(|tensor| tensor.copy_to(&device));
+            copies
+                .collect::<std::result::Result<_, _>>()
+                .map_err(Fail::run)
+        };
+        let mut times = vec![[0.0; 4]; self.parts.len()];
+        let mut saved = Vec::with_capacity(self.parts.len());
+        for (part, times) in self.parts.iter().zip(&mut times) {
+            let x = copied(&part.x)?;
+            let start = Instant::now();
+            let (y, kept) = part.layer.forward(&cx, x).map_err(Fail::run)?;
+            // The turn belongs to the forward pass of the last stage.
+            if let (Some(targets), Some(y)) = (&part.targets, y.into_iter().next()) {
+                let divisor = targets.elements() as f64;
+                Loss::CrossEntropy
+                    .gradient(y, targets, divisor)
+                    .map_err(Fail::run)?;
+            }
+            times[0] = start.elapsed().as_secs_f64();
+            saved.push(kept);
+        }
+        for (part, times) in self.parts.iter_mut().zip(&mut times).rev() {
+            let Some(saved) = saved.pop() else {
+                break;
+            };
+            let dy = copied(&part.dy)?;
+            let start = Instant::now();
+            let pending = match part.is_first {
+                true => part.layer.last_grad(saved, dy),
+                false => part.layer.input_grad(saved, dy).map(|(_, pending)| pending),
+            };
+            let pending = pending.map_err(Fail::run)?;
+            times[1] = start.elapsed().as_secs_f64();
+            let start = Instant::now();
+            part.layer.weight_grad(pending).map_err(Fail::run)?;
+            times[2] = start.elapsed().as_secs_f64();
+        }
+        for (part, times) in self.parts.iter_mut().zip(&mut times) {
+            let start = Instant::now();
+            let mut result = Ok(());
+            part.layer.params(&mut |param| {
+                if result.is_ok() {
+                    result = optimizer_step(&self.optimizer, param, step);
+                }
+            });
+            result?;
+            times[3] = start.elapsed().as_secs_f64();
+        }
+        Ok(times)
+    }
+}
+
+/// Norm, update and clearing of a gradient.
+fn optimizer_step(optimizer: &Optimizer, param: &mut Param, step: u64) -> Result<()> {
+    // A tied place is added to its owner, which takes about as long as its norm.
+    ops::sum_of_squares(param.grad().map_err(Fail::run)?).map_err(Fail::run)?;
+    if !param.tied {
+        let made = optimizer.update(param, 1e-6, step + 1, 1.0);
+        made.map_err(Fail::run)?;
+    }
+    param.zero_grad().map_err(Fail::run)
+}
+
+/// A tensor of numbers like those of a model: not zeros, which are sooner multiplied.
+fn filled(device: &Device, flow: &Flow, vocabulary: usize) -> Result<Tensor> {
+    let elements = flow.shape.elements().map_err(Fail::usage)?;
+    let mixed = |i: usize| (i.wrapping_mul(0x9E37_79B9) >> 7) % 4093;
+    let shape = flow.shape.clone();
+    let made = match flow.dtype {
+        DType::U32 => {
+            let values = (0..elements).map(|i| (mixed(i) % vocabulary) as u32);
+            Tensor::from_u32(device, shape, values.collect())
+        }
+        _ => {
+            let values = (0..elements).map(|i| mixed(i) as f32 / 2048.0 - 1.0);
+            Tensor::from_f32(device, shape, values.collect::<Vec<f32>>())
+        }
+    };
+    made.map_err(Fail::run)
+}
+
+/// A class for each row of scores.
+fn targets(device: &Device, scores: &Flow) -> Result<Tensor> {
+    let (classes, rows) = match scores.shape.dims().split_last() {
+        Some((&classes, rows)) => (classes.max(1), rows),
+        None => (1, &[][..]),
+    };
+    let count: usize = rows.iter().product();
+    let values = (0..count).map(|i| (i * 31 % classes) as u32).collect();
+    Tensor::from_u32(device, Shape::from(rows), values).map_err(Fail::run)
+}

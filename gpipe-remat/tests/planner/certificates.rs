@@ -1,0 +1,107 @@
+//! Bounds hold.
+
+use std::ops::Range;
+
+use gpipe_remat::Error;
+
+use crate::small::{POLICIES, Random, Small, following, more_orders, orders};
+
+/// Bound, best and plan are in this order on every question; the gap between the bound and the plan
+/// is small on most.
+fn certificates(seeds: Range<u64>, equal: bool) -> Vec<f64> {
+    let mut gaps = Vec::new();
+    for seed in seeds {
+        let mut random = Random(0x1234_5678 + seed);
+        let count = 1 + random.below(3);
+        let small = Small::new(&mut random, 6, count, equal);
+        let parts = [2, 4];
+        let bests = orders()
+            .iter()
+            .flat_map(|order| {
+                let small = &small;
+                let most = small.layers.len().min(count as usize);
+                (1..=most)
+                    .flat_map(move |devices| parts.map(|parts| small.best(order, devices, parts)))
+                    .collect::<Vec<_>>()
+            })
+            .flatten()
+            .reduce(f64::min);
+        let answer = small.ask(&parts, &POLICIES, |planner| planner.answer());
+        match (bests, answer) {
+            (Some(best), Ok(answer)) => {
+                let (bound, seconds) = (answer.bound, answer.plan.seconds);
+                assert!(
+                    bound <= best * (1.0 + 1e-9),
+                    "{seed}: bound {bound} above {best}"
+                );
+                assert!(
+                    best <= seconds * (1.0 + 1e-9),
+                    "{seed}: plan {seconds} below {best}"
+                );
+                gaps.push(answer.gap());
+            }
+            (None, Err(Error::DoesNotFit { limit, needed, .. })) => assert!(needed > limit),
+            (best, answer) => panic!("{seed}: {answer:?} but {best:?}"),
+        }
+    }
+    gaps.sort_by(f64::total_cmp);
+    gaps
+}
+
+#[test]
+fn certificates_hold_on_equal_workers() {
+    let gaps = certificates(0..60, true);
+    assert!(gaps[gaps.len() / 2] <= 0.03, "{gaps:?}");
+}
+
+#[test]
+fn certificates_hold_on_unequal_workers() {
+    let gaps = certificates(1000..1060, false);
+    assert!(gaps[gaps.len() / 2] <= 0.03, "{gaps:?}");
+}
+
+/// The bound is below every plan of every order, and what is said of an order that follows the costs
+/// as well.
+#[test]
+fn certificates_hold_over_all_orders() {
+    let mut gaps = Vec::new();
+    for seed in 0..40 {
+        let mut random = Random(0xFEED_0000 + seed);
+        let count = 1 + random.below(3);
+        let small = Small::new(&mut random, 6, count, seed % 2 == 0);
+        let parts = [2, 6];
+        let all = || -> Vec<_> { orders().into_iter().chain(more_orders()).collect() };
+        let bests = all()
+            .iter()
+            .flat_map(|order| {
+                let most = (small.layers.len() / order.chunks).min(count as usize);
+                let small = &small;
+                (1..=most)
+                    .flat_map(move |devices| parts.map(|parts| small.best(order, devices, parts)))
+                    .collect::<Vec<_>>()
+            })
+            .flatten()
+            .reduce(f64::min);
+        let every = all().into_iter().chain([following()]).collect();
+        let answer = small.ask_of(every, &parts, &POLICIES, |planner| planner.answer());
+        match (bests, answer) {
+            (Some(best), Ok(answer)) => {
+                let seconds = answer.plan.seconds;
+                assert!(answer.bound <= best * (1.0 + 1e-9), "{seed}");
+                assert!(answer.bound <= seconds * (1.0 + 1e-9), "{seed}");
+                // What follows the costs may be better than all the others.
+                let follows = answer.plan.order == "zero-bubble";
+                assert!(follows || best <= seconds * (1.0 + 1e-9), "{seed}");
+                assert!(
+                    seconds <= best * (1.0 + 1e-9),
+                    "{seed}: {seconds}, not {best}"
+                );
+                gaps.push(answer.gap());
+            }
+            (None, Err(Error::DoesNotFit { limit, needed, .. })) => assert!(needed > limit),
+            (best, answer) => panic!("{seed}: {answer:?} but {best:?}"),
+        }
+    }
+    gaps.sort_by(f64::total_cmp);
+    assert!(gaps[gaps.len() / 2] <= 0.03, "{gaps:?}");
+}

@@ -1,0 +1,11 @@
+//! The planner against every plan there is, on small questions drawn at random.
+
+mod small;
+
+mod exhaustive;
+
+mod certificates;
+
+mod large;
+
+mod refusals;

@@ -1,0 +1,76 @@
+//! What makes no sense is refused.
+
+use std::ops::Range;
+
+use gpipe_remat::planner::{Described, Planner, Question};
+
+use crate::small::{POLICIES, Random, Small, orders};
+
+#[test]
+fn what_makes_no_sense_is_refused_with_words() {
+    let mut random = Random(3);
+    let small = Small::new(&mut random, 8, 2, true);
+    let refused = |change: &dyn Fn(&mut Small)| {
+        let mut small = Small {
+            layers: small.layers.clone(),
+            weights: small.weights.clone(),
+            workers: small.workers.clone(),
+            link: small.link,
+            batch: small.batch,
+        };
+        change(&mut small);
+        let orders = orders();
+        let price = |samples: &[Range<usize>]| Described::priced(&small.layers, samples);
+        let question = Question {
+            weights: &small.weights,
+            batch: small.batch,
+            price: &price,
+            workers: small.workers.clone(),
+            link: small.link,
+            cores: None,
+            orders: &orders,
+            micro_batches: vec![2],
+            policies: POLICIES.to_vec(),
+        };
+        let answer = Planner::new(&question).and_then(Planner::answer);
+        answer.expect_err("refused").to_string()
+    };
+    type Case<'a> = (&'a dyn Fn(&mut Small), &'a str);
+    let cases: [Case<'_>; 7] = [
+        (
+            &|small| small.layers[0].forward = f64::NAN,
+            "layer 0 costs NaN",
+        ),
+        (
+            &|small| small.layers[0].weight_grad = -1.0,
+            "layer 0 costs -",
+        ),
+        (
+            &|small| {
+                for layer in &mut small.layers {
+                    (layer.forward, layer.input_grad, layer.weight_grad) = (0.0, 0.0, 0.0);
+                }
+            },
+            "all layers cost nothing",
+        ),
+        (&|small| small.workers.clear(), "no worker"),
+        (
+            &|small| small.workers[1].speed = 0.0,
+            "worker 1 has speed 0",
+        ),
+        (&|small| small.link.latency = f64::NAN, "a link of NaN s"),
+        (
+            &|small| {
+                small
+                    .workers
+                    .iter_mut()
+                    .for_each(|worker| worker.memory = Some(1))
+            },
+            "does not fit",
+        ),
+    ];
+    for (change, words) in cases {
+        let message = refused(change);
+        assert!(message.contains(words), "{words}: {message}");
+    }
+}
