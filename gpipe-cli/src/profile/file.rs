@@ -319,7 +319,8 @@ mod tests {
             parse(&text, &here)
         };
         assert_eq!(spoilt(&|_| {}), Ok(here.clone()));
-        let faults: [(&dyn Fn(&mut Profile), &str); 7] = [
+        type Case<'a> = (&'a dyn Fn(&mut Profile), &'a str);
+        let faults: [Case<'_>; 7] = [
             (&|p| p.format = 2, "format 2"),
             (&|p| p.gpipe = "0".into(), "gpipe 0"),
             (&|p| p.processor = "q".into(), "another machine, q"),

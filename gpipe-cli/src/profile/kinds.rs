@@ -28,7 +28,8 @@ pub struct Kind {
 impl Kinds {
     /// The kinds of these layers, the first of which takes `input`.
     pub fn of(layers: &[Box<dyn Layer>], input: impl Fn(usize) -> Vec<Flow>) -> Result<Self> {
-        let costs = ModelCosts::new(layers, &[0..1], input).map_err(Fail::usage)?;
+        let one = gpipe_remat::micro_batches(1, 1).map_err(Fail::usage)?;
+        let costs = ModelCosts::new(layers, &one, input).map_err(Fail::usage)?;
         let mut kinds = Self {
             list: Vec::new(),
             of_layer: Vec::new(),

@@ -111,7 +111,7 @@ impl Bench {
         let device = host.device(DeviceId::Cpu).map_err(Fail::run)?;
         let optimizer = setup::optimizer(config);
         let layers = setup::layers(config)?;
-        let batch = [0..samples];
+        let batch = gpipe_remat::micro_batches(samples, 1).map_err(Fail::usage)?;
         let costs = ModelCosts::new(&layers, &batch, setup::input(config)).map_err(Fail::usage)?;
         let (count, vocabulary) = (layers.len(), config.model.vocab.get().max(1));
         let mut parts = Vec::new();
