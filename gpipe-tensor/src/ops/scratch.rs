@@ -1,6 +1,7 @@
 //! Floats that an operation needs while it runs.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
 
 use crate::pool::Floats;
 use crate::{Device, Host, Result};
@@ -38,5 +39,28 @@ impl Deref for Scratch {
 impl DerefMut for Scratch {
     fn deref_mut(&mut self) -> &mut [f32] {
         &mut self.floats
+    }
+}
+
+/// Scratch for as many items as can be in work at once.
+pub(super) struct Spare(Mutex<Vec<Scratch>>);
+
+impl Spare {
+    /// Buffers of `floats` floats.
+    pub(super) fn new(device: &Device, items: usize, floats: usize) -> Result<Self> {
+        let threads = device.share().min(items);
+        let all: Result<_> = (0..threads)
+            .map(|_| Scratch::take(device, floats))
+            .collect();
+        Ok(Self(Mutex::new(all?)))
+    }
+
+    /// Hands one of them to `work`.
+    pub(super) fn lend(&self, work: impl FnOnce(&mut [f32])) {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lock().pop();
+        let mut scratch = taken.expect("no more items are in work than there are threads");
+        work(&mut scratch);
+        lock().push(scratch);
     }
 }

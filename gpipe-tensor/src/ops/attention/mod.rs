@@ -6,14 +6,12 @@ pub(crate) mod cuda;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Mutex, PoisonError};
-
 use ndarray::{ArrayViewMut, Axis};
 
 use super::dropout::{Dropout, Mask};
-use super::scratch::Scratch;
+use super::scratch::Spare;
 use crate::parallel::each;
-use crate::{Device, Error, Result, Tensor};
+use crate::{Error, Result, Tensor};
 use cpu::Head;
 
 /// Attention within each head of each sample, where position i sees the positions 0..=i.
@@ -204,25 +202,4 @@ where
     let got = floats.len();
     ArrayViewMut::from_shape(dims, floats)
         .map_err(|e| Error::shape("attention", e.to_string(), got))
-}
-
-/// Scratch for as many items as can be in work at once.
-struct Spare(Mutex<Vec<Scratch>>);
-
-impl Spare {
-    fn new(device: &Device, items: usize, floats: usize) -> Result<Self> {
-        let threads = device.share().min(items);
-        let all: Result<_> = (0..threads)
-            .map(|_| Scratch::take(device, floats))
-            .collect();
-        Ok(Self(Mutex::new(all?)))
-    }
-
-    fn lend(&self, work: impl FnOnce(&mut [f32])) {
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = lock().pop();
-        let mut scratch = taken.expect("no more items are in work than there are threads");
-        work(&mut scratch);
-        lock().push(scratch);
-    }
 }

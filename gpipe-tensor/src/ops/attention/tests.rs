@@ -1,6 +1,7 @@
 //! Attention against a plain loop, its gradient against finite differences, its bits on any threads.
 
 use super::*;
+use crate::Device;
 use crate::philox::Key;
 use crate::testing::{
     THREADS, assert_close, assert_same_bits_for_any_threads, bits, device, device_with, f64s,

@@ -2,7 +2,10 @@
 
 use gemm::Parallelism;
 
-use crate::Device;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+use super::amx;
+use crate::parallel::{each, rows_per_chunk};
+use crate::{Device, Result};
 
 /// A matrix of floats that somebody else owns, in rows that lie `stride` elements apart, or the
 /// transpose of one.
@@ -32,6 +35,16 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Elements between rows, and between columns.
+    pub(super) fn strides(self) -> (usize, usize) {
+        (self.row_stride, self.column_stride)
+    }
+
+    /// The elements, from the first on.
+    pub(super) fn floats(self) -> &'a [f32] {
+        self.floats
+    }
+
     fn holds(&self, rows: usize, columns: usize) -> bool {
         reaches(
             self.floats.len(),
@@ -53,6 +66,64 @@ impl<'a> MatrixMut<'a> {
     /// Rows that begin every `stride` elements.
     pub(crate) fn new(floats: &'a mut [f32], stride: usize) -> Self {
         Self { floats, stride }
+    }
+
+    /// Runs of so many rows; the last one may be shorter.
+    pub(super) fn row_blocks(&mut self, rows: usize) -> impl Iterator<Item = MatrixMut<'_>> + Send {
+        let stride = self.stride;
+        let blocks = self.floats.chunks_mut(rows * stride);
+        blocks.map(move |floats| MatrixMut { floats, stride })
+    }
+
+    /// Rows that begin in here.
+    fn rows(&self) -> usize {
+        self.floats.len().div_ceil(self.stride.max(1))
+    }
+
+    /// The first `columns` elements of a row.
+    pub(super) fn row(&mut self, row: usize, columns: usize) -> &mut [f32] {
+        &mut self.floats[row * self.stride..][..columns]
+    }
+
+    /// The elements from a row and a column on, and how many there are between rows.
+    pub(super) fn from(&mut self, row: usize, column: usize) -> (&mut [f32], usize) {
+        (&mut self.floats[row * self.stride + column..], self.stride)
+    }
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy)]
+pub(crate) enum Begin<'a> {
+    /// Nothing.
+    Zero,
+    /// What is there.
+    Sum,
+    /// This, in every row.
+    Row(&'a [f32]),
+}
+
+impl Begin<'_> {
+    /// This for the first of several products that are added up, and what is there for the others.
+    pub(super) fn at(self, first: bool) -> Self {
+        if first { self } else { Self::Sum }
+    }
+
+    /// From this column on.
+    pub(super) fn from(self, column: usize) -> Self {
+        match self {
+            Self::Row(row) => Self::Row(&row[column..]),
+            other => other,
+        }
+    }
+
+    /// Makes a row what it begins with.
+    #[inline(always)]
+    pub(super) fn row(self, out: &mut [f32]) {
+        match self {
+            Self::Zero => out.fill(0.0),
+            Self::Sum => {}
+            Self::Row(row) => out.copy_from_slice(&row[..out.len()]),
+        }
     }
 }
 
@@ -87,19 +158,47 @@ impl Gemm {
         self.with(Parallelism::None, a, b, c);
     }
 
-    /// Computes on as many threads as `device` may use now; their number does not change the bits.
-    pub(crate) fn run_on(self, device: &Device, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+    /// c = begin + a·b, computed on as many threads as `device` may use now; their number does not
+    /// change the bits.
+    ///
+    /// # Errors
+    /// Errors of allocation.
+    pub(crate) fn run_on(
+        self,
+        device: &Device,
+        begin: Begin<'_>,
+        a: Matrix<'_>,
+        b: Matrix<'_>,
+        mut c: MatrixMut<'_>,
+    ) -> Result<()> {
+        self.check(a, b, &c);
+        #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+        if amx::takes(self) {
+            return amx::run(device, self, begin, (a, b), c);
+        }
+        let accumulate = !matches!(begin, Begin::Zero);
+        if let Begin::Row(_) = begin
+            && self.n > 0
+        {
+            let rows = rows_per_chunk(self.n);
+            each(device, c.row_blocks(rows), |mut c| {
+                (0..c.rows()).for_each(|row| begin.row(c.row(row, self.n)));
+            });
+        }
+        let this = Self { accumulate, ..self };
         let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
         let threads = device.share();
         match device.host().pool() {
             Some(pool) if threads > 1 && work > WORTH_SHARING => {
-                pool.install(|| self.with(Parallelism::Rayon(threads), a, b, c));
+                pool.install(|| this.with(Parallelism::Rayon(threads), a, b, c));
             }
-            _ => self.run(a, b, c),
+            _ => this.run(a, b, c),
         }
+        Ok(())
     }
 
-    fn with(self, parallelism: Parallelism, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+    /// Panics unless the operands and the result are as large as the sizes say.
+    fn check(self, a: Matrix<'_>, b: Matrix<'_>, c: &MatrixMut<'_>) {
         let Self { m, n, k, .. } = self;
         assert!(a.holds(m, k), "the left matrix is shorter than {m} x {k}");
         assert!(b.holds(k, n), "the right matrix is shorter than {k} x {n}");
@@ -107,6 +206,11 @@ impl Gemm {
             n <= c.stride && reaches(c.floats.len(), m, c.stride, n, 1),
             "the result is shorter than {m} x {n}, or its rows overlap"
         );
+    }
+
+    fn with(self, parallelism: Parallelism, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+        let Self { m, n, k, .. } = self;
+        self.check(a, b, &c);
         // A stride fits an isize unless it is never used: `holds` has seen its last multiple.
         let stride = |stride: usize| stride as isize;
         // SAFETY: every element that the kernel reads or writes lies inside of its slice, as the

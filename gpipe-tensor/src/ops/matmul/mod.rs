@@ -4,11 +4,13 @@
 //! dL/dw = xᵀ · dL/dy is `Tn`; dL/db is the sum over the rows of dL/dy
 //! ([`sum_rows_accumulate`](super::sum_rows_accumulate)).
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+mod amx;
 pub(crate) mod gemm;
 
-use crate::parallel::{each, rows_per_chunk};
+use crate::parallel::each;
 use crate::{Error, Result, Shape, Tensor};
-use gemm::{Gemm, Matrix, MatrixMut};
+use gemm::{Begin, Gemm, Matrix, MatrixMut};
 
 /// Which operand of a product is read transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,21 +59,21 @@ impl Layout {
 /// [`Error::Shape`] if the operands or the bias do not fit; errors of allocation.
 pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     const OP: &str = "matmul";
-    let mut gemm = plan(OP, layout, a, b)?;
+    let gemm = plan(OP, layout, a, b)?;
     let shape = match layout {
         Layout::Nn | Layout::Nt => a.shape().with_last(gemm.n),
         Layout::Tn => Shape::from([gemm.m, gemm.n]),
     };
-    let mut out = Tensor::empty(a.device(), shape)?;
-    if let Some(bias) = bias {
-        if bias.elements() != gemm.n {
+    let begin = match bias {
+        Some(bias) if bias.elements() != gemm.n => {
             let expected = format!("a bias of {} elements", gemm.n);
             return Err(Error::shape(OP, expected, bias.shape()));
         }
-        repeat_rows(bias, &mut out)?;
-        gemm.accumulate = true;
-    }
-    run(gemm, layout, a, b, &mut out)?;
+        Some(bias) => Begin::Row(bias.f32s()?),
+        None => Begin::Zero,
+    };
+    let mut out = Tensor::empty(a.device(), shape)?;
+    run(gemm, layout, a, b, begin, &mut out)?;
     Ok(out)
 }
 
@@ -81,15 +83,12 @@ pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> 
 /// [`Error::Shape`] if the operands do not fit; [`Error::Shared`] if something else holds `out`.
 pub fn matmul_accumulate(layout: Layout, a: &Tensor, b: &Tensor, out: &mut Tensor) -> Result<()> {
     const OP: &str = "matmul_accumulate";
-    let gemm = Gemm {
-        accumulate: true,
-        ..plan(OP, layout, a, b)?
-    };
+    let gemm = plan(OP, layout, a, b)?;
     if out.shape().matrix()? != (gemm.m, gemm.n) {
         let expected = format!("a sum of shape [{}, {}]", gemm.m, gemm.n);
         return Err(Error::shape(OP, expected, out.shape()));
     }
-    run(gemm, layout, a, b, out)
+    run(gemm, layout, a, b, Begin::Sum, out)
 }
 
 /// The products of two batches of matrices, item by item: (…, m, k) and (…, k, n) give (…, m, n)
@@ -144,28 +143,24 @@ fn plan(op: &'static str, layout: Layout, a: &Tensor, b: &Tensor) -> Result<Gemm
         })
 }
 
-fn run(gemm: Gemm, layout: Layout, a: &Tensor, b: &Tensor, out: &mut Tensor) -> Result<()> {
+fn run(
+    gemm: Gemm,
+    layout: Layout,
+    a: &Tensor,
+    b: &Tensor,
+    begin: Begin<'_>,
+    out: &mut Tensor,
+) -> Result<()> {
     let device = out.device().clone();
     let columns = (a.shape().last(), b.shape().last());
     let (a, b) = layout.operands((a.f32s()?, columns.0), (b.f32s()?, columns.1));
-    gemm.run_on(&device, a, b, MatrixMut::new(out.f32s_mut()?, gemm.n));
-    Ok(())
-}
-
-/// Writes `row` to every row of `out`.
-fn repeat_rows(row: &Tensor, out: &mut Tensor) -> Result<()> {
-    let (row, device) = (row.f32s()?, out.device().clone());
-    if row.is_empty() {
-        return Ok(());
-    }
-    let rows = rows_per_chunk(row.len());
-    let chunks = out.f32s_mut()?.chunks_mut(rows * row.len());
-    each(&device, chunks, |chunk| {
-        chunk
-            .chunks_exact_mut(row.len())
-            .for_each(|out| out.copy_from_slice(row));
-    });
-    Ok(())
+    gemm.run_on(
+        &device,
+        begin,
+        a,
+        b,
+        MatrixMut::new(out.f32s_mut()?, gemm.n),
+    )
 }
 
 #[cfg(test)]

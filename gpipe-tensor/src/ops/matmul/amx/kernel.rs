@@ -1,0 +1,254 @@
+//! The tile unit: whether this process may use it, and what it computes at once.
+
+use std::arch::asm;
+use std::arch::x86_64::__cpuid_count;
+use std::sync::OnceLock;
+
+use super::super::gemm::Begin;
+use super::{BLOCK, SLAB_FLOATS};
+
+static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
+
+/// Whether the processor has the tile unit and the system lets this process use it.
+pub(super) fn available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| {
+        let vectors = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+        vectors && processor_has_tiles() && system_saves_tiles() && ask_for_tiles()
+    })
+}
+
+/// AMX-BF16 and AMX-TILE.
+fn processor_has_tiles() -> bool {
+    const BF16: u32 = 1 << 22;
+    const TILE: u32 = 1 << 24;
+    __cpuid_count(0, 0).eax >= 7 && __cpuid_count(7, 0).edx & (BF16 | TILE) == BF16 | TILE
+}
+
+/// Whether the system switches the tiles' state along with a thread.
+fn system_saves_tiles() -> bool {
+    const XSAVE: u32 = 1 << 27;
+    const TILES: u32 = 0b11 << 17;
+    if __cpuid_count(1, 0).ecx & XSAVE == 0 {
+        return false;
+    }
+    let low: u32;
+    // SAFETY: the instruction exists where the system uses XSAVE; it reads register 0, which every
+    // such processor has, into eax and edx.
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack));
+    }
+    low & TILES == TILES
+}
+
+/// Asks Linux for room in the threads' state (8 KiB each), which it gives to those only who ask.
+fn ask_for_tiles() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const REQUEST_PERMISSION: u64 = 0x1023;
+    const TILE_DATA: u64 = 18;
+    let outcome: i64;
+    // SAFETY: a system call with two plain numbers; it changes what this process may do, and of its
+    // registers those that are named here.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => outcome,
+            in("rdi") REQUEST_PERMISSION,
+            in("rsi") TILE_DATA,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    outcome == 0
+}
+
+/// The tile unit, set up on this thread for as long as this lives.
+pub(super) struct Unit(());
+
+/// Eight tiles of 16 rows of 64 bytes each.
+#[repr(C, align(64))]
+struct Setting([u8; 64]);
+
+impl Setting {
+    const fn new() -> Self {
+        let mut bytes = [0; 64];
+        bytes[0] = 1;
+        let mut tile = 0;
+        while tile < 8 {
+            bytes[16 + 2 * tile] = 64;
+            bytes[48 + tile] = 16;
+            tile += 1;
+        }
+        Self(bytes)
+    }
+}
+
+impl Unit {
+    /// Sets the tiles up, where [`available`] says so.
+    pub(super) fn new() -> Option<Self> {
+        static SETTING: Setting = Setting::new();
+        if !available() {
+            return None;
+        }
+        // SAFETY: the unit is there and may be used; the 64 bytes are a valid setting of palette 1.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const SETTING, options(nostack, readonly)) };
+        Some(Self(()))
+    }
+
+    /// c = begin + a·b for `rows` by `columns` floats of c, at most 32 by 32, whose rows begin every
+    /// `stride` floats; `begin` may speak of that many columns or more.
+    ///
+    /// `a` and `b` are packed slabs ([`super::pack`]), one after the other. Of the nine products of
+    /// their parts, the three smallest are left out: below 2⁻²³ of the whole.
+    #[inline(always)]
+    pub(super) fn add(
+        &self,
+        (rows, columns): (usize, usize),
+        a: &[f32],
+        b: &[f32],
+        begin: Begin<'_>,
+        c: &mut [f32],
+        stride: usize,
+    ) {
+        if (rows, columns) != (BLOCK, BLOCK) {
+            return self.add_corner((rows, columns), a, b, begin, c, stride);
+        }
+        assert!(
+            (BLOCK - 1) * stride + BLOCK <= c.len(),
+            "a block of the result"
+        );
+        let out = c.as_mut_ptr();
+        let bytes = stride * size_of::<f32>();
+        // Rows that begin 0 bytes apart are one row, that all rows begin with.
+        let (row, bytes) = match begin {
+            Begin::Zero => (ZEROS.as_ptr(), 0),
+            Begin::Sum => (out.cast_const(), bytes),
+            Begin::Row(row) => (row[..BLOCK].as_ptr(), 0),
+        };
+        // SAFETY: the block of c is inside of its slice, and `row` is either that or one row.
+        unsafe { self.block(a, b, (row, bytes), out, stride) }
+    }
+
+    /// [`add`](Self::add) where a block reaches beyond the matrix.
+    #[cold]
+    fn add_corner(
+        &self,
+        (rows, columns): (usize, usize),
+        a: &[f32],
+        b: &[f32],
+        begin: Begin<'_>,
+        c: &mut [f32],
+        stride: usize,
+    ) {
+        let mut whole = [0.0; BLOCK * BLOCK];
+        let lines = whole.chunks_exact_mut(BLOCK).zip(c.chunks(stride));
+        for (line, c) in lines.take(rows) {
+            line[..columns].copy_from_slice(&c[..columns]);
+            begin.row(&mut line[..columns]);
+        }
+        self.add((BLOCK, BLOCK), a, b, Begin::Sum, &mut whole, BLOCK);
+        let lines = whole.chunks_exact(BLOCK).zip(c.chunks_mut(stride));
+        for (line, c) in lines.take(rows) {
+            c[..columns].copy_from_slice(&line[..columns]);
+        }
+    }
+
+    /// c = start + a·b for a block of 32 by 32 floats.
+    ///
+    /// # Safety
+    /// From `start` (a row of 32 floats and the bytes to the next) 32 rows must be readable, and as
+    /// many at `c`, `stride` floats apart, writable.
+    #[inline(always)]
+    unsafe fn block(
+        &self,
+        a: &[f32],
+        b: &[f32],
+        start: (*const f32, usize),
+        c: *mut f32,
+        stride: usize,
+    ) {
+        assert!(
+            a.len() == b.len() && a.len().is_multiple_of(SLAB_FLOATS) && !a.is_empty(),
+            "packed slabs of both operands"
+        );
+        // Tiles 0 to 3 hold the sums, 4 and 5 one part of the 32 rows of a, 6 and 7 one part of the
+        // 32 columns of b. The order of the products is the one with the fewest loads.
+        macro_rules! add_products {
+            () => {
+                "tdpbf16ps tmm0, tmm4, tmm6
+                 tdpbf16ps tmm1, tmm4, tmm7
+                 tdpbf16ps tmm2, tmm5, tmm6
+                 tdpbf16ps tmm3, tmm5, tmm7"
+            };
+        }
+        // SAFETY: the caller answers for `start` and `c`; of each operand as many slabs are read as
+        // the slices hold. The unit is set up, since `self` exists; the compiler keeps nothing in
+        // the tiles.
+        unsafe {
+            asm!(
+                "tileloadd tmm0, [{start} + {from}]",
+                "tileloadd tmm1, [{start} + {from} + 64]",
+                "lea {half}, [{from} * 8]",
+                "lea {half}, [{start} + {half} * 2]",
+                "tileloadd tmm2, [{half} + {from}]",
+                "tileloadd tmm3, [{half} + {from} + 64]",
+                "2:",
+                // The first part of a, the third of b.
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm6, [{b} + {row} + 4096]",
+                "tileloadd tmm7, [{b} + {row} + 5120]",
+                "tileloadd tmm5, [{a} + {row} + 1024]",
+                add_products!(),
+                // The first, the second.
+                "tileloadd tmm6, [{b} + {row} + 2048]",
+                "tileloadd tmm7, [{b} + {row} + 3072]",
+                add_products!(),
+                // The second, the second.
+                "tileloadd tmm4, [{a} + {row} + 2048]",
+                "tileloadd tmm5, [{a} + {row} + 3072]",
+                add_products!(),
+                // The second, the first.
+                "tileloadd tmm6, [{b} + {row}]",
+                "tileloadd tmm7, [{b} + {row} + 1024]",
+                add_products!(),
+                // The first, the first.
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm5, [{a} + {row} + 1024]",
+                add_products!(),
+                // The third, the first.
+                "tileloadd tmm4, [{a} + {row} + 4096]",
+                "tileloadd tmm5, [{a} + {row} + 5120]",
+                add_products!(),
+                "add {a}, {slab}",
+                "add {b}, {slab}",
+                "dec {slabs}",
+                "jnz 2b",
+                "tilestored [{c} + {to}], tmm0",
+                "tilestored [{c} + {to} + 64], tmm1",
+                "lea {half}, [{to} * 8]",
+                "lea {half}, [{c} + {half} * 2]",
+                "tilestored [{half} + {to}], tmm2",
+                "tilestored [{half} + {to} + 64], tmm3",
+                start = in(reg) start.0,
+                from = in(reg) start.1,
+                half = out(reg) _,
+                a = inout(reg) a.as_ptr() => _,
+                b = inout(reg) b.as_ptr() => _,
+                row = in(reg) 64usize,
+                slab = const SLAB_FLOATS * size_of::<f32>(),
+                slabs = inout(reg) a.len() / SLAB_FLOATS => _,
+                c = in(reg) c,
+                to = in(reg) stride * size_of::<f32>(),
+                options(nostack),
+            );
+        }
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        // SAFETY: the tiles are set up and hold nothing that is needed still.
+        unsafe { asm!("tilerelease", options(nomem, nostack)) };
+    }
+}

@@ -1,0 +1,255 @@
+//! Single-precision products on the tile unit of Intel's server processors (AMX), which multiplies
+//! numbers of 8 bits' precision (bf16) and adds them up in single precision, sixteen times as fast
+//! as the vector units multiply floats.
+//!
+//! A float has 24 bits: it is exactly the sum of three such numbers, and a product of two floats
+//! that of nine small products, of which the six largest carry what single precision can hold
+//! (Henry, Tang and Heinecke, arXiv:1904.06376). So a product costs six passes of a unit that is
+//! sixteen times as fast, and its error is that of a product computed with floats: the tests
+//! compare both with double precision. What differs: infinities become NaN, since ∞ − ∞ is what is
+//! left of them, and parts below the smallest normal float (1e-38) are lost.
+//!
+//! The work is cut by the sizes of the operands alone, so any number of threads gives the same bits.
+
+mod kernel;
+mod pack;
+
+use std::ops::Range;
+
+use super::gemm::{Begin, Gemm, Matrix, MatrixMut};
+use crate::ops::scratch::{Scratch, Spare};
+use crate::parallel::each;
+use crate::simd::vectorised;
+use crate::{Device, Result};
+use kernel::Unit;
+use pack::{Side, pack};
+
+/// Rows of a tile.
+const TILE: usize = 16;
+/// Floats that take as much room as a tile.
+const TILE_FLOATS: usize = 256;
+/// Rows and columns of c that are computed at once: two tiles each way.
+const BLOCK: usize = 32;
+/// Inner elements of a tile.
+const SLAB: usize = 32;
+/// Small numbers whose sum is a float.
+const PARTS: usize = 3;
+/// Floats that take as much room as the tiles of a block's rows or columns over a slab.
+const SLAB_FLOATS: usize = PARTS * 2 * TILE_FLOATS;
+
+/// Columns of c that are worked on in one go, so that what is packed of b stays in a cache.
+const COLUMNS: usize = 1024;
+/// Inner elements times columns of b that are packed at most: 768 KiB, what a second-level cache of
+/// 2 MiB keeps beside the rest.
+const PANEL: usize = 128 * 1024;
+/// Floats of room that all packed panels of b may take.
+const PACKED: usize = 1 << 21;
+/// Rows of c that one thread takes at a time.
+const ROWS: usize = 128;
+/// Inner elements of one part of a long sum over few rows and columns.
+const PART: usize = 1024;
+/// Floats that the sums of all parts may take.
+const PARTIAL_SUMS: usize = 1 << 22;
+
+/// Whether products of these sizes are computed here: the unit is there, and a block is not mostly
+/// empty.
+pub(super) fn takes(gemm: Gemm) -> bool {
+    let Gemm { m, n, k, scale, .. } = gemm;
+    m >= TILE && n >= TILE && k >= SLAB && scale == 1.0 && kernel::available()
+}
+
+/// Computes on as many threads as `device` may use now.
+///
+/// # Errors
+/// Errors of allocation.
+pub(super) fn run(
+    device: &Device,
+    gemm: Gemm,
+    begin: Begin<'_>,
+    (a, b): (Matrix<'_>, Matrix<'_>),
+    c: MatrixMut<'_>,
+) -> Result<()> {
+    let product = Product { gemm, a, b };
+    match product.parts() {
+        1 => product.by_rows(device, begin, c),
+        parts => product.by_parts(device, parts, begin, c),
+    }
+}
+
+/// The sizes and the operands.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    gemm: Gemm,
+    a: Matrix<'a>,
+    b: Matrix<'a>,
+}
+
+/// How b is packed: for these columns, so many inner elements at a time.
+struct Panels {
+    columns: Range<usize>,
+    depth: usize,
+}
+
+impl Panels {
+    fn new(columns: Range<usize>, k: usize) -> Self {
+        let most = (PANEL / columns.len().next_multiple_of(BLOCK)).clamp(128, 512);
+        // Panels of about the same depth.
+        let depth = k.div_ceil(k.div_ceil(most)).next_multiple_of(SLAB);
+        Self { columns, depth }
+    }
+
+    /// Floats of room for a block of columns, or of rows.
+    fn block(&self) -> usize {
+        self.depth / SLAB * SLAB_FLOATS
+    }
+
+    /// Floats of room for all columns.
+    fn floats(&self) -> usize {
+        self.columns.len().div_ceil(BLOCK) * self.block()
+    }
+}
+
+impl Product<'_> {
+    /// Parts into which the sums are cut. It is 1 unless c is small beside them: its rows alone
+    /// would be too few for many threads, and a panel of b be used for too few of them.
+    fn parts(self) -> usize {
+        let Gemm { m, n, k, .. } = self.gemm;
+        if k < 2 * m.max(n) {
+            return 1;
+        }
+        let room = PARTIAL_SUMS / (m * n);
+        (k / PART).clamp(1, 8).min(room.max(1))
+    }
+
+    /// Packs b, then lets threads take rows of c.
+    fn by_rows(self, device: &Device, begin: Begin<'_>, mut c: MatrixMut<'_>) -> Result<()> {
+        let Gemm { m, n, k, .. } = self.gemm;
+        for columns in runs(0..n, COLUMNS) {
+            let panels = Panels::new(columns, k);
+            let all = k.div_ceil(panels.depth);
+            let at_once = (PACKED / panels.floats()).clamp(1, all);
+            let mut packed = Scratch::take(device, at_once * panels.floats())?;
+            let blocks = Spare::new(device, m.div_ceil(ROWS), panels.block())?;
+            for inner in runs(0..k, at_once * panels.depth) {
+                let columns = || runs(panels.columns.clone(), BLOCK);
+                let items = runs(inner.clone(), panels.depth)
+                    .flat_map(|inner| columns().map(move |columns| (inner.clone(), columns)))
+                    .zip(packed.chunks_exact_mut(panels.block()));
+                each(device, items, |((inner, columns), out)| {
+                    pack(Side::Right, self.b, columns, inner, out);
+                });
+                let rows = runs(0..m, ROWS).zip(c.row_blocks(ROWS));
+                each(device, rows, |(rows, mut c)| {
+                    blocks.lend(|block| {
+                        let each_panel = runs(inner.clone(), panels.depth)
+                            .zip(packed.chunks_exact(panels.floats()));
+                        for (inner, packed) in each_panel {
+                            let begin = begin.at(inner.start == 0);
+                            self.panel(&panels, &rows, &inner, packed, begin, &mut c, block);
+                        }
+                    });
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets threads take parts of the sums, and adds these up.
+    fn by_parts(
+        self,
+        device: &Device,
+        parts: usize,
+        begin: Begin<'_>,
+        mut c: MatrixMut<'_>,
+    ) -> Result<()> {
+        let Gemm { m, n, k, .. } = self.gemm;
+        let part = k.div_ceil(parts).next_multiple_of(SLAB);
+        let mut sums = Scratch::take(device, parts * m * n)?;
+        let all_panels: Vec<Panels> = runs(0..n, COLUMNS)
+            .map(|columns| Panels::new(columns, part))
+            .collect();
+        let most = |size: fn(&Panels) -> usize| all_panels.iter().map(size).max().unwrap_or(0);
+        let packs = Spare::new(device, parts, most(Panels::floats))?;
+        let blocks = Spare::new(device, parts, most(Panels::block))?;
+        let items = runs(0..k, part).zip(sums.chunks_exact_mut(m * n));
+        each(device, items, |(part, sums)| {
+            let mut sums = MatrixMut::new(sums, n);
+            let mut work = |packed: &mut [f32], block: &mut [f32]| {
+                for panels in &all_panels {
+                    for inner in runs(part.clone(), panels.depth) {
+                        let columns = runs(panels.columns.clone(), BLOCK);
+                        for (columns, out) in columns.zip(packed.chunks_exact_mut(panels.block())) {
+                            pack(Side::Right, self.b, columns, inner.clone(), out);
+                        }
+                        let begin = Begin::Zero.at(inner.start == part.start);
+                        self.panel(panels, &(0..m), &inner, packed, begin, &mut sums, block);
+                    }
+                }
+            };
+            packs.lend(|packed| blocks.lend(|block| work(packed, block)));
+        });
+        // The last part may be empty, where parts were rounded up to whole slabs.
+        let sums: Vec<&[f32]> = sums.chunks_exact(m * n).take(k.div_ceil(part)).collect();
+        let few = (ROWS * TILE / n).max(1);
+        each(
+            device,
+            runs(0..m, few).zip(c.row_blocks(few)),
+            |(rows, mut c)| {
+                vectorised!({
+                    for row in rows.clone() {
+                        let out = c.row(row - rows.start, n);
+                        begin.row(out);
+                        for sum in &sums {
+                            for (out, x) in out.iter_mut().zip(&sum[row * n..(row + 1) * n]) {
+                                *out += x;
+                            }
+                        }
+                    }
+                });
+            },
+        );
+        Ok(())
+    }
+
+    /// Adds the products of one panel's inner elements to rows of c (`rows` of the whole).
+    #[allow(clippy::too_many_arguments)] // The loops' positions, and two buffers.
+    fn panel(
+        self,
+        panels: &Panels,
+        rows: &Range<usize>,
+        inner: &Range<usize>,
+        packed: &[f32],
+        begin: Begin<'_>,
+        c: &mut MatrixMut<'_>,
+        block: &mut [f32],
+    ) {
+        let Some(unit) = Unit::new() else {
+            unreachable!("`takes` asks whether the unit is there")
+        };
+        let slabs = inner.len().div_ceil(SLAB) * SLAB_FLOATS;
+        for lines in runs(rows.clone(), BLOCK) {
+            pack(Side::Left, self.a, lines.clone(), inner.clone(), block);
+            let columns = runs(panels.columns.clone(), BLOCK);
+            for (columns, packed) in columns.zip(packed.chunks_exact(panels.block())) {
+                let size = (lines.len(), columns.len());
+                let (out, stride) = c.from(lines.start - rows.start, columns.start);
+                unit.add(
+                    size,
+                    &block[..slabs],
+                    &packed[..slabs],
+                    begin.from(columns.start),
+                    out,
+                    stride,
+                );
+            }
+        }
+    }
+}
+
+/// `range` in runs of `step`, the last one shorter.
+fn runs(range: Range<usize>, step: usize) -> impl ExactSizeIterator<Item = Range<usize>> + Clone {
+    let end = range.end;
+    range
+        .step_by(step)
+        .map(move |start| start..end.min(start + step))
+}
