@@ -100,7 +100,7 @@ impl Unit {
     /// `stride` floats; `begin` may speak of that many columns or more.
     ///
     /// `a` and `b` are packed slabs ([`super::pack`]), one after the other. Of the nine products of
-    /// their parts, the three smallest are left out: below 2⁻²³ of the whole.
+    /// their parts, the three smallest are left out: together below 2⁻²³ of the whole.
     #[inline(always)]
     pub(super) fn add(
         &self,

@@ -13,6 +13,8 @@
 
 mod kernel;
 mod pack;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
@@ -45,7 +47,7 @@ const PANEL: usize = 128 * 1024;
 /// Floats of room that all packed panels of b may take.
 const PACKED: usize = 1 << 21;
 /// Rows of c that one thread takes at a time.
-const ROWS: usize = 128;
+const ROWS: usize = 64;
 /// Inner elements of one part of a long sum over few rows and columns.
 const PART: usize = 1024;
 /// Floats that the sums of all parts may take.

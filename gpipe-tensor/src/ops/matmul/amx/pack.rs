@@ -84,62 +84,126 @@ impl Source<'_> {
 /// The processor must have AVX-512 F and BW; `source` must hold what it says, and `out` have room.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn pack_tile(side: Side, source: Source<'_>, out: *mut f32) {
-    let Source {
-        floats,
-        lane_stride,
-        inner_stride,
-        lanes,
-        depth,
-    } = source;
-    let floats = floats.as_ptr();
-    let mut parts = [[_mm512_setzero_si512(); TILE]; PARTS];
-    // Pairs of inner elements, as the unit takes them, by lanes or by pairs: whichever lies in a row.
-    let by_lanes = inner_stride == 1;
-    // SAFETY: masked loads read only the elements that there are; every row begins inside of the
-    // floats.
+    // What lies in a row of the source, a lane or an inner element, either is what lies in a row of
+    // the tiles, or rows and columns change places. Plain loops: a closure would not be compiled for
+    // these instructions.
+    // SAFETY: the caller's promises are those that are asked for here.
     unsafe {
-        if by_lanes {
-            let (low, high) = (first_of_16(depth), first_of_16(depth.saturating_sub(TILE)));
-            for lane in 0..lanes {
-                let row = floats.add(lane * lane_stride);
-                let left = split(_mm512_maskz_loadu_ps(low, row));
-                let right = split(_mm512_maskz_loadu_ps(high, row.wrapping_add(TILE)));
-                for (part, (left, right)) in parts.iter_mut().zip(left.into_iter().zip(right)) {
-                    part[lane] = upper_halves(left, right);
+        match (side, source.inner_stride == 1) {
+            (Side::Left, true) => {
+                for lane in 0..TILE {
+                    let (left, right) = (source.lane(lane, 0), source.lane(lane, TILE));
+                    store_run(out.add(lane * TILE), left, right);
                 }
             }
-        } else {
-            let there = first_of_16(lanes);
-            for pair in 0..depth.div_ceil(2) {
-                let row = floats.add(2 * pair * inner_stride);
-                let even = split(_mm512_maskz_loadu_ps(there, row));
-                let odd = if 2 * pair + 1 < depth {
-                    split(_mm512_maskz_loadu_ps(there, row.add(inner_stride)))
-                } else {
-                    [_mm512_setzero_si512(); PARTS]
-                };
-                for (part, (even, odd)) in parts.iter_mut().zip(even.into_iter().zip(odd)) {
-                    part[pair] = _mm512_mask_blend_epi16(ODD, _mm512_srli_epi32::<16>(even), odd);
+            (Side::Left, false) => {
+                let (mut left, mut right) =
+                    ([_mm512_setzero_ps(); TILE], [_mm512_setzero_ps(); TILE]);
+                for i in 0..TILE {
+                    left[i] = source.inner(i);
+                    right[i] = source.inner(TILE + i);
+                }
+                let (left, right) = (transposed(left), transposed(right));
+                for lane in 0..TILE {
+                    store_run(out.add(lane * TILE), left[lane], right[lane]);
                 }
             }
-        }
-    }
-    for (index, part) in parts.iter_mut().enumerate() {
-        if by_lanes != (side == Side::Left) {
-            transpose(part);
-        }
-        for (row, &units) in part.iter().enumerate() {
-            // SAFETY: the caller gives room for a tile of each part.
-            unsafe {
-                let to = out.add(index * 2 * TILE_FLOATS + row * TILE);
-                _mm512_storeu_si512(to.cast(), units);
+            (Side::Right, false) => {
+                for pair in 0..TILE {
+                    let (even, odd) = (source.inner(2 * pair), source.inner(2 * pair + 1));
+                    store_pairs(out.add(pair * TILE), even, odd);
+                }
+            }
+            (Side::Right, true) => {
+                for half in 0..2 {
+                    let mut rows = [_mm512_setzero_ps(); TILE];
+                    for lane in 0..TILE {
+                        rows[lane] = source.lane(lane, half * TILE);
+                    }
+                    let rows = transposed(rows);
+                    for pair in 0..TILE / 2 {
+                        let row = half * TILE / 2 + pair;
+                        store_pairs(out.add(row * TILE), rows[2 * pair], rows[2 * pair + 1]);
+                    }
+                }
             }
         }
     }
 }
 
-/// The odd ones of 32 lanes.
-const ODD: u32 = 0xAAAA_AAAA;
+impl Source<'_> {
+    /// 16 inner elements of a lane from `first` on; 0 where there are none.
+    ///
+    /// # Safety
+    /// The processor must have AVX-512 F, and the source hold what it says.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn lane(&self, lane: usize, first: usize) -> __m512 {
+        let there = if lane < self.lanes {
+            first_of_16(self.depth.saturating_sub(first))
+        } else {
+            0
+        };
+        let from = self
+            .floats
+            .as_ptr()
+            .wrapping_add(lane * self.lane_stride + first);
+        // SAFETY: a masked load reads only the elements that there are.
+        unsafe { _mm512_maskz_loadu_ps(there, from) }
+    }
+
+    /// An inner element of all 16 lanes; 0 where there are none.
+    ///
+    /// # Safety
+    /// The processor must have AVX-512 F, and the source hold what it says.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn inner(&self, inner: usize) -> __m512 {
+        let there = if inner < self.depth {
+            first_of_16(self.lanes)
+        } else {
+            0
+        };
+        let from = self.floats.as_ptr().wrapping_add(inner * self.inner_stride);
+        // SAFETY: a masked load reads only the elements that there are.
+        unsafe { _mm512_maskz_loadu_ps(there, from) }
+    }
+}
+
+/// Writes a row of the tile of each part: 32 inner elements of a lane.
+///
+/// # Safety
+/// There must be room at `out` for a row in each of the tiles.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+unsafe fn store_run(out: *mut f32, left: __m512, right: __m512) {
+    let upper_halves = _mm512_set_epi16(
+        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19,
+        17, 15, 13, 11, 9, 7, 5, 3, 1,
+    );
+    let (left, right) = (split(left), split(right));
+    for part in 0..PARTS {
+        let row = _mm512_permutex2var_epi16(left[part], upper_halves, right[part]);
+        // SAFETY: the caller gives the room.
+        unsafe { _mm512_storeu_si512(out.add(part * 2 * TILE_FLOATS).cast(), row) };
+    }
+}
+
+/// Writes a row of the tile of each part: two inner elements of each of 16 lanes.
+///
+/// # Safety
+/// There must be room at `out` for a row in each of the tiles.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+unsafe fn store_pairs(out: *mut f32, even: __m512, odd: __m512) {
+    let (even, odd) = (split(even), split(odd));
+    for part in 0..PARTS {
+        let low = _mm512_srli_epi32::<16>(even[part]);
+        let row = _mm512_mask_blend_epi16(0xAAAA_AAAA, low, odd[part]);
+        // SAFETY: the caller gives the room.
+        unsafe { _mm512_storeu_si512(out.add(part * 2 * TILE_FLOATS).cast(), row) };
+    }
+}
 
 /// A mask of the first `n` of 16 lanes, all of them if there are more.
 fn first_of_16(n: usize) -> u16 {
@@ -147,56 +211,60 @@ fn first_of_16(n: usize) -> u16 {
 }
 
 /// x as a sum of three numbers of 8 bits each, which are the upper halves of floats: exact, since a
-/// float has 24 bits (but for what lies below the smallest normal float).
+/// float has 24 bits (but for what lies below the smallest normal float). Each is the nearest to what
+/// the ones before it leave.
 #[target_feature(enable = "avx512f")]
+#[inline]
 fn split(x: __m512) -> [__m512i; PARTS] {
+    let bits = _mm512_castps_si512(x);
+    // Above this magnitude the nearest is infinite, if x itself is finite: there the bits are cut off.
+    let magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(i32::MAX));
+    let small = _mm512_cmplt_epu32_mask(magnitude, _mm512_set1_epi32(0x7F7F_8000));
+    let half = _mm512_set1_epi32(0x8000);
     let upper = _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed());
-    let first = _mm512_and_si512(_mm512_castps_si512(x), upper);
+    let first = _mm512_and_si512(_mm512_mask_add_epi32(bits, small, bits, half), upper);
     let rest = _mm512_sub_ps(x, _mm512_castsi512_ps(first));
-    let second = _mm512_and_si512(_mm512_castps_si512(rest), upper);
+    let nearest = _mm512_add_epi32(_mm512_castps_si512(rest), half);
+    let second = _mm512_and_si512(nearest, upper);
     let third = _mm512_sub_ps(rest, _mm512_castsi512_ps(second));
     [first, second, _mm512_castps_si512(third)]
 }
 
-/// The upper halves of 32 floats, in their order.
-#[target_feature(enable = "avx512f,avx512bw")]
-fn upper_halves(left: __m512i, right: __m512i) -> __m512i {
-    let odd = _mm512_set_epi16(
-        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19,
-        17, 15, 13, 11, 9, 7, 5, 3, 1,
-    );
-    _mm512_permutex2var_epi16(left, odd, right)
-}
-
-/// Exchanges rows and columns of 16 by 16 units of 32 bits.
+/// Rows and columns of 16 by 16 floats exchanged.
 #[target_feature(enable = "avx512f")]
-fn transpose(rows: &mut [__m512i; TILE]) {
-    let mut other = *rows;
-    // Units, then pairs of units, then groups of four, then of eight change places.
+#[inline]
+fn transposed(rows: [__m512; TILE]) -> [__m512; TILE] {
+    // Floats, then pairs, then groups of four, then of eight change places.
+    let mut a = rows;
+    let mut b = rows;
     for i in 0..8 {
-        let (a, b) = (rows[2 * i], rows[2 * i + 1]);
-        other[2 * i] = _mm512_unpacklo_epi32(a, b);
-        other[2 * i + 1] = _mm512_unpackhi_epi32(a, b);
+        b[2 * i] = _mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]);
+        b[2 * i + 1] = _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]);
     }
     for i in 0..4 {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|j| other[4 * i + j]);
-        rows[4 * i] = _mm512_unpacklo_epi64(a, c);
-        rows[4 * i + 1] = _mm512_unpackhi_epi64(a, c);
-        rows[4 * i + 2] = _mm512_unpacklo_epi64(b, d);
-        rows[4 * i + 3] = _mm512_unpackhi_epi64(b, d);
+        let (p, q) = (_mm512_castps_pd(b[4 * i]), _mm512_castps_pd(b[4 * i + 1]));
+        let (r, s) = (
+            _mm512_castps_pd(b[4 * i + 2]),
+            _mm512_castps_pd(b[4 * i + 3]),
+        );
+        a[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, r));
+        a[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, r));
+        a[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(q, s));
+        a[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(q, s));
     }
     for i in 0..4 {
-        let [a, b, c, d] = [0, 4, 8, 12].map(|j| rows[j + i]);
-        other[i] = _mm512_shuffle_i32x4::<0x88>(a, b);
-        other[4 + i] = _mm512_shuffle_i32x4::<0xDD>(a, b);
-        other[8 + i] = _mm512_shuffle_i32x4::<0x88>(c, d);
-        other[12 + i] = _mm512_shuffle_i32x4::<0xDD>(c, d);
+        let (p, q, r, s) = (a[i], a[4 + i], a[8 + i], a[12 + i]);
+        b[i] = _mm512_shuffle_f32x4::<0x88>(p, q);
+        b[4 + i] = _mm512_shuffle_f32x4::<0xDD>(p, q);
+        b[8 + i] = _mm512_shuffle_f32x4::<0x88>(r, s);
+        b[12 + i] = _mm512_shuffle_f32x4::<0xDD>(r, s);
     }
     for i in 0..4 {
-        let [a, b, c, d] = [0, 4, 8, 12].map(|j| other[j + i]);
-        rows[i] = _mm512_shuffle_i32x4::<0x88>(a, c);
-        rows[8 + i] = _mm512_shuffle_i32x4::<0xDD>(a, c);
-        rows[4 + i] = _mm512_shuffle_i32x4::<0x88>(b, d);
-        rows[12 + i] = _mm512_shuffle_i32x4::<0xDD>(b, d);
+        let (p, q, r, s) = (b[i], b[4 + i], b[8 + i], b[12 + i]);
+        a[i] = _mm512_shuffle_f32x4::<0x88>(p, r);
+        a[8 + i] = _mm512_shuffle_f32x4::<0xDD>(p, r);
+        a[4 + i] = _mm512_shuffle_f32x4::<0x88>(q, s);
+        a[12 + i] = _mm512_shuffle_f32x4::<0xDD>(q, s);
     }
+    a
 }

@@ -1,0 +1,188 @@
+//! Products on the tile unit against double precision and the vector units.
+
+use super::*;
+use crate::testing::{device_with, random_values};
+
+/// Says why there is nothing to test on other processors.
+fn unit_is_missing() -> bool {
+    let missing = !kernel::available();
+    if missing {
+        eprintln!("skipped: this processor has no tile unit for bf16 (AMX)");
+    }
+    missing
+}
+
+/// Operands of a product, each as it is or transposed.
+struct Case {
+    gemm: Gemm,
+    a: Vec<f32>,
+    b: Vec<f32>,
+    flipped: (bool, bool),
+}
+
+impl Case {
+    fn new((m, n, k): (usize, usize, usize), flipped: (bool, bool), value: fn(f32) -> f32) -> Self {
+        let values = |n, seed| random_values(n, seed).into_iter().map(value).collect();
+        Self {
+            gemm: Gemm::new(m, n, k),
+            a: values(m * k, 1),
+            b: values(k * n, 2),
+            flipped,
+        }
+    }
+
+    fn operands(&self) -> (Matrix<'_>, Matrix<'_>) {
+        let Gemm { m, n, k, .. } = self.gemm;
+        let operand = |floats, rows, columns, flipped| match flipped {
+            false => Matrix::new(floats, columns),
+            true => Matrix::new(floats, rows).transposed(),
+        };
+        (
+            operand(&self.a, m, k, self.flipped.0),
+            operand(&self.b, k, n, self.flipped.1),
+        )
+    }
+
+    /// The product on the tile unit, on top of what is in `c`.
+    fn on_tiles(&self, threads: usize, begin: Begin<'_>, mut c: Vec<f32>) -> Vec<f32> {
+        let out = MatrixMut::new(&mut c, self.gemm.n);
+        run(
+            &device_with(threads),
+            self.gemm,
+            begin,
+            self.operands(),
+            out,
+        )
+        .unwrap();
+        c
+    }
+
+    /// The product by the vector units.
+    fn on_vectors(&self) -> Vec<f32> {
+        let mut c = vec![0.0; self.gemm.m * self.gemm.n];
+        let (a, b) = self.operands();
+        self.gemm.run(a, b, MatrixMut::new(&mut c, self.gemm.n));
+        c
+    }
+
+    /// Each element in double precision, and the sum of its terms' magnitudes.
+    fn exactly(&self) -> Vec<(f64, f64)> {
+        let Gemm { m, n, k, .. } = self.gemm;
+        let (a, b) = self.operands();
+        let at = |matrix: Matrix<'_>, row: usize, column: usize| {
+            let (rows, columns) = matrix.strides();
+            f64::from(matrix.floats()[row * rows + column * columns])
+        };
+        let element = |i: usize| {
+            let terms = (0..k).map(|l| at(a, i / n, l) * at(b, l, i % n));
+            terms.fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()))
+        };
+        (0..m * n).map(element).collect()
+    }
+
+    /// The largest error in terms of the terms' magnitudes.
+    fn error(&self, got: &[f32]) -> f64 {
+        let pairs = got.iter().zip(self.exactly());
+        pairs.fold(0.0, |worst, (&got, (sum, size))| {
+            worst.max((f64::from(got) - sum).abs() / size)
+        })
+    }
+}
+
+const FLIPS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+/// Whole blocks and all kinds of rests; several panels, several runs of columns, cut sums.
+const SIZES: [(usize, usize, usize); 8] = [
+    (16, 16, 32),
+    (32, 32, 64),
+    (33, 47, 65),
+    (17, 31, 100),
+    (150, 70, 257),
+    (64, 48, 4100),
+    (20, 1100, 150),
+    (40, 300, 700),
+];
+
+#[test]
+fn products_are_about_as_exact_as_those_of_the_vector_units() {
+    if unit_is_missing() {
+        return;
+    }
+    // Magnitudes over 24 powers of two: every part of a float counts somewhere.
+    let spread = |x: f32| x * 2.0f32.powi((x.to_bits() >> 5 & 31) as i32 - 16);
+    for value in [|x| x, spread] {
+        for size in SIZES {
+            for flipped in FLIPS {
+                let case = Case::new(size, flipped, value);
+                let zeros = vec![0.0; size.0 * size.1];
+                let got = case.error(&case.on_tiles(1, Begin::Zero, zeros));
+                let usual = case.error(&case.on_vectors());
+                assert!(
+                    got <= (1.5 * usual).max(3e-7),
+                    "{size:?} {flipped:?}: {got:e}, vector units {usual:e}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_whole_numbers_are_exact() {
+    if unit_is_missing() {
+        return;
+    }
+    for size in SIZES {
+        for flipped in FLIPS {
+            let case = Case::new(size, flipped, |x| (x * 30.0).round());
+            let bias: Vec<f32> = (0..size.1).map(|i| i as f32).collect();
+            let before = |i: usize| (i % 7) as f32;
+            let start: Vec<f32> = (0..size.0 * size.1).map(before).collect();
+            type Plus<'a> = &'a dyn Fn(usize) -> f32;
+            let begins: [(Begin<'_>, Plus<'_>); 3] = [
+                (Begin::Zero, &|_| 0.0),
+                (Begin::Sum, &before),
+                (Begin::Row(&bias), &|i| bias[i % size.1]),
+            ];
+            for (begin, plus) in begins {
+                let got = case.on_tiles(2, begin, start.clone());
+                for (i, (&got, (sum, _))) in got.iter().zip(case.exactly()).enumerate() {
+                    assert_eq!(
+                        f64::from(got),
+                        sum + f64::from(plus(i)),
+                        "{size:?} {flipped:?} {i}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_so() {
+    if unit_is_missing() {
+        return;
+    }
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut case = Case::new((32, 32, 64), (false, false), |x| x);
+        case.a[5 * 64 + 7] = bad;
+        let got = case.on_tiles(1, Begin::Zero, vec![0.0; 32 * 32]);
+        for (row, values) in got.chunks_exact(32).enumerate() {
+            assert!(
+                values.iter().all(|x| x.is_finite() == (row != 5)),
+                "{bad} in row {row}"
+            );
+        }
+    }
+    // Large floats do not overflow in their parts.
+    let mut case = Case::new((16, 16, 32), (false, false), |_| 0.0);
+    (case.a[0], case.b[0]) = (3.4e38, 1.0);
+    let got = case.on_tiles(1, Begin::Zero, vec![0.0; 16 * 16]);
+    assert_eq!(got[0], 3.4e38);
+}
+
+#[test]
+fn small_products_are_left_to_the_vector_units() {
+    for size in [(15, 16, 32), (16, 15, 32), (16, 16, 31)] {
+        assert!(!takes(Gemm::new(size.0, size.1, size.2)));
+    }
+}
