@@ -179,13 +179,22 @@ fn a_parameter_that_fails_between_steps_is_heard_of_with_its_stage() {
                     let error = verb(&mut assembled, &run.optimizer)
                         .expect_err("a trap is in the way of every visit");
                     let what = format!("{name}, {kind:?}, stage {stage}: {error}");
-                    assert_eq!(error.place(), Some(Place::Visit(Part::Stage(stage))), "{what}");
+                    assert_eq!(
+                        error.place(),
+                        Some(Place::Visit(Part::Stage(stage))),
+                        "{what}"
+                    );
                     match kind {
                         Trap::Panic => assert!(
                             matches!(&error, PipelineError::Panicked { message, .. } if message == "a trap"),
                             "{what}"
                         ),
-                        _ => assert!(error.to_string().contains("was not made"), "{what}"),
+                        _ => assert!(
+                            ["a.trap: ", "transformer.wte.weight: "]
+                                .iter()
+                                .any(|name| error.to_string().contains(name)),
+                            "{what}"
+                        ),
                     }
                     // Everybody else goes on, and so does this stage.
                     traps[stage].store(Trap::None as u8, Ordering::SeqCst);
@@ -203,7 +212,11 @@ fn a_parameter_that_fails_between_steps_is_heard_of_with_its_stage() {
 fn values_that_do_not_fit_change_nothing() {
     let run = run();
     let (mut assembled, _) = assemble(&run);
-    let expected = assembled.pipeline.step(run.items(0)).expect("a step").losses;
+    let expected = assembled
+        .pipeline
+        .step(run.items(0))
+        .expect("a step")
+        .losses;
     let mut values: Vec<_> = copy_owned(&mut assembled.pipeline, &assembled.transit)
         .expect("room")
         .into_iter()
@@ -212,7 +225,11 @@ fn values_that_do_not_fit_change_nothing() {
     let (name, _) = values.pop().expect("a model has parameters");
     let error = put_values(&mut assembled.pipeline, values).expect_err("one is missing");
     assert!(error.to_string().contains(&name), "{error}");
-    let losses = assembled.pipeline.step(run.items(0)).expect("a step").losses;
+    let losses = assembled
+        .pipeline
+        .step(run.items(0))
+        .expect("a step")
+        .losses;
     assert_eq!(losses, expected);
 }
 

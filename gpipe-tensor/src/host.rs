@@ -3,7 +3,19 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::pool::{Floats, Pool};
-use crate::{Device, DeviceId, Error, Result, find_cuda};
+use crate::{Device, DeviceId, Error, Result, find_cuda, ops};
+
+/// What the factors are that matrix products multiply. Sums are of single precision in any case, and
+/// so is everything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Floats as they are.
+    #[default]
+    Single,
+    /// Floats rounded to bf16, to 8 bits, where at least 16 rows and columns and 32 terms make it
+    /// worth while: what a unit multiplies that is made for it.
+    Bf16,
+}
 
 /// The processor's threads and the buffers that were freed and wait for their next use.
 ///
@@ -14,6 +26,7 @@ pub struct Host(Arc<Shared>);
 
 struct Shared {
     threads: usize,
+    precision: Precision,
     /// Threads for work inside an operation; absent where there is only one.
     pool: Option<rayon::ThreadPool>,
     busy: Mutex<usize>,
@@ -27,6 +40,21 @@ impl Host {
     /// # Errors
     /// [`Error::Argument`] for zero threads, or if the system does not give them.
     pub fn new(threads: usize) -> Result<Self> {
+        Self::with(threads, Precision::Single)
+    }
+
+    /// As [`new`](Self::new), with matrix products of this precision.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 where no unit of the processor
+    /// multiplies it: it would only be slower.
+    pub fn with(threads: usize, precision: Precision) -> Result<Self> {
+        if precision == Precision::Bf16 && !ops::multiplies_bf16() {
+            return Err(Error::Argument {
+                op: "bf16",
+                message: "this processor has no unit for it (AMX, on Linux): use f32".into(),
+            });
+        }
         let fail = |message: String| Error::Argument {
             op: "threads",
             message,
@@ -46,6 +74,7 @@ impl Host {
         };
         Ok(Self(Arc::new(Shared {
             threads,
+            precision,
             pool,
             busy: Mutex::new(0),
             freed: Condvar::new(),
@@ -73,6 +102,11 @@ impl Host {
     /// The thread budget.
     pub fn threads(&self) -> usize {
         self.0.threads
+    }
+
+    /// What matrix products multiply.
+    pub fn precision(&self) -> Precision {
+        self.0.precision
     }
 
     /// The pool for work inside an operation, if there is more than one thread.

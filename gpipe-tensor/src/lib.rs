@@ -24,7 +24,7 @@ pub use device::{Device, DeviceId};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use found::{CudaDevice, FoundCuda, find_cuda};
-pub use host::{Busy, Host};
+pub use host::{Busy, Host, Precision};
 pub use initial::{init_normal, init_uniform};
 pub use shape::Shape;
 pub use tensor::Tensor;

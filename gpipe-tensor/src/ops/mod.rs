@@ -32,6 +32,7 @@ pub use dropout::{Dropout, dropout};
 pub use embedding::{embedding, embedding_grad};
 pub use gelu::{Gelu, gelu, gelu_grad};
 pub use layer_norm::{layer_norm, layer_norm_grad};
+pub(crate) use matmul::multiplies_bf16;
 pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
 pub use relu::{relu, relu_grad};
 pub use scale::{scale, scale_assign};

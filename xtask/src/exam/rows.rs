@@ -148,7 +148,11 @@ pub fn rows() -> Vec<Row> {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,
-            tests: vec![sched("failures::an_error"), remat("traps", ""), remat("verbs", "")],
+            tests: vec![
+                sched("failures::an_error"),
+                remat("traps", ""),
+                remat("verbs", ""),
+            ],
             teeth: Some(sched("failures::teeth")),
             quick: true,
         },

@@ -12,6 +12,14 @@ use crate::parallel::each;
 use crate::{Error, Result, Shape, Tensor};
 use gemm::{Begin, Gemm, Matrix, MatrixMut};
 
+/// Whether this processor has a unit that multiplies numbers of bf16.
+pub(crate) fn multiplies_bf16() -> bool {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+    return amx::available();
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+    return false;
+}
+
 /// Which operand of a product is read transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {

@@ -5,12 +5,12 @@ use std::arch::x86_64::__cpuid_count;
 use std::sync::OnceLock;
 
 use super::super::gemm::Begin;
-use super::{BLOCK, SLAB_FLOATS};
+use super::{BLOCK, slab_floats};
 
 static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
 
 /// Whether the processor has the tile unit and the system lets this process use it.
-pub(super) fn available() -> bool {
+pub(in super::super) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
         let vectors = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
@@ -99,10 +99,11 @@ impl Unit {
     /// c = begin + a·b for `rows` by `columns` floats of c, at most 32 by 32, whose rows begin every
     /// `stride` floats; `begin` may speak of that many columns or more.
     ///
-    /// `a` and `b` are packed slabs ([`super::pack`]), one after the other. Of the nine products of
-    /// their parts, the three smallest are left out: together below 2⁻²³ of the whole.
+    /// `a` and `b` are packed slabs ([`super::pack`]), one after the other, of this many parts: one,
+    /// or three. Of the nine products of three parts, the three smallest are left out: together below
+    /// 2⁻²³ of the whole.
     #[inline(always)]
-    pub(super) fn add(
+    pub(super) fn add<const PARTS: usize>(
         &self,
         (rows, columns): (usize, usize),
         a: &[f32],
@@ -112,7 +113,7 @@ impl Unit {
         stride: usize,
     ) {
         if (rows, columns) != (BLOCK, BLOCK) {
-            return self.add_corner((rows, columns), a, b, begin, c, stride);
+            return self.add_corner::<PARTS>((rows, columns), a, b, begin, c, stride);
         }
         assert!(
             (BLOCK - 1) * stride + BLOCK <= c.len(),
@@ -127,12 +128,12 @@ impl Unit {
             Begin::Row(row) => (row[..BLOCK].as_ptr(), 0),
         };
         // SAFETY: the block of c is inside of its slice, and `row` is either that or one row.
-        unsafe { self.block(a, b, (row, bytes), out, stride) }
+        unsafe { self.block::<PARTS>(a, b, (row, bytes), out, stride) }
     }
 
     /// [`add`](Self::add) where a block reaches beyond the matrix.
     #[cold]
-    fn add_corner(
+    fn add_corner<const PARTS: usize>(
         &self,
         (rows, columns): (usize, usize),
         a: &[f32],
@@ -147,7 +148,7 @@ impl Unit {
             line[..columns].copy_from_slice(&c[..columns]);
             begin.row(&mut line[..columns]);
         }
-        self.add((BLOCK, BLOCK), a, b, Begin::Sum, &mut whole, BLOCK);
+        self.add::<PARTS>((BLOCK, BLOCK), a, b, Begin::Sum, &mut whole, BLOCK);
         let lines = whole.chunks_exact(BLOCK).zip(c.chunks_mut(stride));
         for (line, c) in lines.take(rows) {
             c[..columns].copy_from_slice(&line[..columns]);
@@ -160,7 +161,7 @@ impl Unit {
     /// From `start` (a row of 32 floats and the bytes to the next) 32 rows must be readable, and as
     /// many at `c`, `stride` floats apart, writable.
     #[inline(always)]
-    unsafe fn block(
+    unsafe fn block<const PARTS: usize>(
         &self,
         a: &[f32],
         b: &[f32],
@@ -168,12 +169,13 @@ impl Unit {
         c: *mut f32,
         stride: usize,
     ) {
+        let slab = slab_floats(PARTS);
         assert!(
-            a.len() == b.len() && a.len().is_multiple_of(SLAB_FLOATS) && !a.is_empty(),
+            a.len() == b.len() && a.len().is_multiple_of(slab) && !a.is_empty(),
             "packed slabs of both operands"
         );
         // Tiles 0 to 3 hold the sums, 4 and 5 one part of the 32 rows of a, 6 and 7 one part of the
-        // 32 columns of b. The order of the products is the one with the fewest loads.
+        // 32 columns of b.
         macro_rules! add_products {
             () => {
                 "tdpbf16ps tmm0, tmm4, tmm6
@@ -182,18 +184,57 @@ impl Unit {
                  tdpbf16ps tmm3, tmm5, tmm7"
             };
         }
+        macro_rules! compute {
+            ($($products:expr),* $(,)?) => {
+                asm!(
+                    "tileloadd tmm0, [{start} + {from}]",
+                    "tileloadd tmm1, [{start} + {from} + 64]",
+                    "lea {half}, [{from} * 8]",
+                    "lea {half}, [{start} + {half} * 2]",
+                    "tileloadd tmm2, [{half} + {from}]",
+                    "tileloadd tmm3, [{half} + {from} + 64]",
+                    "2:",
+                    $($products,)*
+                    "add {a}, {bytes}",
+                    "add {b}, {bytes}",
+                    "dec {slabs}",
+                    "jnz 2b",
+                    "tilestored [{c} + {to}], tmm0",
+                    "tilestored [{c} + {to} + 64], tmm1",
+                    "lea {half}, [{to} * 8]",
+                    "lea {half}, [{c} + {half} * 2]",
+                    "tilestored [{half} + {to}], tmm2",
+                    "tilestored [{half} + {to} + 64], tmm3",
+                    start = in(reg) start.0,
+                    from = in(reg) start.1,
+                    half = out(reg) _,
+                    a = inout(reg) a.as_ptr() => _,
+                    b = inout(reg) b.as_ptr() => _,
+                    row = in(reg) 64usize,
+                    bytes = in(reg) slab * size_of::<f32>(),
+                    slabs = inout(reg) a.len() / slab => _,
+                    c = in(reg) c,
+                    to = in(reg) stride * size_of::<f32>(),
+                    options(nostack),
+                )
+            };
+        }
         // SAFETY: the caller answers for `start` and `c`; of each operand as many slabs are read as
         // the slices hold. The unit is set up, since `self` exists; the compiler keeps nothing in
         // the tiles.
         unsafe {
-            asm!(
-                "tileloadd tmm0, [{start} + {from}]",
-                "tileloadd tmm1, [{start} + {from} + 64]",
-                "lea {half}, [{from} * 8]",
-                "lea {half}, [{start} + {half} * 2]",
-                "tileloadd tmm2, [{half} + {from}]",
-                "tileloadd tmm3, [{half} + {from} + 64]",
-                "2:",
+            if PARTS == 1 {
+                compute!(
+                    "tileloadd tmm4, [{a} + {row}]",
+                    "tileloadd tmm6, [{b} + {row}]",
+                    "tileloadd tmm7, [{b} + {row} + 1024]",
+                    "tileloadd tmm5, [{a} + {row} + 1024]",
+                    add_products!(),
+                );
+                return;
+            }
+            // The order of the products is the one with the fewest loads.
+            compute!(
                 // The first part of a, the third of b.
                 "tileloadd tmm4, [{a} + {row}]",
                 "tileloadd tmm6, [{b} + {row} + 4096]",
@@ -220,27 +261,6 @@ impl Unit {
                 "tileloadd tmm4, [{a} + {row} + 4096]",
                 "tileloadd tmm5, [{a} + {row} + 5120]",
                 add_products!(),
-                "add {a}, {slab}",
-                "add {b}, {slab}",
-                "dec {slabs}",
-                "jnz 2b",
-                "tilestored [{c} + {to}], tmm0",
-                "tilestored [{c} + {to} + 64], tmm1",
-                "lea {half}, [{to} * 8]",
-                "lea {half}, [{c} + {half} * 2]",
-                "tilestored [{half} + {to}], tmm2",
-                "tilestored [{half} + {to} + 64], tmm3",
-                start = in(reg) start.0,
-                from = in(reg) start.1,
-                half = out(reg) _,
-                a = inout(reg) a.as_ptr() => _,
-                b = inout(reg) b.as_ptr() => _,
-                row = in(reg) 64usize,
-                slab = const SLAB_FLOATS * size_of::<f32>(),
-                slabs = inout(reg) a.len() / SLAB_FLOATS => _,
-                c = in(reg) c,
-                to = in(reg) stride * size_of::<f32>(),
-                options(nostack),
             );
         }
     }

@@ -9,6 +9,9 @@
 //! compare both with double precision. What differs: infinities become NaN, since ∞ − ∞ is what is
 //! left of them, and parts below the smallest normal float (1e-38) are lost.
 //!
+//! Where bf16 is all that is asked for ([`Precision::Bf16`]), it is one pass over operands rounded to the
+//! nearest.
+//!
 //! The work is cut by the sizes of the operands alone, so any number of threads gives the same bits.
 
 mod kernel;
@@ -22,8 +25,9 @@ use super::gemm::{Begin, Gemm, Matrix, MatrixMut};
 use crate::ops::scratch::{Scratch, Spare};
 use crate::parallel::each;
 use crate::simd::vectorised;
-use crate::{Device, Result};
+use crate::{Device, Precision, Result};
 use kernel::Unit;
+pub(super) use kernel::available;
 use pack::{Side, pack};
 
 /// Rows of a tile.
@@ -34,16 +38,17 @@ const TILE_FLOATS: usize = 256;
 const BLOCK: usize = 32;
 /// Inner elements of a tile.
 const SLAB: usize = 32;
-/// Small numbers whose sum is a float.
-const PARTS: usize = 3;
-/// Floats that take as much room as the tiles of a block's rows or columns over a slab.
-const SLAB_FLOATS: usize = PARTS * 2 * TILE_FLOATS;
+
+/// Floats that take as much room as a slab of a block's rows or columns, in so many parts.
+const fn slab_floats(parts: usize) -> usize {
+    parts * 2 * TILE_FLOATS
+}
 
 /// Columns of c that are worked on in one go, so that what is packed of b stays in a cache.
 const COLUMNS: usize = 1024;
-/// Inner elements times columns of b that are packed at most: 768 KiB, what a second-level cache of
-/// 2 MiB keeps beside the rest.
-const PANEL: usize = 128 * 1024;
+/// Parts of inner elements times columns of b that are packed at most: 768 KiB, what a second-level
+/// cache of 2 MiB keeps beside the rest.
+const PANEL: usize = 384 * 1024;
 /// Floats of room that all packed panels of b may take.
 const PACKED: usize = 1 << 21;
 /// Rows of c that one thread takes at a time.
@@ -57,7 +62,7 @@ const PARTIAL_SUMS: usize = 1 << 22;
 /// empty.
 pub(super) fn takes(gemm: Gemm) -> bool {
     let Gemm { m, n, k, scale, .. } = gemm;
-    m >= TILE && n >= TILE && k >= SLAB && scale == 1.0 && kernel::available()
+    m >= TILE && n >= TILE && k >= SLAB && scale == 1.0 && available()
 }
 
 /// Computes on as many threads as `device` may use now.
@@ -71,30 +76,30 @@ pub(super) fn run(
     (a, b): (Matrix<'_>, Matrix<'_>),
     c: MatrixMut<'_>,
 ) -> Result<()> {
-    let product = Product { gemm, a, b };
-    match product.parts() {
-        1 => product.by_rows(device, begin, c),
-        parts => product.by_parts(device, parts, begin, c),
+    match device.host().precision() {
+        Precision::Single => Product::<3> { gemm, a, b }.run(device, begin, c),
+        Precision::Bf16 => Product::<1> { gemm, a, b }.run(device, begin, c),
     }
 }
 
-/// The sizes and the operands.
+/// The sizes and the operands, and the small numbers that stand for each float of these.
 #[derive(Clone, Copy)]
-struct Product<'a> {
+struct Product<'a, const PARTS: usize> {
     gemm: Gemm,
     a: Matrix<'a>,
     b: Matrix<'a>,
 }
 
 /// How b is packed: for these columns, so many inner elements at a time.
-struct Panels {
+struct Panels<const PARTS: usize> {
     columns: Range<usize>,
     depth: usize,
 }
 
-impl Panels {
+impl<const PARTS: usize> Panels<PARTS> {
     fn new(columns: Range<usize>, k: usize) -> Self {
-        let most = (PANEL / columns.len().next_multiple_of(BLOCK)).clamp(128, 512);
+        let most = PANEL / PARTS / columns.len().next_multiple_of(BLOCK);
+        let most = most.clamp(128, 512);
         // Panels of about the same depth.
         let depth = k.div_ceil(k.div_ceil(most)).next_multiple_of(SLAB);
         Self { columns, depth }
@@ -102,7 +107,7 @@ impl Panels {
 
     /// Floats of room for a block of columns, or of rows.
     fn block(&self) -> usize {
-        self.depth / SLAB * SLAB_FLOATS
+        self.depth / SLAB * slab_floats(PARTS)
     }
 
     /// Floats of room for all columns.
@@ -111,7 +116,14 @@ impl Panels {
     }
 }
 
-impl Product<'_> {
+impl<const PARTS: usize> Product<'_, PARTS> {
+    fn run(self, device: &Device, begin: Begin<'_>, c: MatrixMut<'_>) -> Result<()> {
+        match self.parts() {
+            1 => self.by_rows(device, begin, c),
+            parts => self.by_parts(device, parts, begin, c),
+        }
+    }
+
     /// Parts into which the sums are cut. It is 1 unless c is small beside them: its rows alone
     /// would be too few for many threads, and a panel of b be used for too few of them.
     fn parts(self) -> usize {
@@ -138,7 +150,7 @@ impl Product<'_> {
                     .flat_map(|inner| columns().map(move |columns| (inner.clone(), columns)))
                     .zip(packed.chunks_exact_mut(panels.block()));
                 each(device, items, |((inner, columns), out)| {
-                    pack(Side::Right, self.b, columns, inner, out);
+                    pack::<PARTS>(Side::Right, self.b, columns, inner, out);
                 });
                 let rows = runs(0..m, ROWS).zip(c.row_blocks(ROWS));
                 each(device, rows, |(rows, mut c)| {
@@ -167,12 +179,13 @@ impl Product<'_> {
         let Gemm { m, n, k, .. } = self.gemm;
         let part = k.div_ceil(parts).next_multiple_of(SLAB);
         let mut sums = Scratch::take(device, parts * m * n)?;
-        let all_panels: Vec<Panels> = runs(0..n, COLUMNS)
+        let all_panels: Vec<Panels<PARTS>> = runs(0..n, COLUMNS)
             .map(|columns| Panels::new(columns, part))
             .collect();
-        let most = |size: fn(&Panels) -> usize| all_panels.iter().map(size).max().unwrap_or(0);
-        let packs = Spare::new(device, parts, most(Panels::floats))?;
-        let blocks = Spare::new(device, parts, most(Panels::block))?;
+        let most =
+            |size: fn(&Panels<PARTS>) -> usize| all_panels.iter().map(size).max().unwrap_or(0);
+        let packs = Spare::new(device, parts, most(Panels::<PARTS>::floats))?;
+        let blocks = Spare::new(device, parts, most(Panels::<PARTS>::block))?;
         let items = runs(0..k, part).zip(sums.chunks_exact_mut(m * n));
         each(device, items, |(part, sums)| {
             let mut sums = MatrixMut::new(sums, n);
@@ -181,7 +194,7 @@ impl Product<'_> {
                     for inner in runs(part.clone(), panels.depth) {
                         let columns = runs(panels.columns.clone(), BLOCK);
                         for (columns, out) in columns.zip(packed.chunks_exact_mut(panels.block())) {
-                            pack(Side::Right, self.b, columns, inner.clone(), out);
+                            pack::<PARTS>(Side::Right, self.b, columns, inner.clone(), out);
                         }
                         let begin = Begin::Zero.at(inner.start == part.start);
                         self.panel(panels, &(0..m), &inner, packed, begin, &mut sums, block);
@@ -217,7 +230,7 @@ impl Product<'_> {
     #[allow(clippy::too_many_arguments)] // The loops' positions, and two buffers.
     fn panel(
         self,
-        panels: &Panels,
+        panels: &Panels<PARTS>,
         rows: &Range<usize>,
         inner: &Range<usize>,
         packed: &[f32],
@@ -228,14 +241,14 @@ impl Product<'_> {
         let Some(unit) = Unit::new() else {
             unreachable!("`takes` asks whether the unit is there")
         };
-        let slabs = inner.len().div_ceil(SLAB) * SLAB_FLOATS;
+        let slabs = inner.len().div_ceil(SLAB) * slab_floats(PARTS);
         for lines in runs(rows.clone(), BLOCK) {
-            pack(Side::Left, self.a, lines.clone(), inner.clone(), block);
+            pack::<PARTS>(Side::Left, self.a, lines.clone(), inner.clone(), block);
             let columns = runs(panels.columns.clone(), BLOCK);
             for (columns, packed) in columns.zip(packed.chunks_exact(panels.block())) {
                 let size = (lines.len(), columns.len());
                 let (out, stride) = c.from(lines.start - rows.start, columns.start);
-                unit.add(
+                unit.add::<PARTS>(
                     size,
                     &block[..slabs],
                     &packed[..slabs],

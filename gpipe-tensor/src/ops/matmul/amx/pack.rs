@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::super::gemm::Matrix;
-use super::{BLOCK, PARTS, SLAB, SLAB_FLOATS, TILE, TILE_FLOATS};
+use super::{BLOCK, SLAB, TILE, TILE_FLOATS, slab_floats};
 
 /// Which operand is packed: that decides what is a row of its tiles.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,9 +14,9 @@ pub(super) enum Side {
     Right,
 }
 
-/// Packs the elements `inner` of `lanes` rows of the left operand or columns of the right one into
+/// Packs this many parts of the elements `inner` of `lanes` rows of the left operand or columns of the right one into
 /// slabs, one after the other; what a slab has no element for is 0.
-pub(super) fn pack(
+pub(super) fn pack<const PARTS: usize>(
     side: Side,
     operand: Matrix<'_>,
     lanes: std::ops::Range<usize>,
@@ -25,12 +25,15 @@ pub(super) fn pack(
 ) {
     debug_assert!(lanes.len() <= BLOCK);
     let slabs = inner.clone().step_by(SLAB);
-    assert!(slabs.len() * SLAB_FLOATS <= out.len(), "room for the slabs");
+    assert!(
+        slabs.len() * slab_floats(PARTS) <= out.len(),
+        "room for the slabs"
+    );
     let (lane_stride, inner_stride) = match side {
         Side::Left => operand.strides(),
         Side::Right => operand.transposed().strides(),
     };
-    for (first, out) in slabs.zip(out.chunks_exact_mut(SLAB_FLOATS)) {
+    for (first, out) in slabs.zip(out.chunks_exact_mut(slab_floats(PARTS))) {
         let depth = SLAB.min(inner.end - first);
         for tile in 0..BLOCK / TILE {
             let lane = lanes.start + tile * TILE;
@@ -49,10 +52,10 @@ pub(super) fn pack(
             };
             source.check();
             let out = &mut out[tile * TILE_FLOATS..];
-            assert!(out.len() >= (PARTS - 1) * 2 * TILE_FLOATS + TILE_FLOATS);
+            assert!(out.len() >= (2 * PARTS - 1) * TILE_FLOATS);
             // SAFETY: the instructions are there wherever the tile unit is; the source was checked
             // to hold the elements, and `out` to have room for its tiles.
-            unsafe { pack_tile(side, source, out.as_mut_ptr()) };
+            unsafe { pack_tile::<PARTS>(side, source, out.as_mut_ptr()) };
         }
     }
 }
@@ -83,7 +86,7 @@ impl Source<'_> {
 /// # Safety
 /// The processor must have AVX-512 F and BW; `source` must hold what it says, and `out` have room.
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn pack_tile(side: Side, source: Source<'_>, out: *mut f32) {
+unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mut f32) {
     // What lies in a row of the source, a lane or an inner element, either is what lies in a row of
     // the tiles, or rows and columns change places. Plain loops: a closure would not be compiled for
     // these instructions.
@@ -93,7 +96,7 @@ unsafe fn pack_tile(side: Side, source: Source<'_>, out: *mut f32) {
             (Side::Left, true) => {
                 for lane in 0..TILE {
                     let (left, right) = (source.lane(lane, 0), source.lane(lane, TILE));
-                    store_run(out.add(lane * TILE), left, right);
+                    store_run::<PARTS>(out.add(lane * TILE), left, right);
                 }
             }
             (Side::Left, false) => {
@@ -105,25 +108,29 @@ unsafe fn pack_tile(side: Side, source: Source<'_>, out: *mut f32) {
                 }
                 let (left, right) = (transposed(left), transposed(right));
                 for lane in 0..TILE {
-                    store_run(out.add(lane * TILE), left[lane], right[lane]);
+                    store_run::<PARTS>(out.add(lane * TILE), left[lane], right[lane]);
                 }
             }
             (Side::Right, false) => {
                 for pair in 0..TILE {
                     let (even, odd) = (source.inner(2 * pair), source.inner(2 * pair + 1));
-                    store_pairs(out.add(pair * TILE), even, odd);
+                    store_pairs::<PARTS>(out.add(pair * TILE), even, odd);
                 }
             }
             (Side::Right, true) => {
                 for half in 0..2 {
                     let mut rows = [_mm512_setzero_ps(); TILE];
-                    for lane in 0..TILE {
-                        rows[lane] = source.lane(lane, half * TILE);
+                    for (lane, row) in rows.iter_mut().enumerate() {
+                        *row = source.lane(lane, half * TILE);
                     }
                     let rows = transposed(rows);
                     for pair in 0..TILE / 2 {
                         let row = half * TILE / 2 + pair;
-                        store_pairs(out.add(row * TILE), rows[2 * pair], rows[2 * pair + 1]);
+                        store_pairs::<PARTS>(
+                            out.add(row * TILE),
+                            rows[2 * pair],
+                            rows[2 * pair + 1],
+                        );
                     }
                 }
             }
@@ -176,12 +183,12 @@ impl Source<'_> {
 /// There must be room at `out` for a row in each of the tiles.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-unsafe fn store_run(out: *mut f32, left: __m512, right: __m512) {
+unsafe fn store_run<const PARTS: usize>(out: *mut f32, left: __m512, right: __m512) {
     let upper_halves = _mm512_set_epi16(
         63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19,
         17, 15, 13, 11, 9, 7, 5, 3, 1,
     );
-    let (left, right) = (split(left), split(right));
+    let (left, right) = (split::<PARTS>(left), split::<PARTS>(right));
     for part in 0..PARTS {
         let row = _mm512_permutex2var_epi16(left[part], upper_halves, right[part]);
         // SAFETY: the caller gives the room.
@@ -195,8 +202,8 @@ unsafe fn store_run(out: *mut f32, left: __m512, right: __m512) {
 /// There must be room at `out` for a row in each of the tiles.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-unsafe fn store_pairs(out: *mut f32, even: __m512, odd: __m512) {
-    let (even, odd) = (split(even), split(odd));
+unsafe fn store_pairs<const PARTS: usize>(out: *mut f32, even: __m512, odd: __m512) {
+    let (even, odd) = (split::<PARTS>(even), split::<PARTS>(odd));
     for part in 0..PARTS {
         let low = _mm512_srli_epi32::<16>(even[part]);
         let row = _mm512_mask_blend_epi16(0xAAAA_AAAA, low, odd[part]);
@@ -210,24 +217,36 @@ fn first_of_16(n: usize) -> u16 {
     if n >= 16 { u16::MAX } else { (1 << n) - 1 }
 }
 
-/// x as a sum of three numbers of 8 bits each, which are the upper halves of floats: exact, since a
-/// float has 24 bits (but for what lies below the smallest normal float). Each is the nearest to what
-/// the ones before it leave.
+/// The upper halves of floats: the one nearest to x (to the even one of two) where one is asked for,
+/// else three whose sum is x: exact, since each has 8 bits and a float 24 (but for what lies below the
+/// smallest normal float). Each of the three is about the nearest to what the ones before it leave.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn split(x: __m512) -> [__m512i; PARTS] {
+fn split<const PARTS: usize>(x: __m512) -> [__m512i; PARTS] {
     let bits = _mm512_castps_si512(x);
+    let upper = _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed());
+    let mut parts = [_mm512_setzero_si512(); PARTS];
+    if PARTS == 1 {
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        let up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
+        // What is not a number would be carried over into one.
+        let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x);
+        parts[0] = _mm512_and_si512(_mm512_mask_add_epi32(bits, number, bits, up), upper);
+        return parts;
+    }
     // Above this magnitude the nearest is infinite, if x itself is finite: there the bits are cut off.
     let magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(i32::MAX));
     let small = _mm512_cmplt_epu32_mask(magnitude, _mm512_set1_epi32(0x7F7F_8000));
     let half = _mm512_set1_epi32(0x8000);
-    let upper = _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed());
     let first = _mm512_and_si512(_mm512_mask_add_epi32(bits, small, bits, half), upper);
     let rest = _mm512_sub_ps(x, _mm512_castsi512_ps(first));
     let nearest = _mm512_add_epi32(_mm512_castps_si512(rest), half);
     let second = _mm512_and_si512(nearest, upper);
-    let third = _mm512_sub_ps(rest, _mm512_castsi512_ps(second));
-    [first, second, _mm512_castps_si512(third)]
+    let third = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)));
+    for (part, value) in parts.iter_mut().zip([first, second, third]) {
+        *part = value;
+    }
+    parts
 }
 
 /// Rows and columns of 16 by 16 floats exchanged.

@@ -1,7 +1,8 @@
 //! Products on the tile unit against double precision and the vector units.
 
 use super::*;
-use crate::testing::{device_with, random_values};
+use crate::testing::random_values;
+use crate::{DeviceId, Host};
 
 /// Says why there is nothing to test on other processors.
 fn unit_is_missing() -> bool {
@@ -44,16 +45,11 @@ impl Case {
     }
 
     /// The product on the tile unit, on top of what is in `c`.
-    fn on_tiles(&self, threads: usize, begin: Begin<'_>, mut c: Vec<f32>) -> Vec<f32> {
+    fn on_tiles(&self, precision: Precision, begin: Begin<'_>, mut c: Vec<f32>) -> Vec<f32> {
+        let host = Host::with(2, precision).unwrap();
+        let device = host.device(DeviceId::Cpu).unwrap();
         let out = MatrixMut::new(&mut c, self.gemm.n);
-        run(
-            &device_with(threads),
-            self.gemm,
-            begin,
-            self.operands(),
-            out,
-        )
-        .unwrap();
+        run(&device, self.gemm, begin, self.operands(), out).unwrap();
         c
     }
 
@@ -92,7 +88,7 @@ impl Case {
 const FLIPS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 /// Whole blocks and all kinds of rests; several panels, several runs of columns, cut sums.
-const SIZES: [(usize, usize, usize); 8] = [
+const SIZES: [(usize, usize, usize); 9] = [
     (16, 16, 32),
     (32, 32, 64),
     (33, 47, 65),
@@ -101,6 +97,7 @@ const SIZES: [(usize, usize, usize); 8] = [
     (64, 48, 4100),
     (20, 1100, 150),
     (40, 300, 700),
+    (16, 1040, 2100),
 ];
 
 #[test]
@@ -115,7 +112,7 @@ fn products_are_about_as_exact_as_those_of_the_vector_units() {
             for flipped in FLIPS {
                 let case = Case::new(size, flipped, value);
                 let zeros = vec![0.0; size.0 * size.1];
-                let got = case.error(&case.on_tiles(1, Begin::Zero, zeros));
+                let got = case.error(&case.on_tiles(Precision::Single, Begin::Zero, zeros));
                 let usual = case.error(&case.on_vectors());
                 assert!(
                     got <= (1.5 * usual).max(3e-7),
@@ -131,7 +128,11 @@ fn products_of_whole_numbers_are_exact() {
     if unit_is_missing() {
         return;
     }
-    for size in SIZES {
+    let precisions = [Precision::Single, Precision::Bf16];
+    for (size, precision) in SIZES
+        .into_iter()
+        .flat_map(|size| precisions.map(|p| (size, p)))
+    {
         for flipped in FLIPS {
             let case = Case::new(size, flipped, |x| (x * 30.0).round());
             let bias: Vec<f32> = (0..size.1).map(|i| i as f32).collect();
@@ -144,7 +145,7 @@ fn products_of_whole_numbers_are_exact() {
                 (Begin::Row(&bias), &|i| bias[i % size.1]),
             ];
             for (begin, plus) in begins {
-                let got = case.on_tiles(2, begin, start.clone());
+                let got = case.on_tiles(precision, begin, start.clone());
                 for (i, (&got, (sum, _))) in got.iter().zip(case.exactly()).enumerate() {
                     assert_eq!(
                         f64::from(got),
@@ -157,26 +158,55 @@ fn products_of_whole_numbers_are_exact() {
     }
 }
 
+/// The nearest number of bf16, the even one of two.
+fn rounded(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF_0000)
+}
+
+#[test]
+fn one_part_is_the_nearest_bf16() {
+    if unit_is_missing() {
+        return;
+    }
+    // Halves between two neighbours are among these.
+    let value = |x: f32| f32::from_bits(x.to_bits() & 0xFFFF_8000);
+    for size in SIZES {
+        for flipped in FLIPS {
+            let given = Case::new(size, flipped, value);
+            let nearest = Case::new(size, flipped, |x| {
+                rounded(f32::from_bits(x.to_bits() & 0xFFFF_8000))
+            });
+            let got = given.on_tiles(Precision::Bf16, Begin::Zero, vec![0.0; size.0 * size.1]);
+            let error = nearest.error(&got);
+            assert!(error <= 3e-7, "{size:?} {flipped:?}: {error:e}");
+        }
+    }
+}
+
 #[test]
 fn what_is_not_finite_stays_so() {
     if unit_is_missing() {
         return;
     }
-    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        let mut case = Case::new((32, 32, 64), (false, false), |x| x);
-        case.a[5 * 64 + 7] = bad;
-        let got = case.on_tiles(1, Begin::Zero, vec![0.0; 32 * 32]);
-        for (row, values) in got.chunks_exact(32).enumerate() {
-            assert!(
-                values.iter().all(|x| x.is_finite() == (row != 5)),
-                "{bad} in row {row}"
-            );
+    let most_bits = f32::from_bits(u32::MAX);
+    for bad in [f32::NAN, most_bits, f32::INFINITY, f32::NEG_INFINITY] {
+        for precision in [Precision::Single, Precision::Bf16] {
+            let mut case = Case::new((32, 32, 64), (false, false), |x| x);
+            case.a[5 * 64 + 7] = bad;
+            let got = case.on_tiles(precision, Begin::Zero, vec![0.0; 32 * 32]);
+            for (row, values) in got.chunks_exact(32).enumerate() {
+                assert!(
+                    values.iter().all(|x| x.is_finite() == (row != 5)),
+                    "{bad} in row {row}, {precision:?}"
+                );
+            }
         }
     }
     // Large floats do not overflow in their parts.
     let mut case = Case::new((16, 16, 32), (false, false), |_| 0.0);
     (case.a[0], case.b[0]) = (3.4e38, 1.0);
-    let got = case.on_tiles(1, Begin::Zero, vec![0.0; 16 * 16]);
+    let got = case.on_tiles(Precision::Single, Begin::Zero, vec![0.0; 16 * 16]);
     assert_eq!(got[0], 3.4e38);
 }
 
