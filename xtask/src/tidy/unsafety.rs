@@ -15,6 +15,14 @@ const MODULES: &[(&str, &str)] = &[
         "against a plain loop in f64",
     ),
     (
+        "gpipe-tensor/src/ops/matmul/amx/kernel.rs",
+        "against a plain loop in f64",
+    ),
+    (
+        "gpipe-tensor/src/ops/matmul/amx/pack.rs",
+        "against a plain loop in f64",
+    ),
+    (
         "gpipe-tensor/src/cuda/probe.rs",
         "foreign: what is missing is said",
     ),
