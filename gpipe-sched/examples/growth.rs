@@ -1,7 +1,7 @@
 //! How the time to make and to simulate a schedule grows with its actions, up to 1024 stages of 4096
 //! micro-batches, on one core.
 //!
-//! `cargo run --release -p gpipe-sched --example growth`
+//! `cargo run --release -p gpipe-sched --example growth [--json]`
 
 use std::error::Error;
 use std::fs;
@@ -10,7 +10,10 @@ use std::time::Instant;
 use gpipe_sched::{Costs, one_f_one_b, simulate};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("stages  micro-batches   actions   made in  simulated in  an action  peak memory");
+    let json = std::env::args().any(|argument| argument == "--json");
+    if !json {
+        println!("stages  micro-batches   actions   made in  simulated in  an action  peak memory");
+    }
     for (stages, micro_batches) in [
         (64, 256),
         (128, 512),
@@ -26,6 +29,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let simulated = started.elapsed().as_secs_f64();
         let actions = timeline.spans().len();
         let nanoseconds = 1e9 * simulated / actions as f64;
+        if json {
+            let peak = peak_kib().map_or("null".to_owned(), |kib| (1024 * kib).to_string());
+            println!(
+                r#"{{"kind":"growth","stages":{stages},"micro_batches":{micro_batches},"actions":{actions},"made_seconds":{made},"simulated_seconds":{simulated},"peak_bytes":{peak}}}"#
+            );
+            continue;
+        }
         println!(
             "{stages:>6}  {micro_batches:>13}  {actions:>8}  {made:>6.2} s  {simulated:>10.2} s  \
              {nanoseconds:>6.0} ns  {:>11}",
@@ -37,7 +47,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The most memory that the process had, where the system tells.
 fn peak() -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.map_or("unknown".to_owned(), |line| line.trim().to_owned())
+    peak_kib().map_or("unknown".to_owned(), |kib| format!("{kib} kB"))
+}
+
+fn peak_kib() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }

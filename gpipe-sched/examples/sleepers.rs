@@ -1,6 +1,6 @@
 //! Stages that only sleep: the bubble that the papers predict, and the one that the executor has.
 //!
-//! `cargo run --release -p gpipe-sched --example sleepers [MILLISECONDS]`: how long an action takes, 20
+//! `cargo run --release -p gpipe-sched --example sleepers [MILLISECONDS] [--json]`: how long an action takes, 20
 //! unless told; more on a machine that is busy and wakes sleepers late.
 
 use std::convert::Infallible;
@@ -87,11 +87,13 @@ const SCHEDULES: [(&str, Make); 11] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let milliseconds = std::env::args()
-        .nth(1)
-        .map_or(Ok(20), |text| text.parse())?;
+    let json = std::env::args().any(|argument| argument == "--json");
+    let mut numbers = std::env::args().skip(1).filter(|text| text != "--json");
+    let milliseconds = numbers.next().map_or(Ok(20), |text| text.parse())?;
     let work = Duration::from_millis(milliseconds);
-    println!("schedule     devices  micro-batches  predicted  measured  difference");
+    if !json {
+        println!("schedule     devices  micro-batches  predicted  measured  difference");
+    }
     let mut worst = 0.0_f64;
     for (name, make) in SCHEDULES {
         for (devices, micro_batches) in [(4, 8), (4, 24), (8, 8), (8, 24)] {
@@ -101,13 +103,21 @@ fn main() -> Result<(), Box<dyn Error>> {
             let ideal = simulate(&schedule, &costs)?.bubble();
             let bubble = measure(schedule, work)?;
             worst = worst.max((bubble - ideal).abs());
+            if json {
+                println!(
+                    r#"{{"kind":"sleepers","schedule":"{name}","devices":{devices},"micro_batches":{micro_batches},"predicted":{ideal},"measured":{bubble}}}"#
+                );
+                continue;
+            }
             println!(
                 "{name:<11}  {devices:>7}  {micro_batches:>13}  {ideal:>9.4}  {bubble:>8.4}  {:>+10.4}",
                 bubble - ideal
             );
         }
     }
-    println!("largest difference {worst:.4}");
+    if !json {
+        println!("largest difference {worst:.4}");
+    }
     Ok(())
 }
 

@@ -41,13 +41,19 @@ xflags::xflags! {
             /// Runs the faults planted for each row instead, all of which must be caught.
             optional --teeth
         }
-        /// Measures: `ops` and `schedule` by criterion, `training` by whole runs of the program.
+        /// Measures: `ops` by criterion, `schedule` by programs of its own, `training` and `plan` by
+        /// whole runs of the program.
         cmd bench {
-            /// ops, schedule or training; all three if none is named.
+            /// ops, schedule, training or plan (every way to train against what is predicted); all if
+            /// none is named.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
-            /// Model of the training family; bench-a if not given.
+            /// Prints the table of schedule as Markdown.
+            optional --markdown
+            /// How long the stages of schedule sleep; 20 if not given.
+            optional --milliseconds n: u32
+            /// Model of training or plan; bench-a or gpt-mini if not given.
             optional --model name: String
             /// Threads in all; 2 if not given.
             optional --threads n: usize
@@ -59,9 +65,9 @@ xflags::xflags! {
             optional --schedules list: String
             /// Rematerialization policies, as keep,stage.
             optional --remat list: String
-            /// How often every configuration runs, in turns; 3 if not given.
+            /// How often every configuration runs, in turns; 3 if not given, 2 for plan.
             optional --rounds n: usize
-            /// Measured steps a run, after two that warm up; 6 if not given.
+            /// Measured steps a run, after two that warm up; 6 if not given, 3 after one for plan.
             optional --steps n: usize
             /// A folder with single.py: PyTorch takes its turn in every round.
             optional --peers dir: PathBuf

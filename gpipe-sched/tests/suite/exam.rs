@@ -106,9 +106,21 @@ fn examine(name: &str, schedule: &Schedule, bound: impl Fn(usize) -> usize) -> u
         }
     }
     let slots = schedule.slots();
-    let unbounded = vec![2 * m; schedule.stages()];
-    let links = [(&slots.forward, &slots.backward), (&unbounded, &unbounded)];
-    for (forward, backward) in links {
+    let stages = schedule.stages();
+    let most = |slots: &[usize]| vec![slots.iter().copied().max().unwrap_or(0); stages];
+    let (alike, unbounded) = (
+        [most(&slots.forward), most(&slots.backward)],
+        vec![2 * m; stages],
+    );
+    let more = |slots: &[usize]| slots.iter().map(|slots| slots + 1).collect::<Vec<_>>();
+    let one_more = [more(&slots.forward), more(&slots.backward)];
+    // As declared, one more, the same for all links, and as many as there can ever be.
+    let mut links = vec![(&slots.forward, &slots.backward), (&unbounded, &unbounded)];
+    if std::env::var_os("GPIPE_EXAM").is_some() {
+        links.push((&one_more[0], &one_more[1]));
+        links.push((&alike[0], &alike[1]));
+    }
+    for &(forward, backward) in &links {
         assert!(
             ends(schedule, forward, backward),
             "{name}: {forward:?}, {backward:?}"

@@ -77,6 +77,11 @@ pub fn configurations(flags: &Bench) -> anyhow::Result<Vec<Configuration>> {
     Ok(found)
 }
 
+/// The words of a list.
+pub fn listed(list: &str) -> Vec<String> {
+    words(Some(list), "")
+}
+
 fn words(list: Option<&str>, default: &str) -> Vec<String> {
     list.unwrap_or(default)
         .split(',')
@@ -143,6 +148,8 @@ mod tests {
             remat: None,
             rounds: None,
             steps: None,
+            milliseconds: None,
+            markdown: false,
             peers: None,
             python: None,
         }

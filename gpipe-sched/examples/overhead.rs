@@ -1,0 +1,99 @@
+//! What an action costs by itself: steps of stages that do nothing.
+//!
+//! `cargo run --release -p gpipe-sched --example overhead [--json]`
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::time::Instant;
+
+use gpipe_sched::{Item, MicroBatch, Pipeline, Stage, Turn, gpipe, one_f_one_b};
+
+/// Steps of which the median counts, after one that warms up.
+const STEPS: usize = 200;
+
+struct Empty;
+
+impl Stage for Empty {
+    type Flow = ();
+    type Error = Infallible;
+
+    fn begin(&mut self, _step: u64) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn forward(&mut self, _m: &MicroBatch, _x: ()) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn input_grad(&mut self, _m: &MicroBatch, _dy: ()) -> Result<Option<()>, Infallible> {
+        Ok(Some(()))
+    }
+
+    fn weight_grad(&mut self, _m: &MicroBatch) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+impl Turn<()> for Empty {
+    type Target = ();
+    type Error = Infallible;
+
+    fn begin(&mut self, _step: u64) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn turn(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Infallible> {
+        Ok(Some(()))
+    }
+
+    fn losses(&mut self) -> Vec<f64> {
+        Vec::new()
+    }
+}
+
+fn items(micro_batches: usize) -> Vec<Item<(), ()>> {
+    let item = |index| Item {
+        micro_batch: MicroBatch {
+            index,
+            samples: 0..1,
+            step: 0,
+            train: true,
+        },
+        input: (),
+        target: (),
+    };
+    (0..micro_batches).map(item).collect()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let json = std::env::args().any(|argument| argument == "--json");
+    for (name, make) in [("gpipe", gpipe as fn(_, _) -> _), ("1f1b", one_f_one_b)] {
+        for (stages, micro_batches) in [(1, 32), (2, 32), (4, 32), (8, 32), (8, 256)] {
+            let schedule = make(stages, micro_batches)?;
+            let actions: usize = schedule.lanes().iter().map(Vec::len).sum();
+            let stage = |_| Ok::<_, Infallible>(Empty);
+            let mut pipeline = Pipeline::build(schedule, stage, || Ok::<_, Infallible>(Empty))?;
+            let mut seconds = Vec::with_capacity(STEPS);
+            for _ in 0..=STEPS {
+                let batch = items(micro_batches);
+                let start = Instant::now();
+                pipeline.step(batch)?;
+                seconds.push(start.elapsed().as_secs_f64() / actions as f64);
+            }
+            seconds.remove(0);
+            seconds.sort_by(f64::total_cmp);
+            let median = seconds[STEPS / 2];
+            if json {
+                println!(
+                    r#"{{"kind":"overhead","schedule":"{name}","stages":{stages},"micro_batches":{micro_batches},"actions":{actions},"action_seconds":{median}}}"#
+                );
+            } else {
+                println!(
+                    "{name:<5} {stages} stages, {micro_batches:>3} micro-batches: {:.2} µs an action",
+                    1e6 * median
+                );
+            }
+        }
+    }
+    Ok(())
+}
