@@ -30,7 +30,7 @@ const DECAYS: [&str; 2] = ["matrices", "all"];
 type Curve = Vec<[f64; 2]>;
 
 /// Writes a folder there, trains it on both sides in every configuration, and opens there what was
-/// saved here.
+/// saved here; then the same for a folder with a tokenizer.
 pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
     let python = flags.python.clone().unwrap_or_else(|| "python3".into());
     let needs = "import torch, transformers, safetensors";
@@ -42,21 +42,79 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
         )
     })?;
     let folder = Scratch::new()?;
-    let here = &folder.0;
-    let script = root.join(SCRIPT);
-    cmd!(shell, "{python} {script} write {here}").run()?;
-    let expected = cmd!(shell, "{python} {script} train {here}").read()?;
-    let expected: Value = serde_json::from_str(&expected).context("what the script printed")?;
+    let script = &root.join(SCRIPT);
     cmd!(shell, "cargo build -p gpipe-cli").run()?;
-    let trial = Trial { shell, here };
+    let [bytes, tokens] = ["bytes", "tokens"].map(|name| folder.0.join(name));
+    let trial = Trial {
+        shell,
+        python: &python,
+        script,
+        here: &bytes,
+    };
+    let expected = trial.grid("write", &["1", "2", "3", "4", "5"])?;
+    let worst = trial.scores(&bytes.join("model"))?;
+    println!("probabilities of 24 sampled tokens: logarithms within {worst:.1e}");
+    println!("with a tokenizer:");
+    let trial = Trial {
+        here: &tokens,
+        ..trial
+    };
+    trial.grid("write-tokens", &["1", "3"])?;
+    if flags.record {
+        record(root, &bytes, &tokens, &expected)?;
+    }
+    Ok(())
+}
 
-    for decay in DECAYS {
-        let reference = reference(&expected[decay])?;
+/// The runs of the program in a folder that the script has written.
+struct Trial<'a> {
+    shell: &'a Shell,
+    python: &'a Path,
+    script: &'a Path,
+    here: &'a Path,
+}
+
+impl Trial<'_> {
+    /// Lets the script write its folder by a task of it and train there, trains here in so many stages
+    /// and every other way, and opens there what was saved here last. Gives what the script expects.
+    fn grid(&self, task: &str, stages: &[&str]) -> anyhow::Result<Value> {
+        let Trial {
+            shell,
+            python,
+            script,
+            here,
+        } = *self;
+        fs::create_dir(here).with_context(|| format!("making {}", here.display()))?;
+        cmd!(shell, "{python} {script} {task} {here}").run()?;
+        let expected = cmd!(shell, "{python} {script} train {here}").read()?;
+        let expected: Value = serde_json::from_str(&expected).context("what the script printed")?;
+        for decay in DECAYS {
+            self.decay(decay, &reference(&expected[decay])?, stages)?;
+            let saved = here.join("run/checkpoints/step-00000008/model");
+            let theirs = here.join(format!("trained-{decay}"));
+            let compared =
+                cmd!(shell, "{python} {script} compare {here} {theirs} {saved}").read()?;
+            let compared: Value =
+                serde_json::from_str(&compared).context("what the script printed")?;
+            let difference = number(&compared["difference"])?;
+            ensure!(
+                difference < LOGITS,
+                "decay {decay}: the logits of the folder that was saved here are {difference:.1e} from PyTorch's"
+            );
+            println!(
+                "decay {decay:<8}  the saved folder opens in transformers, logits within {difference:.1e}"
+            );
+        }
+        Ok(expected)
+    }
+
+    /// Trains under a decay in every configuration.
+    fn decay(&self, decay: &str, reference: &Curve, stages: &[&str]) -> anyhow::Result<()> {
         let [mut worst_loss, mut worst_norm, mut runs] = [0.0_f64, 0.0, 0.0];
-        for stages in ["1", "2", "3", "4", "5"] {
+        for stages in stages {
             for micro_batches in ["1", "4", "8"] {
                 for policy in POLICIES {
-                    let curve = trial.train(
+                    let curve = self.train(
                         decay,
                         &[
                             "--stages",
@@ -67,7 +125,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
                             policy,
                         ],
                     )?;
-                    let [loss, norm] = distance(&curve, &reference)?;
+                    let [loss, norm] = distance(&curve, reference)?;
                     ensure!(
                         loss < LOSS && norm < NORM,
                         "decay {decay}, {stages} stages, {micro_batches} micro-batches, {policy}: losses are {loss:.1e} \
@@ -81,23 +139,9 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
         println!(
             "decay {decay:<8}  {runs} configurations  losses within {worst_loss:.1e}, gradient norms within {worst_norm:.1e}"
         );
+        Ok(())
     }
-    let model = here.join("model");
-    let worst = trial.scores(&python, &script, &model)?;
-    println!("probabilities of 24 sampled tokens: logarithms within {worst:.1e}");
-    if flags.record {
-        record(root, here, &expected)?;
-    }
-    Ok(())
-}
 
-/// The runs of the program.
-struct Trial<'a> {
-    shell: &'a Shell,
-    here: &'a Path,
-}
-
-impl Trial<'_> {
     fn gpipe(
         &self,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -168,7 +212,7 @@ impl Trial<'_> {
     }
 
     /// The largest difference of the log-probabilities that both sides give to sampled tokens.
-    fn scores(&self, python: &Path, script: &Path, model: &Path) -> anyhow::Result<f64> {
+    fn scores(&self, model: &Path) -> anyhow::Result<f64> {
         let prompt = "The pipe drains";
         let mut known: Vec<Value> = prompt.bytes().map(Value::from).collect();
         let (mut lines, mut ours) = (String::new(), Vec::new());
@@ -188,7 +232,12 @@ impl Trial<'_> {
             ours.push(number(&token["log_probability"])?);
             known.push(token["token"].clone());
         }
-        let (shell, here) = (self.shell, self.here);
+        let Trial {
+            shell,
+            python,
+            script,
+            here,
+        } = *self;
         let theirs = cmd!(shell, "{python} {script} score {here} {model}")
             .stdin(lines)
             .read()?;
@@ -255,12 +304,25 @@ fn distance(curve: &Curve, reference: &Curve) -> anyhow::Result<[f64; 2]> {
     Ok(worst)
 }
 
-/// Replaces what the test of gpipe-cli compares with.
-fn record(root: &Path, here: &Path, expected: &Value) -> anyhow::Result<()> {
+/// Replaces what the tests of gpipe-cli compare with.
+fn record(root: &Path, bytes: &Path, tokens: &Path, expected: &Value) -> anyhow::Result<()> {
     let there = root.join("gpipe-cli/tests/parity");
+    let copy = |from: &Path, to: &Path, file: &str| {
+        fs::copy(from.join(file), to.join(file)).with_context(|| format!("recording {file}"))
+    };
     for file in ["model/config.json", "model/model.safetensors", "text.txt"] {
-        fs::copy(here.join(file), there.join(file)).with_context(|| format!("recording {file}"))?;
+        copy(bytes, &there, file)?;
+        copy(tokens, &there.join("tokens"), file)?;
     }
+    let more = [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+    ];
+    for file in more.map(|name| format!("model/{name}")) {
+        copy(tokens, &there.join("tokens"), &file)?;
+    }
+    copy(tokens, &there.join("tokens"), "tokens.json")?;
     fs::write(there.join("expected.json"), format!("{expected:#}\n"))?;
     Ok(())
 }

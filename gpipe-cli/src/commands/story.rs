@@ -43,7 +43,10 @@ impl<'a> Story<'a> {
         talk: Talk,
     ) -> Result<Self> {
         let Begun {
-            folder, made, from, ..
+            folder,
+            made,
+            mut from,
+            ..
         } = begun;
         let steps = config.run.steps.u64();
         let mut story = Self {
@@ -88,6 +91,9 @@ impl<'a> Story<'a> {
             tokens: story.tokens(),
         };
         story.folder.event(&start)?;
+        if let Some((_, warnings)) = &mut from {
+            warnings.extend(story.tracer.go_on(&story.folder, made)?);
+        }
         story.tracer.write(&story.folder)?;
         if let Some((path, warnings)) = from {
             story.resumed(made, &path, warnings)?;

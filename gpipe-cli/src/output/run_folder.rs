@@ -99,6 +99,21 @@ impl RunFolder {
     }
 }
 
+/// The name of a file of timelines that ends with a step: `timeline-until-00000120.json`.
+fn until(name: &str, step: u64) -> String {
+    let stem = name.trim_end_matches(".json");
+    format!("{stem}-until-{step:08}.json")
+}
+
+/// Whether a name is one that [`until`] gives.
+fn is_until(name: &str) -> bool {
+    [TIMELINE, TRACE].into_iter().any(|whole| {
+        let rest = name.strip_prefix(whole.trim_end_matches(".json"));
+        let step = rest.and_then(|rest| rest.strip_prefix("-until-")?.strip_suffix(".json"));
+        step.is_some_and(|step| step.parse().is_ok_and(|step| until(whole, step) == name))
+    })
+}
+
 /// Removes the files that gpipe wrote, if there are any.
 fn remove_earlier(folder: &Path) -> std::io::Result<()> {
     for name in [CONFIG, LOG, EVENTS, TRACE, TIMELINE] {
@@ -109,7 +124,8 @@ fn remove_earlier(folder: &Path) -> std::io::Result<()> {
     }
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_name().to_str().is_some_and(tensorboard::is_ours) {
+        let ours = |name: &str| tensorboard::is_ours(name) || is_until(name);
+        if entry.file_name().to_str().is_some_and(ours) {
             fs::remove_file(entry.path())?;
         }
     }
@@ -206,6 +222,32 @@ impl RunFolder {
         fs::write(&unfinished, json)
             .and_then(|()| fs::rename(&unfinished, &path))
             .map_err(Fail::write(path.display()))
+    }
+
+    /// `timeline.json` as an earlier process left it, unless it is larger than any that is written.
+    pub fn earlier_timeline(&self) -> Option<Vec<u8>> {
+        const LARGEST: u64 = 1 << 30;
+        let path = self.path.join(TIMELINE);
+        let found = fs::metadata(&path).ok()?;
+        let fits = found.is_file() && found.len() <= LARGEST;
+        fits.then(|| fs::read(&path).ok())?
+    }
+
+    /// Gives the timelines of a run that is resumed after a step names of their own, and says so.
+    pub fn set_timeline_aside(&self, step: u64) -> Result<String> {
+        for name in [TIMELINE, TRACE] {
+            let (path, aside) = (self.path.join(name), self.path.join(until(name, step)));
+            match fs::rename(&path, aside) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Fail::write(path.display())(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(format!(
+            "the timelines of the steps before were made by another plan: they are in {}",
+            until(TIMELINE, step)
+        ))
     }
 
     /// Writes `trace.json`.

@@ -173,6 +173,20 @@ impl Record {
         self.measured.push(Measured { step, times });
     }
 
+    /// Takes over the steps up to `made` that an earlier process of the same run has kept, if they were
+    /// made by the same plan: the file has one list of actions for all its steps.
+    pub fn go_on(&mut self, earlier: Self, made: u64) -> bool {
+        let same = earlier.lanes == self.lanes
+            && earlier.devices == self.devices
+            && earlier.stages == self.stages
+            && earlier.micro_batches == self.micro_batches;
+        if same {
+            self.measured = earlier.measured;
+            self.measured.retain(|measured| measured.step <= made);
+        }
+        same
+    }
+
     /// The file, read and checked.
     ///
     /// # Errors

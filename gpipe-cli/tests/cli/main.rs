@@ -13,6 +13,7 @@ mod report;
 mod resume;
 mod tables;
 mod tensorboard;
+mod timelines;
 #[cfg(feature = "tokenizers")]
 mod tokens;
 mod train;

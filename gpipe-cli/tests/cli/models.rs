@@ -83,7 +83,21 @@ fn a_text_is_a_function_of_the_model_the_prompt_and_the_seed() {
         "{}",
         stderr(&output)
     );
-    // More tokens than the model knows positions.
+    // Of a text with more tokens than the model knows positions, the last ones count.
+    let long = "The pipe drains slowly, and then it fills. ".repeat(4);
+    let [all, last] = [&long[..], &long[long.len() - 64..]].map(|prompt| {
+        let arguments = [
+            "--prompt",
+            prompt,
+            "--tokens",
+            "3",
+            "--temperature",
+            "0",
+            "--json",
+        ];
+        objects(&on_recorded("sample", &arguments))
+    });
+    assert_eq!(all, last);
     assert_eq!(
         objects(&on_recorded("sample", &["--tokens", "70", "--json"])).len(),
         70

@@ -94,8 +94,9 @@ fn a_run_goes_on_without_the_folder_that_it_began_with() {
 
     let evaluated = objects(&gpipe(here, &["eval", "run", "--json", "--stages", "1"]));
     // Fewer than bytes: it is tokens that are counted.
+    let bytes = fs::metadata(text()).unwrap().len();
     assert!(
-        evaluated[0]["tokens"].as_u64().unwrap() < 2000,
+        evaluated[0]["tokens"].as_u64().unwrap() < bytes / 2,
         "{evaluated:?}"
     );
     let said = gpipe(

@@ -56,7 +56,7 @@ def write_tokens(folder):
     syllable = lambda: choose.choice("bcdfglmnprstv") + choose.choice(["a", "e", "i", "o", "u", "ae", "ü"])
     words = ["".join(syllable() for _ in range(choose.randint(1, 4))) for _ in range(300)]
     text = ""
-    while len(text) <= 4096:
+    while len(text) <= 7500:
         # The first words come most often.
         line = " ".join(words[int(300 * choose.random() ** 2)] for _ in range(choose.randint(3, 9)))
         text += line.capitalize() + ".\n"
@@ -94,9 +94,10 @@ def load(folder):
     return GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32)
 
 
-def tokens(folder):
-    if (folder / "model" / "tokenizer.json").exists():
-        tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+def tokens(folder, model=None):
+    model = Path(model or folder / "model")
+    if (model / "tokenizer.json").exists():
+        tokenizer = AutoTokenizer.from_pretrained(model)
         return torch.tensor(tokenizer((folder / "text.txt").read_text())["input_ids"])
     return torch.tensor(list((folder / "text.txt").read_bytes()))
 
@@ -131,6 +132,8 @@ def train(folder, decay):
 
 @torch.no_grad()
 def compare(folder, left, right):
+    # The first is PyTorch's, without a tokenizer of its own; what was saved brings its own if it has one.
+    assert tokens(folder).equal(tokens(folder, right)), "the tokenizers differ"
     windows = tokens(folder)[: 8 * TIME].view(8, TIME)
     difference = (load(left)(windows).logits - load(right)(windows).logits).abs().max().item()
     stored = sorted(load_file(Path(right) / "model.safetensors"))

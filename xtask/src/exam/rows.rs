@@ -199,7 +199,7 @@ pub fn rows() -> Vec<Row> {
         Row {
             name: "P1",
             what: "a million mutated inputs for each parser: no panic, and what is understood is consistent",
-            at_least: 7_000_000,
+            at_least: 11_000_000,
             tests: vec![cli("parsers", "no_input").release()],
             teeth: Some(cli("parsers", "fuzz::teeth")),
             quick: true,

@@ -56,7 +56,13 @@ pub fn all() -> Vec<Hostile> {
         config("nothing", ""),
         config("a list", "[]"),
         config("nesting", &deep),
-        config("nesting under a key", &with("task_specific_params", &deep)),
+        // A key that means nothing here.
+        hostile(
+            "model config",
+            "nesting under a key",
+            with("task_specific_params", &deep),
+            "",
+        ),
         config("half a surrogate", &with("model_type", "\"\\ud800\"")),
         config("a number beyond numbers", &with("n_layer", "1e999")),
         config("something after the end", &(with("x", "1") + "{}")),
