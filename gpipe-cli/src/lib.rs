@@ -8,6 +8,8 @@ mod config;
 mod data;
 mod described;
 mod fail;
+#[cfg(feature = "cuda")]
+mod kernels;
 mod machine;
 mod model_folder;
 mod output;

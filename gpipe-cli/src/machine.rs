@@ -110,6 +110,16 @@ pub fn instructions() -> String {
     words.join(" ")
 }
 
+/// The processor's threads, and where kernels for GPUs are kept.
+pub fn host(threads: usize) -> gpipe_tensor::Result<Host> {
+    let host = Host::new(threads)?;
+    #[cfg(feature = "cuda")]
+    if let Some(kernels) = crate::kernels::Kernels::of_user() {
+        return Ok(host.with_kernel_cache(Box::new(kernels)));
+    }
+    Ok(host)
+}
+
 /// FLOPs a second of one thread in products of (rows, width) by (width, 4 · width) matrices: the
 /// best of the repetitions that fit into a tenth of a second, as others may be using the machine.
 pub fn flops_per_second(rows: usize, width: usize) -> Result<f64> {

@@ -12,7 +12,7 @@ use gpipe_remat::{
     Times, simulator_costs,
 };
 use gpipe_sched::{Costs, Schedule, Timeline, Turn, simulate, simulate_shared};
-use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensors};
+use gpipe_tensor::{DType, Device, DeviceId, Shape, Tensors, find_cuda};
 
 use crate::config::{Config, Cut, Order};
 use crate::data::{CLASSES, PIXELS};
@@ -306,21 +306,22 @@ impl Setup {
             0 => 0,
             _ => self.parameters.saturating_mul(2 * 3 * 4),
         };
-        let needed = self
-            .memory
-            .iter()
-            .fold(batch.saturating_add(copies), |sum, stage| {
-                sum.saturating_add(stage.peak())
-            });
-        match machine::memory() {
-            Some(there) if needed > there => Err(Fail::asked(format!(
-                "the run needs {} but this machine has {}: use a smaller --batch-size, --seq-len or model, \
-                 or --remat stage",
-                numbers::bytes(needed),
-                numbers::bytes(there)
-            ))),
-            _ => Ok(()),
+        let on_host = batch.saturating_add(copies);
+        let on_host = on_host.saturating_add(self.peaks_on(DeviceId::Cpu));
+        enough("this machine", on_host, machine::memory())?;
+        let devices = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
+        for device in devices {
+            let name = device.id.to_string();
+            enough(&name, self.peaks_on(device.id), Some(device.memory_bytes))?;
         }
+        Ok(())
+    }
+
+    /// The peaks of all stages on a device together.
+    fn peaks_on(&self, device: DeviceId) -> u64 {
+        let stages = self.memory.iter().zip(&self.devices);
+        let peaks = stages.filter(|&(_, &id)| id == device);
+        peaks.fold(0, |sum: u64, (stage, _)| sum.saturating_add(stage.peak()))
     }
 
     /// Starts the workers, which end in the loss and can train.
@@ -346,9 +347,13 @@ impl Setup {
         optimizer: Option<Optimizer>,
         turn: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> Result<Assembled<T>> {
-        let host = Host::new(config.pipeline.threads.get()).map_err(Fail::usage)?;
-        for &device in &self.devices {
-            host.device(device).map_err(Fail::usage)?;
+        let host = machine::host(config.pipeline.threads.get()).map_err(Fail::usage)?;
+        // What cannot be used is said before anything begins; what can stays open until it is.
+        let mut open: Vec<Device> = Vec::new();
+        for &id in &self.devices {
+            if open.iter().all(|device| device.id() != id) {
+                open.push(host.device(id).map_err(Fail::usage)?);
+            }
         }
         let assembly = Assembly {
             cut: self.cut(),
@@ -366,10 +371,24 @@ impl Setup {
                 AssemblyError::Plan(error) => Fail::usage(error),
                 error => Fail::run(error),
             })?;
+        drop(open);
         if let Some(weights) = self.weights {
             model_folder::fill(&mut assembled.pipeline, weights)?;
         }
         Ok(assembled)
+    }
+}
+
+/// Refuses what needs more than there is.
+fn enough(place: &str, needed: u64, there: Option<u64>) -> Result<()> {
+    match there {
+        Some(there) if needed > there => Err(Fail::asked(format!(
+            "the run needs {} but {place} has {}: use a smaller --batch-size, --seq-len or model, \
+             or --remat stage",
+            numbers::bytes(needed),
+            numbers::bytes(there)
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -36,9 +36,24 @@ impl Loss {
     /// # Errors
     /// If the shapes do not fit or a target is out of range.
     pub fn gradient(self, y: Tensor, targets: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
+        let (loss, dy) = self.late_gradient(y, targets, divisor)?;
+        Ok((loss.read().map_err(Error::within(self.name()))?, dy))
+    }
+
+    /// [`gradient`](Self::gradient) whose loss is read later, so that the host need not wait for a
+    /// device.
+    ///
+    /// # Errors
+    /// As `gradient`.
+    pub fn late_gradient(
+        self,
+        y: Tensor,
+        targets: &Tensor,
+        divisor: f64,
+    ) -> Result<(ops::Late, Tensor)> {
         match self {
-            Self::CrossEntropy => ops::cross_entropy(y, targets, divisor),
-            Self::SquaredError => ops::squared_error(y, targets, divisor),
+            Self::CrossEntropy => ops::late_cross_entropy(y, targets, divisor),
+            Self::SquaredError => ops::late_squared_error(y, targets, divisor),
         }
         .map_err(Error::within(self.name()))
     }

@@ -130,11 +130,8 @@ impl Param {
     /// # Errors
     /// If the parameter was not made, or something else still holds the gradient.
     pub fn zero_grad(&mut self) -> Result<()> {
-        match self.grad_mut()?.f32s_mut() {
-            Ok(grad) => grad.fill(0.0),
-            Err(error) => return Err(Error::within(&self.name)(error)),
-        }
-        Ok(())
+        let zeroed = self.grad_mut()?.fill(0.0);
+        zeroed.map_err(Error::within(&self.name))
     }
 
     /// Copies a value over this one: from an owner to a tied place, or from a checkpoint.
@@ -152,11 +149,7 @@ impl Param {
                 got: new.shape().to_string(),
             });
         }
-        let copy = |value: &mut Tensor| {
-            value.f32s_mut()?.copy_from_slice(new.f32s()?);
-            Ok(())
-        };
-        copy(value).map_err(Error::within(&self.name))
+        value.copy_from(new).map_err(Error::within(&self.name))
     }
 
     fn not_made(&self) -> Error {
@@ -173,7 +166,7 @@ fn not_made(name: &str) -> Error {
 
 fn ones(device: &Device, shape: Shape) -> gpipe_tensor::Result<Tensor> {
     let mut tensor = Tensor::empty(device, shape)?;
-    tensor.f32s_mut()?.fill(1.0);
+    tensor.fill(1.0)?;
     Ok(tensor)
 }
 

@@ -82,7 +82,7 @@ pub fn put_states(pipeline: &mut ModelPipeline, states: Vec<(String, Vec<Tensor>
             stage.try_params(|param| {
                 if let (false, Some(state)) = (param.tied, states.get(&param.name)) {
                     for (old, new) in param.state.iter_mut().zip(state) {
-                        old.f32s_mut()?.copy_from_slice(new.f32s()?);
+                        old.copy_from(new)?;
                     }
                 }
                 Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gpipe_layers::{Cx, Layer, Param, Pending, Saved, try_params};
 use gpipe_sched::{Action, Held, MicroBatch, Op, Stage};
-use gpipe_tensor::{Device, Tensors};
+use gpipe_tensor::{Device, Tensor, Tensors};
 
 use crate::run::{self, Step};
 use crate::watch::{Look, NonFinite, Watch, first_in};
@@ -163,12 +163,14 @@ impl LayerStage {
 
     /// Takes a flow over from whoever sent it.
     fn take(&self, flow: Tensors) -> Result<Tensors> {
-        hand_over(flow, &self.device)
+        let take = |tensor: Tensor| Ok(tensor.receive(&self.device)?);
+        flow.into_iter().map(take).collect()
     }
 
     /// Lets go of a flow: its bytes are on their way.
     fn send(&self, flow: Tensors) -> Result<Tensors> {
-        hand_over(flow, &self.transit)
+        let send = |tensor: Tensor| Ok(tensor.send(&self.transit)?);
+        flow.into_iter().map(send).collect()
     }
 
     fn put(&mut self, m: usize, state: State) {
@@ -258,12 +260,6 @@ impl LayerStage {
     }
 }
 
-fn hand_over(flow: Tensors, to: &Device) -> Result<Tensors> {
-    flow.into_iter()
-        .map(|tensor| Ok(tensor.receive(to)?))
-        .collect()
-}
-
 impl Stage for LayerStage {
     type Flow = Tensors;
     type Error = Error;
@@ -276,6 +272,10 @@ impl Stage for LayerStage {
 
     fn enter(&self) -> impl Sized + use<> {
         self.device.busy()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(self.device.finish()?)
     }
 
     fn held(&mut self) -> Option<Held> {

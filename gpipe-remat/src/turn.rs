@@ -3,6 +3,7 @@
 
 use gpipe_layers::Loss;
 use gpipe_sched::{MicroBatch, Turn};
+use gpipe_tensor::ops::Late;
 use gpipe_tensor::{Device, Tensor, Tensors};
 
 use crate::watch::{Pass, Value, Watch, first_in};
@@ -23,7 +24,7 @@ pub struct LossTurn {
     loss: Loss,
     device: Device,
     transit: Device,
-    losses: Vec<f64>,
+    losses: Vec<Option<Late>>,
     correct: u64,
     /// Looks at every value, in a step that is run again to find a bad one.
     watch: Option<Watch>,
@@ -71,11 +72,11 @@ impl LossTurn {
         }
     }
 
-    fn record(&mut self, m: usize, loss: f64) {
+    fn record(&mut self, m: usize, loss: Late) {
         if self.losses.len() <= m {
-            self.losses.resize(m + 1, 0.0);
+            self.losses.resize_with(m + 1, || None);
         }
-        self.losses[m] = loss;
+        self.losses[m] = Some(loss);
     }
 }
 
@@ -100,21 +101,24 @@ impl Turn<Tensors> for LossTurn {
         if !m.train {
             self.correct += self.loss.correct(&y, &target.values)?;
             let loss = self.loss.value(&y, &target.values, target.divisor)?;
-            self.record(m.index, loss);
+            self.record(m.index, Late::from(loss));
             return Ok(None);
         }
-        let (loss, dy) = self.loss.gradient(y, &target.values, target.divisor)?;
-        self.record(m.index, loss);
+        let (loss, dy) = self.loss.late_gradient(y, &target.values, target.divisor)?;
         if self.watch.is_some() {
+            let loss = loss.read()?;
             let bad = (!loss.is_finite()).then_some(loss as f32);
             self.look(m, Pass::Forward, Value::Output, bad);
             self.look(m, Pass::Backward, Value::InputGradient, first_in(&dy)?);
         }
-        Ok(Some(Tensors::from_iter([dy.receive(&self.transit)?])))
+        self.record(m.index, loss);
+        Ok(Some(Tensors::from_iter([dy.send(&self.transit)?])))
     }
 
-    fn losses(&mut self) -> Vec<f64> {
-        std::mem::take(&mut self.losses)
+    fn losses(&mut self) -> Result<Vec<f64>> {
+        let losses = std::mem::take(&mut self.losses).into_iter();
+        let read = |loss: Option<Late>| Ok(loss.map_or(Ok(0.0), |loss| loss.read())?);
+        losses.map(read).collect()
     }
 }
 
@@ -167,7 +171,7 @@ impl Turn<Tensors> for OutputTurn {
         Ok(None)
     }
 
-    fn losses(&mut self) -> Vec<f64> {
-        Vec::new()
+    fn losses(&mut self) -> Result<Vec<f64>> {
+        Ok(Vec::new())
     }
 }

@@ -53,14 +53,15 @@ pub fn merge_ties(pipeline: &mut ModelPipeline) -> Result<(), PipelineError> {
 pub fn gradient_norm(pipeline: &mut ModelPipeline) -> Result<f64, PipelineError> {
     let squares = pipeline.gather(|_, stage| {
         let _busy = stage.device().clone().busy();
-        let mut squares = Vec::new();
+        let mut grads: Vec<Tensor> = Vec::new();
         stage.try_params(|param| {
             if !param.tied {
-                squares.push(ops::sum_of_squares(param.grad()?)?);
+                grads.push(param.grad()?.clone());
             }
             Ok(())
         })?;
-        Ok::<_, crate::Error>(squares)
+        let grads: Vec<&Tensor> = grads.iter().collect();
+        Ok::<_, crate::Error>(ops::sums_of_squares(&grads)?)
     })?;
     Ok(squares.into_iter().flatten().sum::<f64>().sqrt())
 }

@@ -267,6 +267,6 @@ pub(crate) fn first_in(tensor: &Tensor) -> Result<Option<f32>> {
     if ops::all_finite(tensor)? {
         return Ok(None);
     }
-    let mut elements = tensor.f32s()?.iter().copied();
+    let mut elements = tensor.to_f32s()?.into_iter();
     Ok(elements.find(|element| !element.is_finite()))
 }

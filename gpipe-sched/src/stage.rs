@@ -121,6 +121,10 @@ pub trait Turn<F> {
         target: Self::Target,
     ) -> Result<Option<F>, Self::Error>;
 
-    /// The loss of each micro-batch since `begin`, by its index: read once a step.
-    fn losses(&mut self) -> Vec<f64>;
+    /// The loss of each micro-batch since `begin`, by its index: read once a step, when all stages of
+    /// this worker have finished.
+    ///
+    /// # Errors
+    /// If a device cannot tell them.
+    fn losses(&mut self) -> Result<Vec<f64>, Self::Error>;
 }

@@ -1,6 +1,5 @@
 //! What happens on the thread of one device.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use crate::failure::{Part, PipelineError, Place, guard};
@@ -99,11 +98,10 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         for (index, stage) in &mut self.stages {
             guard(Place::Finish(Part::Stage(*index)), || stage.finish())?;
         }
-        let losses = self.turn.as_mut().map(|turn| {
-            guard(Place::Finish(Part::Turn), || {
-                Ok::<_, Infallible>(turn.losses())
-            })
-        });
+        let losses = self
+            .turn
+            .as_mut()
+            .map(|turn| guard(Place::Finish(Part::Turn), || turn.losses()));
         round.progress.end(self.device);
         Ok(Report {
             spans,

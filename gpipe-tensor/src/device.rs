@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+#[cfg(feature = "cuda")]
+use crate::cuda::Gpu;
 use crate::host::Busy;
 use crate::{Error, Host, Result};
 
@@ -45,6 +47,9 @@ pub struct Device(Arc<Handle>);
 struct Handle {
     id: DeviceId,
     host: Host,
+    /// Streams and libraries, unless this is the processor.
+    #[cfg(feature = "cuda")]
+    gpu: Option<Gpu>,
     live: AtomicU64,
     peak: AtomicU64,
     /// The peak since it was last taken.
@@ -59,11 +64,23 @@ struct Handle {
 }
 
 impl Device {
-    pub(crate) fn new(id: DeviceId, host: Host) -> Self {
+    /// A handle to the processor.
+    pub(crate) fn cpu(host: Host) -> Self {
+        Self::new(
+            DeviceId::Cpu,
+            host,
+            #[cfg(feature = "cuda")]
+            None,
+        )
+    }
+
+    pub(crate) fn new(id: DeviceId, host: Host, #[cfg(feature = "cuda")] gpu: Option<Gpu>) -> Self {
         let share = AtomicUsize::new(host.threads());
         Self(Arc::new(Handle {
             id,
             host,
+            #[cfg(feature = "cuda")]
+            gpu,
             live: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             recent: AtomicU64::new(0),
@@ -82,6 +99,25 @@ impl Device {
     /// The threads and buffers that this handle shares with its neighbours.
     pub fn host(&self) -> &Host {
         &self.0.host
+    }
+
+    /// The streams and libraries, unless this is the processor.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn gpu(&self) -> Option<&Gpu> {
+        self.0.gpu.as_ref()
+    }
+
+    /// Waits until all operations so far are done, and tells what went wrong in them: a GPU works
+    /// after it was asked.
+    ///
+    /// # Errors
+    /// What a device found wrong while it worked.
+    pub fn finish(&self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu() {
+            return gpu.synchronize();
+        }
+        Ok(())
     }
 
     /// Whether `other` is the same handle (not merely the same physical device).
@@ -131,8 +167,12 @@ impl Device {
     /// Waits for a turn on the processor and takes a share of its threads until the guard is dropped.
     ///
     /// A stage calls this at the beginning of an action: at most as many actions run at once as the
-    /// host has threads, and an action that runs alone may use them all.
+    /// host has threads, and an action that runs alone may use them all. What runs on a GPU takes no
+    /// turn: its threads only ask for work.
     pub fn busy(&self) -> Busy {
+        if self.id() != DeviceId::Cpu {
+            return Busy::elsewhere();
+        }
         let busy = self.0.host.begin();
         self.0.share.store(busy.share(), Ordering::Relaxed);
         busy

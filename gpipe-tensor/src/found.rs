@@ -45,5 +45,10 @@ pub fn find_cuda() -> Result<FoundCuda, String> {
 /// Always, with the mend.
 #[cfg(not(feature = "cuda"))]
 pub fn find_cuda() -> Result<FoundCuda, String> {
-    Err("this build has no CUDA support: build with `--features cuda`, or use --devices cpu".into())
+    Err(NO_SUPPORT.into())
 }
+
+/// Why there is no CUDA device, and the mend.
+#[cfg(not(feature = "cuda"))]
+pub(crate) const NO_SUPPORT: &str =
+    "this build has no CUDA support: build with `--features cuda`, or use --devices cpu";

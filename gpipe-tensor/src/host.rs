@@ -2,8 +2,12 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+#[cfg(feature = "cuda")]
+use crate::cuda::Gpu;
 use crate::pool::{Floats, Pool};
-use crate::{Device, DeviceId, Error, Result, find_cuda, ops};
+use crate::{Device, DeviceId, Error, Result, ops};
+#[cfg(feature = "cuda")]
+use crate::{KernelCache, find_cuda};
 
 /// What the factors are that matrix products multiply. Sums are of single precision in any case, and
 /// so is everything else.
@@ -32,6 +36,8 @@ struct Shared {
     busy: Mutex<usize>,
     freed: Condvar,
     buffers: Mutex<Pool>,
+    #[cfg(feature = "cuda")]
+    kernels: Option<Box<dyn KernelCache>>,
 }
 
 impl Host {
@@ -79,6 +85,8 @@ impl Host {
             busy: Mutex::new(0),
             freed: Condvar::new(),
             buffers: Mutex::default(),
+            #[cfg(feature = "cuda")]
+            kernels: None,
         })))
     }
 
@@ -88,15 +96,47 @@ impl Host {
     /// [`Error::Unavailable`] for a device that this build or machine does not have.
     pub fn device(&self, id: DeviceId) -> Result<Device> {
         match id {
-            DeviceId::Cpu => Ok(Device::new(id, self.clone())),
-            DeviceId::Cuda(_) => Err(Error::Unavailable {
-                device: id,
-                reason: match find_cuda() {
-                    Ok(_) => "stages cannot run there yet; use --devices cpu".into(),
-                    Err(missing) => missing,
-                },
-            }),
+            DeviceId::Cpu => Ok(Device::cpu(self.clone())),
+            DeviceId::Cuda(ordinal) => self.cuda(ordinal),
         }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, ordinal: u32) -> Result<Device> {
+        let device = DeviceId::Cuda(ordinal);
+        let unavailable = |reason| Error::Unavailable { device, reason };
+        let found = find_cuda().map_err(unavailable)?;
+        if self.precision() == Precision::Bf16 {
+            let reason = "products in bf16 are the processor's: use f32, or --devices cpu";
+            return Err(unavailable(reason.into()));
+        }
+        if ordinal as usize >= found.devices.len() {
+            let reason = match found.devices.len() {
+                1 => "this machine has cuda:0 alone".into(),
+                count => format!("this machine has cuda:0 to cuda:{}", count - 1),
+            };
+            return Err(unavailable(reason));
+        }
+        let gpu = Gpu::open(ordinal, self.0.kernels.as_deref())?;
+        Ok(Device::new(device, self.clone(), Some(gpu)))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn cuda(&self, ordinal: u32) -> Result<Device> {
+        Err(Error::Unavailable {
+            device: DeviceId::Cuda(ordinal),
+            reason: crate::found::NO_SUPPORT.into(),
+        })
+    }
+
+    /// The same with a place for compiled kernels; to be called before the first device is asked for.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn with_kernel_cache(mut self, cache: Box<dyn KernelCache>) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.kernels = Some(cache);
+        }
+        self
     }
 
     /// The thread budget.
@@ -126,7 +166,7 @@ impl Host {
         }
         *busy += 1;
         Busy {
-            host: self.clone(),
+            host: Some(self.clone()),
             share: self.0.threads / *busy,
         }
     }
@@ -160,11 +200,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The right to compute, and a share of the threads; given back on drop.
 #[must_use]
 pub struct Busy {
-    host: Host,
+    /// Where the turn is given back, if one was taken.
+    host: Option<Host>,
     share: usize,
 }
 
 impl Busy {
+    /// No turn, and a thread of its own: for what computes elsewhere.
+    pub(crate) fn elsewhere() -> Self {
+        Self {
+            host: None,
+            share: 1,
+        }
+    }
+
     /// How many threads this action may use.
     pub fn share(&self) -> usize {
         self.share
@@ -173,8 +222,10 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        *lock(&self.host.0.busy) -= 1;
-        self.host.0.freed.notify_one();
+        if let Some(host) = &self.host {
+            *lock(&host.0.busy) -= 1;
+            host.0.freed.notify_one();
+        }
     }
 }
 

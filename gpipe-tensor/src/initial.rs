@@ -69,6 +69,11 @@ fn fill(
     name: &str,
     draw: impl Fn([u32; 2]) -> [f32; 2] + Sync,
 ) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if device.gpu().is_some() {
+        let host = Device::cpu(device.host().clone());
+        return fill(&host, shape, seed, name, draw)?.copy_to(device);
+    }
     let stream = Key::new(seed, name, BEFORE_ALL_STEPS).sample(0);
     let mut tensor = Tensor::empty(device, shape)?;
     let chunks = tensor.f32s_mut()?.chunks_mut(CHUNK).enumerate();

@@ -8,6 +8,8 @@ mod error;
 mod found;
 mod host;
 mod initial;
+#[cfg(feature = "cuda")]
+mod kernel_cache;
 mod math;
 pub mod ops;
 mod parallel;
@@ -26,6 +28,8 @@ pub use error::{Error, Result};
 pub use found::{CudaDevice, FoundCuda, find_cuda};
 pub use host::{Busy, Host, Precision};
 pub use initial::{init_normal, init_uniform};
+#[cfg(feature = "cuda")]
+pub use kernel_cache::KernelCache;
 pub use shape::Shape;
 pub use tensor::Tensor;
 

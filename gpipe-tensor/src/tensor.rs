@@ -1,5 +1,8 @@
 //! The tensor: a shape and a run of rows of a counted buffer.
 
+#[cfg(feature = "cuda")]
+mod cuda;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,6 +30,8 @@ struct Storage {
 enum Buffer {
     F32(Floats),
     U32(Vec<u32>),
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Buffer),
 }
 
 impl Buffer {
@@ -34,6 +39,8 @@ impl Buffer {
         match self {
             Self::F32(a) => a.len() * 4,
             Self::U32(a) => a.len() * 4,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(buffer) => buffer.bytes(),
         }
     }
 }
@@ -78,6 +85,12 @@ impl Tensor {
     pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let n = checked_elements("tensor", &shape, DType::F32)?;
+        #[cfg(feature = "cuda")]
+        if device.gpu().is_some() {
+            let mut zeros = Self::empty(device, shape)?;
+            zeros.fill(0.0)?;
+            return Ok(zeros);
+        }
         let zeros = || Ok(Buffer::F32(device.host().take_zeros(n)?));
         Self::over(device, shape, n, zeros)
     }
@@ -90,6 +103,10 @@ impl Tensor {
     pub fn empty(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let n = checked_elements("tensor", &shape, DType::F32)?;
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = device.gpu() {
+            return Self::over(device, shape, n, || cuda::floats(gpu, n));
+        }
         let floats = || Ok(Buffer::F32(device.host().take(n)?));
         Self::over(device, shape, n, floats)
     }
@@ -106,6 +123,11 @@ impl Tensor {
     ) -> Result<Self> {
         let (shape, values) = (shape.into(), values.as_ref());
         check_count(&shape, values.len(), DType::F32)?;
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = device.gpu() {
+            let upload = || cuda::from_floats(gpu, values);
+            return Self::over(device, shape, values.len(), upload);
+        }
         let mut tensor = Self::empty(device, shape)?;
         tensor.f32s_mut()?.copy_from_slice(values);
         Ok(tensor)
@@ -119,6 +141,11 @@ impl Tensor {
     pub fn from_u32(device: &Device, shape: impl Into<Shape>, values: Vec<u32>) -> Result<Self> {
         let shape = shape.into();
         check_count(&shape, values.len(), DType::U32)?;
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = device.gpu() {
+            let upload = || cuda::from_indices(gpu, values);
+            return Self::over(device, shape.clone(), shape.elements()?, upload);
+        }
         Self::over(device, shape, values.len(), || Ok(Buffer::U32(values)))
     }
 
@@ -143,9 +170,11 @@ impl Tensor {
 
     /// The element type.
     pub fn dtype(&self) -> DType {
-        match self.storage.buffer {
+        match &self.storage.buffer {
             Buffer::F32(_) => DType::F32,
             Buffer::U32(_) => DType::U32,
+            #[cfg(feature = "cuda")]
+            Buffer::Cuda(buffer) => buffer.dtype(),
         }
     }
 
@@ -167,7 +196,7 @@ impl Tensor {
     /// The floats, row by row.
     ///
     /// # Errors
-    /// [`Error::DType`] for a tensor of indices.
+    /// [`Error::DType`] for a tensor of indices; [`Error::Elsewhere`] for one of a GPU.
     pub fn f32s(&self) -> Result<&[f32]> {
         match &self.storage.buffer {
             Buffer::F32(a) => Ok(&a[self.elements.clone()]),
@@ -176,7 +205,21 @@ impl Tensor {
                 expected: DType::F32,
                 got: DType::U32,
             }),
+            #[cfg(feature = "cuda")]
+            Buffer::Cuda(buffer) => Err(buffer.elsewhere("floats")),
         }
+    }
+
+    /// A copy of the floats on the host, wherever they lie: it waits for the operations so far.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a tensor of indices; what went wrong on a device.
+    pub fn to_f32s(&self) -> Result<Vec<f32>> {
+        #[cfg(feature = "cuda")]
+        if let Buffer::Cuda(buffer) = &self.storage.buffer {
+            return buffer.to_floats(self.elements.clone());
+        }
+        Ok(self.f32s()?.to_vec())
     }
 
     /// The indices, row by row.
@@ -191,6 +234,8 @@ impl Tensor {
                 expected: DType::U32,
                 got: DType::F32,
             }),
+            #[cfg(feature = "cuda")]
+            Buffer::Cuda(buffer) => buffer.indices(self.elements.clone()),
         }
     }
 
@@ -198,7 +243,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Shared`] if anything else holds the buffer: what a backward pass saved cannot be
-    /// overwritten. [`Error::DType`] for a tensor of indices.
+    /// overwritten. [`Error::DType`] for a tensor of indices; [`Error::Elsewhere`] for one of a GPU.
     pub fn f32s_mut(&mut self) -> Result<&mut [f32]> {
         let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared {
             op: "floats in place",
@@ -210,7 +255,41 @@ impl Tensor {
                 expected: DType::F32,
                 got: DType::U32,
             }),
+            #[cfg(feature = "cuda")]
+            Buffer::Cuda(buffer) => Err(buffer.elsewhere("floats in place")),
         }
+    }
+
+    /// Sets every float to `value`, in place.
+    ///
+    /// # Errors
+    /// As [`f32s_mut`](Self::f32s_mut), but not for where the floats lie.
+    pub fn fill(&mut self, value: f32) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu().cloned() {
+            let n = self.elements();
+            return gpu.fill(self.written("fill", &gpu)?, value, n);
+        }
+        self.f32s_mut()?.fill(value);
+        Ok(())
+    }
+
+    /// Copies the floats of `from`, wherever they lie, over these, in place.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the shapes differ; as [`fill`](Self::fill), and as
+    /// [`copy_to`](Self::copy_to).
+    pub fn copy_from(&mut self, from: &Self) -> Result<()> {
+        if self.shape != from.shape {
+            let expected = format!("a tensor of shape {}", self.shape);
+            return Err(Error::shape("copy_from", expected, &from.shape));
+        }
+        #[cfg(feature = "cuda")]
+        if self.gpu().is_some() || from.gpu().is_some() {
+            return self.copy_from_across(from);
+        }
+        self.f32s_mut()?.copy_from_slice(from.f32s()?);
+        Ok(())
     }
 
     /// Whether nothing else holds the buffer, so that it may be changed in place.
@@ -278,6 +357,10 @@ impl Tensor {
         if self.device().is(device) {
             return Ok(self);
         }
+        #[cfg(feature = "cuda")]
+        if self.gpu().is_some() || device.gpu().is_some() {
+            return self.receive_across(device);
+        }
         if let Some(storage) = Arc::get_mut(&mut self.storage) {
             let bytes = storage.buffer.bytes();
             if bytes == self.elements.len() * 4 {
@@ -290,11 +373,28 @@ impl Tensor {
         self.copy_to(device)
     }
 
+    /// Lets go of the tensor until somebody receives it: `transit` counts its bytes meanwhile, unless
+    /// something else holds the buffer too. On a GPU it stays where it is.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if a copy is needed and there is no room for it.
+    pub fn send(self, transit: &Device) -> Result<Self> {
+        #[cfg(feature = "cuda")]
+        if self.gpu().is_some() {
+            return self.send_across(transit);
+        }
+        self.receive(transit)
+    }
+
     /// A copy of the elements in a buffer of its own on `device`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if there is no room for the copy.
     pub fn copy_to(&self, device: &Device) -> Result<Self> {
+        #[cfg(feature = "cuda")]
+        if self.gpu().is_some() || device.gpu().is_some() {
+            return self.copy_across(device);
+        }
         match self.dtype() {
             DType::U32 => Self::from_u32(device, self.shape.clone(), self.u32s()?.to_vec()),
             _ => {

@@ -134,6 +134,15 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         Step::cargo("test", "test --workspace"),
         Step::cargo("docs", "doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
     ];
+    // With CUDA, which needs no toolkit: the libraries are looked for when the program runs.
+    steps.extend([
+        Step::cargo(
+            "cuda clippy",
+            "clippy --workspace --all-targets --features cuda -- -D warnings",
+        ),
+        Step::cargo("cuda docs", "doc --workspace --no-deps --features cuda")
+            .with("RUSTDOCFLAGS", "-D warnings"),
+    ]);
     for name in tree.crates() {
         for example in examples(root, name)? {
             steps.push(Step::cargo(
@@ -167,6 +176,11 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         name: "exam".into(),
         what: What::Exam,
     });
+    // Before the plain build, which is the one that is tried and packed.
+    steps.push(Step::cargo(
+        "cuda release",
+        "build --release --features cuda",
+    ));
     steps.push(Step::cargo("release", "build --release"));
     // The README's first command, for two steps.
     let train = "run --release -- train --steps 2 --quiet --overwrite --out";
@@ -254,7 +268,19 @@ mod tests {
         let steps = steps(&Tree::read(&root).unwrap(), &root).unwrap();
         let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         for name in [
-            "fmt", "tidy", "clippy", "test", "docs", "shuttle", "exam", "release", "train", "dist",
+            "fmt",
+            "tidy",
+            "clippy",
+            "test",
+            "docs",
+            "shuttle",
+            "exam",
+            "release",
+            "train",
+            "dist",
+            "cuda clippy",
+            "cuda docs",
+            "cuda release",
         ] {
             assert_eq!(
                 names.iter().filter(|step| **step == name).count(),

@@ -157,7 +157,7 @@ fn next(
         let mut choice = None;
         for scores in turn.take() {
             let vocab = scores.shape().last();
-            let scores = scores.f32s()?;
+            let scores = scores.to_f32s()?;
             choice = sampling.choose(&scores[scores.len().saturating_sub(vocab)..], draw);
         }
         Ok::<_, gpipe_tensor::Error>(choice)

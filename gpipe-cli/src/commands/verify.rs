@@ -143,16 +143,19 @@ fn outcome(mut setup: Setup, config: &Config, samples: &Samples, steps: u64) -> 
     let values = assembled.pipeline.gather(|_, stage| {
         let mut values = Vec::new();
         let mut result = Ok(());
-        stage.params(
-            |param| match param.value().map(|value| value.f32s().map(bits)) {
+        stage.params(|param| {
+            match param
+                .value()
+                .map(|value| value.to_f32s().map(|values| bits(&values)))
+            {
                 Ok(Ok(bits)) => {
                     let place = if param.tied { " where it is tied" } else { "" };
                     values.push((format!("{}{place}", param.name), bits));
                 }
                 Ok(Err(error)) => result = Err(gpipe_remat::Error::from(error)),
                 Err(error) => result = Err(error.into()),
-            },
-        );
+            }
+        });
         result.map(|()| values)
     });
     let values = values.map_err(Fail::run)?.into_iter().flatten().collect();

@@ -291,7 +291,8 @@ impl FromStr for Cut {
     }
 }
 
-/// Workers, as a user lists them: `cpu*4`, `cpu,cuda:0*2`, or a bare `cpu` for every stage.
+/// Workers, as a user lists them: `cpu*4`, `cuda:0,1,2,3`, `cpu,cuda:0*2`, or a bare `cpu` for every
+/// stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices(Vec<(DeviceId, Option<u32>)>);
 
@@ -348,6 +349,7 @@ impl FromStr for Devices {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let mut last = None;
         let item = |item: &str| {
             let (name, count) = match item.trim().split_once('*') {
                 None => (item.trim(), None),
@@ -361,9 +363,14 @@ impl FromStr for Devices {
                     (name.trim(), Some(count.ok_or_else(fault)?))
                 }
             };
-            let id = name
-                .parse::<DeviceId>()
-                .map_err(|error| error.to_string())?;
+            // `cuda:0,1,2` lists three of a kind.
+            let id = match (last, name.parse()) {
+                (Some(DeviceId::Cuda(_)), Ok(ordinal)) => DeviceId::Cuda(ordinal),
+                _ => name
+                    .parse::<DeviceId>()
+                    .map_err(|error| error.to_string())?,
+            };
+            last = Some(id);
             Ok((id, count))
         };
         text.split(',')
@@ -401,6 +408,10 @@ mod tests {
             devices("cpu, cuda:1*2").of_workers(3),
             [DeviceId::Cpu, DeviceId::Cuda(1), DeviceId::Cuda(1)]
         );
+        assert_eq!(
+            devices("cuda:0,1*2, 3,cpu"),
+            devices("cuda:0,cuda:1*2,cuda:3,cpu")
+        );
         assert_eq!(devices("cpu*3").shortest().to_string(), "cpu");
         assert_eq!(
             devices("cpu,cuda:1*2").shortest().to_string(),
@@ -414,6 +425,9 @@ mod tests {
             "cpu*-1",
             "cpu,,cpu",
             "cpu*99999999999",
+            "0",
+            "cpu,1",
+            "cuda:0,-1",
         ] {
             assert!(bad.parse::<Devices>().is_err(), "{bad}");
         }

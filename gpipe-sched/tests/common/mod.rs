@@ -224,8 +224,8 @@ impl Turn<i64> for Difference {
         Ok(m.train.then(|| y.wrapping_sub(target)))
     }
 
-    fn losses(&mut self) -> Vec<f64> {
-        std::mem::take(&mut self.losses)
+    fn losses(&mut self) -> Result<Vec<f64>, Self::Error> {
+        Ok(std::mem::take(&mut self.losses))
     }
 }
 

@@ -67,8 +67,8 @@ impl Turn<u32> for Echo {
         Ok(Some(y))
     }
 
-    fn losses(&mut self) -> Vec<f64> {
-        Vec::new()
+    fn losses(&mut self) -> Result<Vec<f64>, Self::Error> {
+        Ok(Vec::new())
     }
 }
 

@@ -290,6 +290,7 @@ macro_rules! entries {
                 generic: !stringify!($($stored)?).is_empty(),
             };
 
+            #[cfg_attr(not(test), allow(dead_code, reason = "a kernel that only tests launch"))]
             pub(super) fn call(stored: DType, $($param: <kind::$kind as Kind>::Value),*) -> Call {
                 Call {
                     form: Form { entry: &ENTRY, stored },

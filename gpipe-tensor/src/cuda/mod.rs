@@ -6,17 +6,31 @@
 //! `gelu_tanh_bf16`. The unit includes no header, so NVRTC compiles it where no toolkit is
 //! installed, and a C++ compiler does with the few definitions of the tests' emulator.
 
+#[cfg(feature = "cuda")]
+mod blas;
 #[cfg(test)]
 mod conformance;
+#[cfg(feature = "cuda")]
+mod context;
 #[cfg(test)]
 mod emulator;
 pub(crate) mod entry;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(feature = "cuda")]
+mod memory;
+#[cfg(feature = "cuda")]
+mod module;
 #[cfg(test)]
 mod nvrtc;
 #[cfg(feature = "cuda")]
 pub(crate) mod probe;
 #[cfg(feature = "cuda")]
+mod staging;
+#[cfg(feature = "cuda")]
 mod status;
+#[cfg(feature = "cuda")]
+mod stream;
 #[cfg(any(test, feature = "emulated"))]
 pub(crate) mod text;
 
@@ -24,6 +38,9 @@ use std::fmt::Write as _;
 
 use crate::ops;
 use entry::Entry;
+
+#[cfg(feature = "cuda")]
+pub(crate) use {blas::Product, gpu::Gpu, memory::Memory};
 
 /// The kernels' texts by the paths of their files, each before those that use it.
 const TEXTS: &[(&str, &str)] = &[

@@ -23,6 +23,34 @@ const MODULES: &[(&str, &str)] = &[
         "against a plain loop in f64",
     ),
     (
+        "gpipe-tensor/src/cuda/blas.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/context.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/gpu.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/memory.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/module.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/staging.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/stream.rs",
+        "foreign: on an emulated host",
+    ),
+    (
         "gpipe-tensor/src/cuda/probe.rs",
         "foreign: what is missing is said",
     ),

@@ -2,6 +2,8 @@
 
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
@@ -54,6 +56,10 @@ pub fn adamw(
     }
     let device = value.device().clone();
     let factors = Factors::new(o, step, grad_scale);
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = value.gpu().cloned() {
+        return gpu::adamw(&gpu, value, grad, [first, second], &factors);
+    }
     let chunks = value
         .f32s_mut()?
         .chunks_mut(CHUNK)

@@ -22,6 +22,7 @@ pub(crate) fn add(
 }
 
 /// Adds `n` elements of any type to as many sums in single precision.
+#[cfg(test)]
 pub(crate) fn accumulate(stored: DType, sum: Pointer, x: Pointer, n: usize) -> Launch {
     accumulate::call(stored, sum, x, n as u64).over_elements(n)
 }

@@ -3,6 +3,8 @@
 
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+pub(in crate::ops) mod gpu;
 
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
@@ -14,6 +16,10 @@ use crate::{Error, Result, Tensor};
 /// [`Error::Shape`] if `b` does not fit; errors of allocation.
 pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     check("add", a, b)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = a.gpu() {
+        return gpu::add(gpu, a, b);
+    }
     let mut out = Tensor::empty(a.device(), a.shape().clone())?;
     let (a_floats, b) = (a.f32s()?, b.f32s()?);
     let chunks = chunks_of_both(out.f32s_mut()?, b);
@@ -34,6 +40,10 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// [`Error::Shape`] if `b` does not fit; [`Error::Shared`] if something else holds `a`.
 pub fn add_assign(a: &mut Tensor, b: &Tensor) -> Result<()> {
     check("add_assign", a, b)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = a.gpu().cloned() {
+        return gpu::add_assign(&gpu, a, b);
+    }
     let device = a.device().clone();
     let chunks = chunks_of_both(a.f32s_mut()?, b.f32s()?);
     each(&device, chunks, |(_, a, b)| {

@@ -3,6 +3,8 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +43,11 @@ pub fn attention(
     let mut out = Tensor::empty(qkv.device(), [batch, len, width])?;
     let mut lse = Tensor::empty(qkv.device(), [batch, heads, len])?;
     if out.elements() == 0 {
+        return Ok((out, lse));
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = qkv.gpu() {
+        gpu::forward(gpu, &plan, qkv, &mut out, &mut lse)?;
         return Ok((out, lse));
     }
     let floats = qkv.f32s()?;
@@ -98,6 +105,11 @@ pub fn attention_grad(
     }
     let mut dqkv = Tensor::empty(qkv.device(), qkv.shape().clone())?;
     if dqkv.elements() == 0 {
+        return Ok(dqkv);
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = qkv.gpu() {
+        gpu::backward(gpu, &plan, [qkv, out, lse, d_out], &mut dqkv)?;
         return Ok(dqkv);
     }
     let (floats, lse) = (qkv.f32s()?, lse.f32s()?.chunks(len));

@@ -3,9 +3,12 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use super::check_divisor;
 use super::chunks::own;
+use super::late::Late;
 use crate::parallel::{each, rows_per_chunk};
 use crate::{Error, Result, Tensor};
 
@@ -24,13 +27,31 @@ pub const IGNORE: u32 = u32::MAX;
 /// the targets have the shape of the logits without the innermost extent; [`Error::Argument`] for a
 /// divisor that is negative or no number; errors of allocation.
 pub fn cross_entropy(logits: Tensor, targets: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
+    let (loss, gradient) = late_cross_entropy(logits, targets, divisor)?;
+    Ok((loss.read()?, gradient))
+}
+
+/// [`cross_entropy`] whose loss is read later.
+///
+/// # Errors
+/// As [`cross_entropy`].
+pub fn late_cross_entropy(
+    logits: Tensor,
+    targets: &Tensor,
+    divisor: f64,
+) -> Result<(Late, Tensor)> {
     const OP: &str = "cross_entropy";
     let width = check(OP, &logits, targets)?;
     check_divisor(OP, divisor)?;
     let mut gradient = own(logits)?;
     if divisor == 0.0 {
-        gradient.f32s_mut()?.fill(0.0);
-        return Ok((0.0, gradient));
+        gradient.fill(0.0)?;
+        return Ok((Late::from(0.0), gradient));
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = gradient.gpu().cloned() {
+        let loss = gpu::gradient(&gpu, &mut gradient, width, targets, divisor)?;
+        return Ok((loss, gradient));
     }
     let (device, targets) = (gradient.device().clone(), targets.u32s()?);
     let mut losses = vec![0.0; targets.len()];
@@ -42,7 +63,8 @@ pub fn cross_entropy(logits: Tensor, targets: &Tensor, divisor: f64) -> Result<(
     each(&device, chunks, |((logits, targets), losses)| {
         cpu::gradient(logits, width, targets, divisor, losses);
     });
-    Ok((losses.iter().sum::<f64>() / divisor, gradient))
+    let loss = losses.iter().sum::<f64>() / divisor;
+    Ok((Late::from(loss), gradient))
 }
 
 /// The loss of [`cross_entropy`] alone, with the same bits: for evaluation.
@@ -55,6 +77,10 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
     check_divisor(OP, divisor)?;
     if divisor == 0.0 {
         return Ok(0.0);
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = logits.gpu() {
+        return gpu::losses(gpu, logits, width, targets, divisor)?.read();
     }
     let targets = targets.u32s()?;
     let mut losses = vec![0.0; targets.len()];
@@ -80,6 +106,10 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
 /// [`Error::Index`] and [`Error::Shape`] as [`cross_entropy`].
 pub fn correct(logits: &Tensor, targets: &Tensor) -> Result<u64> {
     let width = check("correct", logits, targets)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = logits.gpu() {
+        return gpu::correct(gpu, logits, width, targets);
+    }
     let rows = rows_per_chunk(width);
     let chunks = logits
         .f32s()?

@@ -3,6 +3,8 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use std::ops::Range;
 
@@ -58,6 +60,11 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
         return Ok(x);
     };
     let mut x = own(x)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu().cloned() {
+        gpu::dropout(&gpu, &mut x, mask, dropout)?;
+        return Ok(x);
+    }
     let width = (x.elements() / samples.max(1)).max(1);
     let device = x.device().clone();
     let chunks = x.f32s_mut()?.chunks_mut(width).zip(dropout.samples.clone());

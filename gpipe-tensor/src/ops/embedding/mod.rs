@@ -3,6 +3,8 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use crate::parallel::{each, rows_per_chunk};
 use crate::{Error, Result, Shape, Tensor};
@@ -20,6 +22,11 @@ pub fn embedding(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
     let width = check("embedding", ids, table)?;
     let shape = shape_of_rows(ids, table);
     let mut out = Tensor::empty(table.device(), shape)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = table.gpu() {
+        gpu::forward(gpu, ids, table, &mut out)?;
+        return Ok(out);
+    }
     let (indices, floats) = (ids.u32s()?, table.f32s()?);
     if width == 0 {
         return Ok(out);
@@ -52,6 +59,10 @@ pub fn embedding_grad(ids: &Tensor, dy: &Tensor, table_grad: &mut Tensor) -> Res
             format!("a gradient of shape {expected}"),
             dy.shape(),
         ));
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = table_grad.gpu().cloned() {
+        return gpu::backward(&gpu, ids, dy, table_grad);
     }
     let (indices, dy, device) = (ids.u32s()?, dy.f32s()?, table_grad.device().clone());
     let rows = table_grad.shape().rows().div_ceil(RUNS);

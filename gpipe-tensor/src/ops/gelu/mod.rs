@@ -3,6 +3,8 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use super::{check_same_shape, chunks};
 use crate::parallel::CHUNK;
@@ -25,6 +27,10 @@ pub enum Gelu {
 /// # Errors
 /// [`Error::DType`](crate::Error::DType) for indices; errors of allocation.
 pub fn gelu(x: &Tensor, form: Gelu) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu() {
+        return gpu::forward(gpu, x, form);
+    }
     chunks::map(x, CHUNK, |_, x, y| cpu::forward(form, x, y))
 }
 
@@ -37,6 +43,10 @@ pub fn gelu(x: &Tensor, form: Gelu) -> Result<Tensor> {
 /// [`Error::Shape`](crate::Error::Shape) unless the shapes are the same; errors of allocation.
 pub fn gelu_grad(x: &Tensor, dy: &Tensor, form: Gelu) -> Result<Tensor> {
     check_same_shape("gelu_grad", x, dy)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu() {
+        return gpu::backward(gpu, x, dy, form);
+    }
     chunks::map_two(x, dy, CHUNK, |_, x, dy, dx| cpu::backward(form, x, dy, dx))
 }
 

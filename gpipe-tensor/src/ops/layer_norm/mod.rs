@@ -3,6 +3,8 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use super::check_same_shape;
 use super::scratch::Scratch;
@@ -24,6 +26,13 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f32) -> Result<
     check_param(OP, bias, width)?;
     let mut y = Tensor::empty(x.device(), x.shape().clone())?;
     let mut stats = Tensor::zeros(x.device(), [rows, 2])?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu() {
+        if width > 0 {
+            gpu::forward(gpu, [x, gain, bias], eps, &mut y, &mut stats)?;
+        }
+        return Ok((y, stats));
+    }
     if width > 0 {
         let (gain, bias) = (gain.f32s()?, bias.f32s()?);
         let rows = rows_per_chunk(width);
@@ -65,6 +74,13 @@ pub fn layer_norm_grad(
     }
     let mut dx = Tensor::empty(x.device(), x.shape().clone())?;
     let mut dparams = Tensor::zeros(x.device(), [2, width])?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu() {
+        if width > 0 {
+            gpu::backward(gpu, [x, stats, gain, dy], &mut dx, &mut dparams)?;
+        }
+        return Ok((dx, dparams));
+    }
     if width > 0 {
         let (stats, gain) = (stats.f32s()?, gain.f32s()?);
         let blocks = rows.div_ceil(BLOCK);

@@ -7,6 +7,8 @@
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod amx;
 pub(crate) mod gemm;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use crate::parallel::each;
 use crate::{Error, Result, Shape, Tensor};
@@ -72,11 +74,15 @@ pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> 
         Layout::Nn | Layout::Nt => a.shape().with_last(gemm.n),
         Layout::Tn => Shape::from([gemm.m, gemm.n]),
     };
+    if let Some(bias) = bias.filter(|bias| bias.elements() != gemm.n) {
+        let expected = format!("a bias of {} elements", gemm.n);
+        return Err(Error::shape(OP, expected, bias.shape()));
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = a.gpu() {
+        return gpu::matmul(gpu, gemm, layout, [a, b], bias, shape);
+    }
     let begin = match bias {
-        Some(bias) if bias.elements() != gemm.n => {
-            let expected = format!("a bias of {} elements", gemm.n);
-            return Err(Error::shape(OP, expected, bias.shape()));
-        }
         Some(bias) => Begin::Row(bias.f32s()?),
         None => Begin::Zero,
     };
@@ -95,6 +101,10 @@ pub fn matmul_accumulate(layout: Layout, a: &Tensor, b: &Tensor, out: &mut Tenso
     if out.shape().matrix()? != (gemm.m, gemm.n) {
         let expected = format!("a sum of shape [{}, {}]", gemm.m, gemm.n);
         return Err(Error::shape(OP, expected, out.shape()));
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = out.gpu().cloned() {
+        return gpu::run(&gpu, gemm, layout, [a, b], out, true);
     }
     run(gemm, layout, a, b, Begin::Sum, out)
 }
@@ -120,6 +130,11 @@ pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> 
     let mut out = Tensor::zeros(a.device(), shape.as_slice())?;
     let sizes = [a_item.0 * a_item.1, b_item.0 * b_item.1, gemm.m * gemm.n];
     if sizes.contains(&0) {
+        return Ok(out);
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = a.gpu() {
+        gpu::run(gpu, gemm, layout, [a, b], &mut out, false)?;
         return Ok(out);
     }
     let [a_items, b_items] = [a.f32s()?.chunks(sizes[0]), b.f32s()?.chunks(sizes[1])];

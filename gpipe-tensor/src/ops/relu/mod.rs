@@ -3,6 +3,8 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use super::{check_same_shape, chunks};
 use crate::parallel::CHUNK;
@@ -13,6 +15,10 @@ use crate::{Result, Tensor};
 /// # Errors
 /// [`Error::DType`](crate::Error::DType) for indices; errors of allocation.
 pub fn relu(x: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu() {
+        return gpu::forward(gpu, x);
+    }
     chunks::map(x, CHUNK, |_, x, y| cpu::forward(x, y))
 }
 
@@ -23,6 +29,10 @@ pub fn relu(x: &Tensor) -> Result<Tensor> {
 /// [`Error::Shape`](crate::Error::Shape) unless the shapes are the same; errors of allocation.
 pub fn relu_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     check_same_shape("relu_grad", y, dy)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = y.gpu() {
+        return gpu::backward(gpu, y, dy);
+    }
     chunks::map_two(y, dy, CHUNK, |_, y, dy, dx| cpu::backward(y, dy, dx))
 }
 

@@ -2,6 +2,8 @@
 
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
@@ -12,6 +14,10 @@ use crate::{Result, Tensor};
 /// # Errors
 /// [`Error::DType`](crate::Error::DType) for indices; errors of allocation.
 pub fn scale(a: &Tensor, by: f32) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = a.gpu() {
+        return gpu::scale(gpu, a, by);
+    }
     let mut out = Tensor::empty(a.device(), a.shape().clone())?;
     let chunks = out
         .f32s_mut()?
@@ -32,6 +38,10 @@ pub fn scale(a: &Tensor, by: f32) -> Result<Tensor> {
 /// # Errors
 /// [`Error::Shared`](crate::Error::Shared) if something else holds `a`.
 pub fn scale_assign(a: &mut Tensor, by: f32) -> Result<()> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = a.gpu().cloned() {
+        return gpu::scale_assign(&gpu, a, by);
+    }
     let device = a.device().clone();
     each(&device, a.f32s_mut()?.chunks_mut(CHUNK), |a| {
         vectorised!(a.iter_mut().for_each(|a| *a *= by));

@@ -2,6 +2,8 @@
 
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
@@ -35,14 +37,24 @@ pub fn sgd(
     o: &Sgd,
 ) -> Result<()> {
     super::check_same_shape("sgd", value, grad)?;
+    match &velocity {
+        Some(velocity) => super::check_same_shape("sgd", value, velocity)?,
+        None if o.momentum != 0.0 => {
+            return Err(Error::Argument {
+                op: "sgd",
+                message: "momentum needs a velocity: give a tensor of zeros to begin with".into(),
+            });
+        }
+        None => {}
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = value.gpu().cloned() {
+        return gpu::sgd(&gpu, value, grad, velocity, grad_scale, o);
+    }
     let device = value.device().clone();
     let o = *o;
     let grads = grad.f32s()?.chunks(CHUNK);
     match velocity {
-        None if o.momentum != 0.0 => Err(Error::Argument {
-            op: "sgd",
-            message: "momentum needs a velocity: give a tensor of zeros to begin with".into(),
-        }),
         None => {
             let chunks = value.f32s_mut()?.chunks_mut(CHUNK).zip(grads);
             each(&device, chunks, |(values, grads)| {
@@ -56,7 +68,6 @@ pub fn sgd(
             Ok(())
         }
         Some(velocity) => {
-            super::check_same_shape("sgd", value, velocity)?;
             let velocities = velocity.f32s_mut()?.chunks_mut(CHUNK);
             let chunks = value
                 .f32s_mut()?

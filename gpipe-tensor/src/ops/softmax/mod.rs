@@ -3,6 +3,8 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use super::{check_same_shape, chunks};
 use crate::parallel::rows_per_chunk;
@@ -14,6 +16,10 @@ use cpu::Reach;
 /// # Errors
 /// [`Error::DType`] for indices; errors of allocation.
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu() {
+        return gpu::forward(gpu, x, false);
+    }
     forward(x, |_| Reach::Row)
 }
 
@@ -24,7 +30,13 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// [`Error::Shape`] unless the shapes are the same; errors of allocation.
 pub fn softmax_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
-    backward("softmax_grad", y, dy, |_| Reach::Row)
+    const OP: &str = "softmax_grad";
+    check_same_shape(OP, y, dy)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = y.gpu() {
+        return gpu::backward(OP, gpu, y, dy, false);
+    }
+    backward(y, dy, |_| Reach::Row)
 }
 
 /// The softmax of scores (…, T, T) where row i sees the columns 0..=i only; 0 beyond.
@@ -33,6 +45,10 @@ pub fn softmax_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
 /// [`Error::Shape`] unless the two innermost extents are equal; errors of allocation.
 pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
     check_square("causal_softmax", scores)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = scores.gpu() {
+        return gpu::forward(gpu, scores, true);
+    }
     forward(scores, Reach::Triangle)
 }
 
@@ -43,8 +59,14 @@ pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
 /// [`Error::Shape`] unless the shapes are the same and the two innermost extents equal; errors of
 /// allocation.
 pub fn causal_softmax_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
-    check_square("causal_softmax_grad", y)?;
-    backward("causal_softmax_grad", y, dy, Reach::Triangle)
+    const OP: &str = "causal_softmax_grad";
+    check_square(OP, y)?;
+    check_same_shape(OP, y, dy)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = y.gpu() {
+        return gpu::backward(OP, gpu, y, dy, true);
+    }
+    backward(y, dy, Reach::Triangle)
 }
 
 /// `reach` is asked with a chunk's first row.
@@ -55,13 +77,7 @@ fn forward(x: &Tensor, reach: fn(usize) -> Reach) -> Result<Tensor> {
     })
 }
 
-fn backward(
-    op: &'static str,
-    y: &Tensor,
-    dy: &Tensor,
-    reach: fn(usize) -> Reach,
-) -> Result<Tensor> {
-    check_same_shape(op, y, dy)?;
+fn backward(y: &Tensor, dy: &Tensor, reach: fn(usize) -> Reach) -> Result<Tensor> {
     let (width, rows) = cut(y);
     chunks::map_two(y, dy, rows * width, |index, y, dy, dx| {
         cpu::backward(reach(index * rows), width, y, dy, dx);

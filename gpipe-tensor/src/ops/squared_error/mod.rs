@@ -3,8 +3,11 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
 use super::chunks::own;
+use super::late::Late;
 use super::{check_divisor, check_same_shape};
 use crate::parallel::{CHUNK, each};
 use crate::{Result, Tensor};
@@ -17,13 +20,27 @@ use crate::{Result, Tensor};
 /// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or no number; errors
 /// of allocation.
 pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
+    let (loss, dy) = late_squared_error(y, target, divisor)?;
+    Ok((loss.read()?, dy))
+}
+
+/// [`squared_error`] whose loss is read later.
+///
+/// # Errors
+/// As [`squared_error`].
+pub fn late_squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(Late, Tensor)> {
     const OP: &str = "squared_error";
     check_same_shape(OP, &y, target)?;
     check_divisor(OP, divisor)?;
     let mut dy = own(y)?;
     if divisor == 0.0 {
-        dy.f32s_mut()?.fill(0.0);
-        return Ok((0.0, dy));
+        dy.fill(0.0)?;
+        return Ok((Late::from(0.0), dy));
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = dy.gpu().cloned() {
+        let loss = gpu::squared_error(&gpu, &mut dy, target, divisor)?;
+        return Ok((loss, dy));
     }
     let slope = (2.0 / divisor) as f32;
     let (device, target) = (dy.device().clone(), target.f32s()?);
@@ -32,7 +49,8 @@ pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, T
     each(&device, chunks.zip(&mut sums), |((dy, target), sum)| {
         *sum = cpu::squared_error(dy, target, slope);
     });
-    Ok((sums.iter().sum::<f64>() / divisor, dy))
+    let loss = sums.iter().sum::<f64>() / divisor;
+    Ok((Late::from(loss), dy))
 }
 
 #[cfg(test)]

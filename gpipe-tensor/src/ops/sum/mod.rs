@@ -3,7 +3,11 @@
 mod cpu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod cuda;
+#[cfg(feature = "cuda")]
+mod gpu;
 
+#[cfg(feature = "cuda")]
+use crate::ops::sum::cuda::Reduction;
 use crate::parallel::{CHUNK, each};
 use crate::{Error, Result, Tensor};
 
@@ -19,6 +23,10 @@ pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
         let expected = format!("rows of {width} elements");
         return Err(Error::shape("sum_rows_accumulate", expected, x.shape()));
     }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = out.gpu().cloned() {
+        return gpu::add_rows(&gpu, x, out);
+    }
     let (x, device) = (x.f32s()?, out.device().clone());
     let columns = out.f32s_mut()?.chunks_mut(cpu::COLUMNS).enumerate();
     each(&device, columns, |(index, out)| {
@@ -32,6 +40,11 @@ pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
 /// # Errors
 /// [`Error::DType`] for indices.
 pub fn sum(x: &Tensor) -> Result<f64> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu() {
+        let sums = gpu::Partials::of(gpu, Reduction::Sum, &[x])?.sums()?;
+        return Ok(sums.into_iter().sum());
+    }
     Ok(partials(x, cpu::sum)?.iter().sum())
 }
 
@@ -40,7 +53,20 @@ pub fn sum(x: &Tensor) -> Result<f64> {
 /// # Errors
 /// [`Error::DType`] for indices.
 pub fn sum_of_squares(x: &Tensor) -> Result<f64> {
-    Ok(partials(x, cpu::sum_of_squares)?.iter().sum())
+    Ok(sums_of_squares(&[x])?.into_iter().sum())
+}
+
+/// [`sum_of_squares`] of each tensor; where they are on one GPU, the host waits but once.
+///
+/// # Errors
+/// [`Error::DType`] for indices.
+pub fn sums_of_squares(tensors: &[&Tensor]) -> Result<Vec<f64>> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = tensors.first().and_then(|x| x.gpu()) {
+        return gpu::Partials::of(gpu, Reduction::Squares, tensors)?.sums();
+    }
+    let of_one = |x: &&Tensor| Ok(partials(x, cpu::sum_of_squares)?.iter().sum());
+    tensors.iter().map(of_one).collect()
 }
 
 /// The largest magnitude, 0 for a tensor without elements; not a number if any element is none.
@@ -48,6 +74,11 @@ pub fn sum_of_squares(x: &Tensor) -> Result<f64> {
 /// # Errors
 /// [`Error::DType`] for indices.
 pub fn max_abs(x: &Tensor) -> Result<f32> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu() {
+        let partials = gpu::Partials::of(gpu, Reduction::MaxAbs, &[x])?;
+        return Ok(f32::from_bits(partials.largest()?));
+    }
     let magnitudes = partials(x, cpu::max_magnitude)?;
     Ok(f32::from_bits(magnitudes.into_iter().max().unwrap_or(0)))
 }

@@ -1,0 +1,74 @@
+//! Compiled CUDA kernels in the user's cache folder, so that only the first run on a device waits for
+//! the compiler.
+
+use std::path::PathBuf;
+use std::{env, fs, process};
+
+use gpipe_tensor::KernelCache;
+use sha2::{Digest, Sha256};
+
+/// The folder of the cache: `$XDG_CACHE_HOME/gpipe/kernels`, or `~/.cache/gpipe/kernels`.
+pub struct Kernels {
+    folder: PathBuf,
+}
+
+impl Kernels {
+    /// The user's, if there is a place for one.
+    pub fn of_user() -> Option<Self> {
+        let folder = |name| env::var_os(name).map(PathBuf::from);
+        let caches = folder("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+        let caches = caches.or_else(|| Some(folder("HOME")?.join(".cache")))?;
+        Some(Self {
+            folder: caches.join("gpipe").join("kernels"),
+        })
+    }
+}
+
+/// Bytes of the hash that stands before an image.
+const HASH: usize = 32;
+
+impl KernelCache for Kernels {
+    fn load(&self, key: &str) -> Option<Vec<u8>> {
+        let mut file = fs::read(self.folder.join(key)).ok()?;
+        let image = file.split_off(file.len().min(HASH));
+        (file == Sha256::digest(&image).as_slice()).then_some(image)
+    }
+
+    fn store(&self, key: &str, image: &[u8]) {
+        let mut file = Sha256::digest(image).to_vec();
+        file.extend(image);
+        // Whole or not at all: another process may look at the same time.
+        let written = self.folder.join(format!("{key}.{}", process::id()));
+        let stored = fs::create_dir_all(&self.folder)
+            .and_then(|()| fs::write(&written, file))
+            .and_then(|()| fs::rename(&written, self.folder.join(key)));
+        if stored.is_err() {
+            // The next run compiles again.
+            let _ = fs::remove_file(&written);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_comes_back_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Kernels {
+            folder: folder.path().join("new"),
+        };
+        assert_eq!(cache.load("key"), None);
+        cache.store("key", b"image");
+        assert_eq!(cache.load("key").as_deref(), Some(&b"image"[..]));
+        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1);
+        let path = cache.folder.join("key");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.pop();
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(cache.load("key"), None);
+        fs::write(&path, [0; 3]).unwrap();
+        assert_eq!(cache.load("key"), None);
+    }
+}

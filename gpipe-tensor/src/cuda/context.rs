@@ -1,0 +1,161 @@
+//! A device's primary context, which all handles to the device share.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemLocation,
+    CUmemLocationType, CUmemPool_attribute, CUmemoryPool,
+};
+
+use super::module::Module;
+use super::probe;
+use super::status::Status;
+use crate::{KernelCache, Result};
+
+/// What the driver knows something by. It is a name: this process reads nothing behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Name<T>(pub T);
+
+// SAFETY: the driver's functions may be called from any thread with any name that it gave; what a
+// name stands for is freed once, by whoever owns it.
+unsafe impl<T> Send for Name<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Name<T> {}
+
+/// The primary context of a device, its memory pool and the kernels that are loaded there.
+pub(crate) struct Context {
+    pub ordinal: u32,
+    /// No other context that was ever open in this process has it.
+    serial: u64,
+    device: CUdevice,
+    raw: Name<CUcontext>,
+    pool: Name<CUmemoryPool>,
+    /// The devices that may write to the pool, besides its own.
+    writers: Mutex<Vec<u32>>,
+    /// Set last, and gone before the context.
+    module: Option<Module>,
+}
+
+/// The contexts that are open, by ordinal.
+static OPEN: Mutex<BTreeMap<u32, Weak<Context>>> = Mutex::new(BTreeMap::new());
+
+impl Context {
+    /// The context of the device of this ordinal, which the probe has seen; kernels come from the
+    /// cache if it has them.
+    pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>) -> Result<Arc<Self>> {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = open.get(&ordinal).and_then(Weak::upgrade) {
+            return Ok(context);
+        }
+        let device = probe::handle(ordinal as c_int)?;
+        let (mut raw, mut pool) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the device is one that the driver gave; the call writes one name.
+        unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) }
+            .check("cuDevicePrimaryCtxRetain")?;
+        let mut context = Self {
+            ordinal,
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            device,
+            raw: Name(raw),
+            pool: Name(pool),
+            writers: Mutex::default(),
+            module: None,
+        };
+        context.bind()?;
+        // What is freed stays with the process: without this every synchronisation gives it back.
+        let mut all = u64::MAX;
+        let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        // SAFETY: the call writes one name; this attribute is a number of 64 bits.
+        unsafe {
+            sys::cuDeviceGetDefaultMemPool(&mut pool, device).check("cuDeviceGetDefaultMemPool")?;
+            sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut all).cast())
+                .check("cuMemPoolSetAttribute")?;
+        }
+        context.pool = Name(pool);
+        context.module = Some(Module::load(probe::capability(device)?, cache)?);
+        let context = Arc::new(context);
+        open.insert(ordinal, Arc::downgrade(&context));
+        Ok(context)
+    }
+
+    /// Makes this the calling thread's context.
+    pub fn bind(&self) -> Result<()> {
+        thread_local! {
+            /// Which context the thread is in, by serial number: a name may come again.
+            static BOUND: Cell<u64> = const { Cell::new(0) };
+        }
+        if BOUND.get() == self.serial {
+            return Ok(());
+        }
+        // SAFETY: the context is retained as long as this lives.
+        unsafe { sys::cuCtxSetCurrent(self.raw.0) }.check("cuCtxSetCurrent")?;
+        BOUND.set(self.serial);
+        Ok(())
+    }
+
+    /// The driver's name for it.
+    pub(super) fn raw(&self) -> CUcontext {
+        self.raw.0
+    }
+
+    /// The pool that memory comes from.
+    pub(super) fn pool(&self) -> CUmemoryPool {
+        self.pool.0
+    }
+
+    /// The kernels.
+    pub(super) fn module(&self) -> Option<&Module> {
+        self.module.as_ref()
+    }
+
+    /// Gives the pool's free memory back to the device, once everything on it is done.
+    pub(super) fn trim(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the context is the thread's, and the pool is the device's own.
+        unsafe {
+            sys::cuCtxSynchronize().check("cuCtxSynchronize")?;
+            sys::cuMemPoolTrimTo(self.pool.0, 0).check("cuMemPoolTrimTo")
+        }
+    }
+
+    /// Whether this device writes to the memory of `to` without the host; from now on it may, if it
+    /// can.
+    pub(super) fn reaches(&self, to: &Self) -> Result<bool> {
+        let mut writers = to.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        if writers.contains(&self.ordinal) {
+            return Ok(true);
+        }
+        if !probe::reaches(self.device, to.device)? {
+            return Ok(false);
+        }
+        let access = CUmemAccessDesc {
+            location: CUmemLocation {
+                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: self.device,
+            },
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        // SAFETY: the call reads one description, and the pool is that of an open context.
+        unsafe { sys::cuMemPoolSetAccess(to.pool.0, &access, 1) }.check("cuMemPoolSetAccess")?;
+        writers.push(self.ordinal);
+        Ok(true)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // Nobody is left who could be told of an error.
+        if self.bind().is_ok() {
+            // SAFETY: the context is the thread's.
+            let _done = unsafe { sys::cuCtxSynchronize() };
+            self.module = None;
+        }
+        // SAFETY: streams, events and memory hold the context, so there are none left.
+        let _released = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}

@@ -1,0 +1,233 @@
+//! One worker's part of a device: its streams, its cuBLAS handle, its way to the host.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::blas::{Blas, Product};
+use super::context::Context;
+use super::entry::{Launch, Pointer};
+use super::memory::Memory;
+use super::staging::{PIECE, Pinned, Staging};
+use super::stream::{Event, Stream};
+use crate::{DeviceId, KernelCache, Result};
+
+/// A worker's handle to a device.
+///
+/// ```text
+///  arrive   ── alloc ── copy in ──●                        what comes from elsewhere
+///                                 ╰─► wait
+///  compute  ───────── kernels ────────── kernels ──●─ …    all operations, in order
+///                                                  ╰─► wait
+///  leave                                               ── copy out ── free
+/// ```
+///
+/// Copies have streams of their own, so that they pass while kernels run; the events of the picture
+/// are all that orders them.
+#[derive(Clone)]
+pub(crate) struct Gpu(Arc<Worker>);
+
+pub(crate) struct Worker {
+    pub(super) compute: Stream,
+    pub(super) arrive: Stream,
+    pub(super) leave: Stream,
+    blas: Mutex<Blas>,
+    staging: Staging,
+}
+
+impl std::ops::Deref for Gpu {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        &self.0
+    }
+}
+
+impl Gpu {
+    /// A new handle to the device of this ordinal, which the probe has seen.
+    pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>) -> Result<Self> {
+        let context = Context::open(ordinal, cache)?;
+        let compute = Stream::new(&context)?;
+        let blas = Blas::new(&compute)?;
+        Ok(Self(Arc::new(Worker {
+            compute,
+            arrive: Stream::new(&context)?,
+            leave: Stream::new(&context)?,
+            blas: Mutex::new(blas),
+            staging: Staging::default(),
+        })))
+    }
+
+    /// Whether `other` is the same handle.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether `other` is a handle to the same device.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.context(), other.context())
+    }
+
+    /// The name of the device.
+    pub fn id(&self) -> DeviceId {
+        DeviceId::Cuda(self.context().ordinal)
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        self.compute.context()
+    }
+
+    /// Waits on the host until all operations so far are done, and tells what went wrong in them.
+    pub fn synchronize(&self) -> Result<()> {
+        self.compute.synchronize()
+    }
+
+    /// Runs a kernel after the operations so far. Its pointers are those of [`Memory`] that belongs
+    /// to this handle, as large as the operation's tensors.
+    pub fn launch(&self, launch: &Launch) -> Result<()> {
+        // SAFETY: the compute stream may use all memory of this handle: where that was filled from
+        // elsewhere, this stream waits for it. Operations check shapes before they launch.
+        unsafe { self.compute.launch(launch) }
+    }
+
+    /// Multiplies matrices after the operations so far; what [`launch`](Self::launch) asks of
+    /// pointers holds here too.
+    pub fn multiply(&self, product: Product, a: Pointer, b: Pointer, c: Pointer) -> Result<()> {
+        let Product { m, n, k, items, .. } = product;
+        if m * n * items == 0 {
+            return Ok(());
+        }
+        if k == 0 {
+            if !product.accumulate {
+                self.fill(c, 0.0, m * n * items)?;
+            }
+            return Ok(());
+        }
+        let blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        self.context().bind()?;
+        // SAFETY: as in `launch`; no extent is zero.
+        unsafe { blas.run(product, a, b, c) }
+    }
+
+    /// Sets `n` floats after the operations so far, as [`launch`](Self::launch).
+    pub fn fill(&self, at: Pointer, value: f32, n: usize) -> Result<()> {
+        // SAFETY: as in `launch`.
+        unsafe { self.compute.fill(at.0, value.to_bits(), n) }
+    }
+
+    /// Copies within this handle's memory after the operations so far, as [`launch`](Self::launch).
+    pub fn copy(&self, to: Pointer, from: Pointer, bytes: usize) -> Result<()> {
+        // SAFETY: as in `launch`.
+        unsafe { self.compute.copy(to.0, from.0, bytes) }
+    }
+
+    /// Memory for the operations from now on, with unspecified contents.
+    pub fn alloc(&self, bytes: usize) -> Result<Memory> {
+        let at = self.compute.alloc(bytes)?;
+        Ok(Memory::new(self.clone(), at))
+    }
+
+    /// Memory for the operations from now on, with these bytes in it.
+    pub fn upload(&self, bytes: &[u8]) -> Result<Memory> {
+        let at = self.arrive.alloc(bytes.len())?;
+        let memory = Memory::new(self.clone(), at);
+        for (piece, place) in bytes.chunks(PIECE).zip((0..).step_by(PIECE)) {
+            let mut pinned = self.take(piece.len())?;
+            pinned.write(piece);
+            // SAFETY: the memory was made for so many bytes on this stream, and the pinned one is
+            // left alone until the event.
+            unsafe { self.arrive.copy_in(at + place, &pinned, piece.len())? };
+            let event = Arc::new(self.arrive.record()?);
+            self.staging.give(pinned, event.clone());
+            if place as usize + piece.len() == bytes.len() {
+                self.compute.wait(&event)?;
+            }
+        }
+        Ok(memory)
+    }
+
+    /// The bytes at `from` after the operations so far: the host waits for them.
+    pub fn download(&self, from: Pointer, bytes: &mut [u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.leave.wait(&self.compute.record()?)?;
+        for (piece, place) in bytes.chunks_mut(PIECE).zip((0..).step_by(PIECE)) {
+            let pinned = self.take(piece.len())?;
+            // SAFETY: what is read was written before the event that this stream waits for, and the
+            // pinned memory is left alone until the copy is done.
+            unsafe {
+                self.leave.copy_out(&pinned, from.0 + place, piece.len())?;
+            }
+            self.leave.record()?.synchronize()?;
+            pinned.read(piece);
+            self.staging.give_free(pinned);
+        }
+        Ok(())
+    }
+
+    /// `n` values at `from` after the operations so far, as [`download`](Self::download).
+    pub fn read<T, const BYTES: usize>(
+        &self,
+        from: Pointer,
+        n: usize,
+        value: fn([u8; BYTES]) -> T,
+    ) -> Result<Vec<T>> {
+        let mut bytes = vec![0; BYTES * n];
+        self.download(from, &mut bytes)?;
+        Ok(bytes.as_chunks().0.iter().copied().map(value).collect())
+    }
+
+    /// A copy of so many bytes at `from` for the operations of `to`, and the point after which the
+    /// source may be changed or freed.
+    pub fn send(&self, from: Pointer, bytes: usize, to: &Self) -> Result<(Memory, Event)> {
+        let at = to.arrive.alloc(bytes)?;
+        let memory = Memory::new(to.clone(), at);
+        self.leave.wait(&self.compute.record()?)?;
+        let reaches = self.is_beside(to) || self.context().reaches(to.context())?;
+        if reaches {
+            // The memory must be there before something is written to it.
+            self.leave.wait(&to.arrive.record()?)?;
+            // SAFETY: what is read was written, and what is written was made, before events that this
+            // stream waits for; both are of so many bytes.
+            unsafe {
+                match self.is_beside(to) {
+                    true => self.leave.copy(at, from.0, bytes)?,
+                    false => self.leave.copy_to_peer(at, to.context(), from.0, bytes)?,
+                }
+            }
+            let sent = self.leave.record()?;
+            to.compute.wait(&sent)?;
+            return Ok((memory, sent));
+        }
+        for place in (0..bytes).step_by(PIECE) {
+            let length = PIECE.min(bytes - place);
+            let pinned = self.take(length)?;
+            let place = place as u64;
+            // SAFETY: as above; the second copy waits for the first, and the pinned memory is left
+            // alone until the second is done.
+            unsafe {
+                self.leave.copy_out(&pinned, from.0 + place, length)?;
+                to.arrive.wait(&self.leave.record()?)?;
+                to.arrive.copy_in(at + place, &pinned, length)?;
+            }
+            self.staging.give(pinned, Arc::new(to.arrive.record()?));
+        }
+        to.compute.wait(&to.arrive.record()?)?;
+        Ok((memory, self.leave.record()?))
+    }
+
+    /// Lets the operations of `to`, a handle to the same device, come after those of this one so far.
+    pub fn precede(&self, to: &Self) -> Result<()> {
+        to.compute.wait(&self.compute.record()?)
+    }
+
+    fn take(&self, bytes: usize) -> Result<Pinned> {
+        self.staging.take(self.context(), bytes)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let blas = self.blas.get_mut().unwrap_or_else(PoisonError::into_inner);
+        blas.end(&self.compute);
+    }
+}

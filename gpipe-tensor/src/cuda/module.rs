@@ -1,0 +1,164 @@
+//! The kernels on a device: compiled for it by NVRTC, or taken from a cache.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int};
+use std::fmt::Write as _;
+
+use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
+use cudarc::nvrtc::sys::{self, nvrtcProgram};
+
+use super::context::Name;
+use super::entry::Form;
+use super::probe::compiler_version;
+use super::status::Status;
+use crate::{DType, Error, KernelCache, Result};
+
+/// A loaded module and its entry points.
+pub(crate) struct Module {
+    raw: Name<CUmodule>,
+    functions: HashMap<(&'static str, DType), Name<CUfunction>>,
+}
+
+impl Module {
+    /// Loads the kernels for a device of this compute capability into the thread's context.
+    pub fn load(capability: (u32, u32), cache: Option<&dyn KernelCache>) -> Result<Self> {
+        let source = super::source();
+        let options = [
+            format!("--gpu-architecture=sm_{}{}", capability.0, capability.1),
+            // The processor rounds each product, and so do the kernels.
+            "--fmad=false".to_owned(),
+        ];
+        let key = key(&source, &options, &compiler_version()?);
+        // What cannot be loaded is no module of this driver: it is made again.
+        let cached = cache.and_then(|cache| cache.load(&key));
+        if let Some(Ok(module)) = cached.map(|image| Self::of(&image)) {
+            return Ok(module);
+        }
+        let image = compile(&source, &options)?;
+        let module = Self::of(&image)?;
+        if let Some(cache) = cache {
+            cache.store(&key, &image);
+        }
+        Ok(module)
+    }
+
+    fn of(image: &[u8]) -> Result<Self> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the image is a whole one: it comes from the compiler, or from a cache that
+        // promises to give what it got. The call writes one name.
+        unsafe { driver::cuModuleLoadData(&mut raw, image.as_ptr().cast()) }
+            .check("cuModuleLoadData")?;
+        let mut module = Self {
+            raw: Name(raw),
+            functions: HashMap::new(),
+        };
+        for form in super::entries().flat_map(|entry| entry.forms()) {
+            let name = text(form.name())?;
+            let mut function = std::ptr::null_mut();
+            // SAFETY: the module is loaded, the name ends in a zero; the call writes one name.
+            unsafe { driver::cuModuleGetFunction(&mut function, module.raw.0, name.as_ptr()) }
+                .check("cuModuleGetFunction")?;
+            let place = (form.entry.name, form.stored);
+            module.functions.insert(place, Name(function));
+        }
+        Ok(module)
+    }
+
+    /// An entry point.
+    pub(super) fn function(&self, form: Form) -> Option<CUfunction> {
+        let function = self.functions.get(&(form.entry.name, form.stored));
+        function.map(|name| name.0)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: the module is loaded, in the context that its owner has made the thread's.
+        let _unloaded = unsafe { driver::cuModuleUnload(self.raw.0) };
+    }
+}
+
+/// What an image depends on, as a name: the FNV-1a hash of 128 bits.
+fn key(source: &str, options: &[String], compiler: &str) -> String {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let parts = options.iter().map(String::as_str).chain([compiler, source]);
+    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+    for part in parts {
+        for byte in part.bytes().chain([0]) {
+            hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+        }
+    }
+    let mut key = String::new();
+    let _ = write!(key, "{hash:032x}");
+    key
+}
+
+fn text(text: impl Into<Vec<u8>>) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::Cuda {
+        call: "kernels",
+        message: "a text has a zero in it".into(),
+    })
+}
+
+/// A program of the compiler's, gone with its owner.
+struct Program(nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: the program was created and is destroyed once.
+        let _destroyed = unsafe { sys::nvrtcDestroyProgram(&mut self.0) };
+    }
+}
+
+/// The image for a device.
+fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
+    let source = text(source)?;
+    let options = options.iter().map(|option| text(option.as_str()));
+    let options: Vec<CString> = options.collect::<Result<_>>()?;
+    let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
+    let mut program = Program(std::ptr::null_mut());
+    let none = std::ptr::null();
+    // SAFETY: the texts end in zeros and outlive the calls, and the program is created before it is
+    // compiled.
+    let compiled = unsafe {
+        sys::nvrtcCreateProgram(
+            &mut program.0,
+            source.as_ptr(),
+            c"kernels.cu".as_ptr(),
+            0,
+            none,
+            none,
+        )
+        .check("nvrtcCreateProgram")?;
+        sys::nvrtcCompileProgram(program.0, options.len() as c_int, options.as_ptr())
+            .check("nvrtcCompileProgram")
+    };
+    if let Err(Error::Cuda { call, message }) = compiled {
+        let log = log(&program).unwrap_or_default();
+        let message = format!("{message}: {log}");
+        return Err(Error::Cuda { call, message });
+    }
+    let mut size = 0;
+    // SAFETY: the program is compiled, and the second call writes as many bytes as the first says.
+    unsafe {
+        sys::nvrtcGetCUBINSize(program.0, &mut size).check("nvrtcGetCUBINSize")?;
+        let mut image = vec![0_u8; size];
+        sys::nvrtcGetCUBIN(program.0, image.as_mut_ptr().cast()).check("nvrtcGetCUBIN")?;
+        Ok(image)
+    }
+}
+
+/// What the compiler says of a program.
+fn log(program: &Program) -> Result<String> {
+    let mut size = 0;
+    // SAFETY: the program was created, and the second call writes as many bytes as the first says.
+    let mut bytes = unsafe {
+        sys::nvrtcGetProgramLogSize(program.0, &mut size).check("nvrtcGetProgramLogSize")?;
+        let mut bytes = vec![0_u8; size];
+        sys::nvrtcGetProgramLog(program.0, bytes.as_mut_ptr().cast())
+            .check("nvrtcGetProgramLog")?;
+        bytes
+    };
+    bytes.retain(|&byte| byte != 0);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

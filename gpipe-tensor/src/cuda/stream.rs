@@ -1,0 +1,268 @@
+//! Streams and events: what a device does, and in which order.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUresult, CUstream};
+
+use super::context::{Context, Name};
+use super::entry::{Launch, THREADS};
+use super::staging::Pinned;
+use super::status::Status;
+use crate::{Error, Result};
+
+/// Work that a device does in order; only events order the work of two streams.
+pub(crate) struct Stream {
+    raw: Name<CUstream>,
+    context: Arc<Context>,
+}
+
+/// A point in the work of a stream.
+pub(crate) struct Event {
+    raw: Name<CUevent>,
+    context: Arc<Context>,
+}
+
+impl Stream {
+    /// A stream that waits for no other.
+    pub fn new(context: &Arc<Context>) -> Result<Self> {
+        context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        let flag = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the context is the thread's; the call writes one name.
+        unsafe { sys::cuStreamCreate(&mut raw, flag) }.check("cuStreamCreate")?;
+        Ok(Self {
+            raw: Name(raw),
+            context: context.clone(),
+        })
+    }
+
+    /// The driver's name for it.
+    pub(super) fn raw(&self) -> CUstream {
+        self.raw.0
+    }
+
+    /// The context that it works in.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The point that this stream has come to when all work so far is done.
+    pub fn record(&self) -> Result<Event> {
+        self.context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        let flag = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: the context is the thread's; the call writes one name.
+        unsafe { sys::cuEventCreate(&mut raw, flag) }.check("cuEventCreate")?;
+        let event = Event {
+            raw: Name(raw),
+            context: self.context.clone(),
+        };
+        // SAFETY: event and stream are of the same context, and both are alive.
+        unsafe { sys::cuEventRecord(event.raw.0, self.raw.0) }.check("cuEventRecord")?;
+        Ok(event)
+    }
+
+    /// Lets all work from now on wait for a point in the work of another stream.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the event is alive and was recorded; it may be of another context.
+        unsafe { sys::cuStreamWaitEvent(self.raw.0, event.raw.0, 0) }.check("cuStreamWaitEvent")
+    }
+
+    /// Waits on the host until all work so far is done, and tells what went wrong in it.
+    pub fn synchronize(&self) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive.
+        unsafe { sys::cuStreamSynchronize(self.raw.0) }.check("cuStreamSynchronize")
+    }
+
+    /// Memory that is there for the work after this, with unspecified contents; 0 for no bytes.
+    pub fn alloc(&self, bytes: usize) -> Result<CUdeviceptr> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        self.context.bind()?;
+        let mut at = 0;
+        let mut ask = || {
+            // SAFETY: pool and stream are of the same context; the call writes one address.
+            unsafe { sys::cuMemAllocFromPoolAsync(&mut at, bytes, self.context.pool(), self.raw.0) }
+        };
+        let mut status = ask();
+        if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            // What lies free may be in pieces that are too small.
+            self.context.trim()?;
+            status = ask();
+        }
+        match status {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::OutOfMemory { bytes }),
+            status => status.check("cuMemAllocFromPoolAsync").map(|()| at),
+        }
+    }
+
+    /// Frees memory after the work so far.
+    ///
+    /// # Safety
+    /// The memory came from [`alloc`](Self::alloc) on a stream of the same context, whatever uses it
+    /// is work of this stream so far or work that this stream waits for, and nobody frees it again.
+    pub unsafe fn free(&self, at: CUdeviceptr) -> Result<()> {
+        if at == 0 {
+            return Ok(());
+        }
+        self.context.bind()?;
+        // SAFETY: the caller vouches for the address and its users.
+        unsafe { sys::cuMemFreeAsync(at, self.raw.0) }.check("cuMemFreeAsync")
+    }
+
+    /// Sets `n` words of 32 bits.
+    ///
+    /// # Safety
+    /// There are as many in the memory, which this stream may write.
+    pub unsafe fn fill(&self, at: CUdeviceptr, word: u32, n: usize) -> Result<()> {
+        if n == 0 {
+            return Ok(());
+        }
+        self.context.bind()?;
+        // SAFETY: the caller vouches for the memory.
+        unsafe { sys::cuMemsetD32Async(at, word, n, self.raw.0) }.check("cuMemsetD32Async")
+    }
+
+    /// Copies within the device.
+    ///
+    /// # Safety
+    /// Both memories hold as many bytes, this stream may read the one and write the other.
+    pub unsafe fn copy(&self, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.context.bind()?;
+        // SAFETY: the caller vouches for the memories.
+        unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.raw.0) }
+            .check("cuMemcpyDtoDAsync_v2")
+    }
+
+    /// Copies to the memory of another device, which this one reaches.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    pub unsafe fn copy_to_peer(
+        &self,
+        to: CUdeviceptr,
+        peer: &Context,
+        from: CUdeviceptr,
+        bytes: usize,
+    ) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.context.bind()?;
+        let (there, here) = (peer.raw(), self.context.raw());
+        // SAFETY: the caller vouches for the memories, and both contexts are retained.
+        unsafe { sys::cuMemcpyPeerAsync(to, there, from, here, bytes, self.raw.0) }
+            .check("cuMemcpyPeerAsync")
+    }
+
+    /// Copies from the host.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy); the host's memory stays as it is until that is done.
+    pub unsafe fn copy_in(&self, to: CUdeviceptr, from: &Pinned, bytes: usize) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the caller vouches for the memories.
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.address(), bytes, self.raw.0) }
+            .check("cuMemcpyHtoDAsync_v2")
+    }
+
+    /// Copies to the host.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy); nobody looks at the host's memory until that is done.
+    pub unsafe fn copy_out(&self, to: &Pinned, from: CUdeviceptr, bytes: usize) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the caller vouches for the memories.
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to.address(), from, bytes, self.raw.0) }
+            .check("cuMemcpyDtoHAsync_v2")
+    }
+
+    /// Runs a kernel; nothing if there are no blocks to run.
+    ///
+    /// # Safety
+    /// This stream may use the memories that the arguments point to, which are as large as the kernel
+    /// takes them to be.
+    pub unsafe fn launch(&self, launch: &Launch) -> Result<()> {
+        if launch.blocks == 0 {
+            return Ok(());
+        }
+        self.context.bind()?;
+        let module = self.context.module();
+        let function = module.and_then(|module| module.function(launch.form));
+        let function = function.ok_or_else(|| Error::Cuda {
+            call: "cuLaunchKernel",
+            message: format!("there is no kernel {}", launch.form.name()),
+        })?;
+        let args = launch.args.iter().map(|arg| arg.address().cast_mut());
+        let mut args: smallvec::SmallVec<[*mut c_void; 16]> = args.collect();
+        // SAFETY: there is one argument for each parameter, of its type, since both come from one
+        // table; the driver reads them before it answers. The caller vouches for the memories.
+        let status = unsafe {
+            sys::cuLaunchKernel(
+                function,
+                launch.blocks,
+                1,
+                1,
+                THREADS,
+                1,
+                1,
+                launch.shared,
+                self.raw.0,
+                args.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        match status.check("cuLaunchKernel") {
+            Err(Error::Cuda { call, message }) => Err(Error::Cuda {
+                call,
+                message: format!("{launch}: {message}"),
+            }),
+            other => other,
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Nobody is left who could be told of an error.
+        if self.context.bind().is_ok() {
+            // SAFETY: the stream is alive and destroyed once; its work goes on.
+            let _destroyed = unsafe { sys::cuStreamDestroy_v2(self.raw.0) };
+        }
+    }
+}
+
+impl Event {
+    /// Waits on the host.
+    pub fn synchronize(&self) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the event is alive.
+        unsafe { sys::cuEventSynchronize(self.raw.0) }.check("cuEventSynchronize")
+    }
+
+    /// Whether the work before it is done.
+    pub fn is_done(&self) -> Result<bool> {
+        self.context.bind()?;
+        // SAFETY: the event is alive.
+        match unsafe { sys::cuEventQuery(self.raw.0) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            status => status.check("cuEventQuery").map(|()| true),
+        }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: the event is alive and destroyed once; who waits for it goes on waiting.
+            let _destroyed = unsafe { sys::cuEventDestroy_v2(self.raw.0) };
+        }
+    }
+}

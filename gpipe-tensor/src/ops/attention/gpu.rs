@@ -1,0 +1,72 @@
+//! Attention on a GPU.
+
+use super::Plan;
+use super::cuda::{self, Gradient, Sizes};
+use crate::cuda::Gpu;
+use crate::ops::dropout::cuda::Numbers;
+use crate::{DType, Error, Result, Tensor};
+
+fn sizes(plan: &Plan<'_>) -> Sizes {
+    let numbers = |(mask, dropout): (_, &crate::ops::Dropout)| {
+        Numbers::new(mask, dropout.key, dropout.samples.start)
+    };
+    Sizes {
+        samples: plan.batch,
+        len: plan.len,
+        heads: plan.heads,
+        size: plan.size,
+        dropout: plan.dropout.map_or(Numbers::NONE, numbers),
+    }
+}
+
+fn too_large(op: &'static str, plan: &Plan<'_>) -> Error {
+    Error::Argument {
+        op,
+        message: format!(
+            "heads of {} elements do not fit the shared memory of a GPU: use more heads",
+            plan.size
+        ),
+    }
+}
+
+/// Fills `out` and `lse`.
+pub(super) fn forward(
+    gpu: &Gpu,
+    plan: &Plan<'_>,
+    qkv: &Tensor,
+    out: &mut Tensor,
+    lse: &mut Tensor,
+) -> Result<()> {
+    const OP: &str = "attention";
+    let (out, lse) = (out.written(OP, gpu)?, lse.written(OP, gpu)?);
+    let qkv = qkv.operand(OP, gpu)?;
+    let launch = cuda::forward(DType::F32, qkv.at, out, lse, sizes(plan));
+    gpu.launch(&launch.ok_or_else(|| too_large(OP, plan))?)
+}
+
+/// Fills `dqkv`.
+pub(super) fn backward(
+    gpu: &Gpu,
+    plan: &Plan<'_>,
+    [qkv, out, lse, d_out]: [&Tensor; 4],
+    dqkv: &mut Tensor,
+) -> Result<()> {
+    const OP: &str = "attention_grad";
+    let means = gpu.alloc(4 * lse.elements())?;
+    let dqkv = dqkv.written(OP, gpu)?;
+    let (qkv, out) = (qkv.operand(OP, gpu)?, out.operand(OP, gpu)?);
+    let (lse, d_out) = (lse.operand(OP, gpu)?, d_out.operand(OP, gpu)?);
+    let at = Gradient {
+        qkv: qkv.at,
+        out: out.at,
+        lse: lse.at,
+        means: means.at(0),
+        d_out: d_out.at,
+        dqkv,
+    };
+    let launches = cuda::backward(DType::F32, at, sizes(plan));
+    for launch in launches.ok_or_else(|| too_large(OP, plan))? {
+        gpu.launch(&launch)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The cross-entropy on a GPU.
+
+use super::cuda;
+use crate::cuda::Gpu;
+use crate::ops::late::Late;
+use crate::{DType, Result, Tensor};
+
+/// The loss, and the gradient in the place of the logits.
+pub(super) fn gradient(
+    gpu: &Gpu,
+    logits: &mut Tensor,
+    width: usize,
+    targets: &Tensor,
+    divisor: f64,
+) -> Result<Late> {
+    const OP: &str = "cross_entropy";
+    let rows = targets.elements();
+    let losses = gpu.alloc(8 * rows)?;
+    let at = logits.written(OP, gpu)?;
+    let targets = targets.operand(OP, gpu)?;
+    let to = losses.at(0);
+    gpu.launch(&cuda::gradient(
+        DType::F32,
+        at,
+        targets.at,
+        to,
+        rows,
+        width,
+        divisor,
+    ))?;
+    Ok(Late::on_device(losses, rows, divisor))
+}
+
+/// The loss alone.
+pub(super) fn losses(
+    gpu: &Gpu,
+    logits: &Tensor,
+    width: usize,
+    targets: &Tensor,
+    divisor: f64,
+) -> Result<Late> {
+    const OP: &str = "cross_entropy_loss";
+    let rows = targets.elements();
+    let losses = gpu.alloc(8 * rows)?;
+    let (logits, targets) = (logits.operand(OP, gpu)?, targets.operand(OP, gpu)?);
+    let to = losses.at(0);
+    gpu.launch(&cuda::losses(
+        DType::F32,
+        logits.at,
+        targets.at,
+        to,
+        rows,
+        width,
+    ))?;
+    Ok(Late::on_device(losses, rows, divisor))
+}
+
+/// How many rows have their largest logit where the target is.
+pub(super) fn correct(gpu: &Gpu, logits: &Tensor, width: usize, targets: &Tensor) -> Result<u64> {
+    const OP: &str = "correct";
+    let rows = targets.elements();
+    let hits = gpu.alloc(4 * rows)?;
+    let (logits, targets) = (logits.operand(OP, gpu)?, targets.operand(OP, gpu)?);
+    let to = hits.at(0);
+    gpu.launch(&cuda::correct(
+        DType::F32,
+        logits.at,
+        targets.at,
+        to,
+        rows,
+        width,
+    ))?;
+    let hits = gpu.read(to, rows, u32::from_ne_bytes)?;
+    Ok(hits.into_iter().map(u64::from).sum())
+}

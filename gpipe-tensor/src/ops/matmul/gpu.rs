@@ -1,0 +1,49 @@
+//! Products of matrices on a GPU.
+
+use super::Layout;
+use super::gemm::Gemm;
+use crate::cuda::{Gpu, Product};
+use crate::ops::add;
+use crate::{Result, Shape, Tensor};
+
+/// The product, with `bias` added to every row if there is one.
+pub(super) fn matmul(
+    gpu: &Gpu,
+    gemm: Gemm,
+    layout: Layout,
+    operands: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    shape: Shape,
+) -> Result<Tensor> {
+    let mut out = Tensor::empty(operands[0].device(), shape)?;
+    if let Some(bias) = bias {
+        add::gpu::repeat(gpu, bias, &mut out)?;
+    }
+    run(gpu, gemm, layout, operands, &mut out, bias.is_some())?;
+    Ok(out)
+}
+
+/// Fills `out`, or adds to it: as many products, one after the other, as it has room for.
+pub(super) fn run(
+    gpu: &Gpu,
+    gemm: Gemm,
+    layout: Layout,
+    [a, b]: [&Tensor; 2],
+    out: &mut Tensor,
+    accumulate: bool,
+) -> Result<()> {
+    const OP: &str = "matmul";
+    let items = out.elements().checked_div(gemm.m * gemm.n).unwrap_or(0);
+    let to = out.written(OP, gpu)?;
+    let (a, b) = (a.operand(OP, gpu)?, b.operand(OP, gpu)?);
+    let product = Product {
+        m: gemm.m,
+        n: gemm.n,
+        k: gemm.k,
+        a_transposed: layout == Layout::Tn,
+        b_transposed: layout == Layout::Nt,
+        accumulate,
+        items,
+    };
+    gpu.multiply(product, a.at, b.at, to)
+}

@@ -1,0 +1,31 @@
+//! The squared error on a GPU.
+
+use super::cuda;
+use crate::cuda::Gpu;
+use crate::ops::late::Late;
+use crate::ops::sum::cuda::CHUNK;
+use crate::{DType, Result, Tensor};
+
+/// The loss, and the gradient in the place of `y`.
+pub(super) fn squared_error(
+    gpu: &Gpu,
+    y: &mut Tensor,
+    target: &Tensor,
+    divisor: f64,
+) -> Result<Late> {
+    const OP: &str = "squared_error";
+    let (n, slope) = (y.elements(), (2.0 / divisor) as f32);
+    let count = n.div_ceil(CHUNK);
+    let sums = gpu.alloc(8 * count)?;
+    let at = y.written(OP, gpu)?;
+    let target = target.operand(OP, gpu)?;
+    gpu.launch(&cuda::squared_error(
+        DType::F32,
+        at,
+        target.at,
+        sums.at(0),
+        n,
+        slope,
+    ))?;
+    Ok(Late::on_device(sums, count, divisor))
+}

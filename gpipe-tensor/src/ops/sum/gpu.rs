@@ -1,0 +1,85 @@
+//! Sums and other reductions on a GPU.
+
+use super::cuda::{self, CHUNK, RUN, Reduction};
+use crate::cuda::{Gpu, Memory};
+use crate::{DType, Error, Result, Tensor};
+
+/// Adds to `out` the sum of `x` over its leading rows.
+pub(super) fn add_rows(gpu: &Gpu, x: &Tensor, out: &mut Tensor) -> Result<()> {
+    const OP: &str = "sum_rows_accumulate";
+    let width = out.elements();
+    if x.elements() == 0 {
+        return Ok(());
+    }
+    let rows = x.elements() / width;
+    let partials = gpu.alloc(4 * width * rows.div_ceil(RUN))?;
+    let to = out.written(OP, gpu)?;
+    let x = x.operand(OP, gpu)?;
+    for launch in cuda::sum_rows(DType::F32, x.at, partials.at(0), to, rows, width) {
+        gpu.launch(&launch)?;
+    }
+    Ok(())
+}
+
+/// The reductions of the chunks of tensors, one tensor after the other: one copy to the host for
+/// all of them.
+pub(super) struct Partials {
+    memory: Memory,
+    /// How many each tensor has.
+    counts: Vec<usize>,
+}
+
+impl Partials {
+    /// Asks for them.
+    pub fn of(gpu: &Gpu, reduction: Reduction, tensors: &[&Tensor]) -> Result<Self> {
+        const OP: &str = "sum";
+        let bytes = match reduction {
+            Reduction::Sum | Reduction::Squares => 8,
+            Reduction::MaxAbs => 4,
+        };
+        let counts = tensors.iter().map(|x| x.elements().div_ceil(CHUNK));
+        let counts: Vec<usize> = counts.collect();
+        let memory = gpu.alloc(bytes * counts.iter().sum::<usize>())?;
+        let mut place = 0;
+        for (x, count) in tensors.iter().zip(&counts) {
+            if !x.dtype().is_float() {
+                return Err(Error::DType {
+                    op: OP,
+                    expected: DType::F32,
+                    got: x.dtype(),
+                });
+            }
+            let to = memory.at(bytes * place);
+            let operand = x.operand(OP, gpu)?;
+            gpu.launch(&cuda::reduce(
+                reduction,
+                DType::F32,
+                operand.at,
+                to,
+                x.elements(),
+            ))?;
+            place += count;
+        }
+        Ok(Self { memory, counts })
+    }
+
+    /// The sum of each tensor, in the order of its chunks.
+    pub fn sums(&self) -> Result<Vec<f64>> {
+        let total = self.counts.iter().sum();
+        let gpu = self.memory.gpu();
+        let parts = gpu.read(self.memory.at(0), total, f64::from_ne_bytes)?;
+        let mut parts = parts.into_iter();
+        let counts = self.counts.iter();
+        Ok(counts
+            .map(|&count| parts.by_ref().take(count).sum())
+            .collect())
+    }
+
+    /// The largest of all.
+    pub fn largest(&self) -> Result<u32> {
+        let total = self.counts.iter().sum();
+        let gpu = self.memory.gpu();
+        let parts = gpu.read(self.memory.at(0), total, u32::from_ne_bytes)?;
+        Ok(parts.into_iter().max().unwrap_or(0))
+    }
+}

@@ -1,0 +1,271 @@
+//! Tensors in the memory of a GPU, and the ways there and back.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use pulp::bytemuck::cast_slice;
+
+use crate::cuda::entry::Pointer;
+use crate::cuda::{Gpu, Memory};
+use crate::{DType, Device, Error, Result, Tensor};
+
+/// Elements of 4 bytes in the memory of a GPU.
+pub(super) struct Buffer {
+    /// Absent only while it changes hands.
+    memory: Option<Memory>,
+    elements: usize,
+    /// Of indices, what they are: operations check them before they ask for work.
+    indices: Option<Vec<u32>>,
+}
+
+/// A buffer of floats with unspecified contents.
+pub(super) fn floats(gpu: &Gpu, n: usize) -> Result<super::Buffer> {
+    Ok(buffer(gpu.alloc(4 * n)?, n, None))
+}
+
+/// A buffer of these floats.
+pub(super) fn from_floats(gpu: &Gpu, values: &[f32]) -> Result<super::Buffer> {
+    Ok(buffer(gpu.upload(cast_slice(values))?, values.len(), None))
+}
+
+/// A buffer of these indices.
+pub(super) fn from_indices(gpu: &Gpu, values: Vec<u32>) -> Result<super::Buffer> {
+    let memory = gpu.upload(cast_slice(&values))?;
+    Ok(buffer(memory, values.len(), Some(values)))
+}
+
+fn buffer(memory: Memory, elements: usize, indices: Option<Vec<u32>>) -> super::Buffer {
+    super::Buffer::Cuda(Buffer {
+        memory: Some(memory),
+        elements,
+        indices,
+    })
+}
+
+impl Buffer {
+    pub(super) fn bytes(&self) -> usize {
+        4 * self.elements
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        match self.indices {
+            None => DType::F32,
+            Some(_) => DType::U32,
+        }
+    }
+
+    fn memory(&self) -> Result<&Memory> {
+        self.memory.as_ref().ok_or_else(|| Error::Argument {
+            op: "tensor",
+            message: "its memory was lost when a copy failed".into(),
+        })
+    }
+
+    /// That the elements are not on the host.
+    pub(super) fn elsewhere(&self, op: &'static str) -> Error {
+        match &self.memory {
+            Some(memory) => Error::Elsewhere {
+                op,
+                device: memory.gpu().id(),
+            },
+            None => Error::Shared { op },
+        }
+    }
+
+    pub(super) fn indices(&self, elements: Range<usize>) -> Result<&[u32]> {
+        match &self.indices {
+            Some(indices) => Ok(&indices[elements]),
+            None => Err(Error::DType {
+                op: "indices",
+                expected: DType::U32,
+                got: DType::F32,
+            }),
+        }
+    }
+
+    pub(super) fn to_floats(&self, elements: Range<usize>) -> Result<Vec<f32>> {
+        if self.indices.is_some() {
+            return Err(Error::DType {
+                op: "floats",
+                expected: DType::F32,
+                got: DType::U32,
+            });
+        }
+        let memory = self.memory()?;
+        memory.gpu().read(
+            memory.at(4 * elements.start),
+            elements.len(),
+            f32::from_ne_bytes,
+        )
+    }
+}
+
+/// A tensor's memory for the time of an operation.
+pub(crate) struct Operand<'a> {
+    /// Where its elements begin.
+    pub at: Pointer,
+    /// Of a tensor of the host, a copy that goes with the operation.
+    _own: Option<Memory>,
+    _tensor: PhantomData<&'a Tensor>,
+}
+
+impl Tensor {
+    /// The GPU that the elements lie on.
+    pub(crate) fn gpu(&self) -> Option<&Gpu> {
+        match &self.storage.buffer {
+            super::Buffer::Cuda(buffer) => buffer.memory.as_ref().map(Memory::gpu),
+            _ => None,
+        }
+    }
+
+    /// The elements for an operation of `gpu` to read; those of a tensor of the host are copied there
+    /// for its time.
+    pub(crate) fn operand(&self, op: &'static str, gpu: &Gpu) -> Result<Operand<'_>> {
+        let own = match &self.storage.buffer {
+            super::Buffer::Cuda(buffer) => {
+                let memory = buffer.memory()?;
+                if !memory.gpu().is(gpu) {
+                    return Err(foreign(op));
+                }
+                return Ok(Operand {
+                    at: memory.at(4 * self.elements.start),
+                    _own: None,
+                    _tensor: PhantomData,
+                });
+            }
+            super::Buffer::F32(floats) => gpu.upload(cast_slice(&floats[self.elements.clone()]))?,
+            super::Buffer::U32(indices) => {
+                gpu.upload(cast_slice(&indices[self.elements.clone()]))?
+            }
+        };
+        Ok(Operand {
+            at: own.at(0),
+            _own: Some(own),
+            _tensor: PhantomData,
+        })
+    }
+
+    /// The floats for an operation of `gpu` to write.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] if anything else holds the buffer.
+    pub(crate) fn written(&mut self, op: &'static str, gpu: &Gpu) -> Result<Pointer> {
+        let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared { op })?;
+        match &mut storage.buffer {
+            super::Buffer::Cuda(Buffer {
+                memory: Some(memory),
+                indices: None,
+                ..
+            }) if memory.gpu().is(gpu) => memory.written_at(4 * self.elements.start),
+            _ => Err(foreign(op)),
+        }
+    }
+
+    /// [`Tensor::send`] of a tensor on a GPU.
+    pub(super) fn send_across(mut self, transit: &Device) -> Result<Self> {
+        self.recount(transit)?;
+        Ok(self)
+    }
+
+    /// Moves the bytes from the count of one handle to that of another, if this is all of a buffer
+    /// that nothing else holds; says whether it is.
+    fn recount(&mut self, device: &Device) -> Result<bool> {
+        let Some(storage) = Arc::get_mut(&mut self.storage) else {
+            return Ok(false);
+        };
+        let bytes = storage.buffer.bytes();
+        if bytes != 4 * self.elements.len() {
+            return Ok(false);
+        }
+        if !storage.device.is(device) {
+            device.saw(device.count(bytes)?);
+            storage.device.discount(bytes);
+            storage.device = device.clone();
+        }
+        Ok(true)
+    }
+
+    /// [`Tensor::receive`] where a GPU takes part.
+    pub(super) fn receive_across(mut self, device: &Device) -> Result<Self> {
+        let (Some(from), Some(to)) = (self.gpu(), device.gpu()) else {
+            return self.copy_across(device);
+        };
+        let stays = from.is(to);
+        if !self.recount(device)? {
+            return self.copy_across(device);
+        }
+        if let (false, Some(storage)) = (stays, Arc::get_mut(&mut self.storage)) {
+            let bytes = storage.buffer.bytes();
+            if let super::Buffer::Cuda(Buffer { memory, .. }) = &mut storage.buffer {
+                *memory = match memory.take() {
+                    Some(memory) => Some(memory.hand_to(to_of(device)?, bytes)?),
+                    None => None,
+                };
+            }
+        }
+        Ok(self)
+    }
+
+    /// [`Tensor::copy_to`] where a GPU takes part.
+    pub(super) fn copy_across(&self, device: &Device) -> Result<Self> {
+        let (Some(_), Some(to)) = (self.gpu(), device.gpu()) else {
+            return match self.dtype() {
+                DType::U32 => Self::from_u32(device, self.shape.clone(), self.u32s()?.to_vec()),
+                _ => match device.gpu() {
+                    Some(_) => Self::from_f32(device, self.shape.clone(), self.f32s()?),
+                    None => Self::from_f32(device, self.shape.clone(), self.to_f32s()?),
+                },
+            };
+        };
+        let indices = match self.dtype() {
+            DType::U32 => Some(self.u32s()?.to_vec()),
+            _ => None,
+        };
+        let super::Buffer::Cuda(source) = &self.storage.buffer else {
+            return Err(foreign("copy"));
+        };
+        let n = self.elements();
+        Self::over(device, self.shape.clone(), n, || {
+            let memory = source.memory()?;
+            let memory = memory.copy_for(to, 4 * self.elements.start, 4 * n)?;
+            Ok(buffer(memory, n, indices))
+        })
+    }
+
+    /// [`Tensor::copy_from`] where a GPU takes part.
+    pub(super) fn copy_from_across(&mut self, from: &Self) -> Result<()> {
+        const OP: &str = "copy_from";
+        let Some(gpu) = self.gpu().cloned() else {
+            let values = from.to_f32s()?;
+            self.f32s_mut()?.copy_from_slice(&values);
+            return Ok(());
+        };
+        if !from.dtype().is_float() {
+            return Err(foreign(OP));
+        }
+        let device = self.device().clone();
+        let here;
+        let from = match from.gpu() {
+            Some(there) if !there.is(&gpu) => {
+                here = from.copy_to(&device)?;
+                &here
+            }
+            _ => from,
+        };
+        let operand = from.operand(OP, &gpu)?;
+        gpu.copy(self.written(OP, &gpu)?, operand.at, 4 * from.elements())
+    }
+}
+
+fn to_of(device: &Device) -> Result<&Gpu> {
+    device.gpu().ok_or_else(|| foreign("receive"))
+}
+
+/// That an operand is not where the operation is.
+fn foreign(op: &'static str) -> Error {
+    Error::Argument {
+        op,
+        message: "an operand is on another handle: receive it first".into(),
+    }
+}
