@@ -127,8 +127,8 @@ impl Gpu {
 
     /// Memory for the operations from now on, with these bytes in it.
     pub fn upload(&self, bytes: &[u8]) -> Result<Memory> {
-        let at = self.arrive.alloc(bytes.len())?;
-        let memory = Memory::new(self.clone(), at);
+        let arriving = Arriving::new(self, bytes.len())?;
+        let at = arriving.at;
         for (piece, place) in bytes.chunks(PIECE).zip((0..).step_by(PIECE)) {
             let mut pinned = self.take(piece.len())?;
             pinned.write(piece);
@@ -141,7 +141,7 @@ impl Gpu {
                 self.compute.wait(&event)?;
             }
         }
-        Ok(memory)
+        Ok(arriving.landed())
     }
 
     /// The bytes at `from` after the operations so far: the host waits for them.
@@ -179,8 +179,8 @@ impl Gpu {
     /// A copy of so many bytes at `from` for the operations of `to`, and the point after which the
     /// source may be changed or freed.
     pub fn send(&self, from: Pointer, bytes: usize, to: &Self) -> Result<(Memory, Event)> {
-        let at = to.arrive.alloc(bytes)?;
-        let memory = Memory::new(to.clone(), at);
+        let arriving = Arriving::new(to, bytes)?;
+        let at = arriving.at;
         self.leave.wait(&self.compute.record()?)?;
         let reaches = self.is_beside(to) || self.context().reaches(to.context())?;
         if reaches {
@@ -196,7 +196,7 @@ impl Gpu {
             }
             let sent = self.leave.record()?;
             to.compute.wait(&sent)?;
-            return Ok((memory, sent));
+            return Ok((arriving.landed(), sent));
         }
         for place in (0..bytes).step_by(PIECE) {
             let length = PIECE.min(bytes - place);
@@ -212,7 +212,8 @@ impl Gpu {
             self.staging.give(pinned, Arc::new(to.arrive.record()?));
         }
         to.compute.wait(&to.arrive.record()?)?;
-        Ok((memory, self.leave.record()?))
+        let sent = self.leave.record()?;
+        Ok((arriving.landed(), sent))
     }
 
     /// Lets the operations of `to`, a handle to the same device, come after those of this one so far.
@@ -222,6 +223,33 @@ impl Gpu {
 
     fn take(&self, bytes: usize) -> Result<Pinned> {
         self.staging.take(self.context(), bytes)
+    }
+}
+
+/// Memory that is being filled from elsewhere: the operations do not wait for it yet.
+struct Arriving {
+    at: u64,
+    to: Gpu,
+}
+
+impl Arriving {
+    fn new(to: &Gpu, bytes: usize) -> Result<Self> {
+        Ok(Self {
+            at: to.arrive.alloc(bytes)?,
+            to: to.clone(),
+        })
+    }
+
+    /// The memory, for which the operations now wait.
+    fn landed(mut self) -> Memory {
+        Memory::new(self.to.clone(), std::mem::take(&mut self.at))
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        // SAFETY: a copy to it could not be asked for, so that this stream alone knows of it.
+        let _freed = unsafe { self.to.arrive.free(self.at) };
     }
 }
 

@@ -9,6 +9,7 @@ mod compile;
 mod driver;
 mod faults;
 mod host;
+mod operations;
 mod orders;
 
 use std::env;
@@ -22,11 +23,12 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 4] = [
+const PROGRAMS: [(&str, Program); 5] = [
     ("relay", orders::relay),
     ("fault", faults::program),
     ("compiler", faults::compiler),
     ("products", blas::products),
+    ("operations", operations::program),
 ];
 
 /// Runs a program on the emulated host.

@@ -1,0 +1,311 @@
+//! Every operation on a GPU against the processor, through the backend: shapes around the sizes of
+//! warps and tiles, and operands that are runs of rows, shared, or on the host.
+
+use gpipe_tensor::ops::{self, AdamW, Dropout, Gelu, Layout, Sgd};
+use gpipe_tensor::philox::Key;
+use gpipe_tensor::{Device, DeviceId, Host, Result, Shape, Tensor};
+
+use super::host::Host as Emulated;
+use super::run;
+
+/// Values in −1..1 that are a function of (seed, element).
+fn values(seed: u64, n: usize) -> Vec<f32> {
+    let stream = Key::new(seed, "operations", 0).sample(0);
+    (0..n)
+        .map(|i| 2.0 * stream.uniform(i as u64) - 1.0)
+        .collect()
+}
+
+/// Makes the operands of an operation on one device, and keeps its results.
+struct Bench {
+    device: Device,
+    seed: u64,
+    results: Vec<Vec<f32>>,
+}
+
+impl Bench {
+    fn new(host: &Host, id: DeviceId) -> Result<Self> {
+        let device = host.device(id)?;
+        let results = Vec::new();
+        Ok(Self {
+            device,
+            seed: 0,
+            results,
+        })
+    }
+
+    /// Random values; every other time as the middle of a larger buffer.
+    fn random(&mut self, shape: impl Into<Shape>) -> Result<Tensor> {
+        self.seed += 1;
+        let shape: Shape = shape.into();
+        let n = shape.elements()?;
+        if self.seed.is_multiple_of(2) {
+            return Tensor::from_f32(&self.device, shape, values(self.seed, n));
+        }
+        let around = Tensor::from_f32(&self.device, [3, n], values(self.seed, 3 * n))?;
+        around.rows(1..2)?.reshape(shape)
+    }
+
+    /// Random values in a buffer of their own, to be changed in place.
+    fn own(&mut self, shape: impl Into<Shape>) -> Result<Tensor> {
+        self.seed += 1;
+        let shape: Shape = shape.into();
+        let values = values(self.seed, shape.elements()?);
+        Tensor::from_f32(&self.device, shape, values)
+    }
+
+    fn keep(&mut self, tensor: &Tensor) -> Result<()> {
+        self.results.push(tensor.to_f32s()?);
+        Ok(())
+    }
+
+    fn keep_number(&mut self, number: f64) {
+        self.results.push(vec![number as f32]);
+    }
+}
+
+const WIDTHS: [usize; 6] = [1, 2, 31, 33, 128, 257];
+
+fn elements(b: &mut Bench) -> Result<()> {
+    for n in [0, 1, 33, 257, 20_000] {
+        let (x, y) = (b.random([2, n])?, b.random([2, n])?);
+        let row = b.random([n])?;
+        b.keep(&ops::add(&x, &y)?)?;
+        if n > 0 {
+            b.keep(&ops::add(&x, &row)?)?;
+        }
+        let mut sum = b.own([2, n])?;
+        ops::add_assign(&mut sum, &y)?;
+        ops::scale_assign(&mut sum, 0.5)?;
+        b.keep(&sum)?;
+        b.keep(&ops::scale(&x, -3.0)?)?;
+        let relu = ops::relu(&x)?;
+        b.keep(&relu)?;
+        b.keep(&ops::relu_grad(&relu, &y)?)?;
+        for form in [Gelu::Tanh, Gelu::Erf] {
+            b.keep(&ops::gelu(&x, form)?)?;
+            b.keep(&ops::gelu_grad(&x, &y, form)?)?;
+        }
+        let drop = Dropout {
+            rate: 0.25,
+            key: Key::new(7, "layer", 3),
+            samples: 5..7,
+        };
+        b.keep(&ops::dropout(x.clone(), &drop)?)?;
+        let (loss, gradient) = ops::squared_error(x.clone(), &y, 2.0)?;
+        b.keep_number(loss);
+        b.keep(&gradient)?;
+        for number in [ops::sum(&x)?, ops::sum_of_squares(&x)?] {
+            b.keep_number(number);
+        }
+        b.keep_number(ops::max_abs(&x)?.into());
+        let squares = ops::sums_of_squares(&[&x, &row, &y])?;
+        squares.into_iter().for_each(|one| b.keep_number(one));
+    }
+    Ok(())
+}
+
+fn rows(b: &mut Bench) -> Result<()> {
+    for width in WIDTHS {
+        let (x, dy) = (b.random([3, 11, width])?, b.random([3, 11, width])?);
+        let y = ops::softmax(&x)?;
+        b.keep(&y)?;
+        b.keep(&ops::softmax_grad(&y, &dy)?)?;
+        let (gain, bias) = (b.random([width])?, b.random([width])?);
+        let (y, stats) = ops::layer_norm(&x, &gain, &bias, 1e-2)?;
+        b.keep(&y)?;
+        let (dx, dparams) = ops::layer_norm_grad(&x, &stats, &gain, &dy)?;
+        b.keep(&dx)?;
+        b.keep(&dparams)?;
+        let mut sum = b.own([width])?;
+        ops::sum_rows_accumulate(&x, &mut sum)?;
+        b.keep(&sum)?;
+        let targets: Vec<u32> = (0..33).map(|i| (i * 7) % width as u32).collect();
+        let mut targets = targets;
+        targets[4] = ops::IGNORE;
+        // On the host: the operation copies them for its time.
+        let host = b.device.host().device(DeviceId::Cpu)?;
+        let targets = Tensor::from_u32(&host, [3, 11], targets)?;
+        b.keep_number(ops::cross_entropy_loss(&x, &targets, 32.0)?);
+        b.keep_number(ops::correct(&x, &targets)? as f64);
+        let (loss, gradient) = ops::cross_entropy(x.clone(), &targets, 32.0)?;
+        b.keep_number(loss);
+        b.keep(&gradient)?;
+        let scores = b.random([2, width, width])?;
+        let y = ops::causal_softmax(&scores)?;
+        b.keep(&y)?;
+        let dy = b.random([2, width, width])?;
+        b.keep(&ops::causal_softmax_grad(&y, &dy)?)?;
+        let table = b.random([9, width])?;
+        let ids = Tensor::from_u32(&b.device, [2, 5], vec![0, 8, 3, 3, 1, 0, 3, 8, 8, 2])?;
+        b.keep(&ops::embedding(&ids, &table)?)?;
+        let (mut grad, dy) = (b.own([9, width])?, b.random([2, 5, width])?);
+        ops::embedding_grad(&ids, &dy, &mut grad)?;
+        b.keep(&grad)?;
+    }
+    Ok(())
+}
+
+fn products(b: &mut Bench) -> Result<()> {
+    for (m, n, k) in [(1, 1, 1), (3, 5, 7), (33, 17, 64), (4, 0, 3), (2, 3, 0)] {
+        for layout in [Layout::Nn, Layout::Nt, Layout::Tn] {
+            let (left, right) = match layout {
+                Layout::Nn => ([m, k], [k, n]),
+                Layout::Nt => ([m, k], [n, k]),
+                Layout::Tn => ([k, m], [k, n]),
+            };
+            let (x, w, bias) = (b.random(left)?, b.random(right)?, b.random([n])?);
+            b.keep(&ops::matmul(layout, &x, &w, None)?)?;
+            b.keep(&ops::matmul(layout, &x, &w, Some(&bias))?)?;
+            let mut sum = b.own([m, n])?;
+            ops::matmul_accumulate(layout, &x, &w, &mut sum)?;
+            b.keep(&sum)?;
+            let items = |[rows, columns]: [usize; 2]| [2, rows, columns];
+            let (x, w) = (b.random(items(left))?, b.random(items(right))?);
+            b.keep(&ops::batched_matmul(layout, &x, &w)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn attention(b: &mut Bench) -> Result<()> {
+    for (len, heads, size) in [(1, 1, 1), (33, 2, 8), (40, 3, 64)] {
+        let width = heads * size;
+        let drop = Dropout {
+            rate: 0.1,
+            key: Key::new(1, "attention", 2),
+            samples: 3..5,
+        };
+        for dropout in [None, Some(&drop)] {
+            let (qkv, dy) = (b.random([2, len, 3 * width])?, b.random([2, len, width])?);
+            let (out, lse) = ops::attention(&qkv, heads, dropout)?;
+            b.keep(&out)?;
+            b.keep(&lse)?;
+            b.keep(&ops::attention_grad(&qkv, &out, &lse, &dy, heads, dropout)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn updates(b: &mut Bench) -> Result<()> {
+    for n in [0, 1, 257, 20_000] {
+        let (mut value, grad) = (b.own([n])?, b.random([n])?);
+        let (mut first, mut second) = (b.own([n])?, Tensor::zeros(&b.device, [n])?);
+        let adamw = AdamW {
+            lr: 0.1,
+            beta1: 0.9,
+            beta2: 0.99,
+            eps: 1e-8,
+            weight_decay: 0.1,
+        };
+        for step in 1..3 {
+            ops::adamw(
+                &mut value,
+                &grad,
+                &mut first,
+                &mut second,
+                step,
+                0.5,
+                &adamw,
+            )?;
+        }
+        for tensor in [&value, &first, &second] {
+            b.keep(tensor)?;
+        }
+        let sgd = |momentum| Sgd {
+            lr: 0.1,
+            momentum,
+            weight_decay: 0.01,
+        };
+        ops::sgd(&mut value, &grad, None, 0.5, &sgd(0.0))?;
+        ops::sgd(&mut value, &grad, Some(&mut first), 0.5, &sgd(0.9))?;
+        b.keep(&value)?;
+    }
+    Ok(())
+}
+
+/// Copies and handing over, within a device and between two, each beside a change of the source.
+fn moves(b: &mut Bench) -> Result<()> {
+    let transit = b.device.host().device(DeviceId::Cpu)?;
+    let other = b.device.host().device(match b.device.id() {
+        DeviceId::Cuda(0) => DeviceId::Cuda(1),
+        id => id,
+    })?;
+    let beside = b.device.host().device(b.device.id())?;
+    for n in [1, 1000, 5_000_000] {
+        for to in [&other, &beside, &transit] {
+            let mut x = b.own([n])?;
+            let copy = x.copy_to(to)?;
+            // The copy is of what was there before.
+            x.fill(7.0)?;
+            b.keep(&copy)?;
+            let back = copy.send(&transit)?.receive(&b.device)?;
+            b.keep(&back)?;
+            let held = back.clone();
+            let shared = back.send(&transit)?.receive(to)?;
+            drop(held);
+            let mut y = ops::scale(&shared, 2.0)?;
+            drop(shared);
+            y.copy_from(&x)?;
+            b.keep(&y)?;
+            let part = x.reshape([1, n])?.rows(0..1)?.send(&transit)?;
+            drop(x);
+            b.keep(&part.receive(to)?)?;
+        }
+    }
+    let live = [&b.device, &other, &beside, &transit].map(Device::live_bytes);
+    assert_eq!(live, [0; 4], "bytes that nobody holds");
+    Ok(())
+}
+
+/// All of them on both devices: the numbers are the same to rounding.
+pub fn program(_argument: &str) -> bool {
+    type Family = fn(&mut Bench) -> Result<()>;
+    const FAMILIES: [(&str, Family); 6] = [
+        ("elements", elements),
+        ("rows", rows),
+        ("products", products),
+        ("attention", attention),
+        ("updates", updates),
+        ("moves", moves),
+    ];
+    let host = Host::new(1).expect("one thread");
+    let all = |id, family: Family| {
+        let mut bench = Bench::new(&host, id)?;
+        family(&mut bench).map(|()| bench.results)
+    };
+    for (name, family) in FAMILIES {
+        let wanted = all(DeviceId::Cpu, family).expect("the processor computes");
+        let got = match all(DeviceId::Cuda(0), family) {
+            Ok(got) => got,
+            Err(error) => panic!("{name}: {error}"),
+        };
+        assert_eq!(got.len(), wanted.len(), "{name}");
+        for (place, (got, wanted)) in got.iter().zip(&wanted).enumerate() {
+            assert_eq!(got.len(), wanted.len(), "{name}: result {place}");
+            for (got, wanted) in got.iter().zip(wanted) {
+                let error = (got - wanted).abs();
+                assert!(
+                    error <= 2e-5 * wanted.abs().max(1.0),
+                    "{name}: result {place}: {got} is not {wanted}"
+                );
+            }
+        }
+        println!("{name}: {} results equal the processor's", wanted.len());
+    }
+    true
+}
+
+#[test]
+fn every_operation_equals_the_processors() {
+    let Some(host) = Emulated::get() else { return };
+    for settings in [
+        "seed=1",
+        "seed=2 peers=0",
+        "seed=3 order=lazy",
+        "seed=4 order=starved",
+    ] {
+        let outcome = run(host, "operations", "", settings);
+        assert!(outcome.is_right(), "{settings}: {outcome:?}");
+    }
+}
