@@ -55,8 +55,8 @@ impl Turn<()> for Nothing {
         Ok(Some(()))
     }
 
-    fn losses(&mut self) -> Vec<f64> {
-        Vec::new()
+    fn losses(&mut self) -> std::result::Result<Vec<f64>, Infallible> {
+        Ok(Vec::new())
     }
 }
 
