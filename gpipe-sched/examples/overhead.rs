@@ -46,8 +46,8 @@ impl Turn<()> for Empty {
         Ok(Some(()))
     }
 
-    fn losses(&mut self) -> Vec<f64> {
-        Vec::new()
+    fn losses(&mut self) -> Result<Vec<f64>, Self::Error> {
+        Ok(Vec::new())
     }
 }
 
