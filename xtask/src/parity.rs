@@ -4,6 +4,7 @@
 //! for the test that runs where there is no Python.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,9 +45,12 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
     let folder = Scratch::new()?;
     let script = &root.join(SCRIPT);
     cmd!(shell, "cargo build -p gpipe-cli").run()?;
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let program = target.join(format!("debug/gpipe{}", env::consts::EXE_SUFFIX));
     let [bytes, tokens] = ["bytes", "tokens"].map(|name| folder.0.join(name));
     let trial = Trial {
         shell,
+        program: &program,
         python: &python,
         script,
         here: &bytes,
@@ -69,6 +73,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
 /// The runs of the program in a folder that the script has written.
 struct Trial<'a> {
     shell: &'a Shell,
+    program: &'a Path,
     python: &'a Path,
     script: &'a Path,
     here: &'a Path,
@@ -83,6 +88,7 @@ impl Trial<'_> {
             python,
             script,
             here,
+            ..
         } = *self;
         fs::create_dir(here).with_context(|| format!("making {}", here.display()))?;
         cmd!(shell, "{python} {script} {task} {here}").run()?;
@@ -146,8 +152,8 @@ impl Trial<'_> {
         &self,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> anyhow::Result<Vec<Value>> {
-        let shell = self.shell;
-        let output = cmd!(shell, "cargo run --quiet -p gpipe-cli -- -q --json")
+        let Trial { shell, program, .. } = *self;
+        let output = cmd!(shell, "{program} -q --json")
             .args(arguments)
             .quiet()
             .read()?;
@@ -237,6 +243,7 @@ impl Trial<'_> {
             python,
             script,
             here,
+            ..
         } = *self;
         let theirs = cmd!(shell, "{python} {script} score {here} {model}")
             .stdin(lines)
@@ -332,7 +339,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("gpipe-parity-{}", std::process::id()));
+        let path = env::temp_dir().join(format!("gpipe-parity-{}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
         Ok(Self(path))
     }

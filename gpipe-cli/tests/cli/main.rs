@@ -11,6 +11,7 @@ mod parity;
 mod plan;
 mod report;
 mod resume;
+mod save_cost;
 mod tables;
 mod tensorboard;
 mod timelines;

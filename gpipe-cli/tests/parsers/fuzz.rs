@@ -29,7 +29,7 @@ fn fuzz(target: &Target, runs: usize, seed: u64) -> Result<Session, Vec<u8>> {
     for run in 0..runs {
         let input = match target.seeds.get(run) {
             Some(seed) => seed.clone(),
-            None => mutate(&mut random, &corpus, target.words),
+            None => mutate(&mut random, &corpus, target.seeds.len(), target.words),
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(&input)));
         let Ok(answer) = outcome else {

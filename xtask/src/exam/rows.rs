@@ -269,6 +269,14 @@ pub fn rows() -> Vec<Row> {
             quick: true,
         },
         Row {
+            name: "C9",
+            what: "what saving costs, measured: the delay of training, and how much of a save is beside it",
+            at_least: 18,
+            tests: vec![cli("cli", "a_save_delays").release()],
+            teeth: None,
+            quick: false,
+        },
+        Row {
             name: "Q2",
             what: "Miri sees no undefined behaviour in the unsafe modules and in the workers' threads",
             at_least: 15,

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use xshell::{Shell, cmd};
 
 use super::rows::{Row, Test};
-use super::tally::Tally;
+use super::tally::{self, Tally};
 
 /// At which numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub enum Numbers {
 /// Runs a row; what it counted, if that is as it should be.
 pub fn row(shell: &Shell, row: &Row, numbers: Numbers) -> anyhow::Result<String> {
     let mut sum = Tally::default();
+    let mut figures = String::new();
     if row.tests.iter().any(Test::is_miri) && !has_miri(shell) {
         return Ok("left out: no Miri; rustup component add --toolchain nightly miri".into());
     }
@@ -32,12 +33,15 @@ pub fn row(shell: &Shell, row: &Row, numbers: Numbers) -> anyhow::Result<String>
             good: sum.good + tally.good,
             all: sum.all + tally.all,
         };
+        for figure in tally::figures(&said, row.name) {
+            figures += &format!("  {figure}");
+        }
     }
     let at_least = match numbers {
         Numbers::Small => 1,
         Numbers::Full => row.at_least,
     };
-    Ok(sum.check(at_least)?.to_string())
+    Ok(format!("{}{figures}", sum.check(at_least)?))
 }
 
 /// Runs the planted faults of a row; how many were caught, if all were.

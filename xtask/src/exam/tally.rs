@@ -57,6 +57,15 @@ impl Tally {
     }
 }
 
+/// What the tests of a row measured: the lines `figure C9 12 ms`.
+pub fn figures<'a>(output: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let mark = format!("figure {name} ");
+    output.lines().filter_map(move |line| {
+        let (_, figure) = line.split_once(&mark)?;
+        Some(figure)
+    })
+}
+
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.good, self.all)
@@ -83,6 +92,12 @@ mod tests {
         assert_eq!(read("F1 teeth"), Tally { good: 3, all: 3 });
         assert_eq!(read("F10"), Tally { good: 5, all: 5 });
         assert_eq!(read("F2"), Tally::default());
+    }
+
+    #[test]
+    fn what_was_measured_is_handed_on() {
+        let said = "test x ... figure C9 12 ms\nfigure C1 3\nfigure C9 4 %\n";
+        assert_eq!(figures(said, "C9").collect::<Vec<_>>(), ["12 ms", "4 %"]);
     }
 
     #[test]

@@ -10,6 +10,10 @@ const DEEPEST: usize = 32;
 /// pattern that takes 20 MB; those of GPT-2 are three, and the longest that are in use a dozen.
 const MOST_RULES: usize = 32;
 
+/// The most text in pieces that have scores (Unigram), of which the library makes a tree with a hundred
+/// bytes for each byte. A quarter of a million pieces have less than half.
+const MOST_TEXT: usize = 4 << 20;
+
 /// Refuses what would take the program down: nesting without end, and a table of pieces that would make
 /// the library cut a character in two.
 pub fn check(bytes: &[u8]) -> Result<(), String> {
@@ -18,7 +22,7 @@ pub fn check(bytes: &[u8]) -> Result<(), String> {
     if depth(bytes) > DEEPEST {
         return Err(format!("is nested more than {DEEPEST} deep"));
     }
-    let Document { rules, split } = serde_json::from_str(text).map_err(|error| {
+    let Document { rules, model } = serde_json::from_str(text).map_err(|error| {
         let words: String = error.to_string().chars().take(200).collect();
         format!("cannot be read: {words}")
     })?;
@@ -27,7 +31,13 @@ pub fn check(bytes: &[u8]) -> Result<(), String> {
             "has {rules} rules: {MOST_RULES} are the most that is read"
         ));
     }
-    if split {
+    if model.text > MOST_TEXT {
+        return Err(format!(
+            "has pieces with {} bytes of text: {MOST_TEXT} are the most that is read",
+            model.text
+        ));
+    }
+    if model.merges && model.prefix {
         return Err(
             "has merges and a continuing_subword_prefix: only byte-level tables without one can be \
              read"
@@ -62,9 +72,7 @@ fn depth(bytes: &[u8]) -> usize {
 struct Document {
     /// Objects in its rules.
     rules: usize,
-    /// Whether it has merges, and a prefix that is to be cut off from their right halves. The library
-    /// cuts at that many bytes, be that within a character or not.
-    split: bool,
+    model: Model,
 }
 
 impl<'de> Deserialize<'de> for Document {
@@ -82,7 +90,7 @@ impl<'de> Deserialize<'de> for Document {
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
                         "normalizer" | "pre_tokenizer" | "decoder" => {
-                            rules += map.next_value::<Objects>()?.0;
+                            rules += map.next_value::<Weight>()?.objects;
                         }
                         "model" if model.is_some() => {
                             return Err(A::Error::duplicate_field("model"));
@@ -93,8 +101,8 @@ impl<'de> Deserialize<'de> for Document {
                         }
                     }
                 }
-                let Model { split } = model.ok_or_else(|| A::Error::missing_field("model"))?;
-                Ok(Document { rules, split })
+                let model = model.ok_or_else(|| A::Error::missing_field("model"))?;
+                Ok(Document { rules, model })
             }
         }
         deserializer.deserialize_map(Object)
@@ -102,8 +110,15 @@ impl<'de> Deserialize<'de> for Document {
 }
 
 /// What is to be known of the tables.
+#[derive(Default)]
 struct Model {
-    split: bool,
+    /// Whether tokens are made of two by a list of pairs.
+    merges: bool,
+    /// Whether a prefix is to be cut off from the right halves of those. The library cuts at that many
+    /// bytes, be that within a character or not.
+    prefix: bool,
+    /// Bytes of text in a vocabulary that is a list.
+    text: usize,
 }
 
 impl<'de> Deserialize<'de> for Model {
@@ -117,79 +132,97 @@ impl<'de> Deserialize<'de> for Model {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Model, A::Error> {
-                let (mut merges, mut prefix) = (false, false);
+                let mut model = Model::default();
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
                         "continuing_subword_prefix" => {
                             let value = map.next_value::<Option<String>>()?;
-                            prefix |= value.is_some_and(|value| !value.is_empty());
+                            model.prefix |= value.is_some_and(|value| !value.is_empty());
                         }
+                        "vocab" => model.text += map.next_value::<Weight>()?.text,
                         _ => {
-                            merges |= key == "merges";
+                            model.merges |= key == "merges";
                             map.next_value::<IgnoredAny>()?;
                         }
                     }
                 }
-                Ok(Model {
-                    split: merges && prefix,
-                })
+                Ok(model)
             }
         }
         deserializer.deserialize_map(Object)
     }
 }
 
-/// How many objects a value has in it, itself included. Nothing of it is kept.
-struct Objects(usize);
+/// How much there is in a value, of which nothing is kept.
+#[derive(Default)]
+struct Weight {
+    /// Objects, itself included.
+    objects: usize,
+    /// Bytes of text, but for keys.
+    text: usize,
+}
 
-impl<'de> Deserialize<'de> for Objects {
+impl Weight {
+    fn add(&mut self, more: Self) {
+        self.objects += more.objects;
+        self.text += more.text;
+    }
+}
+
+impl<'de> Deserialize<'de> for Weight {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
         impl<'de> Visitor<'de> for Any {
-            type Value = Objects;
+            type Value = Weight;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 f.write_str("any value")
             }
 
-            fn visit_bool<E>(self, _: bool) -> Result<Objects, E> {
-                Ok(Objects(0))
+            fn visit_bool<E>(self, _: bool) -> Result<Weight, E> {
+                Ok(Weight::default())
             }
 
-            fn visit_i64<E>(self, _: i64) -> Result<Objects, E> {
-                Ok(Objects(0))
+            fn visit_i64<E>(self, _: i64) -> Result<Weight, E> {
+                Ok(Weight::default())
             }
 
-            fn visit_u64<E>(self, _: u64) -> Result<Objects, E> {
-                Ok(Objects(0))
+            fn visit_u64<E>(self, _: u64) -> Result<Weight, E> {
+                Ok(Weight::default())
             }
 
-            fn visit_f64<E>(self, _: f64) -> Result<Objects, E> {
-                Ok(Objects(0))
+            fn visit_f64<E>(self, _: f64) -> Result<Weight, E> {
+                Ok(Weight::default())
             }
 
-            fn visit_str<E>(self, _: &str) -> Result<Objects, E> {
-                Ok(Objects(0))
+            fn visit_str<E>(self, text: &str) -> Result<Weight, E> {
+                Ok(Weight {
+                    objects: 0,
+                    text: text.len(),
+                })
             }
 
-            fn visit_unit<E>(self) -> Result<Objects, E> {
-                Ok(Objects(0))
+            fn visit_unit<E>(self) -> Result<Weight, E> {
+                Ok(Weight::default())
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Objects, A::Error> {
-                let mut objects = 0;
-                while let Some(Objects(more)) = list.next_element()? {
-                    objects += more;
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Weight, A::Error> {
+                let mut sum = Weight::default();
+                while let Some(more) = list.next_element()? {
+                    sum.add(more);
                 }
-                Ok(Objects(objects))
+                Ok(sum)
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Objects, A::Error> {
-                let mut objects = 1;
-                while let Some((IgnoredAny, Objects(more))) = map.next_entry()? {
-                    objects += more;
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Weight, A::Error> {
+                let mut sum = Weight {
+                    objects: 1,
+                    text: 0,
+                };
+                while let Some((IgnoredAny, more)) = map.next_entry()? {
+                    sum.add(more);
                 }
-                Ok(Objects(objects))
+                Ok(sum)
             }
         }
         deserializer.deserialize_any(Any)

@@ -166,6 +166,17 @@ fn hostile_files_are_one_line() {
     );
     let many = json!({"type": "Sequence", "pretokenizers": vec![split; 100]});
     refused(with(|file| file["pre_tokenizer"] = many), "rules");
+    let unigram = |piece: String| json!({"type": "Unigram", "unk_id": 0, "byte_fallback": false, "vocab": [["?", 0.0], [piece, -1.0]]});
+    refused(
+        with(|file| file["model"] = unigram("x".repeat(5 << 20))),
+        "bytes of text",
+    );
+    assert_eq!(
+        with(|file| file["model"] = unigram("pipe".into()))
+            .unwrap()
+            .size(),
+        2
+    );
     assert_eq!(
         with(|file| file["model"]["vocab"]["x"] = json!(u32::MAX))
             .unwrap()
