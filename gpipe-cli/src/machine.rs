@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use gpipe_tensor::ops::{self, Layout};
-use gpipe_tensor::{DeviceId, Host, Tensor};
+use gpipe_tensor::{DeviceId, Host, Precision, Tensor};
 
 use crate::fail::{Fail, Result};
 
@@ -45,6 +45,9 @@ pub fn vectors() -> &'static str {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {
         if is_x86_feature_detected!("avx512f") {
+            if Precision::Bf16.is_available() {
+                return "AVX-512 and AMX";
+            }
             return "AVX-512";
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
@@ -102,6 +105,7 @@ pub fn instructions() -> String {
         (std::is_x86_feature_detected!("avx512bw"), "avx512bw"),
         (std::is_x86_feature_detected!("avx512dq"), "avx512dq"),
         (std::is_x86_feature_detected!("avx512vl"), "avx512vl"),
+        (Precision::Bf16.is_available(), "amx"),
     ] {
         if there {
             words.push(word);
@@ -110,9 +114,9 @@ pub fn instructions() -> String {
     words.join(" ")
 }
 
-/// The processor's threads, and where kernels for GPUs are kept.
-pub fn host(threads: usize) -> gpipe_tensor::Result<Host> {
-    let host = Host::new(threads)?;
+/// The processor's threads, products of this precision, and where kernels for GPUs are kept.
+pub fn host(threads: usize, precision: Precision) -> gpipe_tensor::Result<Host> {
+    let host = Host::with(threads, precision)?;
     #[cfg(feature = "cuda")]
     if let Some(kernels) = crate::kernels::Kernels::of_user() {
         return Ok(host.with_kernel_cache(Box::new(kernels)));

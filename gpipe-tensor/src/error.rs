@@ -82,6 +82,9 @@ pub enum Error {
     /// The text does not name a device.
     #[error("unknown device `{0}`: use `cpu` or `cuda:N`")]
     UnknownDevice(String),
+    /// The text does not name a precision.
+    #[error("unknown precision `{0}`: use `f32` or `bf16`")]
+    UnknownPrecision(String),
     /// The device cannot be used by this build on this machine.
     #[error("device {device} is not available: {reason}")]
     Unavailable {

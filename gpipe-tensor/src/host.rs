@@ -1,5 +1,7 @@
 //! What the workers of one process share: the thread budget and the pool of free buffers.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "cuda")]
@@ -19,6 +21,35 @@ pub enum Precision {
     /// Floats rounded to bf16, to 8 bits, where at least 16 rows and columns and 32 terms make it
     /// worth while: what a unit multiplies that is made for it.
     Bf16,
+}
+
+impl Precision {
+    /// Whether this processor multiplies such factors faster than it would others: floats always, bf16
+    /// where there is a unit for it (AMX, on Linux).
+    pub fn is_available(self) -> bool {
+        self == Self::Single || ops::multiplies_bf16()
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Single => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+impl FromStr for Precision {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "f32" => Ok(Self::Single),
+            "bf16" => Ok(Self::Bf16),
+            _ => Err(Error::UnknownPrecision(text.to_owned())),
+        }
+    }
 }
 
 /// The processor's threads and the buffers that were freed and wait for their next use.
@@ -55,7 +86,7 @@ impl Host {
     /// As [`new`](Self::new), and [`Error::Argument`] for bf16 where no unit of the processor
     /// multiplies it: it would only be slower.
     pub fn with(threads: usize, precision: Precision) -> Result<Self> {
-        if precision == Precision::Bf16 && !ops::multiplies_bf16() {
+        if !precision.is_available() {
             return Err(Error::Argument {
                 op: "bf16",
                 message: "this processor has no unit for it (AMX, on Linux): use f32".into(),
@@ -266,6 +297,22 @@ mod tests {
         let _first = one.busy();
         let _second = other.busy();
         assert_eq!((one.share(), other.share()), (4, 2));
+    }
+
+    #[test]
+    fn a_precision_goes_by_its_name() {
+        for precision in [Precision::Single, Precision::Bf16] {
+            assert_eq!(
+                precision.to_string().parse::<Precision>().unwrap(),
+                precision
+            );
+            assert_eq!(Host::with(1, precision).is_ok(), precision.is_available());
+        }
+        assert_eq!(
+            "f64".parse::<Precision>().unwrap_err().to_string(),
+            "unknown precision `f64`: use `f32` or `bf16`"
+        );
+        assert_eq!(Host::new(1).unwrap().precision(), Precision::Single);
     }
 
     #[test]

@@ -161,6 +161,10 @@ pub struct Settings {
     /// off, for debugging [default: 30]
     #[arg(long, value_name = "FACTOR", help_heading = "Run")]
     pub watchdog: Option<String>,
+    /// What the matrix products of linear layers multiply: f32, or bf16 (rounded to 8 bits, where the
+    /// processor has AMX: faster, less exact); parameters and sums are f32 [default: f32]
+    #[arg(long, value_name = "NAME", help_heading = "Run")]
+    pub dtype: Option<String>,
 
     /// The folder of the model that the file of `--config` names, where that of a checkpoint stands for
     /// the one that its run began with, which may be gone
@@ -216,6 +220,7 @@ impl Settings {
             ("--seed", "run.seed", &self.seed),
             ("--trace-steps", "run.trace_steps", &self.trace_steps),
             ("--watchdog", "run.watchdog", &self.watchdog),
+            ("--dtype", "run.dtype", &self.dtype),
         ];
         let mut typed: Vec<_> = flags
             .into_iter()

@@ -28,6 +28,7 @@ pub use widths::Widths;
 
 use gpipe_layers::{CostModel, Decay, LearningRate, LrSchedule};
 use gpipe_remat::Policy;
+use gpipe_tensor::Precision;
 
 /// All that decides a run's results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -156,6 +157,8 @@ pub struct Run {
     pub trace_steps: Named<TraceSteps>,
     /// How long a step may take.
     pub watchdog: Named<Watchdog>,
+    /// What matrix products multiply.
+    pub dtype: Named<Precision>,
 }
 
 /// Only the keys that the model has.

@@ -190,6 +190,7 @@ fn common() -> Table {
         seed = 0
         trace_steps = "1"
         watchdog = "30"
+        dtype = "f32"
     }
 }
 

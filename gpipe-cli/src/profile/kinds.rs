@@ -2,6 +2,7 @@
 
 use gpipe_layers::{Flow, Layer};
 use gpipe_remat::ModelCosts;
+use gpipe_tensor::Precision;
 
 use crate::fail::{Fail, Result};
 
@@ -26,8 +27,12 @@ pub struct Kind {
 }
 
 impl Kinds {
-    /// The kinds of these layers, the first of which takes `input`.
-    pub fn of(layers: &[Box<dyn Layer>], input: impl Fn(usize) -> Vec<Flow>) -> Result<Self> {
+    /// The kinds of these layers, the first of which takes `input`, with products of a precision.
+    pub fn of(
+        layers: &[Box<dyn Layer>],
+        precision: Precision,
+        input: impl Fn(usize) -> Vec<Flow>,
+    ) -> Result<Self> {
         let one = gpipe_remat::micro_batches(1, 1).map_err(Fail::usage)?;
         let costs = ModelCosts::new(layers, &one, input).map_err(Fail::usage)?;
         let mut kinds = Self {
@@ -51,7 +56,7 @@ impl Kinds {
             };
             let flops = [cost.forward, cost.input_grad, cost.weight_grad];
             let key = format!(
-                "{name}{place} of {}: {flops:?} FLOPs, {} parameter bytes, {} bytes saved",
+                "{name}{place} of {} by {precision}: {flops:?} FLOPs, {} parameter bytes, {} bytes saved",
                 takes.join(" "),
                 cost.params,
                 cost.memory.saved_own
@@ -92,7 +97,7 @@ mod tests {
     fn blocks_are_alike_and_ends_are_not() {
         let config = models::preset("gpt-nano").unwrap().config;
         let layers = models::gpt(&config).unwrap();
-        let kinds = Kinds::of(&layers, |n| vec![Flow::u32([n, 16])]).unwrap();
+        let kinds = Kinds::of(&layers, Precision::Single, |n| vec![Flow::u32([n, 16])]).unwrap();
         let named: Vec<(&str, usize)> = kinds
             .list
             .iter()
@@ -109,7 +114,7 @@ mod tests {
         let last = kinds.list.last().unwrap();
         assert!(last.key.contains(" last of") && last.count == 1);
         // Another length of samples is another kind.
-        let longer = Kinds::of(&layers, |n| vec![Flow::u32([n, 32])]).unwrap();
+        let longer = Kinds::of(&layers, Precision::Single, |n| vec![Flow::u32([n, 32])]).unwrap();
         assert!(
             longer
                 .list

@@ -107,7 +107,7 @@ struct Part {
 
 impl Bench {
     fn new(config: &Config, kinds: &Kinds, samples: usize, threads: usize) -> Result<Self> {
-        let host = Host::new(threads).map_err(Fail::run)?;
+        let host = Host::with(threads, *config.run.dtype).map_err(Fail::usage)?;
         let device = host.device(DeviceId::Cpu).map_err(Fail::run)?;
         let optimizer = setup::optimizer(config);
         let layers = setup::layers(config)?;

@@ -54,7 +54,7 @@ impl Speed {
     pub fn of(config: &Config, wanted: Wanted<'_>, sizes: &[usize], talk: Talk) -> Result<Self> {
         let Wanted { beside, measure } = wanted;
         let layers = setup::layers(config)?;
-        let kinds = Kinds::of(&layers, setup::input(config))?;
+        let kinds = Kinds::of(&layers, *config.run.dtype, setup::input(config))?;
         let path = match beside {
             Some(config) => config.with_extension("profile.json"),
             None => Path::new(RUNS).join("profile.json"),

@@ -1,6 +1,8 @@
 //! `gpipe verify`: the same bits as one stage.
 
-use super::{assert_keys, objects, small, stdout};
+use gpipe_tensor::Precision;
+
+use super::{assert_keys, objects, small, stderr, stdout};
 
 #[test]
 fn a_pipeline_has_the_bits_of_one_stage() {
@@ -98,4 +100,37 @@ fn people_read_a_verdict() {
         stdout(&output)
     );
     assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn bf16_has_its_own_bits_which_no_pipeline_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--stages", "3", "--dtype", "bf16", "-q"];
+    let output = small(folder.path(), "verify", &arguments);
+    if !Precision::Bf16.is_available() {
+        assert_eq!(output.status.code(), Some(2));
+        let mend = "bf16: this processor has no unit for it (AMX, on Linux): use f32";
+        assert!(stderr(&output).contains(mend), "{}", stderr(&output));
+        return;
+    }
+    assert!(stdout(&output).starts_with("equal: 3 losses"));
+    let loss = |dtype: &str| {
+        let out = folder.path().join(dtype);
+        let arguments = [
+            "--dtype",
+            dtype,
+            "--json",
+            "-q",
+            "--out",
+            out.to_str().unwrap(),
+        ];
+        let steps = objects(&small(folder.path(), "train", &arguments));
+        let step = steps.into_iter().find(|object| object["kind"] == "step");
+        step.unwrap()["loss"].as_f64().unwrap()
+    };
+    let (single, bf16) = (loss("f32"), loss("bf16"));
+    assert!(
+        single != bf16 && (single - bf16).abs() < 0.01 * single,
+        "{single} {bf16}"
+    );
 }
