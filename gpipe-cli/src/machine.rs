@@ -82,9 +82,19 @@ pub fn free_memory() -> Option<u64> {
     meminfo("MemAvailable:").into_iter().chain(group).min()
 }
 
+/// The most memory that this process had so far, where Linux says so.
+pub fn peak_resident() -> Option<u64> {
+    kib_in("/proc/self/status", "VmHWM:")
+}
+
 /// A line of `/proc/meminfo` in bytes.
 fn meminfo(key: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    kib_in("/proc/meminfo", key)
+}
+
+/// What a line of such a file says, in bytes.
+fn kib_in(path: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
     let kib = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u64 = kib.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)

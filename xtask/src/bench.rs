@@ -1,5 +1,6 @@
 //! Measurements in four families.
 
+mod baseline;
 mod configuration;
 mod criterion;
 mod model;
@@ -8,6 +9,7 @@ mod report;
 mod schedule;
 mod summary;
 mod sweep;
+mod table;
 mod training;
 
 use std::path::Path;

@@ -49,8 +49,10 @@ xflags::xflags! {
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
-            /// Prints the table of schedule as Markdown.
+            /// Prints the tables of schedule and training as Markdown.
             optional --markdown
+            /// What an earlier --json of training printed: slower than that is a failure.
+            optional --baseline file: PathBuf
             /// How long the stages of schedule sleep; 20 if not given.
             optional --milliseconds n: u32
             /// Model of training or plan; bench-a or gpt-mini if not given.

@@ -10,6 +10,7 @@ use crate::checkpoint::Saved;
 use crate::config::Config;
 use crate::data::Samples;
 use crate::fail::Result;
+use crate::machine;
 use crate::output::{Console, Event, Pace, RunFolder, median, numbers, print, table};
 use crate::report::Tracer;
 use crate::setup::Forecast;
@@ -266,6 +267,7 @@ impl<'a> Story<'a> {
             peak_bytes: self.peaks.clone(),
             predicted_peak_bytes: self.forecast.peaks.clone(),
             in_flight: self.forecast.in_flight.clone(),
+            peak_resident_bytes: machine::peak_resident(),
             seconds,
         })?;
         let [_, units] = self.config.model.unit();

@@ -103,6 +103,8 @@ pub enum Event {
         predicted_peak_bytes: Vec<u64>,
         /// Micro-batches that each stage holds at once, at most.
         in_flight: Vec<usize>,
+        /// The most memory that the process had, where the system says so.
+        peak_resident_bytes: Option<u64>,
         /// Since the start.
         seconds: f64,
     },

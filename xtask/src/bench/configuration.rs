@@ -150,6 +150,7 @@ mod tests {
             steps: None,
             milliseconds: None,
             markdown: false,
+            baseline: None,
             peers: None,
             python: None,
         }

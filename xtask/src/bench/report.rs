@@ -5,15 +5,28 @@ use serde_json::{Value, json};
 use super::configuration::Configuration;
 use super::model::Model;
 use super::summary::Summary;
+use super::table::table;
+
+/// A configuration, and what it took.
+pub struct Measured<'a> {
+    pub configuration: &'a Configuration,
+    pub summary: Summary,
+    /// Bytes that the process had at most.
+    pub resident: Option<u64>,
+}
 
 /// One object of `--json`.
 pub fn json_line(
     model: &Model,
     threads: usize,
-    configuration: &Configuration,
-    ours: &Summary,
+    measured: &Measured<'_>,
     theirs: Option<&Summary>,
 ) -> Value {
+    let Measured {
+        configuration,
+        summary: ours,
+        resident,
+    } = measured;
     json!({
         "kind": "bench",
         "family": "training",
@@ -29,50 +42,60 @@ pub fn json_line(
         "spread": ours.spread,
         "tokens_per_second": model.tokens() as f64 / ours.median,
         "gflops_per_second": model.flops() as f64 / ours.median / 1e9,
+        "peak_resident_bytes": resident,
         "peer_median_seconds": theirs.map(|theirs| theirs.median),
         "ratio": theirs.map(|theirs| ours.median / theirs.median),
     })
 }
 
 /// A table with a line for each configuration, and for PyTorch.
-pub fn table(
+pub fn drawn(
     model: &Model,
     threads: usize,
-    ours: &[(&Configuration, Summary)],
+    ours: &[Measured<'_>],
     theirs: Option<&Summary>,
+    markdown: bool,
 ) -> String {
-    let mut lines = vec![
-        format!(
-            "{} with {threads} threads; spread is that of the middle half",
-            model.name
-        ),
-        format!(
-            "{:<22} {:>10} {:>10} {:>7} {:>10} {:>8} {:>8}",
-            "", "median ms", "min ms", "spread", "tokens/s", "GFLOP/s", "ratio"
-        ),
+    let heading = [
+        "",
+        "median ms",
+        "min ms",
+        "spread",
+        "tokens/s",
+        "GFLOP/s",
+        "MB",
+        "ratio",
     ];
-    let mut row = |name: &str, summary: &Summary, ratio: Option<f64>| {
-        let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}"));
-        lines.push(format!(
-            "{name:<22} {:>10.1} {:>10.1} {:>6.1}% {:>10.0} {:>8.1} {ratio:>8}",
-            summary.median * 1e3,
-            summary.min * 1e3,
-            summary.spread * 100.0,
-            model.tokens() as f64 / summary.median,
-            model.flops() as f64 / summary.median / 1e9,
-        ));
+    let mut rows = vec![heading.map(str::to_owned)];
+    let mut row = |name: String, summary: &Summary, resident: Option<u64>, ratio: Option<f64>| {
+        rows.push([
+            name,
+            format!("{:.1}", summary.median * 1e3),
+            format!("{:.1}", summary.min * 1e3),
+            format!("{:.1} %", summary.spread * 100.0),
+            format!("{:.0}", model.tokens() as f64 / summary.median),
+            format!("{:.1}", model.flops() as f64 / summary.median / 1e9),
+            resident.map_or_else(String::new, |bytes| format!("{:.0}", bytes as f64 / 1e6)),
+            ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")),
+        ]);
     };
-    for (configuration, summary) in ours {
+    for measured in ours {
         row(
-            &configuration.to_string(),
-            summary,
-            theirs.map(|theirs| summary.median / theirs.median),
+            measured.configuration.to_string(),
+            &measured.summary,
+            measured.resident,
+            theirs.map(|theirs| measured.summary.median / theirs.median),
         );
     }
     if let Some(theirs) = theirs {
-        row("PyTorch, one process", theirs, Some(1.0));
+        row("PyTorch, one process".into(), theirs, None, Some(1.0));
     }
-    lines.join("\n") + "\n"
+    format!(
+        "{} with {threads} threads; spread is that of the middle half, MB the process's peak\n{}{}",
+        model.name,
+        if markdown { "\n" } else { "" },
+        table(&rows, markdown)
+    )
 }
 
 #[cfg(test)]
@@ -90,21 +113,26 @@ mod tests {
         };
         let ours = Summary::of(&[1.5]).unwrap();
         let theirs = Summary::of(&[1.0]).unwrap();
-        let line = json_line(&MODELS[0], 2, configuration, &ours, Some(&theirs));
+        let measured = Measured {
+            configuration,
+            summary: ours,
+            resident: Some(90_400_000),
+        };
+        let line = json_line(&MODELS[0], 2, &measured, Some(&theirs));
         assert_eq!(line["ratio"], 1.5);
         assert_eq!(line["tokens_per_second"], 4096.0 / 1.5);
         assert_eq!(
-            json_line(&MODELS[0], 2, configuration, &ours, None)["ratio"],
+            json_line(&MODELS[0], 2, &measured, None)["ratio"],
             Value::Null
         );
-        let table = table(&MODELS[0], 2, &[(configuration, ours)], Some(&theirs));
+        let drawn = drawn(&MODELS[0], 2, &[measured], Some(&theirs), false);
         assert!(
-            table
+            drawn
                 .lines()
-                .any(|line| line.starts_with("K=1 M=1 gpipe keep") && line.ends_with("1.500"))
+                .any(|line| line.starts_with("K=1 M=1 gpipe keep") && line.ends_with("90  1.500"))
         );
         assert!(
-            table
+            drawn
                 .lines()
                 .any(|line| line.starts_with("PyTorch") && line.ends_with("1.000"))
         );

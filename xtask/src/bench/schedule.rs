@@ -5,6 +5,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
+use super::table::table;
 use crate::flags::Bench;
 
 /// Runs the examples of gpipe-sched that measure.
@@ -30,13 +31,18 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
         }
     }
     if !flags.json {
-        print!("{}", table(&rows, flags.markdown));
+        print!("{}", drawn(&rows, flags.markdown));
     }
     Ok(())
 }
 
 /// What, with which sizes, promised or predicted, measured, and how the two compare.
 type Row = [String; 5];
+
+fn drawn(rows: &[Row], markdown: bool) -> String {
+    let heading = ["what", "case", "theory", "measured", ""].map(str::to_owned);
+    table(&[&[heading], rows].concat(), markdown)
+}
 
 /// The rows of one line of an example.
 fn rows_of(found: &Value) -> anyhow::Result<Vec<Row>> {
@@ -131,35 +137,6 @@ fn rows_of(found: &Value) -> anyhow::Result<Vec<Row>> {
     }
 }
 
-/// Columns for a terminal, or for Markdown.
-fn table(rows: &[Row], markdown: bool) -> String {
-    let heading = ["what", "case", "theory", "measured", ""].map(str::to_owned);
-    let all: Vec<&Row> = std::iter::once(&heading).chain(rows).collect();
-    let width = |column: usize| {
-        let cells = all.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: [usize; 5] = std::array::from_fn(width);
-    let mut text = String::new();
-    for (index, row) in all.iter().enumerate() {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        if markdown {
-            text += &format!("| {} |\n", cells.join(" | "));
-            if index == 0 {
-                text += "|---|---|---|---|---|\n";
-            }
-        } else {
-            text += cells.join("  ").trim_end();
-            text.push('\n');
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -178,20 +155,20 @@ mod tests {
         });
         let mut rows = rows_of(&growth).unwrap();
         rows.extend(rows_of(&sleepers).unwrap());
-        let drawn = table(&rows, false);
+        let shown = drawn(&rows, false);
         assert!(
-            drawn.contains("at most 4 s") && drawn.contains("above"),
-            "{drawn}"
+            shown.contains("at most 4 s") && shown.contains("above"),
+            "{shown}"
         );
         assert!(
-            drawn.contains("735 MB") && drawn.contains("within"),
-            "{drawn}"
+            shown.contains("735 MB") && shown.contains("within"),
+            "{shown}"
         );
         assert!(
-            drawn.contains("zb-v K=4 M=8") && drawn.contains("+0.0012"),
-            "{drawn}"
+            shown.contains("zb-v K=4 M=8") && shown.contains("+0.0012"),
+            "{shown}"
         );
-        let markdown = table(&rows, true);
+        let markdown = drawn(&rows, true);
         assert_eq!(markdown.lines().nth(1), Some("|---|---|---|---|---|"));
         assert!(
             markdown

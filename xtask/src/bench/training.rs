@@ -4,10 +4,11 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
+use super::baseline;
 use super::configuration::{Configuration, configurations};
 use super::model::{MODELS, Model};
 use super::peer::Peer;
-use super::report::{json_line, table};
+use super::report::{Measured, drawn, json_line};
 use super::summary::Summary;
 use crate::flags::Bench;
 
@@ -35,12 +36,15 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
     });
 
     cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
-    let mut ours = vec![Vec::new(); configurations.len()];
+    let baseline = flags.baseline.as_deref().map(baseline::read).transpose()?;
+    let mut ours = vec![Run::default(); configurations.len()];
     let mut theirs = Vec::new();
     for round in 1..=rounds {
-        for (configuration, seconds) in configurations.iter().zip(&mut ours) {
+        for (configuration, all) in configurations.iter().zip(&mut ours) {
             eprintln!("round {round} of {rounds}: {configuration}");
-            seconds.extend(train(shell, model, configuration, threads, steps)?);
+            let run = train(shell, model, configuration, threads, steps)?;
+            all.seconds.extend(run.seconds);
+            all.resident = all.resident.max(run.resident);
         }
         if let Some(peer) = &peer {
             eprintln!("round {round} of {rounds}: PyTorch");
@@ -51,33 +55,52 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
     let ours = configurations
         .iter()
         .zip(&ours)
-        .map(|(configuration, seconds)| {
-            let summary = Summary::of(seconds)
+        .map(|(configuration, run)| {
+            let summary = Summary::of(&run.seconds)
                 .with_context(|| format!("{configuration} measured nothing"))?;
-            Ok((configuration, summary))
+            Ok(Measured {
+                configuration,
+                summary,
+                resident: run.resident,
+            })
         });
     let ours = ours.collect::<anyhow::Result<Vec<_>>>()?;
+    let lines: Vec<Value> = ours
+        .iter()
+        .map(|measured| json_line(model, threads, measured, theirs.as_ref()))
+        .collect();
     if flags.json {
-        for (configuration, summary) in &ours {
-            println!(
-                "{}",
-                json_line(model, threads, configuration, summary, theirs.as_ref())
-            );
-        }
+        lines.iter().for_each(|line| println!("{line}"));
     } else {
-        print!("{}", table(model, threads, &ours, theirs.as_ref()));
+        let drawn = drawn(model, threads, &ours, theirs.as_ref(), flags.markdown);
+        print!("{drawn}");
     }
+    let slower = baseline::slower(&baseline.unwrap_or_default(), &lines);
+    anyhow::ensure!(
+        slower.is_empty(),
+        "slower than the baseline:\n{}",
+        slower.join("\n")
+    );
     Ok(())
 }
 
-/// Seconds of the measured steps of one run.
+/// What one or several runs took.
+#[derive(Clone, Default)]
+struct Run {
+    /// Of the measured steps.
+    seconds: Vec<f64>,
+    /// The most memory that the process had, where that is known.
+    resident: Option<u64>,
+}
+
+/// Runs a configuration once.
 fn train(
     shell: &Shell,
     model: &Model,
     configuration: &Configuration,
     threads: usize,
     steps: usize,
-) -> anyhow::Result<Vec<f64>> {
+) -> anyhow::Result<Run> {
     let folder = shell.create_temp_dir()?;
     let out = folder.path().join("run");
     let Configuration {
@@ -95,7 +118,18 @@ fn train(
          --micro-batches {micro_batches} --schedule {schedule} --remat {remat} --threads {threads}
          --steps {steps} --eval-every 0 --out {out} --json --quiet"
     );
-    step_seconds(&output.quiet().read()?)
+    let seconds = step_seconds(&output.quiet().read()?)?;
+    let events = shell.read_file(out.join("events.jsonl"))?;
+    Ok(Run {
+        seconds,
+        resident: peak_resident(&events),
+    })
+}
+
+/// What the last event says of the process's memory.
+fn peak_resident(events: &str) -> Option<u64> {
+    let end: Value = serde_json::from_str(events.lines().last()?).ok()?;
+    end["peak_resident_bytes"].as_u64()
 }
 
 /// The `step_seconds` of the JSON lines of kind `step`, after those that warm up.
@@ -132,5 +166,8 @@ mod tests {
         assert_eq!(step_seconds(&output).unwrap(), [1.5, 2.5]);
         assert!(step_seconds(&[plan, &step(5.0), &step(4.0)].concat()).is_err());
         assert!(step_seconds("no json").is_err());
+        let events = "{\"kind\":\"step\"}\n{\"kind\":\"end\",\"peak_resident_bytes\":7}\n";
+        assert_eq!(peak_resident(events), Some(7));
+        assert_eq!(peak_resident(""), None);
     }
 }

@@ -1,0 +1,102 @@
+//! An earlier measurement, and what has become slower since.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+/// What a line must agree in to be of the same thing.
+const KEYS: [&str; 7] = [
+    "family",
+    "model",
+    "threads",
+    "stages",
+    "micro_batches",
+    "schedule",
+    "remat",
+];
+
+/// Slower by less than this is noise, however even the times are.
+const NOISE: f64 = 0.05;
+
+/// The lines of an earlier `bench training --json`.
+pub fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the baseline {}", path.display()))?;
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    let parse = |line| serde_json::from_str(line).with_context(|| format!("no JSON: {line}"));
+    lines.map(parse).collect()
+}
+
+/// A line for everything that takes longer than in the baseline by more than the times of either
+/// spread; what the baseline does not know is passed over.
+pub fn slower(baseline: &[Value], now: &[Value]) -> Vec<String> {
+    let same = |a: &Value, b: &Value| KEYS.iter().all(|key| a[key] == b[key]);
+    let mut found = Vec::new();
+    for now in now {
+        let Some(before) = baseline.iter().find(|before| same(before, now)) else {
+            continue;
+        };
+        let number = |line: &Value, key: &str| line[key].as_f64().unwrap_or(f64::NAN);
+        let spread = number(before, "spread").max(number(now, "spread"));
+        let (was, is) = (
+            number(before, "median_seconds"),
+            number(now, "median_seconds"),
+        );
+        if is > was * (1.0 + spread.max(NOISE)) {
+            let case = KEYS.map(|key| match &now[key] {
+                Value::String(text) => text.clone(),
+                other => format!("{key} {other}"),
+            });
+            found.push(format!(
+                "{}: {:.1} ms a step, {:.1} ms before",
+                case.join(", "),
+                is * 1e3,
+                was * 1e3
+            ));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use xshell::Shell;
+
+    use super::*;
+
+    fn line(stages: u64, median: f64, spread: f64) -> Value {
+        json!({
+            "kind": "bench", "family": "training", "model": "bench-a", "threads": 2,
+            "stages": stages, "micro_batches": 1, "schedule": "gpipe", "remat": "keep",
+            "median_seconds": median, "spread": spread,
+        })
+    }
+
+    #[test]
+    fn only_what_is_slower_beyond_the_spread_is_told() {
+        let before = [line(1, 1.0, 0.02), line(2, 1.0, 0.2)];
+        let now = [line(1, 1.04, 0.0), line(2, 1.15, 0.0), line(4, 9.0, 0.0)];
+        assert!(slower(&before, &now).is_empty());
+        let told = slower(&before, &[line(1, 1.06, 0.0), line(2, 1.21, 0.0)]);
+        assert_eq!(
+            told[0],
+            "training, bench-a, threads 2, stages 1, micro_batches 1, gpipe, keep: 1060.0 ms a step, \
+             1000.0 ms before"
+        );
+        assert_eq!(told.len(), 2);
+        assert!(slower(&before, &[line(1, 0.5, 0.0)]).is_empty());
+    }
+
+    #[test]
+    fn a_file_of_other_things_is_refused() {
+        let folder = Shell::new().unwrap().create_temp_dir().unwrap();
+        let file = folder.path().join("lines");
+        std::fs::write(&file, "{\"a\": 1}\nwords\n").unwrap();
+        assert_eq!(read(&file).unwrap(), [json!({"a": 1})]);
+        std::fs::write(&file, "{words\n").unwrap();
+        assert!(read(&file).is_err());
+        assert!(read(Path::new("no such file")).is_err());
+    }
+}
