@@ -14,8 +14,11 @@ pub struct Work {
     pub forward: f64,
     /// Input gradient of a micro-batch.
     pub input_grad: f64,
-    /// Weight gradient of a micro-batch.
+    /// Weight gradient of a micro-batch, right after its input gradient.
     pub weight_grad: f64,
+    /// What the weight gradient takes beyond that where it is taken apart: what it needs is then in no
+    /// cache.
+    pub apart: f64,
     /// What is done once a step: norm and update.
     pub update: f64,
 }
@@ -40,7 +43,7 @@ impl Times {
             forward: seconds(cost.forward),
             input_grad: seconds(cost.input_grad),
             weight_grad: seconds(cost.weight_grad),
-            update: 0.0,
+            ..Work::default()
         };
         Self {
             work: costs.of(0).iter().map(work).collect(),
@@ -58,6 +61,7 @@ impl Times {
                 forward: work.forward / gain,
                 input_grad: work.input_grad / gain,
                 weight_grad: work.weight_grad / gain,
+                apart: work.apart / gain,
                 update: work.update / gain,
             };
             self.work.iter().map(faster).collect()
@@ -117,7 +121,10 @@ impl Times {
             input_grad: sum(|work| work.input_grad, part.start.max(1)..part.end.max(1))
                 + self.action,
             weight_grad: sum(|work| work.weight_grad, part.clone())
-                + if splits { self.action } else { 0.0 },
+                + match splits {
+                    true => sum(|work| work.apart, part.clone()) + self.action,
+                    false => 0.0,
+                },
             recompute: 0.0,
         }
     }

@@ -60,23 +60,33 @@ pub struct Passes {
     pub input_grad: f64,
     /// Weight gradient.
     pub weight_grad: f64,
+    /// What it takes beyond that where it is not taken right after the input gradient.
+    pub apart: f64,
     /// Norm, update and clearing of its gradients, once a step.
     pub update: f64,
 }
 
 impl Passes {
-    /// The four times.
-    pub fn seconds(&self) -> [f64; 4] {
-        [self.forward, self.input_grad, self.weight_grad, self.update]
+    /// The times in the order of these fields.
+    pub fn seconds(&self) -> [f64; 5] {
+        let [forward, input_grad] = [self.forward, self.input_grad];
+        [
+            forward,
+            input_grad,
+            self.weight_grad,
+            self.apart,
+            self.update,
+        ]
     }
 
     /// The same threads with other times.
-    pub fn of(threads: usize, [forward, input_grad, weight_grad, update]: [f64; 4]) -> Self {
+    pub fn of(threads: usize, [forward, input_grad, weight_grad, apart, update]: [f64; 5]) -> Self {
         Self {
             threads,
             forward,
             input_grad,
             weight_grad,
+            apart,
             update,
         }
     }
@@ -196,12 +206,13 @@ impl Profile {
     pub fn times(&self, kinds: &Kinds, samples: usize) -> Option<Times> {
         let on = |threads: usize| -> Option<Vec<Work>> {
             let of_kind = kinds.list.iter().map(|kind| {
-                let [forward, input_grad, weight_grad, update] =
+                let [forward, input_grad, weight_grad, apart, update] =
                     between(self.kinds.get(&kind.key)?, threads, samples)?;
                 Some(Work {
                     forward,
                     input_grad,
                     weight_grad,
+                    apart,
                     update,
                 })
             });
@@ -217,13 +228,13 @@ impl Profile {
 }
 
 /// The times on so many threads, or on the next fewer that were measured.
-fn on(size: &Size, threads: usize) -> Option<[f64; 4]> {
+fn on(size: &Size, threads: usize) -> Option<[f64; 5]> {
     let mut fewer = size.times.iter().rev();
     Some(fewer.find(|times| times.threads <= threads)?.seconds())
 }
 
 /// On the line between the nearest sizes, or in proportion to the nearest.
-fn between(sizes: &[Size], threads: usize, samples: usize) -> Option<[f64; 4]> {
+fn between(sizes: &[Size], threads: usize, samples: usize) -> Option<[f64; 5]> {
     let next = sizes.partition_point(|size| size.samples < samples);
     let above = sizes.get(next);
     let below = next.checked_sub(1).and_then(|before| sizes.get(before));
@@ -234,14 +245,11 @@ fn between(sizes: &[Size], threads: usize, samples: usize) -> Option<[f64; 4]> {
             (on(a, threads)?, on(b, threads)?, share)
         }
         (Some(one), None) | (None, Some(one)) => {
-            let [forward, input_grad, weight_grad, update] = on(one, threads)?;
             let ratio = samples as f64 / one.samples as f64;
-            return Some([
-                forward * ratio,
-                input_grad * ratio,
-                weight_grad * ratio,
-                update,
-            ]);
+            let [forward, input_grad, weight_grad, apart, update] = on(one, threads)?;
+            let passes = [forward, input_grad, weight_grad, apart].map(|seconds| seconds * ratio);
+            let [forward, input_grad, weight_grad, apart] = passes;
+            return Some([forward, input_grad, weight_grad, apart, update]);
         }
         (None, None) => return None,
     };
@@ -257,8 +265,8 @@ mod tests {
         let size = |samples: usize| Size {
             samples,
             times: vec![
-                Passes::of(1, [samples as f64, 2.0, 3.0, 4.0]),
-                Passes::of(4, [samples as f64 / 3.0, 1.0, 1.0, 1.0]),
+                Passes::of(1, [samples as f64, 2.0, 3.0, 0.5, 4.0]),
+                Passes::of(4, [samples as f64 / 3.0, 1.0, 1.0, 0.5, 1.0]),
             ],
         };
         let mut profile = Profile {

@@ -1,5 +1,6 @@
 //! Layers are run as a stage would run them, and timed.
 
+use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -19,9 +20,12 @@ use crate::setup;
 /// Passes that warm up: buffers are made, pages touched.
 const WARM_UP: usize = 2;
 /// Passes that are measured, from fewest to most; as many as fit into the seconds.
-const FEWEST: usize = 5;
-const MOST: usize = 25;
+const FEWEST: usize = 6;
+const MOST: usize = 30;
 const SECONDS: f64 = 0.6;
+/// What is read to drive other data out of the caches near a core: the parameters and gradients of a
+/// model, this at most.
+const CACHES: u64 = 8 << 20;
 
 /// Measures every kind of layer in micro-batches of these sizes, on each share of the threads that an
 /// action can have while others are as busy.
@@ -58,9 +62,9 @@ fn together(
     samples: usize,
     share: usize,
     others: usize,
-) -> Result<Vec<[f64; 4]>> {
+) -> Result<Vec<[f64; 5]>> {
     let done = AtomicUsize::new(0);
-    let all: Vec<Vec<[f64; 4]>> = thread::scope(|scope| {
+    let all: Vec<Vec<[f64; 5]>> = thread::scope(|scope| {
         let run = |_| {
             let done = &done;
             scope.spawn(move || {
@@ -93,6 +97,8 @@ struct Bench {
     device: Device,
     optimizer: Optimizer,
     samples: u64,
+    /// What other layers would have brought into the caches.
+    others: Vec<u64>,
 }
 
 /// A layer and what goes in and comes back.
@@ -144,17 +150,19 @@ impl Bench {
                 layer,
             });
         }
+        let parameters: u64 = costs.of(0).iter().map(|cost| 2 * cost.params).sum();
         Ok(Self {
             parts,
             device,
             optimizer,
             samples: samples as u64,
+            others: vec![1; (parameters.min(CACHES) / 8) as usize],
         })
     }
 
     /// The medians of several passes; goes on until `others` have theirs.
-    fn medians(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 4]>> {
-        let mut passes: Vec<Vec<[f64; 4]>> = Vec::new();
+    fn medians(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 5]>> {
+        let mut passes: Vec<Vec<[f64; 5]>> = Vec::new();
         let mut wanted = FEWEST;
         let mut number = 0;
         while passes.len() < wanted || done.load(Ordering::Relaxed) < others {
@@ -172,19 +180,28 @@ impl Bench {
             }
             number += 1;
         }
+        // What a pass did not measure is 0 in it.
         let typical = |part: usize, pass: usize| {
-            let mut all: Vec<f64> = passes.iter().map(|times| times[part][pass]).collect();
-            median(&mut all)
+            let all = passes.iter().map(|times| times[part][pass]);
+            median(&mut all.filter(|&seconds| seconds > 0.0).collect::<Vec<f64>>())
         };
-        let parts = 0..self.parts.len();
-        Ok(parts
-            .map(|part| std::array::from_fn(|pass| typical(part, pass)))
-            .collect())
+        let of_part = |part: usize| {
+            let mut times: [f64; 5] = std::array::from_fn(|pass| typical(part, pass));
+            times[3] = (times[3] - times[2]).max(0.0);
+            times
+        };
+        Ok((0..self.parts.len()).map(of_part).collect())
     }
 
-    /// Down, turned, back and updated once: forward, input gradient, weight gradient and update of
-    /// each layer.
-    fn pass(&mut self, step: u64) -> Result<Vec<[f64; 4]>> {
+    /// What a layer finds in a run: its input was just made, but other layers have been at work since
+    /// its parameters and what it saved were used.
+    fn others_work(&self) {
+        black_box(self.others.iter().sum::<u64>());
+    }
+
+    /// Down, turned, back and updated once: forward, input gradient, weight gradient and what it takes
+    /// more apart, and update of each layer.
+    fn pass(&mut self, step: u64) -> Result<Vec<[f64; 5]>> {
         let device = self.device.clone();
         let _busy = device.busy();
         let cx = Cx {
@@ -199,9 +216,10 @@ impl Bench {
                 .collect::<std::result::Result<_, _>>()
                 .map_err(Fail::run)
         };
-        let mut times = vec![[0.0; 4]; self.parts.len()];
+        let mut times = vec![[0.0; 5]; self.parts.len()];
         let mut saved = Vec::with_capacity(self.parts.len());
         for (part, times) in self.parts.iter().zip(&mut times) {
+            self.others_work();
             let x = copied(&part.x)?;
             let start = Instant::now();
             let (y, kept) = part.layer.forward(&cx, x).map_err(Fail::run)?;
@@ -215,11 +233,16 @@ impl Bench {
             times[0] = start.elapsed().as_secs_f64();
             saved.push(kept);
         }
-        for (part, times) in self.parts.iter_mut().zip(&mut times).rev() {
+        // Gradients together, as `B` takes them; the others are gone through once more for `I` and `W`.
+        let apart = !step.is_multiple_of(2);
+        let mut left = Vec::with_capacity(self.parts.len());
+        for index in (0..self.parts.len()).rev() {
             let Some(saved) = saved.pop() else {
                 break;
             };
-            let dy = copied(&part.dy)?;
+            self.others_work();
+            let dy = copied(&self.parts[index].dy)?;
+            let (part, times) = (&mut self.parts[index], &mut times[index]);
             let start = Instant::now();
             let pending = match part.is_first {
                 true => part.layer.last_grad(saved, dy),
@@ -227,9 +250,20 @@ impl Bench {
             };
             let pending = pending.map_err(Fail::run)?;
             times[1] = start.elapsed().as_secs_f64();
+            if apart {
+                left.push((index, pending));
+                continue;
+            }
             let start = Instant::now();
             part.layer.weight_grad(pending).map_err(Fail::run)?;
             times[2] = start.elapsed().as_secs_f64();
+        }
+        for (index, pending) in left {
+            self.others_work();
+            let (part, times) = (&mut self.parts[index], &mut times[index]);
+            let start = Instant::now();
+            part.layer.weight_grad(pending).map_err(Fail::run)?;
+            times[3] = start.elapsed().as_secs_f64();
         }
         for (part, times) in self.parts.iter_mut().zip(&mut times) {
             let start = Instant::now();
@@ -240,7 +274,7 @@ impl Bench {
                 }
             });
             result?;
-            times[3] = start.elapsed().as_secs_f64();
+            times[4] = start.elapsed().as_secs_f64();
         }
         Ok(times)
     }

@@ -26,6 +26,7 @@ impl Speed {
                 input_grad,
                 weight_grad,
                 update,
+                ..
             } = times.on(threads)[kind.layer];
             let cost = &costs.of(0)[kind.layer];
             let flops = cost.flops();

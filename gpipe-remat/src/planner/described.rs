@@ -94,7 +94,7 @@ impl Described {
             forward: layer.forward * part,
             input_grad: layer.input_grad * part,
             weight_grad: layer.weight_grad * part,
-            update: 0.0,
+            ..Work::default()
         };
         Ok(Priced {
             costs: ModelCosts::of_costs(micro_batches, costs)?,

@@ -201,9 +201,10 @@ fn check(work: &[Work]) -> Result<()> {
             forward,
             input_grad,
             weight_grad,
+            apart,
             update,
         } = *work;
-        for number in [forward, input_grad, weight_grad, update] {
+        for number in [forward, input_grad, weight_grad, apart, update] {
             if !(number.is_finite() && number >= 0.0) {
                 return fault(format!(
                     "layer {layer} costs {number}: use a finite number from 0 up"

@@ -29,6 +29,8 @@ mod early;
 
 mod refusals;
 
+mod judged;
+
 mod times;
 
 mod unequal;
