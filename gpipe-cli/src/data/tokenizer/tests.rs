@@ -171,11 +171,12 @@ fn hostile_files_are_one_line() {
         with(|file| file["model"] = unigram("x".repeat(5 << 20))),
         "bytes of text",
     );
+    // Two pieces and the token that is added.
     assert_eq!(
         with(|file| file["model"] = unigram("pipe".into()))
             .unwrap()
             .size(),
-        2
+        3
     );
     assert_eq!(
         with(|file| file["model"]["vocab"]["x"] = json!(u32::MAX))
