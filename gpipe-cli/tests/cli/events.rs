@@ -71,6 +71,7 @@ fn every_object_has_exactly_the_documented_keys() {
             &["train", "--resume", "run", "--steps", "3", "--json"],
         ),
         small(folder.path(), "plan", &["--json"]),
+        small(folder.path(), "plan", &["--profile", "--json"]),
         small(folder.path(), "verify", &["--steps", "1", "--json"]),
         gpipe(
             folder.path(),
