@@ -10,6 +10,9 @@ use super::status::Status;
 use super::stream::Stream;
 use crate::{Error, Result};
 
+#[cfg(feature = "link-cublas")]
+use super::linked::sgemm;
+
 /// Bytes that products may use besides their operands: what NVIDIA advises for its largest devices.
 /// Fixed, so that neither the choice of algorithms nor their bits depend on what is free.
 const WORKSPACE: usize = 32 << 20;
@@ -96,50 +99,105 @@ impl Blas {
             })
         };
         let step = |rows: usize, columns: usize| (rows * columns) as i64;
-        let operation = |transposed| match transposed {
-            false => cublasOperation_t::CUBLAS_OP_N,
-            true => cublasOperation_t::CUBLAS_OP_T,
-        };
-        let a_width = int(if a_transposed { m } else { k })?;
-        let b_width = int(if b_transposed { k } else { n })?;
-        let (one, old) = (1.0, if accumulate { 1.0 } else { 0.0 });
-        let sizes = (int(n)?, int(m)?, int(k)?);
+        let widths = [
+            int(if b_transposed { k } else { n })?,
+            int(if a_transposed { m } else { k })?,
+            int(n)?,
+        ];
+        let old = if accumulate { 1.0 } else { 0.0 };
+        let sizes = [int(n)?, int(m)?, int(k)?];
+        let transposed = [b_transposed, a_transposed];
         let (b, a, c) = (b.0 as *const f32, a.0 as *const f32, c.0 as *mut f32);
-        let (b_form, a_form) = (operation(b_transposed), operation(a_transposed));
         // The library counts by columns, so that it sees every matrix transposed: cᵀ = bᵀ·aᵀ.
-        if items == 1 {
-            // SAFETY: the caller vouches for the matrices; the factors outlive the call.
-            return unsafe {
-                sys::cublasSgemm_v2(
-                    self.raw.0, b_form, a_form, sizes.0, sizes.1, sizes.2, &one, b, b_width, a,
-                    a_width, &old, c, sizes.0,
-                )
-            }
-            .check("cublasSgemm_v2");
+        if items == 1 || cfg!(feature = "link-cublas") {
+            return (0..items).try_for_each(|item| {
+                let (b, a) = (b.wrapping_add(item * k * n), a.wrapping_add(item * m * k));
+                let c = c.wrapping_add(item * m * n);
+                // SAFETY: the caller vouches for the matrices, which lie one after the other.
+                unsafe {
+                    sgemm(
+                        self.raw.0,
+                        transposed,
+                        sizes,
+                        (b, widths[0]),
+                        (a, widths[1]),
+                        old,
+                        (c, widths[2]),
+                    )
+                }
+            });
         }
-        // SAFETY: as above; the items lie one after the other.
+        let [b_form, a_form] = transposed.map(form);
+        let one = 1.0;
+        // SAFETY: as above.
         unsafe {
             sys::cublasSgemmStridedBatched(
                 self.raw.0,
                 b_form,
                 a_form,
-                sizes.0,
-                sizes.1,
-                sizes.2,
+                sizes[0],
+                sizes[1],
+                sizes[2],
                 &one,
                 b,
-                b_width,
+                widths[0],
                 step(k, n),
                 a,
-                a_width,
+                widths[1],
                 step(m, k),
                 &old,
                 c,
-                sizes.0,
+                widths[2],
                 step(m, n),
                 int(items)?,
             )
         }
         .check("cublasSgemmStridedBatched")
     }
+}
+
+/// How the library reads a matrix.
+fn form(transposed: bool) -> cublasOperation_t {
+    match transposed {
+        false => cublasOperation_t::CUBLAS_OP_N,
+        true => cublasOperation_t::CUBLAS_OP_T,
+    }
+}
+
+/// `cublasSgemm_v2`, with the factors 1 and `old`.
+///
+/// # Safety
+/// As that function says: the handle is alive, and its stream may read the first two matrices and write
+/// the third, which are as large as the sizes say.
+#[cfg(not(feature = "link-cublas"))]
+unsafe fn sgemm(
+    handle: cublasHandle_t,
+    transposed: [bool; 2],
+    sizes: [c_int; 3],
+    (left, left_width): (*const f32, c_int),
+    (right, right_width): (*const f32, c_int),
+    old: f32,
+    (to, width): (*mut f32, c_int),
+) -> Result<()> {
+    let ([left_form, right_form], one) = (transposed.map(form), 1.0);
+    // SAFETY: the caller vouches for all but the factors, which outlive the call.
+    unsafe {
+        sys::cublasSgemm_v2(
+            handle,
+            left_form,
+            right_form,
+            sizes[0],
+            sizes[1],
+            sizes[2],
+            &one,
+            left,
+            left_width,
+            right,
+            right_width,
+            &old,
+            to,
+            width,
+        )
+    }
+    .check("cublasSgemm_v2")
 }

@@ -135,7 +135,7 @@ impl Gpu {
             // SAFETY: the memory was made for so many bytes on this stream, and the pinned one is
             // left alone until the event.
             unsafe { self.arrive.copy_in(at + place, &pinned, piece.len())? };
-            let event = Arc::new(self.arrive.record()?);
+            let event = Arc::new(self.arrive.record_or_wait()?);
             self.staging.give(pinned, event.clone());
             if place as usize + piece.len() == bytes.len() {
                 self.compute.wait(&event)?;
@@ -157,7 +157,7 @@ impl Gpu {
             unsafe {
                 self.leave.copy_out(&pinned, from.0 + place, piece.len())?;
             }
-            self.leave.record()?.synchronize()?;
+            self.leave.record_or_wait()?.synchronize()?;
             pinned.read(piece);
             self.staging.give_free(pinned);
         }
@@ -180,7 +180,18 @@ impl Gpu {
     /// source may be changed or freed.
     pub fn send(&self, from: Pointer, bytes: usize, to: &Self) -> Result<(Memory, Event)> {
         let arriving = Arriving::new(to, bytes)?;
-        let at = arriving.at;
+        match self.send_to(arriving.at, from, bytes, to) {
+            Ok(sent) => Ok((arriving.landed(), sent)),
+            Err(error) => {
+                // What was asked for already uses the memory; nobody is told of a second error.
+                let _done = (self.leave.synchronize(), to.arrive.synchronize());
+                Err(error)
+            }
+        }
+    }
+
+    /// [`send`](Self::send) to memory that was asked for on the stream `arrive` of `to`.
+    fn send_to(&self, at: u64, from: Pointer, bytes: usize, to: &Self) -> Result<Event> {
         self.leave.wait(&self.compute.record()?)?;
         let reaches = self.is_beside(to) || self.context().reaches(to.context())?;
         if reaches {
@@ -196,7 +207,7 @@ impl Gpu {
             }
             let sent = self.leave.record()?;
             to.compute.wait(&sent)?;
-            return Ok((arriving.landed(), sent));
+            return Ok(sent);
         }
         for place in (0..bytes).step_by(PIECE) {
             let length = PIECE.min(bytes - place);
@@ -206,14 +217,16 @@ impl Gpu {
             // alone until the second is done.
             unsafe {
                 self.leave.copy_out(&pinned, from.0 + place, length)?;
-                to.arrive.wait(&self.leave.record()?)?;
+                let out = self.leave.record_or_wait()?;
+                let waits = to.arrive.wait(&out);
+                waits.or_else(|_| out.synchronize())?;
                 to.arrive.copy_in(at + place, &pinned, length)?;
             }
-            self.staging.give(pinned, Arc::new(to.arrive.record()?));
+            let done = to.arrive.record_or_wait()?;
+            self.staging.give(pinned, Arc::new(done));
         }
         to.compute.wait(&to.arrive.record()?)?;
-        let sent = self.leave.record()?;
-        Ok((arriving.landed(), sent))
+        self.leave.record()
     }
 
     /// Lets the operations of `to`, a handle to the same device, come after those of this one so far.

@@ -17,6 +17,8 @@ mod emulator;
 pub(crate) mod entry;
 #[cfg(feature = "cuda")]
 mod gpu;
+#[cfg(feature = "link-cublas")]
+mod linked;
 #[cfg(feature = "cuda")]
 mod memory;
 #[cfg(feature = "cuda")]

@@ -63,6 +63,15 @@ impl Stream {
         Ok(event)
     }
 
+    /// [`record`](Self::record); if that fails, all work so far is done all the same when it answers, so
+    /// that what the work uses may be freed.
+    pub fn record_or_wait(&self) -> Result<Event> {
+        self.record().inspect_err(|_| {
+            // The first error is the one to tell.
+            let _done = self.synchronize();
+        })
+    }
+
     /// Lets all work from now on wait for a point in the work of another stream.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.context.bind()?;

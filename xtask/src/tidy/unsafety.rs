@@ -35,6 +35,10 @@ const MODULES: &[(&str, &str)] = &[
         "foreign: on an emulated host",
     ),
     (
+        "gpipe-tensor/src/cuda/linked.rs",
+        "foreign: type-checked alone",
+    ),
+    (
         "gpipe-tensor/src/cuda/memory.rs",
         "foreign: on an emulated host",
     ),
