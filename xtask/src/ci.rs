@@ -164,6 +164,10 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         "emulated gpipe-tensor",
         "test -p gpipe-tensor --features emulated --test emulated",
     ));
+    steps.push(Step::cargo(
+        "emulated gpipe-cli",
+        "test -p gpipe-cli --features emulated --test emulated",
+    ));
     // Another cfg is another build of everything: its own folder keeps the first one warm. Only
     // the tests that the model checker runs: its threads and channels work nowhere else.
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());

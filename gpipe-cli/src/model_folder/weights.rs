@@ -72,7 +72,7 @@ impl Weights {
             .tensor(&bytes, device)
             .map_err(|error| shard.fault(&error))?;
         let finite = tensor
-            .f32s()
+            .to_f32s()
             .is_ok_and(|values| values.iter().all(|value| value.is_finite()));
         match finite {
             true => Ok(tensor),

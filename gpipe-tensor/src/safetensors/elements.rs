@@ -15,6 +15,11 @@ pub(super) fn read(
     bytes: &[u8],
     device: &Device,
 ) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if device.gpu().is_some() {
+        let host = Device::cpu(device.host().clone());
+        return read(name, dtype, shape, bytes, &host)?.copy_to(device);
+    }
     let floats = |values: &mut dyn Iterator<Item = f32>| {
         let mut tensor = Tensor::empty(device, shape.clone())?;
         for (element, value) in tensor.f32s_mut()?.iter_mut().zip(values) {

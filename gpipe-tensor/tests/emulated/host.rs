@@ -3,11 +3,12 @@
 
 use crate::compile;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::{fs, io};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 /// Names of each library: what a toolkit installs, and what a driver or a wheel does.
 pub const LIBRARIES: [[&str; 2]; 3] = [
@@ -15,6 +16,9 @@ pub const LIBRARIES: [[&str; 2]; 3] = [
     ["libcublas.so", "libcublas.so.13"],
     ["libnvrtc.so", "libnvrtc.so.13"],
 ];
+
+/// How long a program may take: one that takes longer hangs.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// A host whose GPUs are emulated.
 pub struct Host {
@@ -24,7 +28,7 @@ pub struct Host {
 /// What became of a program.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its exit code, unless a signal ended it.
+    /// Its exit code, unless a signal ended it, or it hung.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -86,28 +90,53 @@ impl Host {
         program: &mut Command,
         settings: &str,
     ) -> Outcome {
+        let logs = self.logs();
+        let links = self.links(libraries).expect("links beside the library");
+        let settings = format!("{settings} faults={}", logs.join("faults").display());
+        let file = |name: &str| fs::File::create(logs.join(name)).expect("a file of its own");
+        let child = program
+            .env("LD_LIBRARY_PATH", links)
+            .env("EMULATED_GPU", settings)
+            .stdin(Stdio::null())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn();
+        let status = end_of(child.expect("the program can be run"));
+        let text = |name: &str| {
+            let bytes = fs::read(logs.join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let outcome = Outcome {
+            code: status.code(),
+            stdout: text("stdout"),
+            stderr: text("stderr"),
+            faults: text("faults").lines().map(str::to_owned).collect(),
+        };
+        let _ = fs::remove_dir_all(logs);
+        outcome
+    }
+
+    /// A new folder for what one program says.
+    fn logs(&self) -> PathBuf {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut log = self.library.clone();
-        log.set_extension(format!("faults-{}-{number}", std::process::id()));
-        let links = self.links(libraries).expect("links beside the library");
-        let settings = format!("{settings} faults={}", log.display());
-        program
-            .env("LD_LIBRARY_PATH", links)
-            .env("EMULATED_GPU", settings);
-        let output = program.output().expect("the program can be run");
-        outcome(&output, &log)
+        let mut folder = self.library.clone();
+        folder.set_extension(format!("logs-{}-{number}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder beside the library");
+        folder
     }
 }
 
-fn outcome(output: &Output, log: &Path) -> Outcome {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let faults = fs::read_to_string(log).unwrap_or_default();
-    let _ = fs::remove_file(log);
-    Outcome {
-        code: output.status.code(),
-        stdout: text(&output.stdout),
-        stderr: text(&output.stderr),
-        faults: faults.lines().map(str::to_owned).collect(),
+/// Waits for a program, and ends one that hangs.
+fn end_of(mut child: Child) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("the program was started") {
+            return status;
+        }
+        if start.elapsed() > LONGEST {
+            let _ = child.kill();
+        }
+        thread::sleep(Duration::from_millis(5));
     }
 }

@@ -11,6 +11,7 @@ mod faults;
 mod host;
 mod operations;
 mod orders;
+mod waits;
 
 use std::env;
 use std::process::{Command, ExitCode};
@@ -23,12 +24,14 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 5] = [
+const PROGRAMS: [(&str, Program); 7] = [
     ("relay", orders::relay),
     ("fault", faults::program),
     ("compiler", faults::compiler),
     ("products", blas::products),
     ("operations", operations::program),
+    ("moves", waits::program),
+    ("late", waits::late),
 ];
 
 /// Runs a program on the emulated host.

@@ -189,7 +189,7 @@ int cuMemFreeAsync(uint64_t address, void* handle) {
     }
     host::enqueue(stream, "freeing", 0, [address]() -> std::string {
         Block& block = host::blocks().at(address);
-        if (!block.allocated) return "comes before the allocation";
+        if (!block.allocated) return "comes before the allocation of " + host::describe(address);
         std::string wrong = host::check_around(address);
         host::close_block(block);
         return wrong;

@@ -144,6 +144,11 @@ int cuModuleUnload(host::Module* module) {
     CALL(cuModuleUnload);
     if (!module->alive) return host::wrong(host::INVALID_HANDLE, "a module is unloaded twice");
     module->alive = false;
+    for (Stream* stream : host::streams()) {
+        for (const Work& work : stream->queue) {
+            if (work->module == module) host::fault("a module is unloaded before its kernels are done");
+        }
+    }
     return host::trouble(module->device);
 }
 
@@ -202,6 +207,7 @@ int cuLaunchKernel(host::Function* function, unsigned blocks, unsigned blocks_y,
         return host::run(*device, kernel, blocks, threads, shared, copied);
     });
     work->detail = kernel->name;
+    work->module = function->module;
     host::pass_time();
     return 0;
 }

@@ -16,8 +16,9 @@ struct Device;
 /// Something that a device will do.
 struct Operation {
     std::string name;
-    /// Which kernel or product.
+    /// Which kernel or product, and the module that it comes from.
     std::string detail;
+    const void* module;
     Stream* stream;
     /// What has to be done before, beside what is before it in its stream.
     std::vector<std::shared_ptr<Operation>> after;
@@ -139,6 +140,24 @@ static std::string act(Operation& operation) {
     return wrong;
 }
 
+/// An operation will not use pinned memory any more.
+static void let_go(Operation& work) {
+    for (uint64_t block : work.pinned) {
+        auto found = blocks().find(block);
+        if (found != blocks().end()) found->second.pending--;
+    }
+    work.pinned.clear();
+}
+
+/// An error of a device's stays, and it does nothing any more.
+static void break_down(Device& device, int error) {
+    device.error = error;
+    for (Stream* stream : streams()) {
+        if (stream->device != &device) continue;
+        for (const Work& work : stream->queue) let_go(*work);
+    }
+}
+
 /// Does the first operation of a stream.
 static void do_first(Stream* stream) {
     Work work = stream->queue.front();
@@ -147,7 +166,7 @@ static void do_first(Stream* stream) {
     for (auto& other : work->after) start = std::max(start, other->end);
     if (work->name == "kernel") start = std::max(start, device.compute);
     operations++;
-    if (operations == settings().break_at && !device.error) device.error = settings().break_with;
+    if (operations == settings().break_at && !device.error) break_down(device, settings().break_with);
     if (work->host) {
         work->busy = true;
         lock.unlock();
@@ -157,16 +176,15 @@ static void do_first(Stream* stream) {
         lock.lock();
     } else if (!device.error) {
         std::string wrong = act(*work);
-        if (!wrong.empty()) {
+        // What a broken device left undone is no fault of others.
+        bool alone = std::none_of(devices, devices + MOST_DEVICES, [](Device& d) { return d.error; });
+        if (!wrong.empty() && alone) {
             fault(text("%s %s on stream %d of device %d ", work->name.c_str(), work->detail.c_str(),
                        (int)stream->number, device.number) + wrong);
-            device.error = ILLEGAL_ADDRESS;
         }
+        if (!wrong.empty()) break_down(device, ILLEGAL_ADDRESS);
     }
-    for (uint64_t block : work->pinned) {
-        auto found = blocks().find(block);
-        if (found != blocks().end()) found->second.pending--;
-    }
+    let_go(*work);
     work->end = start + work->cost;
     stream->time = work->end;
     if (work->name == "kernel") device.compute = work->end;

@@ -1,0 +1,111 @@
+//! What goes wrong on a device ends the run with one clear error: no panic, no hang, nothing touched
+//! that is not there, and checkpoints stay whole.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::Place;
+use crate::host::Outcome;
+
+const DEVICES: [&str; 2] = ["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"];
+
+/// Fails unless the run ended by itself with an error that says what it is about. (What was on its way
+/// then may find its memory gone: nobody will look at it.)
+fn assert_clear(what: &str, outcome: &Outcome) {
+    let Outcome { code, stderr, .. } = outcome;
+    assert!(matches!(code, Some(1 | 2)), "{what}: {outcome:?}");
+    assert!(!stderr.contains("panicked"), "{what}: {outcome:?}");
+    assert!(stderr.contains("error"), "{what}: {outcome:?}");
+}
+
+/// How often a run calls what.
+fn calls(place: &Place, settings: &str) -> BTreeMap<String, u64> {
+    let log = place.path("calls");
+    let _ = fs::remove_file(&log);
+    let settings = format!("{settings} calls={}", log.display());
+    place.trained("run", &DEVICES, &settings);
+    let text = fs::read_to_string(&log).expect("the calls");
+    let calls = text.lines().filter_map(|line| line.split_once(' '));
+    calls
+        .map(|(name, count)| (name.to_owned(), count.parse().expect("a number")))
+        .collect()
+}
+
+#[test]
+fn every_call_may_fail() {
+    let Some(place) = Place::new() else { return };
+    let mut failed = 0;
+    let mut names = 0;
+    for (peers, which) in [
+        ("peers=1", "cu"),
+        ("peers=1", "nvrtc"),
+        ("peers=0", "cuMemcpy"),
+    ] {
+        let wanted = place.trained("run", &DEVICES, peers);
+        for (name, count) in calls(&place, peers) {
+            if !name.starts_with(which) {
+                continue;
+            }
+            names += 1;
+            let of_driver = which != "nvrtc" && !name.starts_with("cublas");
+            let error = if of_driver { 999 } else { 6 };
+            let mut moments = vec![1, count.div_ceil(2)];
+            moments.dedup();
+            for moment in moments {
+                let _ = fs::remove_dir_all(place.path("cache"));
+                let settings = format!("{peers} seed={moment} fail={name}:{moment}:{error}");
+                let outcome = place.train("failing", &DEVICES, &settings);
+                let what = format!("{settings} of {count}");
+                if outcome.code == Some(0) {
+                    // Giving back, or a question that has another answer.
+                    assert!(place.result("failing", &outcome) == wanted, "{what}");
+                } else {
+                    assert_clear(&what, &outcome);
+                }
+                failed += 1;
+            }
+        }
+    }
+    println!("{failed} failures of {names} calls");
+}
+
+#[test]
+fn what_a_device_does_may_fail() {
+    let Some(place) = Place::new() else { return };
+    for (moment, error) in [(1, 700), (100, 214), (333, 719), (700, 700)] {
+        let settings = format!("seed={moment} break={moment}:{error}");
+        let outcome = place.train("failing", &DEVICES, &settings);
+        assert_clear(&settings, &outcome);
+    }
+}
+
+#[test]
+fn memory_that_runs_out_is_named_and_checkpoints_stay_whole() {
+    let Some(place) = Place::new() else { return };
+    let arguments = [&DEVICES[..], &["--save-every", "1"]].concat();
+    // Not even the parameters find room.
+    let none = place.train("run", &arguments, &format!("memory={}", 64 << 20));
+    assert_clear("no memory", &none);
+    assert!(none.stderr.contains("out of memory"), "{none:?}");
+    assert!(none.stderr.contains("stage"), "{none:?}");
+
+    // In the middle of the last step there is none left, for whoever asks.
+    let count = calls(&place, "")["cuMemAllocFromPoolAsync"];
+    let moments = count * 5 / 6..count * 5 / 6 + 16;
+    let failures = moments.map(|moment| format!(" fail=cuMemAllocFromPoolAsync:{moment}:2"));
+    let outcome = place.train("run", &arguments, &failures.collect::<String>());
+    assert_clear("memory runs out", &outcome);
+    for words in [
+        "step 3",
+        "stage",
+        "micro-batch",
+        "out of memory",
+        "rematerialization",
+    ] {
+        assert!(outcome.stderr.contains(words), "{words}: {outcome:?}");
+    }
+    let resume = ["train", "--resume", "run", "-q", "--devices", "cpu"];
+    let gone_on = place.run(&resume, "");
+    assert!(gone_on.is_right(), "{gone_on:?}");
+    assert!(place.path("run/checkpoints/step-00000003").is_dir());
+}

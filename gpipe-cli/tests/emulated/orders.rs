@@ -1,0 +1,116 @@
+//! Training on emulated devices equals the processor's, and every order gives the same bits.
+
+use crate::{Place, assert_near};
+
+/// Devices and settings that copies go other ways with.
+const WAYS: [(&[&str], &str); 6] = [
+    (&["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"], "peers=1"),
+    (&["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"], "peers=0"),
+    (&["--devices", "cuda:0*4"], "peers=1"),
+    (&["--devices", "cpu,cuda:0,cpu,cuda:1"], "peers=1"),
+    (
+        &[
+            "--devices",
+            "cuda:1*2,cuda:0*2",
+            "--schedule",
+            "1f1b",
+            "--remat",
+            "keep",
+        ],
+        "peers=1",
+    ),
+    (
+        &[
+            "--devices",
+            "cuda:0,cuda:1",
+            "--schedule",
+            "interleaved:2",
+            "--remat",
+            "every:1",
+        ],
+        "peers=0",
+    ),
+];
+
+/// Seeds of each way: each of the five ways of drawing, a few times.
+fn seeds() -> u64 {
+    std::env::var("GPIPE_SEEDS").map_or(10, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn every_order_gives_the_bits_of_the_first_and_the_processors_but_for_rounding() {
+    let Some(place) = Place::new() else { return };
+    let mut runs = 0;
+    for (number, (arguments, settings)) in WAYS.into_iter().enumerate() {
+        let rest: Vec<&str> = arguments[2..].to_vec();
+        let processor = place.trained("cpu", &[&["--devices", "cpu"], &rest[..]].concat(), "");
+        let mut first = None;
+        for seed in 0..seeds() {
+            let settings = format!("{settings} seed={seed}");
+            let what = format!("{arguments:?} {settings}");
+            let got = place.trained(&format!("way-{number}"), arguments, &settings);
+            assert_near(&what, &got, &processor);
+            let first = first.get_or_insert(got.clone());
+            assert_eq!(got.losses, first.losses, "{what}");
+            assert!(got == *first, "{what}: other parameters than with seed 0");
+            runs += 1;
+        }
+    }
+    println!(
+        "{runs} runs, {} ways and {} seeds of each",
+        WAYS.len(),
+        seeds()
+    );
+}
+
+#[test]
+fn threads_that_come_at_other_times_change_nothing() {
+    let Some(place) = Place::new() else { return };
+    let devices = ["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"];
+    let first = place.trained("first", &devices, "order=eager");
+    for settings in [
+        "delay=100 seed=1",
+        "delay=200 order=lazy seed=2",
+        "threads=1 seed=3",
+    ] {
+        let got = place.trained("other", &devices, settings);
+        assert!(got == first, "{settings}");
+    }
+}
+
+#[test]
+fn evaluation_and_the_perceptron_run_there_too() {
+    let Some(place) = Place::new() else { return };
+    let devices = [
+        "--devices",
+        "cuda:0,cuda:1,cuda:2,cuda:3",
+        "--eval-every",
+        "1",
+    ];
+    let processor = place.trained("cpu", &["--devices", "cpu", "--eval-every", "1"], "");
+    let got = place.trained("cuda", &devices, "seed=1");
+    assert_near("with evaluations", &got, &processor);
+    let verify = [
+        &["verify", "--devices", "cuda:0,cuda:1"][..],
+        &[
+            "--stages",
+            "2",
+            "--schedule",
+            "1f1b",
+            "--set",
+            "model.blocks=1",
+            "--seq-len",
+            "8",
+        ],
+        &[
+            "--set",
+            "model.width=16",
+            "--batch-size",
+            "4",
+            "--micro-batches",
+            "2",
+        ],
+    ];
+    let verified = place.run(&verify.concat(), "seed=2");
+    assert!(verified.is_right(), "{verified:?}");
+}
