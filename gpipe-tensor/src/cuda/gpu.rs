@@ -183,8 +183,9 @@ impl Gpu {
         match self.send_to(arriving.at, from, bytes, to) {
             Ok(sent) => Ok((arriving.landed(), sent)),
             Err(error) => {
-                // What was asked for already uses the memory; nobody is told of a second error.
-                let _done = (self.leave.synchronize(), to.arrive.synchronize());
+                // What was asked for already uses the memory.
+                self.leave.give_up();
+                to.arrive.give_up();
                 Err(error)
             }
         }
@@ -219,7 +220,7 @@ impl Gpu {
                 self.leave.copy_out(&pinned, from.0 + place, length)?;
                 let out = self.leave.record_or_wait()?;
                 let waits = to.arrive.wait(&out);
-                waits.or_else(|_| out.synchronize())?;
+                waits.inspect_err(|_| self.leave.give_up())?;
                 to.arrive.copy_in(at + place, &pinned, length)?;
             }
             let done = to.arrive.record_or_wait()?;

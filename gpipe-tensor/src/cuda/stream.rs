@@ -66,10 +66,13 @@ impl Stream {
     /// [`record`](Self::record); if that fails, all work so far is done all the same when it answers, so
     /// that what the work uses may be freed.
     pub fn record_or_wait(&self) -> Result<Event> {
-        self.record().inspect_err(|_| {
-            // The first error is the one to tell.
-            let _done = self.synchronize();
-        })
+        self.record().inspect_err(|_| self.give_up())
+    }
+
+    /// Waits on the host after an error, so that what the work so far uses may be freed.
+    pub fn give_up(&self) {
+        // The first error is the one to tell.
+        let _done = self.synchronize();
     }
 
     /// Lets all work from now on wait for a point in the work of another stream.
