@@ -1,6 +1,7 @@
-//! Layers are run as a stage would run them, and timed.
+//! Layers are run as stages would run them, and timed: as many layers of each kind as a worker of the
+//! pipeline would have, by as many workers as are busy at a time. A layer by itself would find its
+//! parameters and buffers in caches in which they are not when others have been at work since.
 
-use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensor, Tensors, ops};
 
 use super::empty;
 use super::file::{Passes, Profile, Size};
-use super::kinds::Kinds;
+use super::kinds::{Kind, Kinds};
 use crate::config::Config;
 use crate::fail::{Fail, Result};
 use crate::output::median;
@@ -20,12 +21,9 @@ use crate::setup;
 /// Passes that warm up: buffers are made, pages touched.
 const WARM_UP: usize = 2;
 /// Passes that are measured, from fewest to most; as many as fit into the seconds.
-const FEWEST: usize = 6;
+const FEWEST: usize = 4;
 const MOST: usize = 30;
 const SECONDS: f64 = 0.6;
-/// What is read to drive other data out of the caches near a core: the parameters and gradients of a
-/// model, this at most.
-const CACHES: u64 = 8 << 20;
 
 /// Measures every kind of layer in micro-batches of these sizes, on each share of the threads that an
 /// action can have while others are as busy.
@@ -68,7 +66,7 @@ fn together(
         let run = |_| {
             let done = &done;
             scope.spawn(move || {
-                let times = Bench::new(config, kinds, samples, share)
+                let times = Bench::new(config, kinds, samples, share, others)
                     .and_then(|bench| bench.medians(done, others));
                 // Whoever failed keeps nobody waiting.
                 done.fetch_add(others, Ordering::Relaxed);
@@ -91,72 +89,91 @@ fn together(
         .collect())
 }
 
-/// One layer of every kind on one device.
+/// One worker's share of the layers of every kind, on one device.
 struct Bench {
     parts: Vec<Part>,
+    /// Of each kind.
+    given: Vec<Given>,
     device: Device,
     optimizer: Optimizer,
     samples: u64,
-    /// What other layers would have brought into the caches.
-    others: Vec<u64>,
 }
 
-/// A layer and what goes in and comes back.
 struct Part {
+    kind: usize,
     layer: Box<dyn Layer>,
+    is_first: bool,
+}
+
+/// What goes into a layer of a kind, and what comes back.
+struct Given {
     x: Vec<Tensor>,
     dy: Vec<Tensor>,
     /// Of the model's last layer.
     targets: Option<Tensor>,
-    is_first: bool,
 }
 
 impl Bench {
-    fn new(config: &Config, kinds: &Kinds, samples: usize, threads: usize) -> Result<Self> {
+    fn new(
+        config: &Config,
+        kinds: &Kinds,
+        samples: usize,
+        threads: usize,
+        workers: usize,
+    ) -> Result<Self> {
         let host = Host::with(threads, *config.run.dtype).map_err(Fail::usage)?;
         let device = host.device(DeviceId::Cpu).map_err(Fail::run)?;
         let optimizer = setup::optimizer(config);
         let layers = setup::layers(config)?;
         let batch = gpipe_remat::micro_batches(samples, 1).map_err(Fail::usage)?;
         let costs = ModelCosts::new(&layers, &batch, setup::input(config)).map_err(Fail::usage)?;
-        let (count, vocabulary) = (layers.len(), config.model.vocab.get().max(1));
+        let vocabulary = config.model.vocab.get().max(1);
+        let fill = |flow: &Flow| filled(&device, flow, vocabulary);
+        let given = |kind: &Kind| {
+            let takes = costs.flow(0, kind.layer).iter();
+            let gives = &costs.of(0)[kind.layer].outputs;
+            let back = gives.iter().filter(|flow| flow.dtype.is_float());
+            let targets = match gives.first() {
+                Some(scores) if kind.layer + 1 == layers.len() => Some(targets(&device, scores)?),
+                _ => None,
+            };
+            Ok(Given {
+                x: takes
+                    .take(layers[kind.layer].arity())
+                    .map(fill)
+                    .collect::<Result<_>>()?,
+                dy: back.map(fill).collect::<Result<_>>()?,
+                targets,
+            })
+        };
+        let given = kinds.list.iter().map(given).collect::<Result<_>>()?;
+        let share = |kind: &Kind| kind.count.div_ceil(workers);
+        let mut missing: Vec<usize> = kinds.list.iter().map(share).collect();
         let mut parts = Vec::new();
         for (index, mut layer) in layers.into_iter().enumerate() {
-            if kinds.list.iter().all(|kind| kind.layer != index) {
+            let kind = kinds.of_layer[index];
+            if missing[kind] == 0 {
                 continue;
             }
+            missing[kind] -= 1;
             make(layer.as_mut(), &device, 0).map_err(Fail::run)?;
             try_params(layer.as_mut(), |param| match param.tied {
                 true => Ok(()),
                 false => optimizer.make_state(param),
             })
             .map_err(Fail::run)?;
-            let fill = |flow: &Flow| filled(&device, flow, vocabulary);
-            let takes = costs.flow(0, index).iter().take(layer.arity());
-            let gives = &costs.of(0)[index].outputs;
-            let targets = match gives.first() {
-                Some(scores) if index + 1 == count => Some(targets(&device, scores)?),
-                _ => None,
-            };
             parts.push(Part {
-                x: takes.map(fill).collect::<Result<_>>()?,
-                dy: gives
-                    .iter()
-                    .filter(|flow| flow.dtype.is_float())
-                    .map(fill)
-                    .collect::<Result<_>>()?,
-                targets,
-                is_first: index == 0,
+                kind,
                 layer,
+                is_first: index == 0,
             });
         }
-        let parameters: u64 = costs.of(0).iter().map(|cost| 2 * cost.params).sum();
         Ok(Self {
             parts,
+            given,
             device,
             optimizer,
             samples: samples as u64,
-            others: vec![1; (parameters.min(CACHES) / 8) as usize],
         })
     }
 
@@ -180,23 +197,21 @@ impl Bench {
             }
             number += 1;
         }
-        // What a pass did not measure is 0 in it.
-        let typical = |part: usize, pass: usize| {
-            let all = passes.iter().map(|times| times[part][pass]);
+        // The layers of a kind on the average; what a pass did not measure is 0 in it.
+        let mean = |times: &[[f64; 5]], kind: usize, pass: usize| {
+            let of_kind = || (self.parts.iter().zip(times)).filter(|(part, _)| part.kind == kind);
+            of_kind().map(|(_, times)| times[pass]).sum::<f64>() / of_kind().count().max(1) as f64
+        };
+        let typical = |kind: usize, pass: usize| {
+            let all = passes.iter().map(|times| mean(times, kind, pass));
             median(&mut all.filter(|&seconds| seconds > 0.0).collect::<Vec<f64>>())
         };
-        let of_part = |part: usize| {
-            let mut times: [f64; 5] = std::array::from_fn(|pass| typical(part, pass));
+        let of_kind = |kind: usize| {
+            let mut times: [f64; 5] = std::array::from_fn(|pass| typical(kind, pass));
             times[3] = (times[3] - times[2]).max(0.0);
             times
         };
-        Ok((0..self.parts.len()).map(of_part).collect())
-    }
-
-    /// What a layer finds in a run: its input was just made, but other layers have been at work since
-    /// its parameters and what it saved were used.
-    fn others_work(&self) {
-        black_box(self.others.iter().sum::<u64>());
+        Ok((0..self.given.len()).map(of_kind).collect())
     }
 
     /// Down, turned, back and updated once: forward, input gradient, weight gradient and what it takes
@@ -219,12 +234,12 @@ impl Bench {
         let mut times = vec![[0.0; 5]; self.parts.len()];
         let mut saved = Vec::with_capacity(self.parts.len());
         for (part, times) in self.parts.iter().zip(&mut times) {
-            self.others_work();
-            let x = copied(&part.x)?;
+            let given = &self.given[part.kind];
+            let x = copied(&given.x)?;
             let start = Instant::now();
             let (y, kept) = part.layer.forward(&cx, x).map_err(Fail::run)?;
             // The turn belongs to the forward pass of the last stage.
-            if let (Some(targets), Some(y)) = (&part.targets, y.into_iter().next()) {
+            if let (Some(targets), Some(y)) = (&given.targets, y.into_iter().next()) {
                 let divisor = targets.elements() as f64;
                 Loss::CrossEntropy
                     .gradient(y, targets, divisor)
@@ -240,8 +255,7 @@ impl Bench {
             let Some(saved) = saved.pop() else {
                 break;
             };
-            self.others_work();
-            let dy = copied(&self.parts[index].dy)?;
+            let dy = copied(&self.given[self.parts[index].kind].dy)?;
             let (part, times) = (&mut self.parts[index], &mut times[index]);
             let start = Instant::now();
             let pending = match part.is_first {
@@ -259,7 +273,6 @@ impl Bench {
             times[2] = start.elapsed().as_secs_f64();
         }
         for (index, pending) in left {
-            self.others_work();
             let (part, times) = (&mut self.parts[index], &mut times[index]);
             let start = Instant::now();
             part.layer.weight_grad(pending).map_err(Fail::run)?;

@@ -13,6 +13,11 @@ use crate::flags::Bench;
 
 /// Steps that are run and not counted.
 const WARM_UP: usize = 1;
+/// Ways that are run, in a minute or two, before the layers are measured and the times predicted anew: a
+/// machine that is shared is not as fast an hour later.
+const AT_ONCE: usize = 20;
+/// Of the fastest way's time: what takes longer in the first round is not run in the others.
+const WORTH_A_ROUND: f64 = 1.25;
 
 /// One way to train.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +30,10 @@ struct Way {
 /// What became of it.
 struct Outcome {
     way: Way,
+    /// Seconds of a step: the median of the predictions.
     predicted: f64,
+    /// Predicted over measured of the same minutes, the median of the rounds.
+    ratio: f64,
     measured: Summary,
     /// Whether every stage held, at its most, as many bytes as were predicted.
     bytes: bool,
@@ -75,52 +83,26 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     if !ways.contains(&pick) {
         ways.push(pick.clone());
     }
-    let mut measured = vec![Vec::new(); ways.len()];
-    let mut known = Vec::new();
-    for way in &ways {
-        let (own, common) = (&way.flags, &common[..4]);
-        let plan = cmd!(shell, "{program} plan {common...} {own...} --json")
-            .quiet()
-            .read()?;
-        known.push(object(&plan, "plan")?);
-    }
-    let mut bytes = vec![true; ways.len()];
+    let mut runs: Vec<Runs> = ways.into_iter().map(Runs::new).collect();
     for round in 1..=rounds {
-        for (index, way) in ways.iter().enumerate() {
-            eprintln!(
-                "round {round} of {rounds}, {} of {}: {}",
-                index + 1,
-                ways.len(),
-                way.flags.join(" ")
-            );
-            let (own, common) = (&way.flags, &common[..4]);
-            let all = (steps + WARM_UP).to_string();
-            let output = cmd!(
-                shell,
-                "{program} train {common...} {own...} --steps {all} --keep 0 --trace-steps 0
-                 --out run --overwrite --json --quiet"
-            );
-            for line in output.quiet().read()?.lines() {
-                let step: Value = serde_json::from_str(line)?;
-                if step["kind"] == "step" && step["step"].as_u64() > Some(WARM_UP as u64) {
-                    measured[index].extend(step["step_seconds"].as_f64());
-                    bytes[index] &= step["peak_bytes"] == known[index]["peak_bytes"];
-                }
+        let mut chosen = worth_a_round(&runs, &pick);
+        let count = chosen.len();
+        for (block, chosen) in chosen.chunks_mut(AT_ONCE).enumerate() {
+            if (round, block) != (1, 0) {
+                cmd!(shell, "{program} plan {common...} --compare --profile")
+                    .quiet()
+                    .ignore_stdout()
+                    .run()?;
+            }
+            for (index, run) in chosen.iter().enumerate() {
+                let (number, flags) = (block * AT_ONCE + index + 1, runs[*run].way.flags.join(" "));
+                eprintln!("round {round} of {rounds}, {number} of {count}: {flags}");
+                runs[*run].go(shell, &program, &common[..4], steps)?;
             }
         }
     }
-    let mut outcomes = Vec::new();
-    for (index, way) in ways.into_iter().enumerate() {
-        outcomes.push(Outcome {
-            predicted: known[index]["step_seconds"]
-                .as_f64()
-                .context("no step_seconds")?,
-            measured: Summary::of(&measured[index]).context("a run without steps")?,
-            bytes: bytes[index],
-            is_pick: way == pick,
-            way,
-        });
-    }
+    let outcomes = runs.into_iter().map(|run| run.outcome(&pick));
+    let mut outcomes: Vec<Outcome> = outcomes.collect::<anyhow::Result<_>>()?;
     outcomes.sort_by(|a, b| a.measured.median.total_cmp(&b.measured.median));
     if flags.json {
         for outcome in &outcomes {
@@ -130,6 +112,89 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         print!("{}", table(&outcomes));
     }
     Ok(())
+}
+
+/// The runs of one way so far.
+struct Runs {
+    way: Way,
+    /// Of each round: predicted, and the median of the measured.
+    rounds: Vec<(f64, f64)>,
+    measured: Vec<f64>,
+    bytes: bool,
+}
+
+impl Runs {
+    fn new(way: Way) -> Self {
+        Self {
+            way,
+            rounds: Vec::new(),
+            measured: Vec::new(),
+            bytes: true,
+        }
+    }
+
+    /// Predicts by the profile that is there, and runs so many steps.
+    fn go(
+        &mut self,
+        shell: &Shell,
+        program: &Path,
+        common: &[&str],
+        steps: usize,
+    ) -> anyhow::Result<()> {
+        let own = &self.way.flags;
+        let plan = cmd!(shell, "{program} plan {common...} {own...} --json").quiet();
+        let plan = object(&plan.read()?, "plan")?;
+        let predicted = plan["step_seconds"].as_f64().context("no step_seconds")?;
+        let all = (steps + WARM_UP).to_string();
+        let output = cmd!(
+            shell,
+            "{program} train {common...} {own...} --steps {all} --keep 0 --trace-steps 0
+             --out run --overwrite --json --quiet"
+        );
+        let mut measured = Vec::new();
+        for line in output.quiet().read()?.lines() {
+            let step: Value = serde_json::from_str(line)?;
+            if step["kind"] == "step" && step["step"].as_u64() > Some(WARM_UP as u64) {
+                measured.extend(step["step_seconds"].as_f64());
+                self.bytes &= step["peak_bytes"] == plan["peak_bytes"];
+            }
+        }
+        let median = Summary::of(&measured)
+            .context("a run without steps")?
+            .median;
+        self.rounds.push((predicted, median));
+        self.measured.extend(measured);
+        Ok(())
+    }
+
+    fn median(&self) -> f64 {
+        Summary::of(&self.measured).map_or(f64::INFINITY, |measured| measured.median)
+    }
+
+    fn outcome(self, pick: &Way) -> anyhow::Result<Outcome> {
+        let median = |of_round: fn(&(f64, f64)) -> f64| {
+            let all: Vec<f64> = self.rounds.iter().map(of_round).collect();
+            Some(Summary::of(&all)?.median)
+        };
+        let never = "a way that was never run";
+        Ok(Outcome {
+            predicted: median(|&(predicted, _)| predicted).context(never)?,
+            ratio: median(|&(predicted, measured)| predicted / measured).context(never)?,
+            measured: Summary::of(&self.measured).context(never)?,
+            bytes: self.bytes,
+            is_pick: self.way == *pick,
+            way: self.way,
+        })
+    }
+}
+
+/// Which ways the next round takes: all in the first, then those that may be the fastest.
+fn worth_a_round(runs: &[Runs], pick: &Way) -> Vec<usize> {
+    let fastest = runs.iter().map(Runs::median).fold(f64::INFINITY, f64::min);
+    let wanted = |run: &Runs| {
+        run.rounds.is_empty() || run.way == *pick || run.median() <= WORTH_A_ROUND * fastest
+    };
+    (0..runs.len()).filter(|&i| wanted(&runs[i])).collect()
 }
 
 /// The program, optimized.
@@ -221,6 +286,7 @@ fn json_line(model: &str, outcome: &Outcome) -> Value {
         "workers": outcome.way.workers,
         "flags": outcome.way.flags,
         "predicted_seconds": outcome.predicted,
+        "predicted_over_measured": outcome.ratio,
         "median_seconds": outcome.measured.median,
         "min_seconds": outcome.measured.min,
         "spread": outcome.measured.spread,
@@ -241,8 +307,8 @@ fn table(outcomes: &[Outcome]) -> String {
     let mut text = "rank  planned  workers  measured s  predicted s  ratio  bytes\n".to_owned();
     let (mut ratios, mut equal) = (Vec::new(), 0);
     for (index, outcome) in outcomes.iter().enumerate() {
-        let ratio = outcome.predicted / outcome.measured.median;
-        ratios.push((ratio - 1.0).abs());
+        let ratio = outcome.ratio;
+        ratios.push(ratio);
         equal += usize::from(outcome.bytes);
         text += &format!(
             "{:>4}  {:>7}  {:>7}  {:>10.4}  {:>11.4}  {ratio:>5.3}  {:<5}  {}{}\n",
@@ -261,12 +327,18 @@ fn table(outcomes: &[Outcome]) -> String {
         );
     }
     ratios.sort_by(f64::total_cmp);
-    let within = ratios.iter().filter(|&&off| off <= 0.1).count();
-    text += &format!(
-        "predicted step times: median {:.1} % off, {within} of {} within 10 %; bytes equal in {equal}\n",
-        100.0 * ratios.get(ratios.len() / 2).copied().unwrap_or(0.0),
-        outcomes.len(),
-    );
+    let within = ratios.iter().filter(|&&r| (r - 1.0).abs() <= 0.1).count();
+    let at = |tenths: usize| ratios[(ratios.len() - 1) * tenths / 10];
+    if !ratios.is_empty() {
+        text += &format!(
+            "predicted over measured: {:.3}, {:.3}, {:.3} at the 10th, 50th and 90th percentile, \
+             {within} of {} within 10 %; bytes equal in {equal}\n",
+            at(1),
+            at(5),
+            at(9),
+            ratios.len(),
+        );
+    }
     for pick in outcomes.iter().filter(|outcome| outcome.is_pick) {
         text += &format!(
             "the planner's choice takes {:.1} % more than the best of all\n",
@@ -303,6 +375,7 @@ mod tests {
                 flags: vec!["--stages".into(), "2".into()],
             },
             predicted,
+            ratio: predicted / seconds,
             measured: Summary::of(&[seconds]).unwrap(),
             bytes: true,
             is_pick,
