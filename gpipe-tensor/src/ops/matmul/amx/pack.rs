@@ -8,9 +8,10 @@ use super::{BLOCK, SLAB, TILE, TILE_FLOATS, slab_floats};
 /// Which operand is packed: that decides what is a row of its tiles.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The left one: a tile's row holds 32 inner elements of one row.
+    /// The left one: a tile's row holds 32 inner elements of one row: 0, 16, 1, 17 and so on, which
+    /// takes fewer instructions than their own order.
     Left,
-    /// The right one: a tile's row holds two inner elements of each of 16 columns.
+    /// The right one: a tile's row holds two inner elements of each of 16 columns, 16 apart.
     Right,
 }
 
@@ -60,6 +61,62 @@ pub(super) fn pack<const PARTS: usize>(
     }
 }
 
+/// What will be packed next: asked for bit by bit while something else is computed, so that it is near
+/// when it is wanted. Rows of a matrix are too far apart for the processor to see what comes.
+pub(super) struct Ahead<'a> {
+    floats: &'a [f32],
+    /// Where the first run of neighbours begins, how many runs there are, and how far apart.
+    start: usize,
+    runs: usize,
+    stride: usize,
+    /// Cache lines of a run.
+    lines: usize,
+    /// Cache lines that are asked for at a time.
+    step: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// The elements `inner` of `lanes` rows of the left operand, asked for in so many times.
+    pub(super) fn new(
+        operand: Matrix<'a>,
+        lanes: std::ops::Range<usize>,
+        inner: std::ops::Range<usize>,
+        times: usize,
+    ) -> Self {
+        let (lane_stride, inner_stride) = operand.strides();
+        let (runs, stride, length) = match inner_stride {
+            1 => (lanes.len(), lane_stride, inner.len()),
+            _ => (inner.len(), inner_stride, lanes.len()),
+        };
+        let lines = length.div_ceil(TILE);
+        Self {
+            floats: operand.floats(),
+            start: lanes.start * lane_stride + inner.start * inner_stride,
+            runs,
+            stride,
+            lines,
+            step: (runs * lines).div_ceil(times.max(1)),
+        }
+    }
+
+    /// Asks for the next ones, the `number`th time.
+    pub(super) fn fetch(&self, number: usize) {
+        let all = self.runs * self.lines;
+        for line in (number * self.step).min(all)..((number + 1) * self.step).min(all) {
+            let (run, line) = (line / self.lines, line % self.lines);
+            fetch(self.floats, self.start + run * self.stride + line * TILE);
+        }
+    }
+}
+
+/// Asks for the cache line of a float, if there is such a float.
+#[inline]
+fn fetch(floats: &[f32], index: usize) {
+    let address = floats.as_ptr().wrapping_add(index);
+    // SAFETY: a hint, which never fails, whatever the address.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+}
+
 /// Up to 16 lanes of up to 32 inner elements.
 #[derive(Clone, Copy)]
 struct Source<'a> {
@@ -96,7 +153,7 @@ unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mu
             (Side::Left, true) => {
                 for lane in 0..TILE {
                     let (left, right) = (source.lane(lane, 0), source.lane(lane, TILE));
-                    store_run::<PARTS>(out.add(lane * TILE), left, right);
+                    store_pairs::<PARTS>(out.add(lane * TILE), left, right);
                 }
             }
             (Side::Left, false) => {
@@ -108,30 +165,25 @@ unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mu
                 }
                 let (left, right) = (transposed(left), transposed(right));
                 for lane in 0..TILE {
-                    store_run::<PARTS>(out.add(lane * TILE), left[lane], right[lane]);
+                    store_pairs::<PARTS>(out.add(lane * TILE), left[lane], right[lane]);
                 }
             }
             (Side::Right, false) => {
                 for pair in 0..TILE {
-                    let (even, odd) = (source.inner(2 * pair), source.inner(2 * pair + 1));
-                    store_pairs::<PARTS>(out.add(pair * TILE), even, odd);
+                    let (left, right) = (source.inner(pair), source.inner(TILE + pair));
+                    store_pairs::<PARTS>(out.add(pair * TILE), left, right);
                 }
             }
             (Side::Right, true) => {
-                for half in 0..2 {
-                    let mut rows = [_mm512_setzero_ps(); TILE];
-                    for (lane, row) in rows.iter_mut().enumerate() {
-                        *row = source.lane(lane, half * TILE);
-                    }
-                    let rows = transposed(rows);
-                    for pair in 0..TILE / 2 {
-                        let row = half * TILE / 2 + pair;
-                        store_pairs::<PARTS>(
-                            out.add(row * TILE),
-                            rows[2 * pair],
-                            rows[2 * pair + 1],
-                        );
-                    }
+                let (mut left, mut right) =
+                    ([_mm512_setzero_ps(); TILE], [_mm512_setzero_ps(); TILE]);
+                for lane in 0..TILE {
+                    left[lane] = source.lane(lane, 0);
+                    right[lane] = source.lane(lane, TILE);
+                }
+                let (left, right) = (transposed(left), transposed(right));
+                for pair in 0..TILE {
+                    store_pairs::<PARTS>(out.add(pair * TILE), left[pair], right[pair]);
                 }
             }
         }
@@ -172,41 +224,24 @@ impl Source<'_> {
             0
         };
         let from = self.floats.as_ptr().wrapping_add(inner * self.inner_stride);
+        // The next lanes will be packed soon.
+        _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(BLOCK).cast());
         // SAFETY: a masked load reads only the elements that there are.
         unsafe { _mm512_maskz_loadu_ps(there, from) }
     }
 }
 
-/// Writes a row of the tile of each part: 32 inner elements of a lane.
+/// Writes a row of the tile of each part: floats from both sides in turns.
 ///
 /// # Safety
 /// There must be room at `out` for a row in each of the tiles.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-unsafe fn store_run<const PARTS: usize>(out: *mut f32, left: __m512, right: __m512) {
-    let upper_halves = _mm512_set_epi16(
-        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19,
-        17, 15, 13, 11, 9, 7, 5, 3, 1,
-    );
+unsafe fn store_pairs<const PARTS: usize>(out: *mut f32, left: __m512, right: __m512) {
     let (left, right) = (split::<PARTS>(left), split::<PARTS>(right));
     for part in 0..PARTS {
-        let row = _mm512_permutex2var_epi16(left[part], upper_halves, right[part]);
-        // SAFETY: the caller gives the room.
-        unsafe { _mm512_storeu_si512(out.add(part * 2 * TILE_FLOATS).cast(), row) };
-    }
-}
-
-/// Writes a row of the tile of each part: two inner elements of each of 16 lanes.
-///
-/// # Safety
-/// There must be room at `out` for a row in each of the tiles.
-#[target_feature(enable = "avx512f,avx512bw")]
-#[inline]
-unsafe fn store_pairs<const PARTS: usize>(out: *mut f32, even: __m512, odd: __m512) {
-    let (even, odd) = (split::<PARTS>(even), split::<PARTS>(odd));
-    for part in 0..PARTS {
-        let low = _mm512_srli_epi32::<16>(even[part]);
-        let row = _mm512_mask_blend_epi16(0xAAAA_AAAA, low, odd[part]);
+        let low = _mm512_srli_epi32::<16>(left[part]);
+        let row = _mm512_mask_blend_epi16(0xAAAA_AAAA, low, right[part]);
         // SAFETY: the caller gives the room.
         unsafe { _mm512_storeu_si512(out.add(part * 2 * TILE_FLOATS).cast(), row) };
     }
