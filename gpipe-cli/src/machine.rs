@@ -7,6 +7,7 @@ use std::{fs, thread};
 use gpipe_tensor::ops::{self, Layout};
 use gpipe_tensor::{DeviceId, Host, Precision, Tensor};
 
+use crate::config::Config;
 use crate::fail::{Fail, Result};
 
 /// How long the speed is measured.
@@ -124,9 +125,14 @@ pub fn instructions() -> String {
     words.join(" ")
 }
 
-/// The processor's threads, products of this precision, and where kernels for GPUs are kept.
-pub fn host(threads: usize, precision: Precision) -> gpipe_tensor::Result<Host> {
-    let host = Host::with(threads, precision)?;
+/// The processor's threads, products as they are configured, and where kernels for GPUs are kept.
+pub fn host(config: &Config) -> gpipe_tensor::Result<Host> {
+    let host = Host::with(config.pipeline.threads.get(), *config.run.dtype)?;
+    #[cfg(feature = "cuda")]
+    let host = match config.run.tf32 {
+        true => host.with_tf32(),
+        false => host,
+    };
     #[cfg(feature = "cuda")]
     if let Some(kernels) = crate::kernels::Kernels::of_user() {
         return Ok(host.with_kernel_cache(Box::new(kernels)));

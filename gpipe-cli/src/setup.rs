@@ -347,8 +347,7 @@ impl Setup {
         optimizer: Option<Optimizer>,
         turn: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> Result<Assembled<T>> {
-        let host =
-            machine::host(config.pipeline.threads.get(), *config.run.dtype).map_err(Fail::usage)?;
+        let host = machine::host(config).map_err(Fail::usage)?;
         // What cannot be used is said before anything begins; what can stays open until it is.
         let mut open: Vec<Device> = Vec::new();
         for &id in &self.devices {

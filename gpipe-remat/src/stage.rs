@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpipe_layers::{Cx, Layer, Param, Pending, Saved, try_params};
-use gpipe_sched::{Action, Held, MicroBatch, Op, Stage};
-use gpipe_tensor::{Device, Tensor, Tensors};
+use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
+use gpipe_tensor::{Device, Moment, Tensor, Tensors};
 
 use crate::run::{self, Step};
 use crate::watch::{Look, NonFinite, Watch, first_in};
@@ -34,6 +34,18 @@ pub struct LayerStage {
     micro_batches: Vec<State>,
     /// Looks at every value, in a step that is run again to find a bad one.
     watch: Option<Watch>,
+    marks: Marks,
+}
+
+/// Where the actions of a step lie in the work of a GPU.
+#[derive(Default)]
+struct Marks {
+    /// Of the action that is being asked for, where its flow was there.
+    begun: Option<Moment>,
+    /// The beginning and the end of each action.
+    ended: Vec<(Moment, Moment)>,
+    /// Where all of them were over.
+    last: Option<Moment>,
 }
 
 /// What a stage holds of one micro-batch.
@@ -86,6 +98,7 @@ impl LayerStage {
             seed,
             micro_batches: Vec::new(),
             watch: None,
+            marks: Marks::default(),
         }
     }
 
@@ -167,6 +180,14 @@ impl LayerStage {
         flow.into_iter().map(take).collect()
     }
 
+    /// Marks where an action begins that trains: whatever it has to wait for comes before.
+    fn begins(&mut self, m: &MicroBatch) -> Result<()> {
+        if m.train {
+            self.marks.begun = self.device.moment()?;
+        }
+        Ok(())
+    }
+
     /// Lets go of a flow: its bytes are on their way.
     fn send(&self, flow: Tensors) -> Result<Tensors> {
         let send = |tensor: Tensor| Ok(tensor.send(&self.transit)?);
@@ -236,6 +257,7 @@ impl LayerStage {
         let cx = self.cx(m);
         let mut runs = self.runs(m, op)?;
         let mut dy = self.take(dy)?;
+        self.begins(m)?;
         while let Some(Run { layers, left, .. }) = runs.pop() {
             let steps = self.restore(&cx, layers.clone(), left)?;
             let mut place = layers.end;
@@ -266,6 +288,7 @@ impl Stage for LayerStage {
 
     fn begin(&mut self, _step: u64) -> Result<()> {
         self.micro_batches.clear();
+        self.marks = Marks::default();
         self.device.reset_peak();
         self.try_params(|param| Ok(param.zero_grad()?))
     }
@@ -274,8 +297,34 @@ impl Stage for LayerStage {
         self.device.busy()
     }
 
+    fn leave(&mut self) -> Result<()> {
+        if let Some(begun) = self.marks.begun.take()
+            && let Some(end) = self.device.moment()?
+        {
+            self.marks.ended.push((begun, end));
+        }
+        Ok(())
+    }
+
     fn finish(&mut self) -> Result<()> {
+        if !self.marks.ended.is_empty() {
+            self.marks.last = self.device.moment()?;
+        }
         Ok(self.device.finish()?)
+    }
+
+    fn ran(&mut self) -> Result<Vec<Ran>> {
+        let Marks { ended, last, .. } = std::mem::take(&mut self.marks);
+        let Some(last) = last else {
+            return Ok(Vec::new());
+        };
+        let ran = ended.iter().map(|(begun, end)| {
+            Ok(Ran {
+                start: begun.seconds_until(&last)?,
+                end: end.seconds_until(&last)?,
+            })
+        });
+        ran.collect()
     }
 
     fn held(&mut self) -> Option<Held> {
@@ -288,6 +337,7 @@ impl Stage for LayerStage {
     fn forward(&mut self, m: &MicroBatch, x: Tensors) -> Result<Tensors> {
         let cx = self.cx(m);
         let x = self.take(x)?;
+        self.begins(m)?;
         if !m.train {
             let y = run::forward(&self.layers, &cx, x, None, drop)?;
             return self.send(y);
@@ -340,6 +390,7 @@ impl Stage for LayerStage {
     }
 
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
+        self.begins(m)?;
         match self.remove(m.index) {
             State::Pending(pending) => {
                 let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
@@ -356,6 +407,7 @@ impl Stage for LayerStage {
     /// Computes again the last run of layers that was not kept, the first that the backward pass
     /// needs; the others follow in `input_grad`, one at a time. Does nothing where all was kept.
     fn recompute(&mut self, m: &MicroBatch) -> Result<()> {
+        self.begins(m)?;
         let cx = self.cx(m);
         let mut runs = self.runs(m, Op::Recompute)?;
         if let Some(last) = runs.iter().rposition(|run| !run.kept) {

@@ -45,6 +45,6 @@ pub use schedule::Schedule;
 pub use shared::simulate_shared;
 pub use simulate::{simulate, step_seconds};
 pub use slots::Slots;
-pub use stage::{MicroBatch, Stage, Turn};
+pub use stage::{MicroBatch, Ran, Stage, Turn};
 pub use timeline::{Span, Timeline};
 pub use watchdog::{Doing, Stuck};

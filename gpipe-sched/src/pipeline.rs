@@ -28,6 +28,9 @@ pub struct Item<F, G> {
 pub struct Outcome {
     /// The turn's losses, by index of micro-batch.
     pub losses: Vec<f64>,
+    /// Seconds that the thread of each device was at its actions: at the work itself, or where a device
+    /// works after it was asked, at asking for it.
+    pub asking: Vec<f64>,
     /// Who worked when, in seconds since the call.
     pub timeline: Timeline,
 }

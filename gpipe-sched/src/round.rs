@@ -107,6 +107,7 @@ struct Gathered {
     answered: Vec<bool>,
     first_error: Option<PipelineError>,
     spans: Vec<Span>,
+    asking: Vec<f64>,
     held: Vec<Vec<Held>>,
     losses: Vec<f64>,
 }
@@ -117,6 +118,7 @@ impl Gathered {
             answered: vec![false; devices],
             first_error: None,
             spans: Vec::new(),
+            asking: vec![0.0; devices],
             held: vec![Vec::new(); stages],
             losses: Vec::new(),
         }
@@ -127,10 +129,12 @@ impl Gathered {
         match report {
             Ok(Report {
                 spans,
+                asking,
                 held,
                 losses,
             }) => {
                 self.spans.extend(spans);
+                self.asking[device] = asking;
                 for (stage, counted) in held {
                     self.held[stage] = counted;
                 }
@@ -150,6 +154,7 @@ impl Gathered {
         }
         Ok(Outcome {
             losses: self.losses,
+            asking: self.asking,
             timeline: Timeline::new(self.answered.len(), self.spans).with_held(&self.held),
         })
     }

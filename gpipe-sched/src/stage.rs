@@ -17,6 +17,15 @@ pub struct MicroBatch {
     pub train: bool,
 }
 
+/// When a device worked on an action.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ran {
+    /// Seconds from its beginning to the end of the step's work.
+    pub start: f64,
+    /// Seconds from its end to the end of the step's work.
+    pub end: f64,
+}
+
 /// A part of a model on one device. It lives on the thread of its worker and need not be `Send`.
 pub trait Stage {
     /// What crosses a boundary: activations on the way down, their gradients on the way back.
@@ -81,6 +90,15 @@ pub trait Stage {
         Ok(())
     }
 
+    /// Called when an action is over, and the turn that follows it: a stage whose device works after it
+    /// was asked marks the place.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn leave(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// The bytes that the stage holds, if it counts them: asked after `begin` and after every action
     /// (and the turn that follows it).
     fn held(&mut self) -> Option<Held> {
@@ -93,6 +111,16 @@ pub trait Stage {
     /// Ends the step.
     fn finish(&mut self) -> Result<(), Self::Error> {
         Ok(())
+    }
+
+    /// Asked after `finish`: when each action of the step ran, in their order, in seconds before
+    /// `finish` was done. It is for a stage whose device works after it was asked; an action runs while
+    /// it is called where there are none.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn ran(&mut self) -> Result<Vec<Ran>, Self::Error> {
+        Ok(Vec::new())
     }
 }
 

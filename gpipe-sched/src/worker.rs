@@ -7,7 +7,7 @@ use crate::hop::{Direction, Hop};
 use crate::mailbox::{Post, Refusal, Tag};
 use crate::sync::Clock;
 use crate::watchdog::Progress;
-use crate::{Action, Held, MicroBatch, Op, Schedule, Span, Stage, Turn};
+use crate::{Action, Held, MicroBatch, Op, Ran, Schedule, Span, Stage, Turn};
 
 /// The stages of one device, and the turn where the last stage is among them. It is made, used and
 /// dropped on one thread.
@@ -31,6 +31,8 @@ pub(crate) struct Round {
 /// What a worker brings home from a round.
 pub(crate) struct Report {
     pub spans: Vec<Span>,
+    /// Seconds that the worker's thread was at its actions.
+    pub asking: f64,
     /// What each of the worker's stages held, as [`Timeline::with_held`](crate::Timeline::with_held)
     /// takes it.
     pub held: Vec<(usize, Vec<Held>)>,
@@ -83,6 +85,8 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
             let flow = self.act(round, action, flow)?;
             let flow = self.turn(round, action, flow, &mut targets)?;
             let end = round.clock.seconds();
+            let stage = &mut self.stages[place].1;
+            guard(Place::Action(action), || stage.leave())?;
             drop(entered);
             spans.push(Span {
                 device: self.device,
@@ -95,9 +99,15 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
             self.pass_on(round, action, flow)?;
         }
         round.progress.reach(self.device, lane.len());
+        let asking = spans.iter().map(|span| span.end - span.start).sum();
         for (index, stage) in &mut self.stages {
-            guard(Place::Finish(Part::Stage(*index)), || stage.finish())?;
+            let place = || Place::Finish(Part::Stage(*index));
+            guard(place(), || stage.finish())?;
+            let now = round.clock.seconds();
+            let ran = guard(place(), || stage.ran())?;
+            place_at(&mut spans, *index, now, &ran);
         }
+        in_a_row(&mut spans);
         let losses = self
             .turn
             .as_mut()
@@ -105,6 +115,7 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         round.progress.end(self.device);
         Ok(Report {
             spans,
+            asking,
             held,
             losses: losses.transpose()?,
         })
@@ -191,6 +202,29 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
             hop,
         };
         self.post.recv(tag).map_err(|refusal| stop(hop, &refusal))
+    }
+}
+
+/// Puts the spans of a stage where its device says that they were, which had done all of them at `now`.
+fn place_at(spans: &mut [Span], stage: usize, now: f64, ran: &[Ran]) {
+    let spans = spans.iter_mut().filter(|span| span.action.stage == stage);
+    for (span, ran) in spans.zip(ran) {
+        span.start = (now - ran.start).max(0.0);
+        span.end = now - ran.end;
+        // What it waited for besides its flow, the device does not say.
+        span.ready = span.start;
+    }
+}
+
+/// Lets each span begin after the one before it: the stages of one worker may be at work together on a
+/// device, and its clock is not the host's.
+fn in_a_row(spans: &mut [Span]) {
+    let mut free = 0.0_f64;
+    for span in spans {
+        span.ready = span.ready.max(free);
+        span.start = span.start.max(span.ready);
+        span.end = span.end.max(span.start);
+        free = span.end;
     }
 }
 

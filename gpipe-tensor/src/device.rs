@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(feature = "cuda")]
-use crate::cuda::Gpu;
+use crate::cuda::{Event, Gpu};
 use crate::host::Busy;
 use crate::{Error, Host, Result};
 
@@ -120,6 +120,19 @@ impl Device {
         Ok(())
     }
 
+    /// The point that the operations so far come to, where a device does them after it was asked; none
+    /// on the processor.
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    pub fn moment(&self) -> Result<Option<Moment>> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu() {
+            return gpu.moment().map(Moment).map(Some);
+        }
+        Ok(None)
+    }
+
     /// Whether `other` is the same handle (not merely the same physical device).
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -206,6 +219,26 @@ impl Device {
 
     pub(crate) fn discount(&self, bytes: usize) {
         self.0.live.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A point in the work of a GPU, and when it was there.
+pub struct Moment(
+    #[cfg(feature = "cuda")] Event,
+    #[cfg(not(feature = "cuda"))] std::convert::Infallible,
+);
+
+impl Moment {
+    /// Seconds from here to a later point of the same device. Both have to be over, as they are after
+    /// [`Device::finish`].
+    ///
+    /// # Errors
+    /// If they are not, or the device has failed.
+    pub fn seconds_until(&self, later: &Self) -> Result<f64> {
+        #[cfg(feature = "cuda")]
+        return self.0.seconds_until(&later.0);
+        #[cfg(not(feature = "cuda"))]
+        match (self.0, later.0) {}
     }
 }
 

@@ -69,6 +69,8 @@ struct Shared {
     buffers: Mutex<Pool>,
     #[cfg(feature = "cuda")]
     kernels: Option<Box<dyn KernelCache>>,
+    #[cfg(feature = "cuda")]
+    tf32: bool,
 }
 
 impl Host {
@@ -118,6 +120,8 @@ impl Host {
             buffers: Mutex::default(),
             #[cfg(feature = "cuda")]
             kernels: None,
+            #[cfg(feature = "cuda")]
+            tf32: false,
         })))
     }
 
@@ -148,7 +152,7 @@ impl Host {
             };
             return Err(unavailable(reason));
         }
-        let gpu = Gpu::open(ordinal, self.0.kernels.as_deref())?;
+        let gpu = Gpu::open(ordinal, self.0.kernels.as_deref(), self.0.tf32)?;
         Ok(Device::new(device, self.clone(), Some(gpu)))
     }
 
@@ -166,6 +170,18 @@ impl Host {
     pub fn with_kernel_cache(mut self, cache: Box<dyn KernelCache>) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             shared.kernels = Some(cache);
+        }
+        self
+    }
+
+    /// The same with products on GPUs whose factors are rounded to TF32, to 11 bits, which their tensor
+    /// cores multiply, rather than true single precision; to be called before the first device is asked
+    /// for.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn with_tf32(mut self) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.tf32 = true;
         }
         self
     }

@@ -22,7 +22,7 @@ mod tensor;
 #[cfg(test)]
 mod testing;
 
-pub use device::{Device, DeviceId};
+pub use device::{Device, DeviceId, Moment};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use found::{CudaDevice, FoundCuda, find_cuda};

@@ -165,6 +165,9 @@ pub struct Settings {
     /// processor has AMX: faster, less exact); parameters and sums are f32 [default: f32]
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub dtype: Option<String>,
+    /// Let products of floats on CUDA devices round their factors to TF32 (11 bits): faster, less exact
+    #[arg(long, help_heading = "Run")]
+    pub tf32: bool,
 
     /// The folder of the model that the file of `--config` names, where that of a checkpoint stands for
     /// the one that its run began with, which may be gone
@@ -228,6 +231,9 @@ impl Settings {
             .collect();
         if self.no_shuffle {
             typed.push(("--no-shuffle", "data.shuffle", "false"));
+        }
+        if self.tf32 {
+            typed.push(("--tf32", "run.tf32", "true"));
         }
         typed
     }

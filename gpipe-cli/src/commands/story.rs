@@ -135,6 +135,7 @@ impl<'a> Story<'a> {
             grad_norm,
             lr,
             seconds,
+            asking,
             timeline,
             peak_bytes,
         } = step;
@@ -169,6 +170,7 @@ impl<'a> Story<'a> {
             lr,
             tokens_per_second,
             step_seconds: seconds,
+            asking_seconds: asking,
             bubble,
             peak_bytes,
         })?;

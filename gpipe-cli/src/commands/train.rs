@@ -38,6 +38,8 @@ pub struct Step {
     pub lr: f64,
     /// From the batch to the shared parameters.
     pub seconds: f64,
+    /// The most seconds that a worker's thread was at its actions.
+    pub asking: f64,
     /// Who worked when.
     pub timeline: Timeline,
     /// Most bytes that each stage held.
@@ -105,6 +107,7 @@ pub fn training_loop(
             grad_norm,
             lr,
             seconds,
+            asking: outcome.asking.into_iter().fold(0.0, f64::max),
             timeline,
             peak_bytes,
         };

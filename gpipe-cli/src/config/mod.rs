@@ -159,6 +159,8 @@ pub struct Run {
     pub watchdog: Named<Watchdog>,
     /// What matrix products multiply.
     pub dtype: Named<Precision>,
+    /// Whether products of floats on CUDA devices round them to TF32.
+    pub tf32: bool,
 }
 
 /// Only the keys that the model has.

@@ -191,6 +191,7 @@ fn common() -> Table {
         trace_steps = "1"
         watchdog = "30"
         dtype = "f32"
+        tf32 = false
     }
 }
 

@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use gpipe_sched::Schedule;
+use gpipe_tensor::DeviceId;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -303,6 +304,15 @@ fn check(config: &Config) -> Result<()> {
             return Err(Fail::asked("an image has no tokens: leave --seq-len out"));
         }
         _ => {}
+    }
+    let workers = config
+        .pipeline
+        .devices
+        .of_workers(config.pipeline.stages.get());
+    if config.run.tf32 && workers.iter().all(|&id| id == DeviceId::Cpu) {
+        return Err(Fail::asked(
+            "run.tf32 is for CUDA devices: use --devices cuda:0, or --set run.tf32=false",
+        ));
     }
     let (batch, micro_batches) = (
         config.data.batch_size.get(),

@@ -11,6 +11,7 @@ mod host;
 mod missing;
 mod orders;
 mod resume;
+mod work;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ fn each_missing_part_is_named() {
         (vec![cuda, nvrtc], "", "no cuBLAS"),
         (vec![cuda, cublas], "", "no NVRTC"),
         (LIBRARIES.to_vec(), "devices=0", "no CUDA device"),
+        (LIBRARIES.to_vec(), "driver=12040", "CUDA 12.4 only"),
         (LIBRARIES.to_vec(), "devices=3", "cuda:0 to cuda:2"),
     ];
     for (libraries, settings, words) in cases {

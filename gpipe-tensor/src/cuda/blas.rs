@@ -43,8 +43,9 @@ pub(crate) struct Product {
 }
 
 impl Blas {
-    /// A handle for products on `stream`, in true single precision.
-    pub fn new(stream: &Stream) -> Result<Self> {
+    /// A handle for products on `stream`: in true single precision, unless the factors may be rounded
+    /// to TF32.
+    pub fn new(stream: &Stream, tf32: bool) -> Result<Self> {
         stream.context().bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the stream's context is the thread's; the call writes one name.
@@ -53,17 +54,31 @@ impl Blas {
             raw: Name(raw),
             workspace: 0,
         };
-        blas.workspace = stream.alloc(WORKSPACE)?;
+        match blas.prepare(stream, tf32) {
+            Ok(()) => Ok(blas),
+            Err(error) => {
+                blas.end(stream);
+                Err(error)
+            }
+        }
+    }
+
+    /// Stream, workspace and precision.
+    fn prepare(&mut self, stream: &Stream, tf32: bool) -> Result<()> {
+        let raw = self.raw.0;
+        self.workspace = stream.alloc(WORKSPACE)?;
+        let mode = match tf32 {
+            false => cublasMath_t::CUBLAS_DEFAULT_MATH,
+            true => cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH,
+        };
         // SAFETY: handle and stream are of the same context; the workspace is memory of this stream,
         // is as large as said, and is freed on it when the handle is gone.
         unsafe {
             sys::cublasSetStream_v2(raw, stream.raw().cast()).check("cublasSetStream_v2")?;
-            sys::cublasSetWorkspace_v2(raw, blas.workspace as *mut _, WORKSPACE)
+            sys::cublasSetWorkspace_v2(raw, self.workspace as *mut _, WORKSPACE)
                 .check("cublasSetWorkspace_v2")?;
-            sys::cublasSetMathMode(raw, cublasMath_t::CUBLAS_DEFAULT_MATH)
-                .check("cublasSetMathMode")?;
+            sys::cublasSetMathMode(raw, mode).check("cublasSetMathMode")
         }
-        Ok(blas)
     }
 
     /// Ends the handle, after all products on its stream so far.

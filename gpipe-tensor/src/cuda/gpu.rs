@@ -29,7 +29,9 @@ pub(crate) struct Worker {
     pub(super) compute: Stream,
     pub(super) arrive: Stream,
     pub(super) leave: Stream,
-    blas: Mutex<Blas>,
+    /// Made for the first product: a handle that never multiplies needs no workspace.
+    blas: Mutex<Option<Blas>>,
+    tf32: bool,
     staging: Staging,
 }
 
@@ -42,16 +44,16 @@ impl std::ops::Deref for Gpu {
 }
 
 impl Gpu {
-    /// A new handle to the device of this ordinal, which the probe has seen.
-    pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>) -> Result<Self> {
+    /// A new handle to the device of this ordinal, which the probe has seen; its products may round
+    /// their factors to TF32, or not.
+    pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>, tf32: bool) -> Result<Self> {
         let context = Context::open(ordinal, cache)?;
-        let compute = Stream::new(&context)?;
-        let blas = Blas::new(&compute)?;
         Ok(Self(Arc::new(Worker {
-            compute,
+            compute: Stream::new(&context)?,
             arrive: Stream::new(&context)?,
             leave: Stream::new(&context)?,
-            blas: Mutex::new(blas),
+            blas: Mutex::new(None),
+            tf32,
             staging: Staging::default(),
         })))
     }
@@ -80,6 +82,11 @@ impl Gpu {
         self.compute.synchronize()
     }
 
+    /// The point that the operations so far come to, with the time of it.
+    pub fn moment(&self) -> Result<Event> {
+        self.compute.record_timed()
+    }
+
     /// Runs a kernel after the operations so far. Its pointers are those of [`Memory`] that belongs
     /// to this handle, as large as the operation's tensors.
     pub fn launch(&self, launch: &Launch) -> Result<()> {
@@ -101,7 +108,11 @@ impl Gpu {
             }
             return Ok(());
         }
-        let blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        let blas = match &mut *blas {
+            Some(blas) => blas,
+            none => none.insert(Blas::new(&self.compute, self.tf32)?),
+        };
         self.context().bind()?;
         // SAFETY: as in `launch`; no extent is zero.
         unsafe { blas.run(product, a, b, c) }
@@ -177,10 +188,17 @@ impl Gpu {
     }
 
     /// A copy of so many bytes at `from` for the operations of `to`, and the point after which the
-    /// source may be changed or freed.
-    pub fn send(&self, from: Pointer, bytes: usize, to: &Self) -> Result<(Memory, Event)> {
+    /// source may be changed or freed. The bytes are there where they were settled, or else after the
+    /// operations so far.
+    pub fn send(
+        &self,
+        from: Pointer,
+        settled: Option<Event>,
+        bytes: usize,
+        to: &Self,
+    ) -> Result<(Memory, Event)> {
         let arriving = Arriving::new(to, bytes)?;
-        match self.send_to(arriving.at, from, bytes, to) {
+        match self.send_to(arriving.at, from, settled, bytes, to) {
             Ok(sent) => Ok((arriving.landed(), sent)),
             Err(error) => {
                 // What was asked for already uses the memory.
@@ -192,8 +210,15 @@ impl Gpu {
     }
 
     /// [`send`](Self::send) to memory that was asked for on the stream `arrive` of `to`.
-    fn send_to(&self, at: u64, from: Pointer, bytes: usize, to: &Self) -> Result<Event> {
-        self.leave.wait(&self.compute.record()?)?;
+    fn send_to(
+        &self,
+        at: u64,
+        from: Pointer,
+        settled: Option<Event>,
+        bytes: usize,
+        to: &Self,
+    ) -> Result<Event> {
+        self.leave.wait(&self.settled_or_now(settled)?)?;
         let reaches = self.is_beside(to) || self.context().reaches(to.context())?;
         if reaches {
             // The memory must be there before something is written to it.
@@ -230,9 +255,14 @@ impl Gpu {
         self.leave.record()
     }
 
-    /// Lets the operations of `to`, a handle to the same device, come after those of this one so far.
-    pub fn precede(&self, to: &Self) -> Result<()> {
-        to.compute.wait(&self.compute.record()?)
+    /// Lets the operations of `to`, a handle to the same device, come after those of this one until a
+    /// point, or else so far.
+    pub fn precede(&self, settled: Option<Event>, to: &Self) -> Result<()> {
+        to.compute.wait(&self.settled_or_now(settled)?)
+    }
+
+    fn settled_or_now(&self, settled: Option<Event>) -> Result<Event> {
+        settled.map_or_else(|| self.compute.record(), Ok)
     }
 
     fn take(&self, bytes: usize) -> Result<Pinned> {
@@ -270,6 +300,8 @@ impl Drop for Arriving {
 impl Drop for Worker {
     fn drop(&mut self) {
         let blas = self.blas.get_mut().unwrap_or_else(PoisonError::into_inner);
-        blas.end(&self.compute);
+        if let Some(blas) = blas {
+            blas.end(&self.compute);
+        }
     }
 }

@@ -16,6 +16,9 @@ pub(crate) struct Memory {
     gpu: Gpu,
     /// The end of the last copy to another handle, since the memory was last changed.
     copied: Mutex<Option<Event>>,
+    /// Where its contents are whole, if no operation has looked at it since: what comes from there need
+    /// not wait for what the handle was asked for later.
+    settled: Mutex<Option<Event>>,
 }
 
 impl Memory {
@@ -25,7 +28,8 @@ impl Memory {
         Self {
             at,
             gpu,
-            copied: Mutex::new(None),
+            copied: Mutex::default(),
+            settled: Mutex::default(),
         }
     }
 
@@ -34,28 +38,39 @@ impl Memory {
         &self.gpu
     }
 
+    /// Where `offset` bytes into it are.
+    fn place(&self, offset: usize) -> Pointer {
+        Pointer(self.at + offset as u64)
+    }
+
     /// Where `offset` bytes into it are, to be read.
     pub fn at(&self, offset: usize) -> Pointer {
-        Pointer(self.at + offset as u64)
+        drop(taken(&self.settled));
+        self.place(offset)
     }
 
     /// The same, to be written: after the copies of what was there.
     pub fn written_at(&mut self, offset: usize) -> Result<Pointer> {
-        let copied = self.copied.get_mut();
-        if let Some(event) = copied.unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(event) = taken(&self.copied) {
             self.gpu.compute.wait(&event)?;
         }
         Ok(self.at(offset))
+    }
+
+    /// Notes that its contents are those after the operations so far: it is on its way elsewhere.
+    pub fn settle(&mut self) -> Result<()> {
+        self.settled = Mutex::new(Some(self.gpu.compute.record()?));
+        Ok(())
     }
 
     /// A copy of so many bytes from `offset` on for another handle.
     pub fn copy_for(&self, to: &Gpu, offset: usize, bytes: usize) -> Result<Self> {
         if to.is(&self.gpu) {
             let copy = to.alloc(bytes)?;
-            to.copy(copy.at(0), self.at(offset), bytes)?;
+            to.copy(copy.at(0), self.place(offset), bytes)?;
             return Ok(copy);
         }
-        let (copy, event) = self.gpu.send(self.at(offset), bytes, to)?;
+        let (copy, event) = self.gpu.send(self.place(offset), None, bytes, to)?;
         let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
         *copied = Some(event);
         Ok(copy)
@@ -66,24 +81,30 @@ impl Memory {
     pub fn hand_to(mut self, to: &Gpu, bytes: usize) -> Result<Self> {
         let copied = self.copied.get_mut();
         let is_copied = copied.unwrap_or_else(PoisonError::into_inner).is_some();
+        let settled = taken(&self.settled);
         if self.gpu.is_beside(to) && !is_copied {
-            self.gpu.precede(to)?;
+            self.gpu.precede(settled, to)?;
             self.gpu = to.clone();
             return Ok(self);
         }
-        let (copy, _) = self.gpu.send(self.at(0), bytes, to)?;
+        let (copy, _) = self.gpu.send(self.place(0), settled, bytes, to)?;
         let at = std::mem::take(&mut self.at);
         // SAFETY: nothing else holds the memory, so that the operations which used it are those
-        // before the copy, for which this stream has waited; nobody frees it again.
+        // before the copy, for which this stream has waited: none has since it was settled. Nobody
+        // frees it again.
         unsafe { self.gpu.leave.free(at)? };
         Ok(copy)
     }
 }
 
+/// The event that was noted, which is none any more.
+fn taken(event: &Mutex<Option<Event>>) -> Option<Event> {
+    event.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
-        let copied = self.copied.get_mut();
-        let copied = copied.unwrap_or_else(PoisonError::into_inner).take();
+        let copied = taken(&self.copied);
         let at = std::mem::take(&mut self.at);
         let (compute, leave) = (&self.gpu.compute, &self.gpu.leave);
         // Who would be told of an error has gone; what comes next on the streams says it again.

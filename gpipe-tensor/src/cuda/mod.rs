@@ -42,7 +42,7 @@ use crate::ops;
 use entry::Entry;
 
 #[cfg(feature = "cuda")]
-pub(crate) use {blas::Product, gpu::Gpu, memory::Memory};
+pub(crate) use {blas::Product, gpu::Gpu, memory::Memory, stream::Event};
 
 /// The kernels' texts by the paths of their files, each before those that use it.
 const TEXTS: &[(&str, &str)] = &[

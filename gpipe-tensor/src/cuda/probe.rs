@@ -47,6 +47,16 @@ fn look() -> std::result::Result<FoundCuda, String> {
             return missing(&said, "look at `nvidia-smi`");
         }
     }
+    match known() {
+        Ok(known) if known < OLDEST => {
+            return missing(
+                &format!("the driver knows CUDA {} only", version(known)),
+                "install NVIDIA's driver, 570 or newer",
+            );
+        }
+        Ok(_) => {}
+        Err(error) => return missing(&error.to_string(), "look at `nvidia-smi`"),
+    }
     // SAFETY: as above.
     if !unsafe { cublas::is_culib_present() } {
         return missing(
@@ -71,17 +81,29 @@ fn look() -> std::result::Result<FoundCuda, String> {
     Ok(found)
 }
 
+/// The CUDA that drivers 570 know, the oldest with every call that is made here.
+const OLDEST: c_int = 12_080;
+
+/// The newest CUDA that the driver knows, 12080 being 12.8.
+fn known() -> Result<c_int> {
+    let mut version = 0;
+    // SAFETY: the driver is there and was initialised; the call writes one number.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.check("cuDriverGetVersion")?;
+    Ok(version)
+}
+
+fn version(number: c_int) -> String {
+    format!("{}.{}", number / 1000, number % 1000 / 10)
+}
+
 /// Everything, all libraries being there.
 fn described() -> Result<FoundCuda> {
-    let (mut driver, mut devices) = (0, 0);
-    // SAFETY: the driver is there and was initialised; each call writes one number.
-    unsafe {
-        sys::cuDriverGetVersion(&mut driver).check("cuDriverGetVersion")?;
-        sys::cuDeviceGetCount(&mut devices).check("cuDeviceGetCount")?;
-    }
+    let mut devices = 0;
+    // SAFETY: the driver is there and was initialised; the call writes one number.
+    unsafe { sys::cuDeviceGetCount(&mut devices) }.check("cuDeviceGetCount")?;
     let devices = (0..devices).map(|ordinal| device(ordinal, devices));
     Ok(FoundCuda {
-        driver: format!("{}.{}", driver / 1000, driver % 1000 / 10),
+        driver: version(known()?),
         cublas: cublas_version(),
         nvrtc: compiler_version()?,
         devices: devices.collect::<Result<_>>()?,

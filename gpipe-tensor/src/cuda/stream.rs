@@ -49,9 +49,18 @@ impl Stream {
 
     /// The point that this stream has come to when all work so far is done.
     pub fn record(&self) -> Result<Event> {
+        self.record_as(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// [`record`](Self::record) with the time of it.
+    pub fn record_timed(&self) -> Result<Event> {
+        self.record_as(sys::CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    fn record_as(&self, kind: sys::CUevent_flags) -> Result<Event> {
         self.context.bind()?;
         let mut raw = std::ptr::null_mut();
-        let flag = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        let flag = kind as u32;
         // SAFETY: the context is the thread's; the call writes one name.
         unsafe { sys::cuEventCreate(&mut raw, flag) }.check("cuEventCreate")?;
         let event = Event {
@@ -257,6 +266,17 @@ impl Event {
         self.context.bind()?;
         // SAFETY: the event is alive.
         unsafe { sys::cuEventSynchronize(self.raw.0) }.check("cuEventSynchronize")
+    }
+
+    /// Seconds from this point to a later one, both of which are over, were recorded with their times,
+    /// and are of one device.
+    pub fn seconds_until(&self, later: &Self) -> Result<f64> {
+        self.context.bind()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are alive; the call writes one number.
+        unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, self.raw.0, later.raw.0) }
+            .check("cuEventElapsedTime_v2")?;
+        Ok(f64::from(milliseconds) / 1e3)
     }
 
     /// Whether the work before it is done.

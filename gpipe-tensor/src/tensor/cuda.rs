@@ -164,7 +164,15 @@ impl Tensor {
 
     /// [`Tensor::send`] of a tensor on a GPU.
     pub(super) fn send_across(mut self, transit: &Device) -> Result<Self> {
-        self.recount(transit)?;
+        if self.recount(transit)?
+            && let Some(storage) = Arc::get_mut(&mut self.storage)
+            && let super::Buffer::Cuda(Buffer {
+                memory: Some(memory),
+                ..
+            }) = &mut storage.buffer
+        {
+            memory.settle()?;
+        }
         Ok(self)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::compile;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -64,13 +64,15 @@ impl Host {
     }
 
     /// A folder that holds these libraries.
-    fn links(&self, libraries: &[[&str; 2]]) -> io::Result<PathBuf> {
+    pub fn links(&self, libraries: &[[&str; 2]]) -> io::Result<PathBuf> {
         let names: Vec<&str> = libraries.iter().map(|names| names[0]).collect();
         let mut folder = self.library.clone();
         folder.set_extension(format!("with-{}", names.join("-")));
         fs::create_dir_all(&folder)?;
+        // Relative, so that the target folder may be moved.
+        let library = Path::new("..").join(self.library.file_name().unwrap_or_default());
         for name in libraries.iter().flatten() {
-            match std::os::unix::fs::symlink(&self.library, folder.join(name)) {
+            match std::os::unix::fs::symlink(&library, folder.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }

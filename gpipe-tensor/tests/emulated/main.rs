@@ -16,7 +16,8 @@ mod waits;
 use std::env;
 use std::process::{Command, ExitCode};
 
-use host::{Host, Outcome};
+use host::{Host, LIBRARIES, Outcome};
+use operations::Sizes;
 
 /// The variable that names the program to run.
 const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
@@ -24,14 +25,15 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 7] = [
+const PROGRAMS: [(&str, Program); 8] = [
     ("relay", orders::relay),
     ("fault", faults::program),
     ("compiler", faults::compiler),
     ("products", blas::products),
-    ("operations", operations::program),
+    ("operations", operations),
     ("moves", waits::program),
     ("late", waits::late),
+    ("ahead", waits::ahead),
 ];
 
 /// Runs a program on the emulated host.
@@ -55,5 +57,40 @@ fn a_program() -> ExitCode {
     match program(argument) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
+    }
+}
+
+/// Says where the libraries are, for programs that are run with them by LD_LIBRARY_PATH.
+#[test]
+fn the_libraries_are_in_one_folder() {
+    let Some(host) = Host::get() else { return };
+    let folder = host.links(&LIBRARIES).expect("links beside the library");
+    for name in LIBRARIES.iter().flatten() {
+        assert!(folder.join(name).is_file(), "{name}");
+    }
+    println!("libraries: {}", folder.display());
+}
+
+/// Compares every operation with the processor's.
+fn operations(sizes: &str) -> bool {
+    operations::compare(match sizes {
+        "small" => Sizes::Small,
+        _ => Sizes::All,
+    });
+    true
+}
+
+#[test]
+fn every_operation_equals_the_processors() {
+    let Some(host) = Host::get() else { return };
+    for (sizes, settings) in [
+        ("all", "seed=1"),
+        ("all", "seed=2 peers=0"),
+        ("all", "seed=3 order=lazy"),
+        ("all", "seed=4 order=starved"),
+        ("small", "seed=5 devices=1"),
+    ] {
+        let outcome = run(host, "operations", sizes, settings);
+        assert!(outcome.is_right(), "{settings}: {outcome:?}");
     }
 }

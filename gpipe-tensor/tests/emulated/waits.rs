@@ -22,6 +22,7 @@ fn moves(host: &Host) -> Result<bool> {
     let near = host.device(DeviceId::Cuda(0))?;
     let beside = host.device(DeviceId::Cuda(0))?;
     let far = host.device(DeviceId::Cuda(1))?;
+    let transit = host.device(DeviceId::Cpu)?;
     let is = |tensor: &Tensor, value: f32| Ok(tensor.to_f32s()?.iter().all(|&v| v == value));
     let mut right = true;
     for round in 1..5 {
@@ -50,6 +51,24 @@ fn moves(host: &Host) -> Result<bool> {
             let x = ops::scale(&x.receive(to)?, 4.0)?;
             let x = ops::scale(&x.receive(&near)?, 0.25)?;
             right &= is(&x, 0.5 * value)?;
+
+            // Sent, and taken when its handle has gone on.
+            let x = ops::scale(&full(&near, value)?, 0.5)?.send(&transit)?;
+            let mut after = full(&near, value)?;
+            for _ in 0..4 {
+                after = ops::scale(&after, 2.0)?;
+            }
+            let x = ops::scale(&x.receive(to)?, 4.0)?;
+            right &= is(&x, 2.0 * value)? && is(&after, 16.0 * value)?;
+
+            // Looked at again on its way.
+            let x = ops::scale(&full(&near, value)?, 3.0)?.send(&transit)?;
+            let mut sum = full(&near, 0.0)?;
+            for _ in 0..5 {
+                ops::add_assign(&mut sum, &x)?;
+            }
+            let x = ops::scale(&x.receive(to)?, 2.0)?;
+            right &= is(&x, 6.0 * value)? && is(&sum, 15.0 * value)?;
         }
         // More on their way than the host keeps memory for, none of them waited for.
         let many: Vec<Tensor> = (0..24)
@@ -88,6 +107,28 @@ pub fn late(_: &str) -> bool {
     };
     work().expect("nothing fails yet").finish().is_err()
 }
+
+/// Whether what was sent is there before the work that its handle was asked for later.
+pub fn ahead(_: &str) -> bool {
+    let host = Host::new(1).expect("one thread");
+    let work = || -> Result<bool> {
+        let [near, far] = [0, 1].map(|ordinal| host.device(DeviceId::Cuda(ordinal)));
+        let (near, far, transit) = (near?, far?, host.device(DeviceId::Cpu)?);
+        let x = Tensor::from_f32(&near, [N], vec![1.0; N])?;
+        let sent = ops::scale(&x, 2.0)?.send(&transit)?;
+        let mut after = x;
+        for _ in 0..BREAKS {
+            after = ops::scale(&after, 1.0)?;
+        }
+        let values = sent.receive(&far)?.to_f32s()?;
+        let broken = after.to_f32s().is_err();
+        Ok(broken && values.iter().all(|&value| value == 2.0))
+    };
+    work().expect("what comes first does not fail")
+}
+
+/// Operations after which a device that is as lazy as can be breaks.
+const BREAKS: usize = 100;
 
 /// The programs that show what a missing wait does.
 const RUNS: [(&str, &str); 3] = [
@@ -224,6 +265,16 @@ fn every_wait_is_needed_and_missed() {
         missed.is_empty(),
         "nothing misses these waits in {SEEDS} seeds: {missed:#?}"
     );
+}
+
+#[test]
+fn what_is_sent_does_not_wait_for_later_work() {
+    let Some(host) = Emulated::get() else { return };
+    for peers in [0, 1] {
+        let settings = format!("order=lazy peers={peers} break={BREAKS}:719");
+        let outcome = run(host, "ahead", "", &settings);
+        assert!(outcome.is_right(), "{settings}: {outcome:?}");
+    }
 }
 
 #[test]

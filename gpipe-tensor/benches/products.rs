@@ -1,0 +1,68 @@
+//! Products of matrices on the first GPU, those of a transformer's linear layers: a JSON object a line.
+//!
+//! `products [TOKENS WIDTH VOCABULARY] [tf32]`; without a GPU it says so.
+
+use std::time::Instant;
+
+use gpipe_tensor::ops::{self, Layout};
+use gpipe_tensor::{DeviceId, Host, Result, Tensor, find_cuda};
+
+/// How long a product is measured, at least.
+const SECONDS: f64 = 0.2;
+
+fn main() -> Result<()> {
+    if let Err(why) = find_cuda() {
+        eprintln!("skipped: {why}");
+        return Ok(());
+    }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<usize> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let [tokens, width, vocabulary] = match numbers[..] {
+        [tokens, width, vocabulary] => [tokens, width, vocabulary],
+        _ => [8192, 768, 50257],
+    };
+    let host = Host::new(1)?;
+    let host = match words.iter().any(|word| word == "tf32") {
+        true => host.with_tf32(),
+        false => host,
+    };
+    let device = host.device(DeviceId::Cuda(0))?;
+    for (inputs, outputs) in [
+        (width, 3 * width),
+        (width, 4 * width),
+        (4 * width, width),
+        (width, vocabulary),
+    ] {
+        let zeros = |rows, columns| Tensor::zeros(&device, [rows, columns]);
+        let (x, w, dy) = (
+            zeros(tokens, inputs)?,
+            zeros(inputs, outputs)?,
+            zeros(tokens, outputs)?,
+        );
+        // A layer forward, and both of its gradients.
+        for (layout, a, b, sizes) in [
+            (Layout::Nn, &x, &w, [tokens, outputs, inputs]),
+            (Layout::Nt, &dy, &w, [tokens, inputs, outputs]),
+            (Layout::Tn, &x, &dy, [inputs, outputs, tokens]),
+        ] {
+            let multiply = |times: u32| {
+                (0..times).try_for_each(|_| ops::matmul(layout, a, b, None).map(drop))?;
+                device.finish()
+            };
+            multiply(3)?;
+            let mut times = 1;
+            let seconds = loop {
+                let start = Instant::now();
+                multiply(times)?;
+                let seconds = start.elapsed().as_secs_f64();
+                if seconds >= SECONDS {
+                    break seconds / f64::from(times);
+                }
+                times *= 2;
+            };
+            let [m, n, k] = sizes;
+            println!(r#"{{"layout":"{layout:?}","m":{m},"n":{n},"k":{k},"seconds":{seconds}}}"#);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! Every operation on the GPU of this machine against the processor; without one it says so.
+//!
+//! `GPIPE_SIZES=small` takes small tensors, for a tool that watches every access.
+
+#[path = "../emulated/operations.rs"]
+mod operations;
+
+use gpipe_tensor::find_cuda;
+use operations::Sizes;
+
+#[test]
+fn every_operation_equals_the_processors() {
+    match find_cuda() {
+        Err(why) => eprintln!("skipped: {why}"),
+        Ok(_) => operations::compare(match std::env::var("GPIPE_SIZES").as_deref() {
+            Ok("small") => Sizes::Small,
+            _ => Sizes::All,
+        }),
+    }
+}
