@@ -4,7 +4,6 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use gpipe_sched::Schedule;
-use gpipe_tensor::DeviceId;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -305,11 +304,7 @@ fn check(config: &Config) -> Result<()> {
         }
         _ => {}
     }
-    let workers = config
-        .pipeline
-        .devices
-        .of_workers(config.pipeline.stages.get());
-    if config.run.tf32 && workers.iter().all(|&id| id == DeviceId::Cpu) {
+    if config.run.tf32 && !config.pipeline.devices.has_gpu() {
         return Err(Fail::asked(
             "run.tf32 is for CUDA devices: use --devices cuda:0, or --set run.tf32=false",
         ));

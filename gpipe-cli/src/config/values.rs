@@ -315,6 +315,11 @@ impl Devices {
         self.0.first().map_or(DeviceId::Cpu, |&(id, _)| id)
     }
 
+    /// Whether any worker is on a GPU.
+    pub fn has_gpu(&self) -> bool {
+        self.0.iter().any(|&(id, _)| id != DeviceId::Cpu)
+    }
+
     /// How many workers are listed.
     pub fn workers(&self) -> u64 {
         self.0

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{assert_keys, gpipe, objects, parse, small, stderr, stdout};
 
-const STEP: [&str; 9] = [
+const STEP: [&str; 10] = [
     "kind",
     "step",
     "loss",
@@ -14,6 +14,7 @@ const STEP: [&str; 9] = [
     "lr",
     "tokens_per_second",
     "step_seconds",
+    "asking_seconds",
     "bubble",
     "peak_bytes",
 ];

@@ -28,6 +28,7 @@ const LINES: &[&str] = &[
     "train --learning-rate 0.1",
     "train --batch 32",
     "train --batch-size 16 --micro-batches 32",
+    "train --tf32",
     "train --microbatches 4",
     "train --data nots.txt",
     "train --data .",
