@@ -1,8 +1,8 @@
 //! GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019).
 
 use crate::layers::{
-    Activation, CausalAttention, Dropout, Embedding, Function, Head, LayerNorm, Layout, Linear,
-    Residual, Sequential,
+    CausalAttention, Dropout, Embedding, GeluLinear, Head, LayerNorm, Layout, Linear, Residual,
+    Sequential,
 };
 use crate::lingvo;
 use crate::{Error, Flow, Gelu, Init, Layer, Result};
@@ -121,11 +121,10 @@ impl GptConfig {
         let inside = Sequential::new()
             .then(self.layer_norm(format!("{block}.ln_2")))
             .then(self.linear(format!("{name}.c_fc"), width, 4 * width, STD))
-            .then(Activation::new(
-                format!("{name}.act"),
-                Function::Gelu(self.gelu),
-            ))
-            .then(self.linear(projection, 4 * width, width, self.projection_std()));
+            .then(GeluLinear::new(
+                self.gelu,
+                self.linear(projection, 4 * width, width, self.projection_std()),
+            ));
         let inside = self.dropout(inside, format!("{name}.dropout"))?;
         Ok(Residual::new(name, inside).priced_by_lingvo(nothing))
     }

@@ -2,8 +2,8 @@
 //! call, to the byte.
 
 use gpipe_layers::layers::{
-    Activation, CausalAttention, Dropout, Function, Identity, LayerNorm, Layout, Linear, Residual,
-    Sequential,
+    Activation, CausalAttention, Dropout, Function, GeluLinear, Identity, LayerNorm, Layout,
+    Linear, Residual, Sequential,
 };
 use gpipe_layers::{Buffers, Cost, Flow, Gelu, Layer, Ledger, SavedBuffers};
 use gpipe_tensor::{Device, Tensor, Tensors};
@@ -200,7 +200,7 @@ enum Nest {
 }
 
 fn nests() -> impl Strategy<Value = Vec<Nest>> {
-    let leaf = (0..7usize).prop_map(Nest::Layer);
+    let leaf = (0..8usize).prop_map(Nest::Layer);
     let tree = leaf.prop_recursive(3, 24, 5, |inner| {
         prop::collection::vec(inner, 0..5).prop_map(Nest::Residual)
     });
@@ -231,6 +231,10 @@ fn build(nests: &[Nest], path: &str) -> Sequential {
                     Layout::InOut,
                 ))
                 .then(CausalAttention::new(name, WIDTH, 2, 0.5).unwrap()),
+            Nest::Layer(6) => list.then(GeluLinear::new(
+                Gelu::Erf,
+                Linear::new(name, WIDTH, WIDTH, Layout::InOut),
+            )),
             Nest::Layer(_) => list.then(Linear::new(name, WIDTH, WIDTH, Layout::OutIn)),
         };
     }

@@ -1,8 +1,8 @@
 //! The table of all layers.
 
 use gpipe_layers::layers::{
-    Activation, CausalAttention, Dropout, Embedding, Function, Head, Identity, LayerNorm, Layout,
-    Linear, Residual, Sequential,
+    Activation, CausalAttention, Dropout, Embedding, Function, GeluLinear, Head, Identity,
+    LayerNorm, Layout, Linear, Residual, Sequential,
 };
 use gpipe_layers::{Cx, Flow, Gelu, Layer, make, try_params};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors, init_uniform};
@@ -100,6 +100,17 @@ pub fn all(s: Sizes) -> Vec<Case> {
             Box::new(Activation::new("erf", Function::Gelu(Gelu::Erf))),
             stream(),
             Box::new(|_, x| x.iter().copied().map(plain::gelu_erf).collect()),
+        ),
+        case(
+            Box::new(GeluLinear::new(
+                Gelu::Erf,
+                Linear::new("act_proj", w, 3, Layout::InOut),
+            )),
+            stream(),
+            Box::new(move |p, x| {
+                let x: Vec<f64> = x.iter().copied().map(plain::gelu_erf).collect();
+                plain::linear(&x, w, &p[0], &p[1], Layout::InOut)
+            }),
         ),
         case(
             Box::new(CausalAttention::new("attention", w, heads, 0.0).unwrap()),

@@ -31,7 +31,7 @@ pub use attention::{attention, attention_grad};
 pub use cross_entropy::{IGNORE, correct, cross_entropy, cross_entropy_loss, late_cross_entropy};
 pub use dropout::{Dropout, dropout};
 pub use embedding::{embedding, embedding_grad};
-pub use gelu::{Gelu, gelu, gelu_grad};
+pub use gelu::{Gelu, gelu, gelu_grad, gelu_with_grad};
 pub use late::Late;
 pub use layer_norm::{layer_norm, layer_norm_grad};
 pub(crate) use matmul::multiplies_bf16;

@@ -99,6 +99,9 @@ fn elements(b: &mut Bench) -> Result<()> {
         for form in [Gelu::Tanh, Gelu::Erf] {
             b.keep(&ops::gelu(&x, form)?)?;
             b.keep(&ops::gelu_grad(&x, &y, form)?)?;
+            let mut gradient = b.own([2, n])?;
+            b.keep(&ops::gelu_with_grad(&x, &mut gradient, form)?)?;
+            b.keep(&gradient)?;
         }
         let drop = Dropout {
             rate: 0.25,

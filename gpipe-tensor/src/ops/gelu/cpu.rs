@@ -28,26 +28,45 @@ pub(super) fn backward(form: Gelu, x: &[f32], dy: &[f32], dx: &mut [f32]) {
     }
 }
 
+/// What both say of x, the second over what is in `dy`.
+pub(super) fn both(form: Gelu, x: &[f32], y: &mut [f32], dy: &mut [f32]) {
+    match form {
+        Gelu::Erf => map_both(x, y, dy, both_of_erf_form),
+        Gelu::Tanh => map_both(x, y, dy, both_of_tanh_form),
+    }
+}
+
 #[inline(always)]
 fn erf_form(x: f32) -> f32 {
-    x * normal(x).0
+    both_of_erf_form(x).0
 }
 
 #[inline(always)]
 fn slope_of_erf_form(x: f32) -> f32 {
-    let (cumulative, bell) = normal(x);
-    (x * DENSITY).mul_add(bell, cumulative)
+    both_of_erf_form(x).1
 }
 
 #[inline(always)]
 fn tanh_form(x: f32) -> f32 {
-    x * Sigmoid::at(x).value
+    both_of_tanh_form(x).0
 }
 
 #[inline(always)]
 fn slope_of_tanh_form(x: f32) -> f32 {
+    both_of_tanh_form(x).1
+}
+
+/// The function and its slope.
+#[inline(always)]
+fn both_of_erf_form(x: f32) -> (f32, f32) {
+    let (cumulative, bell) = normal(x);
+    (x * cumulative, (x * DENSITY).mul_add(bell, cumulative))
+}
+
+#[inline(always)]
+fn both_of_tanh_form(x: f32) -> (f32, f32) {
     let sigmoid = Sigmoid::at(x);
-    x.mul_add(sigmoid.slope, sigmoid.value)
+    (x * sigmoid.value, x.mul_add(sigmoid.slope, sigmoid.value))
 }
 
 /// σ(2u) = ½(1 + tanh u) for u = √(2/π)·(x + 0.044715·x³), and its derivative with respect to x.
@@ -90,6 +109,17 @@ fn map_slope(x: &[f32], dy: &[f32], dx: &mut [f32], slope: impl Fn(f32) -> f32) 
     vectorised!({
         for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
             *dx = dy * slope(x);
+        }
+    });
+}
+
+#[inline(always)]
+fn map_both(x: &[f32], y: &mut [f32], dy: &mut [f32], both: impl Fn(f32) -> (f32, f32)) {
+    vectorised!({
+        for ((y, dy), &x) in y.iter_mut().zip(dy.iter_mut()).zip(x) {
+            let (value, slope) = both(x);
+            *y = value;
+            *dy *= slope;
         }
     });
 }

@@ -43,3 +43,21 @@ pub(super) fn backward(gpu: &Gpu, x: &Tensor, dy: &Tensor, form: Gelu) -> Result
     ))?;
     Ok(dx)
 }
+
+/// The same, written over dL/dy.
+pub(super) fn backward_over(gpu: &Gpu, x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<()> {
+    const OP: &str = "gelu_with_grad";
+    let (n, width) = (x.elements(), x.shape().last());
+    let at = dy.written(OP, gpu)?;
+    let x = x.operand(OP, gpu)?;
+    gpu.launch(&cuda::backward(
+        form,
+        DType::F32,
+        x.at,
+        Pointer::NULL,
+        at,
+        at,
+        n,
+        width.max(1),
+    ))
+}
