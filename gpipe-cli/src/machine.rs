@@ -88,6 +88,22 @@ pub fn peak_resident() -> Option<u64> {
     kib_in("/proc/self/status", "VmHWM:")
 }
 
+/// The processor time of all threads of this process so far, where the system says so.
+pub fn cpu_time() -> Option<Duration> {
+    #[cfg(unix)]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        clock_gettime(ClockId::ProcessCPUTime).try_into().ok()
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+/// The seconds of it since then.
+pub fn cpu_seconds_since(then: Duration) -> Option<f64> {
+    Some(cpu_time()?.saturating_sub(then).as_secs_f64())
+}
+
 /// A line of `/proc/meminfo` in bytes.
 fn meminfo(key: &str) -> Option<u64> {
     kib_in("/proc/meminfo", key)

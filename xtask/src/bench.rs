@@ -1,12 +1,16 @@
-//! Measurements in four families.
+//! Measurements in five families.
 
 mod baseline;
 mod configuration;
 mod criterion;
+mod measured;
 mod model;
+mod peak;
 mod peer;
 mod report;
+mod runs;
 mod schedule;
+mod sizes;
 mod summary;
 mod sweep;
 mod table;
@@ -20,11 +24,11 @@ use crate::flags::Bench;
 
 /// Runs the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
-    const FAMILIES: [&str; 4] = ["ops", "schedule", "training", "plan"];
+    const FAMILIES: [&str; 5] = ["ops", "schedule", "training", "sizes", "plan"];
     for family in &flags.family {
         anyhow::ensure!(
             FAMILIES.contains(&family.as_str()),
-            "no family {family}: use ops, schedule, training or plan"
+            "no family {family}: use ops, schedule, training, sizes or plan"
         );
     }
     let asked =
@@ -38,6 +42,9 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     if asked("training") {
         training::run(shell, flags)?;
+    }
+    if asked("sizes") {
+        sizes::run(shell, flags)?;
     }
     if asked("plan") {
         sweep::run(shell, root, flags)?;

@@ -41,21 +41,21 @@ xflags::xflags! {
             /// Runs the faults planted for each row instead, all of which must be caught.
             optional --teeth
         }
-        /// Measures: `ops` by criterion, `schedule` by programs of its own, `training` and `plan` by
-        /// whole runs of the program.
+        /// Measures: `ops` by criterion, `schedule` by programs of its own, `training`, `sizes` and `plan`
+        /// by whole runs of the program.
         cmd bench {
-            /// ops, schedule, training or plan (every way to train against what is predicted); all if
-            /// none is named.
+            /// ops, schedule, training, sizes (step time against layers, width, length and micro-batches)
+            /// or plan (every way to train against what is predicted); all if none is named.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
-            /// Prints the tables of schedule and training as Markdown.
+            /// Prints the tables of schedule, training and sizes as Markdown.
             optional --markdown
             /// What an earlier --json of training printed: slower than that is a failure.
             optional --baseline file: PathBuf
             /// How long the stages of schedule sleep; 20 if not given.
             optional --milliseconds n: u32
-            /// Model of training or plan; bench-a or gpt-mini if not given.
+            /// Model of training (bench-a, bench-b or bench-tiny) or plan; bench-a or gpt-mini if not given.
             optional --model name: String
             /// Threads in all; 2 if not given.
             optional --threads n: usize
@@ -67,11 +67,11 @@ xflags::xflags! {
             optional --schedules list: String
             /// Rematerialization policies, as keep,stage.
             optional --remat list: String
-            /// How often every configuration runs, in turns; 3 if not given, 2 for plan.
+            /// How often every configuration runs, in turns; 3 if not given, 2 for sizes and plan.
             optional --rounds n: usize
-            /// Measured steps a run, after two that warm up; 6 if not given, 3 after one for plan.
+            /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes, 3 after one for plan.
             optional --steps n: usize
-            /// A folder with single.py: PyTorch takes its turn in every round.
+            /// A folder with single.py and pipelining.py: PyTorch takes its turns in every round.
             optional --peers dir: PathBuf
             /// The Python that runs it; python3 if not given.
             optional --python path: PathBuf

@@ -50,7 +50,7 @@ pub struct Settings {
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,
 
-    /// gpt-nano, gpt-mini, gpt2, bench-a or bench-b; mlp; or a folder with a GPT-2 from Hugging Face
+    /// gpt-nano, gpt-mini, gpt2, bench-tiny, bench-a or bench-b; mlp; or a folder with a GPT-2 from Hugging Face
     /// [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,

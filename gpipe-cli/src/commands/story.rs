@@ -136,6 +136,7 @@ impl<'a> Story<'a> {
             lr,
             seconds,
             asking,
+            cpu_seconds,
             timeline,
             peak_bytes,
         } = step;
@@ -171,6 +172,7 @@ impl<'a> Story<'a> {
             tokens_per_second,
             step_seconds: seconds,
             asking_seconds: asking,
+            cpu_seconds,
             bubble,
             peak_bytes,
         })?;

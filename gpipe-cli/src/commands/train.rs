@@ -20,6 +20,7 @@ use crate::checkpoint::Resumed;
 use crate::config::Config;
 use crate::data::{self, Samples};
 use crate::fail::{Fail, Result};
+use crate::machine;
 use crate::output::NewRun;
 use crate::profile::Wanted;
 use crate::report::{Record, Tracer};
@@ -40,6 +41,8 @@ pub struct Step {
     pub seconds: f64,
     /// The most seconds that a worker's thread was at its actions.
     pub asking: f64,
+    /// Processor time of all threads meanwhile.
+    pub cpu_seconds: Option<f64>,
     /// Who worked when.
     pub timeline: Timeline,
     /// Most bytes that each stage held.
@@ -76,6 +79,7 @@ pub fn training_loop(
     let mut slowest = 0.0_f64;
     for step in steps {
         let started = Instant::now();
+        let used = machine::cpu_time();
         let failed = |error: PipelineError| {
             Fail::Run(anyhow::Error::new(error).context(format!("step {step}")))
         };
@@ -99,6 +103,7 @@ pub fn training_loop(
         share_ties(pipeline).map_err(failed)?;
 
         let seconds = started.elapsed().as_secs_f64();
+        let cpu_seconds = used.and_then(machine::cpu_seconds_since);
         let peak_bytes = devices.iter().map(Device::peak_bytes).collect();
         let timeline = outcome.timeline;
         let made = Step {
@@ -108,6 +113,7 @@ pub fn training_loop(
             lr,
             seconds,
             asking: outcome.asking.into_iter().fold(0.0, f64::max),
+            cpu_seconds,
             timeline,
             peak_bytes,
         };

@@ -8,9 +8,9 @@ use super::entry::overlay;
 use crate::model_folder::Architecture;
 
 /// The names, the default first.
-pub const NAMES: [&str; 6] = {
-    let [a, b, c, d, e] = models::PRESETS;
-    [a, b, c, d, e, PERCEPTRON]
+pub const NAMES: [&str; 7] = {
+    let [a, b, c, d, e, f] = models::PRESETS;
+    [a, b, c, d, e, f, PERCEPTRON]
 };
 
 /// The model that classifies images; all others continue text.
@@ -206,7 +206,7 @@ fn run_of(name: &str) -> Table {
         "gpt2" => toml! {
             optimizer = { lr = 6e-4 }
         },
-        "bench-a" | "bench-b" => toml! {
+        "bench-tiny" | "bench-a" | "bench-b" => toml! {
             pipeline = { stages = 1, micro_batches = 1, remat = "keep" }
             optimizer = { lr = 3e-4, lr_schedule = "constant", warmup_steps = 0, clip_norm = 0.0 }
             run = { steps = 100 }

@@ -39,6 +39,8 @@ pub enum Event {
         step_seconds: f64,
         /// The most that a worker's thread was at its actions: on a GPU, at asking for them.
         asking_seconds: f64,
+        /// Processor time of all threads meanwhile, where the system says so.
+        cpu_seconds: Option<f64>,
         /// Share of the pipeline's time in which stages idle, measured.
         bubble: f64,
         /// Most bytes that each stage held.
@@ -345,13 +347,14 @@ mod tests {
             tokens_per_second: 3.0,
             step_seconds: 0.5,
             asking_seconds: 0.4,
+            cpu_seconds: None,
             bubble: 0.25,
             peak_bytes: vec![1, 2],
         };
         let line = step.to_json().unwrap();
         assert_eq!(
             line,
-            r#"{"kind":"step","step":1,"loss":0.30000000000000004,"grad_norm":null,"lr":1e-300,"tokens_per_second":3.0,"step_seconds":0.5,"asking_seconds":0.4,"bubble":0.25,"peak_bytes":[1,2]}"#
+            r#"{"kind":"step","step":1,"loss":0.30000000000000004,"grad_norm":null,"lr":1e-300,"tokens_per_second":3.0,"step_seconds":0.5,"asking_seconds":0.4,"cpu_seconds":null,"bubble":0.25,"peak_bytes":[1,2]}"#
         );
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["loss"].as_f64(), Some(0.1 + 0.2));

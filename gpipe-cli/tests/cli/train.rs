@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{assert_keys, gpipe, objects, parse, small, stderr, stdout};
 
-const STEP: [&str; 10] = [
+const STEP: [&str; 11] = [
     "kind",
     "step",
     "loss",
@@ -15,6 +15,7 @@ const STEP: [&str; 10] = [
     "tokens_per_second",
     "step_seconds",
     "asking_seconds",
+    "cpu_seconds",
     "bubble",
     "peak_bytes",
 ];

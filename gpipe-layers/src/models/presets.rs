@@ -19,13 +19,21 @@ pub struct Preset {
 }
 
 /// The names of all presets.
-pub const PRESETS: [&str; 5] = ["gpt-nano", "gpt-mini", "gpt2", "bench-a", "bench-b"];
+pub const PRESETS: [&str; 6] = [
+    "gpt-nano",
+    "gpt-mini",
+    "gpt2",
+    "bench-tiny",
+    "bench-a",
+    "bench-b",
+];
 
 /// The preset of this name.
 ///
 /// `gpt-nano` and `gpt-mini` read bytes; the first learns a short text within a minute on two
-/// cores. `gpt2` is the original with 124 million parameters. `bench-a` and `bench-b` are the models
-/// that the benchmarks train in PyTorch as well.
+/// cores. `gpt2` is the original with 124 million parameters. `bench-tiny`, `bench-a` and `bench-b`
+/// are the models that the benchmarks train in PyTorch as well; the first is so small that a step is
+/// little but overhead.
 pub fn preset(name: &str) -> Option<Preset> {
     let bytes = GptConfig {
         vocab: 256,
@@ -69,6 +77,19 @@ pub fn preset(name: &str) -> Option<Preset> {
             sequence: 1024,
             batch: 8,
             decay: Decay::Matrices,
+        },
+        "bench-tiny" => Preset {
+            name: "bench-tiny",
+            config: GptConfig {
+                context: 32,
+                width: 32,
+                blocks: 8,
+                heads: 2,
+                ..bench
+            },
+            sequence: 32,
+            batch: 32,
+            decay: Decay::All,
         },
         "bench-a" => Preset {
             name: "bench-a",

@@ -31,6 +31,18 @@ impl fmt::Display for Configuration {
     }
 }
 
+impl Configuration {
+    /// Whether it differs in its micro-batches at most.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let micro_batches = self.micro_batches;
+        *self
+            == Self {
+                micro_batches,
+                ..other.clone()
+            }
+    }
+}
+
 /// The configurations that were asked for, or some that tell the story: what micro-batches cost,
 /// what stages cost and gain, and what recomputation costs.
 pub fn configurations(flags: &Bench) -> anyhow::Result<Vec<Configuration>> {
@@ -44,11 +56,12 @@ pub fn configurations(flags: &Bench) -> anyhow::Result<Vec<Configuration>> {
         let story = [
             (1, 1, "gpipe", "keep"),
             (1, 4, "gpipe", "keep"),
+            (1, 8, "gpipe", "keep"),
             (2, 4, "gpipe", "keep"),
             (2, 4, "1f1b", "keep"),
             (2, 4, "gpipe", "stage"),
             (2, 8, "1f1b", "stage"),
-            (4, 8, "1f1b", "keep"),
+            (8, 8, "gpipe", "keep"),
         ];
         let configuration =
             |(stages, micro_batches, schedule, remat): (usize, usize, &str, &str)| Configuration {
@@ -61,14 +74,14 @@ pub fn configurations(flags: &Bench) -> anyhow::Result<Vec<Configuration>> {
     }
     let mut found = Vec::new();
     for stages in numbers(flags.stages.as_deref(), 1)? {
-        for micro_batches in numbers(flags.micro_batches.as_deref(), 4)? {
-            for schedule in words(flags.schedules.as_deref(), "gpipe") {
-                for remat in words(flags.remat.as_deref(), "keep") {
+        for schedule in words(flags.schedules.as_deref(), "gpipe") {
+            for remat in words(flags.remat.as_deref(), "keep") {
+                for micro_batches in numbers(flags.micro_batches.as_deref(), 4)? {
                     found.push(Configuration {
                         stages,
                         micro_batches,
                         schedule: schedule.clone(),
-                        remat,
+                        remat: remat.clone(),
                     });
                 }
             }

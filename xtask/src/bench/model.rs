@@ -1,41 +1,75 @@
 //! The models that are measured.
 
+/// Query rows that attention works on at a time, against the keys up to the last of them.
+const ATTENTION_ROWS: u64 = 64;
+
+/// A GPT of so many blocks, and the batch that it is trained on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Samples of a step.
+    pub batch: u64,
+    /// Tokens of a sample.
+    pub sequence: u64,
+    /// Of the residual stream.
+    pub width: u64,
+    /// Transformer blocks.
+    pub blocks: u64,
+    /// Attention heads.
+    pub heads: u64,
+    /// Tokens that it knows.
+    pub vocabulary: u64,
+}
+
 /// The sizes that turn seconds into rates.
 pub struct Model {
     /// Its name for gpipe.
     pub name: &'static str,
     /// Its name for the peers.
     pub peer: &'static str,
-    batch: u64,
-    sequence: u64,
-    width: u64,
-    blocks: u64,
-    vocabulary: u64,
+    pub shape: Shape,
 }
 
-/// Configurations A and B of the peers.
-pub const MODELS: [Model; 2] = [
+/// Configurations tiny, A and B of the peers.
+pub const MODELS: [Model; 3] = [
+    Model {
+        name: "bench-tiny",
+        peer: "tiny",
+        shape: Shape {
+            batch: 32,
+            sequence: 32,
+            width: 32,
+            blocks: 8,
+            heads: 2,
+            vocabulary: 256,
+        },
+    },
     Model {
         name: "bench-a",
         peer: "A",
-        batch: 32,
-        sequence: 128,
-        width: 256,
-        blocks: 8,
-        vocabulary: 256,
+        shape: Shape {
+            batch: 32,
+            sequence: 128,
+            width: 256,
+            blocks: 8,
+            heads: 4,
+            vocabulary: 256,
+        },
     },
     Model {
         name: "bench-b",
         peer: "B",
-        batch: 16,
-        sequence: 256,
-        width: 384,
-        blocks: 12,
-        vocabulary: 256,
+        shape: Shape {
+            batch: 16,
+            sequence: 256,
+            width: 384,
+            blocks: 12,
+            heads: 6,
+            vocabulary: 256,
+        },
     },
 ];
 
-impl Model {
+impl Shape {
     /// Tokens of a step.
     pub fn tokens(&self) -> u64 {
         self.batch * self.sequence
@@ -44,7 +78,34 @@ impl Model {
     /// FLOPs of a step as the peers count them: three times the forward pass's matrix products,
     /// attention in full. Recomputation is not counted, so it shows as a lower rate.
     pub fn flops(&self) -> u64 {
-        let block = 24 * self.width * self.width + 4 * self.sequence * self.width;
+        self.linear_flops() + self.attention_flops()
+    }
+
+    /// Those of scores and weighted values, with every key for every query.
+    pub fn attention_flops(&self) -> u64 {
+        3 * self.blocks * 4 * self.tokens() * self.sequence * self.width
+    }
+
+    /// FLOPs of a step that are computed where nothing is recomputed: blocks of queries leave out the
+    /// keys after their last, and the backward pass computes the scores once more.
+    pub fn executed_flops(&self) -> u64 {
+        self.linear_flops() + self.executed_attention_flops()
+    }
+
+    /// Two products forward and five backward.
+    pub fn executed_attention_flops(&self) -> u64 {
+        let firsts = (0..self.sequence).step_by(ATTENTION_ROWS as usize);
+        let pairs: u64 = firsts
+            .map(|first| {
+                let rows = ATTENTION_ROWS.min(self.sequence - first);
+                rows * (first + rows)
+            })
+            .sum();
+        7 * self.blocks * 2 * self.batch * pairs * self.width
+    }
+
+    fn linear_flops(&self) -> u64 {
+        let block = 24 * self.width * self.width;
         let head = 2 * self.width * self.vocabulary;
         3 * self.tokens() * (self.blocks * block + head)
     }
@@ -60,6 +121,29 @@ mod tests {
         let (n, d, layers, sequence, vocabulary) = (32 * 128, 256, 8, 128, 256);
         let peers =
             3 * (2 * n * (12 * d * d * layers + d * vocabulary) + layers * 4 * n * sequence * d);
-        assert_eq!(MODELS[0].flops(), peers);
+        assert_eq!(MODELS[1].shape.flops(), peers);
+    }
+
+    #[test]
+    fn what_the_mask_hides_is_left_out_in_whole_blocks() {
+        let long = Shape {
+            sequence: 1024,
+            ..MODELS[1].shape
+        };
+        // 16 blocks of 64 queries see 64, 128, … keys: 17/32 of all pairs; 7 products instead of 6.
+        assert_eq!(
+            long.executed_attention_flops(),
+            long.attention_flops() / 32 * 17 / 6 * 7
+        );
+        // No block is full.
+        let tiny = MODELS[0].shape;
+        assert_eq!(
+            tiny.executed_attention_flops(),
+            tiny.attention_flops() / 6 * 7
+        );
+        assert_eq!(
+            tiny.executed_flops() - tiny.executed_attention_flops(),
+            tiny.flops() - tiny.attention_flops()
+        );
     }
 }

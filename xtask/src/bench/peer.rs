@@ -1,4 +1,4 @@
-//! PyTorch's turn: a script outside this repository that prints one JSON object a line.
+//! PyTorch's turn: scripts outside this repository that print one JSON object a line.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,12 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-/// How to run `single.py`.
+use super::configuration::Configuration;
+use super::runs::{Run, WARM_UP};
+
+/// How to run `single.py` and `pipelining.py`.
 pub struct Peer {
-    /// Its folder.
+    /// Their folder.
     pub folder: PathBuf,
     /// The interpreter.
     pub python: PathBuf,
@@ -17,35 +20,91 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The median seconds of a step over one run.
-    pub fn run(&self, shell: &Shell, threads: usize, steps: usize) -> anyhow::Result<f64> {
-        let Self {
-            folder,
-            python,
-            config,
-        } = self;
+    /// One run in one process, without micro-batches: the median of its steps.
+    pub fn single(&self, shell: &Shell, threads: usize, steps: usize) -> anyhow::Result<Run> {
         let (threads, steps) = (threads.to_string(), steps.to_string());
-        let _folder = shell.push_dir(folder);
+        let Self { python, config, .. } = self;
+        let _folder = shell.push_dir(&self.folder);
         let output = cmd!(
             shell,
             "{python} single.py --config {config} --threads {threads} --steps {steps}"
-        )
-        .quiet();
-        median_seconds(&output.read()?)
+        );
+        let mut found = results(&output.quiet().read()?)?;
+        Ok(found.swap_remove(0).1)
+    }
+
+    /// Whether `torch.distributed.pipelining` can do the same.
+    pub fn can(configuration: &Configuration) -> bool {
+        let Configuration {
+            stages,
+            micro_batches,
+            schedule,
+            remat,
+        } = configuration;
+        *stages > 1
+            && matches!(schedule.as_str(), "gpipe" | "1f1b")
+            && matches!(remat.as_str(), "keep" | "stage")
+            && (schedule == "gpipe" || micro_batches >= stages)
+    }
+
+    /// Runs of these, which differ in their micro-batches alone, in one process a stage.
+    pub fn pipelined(
+        &self,
+        shell: &Shell,
+        alike: &[&Configuration],
+        threads: usize,
+        steps: usize,
+    ) -> anyhow::Result<Vec<Run>> {
+        let Some(first) = alike.first() else {
+            return Ok(Vec::new());
+        };
+        let listed: Vec<String> = alike
+            .iter()
+            .map(|configuration| configuration.micro_batches.to_string())
+            .collect();
+        let (micro_batches, stages) = (listed.join(","), first.stages.to_string());
+        let threads = (threads / first.stages).max(1).to_string();
+        let (steps, warm_up) = (steps.to_string(), WARM_UP.to_string());
+        let checkpoint = match first.remat.as_str() {
+            "stage" => "always",
+            _ => "never",
+        };
+        let schedule = &first.schedule;
+        let Self { python, config, .. } = self;
+        let _folder = shell.push_dir(&self.folder);
+        let output = cmd!(
+            shell,
+            "{python} pipelining.py --config {config} --threads {threads} --stages {stages}
+             --schedule {schedule} --microbatches {micro_batches} --checkpoint {checkpoint}
+             --steps {steps} --warmup {warm_up}"
+        );
+        let found = results(&output.quiet().read()?)?;
+        let of = |configuration: &&Configuration| {
+            let micro_batches = configuration.micro_batches as u64;
+            let run = found.iter().find(|(parts, _)| *parts == micro_batches);
+            let run = run.with_context(|| format!("pipelining.py left out {configuration}"))?;
+            Ok(run.1.clone())
+        };
+        alike.iter().map(of).collect()
     }
 }
 
-/// The median in the last JSON line of the script's output.
-fn median_seconds(output: &str) -> anyhow::Result<f64> {
-    let line = output
-        .lines()
-        .rfind(|line| line.starts_with('{'))
-        .context("single.py printed no JSON line")?;
-    let result: Value = serde_json::from_str(line).context("the JSON line of single.py")?;
-    let milliseconds = result["median_ms"]
-        .as_f64()
-        .context("single.py reported no median_ms")?;
-    Ok(milliseconds / 1e3)
+/// The micro-batches and the median of each JSON line of a script's output; there is at least one.
+fn results(output: &str) -> anyhow::Result<Vec<(u64, Run)>> {
+    let mut found = Vec::new();
+    for line in output.lines().filter(|line| line.starts_with('{')) {
+        let result: Value = serde_json::from_str(line).context("a JSON line of a script")?;
+        let milliseconds = |key: &str| result[key].as_f64();
+        let median = milliseconds("median_ms").context("a script reported no median_ms")?;
+        let run = Run {
+            seconds: vec![median / 1e3],
+            cpu_seconds: Vec::from_iter(milliseconds("cpu_min_ms").map(|time| time / 1e3)),
+            resident: None,
+        };
+        found.push((result["microbatches"].as_u64().unwrap_or(1), run));
+    }
+    anyhow::ensure!(!found.is_empty(), "a script printed no JSON line");
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -53,12 +112,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_json_line_counts() {
-        let output =
-            "loading\n{\"median_ms\": 9.0}\n{\"peer\": \"torch\", \"median_ms\": 1250.5}\nbye\n";
-        assert_eq!(median_seconds(output).unwrap(), 1.2505);
-        assert!(median_seconds("no json").is_err());
-        assert!(median_seconds("{\"min_ms\": 1}").is_err());
-        assert!(median_seconds("{broken").is_err());
+    fn every_json_line_counts() {
+        let output = "loading\n{\"median_ms\": 9.0, \"microbatches\": 4, \"cpu_min_ms\": 17}\n\
+                      {\"peer\": \"torch\", \"median_ms\": 1250.5}\nbye\n";
+        let found = results(output).unwrap();
+        let counts: Vec<u64> = found.iter().map(|(count, _)| *count).collect();
+        assert_eq!(counts, [4, 1]);
+        assert_eq!(
+            (&*found[0].1.seconds, &*found[0].1.cpu_seconds),
+            (&[0.009][..], &[0.017][..])
+        );
+        assert_eq!(found[1].1.seconds, [1.2505]);
+        assert!(results("no json").is_err());
+        assert!(results("{\"min_ms\": 1}").is_err());
+        assert!(results("{broken").is_err());
+    }
+
+    #[test]
+    fn what_the_peer_cannot_do_is_not_asked_of_it() {
+        let way = |stages, micro_batches, schedule: &str, remat: &str| Configuration {
+            stages,
+            micro_batches,
+            schedule: schedule.into(),
+            remat: remat.into(),
+        };
+        assert!(Peer::can(&way(2, 2, "1f1b", "stage")));
+        assert!(!Peer::can(&way(1, 2, "gpipe", "keep")));
+        assert!(!Peer::can(&way(4, 2, "1f1b", "keep")));
+        assert!(!Peer::can(&way(2, 2, "zb-h1", "keep")));
+        assert!(!Peer::can(&way(2, 2, "gpipe", "every:2")));
     }
 }

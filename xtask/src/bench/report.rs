@@ -2,139 +2,396 @@
 
 use serde_json::{Value, json};
 
-use super::configuration::Configuration;
+use super::measured::{Against, Measured};
 use super::model::Model;
+use super::peak::Peak;
 use super::summary::Summary;
 use super::table::table;
 
-/// A configuration, and what it took.
-pub struct Measured<'a> {
-    pub configuration: &'a Configuration,
-    pub summary: Summary,
-    /// Bytes that the process had at most.
-    pub resident: Option<u64>,
+/// All that was measured of a model.
+pub struct Report<'a> {
+    pub model: &'a Model,
+    pub threads: usize,
+    pub peak: Peak,
+    pub measured: Vec<Measured<'a>>,
+    /// PyTorch in one process.
+    pub single: Option<Summary>,
 }
 
-/// One object of `--json`.
-pub fn json_line(
-    model: &Model,
-    threads: usize,
-    measured: &Measured<'_>,
-    theirs: Option<&Summary>,
-) -> Value {
-    let Measured {
-        configuration,
-        summary: ours,
-        resident,
-    } = measured;
-    json!({
-        "kind": "bench",
-        "family": "training",
-        "model": model.name,
-        "threads": threads,
-        "stages": configuration.stages,
-        "micro_batches": configuration.micro_batches,
-        "schedule": configuration.schedule,
-        "remat": configuration.remat,
-        "steps": ours.count,
-        "median_seconds": ours.median,
-        "min_seconds": ours.min,
-        "spread": ours.spread,
-        "tokens_per_second": model.tokens() as f64 / ours.median,
-        "gflops_per_second": model.flops() as f64 / ours.median / 1e9,
-        "peak_resident_bytes": resident,
-        "peer_median_seconds": theirs.map(|theirs| theirs.median),
-        "ratio": theirs.map(|theirs| ours.median / theirs.median),
-    })
-}
+impl Report<'_> {
+    /// FLOPs a second of a configuration: of the model, and those that were executed, where nothing is
+    /// recomputed.
+    fn rates(&self, measured: &Measured<'_>) -> (f64, Option<f64>) {
+        let (shape, seconds) = (&self.model.shape, measured.wall.median);
+        let executed = shape.executed_flops() as f64 / seconds;
+        let keeps = measured.configuration.remat == "keep";
+        (shape.flops() as f64 / seconds, keeps.then_some(executed))
+    }
 
-/// A table with a line for each configuration, and for PyTorch.
-pub fn drawn(
-    model: &Model,
-    threads: usize,
-    ours: &[Measured<'_>],
-    theirs: Option<&Summary>,
-    markdown: bool,
-) -> String {
-    let heading = [
-        "",
-        "median ms",
-        "min ms",
-        "spread",
-        "tokens/s",
-        "GFLOP/s",
-        "MB",
-        "ratio",
-    ];
-    let mut rows = vec![heading.map(str::to_owned)];
-    let mut row = |name: String, summary: &Summary, resident: Option<u64>, ratio: Option<f64>| {
-        rows.push([
-            name,
-            format!("{:.1}", summary.median * 1e3),
-            format!("{:.1}", summary.min * 1e3),
-            format!("{:.1} %", summary.spread * 100.0),
-            format!("{:.0}", model.tokens() as f64 / summary.median),
-            format!("{:.1}", model.flops() as f64 / summary.median / 1e9),
-            resident.map_or_else(String::new, |bytes| format!("{:.0}", bytes as f64 / 1e6)),
-            ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")),
-        ]);
-    };
-    for measured in ours {
-        row(
-            measured.configuration.to_string(),
-            &measured.summary,
-            measured.resident,
-            theirs.map(|theirs| measured.summary.median / theirs.median),
+    /// What a configuration is compared with: the same in PyTorch if that was measured, or else PyTorch
+    /// in one process.
+    fn peer<'b>(&'b self, measured: &'b Measured<'_>) -> Option<&'b Summary> {
+        match measured.configuration.stages {
+            1 => self.single.as_ref(),
+            _ => measured.theirs.as_ref().or(self.single.as_ref()),
+        }
+    }
+
+    /// One stage with as many micro-batches that keeps as much.
+    fn unpipelined(&self, measured: &Measured<'_>) -> Option<&Measured<'_>> {
+        let configuration = measured.configuration;
+        self.measured.iter().find(|other| {
+            let other = other.configuration;
+            configuration.stages > 1
+                && other.stages == 1
+                && other.micro_batches == configuration.micro_batches
+                && other.remat == configuration.remat
+        })
+    }
+
+    /// The objects of `--json`.
+    pub fn json_lines(&self) -> Vec<Value> {
+        let of = |measured| self.json_line(measured);
+        self.measured.iter().map(of).collect()
+    }
+
+    fn json_line(&self, measured: &Measured<'_>) -> Value {
+        let Measured {
+            configuration,
+            wall,
+            cpu,
+            resident,
+            ..
+        } = measured;
+        let theirs = self.peer(measured);
+        let (rate, executed) = self.rates(measured);
+        let against = self
+            .unpipelined(measured)
+            .map(|one| Against::of(measured, one));
+        json!({
+            "kind": "bench",
+            "family": "training",
+            "model": self.model.name,
+            "threads": self.threads,
+            "stages": configuration.stages,
+            "micro_batches": configuration.micro_batches,
+            "schedule": configuration.schedule,
+            "remat": configuration.remat,
+            "steps": wall.count,
+            "median_seconds": wall.median,
+            "min_seconds": wall.min,
+            "spread": wall.spread,
+            "cpu_median_seconds": cpu.as_ref().map(|cpu| cpu.median),
+            "tokens_per_second": self.model.shape.tokens() as f64 / wall.median,
+            "gflops_per_second": rate / 1e9,
+            "executed_gflops_per_second": executed.map(|rate| rate / 1e9),
+            "fused_gflops_per_second": self.peak.fused / 1e9,
+            "product_gflops_per_second": self.peak.product / 1e9,
+            "peak_resident_bytes": resident,
+            "peer_median_seconds": theirs.map(|theirs| theirs.median),
+            "ratio": theirs.map(|theirs| wall.median / theirs.median),
+            "wall_of_one_stage": against.as_ref().map(|against| against.wall),
+            "cpu_of_one_stage": against.as_ref().and_then(|against| against.cpu),
+            "extra_seconds": against.as_ref().map(|against| against.extra),
+            "extra_cpu_seconds": against.and_then(|against| against.extra_cpu),
+        })
+    }
+
+    /// The tables.
+    pub fn drawn(&self, markdown: bool) -> String {
+        let gap = if markdown { "\n" } else { "" };
+        let mut text = format!(
+            "{} with {} threads; spread is that of the middle half, MB the process's peak\n\
+             at most {}; shares of both are of the model's FLOPs / of those executed\n{gap}{}",
+            self.model.name,
+            self.threads,
+            self.peak.named(),
+            table(&self.rows(), markdown)
         );
+        let against = self.against();
+        if against.len() > 1 {
+            text += &format!(
+                "\nagainst one stage with the same micro-batches; µs a micro-batch and stage\n{gap}{}",
+                table(&against, markdown)
+            );
+        }
+        let best = self.best();
+        if best.len() > 1 {
+            text += &format!(
+                "\nbest of each beside torch.distributed.pipelining\n{gap}{}",
+                table(&best, markdown)
+            );
+        }
+        text
     }
-    if let Some(theirs) = theirs {
-        row("PyTorch, one process".into(), theirs, None, Some(1.0));
+
+    /// A line for each configuration, and for PyTorch.
+    fn rows(&self) -> Vec<[String; 11]> {
+        let heading = [
+            "",
+            "median ms",
+            "min ms",
+            "spread",
+            "CPU ms",
+            "tokens/s",
+            "GFLOP/s",
+            "of product",
+            "of FMA",
+            "MB",
+            "ratio",
+        ];
+        let mut rows = vec![heading.map(str::to_owned)];
+        let ratio = |ratio: f64| format!("{ratio:.3}");
+        for measured in &self.measured {
+            let (rate, executed) = self.rates(measured);
+            let share = |of: f64| match executed {
+                Some(executed) => {
+                    format!("{:.0} / {:.0} %", 100.0 * rate / of, 100.0 * executed / of)
+                }
+                None => format!("{:.0} %", 100.0 * rate / of),
+            };
+            let [median, min, spread] = times(&measured.wall);
+            let name = measured.configuration.to_string();
+            rows.push([
+                name.clone(),
+                median,
+                min,
+                spread,
+                said(measured.cpu.as_ref(), |cpu| milliseconds(cpu.median)),
+                format!(
+                    "{:.0}",
+                    self.model.shape.tokens() as f64 / measured.wall.median
+                ),
+                format!("{:.1}", rate / 1e9),
+                share(self.peak.product),
+                share(self.peak.fused),
+                said(measured.resident, |bytes| {
+                    format!("{:.0}", bytes as f64 / 1e6)
+                }),
+                said(self.peer(measured), |theirs| {
+                    ratio(measured.wall.median / theirs.median)
+                }),
+            ]);
+            if let Some(theirs) = &measured.theirs {
+                rows.push(self.peer_row(format!("PyTorch, {name}"), theirs));
+            }
+        }
+        if let Some(single) = &self.single {
+            rows.push(self.peer_row("PyTorch, one process".into(), single));
+        }
+        rows
     }
-    format!(
-        "{} with {threads} threads; spread is that of the middle half, MB the process's peak\n{}{}",
-        model.name,
-        if markdown { "\n" } else { "" },
-        table(&rows, markdown)
-    )
+
+    fn peer_row(&self, name: String, theirs: &Summary) -> [String; 11] {
+        let [median, min, spread] = times(theirs);
+        let tokens = format!("{:.0}", self.model.shape.tokens() as f64 / theirs.median);
+        let rate = format!(
+            "{:.1}",
+            self.model.shape.flops() as f64 / theirs.median / 1e9
+        );
+        let mut row: [String; 11] = Default::default();
+        [row[0], row[1], row[2], row[3], row[5], row[6]] =
+            [name, median, min, spread, tokens, rate];
+        row
+    }
+
+    /// What stages cost: a line for each configuration of several whose like of one was measured.
+    fn against(&self) -> Vec<[String; 5]> {
+        let heading = ["", "wall ratio", "CPU ratio", "µs", "µs of CPU"];
+        let mut rows = vec![heading.map(str::to_owned)];
+        for measured in &self.measured {
+            let Some(one) = self.unpipelined(measured) else {
+                continue;
+            };
+            let found = Against::of(measured, one);
+            let micro = |seconds: f64| format!("{:.1}", 1e6 * seconds);
+            rows.push([
+                measured.configuration.to_string(),
+                format!("{:.3}", found.wall),
+                said(found.cpu, |ratio| format!("{ratio:.3}")),
+                micro(found.extra),
+                said(found.extra_cpu, micro),
+            ]);
+        }
+        rows
+    }
+
+    /// For each number of stages and policy, the fastest of ours beside the fastest of PyTorch's.
+    fn best(&self) -> Vec<[String; 6]> {
+        let heading = ["", "best", "ms", "PyTorch's best", "ms", "ratio"];
+        let mut rows = vec![heading.map(str::to_owned)];
+        let mut kinds: Vec<(usize, &str)> = Vec::new();
+        for Measured {
+            configuration,
+            theirs,
+            ..
+        } in &self.measured
+        {
+            let kind = (configuration.stages, configuration.remat.as_str());
+            if theirs.is_some() && !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        for (stages, remat) in kinds {
+            let alike = || {
+                self.measured.iter().filter(move |measured| {
+                    let configuration = measured.configuration;
+                    (configuration.stages, configuration.remat.as_str()) == (stages, remat)
+                })
+            };
+            let fastest = |of: &dyn Fn(&Measured<'_>) -> Option<f64>| {
+                let known = alike().filter_map(|measured| Some((measured, of(measured)?)));
+                known.min_by(|a, b| a.1.total_cmp(&b.1))
+            };
+            let ours = fastest(&|measured| Some(measured.wall.median));
+            let theirs = fastest(&|measured| Some(measured.theirs.as_ref()?.median));
+            let (Some((ours, our_time)), Some((theirs, their_time))) = (ours, theirs) else {
+                continue;
+            };
+            let name = |measured: &Measured<'_>| {
+                let configuration = measured.configuration;
+                format!(
+                    "{} M={}",
+                    configuration.schedule, configuration.micro_batches
+                )
+            };
+            rows.push([
+                format!("K={stages} {remat}"),
+                name(ours),
+                milliseconds(our_time),
+                name(theirs),
+                milliseconds(their_time),
+                format!("{:.3}", our_time / their_time),
+            ]);
+        }
+        rows
+    }
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.1}", seconds * 1e3)
+}
+
+fn times(summary: &Summary) -> [String; 3] {
+    let spread = format!("{:.1} %", summary.spread * 100.0);
+    [
+        milliseconds(summary.median),
+        milliseconds(summary.min),
+        spread,
+    ]
+}
+
+fn said<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+    value.map_or_else(String::new, show)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::configuration::Configuration;
     use crate::bench::model::MODELS;
+    use crate::bench::runs::Run;
+
+    fn way(stages: usize, micro_batches: usize) -> Configuration {
+        Configuration {
+            stages,
+            micro_batches,
+            schedule: "gpipe".into(),
+            remat: "keep".into(),
+        }
+    }
+
+    fn run(wall: f64, cpu: f64) -> Run {
+        Run {
+            seconds: vec![wall],
+            cpu_seconds: vec![cpu],
+            resident: Some(90_400_000),
+        }
+    }
+
+    fn report<'a>(measured: Vec<Measured<'a>>, single: Option<f64>) -> Report<'a> {
+        Report {
+            model: &MODELS[1],
+            threads: 2,
+            peak: Peak {
+                fused: 2e11,
+                product: 4e11,
+                name: "Nn 1x2x3".into(),
+            },
+            measured,
+            single: single.and_then(|seconds| Summary::of(&[seconds])),
+        }
+    }
 
     #[test]
     fn the_ratio_is_ours_over_theirs() {
-        let configuration = &Configuration {
-            stages: 1,
-            micro_batches: 1,
-            schedule: "gpipe".into(),
-            remat: "keep".into(),
-        };
-        let ours = Summary::of(&[1.5]).unwrap();
-        let theirs = Summary::of(&[1.0]).unwrap();
-        let measured = Measured {
-            configuration,
-            summary: ours,
-            resident: Some(90_400_000),
-        };
-        let line = json_line(&MODELS[0], 2, &measured, Some(&theirs));
-        assert_eq!(line["ratio"], 1.5);
-        assert_eq!(line["tokens_per_second"], 4096.0 / 1.5);
+        let one = way(1, 1);
+        let measured = || Measured::of(&one, &run(1.5, 2.5), &Run::default()).unwrap();
+        let report_alone = report(vec![measured()], None);
+        assert_eq!(report_alone.json_lines()[0]["ratio"], Value::Null);
+        let report = report(vec![measured()], Some(1.0));
+        let line = &report.json_lines()[0];
         assert_eq!(
-            json_line(&MODELS[0], 2, &measured, None)["ratio"],
-            Value::Null
+            (&line["ratio"], &line["cpu_median_seconds"]),
+            (&json!(1.5), &json!(2.5))
         );
-        let drawn = drawn(&MODELS[0], 2, &[measured], Some(&theirs), false);
-        assert!(
+        assert_eq!(line["tokens_per_second"], 4096.0 / 1.5);
+        let drawn = report.drawn(false);
+        let ends = |start: &str, end: &str| {
             drawn
                 .lines()
-                .any(|line| line.starts_with("K=1 M=1 gpipe keep") && line.ends_with("90  1.500"))
-        );
+                .any(|line| line.starts_with(start) && line.ends_with(end))
+        };
+        // 169 GFLOP in 1.5 s.
         assert!(
-            drawn
-                .lines()
-                .any(|line| line.starts_with("PyTorch") && line.ends_with("1.000"))
+            ends("K=1 M=1 gpipe keep", "28 / 28 %   56 / 56 %  90  1.500"),
+            "{drawn}"
         );
+        assert!(ends("PyTorch, one process  1000.0", "169.1"), "{drawn}");
+        assert!(
+            !drawn.contains("against") && !drawn.contains("best of each"),
+            "{drawn}"
+        );
+    }
+
+    #[test]
+    fn stages_are_compared_with_one_and_the_best_with_the_best() {
+        let ways = [way(1, 4), way(2, 4), way(2, 8), way(2, 2)];
+        let runs = [(0.8, 1.5), (0.84, 1.6), (0.7, 1.4), (0.9, 1.8)];
+        let theirs = [None, Some(1.0), Some(1.4), None];
+        let measured =
+            ways.iter()
+                .zip(runs.iter().zip(theirs))
+                .map(|(way, (&(wall, cpu), theirs))| {
+                    let theirs = theirs.map_or(Run::default(), |seconds| run(seconds, seconds));
+                    Measured::of(way, &run(wall, cpu), &theirs).unwrap()
+                });
+        let report = report(measured.collect(), Some(2.0));
+        let [_, against] = <[_; 2]>::try_from(report.against()).unwrap();
+        // 40 ms of 4 · 2 pieces, 100 ms of CPU.
+        assert_eq!(
+            against,
+            ["K=2 M=4 gpipe keep", "1.050", "1.067", "5000.0", "12500.0"]
+        );
+        let [_, best] = <[_; 2]>::try_from(report.best()).unwrap();
+        assert_eq!(
+            best,
+            [
+                "K=2 keep",
+                "gpipe M=8",
+                "700.0",
+                "gpipe M=4",
+                "1000.0",
+                "0.700"
+            ]
+        );
+        let ratios: Vec<Value> = report
+            .json_lines()
+            .iter()
+            .map(|line| line["ratio"].clone())
+            .collect();
+        assert_eq!(ratios, [json!(0.4), json!(0.84), json!(0.5), json!(0.45)]);
+        let drawn = report.drawn(true);
+        assert!(drawn.contains("| PyTorch, K=2 M=4 gpipe keep |"), "{drawn}");
     }
 }

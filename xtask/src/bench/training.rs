@@ -1,26 +1,29 @@
 //! Whole runs of the program, in turns, so that a busy minute falls on all of them.
 
+use std::ops::Range;
+
 use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
 use super::baseline;
 use super::configuration::{Configuration, configurations};
-use super::model::{MODELS, Model};
+use super::measured::Measured;
+use super::model::MODELS;
+use super::peak::Peak;
 use super::peer::Peer;
-use super::report::{Measured, drawn, json_line};
+use super::report::Report;
+use super::runs::{self, Run};
 use super::summary::Summary;
 use crate::flags::Bench;
-
-/// Steps that are run and not counted.
-const WARM_UP: usize = 2;
 
 /// Measures every configuration and prints what came out.
 pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
     let name = flags.model.as_deref().unwrap_or("bench-a");
     let model = MODELS.iter().find(|model| model.name == name);
-    let model =
-        model.with_context(|| format!("no model {name} to measure: use bench-a or bench-b"))?;
+    let model = model.with_context(|| {
+        format!("no model {name} to measure: use bench-a, bench-b or bench-tiny")
+    })?;
     let threads = flags.threads.unwrap_or(2);
     let rounds = flags.rounds.unwrap_or(3);
     let steps = flags.steps.unwrap_or(6);
@@ -37,43 +40,52 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
 
     cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
     let baseline = flags.baseline.as_deref().map(baseline::read).transpose()?;
+    let mut peak = Peak::measure(shell, threads)?;
     let mut ours = vec![Run::default(); configurations.len()];
-    let mut theirs = Vec::new();
+    let mut theirs = vec![Run::default(); configurations.len()];
+    let mut single = Run::default();
     for round in 1..=rounds {
-        for (configuration, all) in configurations.iter().zip(&mut ours) {
-            eprintln!("round {round} of {rounds}: {configuration}");
-            let run = train(shell, model, configuration, threads, steps)?;
-            all.seconds.extend(run.seconds);
-            all.resident = all.resident.max(run.resident);
-        }
         if let Some(peer) = &peer {
             eprintln!("round {round} of {rounds}: PyTorch");
-            theirs.push(peer.run(shell, threads, steps)?);
+            single.add(peer.single(shell, threads, steps)?);
         }
+        for group in groups(&configurations) {
+            let alike = &configurations[group.clone()];
+            for (configuration, all) in alike.iter().zip(&mut ours[group.clone()]) {
+                eprintln!("round {round} of {rounds}: {configuration}");
+                let arguments = arguments(model.name, configuration, threads);
+                all.add(runs::train(shell, &arguments, steps)?);
+            }
+            let Some(peer) = &peer else { continue };
+            let can: Vec<usize> = group.filter(|&i| Peer::can(&configurations[i])).collect();
+            let alike: Vec<&Configuration> = can.iter().map(|&i| &configurations[i]).collect();
+            if let Some(first) = alike.first() {
+                eprintln!("round {round} of {rounds}: PyTorch, {first} and alike");
+            }
+            let found = peer.pipelined(shell, &alike, threads, steps)?;
+            for (index, run) in can.into_iter().zip(found) {
+                theirs[index].add(run);
+            }
+        }
+        peak = peak.max(Peak::measure(shell, threads)?);
     }
-    let theirs = Summary::of(&theirs);
-    let ours = configurations
-        .iter()
-        .zip(&ours)
-        .map(|(configuration, run)| {
-            let summary = Summary::of(&run.seconds)
-                .with_context(|| format!("{configuration} measured nothing"))?;
-            Ok(Measured {
-                configuration,
-                summary,
-                resident: run.resident,
-            })
-        });
-    let ours = ours.collect::<anyhow::Result<Vec<_>>>()?;
-    let lines: Vec<Value> = ours
-        .iter()
-        .map(|measured| json_line(model, threads, measured, theirs.as_ref()))
-        .collect();
+    let measured = configurations.iter().zip(ours.iter().zip(&theirs));
+    let measured = measured.map(|(configuration, (ours, theirs))| {
+        Measured::of(configuration, ours, theirs)
+            .with_context(|| format!("{configuration} measured nothing"))
+    });
+    let report = Report {
+        model,
+        threads,
+        peak,
+        measured: measured.collect::<anyhow::Result<_>>()?,
+        single: Summary::of(&single.seconds),
+    };
+    let lines: Vec<Value> = report.json_lines();
     if flags.json {
         lines.iter().for_each(|line| println!("{line}"));
     } else {
-        let drawn = drawn(model, threads, &ours, theirs.as_ref(), flags.markdown);
-        print!("{drawn}");
+        print!("{}", report.drawn(flags.markdown));
     }
     let slower = baseline::slower(&baseline.unwrap_or_default(), &lines);
     anyhow::ensure!(
@@ -84,90 +96,65 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one or several runs took.
-#[derive(Clone, Default)]
-struct Run {
-    /// Of the measured steps.
-    seconds: Vec<f64>,
-    /// The most memory that the process had, where that is known.
-    resident: Option<u64>,
-}
-
-/// Runs a configuration once.
-fn train(
-    shell: &Shell,
-    model: &Model,
-    configuration: &Configuration,
-    threads: usize,
-    steps: usize,
-) -> anyhow::Result<Run> {
-    let folder = shell.create_temp_dir()?;
-    let out = folder.path().join("run");
+/// The flags of a configuration.
+fn arguments(model: &str, configuration: &Configuration, threads: usize) -> Vec<String> {
     let Configuration {
         stages,
         micro_batches,
         schedule,
         remat,
     } = configuration;
-    let sizes = [stages, micro_batches, &threads, &(steps + WARM_UP)].map(usize::to_string);
-    let [stages, micro_batches, threads, steps] = &sizes;
-    let name = model.name;
-    let output = cmd!(
-        shell,
-        "cargo run --release --quiet -p gpipe-cli -- train --model {name} --stages {stages}
-         --micro-batches {micro_batches} --schedule {schedule} --remat {remat} --threads {threads}
-         --steps {steps} --eval-every 0 --out {out} --json --quiet"
-    );
-    let seconds = step_seconds(&output.quiet().read()?)?;
-    let events = shell.read_file(out.join("events.jsonl"))?;
-    Ok(Run {
-        seconds,
-        resident: peak_resident(&events),
-    })
+    let [stages, micro_batches, threads] =
+        [*stages, *micro_batches, threads].map(|n| n.to_string());
+    let flags = [
+        ("--model", model),
+        ("--stages", &stages),
+        ("--micro-batches", &micro_batches),
+        ("--schedule", schedule),
+        ("--remat", remat),
+        ("--threads", &threads),
+    ];
+    let flags = flags.iter().flat_map(|(flag, value)| [*flag, *value]);
+    flags.map(str::to_owned).collect()
 }
 
-/// What the last event says of the process's memory.
-fn peak_resident(events: &str) -> Option<u64> {
-    let end: Value = serde_json::from_str(events.lines().last()?).ok()?;
-    end["peak_resident_bytes"].as_u64()
-}
-
-/// The `step_seconds` of the JSON lines of kind `step`, after those that warm up.
-fn step_seconds(output: &str) -> anyhow::Result<Vec<f64>> {
-    let mut seconds = Vec::new();
-    for line in output.lines() {
-        let object: Value =
-            serde_json::from_str(line).with_context(|| format!("gpipe printed `{line}`"))?;
-        if object["kind"] == "step" {
-            seconds.push(
-                object["step_seconds"]
-                    .as_f64()
-                    .context("a step without step_seconds")?,
-            );
+/// Runs of neighbours that differ in their micro-batches alone.
+fn groups(configurations: &[Configuration]) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for (index, configuration) in configurations.iter().enumerate() {
+        match found.last_mut() {
+            Some(last) if configurations[last.start].is_like(configuration) => last.end += 1,
+            _ => found.push(index..index + 1),
         }
     }
-    anyhow::ensure!(
-        seconds.len() > WARM_UP,
-        "gpipe reported {} steps",
-        seconds.len()
-    );
-    Ok(seconds.split_off(WARM_UP))
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn way(stages: usize, micro_batches: usize) -> Configuration {
+        Configuration {
+            stages,
+            micro_batches,
+            schedule: "gpipe".into(),
+            remat: "keep".into(),
+        }
+    }
+
     #[test]
-    fn step_times_are_read_after_the_warm_up() {
-        let step = |seconds: f64| format!("{{\"kind\":\"step\",\"step_seconds\":{seconds}}}\n");
-        let plan = "{\"kind\":\"plan\",\"step_seconds\":9}\n";
-        let output = [plan, &step(5.0), &step(4.0), &step(1.5), &step(2.5)].concat();
-        assert_eq!(step_seconds(&output).unwrap(), [1.5, 2.5]);
-        assert!(step_seconds(&[plan, &step(5.0), &step(4.0)].concat()).is_err());
-        assert!(step_seconds("no json").is_err());
-        let events = "{\"kind\":\"step\"}\n{\"kind\":\"end\",\"peak_resident_bytes\":7}\n";
-        assert_eq!(peak_resident(events), Some(7));
-        assert_eq!(peak_resident(""), None);
+    fn configurations_become_flags() {
+        assert_eq!(
+            arguments("bench-a", &way(2, 4), 3).join(" "),
+            "--model bench-a --stages 2 --micro-batches 4 --schedule gpipe --remat keep --threads 3"
+        );
+    }
+
+    #[test]
+    fn those_that_a_process_can_run_together_are_neighbours() {
+        let ways = [way(1, 1), way(1, 4), way(2, 4), way(1, 8)];
+        assert_eq!(groups(&ways), [0..2, 2..3, 3..4]);
+        assert!(groups(&[]).is_empty());
     }
 }
