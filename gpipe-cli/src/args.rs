@@ -220,7 +220,12 @@ pub struct PlanArgs {
     pub settings: Settings,
     /// Plan for bare layer costs instead of a model: whole numbers of any unit, or a file: gpipe's own
     /// JSON, or a graph.txt of PipeDream's profiler
-    #[arg(long, value_name = "LIST|FILE", help_heading = "Model")]
+    #[arg(
+        long,
+        value_name = "LIST|FILE",
+        help_heading = "Model",
+        allow_hyphen_values = true
+    )]
     pub costs: Option<String>,
     /// Also write the schedule to a file, as a table that --schedule and PyTorch read
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -247,10 +252,10 @@ pub struct PlanArgs {
 pub struct AutoArgs {
     /// Plan for these workers instead of this machine's: COUNT*FLOPS:MEMORY, such as
     /// 8*300T:80GiB,4*100T:16GiB
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub workers: Option<String>,
     /// The links between those workers: SECONDS:BYTES_PER_SECOND, such as 5e-6:25G [default: free]
-    #[arg(long, value_name = "LINK")]
+    #[arg(long, value_name = "LINK", allow_hyphen_values = true)]
     pub link: Option<String>,
 }
 

@@ -157,6 +157,16 @@ impl Table {
         let Some((stage, micro_batch)) = all.find(|&cell| found.next() != Some(cell)) else {
             return Ok((stages, micro_batches));
         };
+        // What took its place says more.
+        let mut seen = BTreeSet::new();
+        for (device, lane) in self.lanes.iter().enumerate() {
+            for (position, action) in lane.iter().enumerate() {
+                if !seen.insert((action.stage, action.op as usize, action.micro_batch)) {
+                    let (fault, at) = (Fault::Twice { action: *action }, Cell { device, position });
+                    return Err(ScheduleError::at(fault, at, &self.lanes));
+                }
+            }
+        }
         let device = self.device_of(stages)[stage];
         let at = Cell {
             device,

@@ -53,7 +53,7 @@ xflags::xflags! {
             optional --markdown
             /// What an earlier --json of training printed: slower than that is a failure.
             optional --baseline file: PathBuf
-            /// How long the stages of schedule sleep; 20 if not given.
+            /// How long the stages of schedule sleep; 10 if not given (about a minute and a half in all).
             optional --milliseconds n: u32
             /// Model of training (bench-a, bench-b or bench-tiny) or plan; bench-a or gpt-mini if not given.
             optional --model name: String

@@ -1,26 +1,23 @@
 //! What `--auto` chooses and why.
 
-use std::num::NonZero;
 use std::ops::Range;
 use std::rc::Rc;
 
 use gpipe_remat::planner::{
     Answer, Described, Link, NamedOrder, Plan, Planner, Priced, Question, Worker,
 };
-use gpipe_remat::{Bytes, ModelCosts, Policy, Times, Weights};
-use gpipe_sched::{Costs, Schedule};
+use gpipe_remat::{Bytes, ModelCosts, Policy, StageMemory, Times, Weights};
 
+use super::choices::{Listed, here, numbers_of_micro_batches, orders};
 use super::workers;
 use crate::args::{AutoArgs, Talk};
-use crate::config::{Config, Order};
+use crate::config::Config;
 use crate::described::Description;
 use crate::fail::{Fail, Result};
 use crate::output::{Event, numbers, print};
 use crate::profile::{self, Speed, Wanted};
-use crate::setup;
+use crate::setup::{self, Setup};
 
-/// The most workers that are tried where none are listed.
-const MOST_WORKERS: usize = 8;
 type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Priced>;
 
 /// A model, the workers that there are, and what may be chosen.
@@ -51,7 +48,8 @@ impl Choice {
         let names = layers.iter().map(|layer| layer.name().to_owned()).collect();
         let memory = config.pipeline.memory.bytes();
         let batch = config.data.batch_size.get();
-        let micro_batches = numbers_of_micro_batches(batch);
+        let table = Listed::of(config)?;
+        let micro_batches = numbers_of_micro_batches(batch, table.as_ref())?;
         let mut speed = None;
         let (workers, link, cores) = match &args.workers {
             Some(list) => (workers::parse(list, memory)?, args.link()?, None),
@@ -63,10 +61,11 @@ impl Choice {
             None => {
                 let sizes = profile::sizes(batch, &micro_batches);
                 speed = Some(Rc::new(Speed::of(config, wanted, &sizes, talk)?));
-                let (workers, cores) = here(config);
+                let (workers, cores) = here(config, table.as_ref());
                 (workers, Link::FREE, Some(cores))
             }
         };
+        let orders = orders(table, workers.len(), layers.len())?;
         let input = setup::input(config);
         let known = speed.clone();
         let price = move |samples: &[Range<usize>]| {
@@ -88,7 +87,7 @@ impl Choice {
             workers,
             link,
             cores,
-            orders: orders(),
+            orders,
             micro_batches,
         })
     }
@@ -136,6 +135,9 @@ impl Choice {
             ..worker
         };
         let batch = batch.unwrap_or(config.data.batch_size.get());
+        let table = Listed::of(config)?;
+        let micro_batches = numbers_of_micro_batches(batch, table.as_ref())?;
+        let orders = orders(table, workers.len(), layers.len())?;
         Ok(Self {
             names: layers.iter().map(|layer| layer.name.clone()).collect(),
             weights: Described::weights(&layers),
@@ -147,8 +149,8 @@ impl Choice {
                 None => link.unwrap_or(Link::FREE),
             },
             cores: None,
-            orders: orders(),
-            micro_batches: numbers_of_micro_batches(batch),
+            orders,
+            micro_batches,
             price: Box::new(move |samples| Described::priced(&layers, samples)),
         })
     }
@@ -194,6 +196,11 @@ impl Choice {
 
     /// The configuration of a plan.
     pub fn apply(&self, plan: &Plan, config: &Config) -> Result<Config> {
+        self.apply_with(plan, self.remat(plan), config)
+    }
+
+    /// The same with another word for what is kept.
+    fn apply_with(&self, plan: &Plan, remat: String, config: &Config) -> Result<Config> {
         let mut chosen = config.clone();
         let pipeline = &mut chosen.pipeline;
         let whole = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
@@ -202,13 +209,28 @@ impl Choice {
         pipeline.micro_batches = whole(plan.micro_batches).try_into().map_err(asked)?;
         pipeline.schedule = plan.order.clone().try_into().map_err(asked)?;
         pipeline.partition = sizes(plan).try_into().map_err(asked)?;
-        pipeline.remat = self.remat(plan).try_into().map_err(asked)?;
+        pipeline.remat = remat.try_into().map_err(asked)?;
         if pipeline.devices.repeated().is_none() {
             let device = pipeline.devices.first();
             let listed = format!("{device}*{}", plan.workers.len());
             pipeline.devices = listed.try_into().map_err(asked)?;
         }
         Ok(chosen)
+    }
+
+    /// What a plan under a policy takes as it is run: with what is computed again ahead of time. Where
+    /// workers are not those of this machine, that is not known.
+    pub fn as_run(&self, plan: &mut Plan, policy: Policy, config: &Config) -> Result<()> {
+        let Some((speed, cores)) = self.speed.as_ref().zip(self.cores) else {
+            return Ok(());
+        };
+        let chosen = self.apply_with(plan, policy.to_string(), config)?;
+        let setup = Setup::new(&chosen)?;
+        let times = speed.times(&setup.costs, cores);
+        plan.seconds = setup.step_seconds(&times)?;
+        plan.bubble = setup.predicted(&times)?.bubble();
+        plan.peaks = setup.memory.iter().map(StageMemory::peak).collect();
+        Ok(())
     }
 
     /// Prints the best plan and its certificate.
@@ -273,10 +295,13 @@ impl Choice {
             format!(
                 "memory      {} on the largest stage{}",
                 numbers::bytes(plan.peaks.iter().copied().max().unwrap_or(0)),
-                self.memory().map_or(String::new(), |memory| format!(
-                    ", of {} a worker",
-                    numbers::bytes(memory)
-                ))
+                self.memory().map_or(String::new(), |memory| {
+                    let alike = |worker: &Worker| worker.memory == Some(memory);
+                    match self.workers.iter().all(alike) {
+                        true => format!(", of {} a worker", numbers::bytes(memory)),
+                        false => ", each within the memory of its worker".to_owned(),
+                    }
+                })
             ),
         ];
         if let Some((more, seconds)) = answer.with_more {
@@ -324,60 +349,4 @@ pub fn choose(config: &Config, wanted: Wanted<'_>, talk: Talk) -> Result<Config>
 pub fn sizes(plan: &Plan) -> String {
     let sizes: Vec<String> = plan.cut.iter().map(|part| part.len().to_string()).collect();
     sizes.join(",")
-}
-
-/// Every schedule that has a name.
-fn orders() -> Vec<NamedOrder> {
-    let named = |(name, order): (&str, Order)| NamedOrder {
-        name: name.to_owned(),
-        chunks: order.chunks(),
-        follow: match order {
-            Order::ZeroBubble(_) => {
-                let order = order.clone();
-                Some(Box::new(move |schedule: &Schedule, costs: &Costs| {
-                    setup::follow(&order, schedule.clone(), costs).ok()
-                }))
-            }
-            _ => None,
-        },
-        make: Box::new(move |workers, micro_batches| {
-            setup::schedule(&order, workers * order.chunks(), micro_batches).ok()
-        }),
-    };
-    let following = ("zero-bubble", Order::ZeroBubble(None));
-    Order::all().chain([following]).map(named).collect()
-}
-
-/// Numbers of micro-batches to choose from: divisors of the batch, and powers of two.
-fn numbers_of_micro_batches(batch: usize) -> Vec<usize> {
-    let most = batch.min(256);
-    (1..=most)
-        .filter(|&parts| batch.is_multiple_of(parts) || parts.is_power_of_two())
-        .collect()
-}
-
-/// The workers of this machine, which share its threads: times are in seconds.
-fn here(config: &Config) -> (Vec<Worker>, usize) {
-    let devices = &config.pipeline.devices;
-    let threads = config.pipeline.threads.get();
-    let count = match devices.repeated() {
-        Some(_) => threads.clamp(2, MOST_WORKERS),
-        None => usize::try_from(devices.workers()).unwrap_or(usize::MAX),
-    };
-    let memory = config.pipeline.memory.bytes();
-    let there = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let cores = threads.min(there).max(1);
-    let worker = Worker { speed: 1.0, memory };
-    (vec![worker; count.min(1 << 16)], cores)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn micro_batches_divide_or_double() {
-        assert_eq!(numbers_of_micro_batches(12), [1, 2, 3, 4, 6, 8, 12]);
-        assert_eq!(numbers_of_micro_batches(1), [1]);
-    }
 }

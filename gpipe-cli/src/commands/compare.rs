@@ -7,6 +7,7 @@ use gpipe_remat::{Bytes, Policy, Work};
 
 use super::auto::{Choice, sizes};
 use crate::args::Talk;
+use crate::config::Config;
 use crate::fail::{Fail, Result};
 use crate::output::{Event, numbers, print, table_within, terminal_width};
 
@@ -15,7 +16,7 @@ const ROWS: usize = 20;
 
 impl Choice {
     /// Prints plans of all kinds, the fastest first, and what Lingvo's cut of the fastest costs.
-    pub fn compare(&self, talk: Talk) -> Result<()> {
+    pub fn compare(&self, config: &Config, talk: Talk) -> Result<()> {
         let mut policies = vec![Policy::Keep, Policy::Stage];
         if self.memory().is_some() {
             policies.push(Policy::Budget(Bytes(u64::MAX)));
@@ -31,7 +32,10 @@ impl Choice {
                     }
                     for &micro_batches in &self.micro_batches {
                         let found = planner.under(order, workers, micro_batches);
-                        if let Some((plan, _)) = found.map_err(Fail::usage)? {
+                        if let Some((mut plan, _)) = found.map_err(Fail::usage)? {
+                            if policy == Policy::Stage {
+                                self.as_run(&mut plan, policy, config)?;
+                            }
                             rows.push(Row::new(plan, policy, self, order, "balance"));
                         }
                     }
@@ -43,7 +47,7 @@ impl Choice {
             // The answer says what would fit.
             return self.answer().map(|_| ());
         };
-        let histogram = self.histogram(best)?;
+        let histogram = self.histogram(best, config)?;
         let shown = if talk.json {
             rows.len()
         } else {
@@ -77,7 +81,7 @@ impl Choice {
     }
 
     /// The fastest plan with Lingvo's cut of the layers' work, where that cut exists and fits.
-    fn histogram(&self, best: &Row) -> Result<Option<Row>> {
+    fn histogram(&self, best: &Row, config: &Config) -> Result<Option<Row>> {
         let parts = gpipe_remat::micro_batches(self.batch, best.plan.micro_batches);
         let priced = parts
             .and_then(|parts| (self.price)(&parts))
@@ -92,8 +96,14 @@ impl Choice {
         let cut: Vec<Range<usize>> = cut.ranges().collect();
         let (workers, micro_batches) = (best.plan.workers.len(), best.plan.micro_batches);
         let plan = planner.with_cut(best.order, workers, micro_batches, &cut);
-        let plan = plan.map_err(Fail::usage)?;
-        Ok(plan.map(|plan| Row::new(plan, best.policy, self, best.order, "histogram")))
+        let Some(mut plan) = plan.map_err(Fail::usage)? else {
+            return Ok(None);
+        };
+        if best.policy == Policy::Stage {
+            self.as_run(&mut plan, best.policy, config)?;
+        }
+        let row = Row::new(plan, best.policy, self, best.order, "histogram");
+        Ok(Some(row))
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod auto;
 mod begin;
+mod choices;
 mod compare;
 pub mod devices;
 pub mod eval;

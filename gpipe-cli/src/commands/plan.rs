@@ -38,7 +38,7 @@ pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
         return if args.auto {
             choice.show(talk)
         } else {
-            choice.compare(talk)
+            choice.compare(&config, talk)
         };
     }
     if args.planning.is_given() {
@@ -117,9 +117,11 @@ fn work(layer: &Described) -> f64 {
     layer.forward + layer.input_grad + layer.weight_grad
 }
 
-/// A list has digits and commas; what has a letter or a path's mark is a file.
+/// A list has digits and commas; what has a letter or a path's mark is a file, unless it has commas and
+/// is none: `1,NaN` is a list that is wrong.
 fn is_file(costs: &str) -> bool {
-    costs.contains(|c: char| c.is_alphabetic() || c == '/')
+    let path = costs.contains(|c: char| c.is_alphabetic() || c == '/');
+    path && (!costs.contains(',') || Path::new(costs).exists())
 }
 
 /// Shows the plan of a run.

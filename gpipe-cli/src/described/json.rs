@@ -87,7 +87,10 @@ fn even() -> f64 {
 
 /// Reads the text of a file.
 pub fn parse(text: &str) -> Result<Description, String> {
-    let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let file: File = serde_json::from_str(text).map_err(|error| match error.is_data() {
+        true => error.to_string(),
+        false => format!("no JSON: {error}"),
+    })?;
     let mut layers = Vec::with_capacity(file.layers.len());
     for (index, layer) in file.layers.into_iter().enumerate() {
         layers.push(described(index, layer)?);

@@ -57,9 +57,7 @@ impl<'a> Bounds<'a> {
         if let Some(cores) = self.question.cores {
             return self.of_cores(workers, cores) * (1.0 - 1e-12);
         }
-        let mut speeds: Vec<f64> = self.question.workers.iter().map(|w| w.speed).collect();
-        speeds.sort_by(|a, b| b.total_cmp(a));
-        speeds.truncate(workers);
+        let speeds = self.fastest(workers);
         let together: f64 = speeds.iter().sum();
         let fastest = speeds[0];
         // All of the work is done, and one micro-batch goes all the way down and back.
@@ -115,6 +113,37 @@ impl<'a> Bounds<'a> {
         let up = self.smallest * self.input_grad[part.start];
         let gradient = down + self.sizes * (of(&self.forward) + of(&self.input_grad)) + up;
         gradient.max(down + self.sizes * of(&self.all))
+    }
+
+    /// Forward pass, input and weight gradient of these layers for a full micro-batch.
+    pub fn thirds(&self, part: &Range<usize>) -> [f64; 3] {
+        let of = |sums: &[f64]| sums[part.end] - sums[part.start];
+        let [forward, input_grad] = [of(&self.forward), of(&self.input_grad)];
+        [forward, input_grad, of(&self.all) - forward - input_grad]
+    }
+
+    /// The same of a stage, were all stages alike.
+    pub fn even(&self, stages: usize) -> [f64; 3] {
+        let layers = self.all.len() - 1;
+        self.thirds(&(0..layers)).map(|work| work / stages as f64)
+    }
+
+    /// Micro-batches, counted by their size.
+    pub fn sizes(&self) -> f64 {
+        self.sizes
+    }
+
+    /// Seconds of the update on so many workers, at least.
+    pub fn update_on(&self, workers: usize) -> f64 {
+        self.update / self.fastest(workers).iter().sum::<f64>()
+    }
+
+    /// The speeds of the fastest workers.
+    fn fastest(&self, workers: usize) -> Vec<f64> {
+        let mut speeds: Vec<f64> = self.question.workers.iter().map(|w| w.speed).collect();
+        speeds.sort_by(|a, b| b.total_cmp(a));
+        speeds.truncate(workers);
+        speeds
     }
 
     /// The work of these layers for all micro-batches.

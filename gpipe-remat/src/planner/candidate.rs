@@ -74,6 +74,23 @@ impl<'a> Candidate<'a> {
         self.priced.times.work.len()
     }
 
+    /// Stages a worker.
+    pub fn chunks(&self) -> usize {
+        self.order.chunks
+    }
+
+    /// Whether the schedule follows the costs, so that it is another one for every cut.
+    pub fn follows(&self) -> bool {
+        self.order.follow.is_some()
+    }
+
+    /// The size of each micro-batch, that of the largest counting 1.
+    pub fn sizes(&self) -> Vec<f64> {
+        let costs = &self.priced.costs;
+        let size = |m| costs.samples(m) as f64 / costs.samples(0) as f64;
+        (0..costs.micro_batches()).map(size).collect()
+    }
+
     /// How much work it is to judge a cut: in simulated actions.
     pub fn actions(&self) -> u64 {
         let actions: u64 = self.schedule.lanes().iter().map(|l| l.len() as u64).sum();

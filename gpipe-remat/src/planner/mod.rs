@@ -3,7 +3,7 @@
 //! that is, at most.
 //!
 //! For every order of work, number of workers and number of micro-batches there is a time that no
-//! cut and nothing kept can go below (`bound`). The planner goes through them from the lowest
+//! cut and nothing kept can go below (`bound`, and more tightly `paths`). The planner goes through them from the lowest
 //! bound up, looks for the best cut of each by simulation (`cuts`), and stops where the bound of
 //! the next is above the best time found. Of each stage it keeps as much as fits: the time of a
 //! step is a longest path through the durations of all actions, so no stage gains from computing
@@ -13,7 +13,9 @@ mod bound;
 mod candidate;
 mod cuts;
 mod described;
+mod paths;
 mod question;
+mod room;
 mod stage;
 
 use std::collections::BTreeMap;
@@ -30,6 +32,9 @@ pub use question::{FollowCosts, Link, MakeSchedule, NamedOrder, Priced, Question
 
 /// Work that one answer may take: actions simulated. What is left then keeps its bound.
 const ACTIONS: u64 = 20_000_000;
+
+/// Actions that may be looked at for the bounds of one answer. What is left then keeps a simpler one.
+const EFFORT: u64 = 400_000_000;
 
 /// A way to train, and what it is predicted to take.
 #[derive(Clone, Debug)]
@@ -147,11 +152,13 @@ impl<'a> Planner<'a> {
         let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
             return Ok(None);
         };
-        let bound = candidate.bound();
         let found = candidate.search(&mut self.left, f64::INFINITY);
         Ok(found.map(|found| {
-            let bound = if found.exact { found.seconds } else { bound };
-            (candidate.plan(&found), bound.min(found.seconds))
+            let bound = match found.exact {
+                true => found.seconds,
+                false => candidate.tight_bound(found.seconds),
+            };
+            (candidate.plan(&found), bound)
         }))
     }
 
@@ -229,35 +236,52 @@ impl<'a> Planner<'a> {
         // Of equal bounds, the fewer workers, then the order and number that were listed first.
         open.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut best: Option<(Candidate<'_>, candidate::Found)> = None;
-        let mut bound = f64::INFINITY;
+        let mut looked_at = EFFORT;
+        // Those of which a better plan may have been overlooked.
+        let mut doubtful = Vec::new();
         for (least, workers, order, micro_batches) in open {
             let seconds = best
                 .as_ref()
                 .map_or(f64::INFINITY, |(_, found)| found.seconds);
-            if least >= seconds || (self.left == 0 && best.is_some()) {
-                bound = bound.min(least);
+            if least >= seconds {
                 break;
             }
             let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
                 continue;
             };
+            if best.is_some() && tighter(&candidate, least, seconds, &mut looked_at) >= seconds {
+                continue;
+            }
+            let open = (least, workers, order, micro_batches);
+            if self.left == 0 && best.is_some() {
+                doubtful.push(open);
+                continue;
+            }
             let found = candidate.search(&mut self.left, seconds);
-            match found {
-                Some(found) => {
-                    bound = bound.min(if found.exact { found.seconds } else { least });
-                    if found.seconds < seconds {
-                        best = Some((candidate, found));
-                    }
-                }
-                // Nothing that is better fits, as far as was looked.
-                None => bound = bound.min(if candidate.is_small() { seconds } else { least }),
+            if !(found.as_ref().is_some_and(|found| found.exact) || candidate.is_small()) {
+                doubtful.push(open);
+            }
+            // Of fewer than all cuts, only those are told that are better.
+            if let Some(found) = found
+                && found.seconds < seconds
+            {
+                best = Some((candidate, found));
             }
         }
-        Ok(best.map(|(candidate, found)| {
-            let plan = candidate.plan(&found);
-            let bound = bound.min(plan.seconds);
-            (plan, bound)
-        }))
+        let Some((candidate, found)) = best else {
+            return Ok(None);
+        };
+        // The faster the best is, the less room others have.
+        let mut bound = found.seconds;
+        for (least, workers, order, micro_batches) in doubtful {
+            if least >= bound {
+                break;
+            }
+            if let Some(other) = self.candidate(order, workers, micro_batches)? {
+                bound = bound.min(tighter(&other, least, found.seconds, &mut looked_at));
+            }
+        }
+        Ok(Some((candidate.plan(&found), bound)))
     }
 
     fn single(&mut self) -> Result<Option<f64>> {
@@ -337,6 +361,16 @@ impl<'a> Planner<'a> {
             short: Bytes(needed.saturating_sub(limit)),
         })
     }
+}
+
+/// A bound that is tighter than `least`, as long as there is effort `left`; `below` stands for all above.
+fn tighter(candidate: &Candidate<'_>, least: f64, below: f64, left: &mut u64) -> f64 {
+    let effort = candidate.effort();
+    if *left < effort {
+        return least;
+    }
+    *left -= effort;
+    candidate.tight_bound(below)
 }
 
 /// Whether a stage that keeps this of a micro-batch computes anything again.

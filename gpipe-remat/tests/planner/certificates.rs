@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_remat::Error;
+use gpipe_remat::{Bytes, Error, Kept, Policy};
 
 use crate::small::{POLICIES, Random, Small, following, more_orders, orders};
 
@@ -104,4 +104,56 @@ fn certificates_hold_over_all_orders() {
     }
     gaps.sort_by(f64::total_cmp);
     assert!(gaps[gaps.len() / 2] <= 0.03, "{gaps:?}");
+}
+
+/// The bounds by which orders, numbers of workers and of micro-batches are left out leave out no better
+/// one, also where memory is what limits them.
+#[test]
+fn nothing_better_is_left_out_where_a_budget_is_kept() {
+    let mut limited = 0;
+    for seed in 0..80 {
+        let mut random = Random(0xB0B0_0000 + seed);
+        let count = 1 + random.below(3);
+        let mut small = Small::new(&mut random, 6, count, seed % 2 == 0);
+        let parts = [2, 6];
+        let policies = [Policy::Budget(Bytes(u64::MAX))];
+        let all = || -> Vec<_> { orders().into_iter().chain(more_orders()).collect() };
+        // So much that the fastest has to do with about two thirds of what it wants.
+        small.workers.iter_mut().for_each(|w| w.memory = None);
+        let free = small.ask_of(all(), &parts, &policies, |planner| planner.answer());
+        let wants = free.expect("memory is not limited").plan.peaks;
+        let most = wants.into_iter().max().expect("a stage") * (45 + random.below(45)) / 100;
+        small.workers.iter_mut().for_each(|w| w.memory = Some(most));
+        let number = all().len();
+        let best: Result<f64, Error> = small.ask_of(all(), &parts, &policies, |mut planner| {
+            let mut best = f64::INFINITY;
+            for order in 0..number {
+                for workers in 1..=count as usize {
+                    for parts in parts {
+                        if let Some((plan, _)) = planner.under(order, workers, parts)? {
+                            best = best.min(plan.seconds);
+                        }
+                    }
+                }
+            }
+            Ok(best)
+        });
+        let best = best.expect("every shape is asked for");
+        match small.ask_of(all(), &parts, &policies, |planner| planner.answer()) {
+            Ok(answer) => {
+                let (seconds, bound) = (answer.plan.seconds, answer.bound);
+                assert!(
+                    seconds <= best * (1.0 + 1e-9),
+                    "{seed}: {seconds}, not {best}"
+                );
+                assert!(bound <= best * (1.0 + 1e-9), "{seed}: {bound} above {best}");
+                let table = &answer.plan.table;
+                let mut stages = 0..answer.plan.cut.len();
+                let forgets = stages.any(|stage| *table.kept(stage, 0) != Kept::Everything);
+                limited += usize::from(forgets);
+            }
+            Err(error) => assert!(best.is_infinite(), "{seed}: {error} but {best}"),
+        }
+    }
+    assert!(limited > 20, "memory decided {limited} questions");
 }

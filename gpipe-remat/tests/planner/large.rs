@@ -38,5 +38,5 @@ fn large_questions_are_answered_with_a_certificate() {
         .expect("it fits");
     assert!(answer.plan.peaks.iter().all(|&peak| peak <= 4_000_000));
     assert!(answer.bound > 0.0 && answer.bound <= answer.plan.seconds);
-    assert!(answer.gap() < 0.5, "{}", answer.gap());
+    assert!(answer.gap() < 0.06, "{}", answer.gap());
 }

@@ -10,7 +10,7 @@ use crate::flags::Bench;
 
 /// Runs the examples of gpipe-sched that measure.
 pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
-    let milliseconds = flags.milliseconds.unwrap_or(20).to_string();
+    let milliseconds = flags.milliseconds.unwrap_or(10).to_string();
     let mut rows = Vec::new();
     for (example, arguments) in [
         ("growth", vec!["--json"]),
