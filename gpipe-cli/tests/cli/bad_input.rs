@@ -324,8 +324,32 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
         "a -- L -- forward_compute_time=1\na -- a\n",
     )
     .unwrap();
-    let cases: [(&[&str], &str); 10] = [
+    let three = [
+        "plan",
+        "--stages",
+        "3",
+        "--micro-batches",
+        "2",
+        "--csv",
+        "three.csv",
+    ];
+    assert!(gpipe(folder.path(), &three).status.success());
+    let cases: [(&[&str], &str); 13] = [
         (&["--costs", "0,0", "--auto"], "all layers cost nothing"),
+        (&["--costs", "-1,2", "--auto"], "`-1` is no cost"),
+        (&["--costs", "1,NaN"], "`NaN` is no cost"),
+        (
+            &[
+                "--costs",
+                "9,9,9,9",
+                "--compare",
+                "--devices",
+                "cpu*2",
+                "--schedule",
+                "three.csv",
+            ],
+            "for 3 workers, but there are 2",
+        ),
         (&["--costs", "nan.json", "--auto"], "costs -1"),
         (&["--costs", "circle.txt"], "an edge from a node to itself"),
         (&["--costs", "gone.json"], "No such file"),

@@ -119,6 +119,83 @@ fn a_run_is_planned_without_being_run() {
 }
 
 #[test]
+fn a_table_is_ranked_among_the_orders() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = [
+        "plan",
+        "--stages",
+        "3",
+        "--micro-batches",
+        "5",
+        "--schedule",
+        "zb-h1",
+        "--remat",
+        "keep",
+        "--csv",
+        "own.csv",
+    ];
+    assert!(gpipe(folder.path(), &table).status.success());
+    let costs = [
+        "plan",
+        "--costs",
+        "10,40,30,10,20,50,10",
+        "--devices",
+        "cpu*3",
+        "--json",
+    ];
+    let rows = objects(&gpipe(
+        folder.path(),
+        &[&costs[..], &["--compare", "--schedule", "own.csv"]].concat(),
+    ));
+    let own = rows.iter().filter(|row| row["schedule"] == "own.csv");
+    // Of keeping all, and of a stage's input alone.
+    let own: Vec<_> = own.filter(|row| row["partition"] == "balance").collect();
+    assert_eq!(own.len(), 2);
+    assert!(
+        own.iter()
+            .all(|row| row["micro_batches"] == 5 && row["workers"] == 3)
+    );
+    let auto = [&costs[..], &["--auto", "--schedule", "own.csv"]].concat();
+    let auto = objects(&gpipe(folder.path(), &auto));
+    assert!(auto[0]["step_seconds"].as_f64() <= own[0]["step_seconds"].as_f64());
+}
+
+#[test]
+fn rows_of_stage_are_what_would_be_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--devices", "cpu*2", "--threads", "2", "--json"];
+    let rows = objects(&small(
+        folder.path(),
+        "plan",
+        &[&flags[..], &["--compare"]].concat(),
+    ));
+    let stage = |row: &&serde_json::Value| {
+        row["remat"] == "stage" && row["schedule"] == "1f1b" && row["workers"] == 2
+    };
+    let row = rows.iter().find(stage).expect("a row of stage");
+    let cut: Vec<String> = row["cut"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let own = [
+        "--schedule",
+        "1f1b",
+        "--remat",
+        "stage",
+        "--stages",
+        "2",
+        "--micro-batches",
+        &row["micro_batches"].to_string(),
+        "--partition",
+        &cut.join(","),
+    ];
+    let plan = objects(&small(folder.path(), "plan", &[&flags[..], &own].concat()));
+    assert_eq!(row["peak_bytes"], plan[0]["peak_bytes"]);
+}
+
+#[test]
 fn a_recommendation_comes_with_its_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let costs = ["plan", "--costs", "10,40,30,10,20,50,10", "--auto"];
