@@ -339,15 +339,7 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
         (&["--costs", "-1,2", "--auto"], "`-1` is no cost"),
         (&["--costs", "1,NaN"], "`NaN` is no cost"),
         (
-            &[
-                "--costs",
-                "9,9,9,9",
-                "--compare",
-                "--devices",
-                "cpu*2",
-                "--schedule",
-                "three.csv",
-            ],
+            &["--compare", "--workers", "2*1T", "--schedule", "three.csv"],
             "for 3 workers, but there are 2",
         ),
         (&["--costs", "nan.json", "--auto"], "costs -1"),
