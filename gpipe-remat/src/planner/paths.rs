@@ -69,11 +69,12 @@ fn least(room: &Room<'_>, counts: &Counts) -> f64 {
     let mut before = vec![f64::INFINITY; layers + 1];
     before[0] = 0.0;
     for (stage, counts) in counts.iter().enumerate() {
-        let mut after = vec![f64::INFINITY; layers + 1];
-        for end in stage + 1..=layers - (stages - 1 - stage) {
+        let ends = stage + 1..=layers - (stages - 1 - stage);
+        let ending_at = |end: usize| {
+            let mut least = f64::INFINITY;
             for start in (stage..end).rev() {
                 let part = start..end;
-                if room.is_too_long(&part) {
+                if !ends.contains(&end) || room.is_too_long(&part) {
                     break;
                 }
                 if before[start] == f64::INFINITY {
@@ -86,10 +87,11 @@ fn least(room: &Room<'_>, counts: &Counts) -> f64 {
                 let cost = counts[0] * forward
                     + counts[1] * (input_grad + again)
                     + counts[2] * weight_grad;
-                after[end] = after[end].min(before[start] + cost);
+                least = least.min(before[start] + cost);
             }
-        }
-        before = after;
+            least
+        };
+        before = (0..=layers).map(ending_at).collect();
     }
     before[layers]
 }
