@@ -1,8 +1,9 @@
-//! Measurements in five families.
+//! Measurements in five families, and a sixth for machines with a GPU.
 
 mod baseline;
 mod configuration;
 mod criterion;
+pub mod cuda;
 mod measured;
 mod model;
 mod peak;
@@ -13,7 +14,7 @@ mod schedule;
 mod sizes;
 mod summary;
 mod sweep;
-mod table;
+pub mod table;
 mod training;
 
 use std::path::Path;
@@ -24,11 +25,11 @@ use crate::flags::Bench;
 
 /// Runs the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
-    const FAMILIES: [&str; 5] = ["ops", "schedule", "training", "sizes", "plan"];
+    const FAMILIES: [&str; 6] = ["ops", "schedule", "training", "sizes", "plan", "cuda"];
     for family in &flags.family {
         anyhow::ensure!(
             FAMILIES.contains(&family.as_str()),
-            "no family {family}: use ops, schedule, training, sizes or plan"
+            "no family {family}: use ops, schedule, training, sizes, plan or cuda"
         );
     }
     let asked =
@@ -48,6 +49,10 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     if asked("plan") {
         sweep::run(shell, root, flags)?;
+    }
+    // Only where it was named: most machines have none.
+    if flags.family.iter().any(|name| name == "cuda") {
+        cuda::run(shell, flags)?;
     }
     Ok(())
 }

@@ -185,6 +185,8 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         "cuda release",
         "build --release --features cuda",
     ));
+    // The files for a host with a GPU, run on emulated ones.
+    steps.push(Step::cargo("gpu archive", "xtask gpu --check"));
     steps.push(Step::cargo("release", "build --release"));
     // The README's first command, for two steps.
     let train = "run --release -- train --steps 2 --quiet --overwrite --out";
@@ -285,6 +287,7 @@ mod tests {
             "cuda clippy",
             "cuda docs",
             "cuda release",
+            "gpu archive",
         ] {
             assert_eq!(
                 names.iter().filter(|step| **step == name).count(),

@@ -27,11 +27,14 @@ const TIME: u64 = 315_532_800;
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 
 /// Files by their path in the archive.
-type Files = BTreeMap<String, File>;
+pub type Files = BTreeMap<String, File>;
 
-struct File {
-    bytes: Vec<u8>,
-    executable: bool,
+/// A file of an archive.
+pub struct File {
+    /// What is in it.
+    pub bytes: Vec<u8>,
+    /// Whether it is a program.
+    pub executable: bool,
 }
 
 impl File {
@@ -124,7 +127,7 @@ fn collect(shell: &Shell, root: &Path, program: &Path, host: &str) -> anyhow::Re
 }
 
 /// The archive with everything below one folder.
-fn pack(folder: &str, files: &Files) -> anyhow::Result<Vec<u8>> {
+pub fn pack(folder: &str, files: &Files) -> anyhow::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
     for (path, file) in files {
         let mut header = tar::Header::new_gnu();
@@ -138,7 +141,8 @@ fn pack(folder: &str, files: &Files) -> anyhow::Result<Vec<u8>> {
     Ok(archive.into_inner()?.finish()?)
 }
 
-fn checksum(bytes: &[u8]) -> String {
+/// SHA-256, as text.
+pub fn checksum(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

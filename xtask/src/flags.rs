@@ -41,11 +41,30 @@ xflags::xflags! {
             /// Runs the faults planted for each row instead, all of which must be caught.
             optional --teeth
         }
+        /// Checks everything on the GPU of this machine: every operation and whole runs against the
+        /// processor, compute-sanitizer's tools, rehearsals, speed. Writes tables for GPU.md.
+        cmd gpu {
+            /// Packs the programs instead, for a host with a driver and no Rust, to target/gpu.
+            optional --archive
+            /// Packs them, and runs what was packed at small sizes on emulated GPUs.
+            optional --check
+            /// A folder with the programs, which are built if none is given.
+            optional --programs dir: PathBuf
+            /// Takes small models and few steps.
+            optional --small
+            /// The file of results; results.md if not given.
+            optional --out file: PathBuf
+            /// A folder with gpt2_cuda.py: PyTorch is measured too.
+            optional --peers dir: PathBuf
+            /// The Python that runs it; python3 if not given.
+            optional --python path: PathBuf
+        }
         /// Measures: `ops` by criterion, `schedule` by programs of its own, `training`, `sizes` and `plan`
-        /// by whole runs of the program.
+        /// by whole runs of the program, `cuda` by runs on a GPU.
         cmd bench {
             /// ops, schedule, training, sizes (step time against layers, width, length and micro-batches)
-            /// or plan (every way to train against what is predicted); all if none is named.
+            /// or plan (every way to train against what is predicted); all of these if none is named.
+            /// Or cuda, on a machine with a GPU.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
@@ -71,7 +90,10 @@ xflags::xflags! {
             optional --rounds n: usize
             /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes, 3 after one for plan.
             optional --steps n: usize
-            /// A folder with single.py and pipelining.py: PyTorch takes its turns in every round.
+            /// Samples of a step of cuda; 32 if not given.
+            optional --batch n: usize
+            /// A folder with single.py and pipelining.py, or gpt2_cuda.py for cuda: PyTorch takes its turns
+            /// in every round.
             optional --peers dir: PathBuf
             /// The Python that runs it; python3 if not given.
             optional --python path: PathBuf

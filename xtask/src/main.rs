@@ -1,4 +1,4 @@
-//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist | parity`.
+//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist | gpu | parity`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -6,6 +6,7 @@ mod ci;
 mod dist;
 mod exam;
 mod flags;
+mod gpu;
 mod parity;
 mod tidy;
 mod tree;
@@ -22,13 +23,22 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            match error.is::<gpu::Missing>() {
+                true => ExitCode::from(2),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }
 
 fn run(flags: &Xtask) -> anyhow::Result<()> {
     let shell = Shell::new()?;
+    if let XtaskCmd::Gpu(flags) = &flags.subcommand
+        && flags.programs.is_some()
+    {
+        // Packed, on a machine without the workspace.
+        return gpu::check(&shell, flags);
+    }
     let root = tree::root().context("xtask lies in the workspace that it works on")?;
     shell.change_dir(&root);
     match &flags.subcommand {
@@ -37,6 +47,7 @@ fn run(flags: &Xtask) -> anyhow::Result<()> {
         XtaskCmd::Parity(flags) => parity::run(&shell, &root, flags),
         XtaskCmd::Exam(flags) => exam::run(&shell, flags),
         XtaskCmd::Bench(flags) => bench::run(&shell, &root, flags),
+        XtaskCmd::Gpu(flags) => gpu::run(&shell, &root, flags),
         XtaskCmd::Dist(flags) => dist::run(&shell, &root, flags),
     }
 }

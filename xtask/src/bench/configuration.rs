@@ -164,6 +164,7 @@ mod tests {
             milliseconds: None,
             markdown: false,
             baseline: None,
+            batch: None,
             peers: None,
             python: None,
         }

@@ -1,0 +1,265 @@
+//! The checks: operations and whole runs against the processor, stages that share a GPU, and
+//! compute-sanitizer's tools.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::Context as _;
+
+use super::programs::Programs;
+use super::results::{Results, Verdict};
+use super::train::{Trained, apart, train};
+
+/// How far losses in single precision may be from the processor's, relatively.
+const NEAR: f64 = 1e-3;
+
+/// How far losses of a run in bf16 may be from those in single precision at the end, relatively.
+const ALIKE: f64 = 0.05;
+
+/// A model that is trained in moments.
+const TINY: &[&str] = &[
+    "--set",
+    "model.width=32",
+    "--set",
+    "model.blocks=2",
+    "--set",
+    "model.heads=2",
+    "--seq-len",
+    "16",
+    "--batch-size",
+    "8",
+    "--warmup-steps",
+    "2",
+    "--dropout",
+    "0.1",
+];
+
+/// One whose tensors are of several tiles.
+const LARGER: &[&str] = &[
+    "--model",
+    "bench-a",
+    "--warmup-steps",
+    "5",
+    "--dropout",
+    "0.1",
+];
+
+fn model(small: bool) -> &'static [&'static str] {
+    if small { TINY } else { LARGER }
+}
+
+/// Every operation on the GPU against the processor's.
+pub fn conformance(programs: &Programs, results: &mut Results) -> anyhow::Result<()> {
+    let mut command = Command::new(&programs.operations);
+    let output = command
+        .args(["--nocapture", "--test-threads", "1"])
+        .output();
+    let output = output.context("running the comparison of operations")?;
+    let mut families = 0;
+    for line in text(&output).lines() {
+        if let Some((family, found)) = compared(line) {
+            results.note(
+                &format!("operations: {family}"),
+                Verdict::Right,
+                found.to_owned(),
+            );
+            families += 1;
+        }
+    }
+    if families == 0 || !output.status.success() {
+        results.note("operations", Verdict::Wrong, last_word(&output));
+    }
+    results.section("Operations against the processor's");
+    Ok(())
+}
+
+/// A family of operations, and how many of its results were equal.
+fn compared(line: &str) -> Option<(&str, &str)> {
+    let (family, found) = line.split_once(": ")?;
+    // The test's own words stand before those of the first family.
+    let family = family.rsplit(' ').next()?;
+    found
+        .ends_with("equal the processor's")
+        .then_some((family, found))
+}
+
+/// The same run on the processor and on the GPU, and in bf16.
+pub fn parity(programs: &Programs, small: bool, results: &mut Results) -> anyhow::Result<()> {
+    let steps = if small { 10 } else { 50 };
+    let run = |more: &[&str]| {
+        let ways = ["--stages", "1", "--micro-batches", "2", "--remat", "keep"];
+        train(programs, &[model(small), &ways, more].concat(), steps)
+    };
+    let processor = run(&["--devices", "cpu"])?;
+    let gpu = run(&["--devices", "cuda:0"])?;
+    let what = format!("losses of {steps} steps in f32, cuda:0 against cpu");
+    match (&processor, &gpu) {
+        (Ok(processor), Ok(gpu)) => {
+            let apart = apart(&gpu.losses, &processor.losses);
+            let found = format!("{apart:.1e} apart at most, relatively; {}", fall(gpu));
+            results.note(&what, verdict(apart <= NEAR), found);
+        }
+        (Err(why), _) | (_, Err(why)) => results.note(&what, Verdict::Wrong, why.clone()),
+    }
+    let what = format!("losses of {steps} steps, bf16 against f32 on cuda:0");
+    match (run(&["--devices", "cuda:0", "--dtype", "bf16"])?, &gpu) {
+        (Ok(half), Ok(gpu)) => {
+            let tail = steps - steps / 5;
+            let apart = apart(&half.losses[tail..], &gpu.losses[tail..]);
+            let falls = half.losses[steps - 1] < half.losses[0];
+            let found = format!(
+                "{apart:.1e} apart at most in the last fifth; {}",
+                fall(&half)
+            );
+            results.note(&what, verdict(falls && apart <= ALIKE), found);
+        }
+        (Err(why), _) => results.note(&what, Verdict::Left, why),
+        (_, Err(_)) => {}
+    }
+    results.section("Training against the processor's");
+    Ok(())
+}
+
+/// Stages that share one GPU.
+pub fn rehearsals(programs: &Programs, small: bool, results: &mut Results) -> anyhow::Result<()> {
+    let steps = if small { 4 } else { 20 };
+    let mut one: Option<Trained> = None;
+    for stages in [1, 2, 4] {
+        let devices = format!("cuda:0*{stages}");
+        let ways = [
+            "--devices",
+            &devices,
+            "--schedule",
+            "1f1b",
+            "--micro-batches",
+            "8",
+        ];
+        let what = format!("{steps} steps on {devices}, 8 micro-batches");
+        match train(programs, &[model(small), &ways].concat(), steps)? {
+            Err(why) => results.note(&what, Verdict::Wrong, why),
+            Ok(got) => {
+                let first = one.get_or_insert_with(|| got.clone());
+                let apart = apart(&got.losses, &first.losses);
+                let same = match got.losses == first.losses {
+                    true => "the losses of one stage to the bit".to_owned(),
+                    false => format!("{apart:.1e} from the losses of one stage"),
+                };
+                let found = format!("{same}; bubble {:.0} %", 100.0 * got.bubble);
+                results.note(&what, verdict(apart <= NEAR), found);
+            }
+        }
+    }
+    results.section("Rehearsals");
+    Ok(())
+}
+
+/// compute-sanitizer's tools on every operation with small tensors, and on a run.
+pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<()> {
+    let places = ["compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer"];
+    let works = |place: &&&str| {
+        let version = Command::new(place).arg("--version").output();
+        version.is_ok_and(|output| output.status.success())
+    };
+    let Some(sanitizer) = places.iter().find(works) else {
+        results.note("compute-sanitizer", Verdict::Left, "it is not there".into());
+        results.section("compute-sanitizer");
+        return Ok(());
+    };
+    let folder = xshell::Shell::new()?.create_temp_dir()?;
+    let out = folder.path().join("run");
+    let operations = vec!["--nocapture".into()];
+    let train = [
+        "train",
+        "-q",
+        "--steps",
+        "2",
+        "--keep",
+        "0",
+        "--devices",
+        "cuda:0*2",
+        "--overwrite",
+        "--out",
+    ];
+    let mut run: Vec<PathBuf> = train.iter().chain(TINY).map(PathBuf::from).collect();
+    run.insert(train.len(), out);
+    let watched: [(&str, &Path, Vec<PathBuf>); 2] = [
+        ("every operation", &programs.operations, operations),
+        ("2 steps on cuda:0*2", &programs.gpipe, run),
+    ];
+    for tool in ["memcheck", "racecheck", "initcheck", "synccheck"] {
+        for (what, program, arguments) in &watched {
+            let mut command = Command::new(sanitizer);
+            command.args(["--tool", tool, "--error-exitcode", "9"]);
+            command
+                .arg(program)
+                .args(arguments)
+                .env("GPIPE_SIZES", "small");
+            let output = command.output().context("running compute-sanitizer")?;
+            let said = text(&output);
+            let summary = said.lines().rfind(|line| line.contains("SUMMARY"));
+            let found = match summary {
+                Some(line) => line.trim_start_matches(['=', ' ']).to_owned(),
+                None => last_word(&output),
+            };
+            let check = format!("{tool}, {what}");
+            results.note(
+                &check,
+                verdict(output.status.success() && summary.is_some()),
+                found,
+            );
+        }
+    }
+    results.section("compute-sanitizer");
+    Ok(())
+}
+
+fn verdict(right: bool) -> Verdict {
+    if right {
+        Verdict::Right
+    } else {
+        Verdict::Wrong
+    }
+}
+
+/// From the first loss to the last.
+fn fall(run: &Trained) -> String {
+    let ends =
+        [run.losses.first(), run.losses.last()].map(|loss| loss.copied().unwrap_or(f64::NAN));
+    format!("from {:.3} to {:.3}", ends[0], ends[1])
+}
+
+/// What a program said, on either stream.
+fn text(output: &Output) -> String {
+    let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    texts.join("\n")
+}
+
+fn last_word(output: &Output) -> String {
+    let text = text(output);
+    let last = text.lines().rfind(|line| !line.trim().is_empty());
+    format!(
+        "{}: {}",
+        output.status,
+        last.unwrap_or("it said nothing").trim()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_read_where_the_test_names_itself() {
+        let line = "test every_operation ... elements: 85 results equal the processor's";
+        assert_eq!(
+            compared(line),
+            Some(("elements", "85 results equal the processor's"))
+        );
+        let line = "rows: 7 results equal the processor's";
+        assert_eq!(
+            compared(line),
+            Some(("rows", "7 results equal the processor's"))
+        );
+        assert_eq!(compared("skipped: no CUDA driver"), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! The programs that work on a GPU.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use serde_json::Value;
+use xshell::{Shell, cmd};
+
+use super::Missing;
+
+/// Where they are.
+pub struct Programs {
+    /// The program itself.
+    pub gpipe: PathBuf,
+    /// Compares every operation with the processor's.
+    pub operations: PathBuf,
+    /// Measures products of matrices.
+    pub products: PathBuf,
+}
+
+impl Programs {
+    /// Those that were packed.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self {
+            gpipe: folder.join("gpipe"),
+            operations: folder.join("operations"),
+            products: folder.join("products"),
+        }
+    }
+
+    /// Builds them.
+    pub fn build(shell: &Shell) -> anyhow::Result<Self> {
+        let built = |arguments: &str| {
+            let arguments = arguments.split(' ');
+            let messages = cmd!(
+                shell,
+                "cargo {arguments...} --release --features cuda --message-format json-render-diagnostics"
+            );
+            messages.read().map_err(anyhow::Error::from)
+        };
+        let programs = built("build")?;
+        let others = built("test --no-run --test cuda --bench products")?;
+        Ok(Self {
+            gpipe: executable(&programs, "gpipe")?,
+            operations: executable(&others, "cuda")?,
+            products: executable(&others, "products")?,
+        })
+    }
+
+    /// What `gpipe devices` says.
+    ///
+    /// # Errors
+    /// [`Missing`] if there is no GPU among them.
+    pub fn devices(&self) -> anyhow::Result<String> {
+        let said = |flags: &[&str]| -> anyhow::Result<String> {
+            let mut command = Command::new(&self.gpipe);
+            let output = command.arg("devices").args(flags).output();
+            let output = output.with_context(|| format!("running {}", self.gpipe.display()))?;
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        match reason(&said(&["--json"])?)? {
+            Some(reason) => Err(Missing(reason).into()),
+            None => said(&[]),
+        }
+    }
+}
+
+/// Why the first GPU cannot be used, if it cannot.
+fn reason(lines: &str) -> anyhow::Result<Option<String>> {
+    for line in lines.lines() {
+        let device: Value = serde_json::from_str(line).context("what `gpipe devices` says")?;
+        if device["device"] == "cuda:0" {
+            let reason = device["reason"].as_str().unwrap_or("it does not say why");
+            let usable = device["usable"] == true;
+            return Ok((!usable).then(|| reason.to_owned()));
+        }
+    }
+    Ok(Some("`gpipe devices` lists none".into()))
+}
+
+/// The file that cargo says it has made of a target.
+fn executable(messages: &str, target: &str) -> anyhow::Result<PathBuf> {
+    let mut made = messages.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_it = message["target"]["name"] == target;
+        let path = message["executable"].as_str()?;
+        is_it.then(|| path.into())
+    });
+    made.next()
+        .with_context(|| format!("cargo made no {target}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_what_cargo_says() {
+        let messages = concat!(
+            "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"cuda\"},\"executable\":null}\n",
+            "noise\n",
+            "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"cuda\"},\"executable\":\"/a/cuda-1\"}\n",
+        );
+        assert_eq!(
+            executable(messages, "cuda").unwrap(),
+            Path::new("/a/cuda-1")
+        );
+        assert!(executable(messages, "products").is_err());
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_used_says_why() {
+        let cpu = "{\"device\":\"cpu\",\"usable\":true}\n";
+        let line = |usable| {
+            format!("{cpu}{{\"device\":\"cuda:0\",\"usable\":{usable},\"reason\":\"no driver\"}}\n")
+        };
+        assert_eq!(reason(&line(true)).unwrap(), None);
+        assert_eq!(reason(&line(false)).unwrap().as_deref(), Some("no driver"));
+        assert!(reason(cpu).unwrap().is_some());
+        assert!(reason("no json").is_err());
+    }
+}
