@@ -57,6 +57,7 @@ impl Listed {
             name: self.name.clone(),
             chunks,
             follow: None,
+            held: None,
             make: Box::new(move |workers, micro_batches| {
                 let shape = (self.schedule.devices(), self.schedule.micro_batches());
                 (shape == (workers, micro_batches)).then(|| self.schedule.clone())
@@ -79,6 +80,7 @@ pub fn orders(table: Option<Listed>, workers: usize, layers: usize) -> Result<Ve
             }
             _ => None,
         },
+        held: matches!(order, Order::ZeroBubble(_)).then_some(|stages| stages),
         make: Box::new(move |workers, micro_batches| {
             setup::schedule(&order, workers * order.chunks(), micro_batches).ok()
         }),

@@ -146,6 +146,16 @@ impl<'a> Bounds<'a> {
         speeds
     }
 
+    /// The same where a stage holds so many micro-batches at most: no more than those it has taken
+    /// before the first comes back to it, which has gone all the way down and up to there.
+    pub fn way_back(&self, part: &Range<usize>, held: usize) -> f64 {
+        let layers = self.all.len() - 1;
+        let [down, ..] = self.thirds(&(0..layers));
+        let [_, up, _] = self.thirds(&(part.end..layers));
+        let [taken, ..] = self.thirds(part);
+        self.smallest * (down + up) + self.work(part) - self.sizes.min(held as f64) * taken
+    }
+
     /// The work of these layers for all micro-batches.
     pub fn work(&self, part: &Range<usize>) -> f64 {
         self.sizes * (self.all[part.end] - self.all[part.start])

@@ -84,6 +84,11 @@ impl<'a> Candidate<'a> {
         self.order.follow.is_some()
     }
 
+    /// Micro-batches that a stage holds at most, where the schedule follows the costs.
+    pub fn held(&self) -> Option<usize> {
+        self.order.held.map(|held| held(self.stages()))
+    }
+
     /// The size of each micro-batch, that of the largest counting 1.
     pub fn sizes(&self) -> Vec<f64> {
         let costs = &self.priced.costs;

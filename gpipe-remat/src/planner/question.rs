@@ -87,6 +87,8 @@ pub struct NamedOrder {
     pub make: MakeSchedule,
     /// What becomes of that schedule when the costs are known, if it is not the same for all.
     pub follow: Option<FollowCosts>,
+    /// Then: how many micro-batches each of so many stages holds at most, if that is limited.
+    pub held: Option<fn(usize) -> usize>,
 }
 
 impl Question<'_> {

@@ -82,13 +82,17 @@ impl<'a> Room<'a> {
     }
 
     /// The least over all cuts of the longest way of a stage, as
-    /// [`Bounds::way`](super::bound::Bounds::way) has it, with what it computes again.
+    /// [`Bounds::way`](super::bound::Bounds::way) and
+    /// [`Bounds::way_back`](super::bound::Bounds::way_back) have it, with what it computes again.
     pub fn longest_way(&self) -> f64 {
         let (layers, stages) = (self.layers(), self.candidate.stages());
         let sizes = self.candidate.bounds.sizes();
         let way = |stage: usize, part: &Range<usize>| {
             let again = self.again(stage, part)?;
-            Some(self.candidate.bounds.way(part) + sizes * again)
+            let bounds = &self.candidate.bounds;
+            let back = self.candidate.held();
+            let back = back.map_or(0.0, |held| bounds.way_back(part, held));
+            Some(bounds.way(part).max(back) + sizes * again)
         };
         let fits = |limit: f64| {
             let mut start = 0;

@@ -46,6 +46,7 @@ fn order(name: &str, chunks: usize, make: Make) -> NamedOrder {
         chunks,
         make: Box::new(move |workers, micro_batches| make(workers, micro_batches).ok()),
         follow: None,
+        held: None,
     }
 }
 
@@ -77,6 +78,7 @@ pub fn following() -> NamedOrder {
             let (stages, m) = (schedule.stages(), schedule.micro_batches());
             zero_bubble(stages, m, costs, |_| stages).ok()
         })),
+        held: Some(|stages| stages),
         ..order("zero-bubble", 1, one_f_one_b)
     }
 }
