@@ -28,7 +28,7 @@ use crate::simd::vectorised;
 use crate::{Device, Precision, Result};
 use kernel::Unit;
 pub(super) use kernel::available;
-use pack::{Ahead, Side, pack};
+use pack::{Side, pack};
 
 /// Rows of a tile.
 const TILE: usize = 16;
@@ -245,11 +245,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         for lines in runs(rows.clone(), BLOCK) {
             pack::<PARTS>(Side::Left, self.a, lines.clone(), inner.clone(), block);
             let columns = runs(panels.columns.clone(), BLOCK);
-            let after = lines.end..(lines.end + BLOCK).min(self.gemm.m);
-            let ahead = Ahead::new(self.a, after, inner.clone(), columns.len());
-            let blocks = columns.zip(packed.chunks_exact(panels.block()));
-            for (number, (columns, packed)) in blocks.enumerate() {
-                ahead.fetch(number);
+            for (columns, packed) in columns.zip(packed.chunks_exact(panels.block())) {
                 let size = (lines.len(), columns.len());
                 let (out, stride) = c.from(lines.start - rows.start, columns.start);
                 unit.add::<PARTS>(

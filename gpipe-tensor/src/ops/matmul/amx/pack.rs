@@ -61,62 +61,6 @@ pub(super) fn pack<const PARTS: usize>(
     }
 }
 
-/// What will be packed next: asked for bit by bit while something else is computed, so that it is near
-/// when it is wanted. Rows of a matrix are too far apart for the processor to see what comes.
-pub(super) struct Ahead<'a> {
-    floats: &'a [f32],
-    /// Where the first run of neighbours begins, how many runs there are, and how far apart.
-    start: usize,
-    runs: usize,
-    stride: usize,
-    /// Cache lines of a run.
-    lines: usize,
-    /// Cache lines that are asked for at a time.
-    step: usize,
-}
-
-impl<'a> Ahead<'a> {
-    /// The elements `inner` of `lanes` rows of the left operand, asked for in so many times.
-    pub(super) fn new(
-        operand: Matrix<'a>,
-        lanes: std::ops::Range<usize>,
-        inner: std::ops::Range<usize>,
-        times: usize,
-    ) -> Self {
-        let (lane_stride, inner_stride) = operand.strides();
-        let (runs, stride, length) = match inner_stride {
-            1 => (lanes.len(), lane_stride, inner.len()),
-            _ => (inner.len(), inner_stride, lanes.len()),
-        };
-        let lines = length.div_ceil(TILE);
-        Self {
-            floats: operand.floats(),
-            start: lanes.start * lane_stride + inner.start * inner_stride,
-            runs,
-            stride,
-            lines,
-            step: (runs * lines).div_ceil(times.max(1)),
-        }
-    }
-
-    /// Asks for the next ones, the `number`th time.
-    pub(super) fn fetch(&self, number: usize) {
-        let all = self.runs * self.lines;
-        for line in (number * self.step).min(all)..((number + 1) * self.step).min(all) {
-            let (run, line) = (line / self.lines, line % self.lines);
-            fetch(self.floats, self.start + run * self.stride + line * TILE);
-        }
-    }
-}
-
-/// Asks for the cache line of a float, if there is such a float.
-#[inline]
-fn fetch(floats: &[f32], index: usize) {
-    let address = floats.as_ptr().wrapping_add(index);
-    // SAFETY: a hint, which never fails, whatever the address.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
-}
-
 /// Up to 16 lanes of up to 32 inner elements.
 #[derive(Clone, Copy)]
 struct Source<'a> {
