@@ -138,7 +138,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
     /// Packs b, then lets threads take rows of c.
     fn by_rows(self, device: &Device, begin: Begin<'_>, mut c: MatrixMut<'_>) -> Result<()> {
         let Gemm { m, n, k, .. } = self.gemm;
-        for columns in runs(0..n, COLUMNS) {
+        for columns in runs(0..n, even(n)) {
             let panels = Panels::new(columns, k);
             let all = k.div_ceil(panels.depth);
             let at_once = (PACKED / panels.floats()).clamp(1, all);
@@ -259,6 +259,14 @@ impl<const PARTS: usize> Product<'_, PARTS> {
             }
         }
     }
+}
+
+/// Columns of a run, so that no run is much shorter than the others: for each, the left operand is
+/// packed anew.
+fn even(n: usize) -> usize {
+    n.div_ceil(n.div_ceil(COLUMNS).max(1))
+        .next_multiple_of(BLOCK)
+        .max(BLOCK)
 }
 
 /// `range` in runs of `step`, the last one shorter.
