@@ -181,17 +181,13 @@ impl<'a> Head<'a> {
                 ..Gemm::new(keys, self.size, rows)
             };
             add.run(p.transposed(), d_rows, MatrixMut::new(dv, self.size));
-            let add = Gemm {
-                scale: self.scale(),
-                ..add
-            };
             let queries = self.part(0, first);
             add.run(ds.transposed(), queries, MatrixMut::new(dk, self.size));
-            let set = Gemm {
-                scale: self.scale(),
-                ..Gemm::new(rows, self.size, keys)
-            };
-            set.run(ds, self.part(1, 0), MatrixMut::new(dq, self.size));
+            Gemm::new(rows, self.size, keys).run(
+                ds,
+                self.part(1, 0),
+                MatrixMut::new(dq, self.size),
+            );
             copy_rows(
                 &dq[..rows * self.size],
                 first,
@@ -203,7 +199,7 @@ impl<'a> Head<'a> {
     }
 
     /// Turns scores `p` into probabilities and the gradients of the probabilities `ds` into those of
-    /// the scores; with dropout `p` ends as what has multiplied the values.
+    /// the products of queries and keys, which the scores are scaled from; with dropout `p` ends as what has multiplied the values.
     fn softmax_grad(
         self,
         block: &Block,
@@ -213,6 +209,7 @@ impl<'a> Head<'a> {
         p: &mut [f32],
         ds: &mut [f32],
     ) {
+        let scale = self.scale();
         vectorised!({
             let rows = p
                 .chunks_exact_mut(block.keys)
@@ -228,7 +225,7 @@ impl<'a> Head<'a> {
                 match self.dropout {
                     None => {
                         for (p, ds) in p.iter().zip(ds.iter_mut()) {
-                            *ds = p * (*ds - mean);
+                            *ds = p * ((*ds - mean) * scale);
                         }
                     }
                     Some((mask, stream, first)) => {
@@ -241,7 +238,7 @@ impl<'a> Head<'a> {
                             |run, factors| {
                                 let pairs = p[run.clone()].iter_mut().zip(&mut ds[run]);
                                 for ((p, ds), factor) in pairs.zip(factors) {
-                                    *ds = *p * factor.mul_add(*ds, -mean);
+                                    *ds = *p * (factor.mul_add(*ds, -mean) * scale);
                                     *p *= factor;
                                 }
                             },

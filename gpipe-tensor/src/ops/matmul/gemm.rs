@@ -155,6 +155,11 @@ impl Gemm {
 
     /// Computes on the calling thread alone: for use inside a loop that is spread over threads.
     pub(crate) fn run(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+        self.check(a, b, &c);
+        #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+        if amx::takes(self) {
+            return amx::run_alone(self, (a, b), c);
+        }
         self.with(Parallelism::None, a, b, c);
     }
 
@@ -192,7 +197,7 @@ impl Gemm {
             Some(pool) if threads > 1 && work > WORTH_SHARING => {
                 pool.install(|| this.with(Parallelism::Rayon(threads), a, b, c));
             }
-            _ => this.run(a, b, c),
+            _ => this.with(Parallelism::None, a, b, c),
         }
         Ok(())
     }

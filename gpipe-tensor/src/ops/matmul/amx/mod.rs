@@ -19,6 +19,7 @@ mod pack;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::gemm::{Begin, Gemm, Matrix, MatrixMut};
@@ -59,10 +60,11 @@ const PART: usize = 1024;
 const PARTIAL_SUMS: usize = 1 << 22;
 
 /// Whether products of these sizes are computed here: the unit is there, and a block is not mostly
-/// empty.
+/// empty. What is scaled cannot be added to something.
 pub(super) fn takes(gemm: Gemm) -> bool {
-    let Gemm { m, n, k, scale, .. } = gemm;
-    m >= TILE && n >= TILE && k >= SLAB && scale == 1.0 && available()
+    let Gemm { m, n, k, .. } = gemm;
+    let begins = gemm.scale == 1.0 || !gemm.accumulate;
+    m >= TILE && n >= TILE && k >= SLAB && begins && available()
 }
 
 /// Computes on as many threads as `device` may use now.
@@ -79,6 +81,47 @@ pub(super) fn run(
     match device.host().precision() {
         Precision::Single => Product::<3> { gemm, a, b }.run(device, begin, c),
         Precision::Bf16 => Product::<1> { gemm, a, b }.run(device, begin, c),
+    }
+}
+
+thread_local! {
+    /// Where a thread packs the operands of small products.
+    static SMALL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Computes a small product on the calling thread, in single precision.
+pub(super) fn run_alone(gemm: Gemm, (a, b): (Matrix<'_>, Matrix<'_>), mut c: MatrixMut<'_>) {
+    /// Columns of b, and inner elements, that are packed at a time.
+    const SIDE: usize = 4 * BLOCK;
+    let product = Product::<3> { gemm, a, b };
+    let begin = match gemm.accumulate {
+        true => Begin::Sum,
+        false => Begin::Zero,
+    };
+    SMALL.with_borrow_mut(|room| {
+        let packed = SIDE / SLAB * slab_floats(3);
+        // A tile's row fills a cache line, if it begins where one does.
+        room.resize(packed * (SIDE / BLOCK + 1) + TILE, 0.0);
+        let first = room.as_ptr().align_offset(64).min(TILE);
+        let (block, packed) = room[first..].split_at_mut(packed);
+        for columns in runs(0..gemm.n, SIDE) {
+            for inner in runs(0..gemm.k, SIDE) {
+                let panels = Panels::<3> {
+                    columns: columns.clone(),
+                    depth: inner.len().next_multiple_of(SLAB),
+                };
+                panels.pack(b, &inner, packed);
+                let begin = begin.at(inner.start == 0);
+                product.panel(&panels, &(0..gemm.m), &inner, packed, begin, &mut c, block);
+            }
+        }
+    });
+    if gemm.scale != 1.0 {
+        vectorised!({
+            for row in 0..gemm.m {
+                c.row(row, gemm.n).iter_mut().for_each(|x| *x *= gemm.scale);
+            }
+        });
     }
 }
 
@@ -113,6 +156,14 @@ impl<const PARTS: usize> Panels<PARTS> {
     /// Floats of room for all columns.
     fn floats(&self) -> usize {
         self.columns.len().div_ceil(BLOCK) * self.block()
+    }
+
+    /// Packs the elements `inner` of the columns, at most as many as the panel is deep.
+    fn pack(&self, b: Matrix<'_>, inner: &Range<usize>, packed: &mut [f32]) {
+        let columns = runs(self.columns.clone(), BLOCK);
+        for (columns, out) in columns.zip(packed.chunks_exact_mut(self.block())) {
+            pack::<PARTS>(Side::Right, b, columns, inner.clone(), out);
+        }
     }
 }
 
@@ -192,10 +243,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
             let mut work = |packed: &mut [f32], block: &mut [f32]| {
                 for panels in &all_panels {
                     for inner in runs(part.clone(), panels.depth) {
-                        let columns = runs(panels.columns.clone(), BLOCK);
-                        for (columns, out) in columns.zip(packed.chunks_exact_mut(panels.block())) {
-                            pack::<PARTS>(Side::Right, self.b, columns, inner.clone(), out);
-                        }
+                        panels.pack(self.b, &inner, packed);
                         let begin = Begin::Zero.at(inner.start == part.start);
                         self.panel(panels, &(0..m), &inner, packed, begin, &mut sums, block);
                     }
