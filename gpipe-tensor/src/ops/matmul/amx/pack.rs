@@ -198,7 +198,8 @@ fn first_of_16(n: usize) -> u16 {
 
 /// The upper halves of floats: the one nearest to x (to the even one of two) where one is asked for,
 /// else three whose sum is x: exact, since each has 8 bits and a float 24 (but for what lies below the
-/// smallest normal float). Each of the three is about the nearest to what the ones before it leave.
+/// smallest normal float). The second is the nearest to what the first leaves: the third, and with it what
+/// the smallest products lack, has either sign.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn split<const PARTS: usize>(x: __m512) -> [__m512i; PARTS] {
@@ -213,13 +214,10 @@ fn split<const PARTS: usize>(x: __m512) -> [__m512i; PARTS] {
         parts[0] = _mm512_and_si512(_mm512_mask_add_epi32(bits, number, bits, up), upper);
         return parts;
     }
-    // Above this magnitude the nearest is infinite, if x itself is finite: there the bits are cut off.
-    let magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(i32::MAX));
-    let small = _mm512_cmplt_epu32_mask(magnitude, _mm512_set1_epi32(0x7F7F_8000));
-    let half = _mm512_set1_epi32(0x8000);
-    let first = _mm512_and_si512(_mm512_mask_add_epi32(bits, small, bits, half), upper);
+    // Cut off, not rounded, so that what is finite stays so; what is left has the same sign.
+    let first = _mm512_and_si512(bits, upper);
     let rest = _mm512_sub_ps(x, _mm512_castsi512_ps(first));
-    let nearest = _mm512_add_epi32(_mm512_castps_si512(rest), half);
+    let nearest = _mm512_add_epi32(_mm512_castps_si512(rest), _mm512_set1_epi32(0x8000));
     let second = _mm512_and_si512(nearest, upper);
     let third = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(second)));
     for (part, value) in parts.iter_mut().zip([first, second, third]) {
