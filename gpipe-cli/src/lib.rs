@@ -15,6 +15,7 @@ mod model_folder;
 mod output;
 #[doc(hidden)]
 pub mod parsers;
+mod precision;
 mod profile;
 mod report;
 mod setup;

@@ -9,6 +9,7 @@ use gpipe_tensor::{DeviceId, Host, Precision, Tensor};
 
 use crate::config::Config;
 use crate::fail::{Fail, Result};
+use crate::precision;
 
 /// How long the speed is measured.
 const CALIBRATION: Duration = Duration::from_millis(100);
@@ -141,9 +142,11 @@ pub fn instructions() -> String {
     words.join(" ")
 }
 
-/// The processor's threads, products as they are configured, and where kernels for GPUs are kept.
-pub fn host(config: &Config) -> gpipe_tensor::Result<Host> {
-    let host = Host::with(config.pipeline.threads.get(), *config.run.dtype)?;
+/// The processor's threads, products as they are configured, for training or not, and where kernels for
+/// GPUs are kept.
+pub fn host(config: &Config, trains: bool) -> gpipe_tensor::Result<Host> {
+    let products = precision::products(config, trains);
+    let host = Host::with(config.pipeline.threads.get(), products)?;
     #[cfg(feature = "cuda")]
     let host = match config.run.tf32 {
         true => host.with_tf32(),

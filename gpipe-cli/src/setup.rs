@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{self, GptConfig, MlpConfig};
-use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer};
+use gpipe_layers::{Flow, Init, Layer, LearningRate, Loss, Optimizer, compute_in};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     Assembled, Assembly, AssemblyError, Bytes, LossTurn, ModelCosts, Policy, StageMemory, Table,
@@ -20,6 +20,7 @@ use crate::fail::{Fail, Result};
 use crate::machine;
 use crate::model_folder::{self, Weights};
 use crate::output::numbers;
+use crate::precision;
 
 /// A run that can be drawn, priced and started.
 pub struct Setup {
@@ -38,6 +39,8 @@ pub struct Setup {
     pub memory: Vec<StageMemory>,
     /// Parameters, a tied one counted once.
     pub parameters: u64,
+    /// Bytes that training holds for a parameter: of its value, its gradient and the optimizer.
+    pub parameter_bytes: [u64; 3],
     /// How parameters follow gradients.
     pub optimizer: Optimizer,
     /// How fast, by steps from 0.
@@ -53,6 +56,8 @@ pub struct Setup {
 pub struct Forecast {
     /// Parameters of all stages, a tied one counted once.
     pub parameters: u64,
+    /// Bytes that training holds for each of them: of its value, its gradient and the optimizer.
+    pub parameter_bytes: [u64; 3],
     /// Workers that run the stages.
     pub workers: usize,
     /// Threads that they share.
@@ -154,7 +159,9 @@ impl Setup {
         }
         let memory = gpipe_remat::predict_memory(&bytes, &costs, &ranges, &schedule, &table);
         let parameters = parameters(&mut layers);
+        let stored = precision::stored(config)?;
         Ok(Self {
+            parameter_bytes: precision::bytes_a_parameter(stored, &optimizer),
             layers,
             costs,
             partition,
@@ -227,6 +234,7 @@ impl Setup {
         let here = self.timeline(&flops)?;
         Ok(Forecast {
             parameters: self.parameters,
+            parameter_bytes: self.parameter_bytes,
             threads: self.threads,
             cut: self.partition.sizes(),
             in_flight: (0..stages).map(|stage| self.schedule.live(stage)).collect(),
@@ -347,7 +355,7 @@ impl Setup {
         optimizer: Option<Optimizer>,
         turn: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> Result<Assembled<T>> {
-        let host = machine::host(config).map_err(Fail::usage)?;
+        let host = machine::host(config, optimizer.is_some()).map_err(Fail::usage)?;
         // What cannot be used is said before anything begins; what can stays open until it is.
         let mut open: Vec<Device> = Vec::new();
         for &id in &self.devices {
@@ -394,7 +402,8 @@ fn enough(place: &str, needed: u64, there: Option<u64>) -> Result<()> {
 
 /// The layers of the configured model.
 pub fn layers(config: &Config) -> Result<Vec<Box<dyn Layer>>> {
-    match &config.model.hidden {
+    let stored = precision::stored(config)?;
+    let mut layers = match &config.model.hidden {
         None => models::gpt(&model(config)),
         Some(hidden) => models::mlp(&MlpConfig {
             inputs: PIXELS,
@@ -404,7 +413,11 @@ pub fn layers(config: &Config) -> Result<Vec<Box<dyn Layer>>> {
             dropout: config.model.dropout.get() as f32,
         }),
     }
-    .map_err(Fail::usage)
+    .map_err(Fail::usage)?;
+    for layer in &mut layers {
+        compute_in(layer.as_mut(), stored);
+    }
+    Ok(layers)
 }
 
 /// What enters the first layer, for a number of samples.

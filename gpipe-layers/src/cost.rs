@@ -20,6 +20,12 @@ impl Flow {
         }
     }
 
+    /// The same shape with elements of another type.
+    #[must_use]
+    pub fn of(self, dtype: DType) -> Self {
+        Self { dtype, ..self }
+    }
+
     /// A flow of indices.
     pub fn u32(shape: impl Into<Shape>) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_tensor::{Tensor, Tensors};
+use gpipe_tensor::{DType, Tensor, Tensors};
 use smallvec::SmallVec;
 
 use crate::{Cost, Error, Flow, Param, Result};
@@ -110,6 +110,8 @@ pub struct Saved {
     pub nested: Vec<Saved>,
     /// The keys of the randomness that was drawn, where any was.
     pub cx: Option<Cx>,
+    /// The type of the input, where one of another type was kept.
+    pub given: Option<DType>,
 }
 
 /// What the input gradient left for the weight gradient of the same layer and micro-batch.

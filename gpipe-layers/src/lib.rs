@@ -25,5 +25,5 @@ pub use learning_rate::{LearningRate, LrSchedule};
 pub use ledger::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
 pub use loss::Loss;
 pub use optimizer::{Decay, Optimizer, Rule, clip_factor};
-pub use param::{Init, Kind, Param, make, try_params};
+pub use param::{Init, Kind, Param, compute_in, make, try_params};
 pub use sampling::{Choice, Sampling};

@@ -89,12 +89,14 @@ impl Optimizer {
         not_negative("weight decay", self.weight_decay)
     }
 
-    /// Bytes that are remembered of a parameter: none of a tied place, whose owner updates.
+    /// Bytes that are remembered of a parameter, its master included: none of a tied place, whose owner
+    /// updates.
     pub fn state_bytes(&self, param: &Param) -> u64 {
+        let tensors = self.states(param) + usize::from(param.has_master());
         param
             .elements()
             .saturating_mul(size_of::<f32>() as u64)
-            .saturating_mul(self.states(param) as u64)
+            .saturating_mul(tensors as u64)
     }
 
     /// Allocates what is remembered of a parameter, as zeros, where its value lies.
@@ -119,10 +121,11 @@ impl Optimizer {
     /// # Errors
     /// If the parameter or its state was not made.
     pub fn update(&self, param: &mut Param, lr: f64, step: u64, grad_scale: f32) -> Result<()> {
-        let states = self.states(param);
+        let (states, has_master) = (self.states(param), param.has_master());
         let Param {
             name,
             value: Some(value),
+            master,
             grad: Some(grad),
             state,
             kind,
@@ -132,9 +135,13 @@ impl Optimizer {
         else {
             return Err(not_ready(&param.name));
         };
-        if *tied || state.len() != states {
+        if *tied || state.len() != states || master.is_some() != has_master {
             return Err(not_ready(name));
         }
+        let (value, copy) = match master {
+            Some(master) => (master, Some(value)),
+            None => (value, None),
+        };
         let decays = *kind == Kind::Matrix || self.decay == Decay::All;
         let weight_decay = if decays {
             self.weight_decay as f32
@@ -143,7 +150,8 @@ impl Optimizer {
         };
         let lr = lr as f32;
         match (&self.rule, state.as_mut_slice()) {
-            _ if *kind == Kind::Statistic => ops::add_assign(value, grad),
+            _ if *kind == Kind::Statistic => ops::add_assign(value, grad)
+                .and_then(|()| copy.map_or(Ok(()), |copy| copy.copy_from(value))),
             (&Rule::AdamW { beta1, beta2, eps }, [first, second]) => {
                 let settings = ops::AdamW {
                     lr,
@@ -152,7 +160,9 @@ impl Optimizer {
                     eps: eps as f32,
                     weight_decay,
                 };
-                ops::adamw(value, grad, first, second, step, grad_scale, &settings)
+                ops::adamw(
+                    value, copy, grad, first, second, step, grad_scale, &settings,
+                )
             }
             (&Rule::Sgd { momentum }, state) => {
                 let settings = ops::Sgd {
@@ -160,7 +170,7 @@ impl Optimizer {
                     momentum: momentum as f32,
                     weight_decay,
                 };
-                ops::sgd(value, grad, state.first_mut(), grad_scale, &settings)
+                ops::sgd(value, copy, grad, state.first_mut(), grad_scale, &settings)
             }
             (Rule::AdamW { .. }, _) => return Err(not_ready(name)),
         }

@@ -1,6 +1,6 @@
 //! A parameter: its name, value, gradient and what the optimizer remembers of it.
 
-use gpipe_tensor::{Device, Shape, Tensor, init_normal, init_uniform};
+use gpipe_tensor::{DType, Device, Shape, Tensor, init_normal, init_uniform};
 
 use crate::{Error, Layer, Result};
 
@@ -42,8 +42,14 @@ pub struct Param {
     pub init: Init,
     /// Whether another, earlier place owns it: this one only uses it and gathers a gradient.
     pub tied: bool,
+    /// The type of the value, which layers compute with. Gradients and what the optimizer remembers are
+    /// of single precision in any case.
+    pub dtype: DType,
     /// The value; `None` until the parameter is made.
     pub value: Option<Tensor>,
+    /// What the optimizer updates where the value is of a narrower type: the same in single precision,
+    /// of which the value is the nearest number (arXiv:1710.03740). None where tied.
+    pub master: Option<Tensor>,
     /// The sum of the gradients of the micro-batches so far; made with the value.
     pub grad: Option<Tensor>,
     /// What the optimizer remembers (momentum; first and second moment). Empty where tied.
@@ -59,7 +65,9 @@ impl Param {
             kind,
             init,
             tied: false,
+            dtype: DType::F32,
             value: None,
+            master: None,
             grad: None,
             state: Vec::new(),
         }
@@ -79,20 +87,29 @@ impl Param {
             .map_or(u64::MAX, |elements| elements as u64)
     }
 
-    /// Allocates the value, a function of the seed, the name and `init`, and a gradient of zeros.
+    /// Whether the optimizer updates a master instead of the value.
+    pub(crate) fn has_master(&self) -> bool {
+        self.dtype != DType::F32 && !self.tied
+    }
+
+    /// Allocates the value, a function of the seed, the name and `init`, its master if it has one, and a
+    /// gradient of zeros.
     ///
     /// # Errors
     /// If there is no room for them.
     pub fn make(&mut self, device: &Device, seed: u64) -> Result<()> {
         let shape = || self.shape.clone();
-        let value = match self.init {
+        let master = match self.init {
             Init::Zeros => Tensor::zeros(device, shape()),
             Init::Ones => ones(device, shape()),
             Init::Normal(std) => init_normal(device, shape(), std.into(), seed, &self.name),
             Init::Uniform(bound) => init_uniform(device, shape(), bound.into(), seed, &self.name),
         };
-        let grad = Tensor::zeros(device, shape());
+        let master = master.map_err(Error::within(&self.name))?;
+        let value = master.to_dtype(self.dtype);
         self.value = Some(value.map_err(Error::within(&self.name))?);
+        self.master = self.has_master().then_some(master);
+        let grad = Tensor::zeros(device, shape());
         self.grad = Some(grad.map_err(Error::within(&self.name))?);
         self.state.clear();
         Ok(())
@@ -104,6 +121,14 @@ impl Param {
     /// If the parameter was not made.
     pub fn value(&self) -> Result<&Tensor> {
         self.value.as_ref().ok_or_else(|| self.not_made())
+    }
+
+    /// The value as exactly as it is known: its master where there is one.
+    ///
+    /// # Errors
+    /// If the parameter was not made.
+    pub fn exact(&self) -> Result<&Tensor> {
+        self.master.as_ref().map_or_else(|| self.value(), Ok)
     }
 
     /// The sum of the gradients so far.
@@ -134,7 +159,7 @@ impl Param {
         zeroed.map_err(Error::within(&self.name))
     }
 
-    /// Copies a value over this one: from an owner to a tied place, or from a checkpoint.
+    /// Copies a value over this one and its master: from an owner to a tied place, or from a checkpoint.
     ///
     /// # Errors
     /// If the parameter was not made, the shape differs, or something else still holds the value.
@@ -149,7 +174,12 @@ impl Param {
                 got: new.shape().to_string(),
             });
         }
-        value.copy_from(new).map_err(Error::within(&self.name))
+        let (value, master) = ([value], self.master.as_mut());
+        value
+            .into_iter()
+            .chain(master)
+            .try_for_each(|tensor| tensor.copy_from(new))
+            .map_err(Error::within(&self.name))
     }
 
     fn not_made(&self) -> Error {
@@ -185,6 +215,11 @@ pub fn try_params(
         }
     });
     result
+}
+
+/// Lets a layer compute with values of this type, which its parameters are made of from now on.
+pub fn compute_in(layer: &mut dyn Layer, dtype: DType) {
+    layer.params(&mut |param| param.dtype = dtype);
 }
 
 /// Makes every parameter of a layer ([`Param::make`]).

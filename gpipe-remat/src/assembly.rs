@@ -162,9 +162,12 @@ fn make_parameters(
         try_params(layer.as_mut(), |param| {
             param.make(device, seed)?;
             match optimizer {
-                Some(optimizer) if !param.tied => optimizer.make_state(param),
-                _ => Ok(()),
+                Some(optimizer) if !param.tied => optimizer.make_state(param)?,
+                Some(_) => {}
+                // Nobody will update it.
+                None => param.master = None,
             }
+            Ok(())
         })?;
     }
     Ok(())

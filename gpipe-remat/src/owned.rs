@@ -15,7 +15,7 @@ use crate::{Error, ModelPipeline, Result, share_ties};
 pub struct Owned {
     /// The global name.
     pub name: String,
-    /// The value.
+    /// The value, as exactly as the optimizer knows it.
     pub value: Tensor,
     /// What the optimizer remembers, in its order; nothing of a statistic.
     pub state: Vec<Tensor>,
@@ -38,7 +38,7 @@ pub fn copy_owned(
                 let state = param.state.iter().map(|tensor| tensor.copy_to(&device));
                 owned.push(Owned {
                     name: param.name.clone(),
-                    value: param.value()?.copy_to(&device)?,
+                    value: param.exact()?.copy_to(&device)?,
                     state: state.collect::<std::result::Result<_, _>>()?,
                 });
             }

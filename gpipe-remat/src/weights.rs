@@ -21,7 +21,8 @@ pub struct Weight {
     pub value: u64,
     /// Bytes of its gradient.
     pub gradient: u64,
-    /// Bytes that the optimizer remembers of it; none at a tied place.
+    /// Bytes that the optimizer remembers of it, its value in single precision included where layers have
+    /// one of a narrower type; none at a tied place.
     pub optimizer: u64,
     /// Whether this is a further place of a parameter that an earlier layer owns.
     pub tied: bool,
@@ -34,11 +35,11 @@ impl Weights {
         let weights = |layer: &mut Box<dyn Layer>| {
             let mut weights = Vec::new();
             layer.params(&mut |param: &mut Param| {
-                let bytes = Flow::f32(param.shape.clone()).bytes();
+                let single = Flow::f32(param.shape.clone());
                 weights.push(Weight {
                     name: param.name.clone(),
-                    value: bytes,
-                    gradient: bytes,
+                    value: single.clone().of(param.dtype).bytes(),
+                    gradient: single.bytes(),
                     optimizer: match param.tied {
                         true => 0,
                         false => optimizer.map_or(0, |o| o.state_bytes(param)),

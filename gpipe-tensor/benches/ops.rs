@@ -78,7 +78,7 @@ fn element_wise(c: &mut Criterion) {
         weight_decay: 0.1,
     };
     group.bench_function("adamw", |t| {
-        t.iter(|| ops::adamw(&mut a, &b, &mut first, &mut second, 1, 1.0, &o));
+        t.iter(|| ops::adamw(&mut a, None, &b, &mut first, &mut second, 1, 1.0, &o));
     });
 
     group.throughput(Throughput::Bytes(bytes));

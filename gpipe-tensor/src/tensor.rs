@@ -46,13 +46,9 @@ impl Buffer {
 }
 
 impl Storage {
-    /// Counts `elements` of 4 bytes each, then makes the buffer for them.
-    fn new(
-        device: &Device,
-        elements: usize,
-        make: impl FnOnce() -> Result<Buffer>,
-    ) -> Result<Self> {
-        let live = device.count(elements * 4)?;
+    /// Counts so many bytes, then makes the buffer for them.
+    fn new(device: &Device, bytes: usize, make: impl FnOnce() -> Result<Buffer>) -> Result<Self> {
+        let live = device.count(bytes)?;
         match make() {
             Ok(buffer) => {
                 device.saw(live);
@@ -60,7 +56,7 @@ impl Storage {
                 Ok(Self { buffer, device })
             }
             Err(error) => {
-                device.discount(elements * 4);
+                device.discount(bytes);
                 Err(error)
             }
         }
@@ -92,7 +88,7 @@ impl Tensor {
             return Ok(zeros);
         }
         let zeros = || Ok(Buffer::F32(device.host().take_zeros(n)?));
-        Self::over(device, shape, n, zeros)
+        Self::over(device, shape, DType::F32, zeros)
     }
 
     /// A tensor of floats with unspecified contents, for an operation that writes every element.
@@ -101,14 +97,51 @@ impl Tensor {
     /// [`Error::Size`] if the shape does not fit the machine, [`Error::OutOfMemory`] if it does not
     /// fit now.
     pub fn empty(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into();
-        let n = checked_elements("tensor", &shape, DType::F32)?;
+        Self::empty_of(device, shape.into(), DType::F32)
+    }
+
+    /// [`empty`](Self::empty) of elements of this type. The processor has but single precision.
+    fn empty_of(device: &Device, shape: Shape, dtype: DType) -> Result<Self> {
+        let n = checked_elements("tensor", &shape, dtype)?;
         #[cfg(feature = "cuda")]
-        if let Some(gpu) = device.gpu() {
-            return Self::over(device, shape, n, || cuda::floats(gpu, n));
+        if let Some(gpu) = device.gpu().filter(|_| cuda::computes_in(dtype)) {
+            return Self::over(device, shape, dtype, || cuda::floats(gpu, n, dtype));
+        }
+        if !dtype.is_float() {
+            return Err(Error::DType {
+                op: "tensor",
+                expected: DType::F32,
+                got: dtype,
+            });
+        }
+        if dtype != DType::F32 {
+            return Err(Error::Argument {
+                op: "tensor",
+                message: format!("{} holds no {dtype} elements: use f32", device.id()),
+            });
         }
         let floats = || Ok(Buffer::F32(device.host().take(n)?));
-        Self::over(device, shape, n, floats)
+        Self::over(device, shape, dtype, floats)
+    }
+
+    /// A tensor of this shape with unspecified contents, of the same type and on the same handle.
+    pub(crate) fn empty_like(&self, shape: impl Into<Shape>) -> Result<Self> {
+        Self::empty_of(self.device(), shape.into(), self.dtype())
+    }
+
+    /// The floats in this type, to the nearest, of equally near ones the even: the tensor itself if they
+    /// are, else a copy where it lies.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a tensor of indices; [`Error::Argument`] for a type that is not stored there;
+    /// [`Error::OutOfMemory`].
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        if self.dtype() == dtype {
+            return Ok(self.clone());
+        }
+        let mut converted = Self::empty_of(self.device(), self.shape.clone(), dtype)?;
+        converted.copy_from(self)?;
+        Ok(converted)
     }
 
     /// A tensor of the given floats, copied to a buffer of the host's pool.
@@ -126,7 +159,7 @@ impl Tensor {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = device.gpu() {
             let upload = || cuda::from_floats(gpu, values);
-            return Self::over(device, shape, values.len(), upload);
+            return Self::over(device, shape, DType::F32, upload);
         }
         let mut tensor = Self::empty(device, shape)?;
         tensor.f32s_mut()?.copy_from_slice(values);
@@ -144,22 +177,23 @@ impl Tensor {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = device.gpu() {
             let upload = || cuda::from_indices(gpu, values);
-            return Self::over(device, shape.clone(), shape.elements()?, upload);
+            return Self::over(device, shape, DType::U32, upload);
         }
-        Self::over(device, shape, values.len(), || Ok(Buffer::U32(values)))
+        Self::over(device, shape, DType::U32, || Ok(Buffer::U32(values)))
     }
 
-    /// All of a new buffer of as many elements.
+    /// All of a new buffer of as many elements of this type.
     fn over(
         device: &Device,
         shape: Shape,
-        elements: usize,
+        dtype: DType,
         make: impl FnOnce() -> Result<Buffer>,
     ) -> Result<Self> {
+        let elements = shape.elements()?;
         Ok(Self {
             shape,
             elements: 0..elements,
-            storage: Arc::new(Storage::new(device, elements, make)?),
+            storage: Arc::new(Storage::new(device, elements * dtype.bytes(), make)?),
         })
     }
 
@@ -210,7 +244,8 @@ impl Tensor {
         }
     }
 
-    /// A copy of the floats on the host, wherever they lie: it waits for the operations so far.
+    /// A copy of the floats on the host in single precision, wherever they lie: it waits for the
+    /// operations so far.
     ///
     /// # Errors
     /// [`Error::DType`] for a tensor of indices; what went wrong on a device.
@@ -267,14 +302,14 @@ impl Tensor {
     pub fn fill(&mut self, value: f32) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = self.gpu().cloned() {
-            let n = self.elements();
-            return gpu.fill(self.written("fill", &gpu)?, value, n);
+            return self.fill_on(&gpu, value);
         }
         self.f32s_mut()?.fill(value);
         Ok(())
     }
 
-    /// Copies the floats of `from`, wherever they lie, over these, in place.
+    /// Copies the floats of `from`, wherever they lie, over these, in place; those of another type as
+    /// [`to_dtype`](Self::to_dtype) does.
     ///
     /// # Errors
     /// [`Error::Shape`] if the shapes differ; as [`fill`](Self::fill), and as
@@ -386,7 +421,8 @@ impl Tensor {
         self.receive(transit)
     }
 
-    /// A copy of the elements in a buffer of its own on `device`.
+    /// A copy of the elements in a buffer of its own on `device`; on the processor, floats are of single
+    /// precision.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if there is no room for the copy.

@@ -161,8 +161,8 @@ pub struct Settings {
     /// off, for debugging [default: 30]
     #[arg(long, value_name = "FACTOR", help_heading = "Run")]
     pub watchdog: Option<String>,
-    /// What the matrix products of linear layers multiply: f32, or bf16 (rounded to 8 bits, where the
-    /// processor has AMX: faster, less exact); parameters and sums are f32 [default: f32]
+    /// Numbers: f32, or bf16 (8 bits). On GPUs parameters and activations are bf16, the optimizer's copy
+    /// of parameters and sums f32; on processors with AMX products of linear layers alone [default: f32]
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub dtype: Option<String>,
     /// Let products of floats on CUDA devices round their factors to TF32 (11 bits): faster, less exact

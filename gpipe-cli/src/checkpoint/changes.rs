@@ -25,7 +25,7 @@ fn effect(section: &str, key: &str) -> Effect {
             Effect::Told("from here on results are equal to rounding, not bit for bit")
         }
         ("run", "seed") => Effect::Told("samples come in another order from here on"),
-        ("run", "dtype" | "tf32") => Effect::Told("products are of another precision from here on"),
+        ("run", "dtype" | "tf32") => Effect::Told("numbers are of another precision from here on"),
         ("pipeline" | "run", _) => Effect::None,
         ("data", _) => Effect::Told("other samples are trained on from here on"),
         _ => Effect::Told("updates are others from here on"),

@@ -14,6 +14,7 @@ use crate::config::{self, Config};
 use crate::described::{self, Description};
 use crate::fail::{Fail, Result};
 use crate::output::{Event, numbers, print, style, terminal_width};
+use crate::precision;
 use crate::profile::{Speed, Wanted};
 use crate::setup::{self, Setup};
 
@@ -178,7 +179,7 @@ fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> 
         "{heading}\n{}{}\n{}\n\
          bubble  {}\n\
          step    about {} ({})\n\
-         memory  {} on the largest stage, {} in all",
+         memory  {} on the largest stage, {} in all; {}",
         stages::table(setup, terminal_width()),
         verdict(&setup.loads),
         setup.schedule.grid(terminal_width()),
@@ -192,6 +193,7 @@ fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> 
                 .iter()
                 .fold(0, |sum, &peak| sum.saturating_add(peak))
         ),
+        precision::told(setup.parameter_bytes),
     ))
 }
 

@@ -78,12 +78,13 @@ impl<'a> Story<'a> {
         ))?;
         let cut: Vec<String> = story.forecast.cut.iter().map(usize::to_string).collect();
         story.say(&format!(
-            "{} stages of {} layers on {} threads; schedule {}, remat {}",
+            "{} stages of {} layers on {} threads; schedule {}, remat {}; {} bytes a parameter",
             cut.len(),
             cut.join(","),
             pipeline.threads.get(),
             pipeline.schedule,
             pipeline.remat,
+            story.forecast.parameter_bytes.iter().sum::<u64>(),
         ))?;
         let start = Event::Start {
             cut: story.forecast.cut.clone(),

@@ -145,7 +145,7 @@ fn outcome(mut setup: Setup, config: &Config, samples: &Samples, steps: u64) -> 
         let mut result = Ok(());
         stage.params(|param| {
             match param
-                .value()
+                .exact()
                 .map(|value| value.to_f32s().map(|values| bits(&values)))
             {
                 Ok(Ok(bits)) => {

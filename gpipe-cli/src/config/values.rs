@@ -310,6 +310,11 @@ impl Devices {
         }
     }
 
+    /// The devices that are listed, each as often as it stands there.
+    pub fn listed(&self) -> impl Iterator<Item = DeviceId> {
+        self.0.iter().map(|&(id, _)| id)
+    }
+
     /// The device of the first worker.
     pub fn first(&self) -> DeviceId {
         self.0.first().map_or(DeviceId::Cpu, |&(id, _)| id)

@@ -34,6 +34,9 @@ pub struct Record {
     pub machine: Machine,
     /// The name of each device, such as `cpu`.
     pub devices: Vec<String>,
+    /// Bytes that training holds for a parameter: of its value, its gradient and the optimizer.
+    #[serde(default)]
+    pub parameter_bytes: Option<[u64; 3]>,
     /// The stages.
     pub stages: Vec<Part>,
     /// Micro-batches of a step.
@@ -153,6 +156,7 @@ impl Record {
                 memory: machine::memory(),
             },
             devices: (0..schedule.devices()).map(device_name).collect(),
+            parameter_bytes: Some(setup.parameter_bytes),
             stages: setup.cut().into_iter().enumerate().map(part).collect(),
             micro_batches: schedule.micro_batches(),
             lanes,

@@ -9,6 +9,7 @@ mod failures;
 #[path = "../../../gpipe-tensor/tests/emulated/host.rs"]
 mod host;
 mod missing;
+mod mixed;
 mod orders;
 mod resume;
 mod work;
@@ -101,12 +102,15 @@ impl Place {
     /// What became of a run that must have gone well.
     fn result(&self, run: &str, outcome: &Outcome) -> Result {
         assert!(outcome.is_right(), "{run}: {outcome:?}");
-        let steps = outcome.stdout.lines().map(|line| {
-            let object: Value = serde_json::from_str(line).expect("one object a line");
-            object
-        });
-        let steps: Vec<Value> = steps.filter(|object| object["kind"] == "step").collect();
-        let of = |key: &str| steps.iter().filter_map(|step| step[key].as_f64()).collect();
+        let lines = outcome.stdout.lines();
+        let objects = lines.map(|line| serde_json::from_str(line).expect("one object a line"));
+        let objects: Vec<Value> = objects.collect();
+        let end = objects.iter().find(|object| object["kind"] == "end");
+        let end = end.expect("an end");
+        // What was counted is what was predicted, to the byte.
+        assert_eq!(end["peak_bytes"], end["predicted_peak_bytes"], "{run}");
+        let steps = || objects.iter().filter(|object| object["kind"] == "step");
+        let of = |key: &str| steps().filter_map(|step| step[key].as_f64()).collect();
         Result {
             losses: of("loss"),
             norms: of("grad_norm"),

@@ -76,9 +76,10 @@ impl Layer for CausalAttention {
         let [batch, time] = self.extents(inputs)?;
         let (width, heads) = (self.width as u64, self.heads as u64);
         let shape = inputs[0].shape.with_last(self.width);
-        let y = output(&self.name, shape)?;
+        let y = output(&self.name, shape, inputs[0].dtype)?;
         let product = times(&[2, batch, time, time, width]);
         let probabilities = times(&[batch, heads, time, time]);
+        // Of single precision.
         let sums = times(&[4, batch, heads, time]);
         Ok(Cost {
             forward: times(&[2, product]).saturating_add(times(&[5, probabilities])),
@@ -112,8 +113,8 @@ impl Layer for CausalAttention {
             .map_err(Error::within(&self.name))?;
         let saved = Saved {
             tensors: smallvec![qkv, y.clone(), sums],
-            nested: Vec::new(),
             cx: Some(cx.clone()),
+            ..Saved::default()
         };
         Ok((smallvec![y], saved))
     }

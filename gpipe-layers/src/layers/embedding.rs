@@ -81,7 +81,8 @@ impl Layer for Embedding {
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let ids = self.ids(inputs)?;
         let shape = [ids.shape.dims(), &[self.width]].concat();
-        let y = output(&self.name, Shape::from(shape.as_slice()))?;
+        let shape = Shape::from(shape.as_slice());
+        let y = output(&self.name, shape, self.token.dtype)?;
         let elements = y.elements();
         let added = self.position.as_ref().map_or(0, |_| elements);
         let positions = self.position.iter().map(|table| &table.shape);
@@ -103,8 +104,9 @@ impl Layer for Embedding {
                 weight_grad_peak: self.position.as_ref().map_or(0, |_| ids.bytes()),
                 ..Memory::default()
             },
-            // A row is read and written, its gradient read and added to what was there.
-            traffic: times(&[5, y.bytes()]).saturating_add(times(&[4, added])),
+            // A row is read and written, its gradient read and added to what was there, which is of
+            // single precision.
+            traffic: times(&[3, y.bytes()]).saturating_add(times(&[4, 2 * elements + added])),
             outputs: vec![y],
         })
     }

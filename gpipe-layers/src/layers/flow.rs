@@ -27,7 +27,7 @@ pub(super) fn floats<'a>(
         None => "one tensor of floats".to_owned(),
     };
     match inputs {
-        [x] if x.dtype == DType::F32 && width.is_none_or(|width| x.shape.last() == width) => {
+        [x] if x.dtype.is_float() && width.is_none_or(|width| x.shape.last() == width) => {
             checked(layer, &x.shape)?;
             Ok(x)
         }
@@ -47,10 +47,10 @@ pub(super) fn checked(layer: &str, shape: &Shape) -> Result<u64> {
     }
 }
 
-/// A flow of floats whose bytes can be addressed.
-pub(super) fn output(layer: &str, shape: Shape) -> Result<Flow> {
+/// A flow of floats of this type whose bytes can be addressed.
+pub(super) fn output(layer: &str, shape: Shape, dtype: DType) -> Result<Flow> {
     checked(layer, &shape)?;
-    Ok(Flow::f32(shape))
+    Ok(Flow { shape, dtype })
 }
 
 /// The tensors that this layer saved, as many as it knows that it saves.

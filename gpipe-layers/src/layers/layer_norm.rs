@@ -3,7 +3,7 @@
 use gpipe_tensor::{Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{floats, single, times, unpack};
+use super::flow::{floats, single, times, unexpected, unpack};
 use crate::lingvo;
 use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
 
@@ -44,7 +44,12 @@ impl Layer for LayerNorm {
     /// dX (dy·gain 1, two means 3, x̂ again 2, the difference 3) and 3 for the parameters.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let x = floats(&self.name, inputs, Some(self.width))?;
+        if x.dtype != self.gain.dtype {
+            let expected = format!("{} of shape (…, {})", self.gain.dtype, self.width);
+            return Err(unexpected(&self.name, expected, x));
+        }
         let (elements, bytes, width) = (x.elements(), x.bytes(), self.width as u64);
+        // Both of single precision.
         let statistics = times(&[2 * 4, elements / width.max(1)]);
         let gradients = times(&[2 * 4, width]);
         let backward = bytes.saturating_add(gradients);

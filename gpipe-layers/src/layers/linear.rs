@@ -109,10 +109,16 @@ impl Layer for Linear {
 
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let x = floats(&self.name, inputs, Some(self.inputs))?;
-        let y = output(&self.name, x.shape.with_last(self.outputs))?;
+        let stored = self.weight.dtype;
+        let y = output(&self.name, x.shape.with_last(self.outputs), stored)?;
         let weight = checked(&self.name, &self.weight.shape)?;
         let bias = self.bias.as_ref().map_or(0, |_| self.outputs as u64);
         let rows = x.elements() / (self.inputs as u64).max(1);
+        // An input of another type than the weight's is kept as one of that.
+        let own = match x.dtype == stored {
+            true => 0,
+            false => x.clone().of(stored).bytes(),
+        };
         let product = times(&[2, rows, weight]);
         let sum = times(&[rows, bias]);
         Ok(Cost {
@@ -121,17 +127,20 @@ impl Layer for Linear {
             weight_grad: product.saturating_add(sum),
             params: weight + bias,
             memory: Memory {
-                saves_input: true,
-                pending_input: true,
+                saves_input: own == 0,
+                saved_own: own,
+                pending_input: own == 0,
+                pending_own: own,
                 pending_grad: true,
-                forward_peak: y.bytes(),
-                input_grad_peak: x.bytes(),
+                forward_peak: y.bytes().saturating_add(own),
+                input_grad_peak: x.bytes().saturating_add(own),
                 ..Memory::default()
             },
-            // Each product reads two of x, y and W and writes the third; dW is read as well.
+            // Each product reads two of x, y and W and writes the third; dW, of single precision, is read
+            // as well.
             traffic: times(&[3, x.bytes()])
                 .saturating_add(times(&[3, y.bytes()]))
-                .saturating_add(times(&[4, 4, weight])),
+                .saturating_add(times(&[2, stored.bytes() as u64 + 4, weight])),
             outputs: vec![y],
         })
     }
@@ -149,10 +158,14 @@ impl Layer for Linear {
     fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
-        let y = ops::matmul(self.layout.of_forward(), &x, self.weight.value()?, bias)
+        let weight = self.weight.value()?;
+        let kept = x.to_dtype(weight.dtype());
+        let kept = kept.map_err(Error::within(&self.name))?;
+        let y = ops::matmul(self.layout.of_forward(), &kept, weight, bias)
             .map_err(Error::within(&self.name))?;
         let saved = Saved {
-            tensors: smallvec![x],
+            given: (x.dtype() != kept.dtype()).then(|| x.dtype()),
+            tensors: smallvec![kept],
             ..Saved::default()
         };
         Ok((smallvec![y], saved))
@@ -163,6 +176,10 @@ impl Layer for Linear {
         let dy = single(&self.name, dy)?;
         let weight = self.weight.value()?;
         let dx = ops::matmul(self.layout.of_input_grad(), &dy, weight, None)
+            .and_then(|dx| match saved.given {
+                Some(dtype) => dx.to_dtype(dtype),
+                None => Ok(dx),
+            })
             .map_err(Error::within(&self.name))?;
         let pending = Pending {
             tensors: smallvec![x, dy],

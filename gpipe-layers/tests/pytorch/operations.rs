@@ -191,7 +191,16 @@ fn steps_of_adamw() -> Result<()> {
     let value = pytorch.given("value")?;
     let (mut first, mut second) = (zeros_like(value)?, zeros_like(value)?);
     three_steps(&pytorch, |value, grad, step| {
-        ops::adamw(value, grad, &mut first, &mut second, step, 1.0, &settings)?;
+        ops::adamw(
+            value,
+            None,
+            grad,
+            &mut first,
+            &mut second,
+            step,
+            1.0,
+            &settings,
+        )?;
         Ok(())
     })
 }
@@ -207,7 +216,7 @@ fn steps_of_sgd_with_momentum() -> Result<()> {
     };
     let mut velocity = zeros_like(pytorch.given("value")?)?;
     three_steps(&pytorch, |value, grad, _| {
-        ops::sgd(value, grad, Some(&mut velocity), 1.0, &settings)?;
+        ops::sgd(value, None, grad, Some(&mut velocity), 1.0, &settings)?;
         Ok(())
     })
 }

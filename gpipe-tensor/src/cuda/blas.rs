@@ -6,9 +6,10 @@ use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t, cublasOperation_t}
 
 use super::context::Name;
 use super::entry::Pointer;
+use super::mixed::Mixed;
 use super::status::Status;
 use super::stream::Stream;
-use crate::{Error, Result};
+use crate::{DType, Error, Result};
 
 #[cfg(feature = "link-cublas")]
 use super::linked::sgemm;
@@ -40,6 +41,10 @@ pub(crate) struct Product {
     pub accumulate: bool,
     /// How many products.
     pub items: usize,
+    /// The type of a and b.
+    pub stored: DType,
+    /// The type of c: that of a and b, or single precision, in which sums are taken in any case.
+    pub result: DType,
 }
 
 impl Blas {
@@ -106,6 +111,8 @@ impl Blas {
             b_transposed,
             accumulate,
             items,
+            stored,
+            result,
         } = product;
         let int = |extent: usize| {
             c_int::try_from(extent).map_err(|_| Error::Argument {
@@ -122,6 +129,20 @@ impl Blas {
         let old = if accumulate { 1.0 } else { 0.0 };
         let sizes = [int(n)?, int(m)?, int(k)?];
         let transposed = [b_transposed, a_transposed];
+        if (stored, result) != (DType::F32, DType::F32) {
+            let strides = [step(k, n), step(m, k), step(m, n)];
+            let mixed = Mixed {
+                transposed,
+                sizes,
+                widths,
+                strides,
+                items: int(items)?,
+                types: [stored, result],
+                old,
+            };
+            // SAFETY: as here.
+            return unsafe { mixed.run(self.raw.0, [b, a], c) };
+        }
         let (b, a, c) = (b.0 as *const f32, a.0 as *const f32, c.0 as *mut f32);
         // The library counts by columns, so that it sees every matrix transposed: cᵀ = bᵀ·aᵀ.
         if items == 1 || cfg!(feature = "link-cublas") {
@@ -172,7 +193,7 @@ impl Blas {
 }
 
 /// How the library reads a matrix.
-fn form(transposed: bool) -> cublasOperation_t {
+pub(super) fn form(transposed: bool) -> cublasOperation_t {
     match transposed {
         false => cublasOperation_t::CUBLAS_OP_N,
         true => cublasOperation_t::CUBLAS_OP_T,

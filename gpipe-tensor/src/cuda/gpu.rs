@@ -95,17 +95,11 @@ impl Gpu {
         unsafe { self.compute.launch(launch) }
     }
 
-    /// Multiplies matrices after the operations so far; what [`launch`](Self::launch) asks of
-    /// pointers holds here too.
+    /// Multiplies matrices after the operations so far, unless an extent is zero; what
+    /// [`launch`](Self::launch) asks of pointers holds here too.
     pub fn multiply(&self, product: Product, a: Pointer, b: Pointer, c: Pointer) -> Result<()> {
         let Product { m, n, k, items, .. } = product;
-        if m * n * items == 0 {
-            return Ok(());
-        }
-        if k == 0 {
-            if !product.accumulate {
-                self.fill(c, 0.0, m * n * items)?;
-            }
+        if m * n * k * items == 0 {
             return Ok(());
         }
         let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,6 +22,8 @@ mod linked;
 #[cfg(feature = "cuda")]
 mod memory;
 #[cfg(feature = "cuda")]
+mod mixed;
+#[cfg(feature = "cuda")]
 mod module;
 #[cfg(test)]
 mod nvrtc;

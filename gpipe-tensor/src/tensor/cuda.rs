@@ -8,51 +8,62 @@ use pulp::bytemuck::cast_slice;
 
 use crate::cuda::entry::Pointer;
 use crate::cuda::{Gpu, Memory};
+use crate::ops::scale;
 use crate::{DType, Device, Error, Result, Tensor};
 
-/// Elements of 4 bytes in the memory of a GPU.
+/// Elements in the memory of a GPU.
 pub(super) struct Buffer {
     /// Absent only while it changes hands.
     memory: Option<Memory>,
     elements: usize,
+    dtype: DType,
     /// Of indices, what they are: operations check them before they ask for work.
     indices: Option<Vec<u32>>,
 }
 
-/// A buffer of floats with unspecified contents.
-pub(super) fn floats(gpu: &Gpu, n: usize) -> Result<super::Buffer> {
-    Ok(buffer(gpu.alloc(4 * n)?, n, None))
+/// Whether the kernels are there for this type.
+pub(super) fn computes_in(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::BF16)
+}
+
+/// A buffer of floats of this type with unspecified contents.
+pub(super) fn floats(gpu: &Gpu, n: usize, dtype: DType) -> Result<super::Buffer> {
+    Ok(buffer(gpu.alloc(dtype.bytes() * n)?, n, dtype, None))
 }
 
 /// A buffer of these floats.
 pub(super) fn from_floats(gpu: &Gpu, values: &[f32]) -> Result<super::Buffer> {
-    Ok(buffer(gpu.upload(cast_slice(values))?, values.len(), None))
+    let memory = gpu.upload(cast_slice(values))?;
+    Ok(buffer(memory, values.len(), DType::F32, None))
 }
 
 /// A buffer of these indices.
 pub(super) fn from_indices(gpu: &Gpu, values: Vec<u32>) -> Result<super::Buffer> {
     let memory = gpu.upload(cast_slice(&values))?;
-    Ok(buffer(memory, values.len(), Some(values)))
+    Ok(buffer(memory, values.len(), DType::U32, Some(values)))
 }
 
-fn buffer(memory: Memory, elements: usize, indices: Option<Vec<u32>>) -> super::Buffer {
+fn buffer(
+    memory: Memory,
+    elements: usize,
+    dtype: DType,
+    indices: Option<Vec<u32>>,
+) -> super::Buffer {
     super::Buffer::Cuda(Buffer {
         memory: Some(memory),
         elements,
+        dtype,
         indices,
     })
 }
 
 impl Buffer {
     pub(super) fn bytes(&self) -> usize {
-        4 * self.elements
+        self.dtype.bytes() * self.elements
     }
 
     pub(super) fn dtype(&self) -> DType {
-        match self.indices {
-            None => DType::F32,
-            Some(_) => DType::U32,
-        }
+        self.dtype
     }
 
     fn memory(&self) -> Result<&Memory> {
@@ -79,25 +90,27 @@ impl Buffer {
             None => Err(Error::DType {
                 op: "indices",
                 expected: DType::U32,
-                got: DType::F32,
+                got: self.dtype,
             }),
         }
     }
 
     pub(super) fn to_floats(&self, elements: Range<usize>) -> Result<Vec<f32>> {
-        if self.indices.is_some() {
-            return Err(Error::DType {
+        let memory = self.memory()?;
+        let (gpu, n) = (memory.gpu(), elements.len());
+        let at = memory.at(self.dtype.bytes() * elements.start);
+        match self.dtype {
+            DType::F32 => gpu.read(at, n, f32::from_ne_bytes),
+            // A brain float is the upper half of a single-precision one.
+            DType::BF16 => gpu.read(at, n, |half| {
+                f32::from_bits(u32::from(u16::from_ne_bytes(half)) << 16)
+            }),
+            got => Err(Error::DType {
                 op: "floats",
                 expected: DType::F32,
-                got: DType::U32,
-            });
+                got,
+            }),
         }
-        let memory = self.memory()?;
-        memory.gpu().read(
-            memory.at(4 * elements.start),
-            elements.len(),
-            f32::from_ne_bytes,
-        )
     }
 }
 
@@ -119,9 +132,13 @@ impl Tensor {
         }
     }
 
-    /// The elements for an operation of `gpu` to read; those of a tensor of the host are copied there
-    /// for its time.
-    pub(crate) fn operand(&self, op: &'static str, gpu: &Gpu) -> Result<Operand<'_>> {
+    /// The elements for an operation of `gpu` to read as of this type; those of a tensor of the host are
+    /// copied there for its time.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for elements of another type.
+    pub(crate) fn operand(&self, op: &'static str, gpu: &Gpu, dtype: DType) -> Result<Operand<'_>> {
+        self.check_dtype(op, dtype)?;
         let own = match &self.storage.buffer {
             super::Buffer::Cuda(buffer) => {
                 let memory = buffer.memory()?;
@@ -129,7 +146,7 @@ impl Tensor {
                     return Err(foreign(op));
                 }
                 return Ok(Operand {
-                    at: memory.at(4 * self.elements.start),
+                    at: memory.at(dtype.bytes() * self.elements.start),
                     _own: None,
                     _tensor: PhantomData,
                 });
@@ -146,19 +163,39 @@ impl Tensor {
         })
     }
 
-    /// The floats for an operation of `gpu` to write.
+    /// An error unless the elements are of this type.
+    fn check_dtype(&self, op: &'static str, expected: DType) -> Result<()> {
+        let got = self.dtype();
+        if got == expected {
+            return Ok(());
+        }
+        Err(Error::DType { op, expected, got })
+    }
+
+    /// The floats of this type for an operation of `gpu` to write.
     ///
     /// # Errors
-    /// [`Error::Shared`] if anything else holds the buffer.
-    pub(crate) fn written(&mut self, op: &'static str, gpu: &Gpu) -> Result<Pointer> {
+    /// [`Error::Shared`] if anything else holds the buffer; [`Error::DType`] for elements of another type.
+    pub(crate) fn written(&mut self, op: &'static str, gpu: &Gpu, dtype: DType) -> Result<Pointer> {
+        self.check_dtype(op, dtype)?;
         let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared { op })?;
         match &mut storage.buffer {
             super::Buffer::Cuda(Buffer {
                 memory: Some(memory),
                 indices: None,
                 ..
-            }) if memory.gpu().is(gpu) => memory.written_at(4 * self.elements.start),
+            }) if memory.gpu().is(gpu) => memory.written_at(dtype.bytes() * self.elements.start),
             _ => Err(foreign(op)),
+        }
+    }
+
+    /// [`Tensor::fill`] of a tensor on a GPU.
+    pub(super) fn fill_on(&mut self, gpu: &Gpu, value: f32) -> Result<()> {
+        let (n, dtype) = (self.elements(), self.dtype());
+        let at = self.written("fill", gpu, dtype)?;
+        match dtype {
+            DType::F32 => gpu.fill(at, value, n),
+            _ => gpu.launch(&scale::cuda::fill(dtype, at, n, value)),
         }
     }
 
@@ -179,11 +216,12 @@ impl Tensor {
     /// Moves the bytes from the count of one handle to that of another, if this is all of a buffer
     /// that nothing else holds; says whether it is.
     fn recount(&mut self, device: &Device) -> Result<bool> {
+        let own = self.bytes();
         let Some(storage) = Arc::get_mut(&mut self.storage) else {
             return Ok(false);
         };
         let bytes = storage.buffer.bytes();
-        if bytes != 4 * self.elements.len() {
+        if bytes != own {
             return Ok(false);
         }
         if !storage.device.is(device) {
@@ -233,11 +271,12 @@ impl Tensor {
         let super::Buffer::Cuda(source) = &self.storage.buffer else {
             return Err(foreign("copy"));
         };
-        let n = self.elements();
-        Self::over(device, self.shape.clone(), n, || {
+        let (n, dtype) = (self.elements(), self.dtype());
+        Self::over(device, self.shape.clone(), dtype, || {
             let memory = source.memory()?;
-            let memory = memory.copy_for(to, 4 * self.elements.start, 4 * n)?;
-            Ok(buffer(memory, n, indices))
+            let from = dtype.bytes() * self.elements.start;
+            let memory = memory.copy_for(to, from, dtype.bytes() * n)?;
+            Ok(buffer(memory, n, dtype, indices))
         })
     }
 
@@ -261,8 +300,14 @@ impl Tensor {
             }
             _ => from,
         };
-        let operand = from.operand(OP, &gpu)?;
-        gpu.copy(self.written(OP, &gpu)?, operand.at, 4 * from.elements())
+        let (n, new, old) = (from.elements(), from.dtype(), self.dtype());
+        let operand = from.operand(OP, &gpu, new)?;
+        let to = self.written(OP, &gpu, old)?;
+        match (new, old) {
+            (new, old) if new == old => gpu.copy(to, operand.at, from.bytes()),
+            (DType::F32, narrow) => gpu.launch(&scale::cuda::narrow(narrow, operand.at, to, n)),
+            (narrow, _) => gpu.launch(&scale::cuda::widen(narrow, operand.at, to, n)),
+        }
     }
 }
 

@@ -5,16 +5,21 @@
 #[path = "../emulated/operations.rs"]
 mod operations;
 
-use gpipe_tensor::find_cuda;
+use gpipe_tensor::{DType, find_cuda};
 use operations::Sizes;
 
 #[test]
 fn every_operation_equals_the_processors() {
     match find_cuda() {
         Err(why) => eprintln!("skipped: {why}"),
-        Ok(_) => operations::compare(match std::env::var("GPIPE_SIZES").as_deref() {
-            Ok("small") => Sizes::Small,
-            _ => Sizes::All,
-        }),
+        Ok(_) => {
+            let sizes = match std::env::var("GPIPE_SIZES").as_deref() {
+                Ok("small") => Sizes::Small,
+                _ => Sizes::All,
+            };
+            for stored in [DType::F32, DType::BF16] {
+                operations::compare(sizes, stored);
+            }
+        }
     }
 }

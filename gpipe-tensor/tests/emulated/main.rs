@@ -16,6 +16,7 @@ mod waits;
 use std::env;
 use std::process::{Command, ExitCode};
 
+use gpipe_tensor::DType;
 use host::{Host, LIBRARIES, Outcome};
 use operations::Sizes;
 
@@ -72,11 +73,13 @@ fn the_libraries_are_in_one_folder() {
 }
 
 /// Compares every operation with the processor's.
-fn operations(sizes: &str) -> bool {
-    operations::compare(match sizes {
-        "small" => Sizes::Small,
-        _ => Sizes::All,
-    });
+fn operations(argument: &str) -> bool {
+    let (sizes, stored) = match argument {
+        "small" => (Sizes::Small, DType::F32),
+        "bf16" => (Sizes::All, DType::BF16),
+        _ => (Sizes::All, DType::F32),
+    };
+    operations::compare(sizes, stored);
     true
 }
 
@@ -89,6 +92,8 @@ fn every_operation_equals_the_processors() {
         ("all", "seed=3 order=lazy"),
         ("all", "seed=4 order=starved"),
         ("small", "seed=5 devices=1"),
+        ("bf16", "seed=6"),
+        ("bf16", "seed=7 peers=0 order=lazy"),
     ] {
         let outcome = run(host, "operations", sizes, settings);
         assert!(outcome.is_right(), "{settings}: {outcome:?}");

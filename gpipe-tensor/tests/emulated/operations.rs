@@ -1,18 +1,22 @@
-//! Every operation on a GPU against the processor, through the backend: shapes around the sizes of
-//! warps and tiles, and operands that are runs of rows, shared, or on the host.
+//! Every operation on a GPU against the processor, through the backend, in single precision and on
+//! values that are stored in bf16: shapes around the sizes of warps and tiles, and operands that are
+//! runs of rows, shared, or on the host.
 //!
 //! The same source runs on the emulated host and, as `tests/cuda`, on whatever driver is there.
 
 use gpipe_tensor::ops::{self, AdamW, Dropout, Gelu, Layout, Sgd};
 use gpipe_tensor::philox::Key;
-use gpipe_tensor::{Device, DeviceId, Host, Result, Shape, Tensor, find_cuda};
+use gpipe_tensor::{DType, Device, DeviceId, Host, Result, Shape, Tensor, find_cuda};
 
-/// Values in −1..1 that are a function of (seed, element).
-fn values(seed: u64, n: usize) -> Vec<f32> {
+/// Values in −1..1 that are a function of (seed, element), and numbers of this type.
+fn values(seed: u64, n: usize, stored: DType) -> Vec<f32> {
     let stream = Key::new(seed, "operations", 0).sample(0);
-    (0..n)
-        .map(|i| 2.0 * stream.uniform(i as u64) - 1.0)
-        .collect()
+    let uniform = (0..n).map(|i| 2.0 * stream.uniform(i as u64) - 1.0);
+    let upper = |value: f32| f32::from_bits(value.to_bits() & 0xffff_0000);
+    match stored {
+        DType::F32 => uniform.collect(),
+        _ => uniform.map(upper).collect(),
+    }
 }
 
 /// How large tensors are.
@@ -27,6 +31,8 @@ pub enum Sizes {
 /// Makes the operands of an operation on one device, and keeps its results.
 struct Bench {
     device: Device,
+    /// What the values are numbers of, and what a GPU stores them in.
+    stored: DType,
     seed: u64,
     /// Elements of the largest tensors: more than are copied at once, unless every access is watched.
     largest: usize,
@@ -34,11 +40,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(host: &Host, id: DeviceId, sizes: Sizes) -> Result<Self> {
+    fn new(host: &Host, id: DeviceId, sizes: Sizes, stored: DType) -> Result<Self> {
         let device = host.device(id)?;
         let results = Vec::new();
         Ok(Self {
             device,
+            stored,
             seed: 0,
             largest: match sizes {
                 Sizes::All => 4_200_000,
@@ -48,15 +55,24 @@ impl Bench {
         })
     }
 
+    /// A tensor of numbers of the stored type, in that type if the device has it.
+    fn made(&self, shape: Shape, values: Vec<f32>) -> Result<Tensor> {
+        let tensor = Tensor::from_f32(&self.device, shape, values)?;
+        match self.device.id() {
+            DeviceId::Cpu => Ok(tensor),
+            DeviceId::Cuda(_) => tensor.to_dtype(self.stored),
+        }
+    }
+
     /// Random values; every other time as the middle of a larger buffer.
     fn random(&mut self, shape: impl Into<Shape>) -> Result<Tensor> {
         self.seed += 1;
         let shape: Shape = shape.into();
         let n = shape.elements()?;
         if self.seed.is_multiple_of(2) {
-            return Tensor::from_f32(&self.device, shape, values(self.seed, n));
+            return self.made(shape, values(self.seed, n, self.stored));
         }
-        let around = Tensor::from_f32(&self.device, [3, n], values(self.seed, 3 * n))?;
+        let around = self.made([3, n].into(), values(self.seed, 3 * n, self.stored))?;
         around.rows(1..2)?.reshape(shape)
     }
 
@@ -64,8 +80,13 @@ impl Bench {
     fn own(&mut self, shape: impl Into<Shape>) -> Result<Tensor> {
         self.seed += 1;
         let shape: Shape = shape.into();
-        let values = values(self.seed, shape.elements()?);
-        Tensor::from_f32(&self.device, shape, values)
+        let values = values(self.seed, shape.elements()?, self.stored);
+        self.made(shape, values)
+    }
+
+    /// The same in single precision: what sums are kept in.
+    fn single(&mut self, shape: impl Into<Shape>) -> Result<Tensor> {
+        self.own(shape)?.to_dtype(DType::F32)
     }
 
     fn keep(&mut self, tensor: &Tensor) -> Result<()> {
@@ -134,7 +155,7 @@ fn rows(b: &mut Bench) -> Result<()> {
         let (dx, dparams) = ops::layer_norm_grad(&x, &stats, &gain, &dy)?;
         b.keep(&dx)?;
         b.keep(&dparams)?;
-        let mut sum = b.own([width])?;
+        let mut sum = b.single([width])?;
         ops::sum_rows_accumulate(&x, &mut sum)?;
         b.keep(&sum)?;
         let targets: Vec<u32> = (0..33).map(|i| (i * 7) % width as u32).collect();
@@ -156,7 +177,7 @@ fn rows(b: &mut Bench) -> Result<()> {
         let table = b.random([9, width])?;
         let ids = Tensor::from_u32(&b.device, [2, 5], vec![0, 8, 3, 3, 1, 0, 3, 8, 8, 2])?;
         b.keep(&ops::embedding(&ids, &table)?)?;
-        let (mut grad, dy) = (b.own([9, width])?, b.random([2, 5, width])?);
+        let (mut grad, dy) = (b.single([9, width])?, b.random([2, 5, width])?);
         ops::embedding_grad(&ids, &dy, &mut grad)?;
         b.keep(&grad)?;
     }
@@ -174,7 +195,7 @@ fn products(b: &mut Bench) -> Result<()> {
             let (x, w, bias) = (b.random(left)?, b.random(right)?, b.random([n])?);
             b.keep(&ops::matmul(layout, &x, &w, None)?)?;
             b.keep(&ops::matmul(layout, &x, &w, Some(&bias))?)?;
-            let mut sum = b.own([m, n])?;
+            let mut sum = b.single([m, n])?;
             ops::matmul_accumulate(layout, &x, &w, &mut sum)?;
             b.keep(&sum)?;
             let items = |[rows, columns]: [usize; 2]| [2, rows, columns];
@@ -206,8 +227,9 @@ fn attention(b: &mut Bench) -> Result<()> {
 
 fn updates(b: &mut Bench) -> Result<()> {
     for n in [0, 1, 257, 20_000] {
-        let (mut value, grad) = (b.own([n])?, b.random([n])?);
-        let (mut first, mut second) = (b.own([n])?, Tensor::zeros(&b.device, [n])?);
+        let (mut value, grad) = (b.single([n])?, b.single([n])?);
+        let (mut first, mut second) = (b.single([n])?, Tensor::zeros(&b.device, [n])?);
+        let mut copy = b.own([n])?;
         let adamw = AdamW {
             lr: 0.1,
             beta1: 0.9,
@@ -218,6 +240,7 @@ fn updates(b: &mut Bench) -> Result<()> {
         for step in 1..3 {
             ops::adamw(
                 &mut value,
+                Some(&mut copy),
                 &grad,
                 &mut first,
                 &mut second,
@@ -226,7 +249,7 @@ fn updates(b: &mut Bench) -> Result<()> {
                 &adamw,
             )?;
         }
-        for tensor in [&value, &first, &second] {
+        for tensor in [&value, &copy, &first, &second] {
             b.keep(tensor)?;
         }
         let sgd = |momentum| Sgd {
@@ -234,9 +257,11 @@ fn updates(b: &mut Bench) -> Result<()> {
             momentum,
             weight_decay: 0.01,
         };
-        ops::sgd(&mut value, &grad, None, 0.5, &sgd(0.0))?;
-        ops::sgd(&mut value, &grad, Some(&mut first), 0.5, &sgd(0.9))?;
+        ops::sgd(&mut value, None, &grad, None, 0.5, &sgd(0.0))?;
+        let kept = Some(&mut copy);
+        ops::sgd(&mut value, kept, &grad, Some(&mut first), 0.5, &sgd(0.9))?;
         b.keep(&value)?;
+        b.keep(&copy)?;
     }
     Ok(())
 }
@@ -280,8 +305,18 @@ fn moves(b: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// All of them on the processor and on the first GPU: the numbers are the same to rounding.
-pub fn compare(sizes: Sizes) {
+/// How far a result may be from the processor's in single precision, where the largest of all is
+/// `largest`. In bf16 a number has 8 bits, and what is computed in two steps is rounded twice.
+fn tolerance(stored: DType, wanted: f32, largest: f32) -> f32 {
+    match stored {
+        DType::F32 => 2e-5 * wanted.abs().max(1.0),
+        _ => largest / 128.0 + 1e-6,
+    }
+}
+
+/// All of them on the processor and on the first GPU, which stores values in this type: the numbers are
+/// the same to rounding.
+pub fn compare(sizes: Sizes, stored: DType) {
     type Family = fn(&mut Bench) -> Result<()>;
     const FAMILIES: [(&str, Family); 6] = [
         ("elements", elements),
@@ -293,7 +328,7 @@ pub fn compare(sizes: Sizes) {
     ];
     let host = Host::new(1).expect("one thread");
     let all = |id, family: Family| {
-        let mut bench = Bench::new(&host, id, sizes)?;
+        let mut bench = Bench::new(&host, id, sizes, stored)?;
         family(&mut bench).map(|()| bench.results)
     };
     for (name, family) in FAMILIES {
@@ -305,14 +340,18 @@ pub fn compare(sizes: Sizes) {
         assert_eq!(got.len(), wanted.len(), "{name}");
         for (place, (got, wanted)) in got.iter().zip(&wanted).enumerate() {
             assert_eq!(got.len(), wanted.len(), "{name}: result {place}");
+            let largest = wanted.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
             for (got, wanted) in got.iter().zip(wanted) {
                 let error = (got - wanted).abs();
                 assert!(
-                    error <= 2e-5 * wanted.abs().max(1.0),
+                    error <= tolerance(stored, *wanted, largest),
                     "{name}: result {place}: {got} is not {wanted}"
                 );
             }
         }
-        println!("{name}: {} results equal the processor's", wanted.len());
+        println!(
+            "{name} in {stored}: {} results equal the processor's",
+            wanted.len()
+        );
     }
 }

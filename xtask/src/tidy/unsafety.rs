@@ -43,6 +43,10 @@ const MODULES: &[(&str, &str)] = &[
         "foreign: on an emulated host",
     ),
     (
+        "gpipe-tensor/src/cuda/mixed.rs",
+        "foreign: on an emulated host",
+    ),
+    (
         "gpipe-tensor/src/cuda/module.rs",
         "foreign: on an emulated host",
     ),

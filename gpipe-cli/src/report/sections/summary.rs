@@ -2,11 +2,12 @@
 
 use super::{Pictures, machine, peaks};
 use crate::output::{median, numbers};
-use crate::report::Run;
+use crate::precision;
 use crate::report::html::{escape, table};
 use crate::report::page::MARKS;
 use crate::report::picture::Picture;
 use crate::report::run::Step;
+use crate::report::{Record, Run};
 
 /// The figures that people ask for first: tiles for one run, a table for two.
 pub fn summary(runs: &[Run], pictures: &Pictures) -> String {
@@ -111,9 +112,16 @@ fn facts(run: &Run, picture: Option<&Picture>) -> Vec<(&'static str, String, Str
             run.start.as_ref().map_or(String::new(), |start| {
                 numbers::short(start.parameters as f64)
             }),
-            run.record.as_ref().map_or(String::new(), machine),
+            run.record.as_ref().map_or(String::new(), held),
         ),
     ]
+}
+
+/// What training holds for a parameter, and where.
+fn held(record: &Record) -> String {
+    let bytes = record.parameter_bytes.map(precision::told);
+    let parts = bytes.into_iter().chain([machine(record)]);
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 /// What is missing.

@@ -25,7 +25,7 @@ pub(super) fn adamw(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let [mut v, g, mut m, mut s] =
             all.map(|values| Tensor::from_f32(&device(), [n], values).expect("n values"));
         let (step, scale) = (3, 0.5);
-        ops::adamw(&mut v, &g, &mut m, &mut s, step, scale, &settings).expect("operands fit");
+        ops::adamw(&mut v, None, &g, &mut m, &mut s, step, scale, &settings).expect("operands fit");
         let [mv, mg, mm, ms] = all.map(|values| Memory::floats(SINGLE, values));
         let copy = Memory::room(stored, n);
         let launch = ops::adamw::cuda::adamw(
@@ -64,7 +64,7 @@ pub(super) fn sgd(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             let [mut v, g, mut u] =
                 all.map(|values| Tensor::from_f32(&device(), [n], values).expect("n values"));
             let moving = (momentum != 0.0).then_some(&mut u);
-            ops::sgd(&mut v, &g, moving, 0.5, &settings).expect("operands fit");
+            ops::sgd(&mut v, None, &g, moving, 0.5, &settings).expect("operands fit");
             let [mv, mg, mu] = all.map(|values| Memory::floats(SINGLE, values));
             let copy = Memory::room(stored, n);
             let at = if momentum == 0.0 {

@@ -9,23 +9,24 @@ use crate::{DType, Result, Tensor};
 pub(super) fn adamw(
     gpu: &Gpu,
     value: &mut Tensor,
+    copy: Option<&mut Tensor>,
     grad: &Tensor,
     [first, second]: [&mut Tensor; 2],
     factors: &Factors,
 ) -> Result<()> {
     const OP: &str = "adamw";
-    let n = value.elements();
-    let value = value.written(OP, gpu)?;
-    let states = [first.written(OP, gpu)?, second.written(OP, gpu)?];
-    let grad = grad.operand(OP, gpu)?;
-    let none = Pointer::NULL;
+    let (n, single) = (value.elements(), DType::F32);
+    let value = value.written(OP, gpu, single)?;
+    let (stored, copy) = match copy {
+        Some(copy) => (copy.dtype(), copy.written(OP, gpu, copy.dtype())?),
+        None => (single, Pointer::NULL),
+    };
+    let states = [
+        first.written(OP, gpu, single)?,
+        second.written(OP, gpu, single)?,
+    ];
+    let grad = grad.operand(OP, gpu, single)?;
     gpu.launch(&cuda::adamw(
-        DType::F32,
-        value,
-        none,
-        grad.at,
-        states,
-        n,
-        factors,
+        stored, value, copy, grad.at, states, n, factors,
     ))
 }

@@ -33,11 +33,15 @@ pub struct AdamW {
 /// value  -= lr / (1 - beta1^step) · first / (√second / √(1 - beta2^step) + eps)
 /// ```
 ///
+/// `copy`, if there is one, gets the new value in its own type: what layers compute with, where the
+/// value is its master in single precision.
+///
 /// # Errors
 /// [`Error::Shape`] if the tensors differ in shape; [`Error::Argument`] for step 0;
 /// [`Error::Shared`] if something else holds what is to be changed.
 pub fn adamw(
     value: &mut Tensor,
+    copy: Option<&mut Tensor>,
     grad: &Tensor,
     first: &mut Tensor,
     second: &mut Tensor,
@@ -45,6 +49,9 @@ pub fn adamw(
     grad_scale: f32,
     o: &AdamW,
 ) -> Result<()> {
+    if let Some(copy) = &copy {
+        super::check_same_shape("adamw", value, copy)?;
+    }
     for other in [grad, first, second] {
         super::check_same_shape("adamw", value, other)?;
     }
@@ -58,7 +65,7 @@ pub fn adamw(
     let factors = Factors::new(o, step, grad_scale);
     #[cfg(feature = "cuda")]
     if let Some(gpu) = value.gpu().cloned() {
-        return gpu::adamw(&gpu, value, grad, [first, second], &factors);
+        return gpu::adamw(&gpu, value, copy, grad, [first, second], &factors);
     }
     let chunks = value
         .f32s_mut()?
@@ -69,7 +76,7 @@ pub fn adamw(
     each(&device, chunks, |(((values, firsts), seconds), grads)| {
         factors.update(values, firsts, seconds, grads);
     });
-    Ok(())
+    copy.map_or(Ok(()), |copy| copy.copy_from(value))
 }
 
 /// What a step multiplies with, worked out once in double precision.
@@ -150,6 +157,7 @@ mod tests {
             let grad = random(&device, [n], 10 + u64::from(step));
             adamw(
                 &mut value,
+                None,
                 &grad,
                 &mut first,
                 &mut second,
@@ -182,6 +190,7 @@ mod tests {
             let mut second = Tensor::from_f32(&device, [n], vec![0.2; n]).unwrap();
             adamw(
                 &mut value,
+                None,
                 &grad,
                 &mut first,
                 &mut second,
@@ -203,6 +212,7 @@ mod tests {
             let mut second = Tensor::zeros(device, [50_001]).unwrap();
             adamw(
                 &mut value,
+                None,
                 &grad,
                 &mut first,
                 &mut second,
@@ -222,6 +232,7 @@ mod tests {
         let grad = random(&device, [4], 4);
         let outcome = adamw(
             &mut value,
+            None,
             &grad,
             &mut first,
             &mut second,
@@ -233,6 +244,7 @@ mod tests {
         let grad = random(&device, [3], 4);
         let outcome = adamw(
             &mut value,
+            None,
             &grad,
             &mut first,
             &mut second,

@@ -38,9 +38,11 @@ pub(super) fn forward(
     lse: &mut Tensor,
 ) -> Result<()> {
     const OP: &str = "attention";
-    let (out, lse) = (out.written(OP, gpu)?, lse.written(OP, gpu)?);
-    let qkv = qkv.operand(OP, gpu)?;
-    let launch = cuda::forward(DType::F32, qkv.at, out, lse, sizes(plan));
+    let stored = qkv.dtype();
+    let out = out.written(OP, gpu, stored)?;
+    let lse = lse.written(OP, gpu, DType::F32)?;
+    let qkv = qkv.operand(OP, gpu, stored)?;
+    let launch = cuda::forward(stored, qkv.at, out, lse, sizes(plan));
     gpu.launch(&launch.ok_or_else(|| too_large(OP, plan))?)
 }
 
@@ -53,9 +55,11 @@ pub(super) fn backward(
 ) -> Result<()> {
     const OP: &str = "attention_grad";
     let means = gpu.alloc(4 * lse.elements())?;
-    let dqkv = dqkv.written(OP, gpu)?;
-    let (qkv, out) = (qkv.operand(OP, gpu)?, out.operand(OP, gpu)?);
-    let (lse, d_out) = (lse.operand(OP, gpu)?, d_out.operand(OP, gpu)?);
+    let stored = qkv.dtype();
+    let dqkv = dqkv.written(OP, gpu, stored)?;
+    let (qkv, out) = (qkv.operand(OP, gpu, stored)?, out.operand(OP, gpu, stored)?);
+    let lse = lse.operand(OP, gpu, DType::F32)?;
+    let d_out = d_out.operand(OP, gpu, stored)?;
     let at = Gradient {
         qkv: qkv.at,
         out: out.at,
@@ -64,7 +68,7 @@ pub(super) fn backward(
         d_out: d_out.at,
         dqkv,
     };
-    let launches = cuda::backward(DType::F32, at, sizes(plan));
+    let launches = cuda::backward(stored, at, sizes(plan));
     for launch in launches.ok_or_else(|| too_large(OP, plan))? {
         gpu.launch(&launch)?;
     }

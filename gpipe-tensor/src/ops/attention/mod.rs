@@ -40,7 +40,7 @@ pub fn attention(
         size,
         ..
     } = plan;
-    let mut out = Tensor::empty(qkv.device(), [batch, len, width])?;
+    let mut out = qkv.empty_like([batch, len, width])?;
     let mut lse = Tensor::empty(qkv.device(), [batch, heads, len])?;
     if out.elements() == 0 {
         return Ok((out, lse));
@@ -103,7 +103,7 @@ pub fn attention_grad(
         let expected = format!("logarithms of sums of shape [{batch}, {heads}, {len}]");
         return Err(Error::shape(OP, expected, lse.shape()));
     }
-    let mut dqkv = Tensor::empty(qkv.device(), qkv.shape().clone())?;
+    let mut dqkv = qkv.empty_like(qkv.shape().clone())?;
     if dqkv.elements() == 0 {
         return Ok(dqkv);
     }

@@ -16,17 +16,12 @@ pub(super) fn gradient(
     const OP: &str = "cross_entropy";
     let rows = targets.elements();
     let losses = gpu.alloc(8 * rows)?;
-    let at = logits.written(OP, gpu)?;
-    let targets = targets.operand(OP, gpu)?;
+    let stored = logits.dtype();
+    let at = logits.written(OP, gpu, stored)?;
+    let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = losses.at(0);
     gpu.launch(&cuda::gradient(
-        DType::F32,
-        at,
-        targets.at,
-        to,
-        rows,
-        width,
-        divisor,
+        stored, at, targets.at, to, rows, width, divisor,
     ))?;
     Ok(Late::on_device(losses, rows, divisor))
 }
@@ -42,15 +37,12 @@ pub(super) fn losses(
     const OP: &str = "cross_entropy_loss";
     let rows = targets.elements();
     let losses = gpu.alloc(8 * rows)?;
-    let (logits, targets) = (logits.operand(OP, gpu)?, targets.operand(OP, gpu)?);
+    let stored = logits.dtype();
+    let logits = logits.operand(OP, gpu, stored)?;
+    let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = losses.at(0);
     gpu.launch(&cuda::losses(
-        DType::F32,
-        logits.at,
-        targets.at,
-        to,
-        rows,
-        width,
+        stored, logits.at, targets.at, to, rows, width,
     ))?;
     Ok(Late::on_device(losses, rows, divisor))
 }
@@ -60,15 +52,12 @@ pub(super) fn correct(gpu: &Gpu, logits: &Tensor, width: usize, targets: &Tensor
     const OP: &str = "correct";
     let rows = targets.elements();
     let hits = gpu.alloc(4 * rows)?;
-    let (logits, targets) = (logits.operand(OP, gpu)?, targets.operand(OP, gpu)?);
+    let stored = logits.dtype();
+    let logits = logits.operand(OP, gpu, stored)?;
+    let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = hits.at(0);
     gpu.launch(&cuda::correct(
-        DType::F32,
-        logits.at,
-        targets.at,
-        to,
-        rows,
-        width,
+        stored, logits.at, targets.at, to, rows, width,
     ))?;
     let hits = gpu.read(to, rows, u32::from_ne_bytes)?;
     Ok(hits.into_iter().map(u64::from).sum())

@@ -3,13 +3,14 @@
 use super::cuda::{self, Numbers};
 use super::{Dropout, Mask};
 use crate::cuda::Gpu;
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// Multiplies the elements of `x` by their factors, in place.
 pub(super) fn dropout(gpu: &Gpu, x: &mut Tensor, mask: Mask, dropout: &Dropout) -> Result<()> {
     let samples = x.shape().rows();
     let width = x.elements() / samples.max(1);
-    let at = x.written("dropout", gpu)?;
+    let stored = x.dtype();
+    let at = x.written("dropout", gpu, stored)?;
     let numbers = Numbers::new(mask, dropout.key, dropout.samples.start);
-    gpu.launch(&cuda::dropout(DType::F32, at, at, samples, width, numbers))
+    gpu.launch(&cuda::dropout(stored, at, at, samples, width, numbers))
 }

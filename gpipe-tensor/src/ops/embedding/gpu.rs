@@ -8,15 +8,12 @@ use crate::{DType, Result, Tensor};
 pub(super) fn forward(gpu: &Gpu, ids: &Tensor, table: &Tensor, out: &mut Tensor) -> Result<()> {
     const OP: &str = "embedding";
     let (positions, width) = (ids.elements(), table.shape().last());
-    let to = out.written(OP, gpu)?;
-    let (ids, table) = (ids.operand(OP, gpu)?, table.operand(OP, gpu)?);
+    let stored = table.dtype();
+    let to = out.written(OP, gpu, stored)?;
+    let ids = ids.operand(OP, gpu, DType::U32)?;
+    let table = table.operand(OP, gpu, stored)?;
     gpu.launch(&cuda::forward(
-        DType::F32,
-        ids.at,
-        table.at,
-        to,
-        positions,
-        width,
+        stored, ids.at, table.at, to, positions, width,
     ))
 }
 
@@ -24,14 +21,9 @@ pub(super) fn forward(gpu: &Gpu, ids: &Tensor, table: &Tensor, out: &mut Tensor)
 pub(super) fn backward(gpu: &Gpu, ids: &Tensor, dy: &Tensor, table: &mut Tensor) -> Result<()> {
     const OP: &str = "embedding_grad";
     let (positions, width) = (ids.elements(), table.shape().last());
-    let to = table.written(OP, gpu)?;
-    let (ids, dy) = (ids.operand(OP, gpu)?, dy.operand(OP, gpu)?);
-    gpu.launch(&cuda::backward(
-        DType::F32,
-        ids.at,
-        dy.at,
-        to,
-        positions,
-        width,
-    ))
+    let stored = dy.dtype();
+    let to = table.written(OP, gpu, DType::F32)?;
+    let ids = ids.operand(OP, gpu, DType::U32)?;
+    let dy = dy.operand(OP, gpu, stored)?;
+    gpu.launch(&cuda::backward(stored, ids.at, dy.at, to, positions, width))
 }

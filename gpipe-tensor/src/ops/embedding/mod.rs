@@ -21,7 +21,7 @@ const RUNS: usize = 16;
 pub fn embedding(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
     let width = check("embedding", ids, table)?;
     let shape = shape_of_rows(ids, table);
-    let mut out = Tensor::empty(table.device(), shape)?;
+    let mut out = table.empty_like(shape)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = table.gpu() {
         gpu::forward(gpu, ids, table, &mut out)?;

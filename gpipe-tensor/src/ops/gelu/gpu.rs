@@ -3,18 +3,20 @@
 use super::{Gelu, cuda};
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// GELU of each element.
 pub(super) fn forward(gpu: &Gpu, x: &Tensor, form: Gelu) -> Result<Tensor> {
     const OP: &str = "gelu";
-    let mut y = Tensor::empty(x.device(), x.shape().clone())?;
-    let (to, n, width) = (y.written(OP, gpu)?, x.elements(), x.shape().last());
-    let x = x.operand(OP, gpu)?;
+    let stored = x.dtype();
+    let mut y = x.empty_like(x.shape().clone())?;
+    let to = y.written(OP, gpu, stored)?;
+    let (n, width) = (x.elements(), x.shape().last());
+    let x = x.operand(OP, gpu, stored)?;
     let none = Pointer::NULL;
     gpu.launch(&cuda::forward(
         form,
-        DType::F32,
+        stored,
         x.at,
         none,
         to,
@@ -27,13 +29,15 @@ pub(super) fn forward(gpu: &Gpu, x: &Tensor, form: Gelu) -> Result<Tensor> {
 /// The gradient from x and dL/dy.
 pub(super) fn backward(gpu: &Gpu, x: &Tensor, dy: &Tensor, form: Gelu) -> Result<Tensor> {
     const OP: &str = "gelu_grad";
-    let mut dx = Tensor::empty(x.device(), x.shape().clone())?;
-    let (to, n, width) = (dx.written(OP, gpu)?, x.elements(), x.shape().last());
-    let (x, dy) = (x.operand(OP, gpu)?, dy.operand(OP, gpu)?);
+    let stored = x.dtype();
+    let mut dx = x.empty_like(x.shape().clone())?;
+    let to = dx.written(OP, gpu, stored)?;
+    let (n, width) = (x.elements(), x.shape().last());
+    let (x, dy) = (x.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
     let none = Pointer::NULL;
     gpu.launch(&cuda::backward(
         form,
-        DType::F32,
+        stored,
         x.at,
         none,
         dy.at,

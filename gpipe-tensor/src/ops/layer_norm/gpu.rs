@@ -15,22 +15,15 @@ pub(super) fn forward(
 ) -> Result<()> {
     const OP: &str = "layer_norm";
     let (rows, width) = x.shape().matrix()?;
-    let (y, stats) = (y.written(OP, gpu)?, stats.written(OP, gpu)?);
+    let (stored, single) = (x.dtype(), DType::F32);
+    let (y, stats) = (y.written(OP, gpu, stored)?, stats.written(OP, gpu, single)?);
     let (x, gain, bias) = (
-        x.operand(OP, gpu)?,
-        gain.operand(OP, gpu)?,
-        bias.operand(OP, gpu)?,
+        x.operand(OP, gpu, stored)?,
+        gain.operand(OP, gpu, stored)?,
+        bias.operand(OP, gpu, stored)?,
     );
     let operands = [x.at, gain.at, bias.at];
-    gpu.launch(&cuda::forward(
-        DType::F32,
-        operands,
-        y,
-        stats,
-        rows,
-        width,
-        eps,
-    ))
+    gpu.launch(&cuda::forward(stored, operands, y, stats, rows, width, eps))
 }
 
 /// Fills `dx`, and adds to `dparams`.
@@ -42,22 +35,19 @@ pub(super) fn backward(
 ) -> Result<()> {
     const OP: &str = "layer_norm_grad";
     let (rows, width) = x.shape().matrix()?;
-    let (dx, dparams) = (dx.written(OP, gpu)?, dparams.written(OP, gpu)?);
-    let (x, stats) = (x.operand(OP, gpu)?, stats.operand(OP, gpu)?);
-    let (gain, dy) = (gain.operand(OP, gpu)?, dy.operand(OP, gpu)?);
+    let (stored, single) = (x.dtype(), DType::F32);
+    let (dx, dparams) = (
+        dx.written(OP, gpu, stored)?,
+        dparams.written(OP, gpu, single)?,
+    );
+    let (x, stats) = (x.operand(OP, gpu, stored)?, stats.operand(OP, gpu, single)?);
+    let (gain, dy) = (gain.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
     gpu.launch(&cuda::input_grad(
-        DType::F32,
-        x.at,
-        stats.at,
-        gain.at,
-        dy.at,
-        dx,
-        rows,
-        width,
+        stored, x.at, stats.at, gain.at, dy.at, dx, rows, width,
     ))?;
     let partials = gpu.alloc(4 * 2 * width * rows.div_ceil(RUN))?;
     let to = partials.at(0);
-    for launch in cuda::params_grad(DType::F32, x.at, stats.at, dy.at, to, dparams, rows, width) {
+    for launch in cuda::params_grad(stored, x.at, stats.at, dy.at, to, dparams, rows, width) {
         gpu.launch(&launch)?;
     }
     Ok(())

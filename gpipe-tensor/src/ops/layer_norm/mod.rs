@@ -24,7 +24,7 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f32) -> Result<
     let (rows, width) = x.shape().matrix()?;
     check_param(OP, gain, width)?;
     check_param(OP, bias, width)?;
-    let mut y = Tensor::empty(x.device(), x.shape().clone())?;
+    let mut y = x.empty_like(x.shape().clone())?;
     let mut stats = Tensor::zeros(x.device(), [rows, 2])?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
@@ -72,7 +72,7 @@ pub fn layer_norm_grad(
             stats.shape(),
         ));
     }
-    let mut dx = Tensor::empty(x.device(), x.shape().clone())?;
+    let mut dx = x.empty_like(x.shape().clone())?;
     let mut dparams = Tensor::zeros(x.device(), [2, width])?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {

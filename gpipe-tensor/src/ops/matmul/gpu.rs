@@ -4,7 +4,7 @@ use super::Layout;
 use super::gemm::Gemm;
 use crate::cuda::{Gpu, Product};
 use crate::ops::add;
-use crate::{Result, Shape, Tensor};
+use crate::{DType, Result, Shape, Tensor};
 
 /// The product, with `bias` added to every row if there is one.
 pub(super) fn matmul(
@@ -15,7 +15,7 @@ pub(super) fn matmul(
     bias: Option<&Tensor>,
     shape: Shape,
 ) -> Result<Tensor> {
-    let mut out = Tensor::empty(operands[0].device(), shape)?;
+    let mut out = operands[0].empty_like(shape)?;
     if let Some(bias) = bias {
         add::gpu::repeat(gpu, bias, &mut out)?;
     }
@@ -34,8 +34,20 @@ pub(super) fn run(
 ) -> Result<()> {
     const OP: &str = "matmul";
     let items = out.elements().checked_div(gemm.m * gemm.n).unwrap_or(0);
-    let to = out.written(OP, gpu)?;
-    let (a, b) = (a.operand(OP, gpu)?, b.operand(OP, gpu)?);
+    if gemm.k == 0 {
+        return match accumulate {
+            true => Ok(()),
+            false => out.fill(0.0),
+        };
+    }
+    let stored = a.dtype();
+    // Sums of products are of single precision, or as what is multiplied.
+    let result = match out.dtype() {
+        DType::F32 => DType::F32,
+        _ => stored,
+    };
+    let to = out.written(OP, gpu, result)?;
+    let (a, b) = (a.operand(OP, gpu, stored)?, b.operand(OP, gpu, stored)?);
     let product = Product {
         m: gemm.m,
         n: gemm.n,
@@ -44,6 +56,8 @@ pub(super) fn run(
         b_transposed: layout == Layout::Nt,
         accumulate,
         items,
+        stored,
+        result,
     };
     gpu.multiply(product, a.at, b.at, to)
 }

@@ -127,7 +127,8 @@ pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> 
         .filter(|_| a_batch == b_batch)
         .ok_or_else(misfit)?;
     let shape = [a_batch, &[gemm.m, gemm.n]].concat();
-    let mut out = Tensor::zeros(a.device(), shape.as_slice())?;
+    let mut out = a.empty_like(shape.as_slice())?;
+    out.fill(0.0)?;
     let sizes = [a_item.0 * a_item.1, b_item.0 * b_item.1, gemm.m * gemm.n];
     if sizes.contains(&0) {
         return Ok(out);

@@ -2,23 +2,26 @@
 
 use super::cuda;
 use crate::cuda::Gpu;
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// max(x, 0).
 pub(super) fn forward(gpu: &Gpu, x: &Tensor) -> Result<Tensor> {
     const OP: &str = "relu";
-    let mut y = Tensor::empty(x.device(), x.shape().clone())?;
-    let (to, n) = (y.written(OP, gpu)?, x.elements());
-    gpu.launch(&cuda::forward(DType::F32, x.operand(OP, gpu)?.at, to, n))?;
+    let stored = x.dtype();
+    let mut y = x.empty_like(x.shape().clone())?;
+    let (to, n) = (y.written(OP, gpu, stored)?, x.elements());
+    let x = x.operand(OP, gpu, stored)?;
+    gpu.launch(&cuda::forward(stored, x.at, to, n))?;
     Ok(y)
 }
 
 /// The gradient from the result.
 pub(super) fn backward(gpu: &Gpu, y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     const OP: &str = "relu_grad";
-    let mut dx = Tensor::empty(y.device(), y.shape().clone())?;
-    let (to, n) = (dx.written(OP, gpu)?, y.elements());
-    let (y, dy) = (y.operand(OP, gpu)?, dy.operand(OP, gpu)?);
-    gpu.launch(&cuda::backward(DType::F32, y.at, dy.at, to, n))?;
+    let stored = y.dtype();
+    let mut dx = y.empty_like(y.shape().clone())?;
+    let (to, n) = (dx.written(OP, gpu, stored)?, y.elements());
+    let (y, dy) = (y.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
+    gpu.launch(&cuda::backward(stored, y.at, dy.at, to, n))?;
     Ok(dx)
 }

@@ -16,19 +16,16 @@ pub(crate) fn scale(stored: DType, x: Pointer, y: Pointer, n: usize, by: f32) ->
 }
 
 /// Sets `n` elements.
-#[cfg(test)]
 pub(crate) fn fill(stored: DType, y: Pointer, n: usize, value: f32) -> Launch {
     fill::call(stored, y, n as u64, value).over_elements(n)
 }
 
 /// From single precision to the stored type.
-#[cfg(test)]
 pub(crate) fn narrow(stored: DType, x: Pointer, y: Pointer, n: usize) -> Launch {
     narrow::call(stored, x, y, n as u64).over_elements(n)
 }
 
 /// From the stored type to single precision.
-#[cfg(test)]
 pub(crate) fn widen(stored: DType, x: Pointer, y: Pointer, n: usize) -> Launch {
     widen::call(stored, x, y, n as u64).over_elements(n)
 }

@@ -2,21 +2,22 @@
 
 use super::cuda;
 use crate::cuda::Gpu;
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// a · by.
 pub(super) fn scale(gpu: &Gpu, a: &Tensor, by: f32) -> Result<Tensor> {
     const OP: &str = "scale";
-    let mut out = Tensor::empty(a.device(), a.shape().clone())?;
-    let to = out.written(OP, gpu)?;
-    let x = a.operand(OP, gpu)?;
-    gpu.launch(&cuda::scale(DType::F32, x.at, to, a.elements(), by))?;
+    let stored = a.dtype();
+    let mut out = a.empty_like(a.shape().clone())?;
+    let to = out.written(OP, gpu, stored)?;
+    let x = a.operand(OP, gpu, stored)?;
+    gpu.launch(&cuda::scale(stored, x.at, to, a.elements(), by))?;
     Ok(out)
 }
 
 /// a *= by.
 pub(super) fn scale_assign(gpu: &Gpu, a: &mut Tensor, by: f32) -> Result<()> {
-    let n = a.elements();
-    let at = a.written("scale_assign", gpu)?;
-    gpu.launch(&cuda::scale(DType::F32, at, at, n, by))
+    let (n, stored) = (a.elements(), a.dtype());
+    let at = a.written("scale_assign", gpu, stored)?;
+    gpu.launch(&cuda::scale(stored, at, at, n, by))
 }

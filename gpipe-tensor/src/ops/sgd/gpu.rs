@@ -9,6 +9,7 @@ use crate::{DType, Result, Tensor};
 pub(super) fn sgd(
     gpu: &Gpu,
     value: &mut Tensor,
+    copy: Option<&mut Tensor>,
     grad: &Tensor,
     velocity: Option<&mut Tensor>,
     grad_scale: f32,
@@ -16,12 +17,15 @@ pub(super) fn sgd(
 ) -> Result<()> {
     const OP: &str = "sgd";
     let n = value.elements();
-    let value = value.written(OP, gpu)?;
-    let velocity = match velocity {
-        Some(velocity) => velocity.written(OP, gpu)?,
-        None => Pointer::NULL,
+    let single = DType::F32;
+    let value = value.written(OP, gpu, single)?;
+    let stored = copy.as_ref().map_or(single, |copy| copy.dtype());
+    let written = |tensor: Option<&mut Tensor>, dtype| match tensor {
+        Some(tensor) => tensor.written(OP, gpu, dtype),
+        None => Ok(Pointer::NULL),
     };
-    let grad = grad.operand(OP, gpu)?;
-    let at = [value, Pointer::NULL, grad.at, velocity];
-    gpu.launch(&cuda::sgd(DType::F32, at, n, grad_scale, o))
+    let (copy, velocity) = (written(copy, stored)?, written(velocity, single)?);
+    let grad = grad.operand(OP, gpu, single)?;
+    let at = [value, copy, grad.at, velocity];
+    gpu.launch(&cuda::sgd(stored, at, n, grad_scale, o))
 }

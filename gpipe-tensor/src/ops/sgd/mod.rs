@@ -24,19 +24,24 @@ pub struct Sgd {
 /// velocity = momentum · velocity + g, then value -= lr · velocity; without a velocity
 /// value -= lr · g.
 ///
-/// A velocity of zeros before the first step gives PyTorch's first step.
+/// A velocity of zeros before the first step gives PyTorch's first step. `copy`, if there is one, gets
+/// the new value in its own type, as in [`adamw`](super::adamw()).
 ///
 /// # Errors
 /// [`Error::Shape`] if the tensors differ in shape; [`Error::Argument`] for a momentum without a
 /// velocity; [`Error::Shared`] if something else holds what is to be changed.
 pub fn sgd(
     value: &mut Tensor,
+    copy: Option<&mut Tensor>,
     grad: &Tensor,
     velocity: Option<&mut Tensor>,
     grad_scale: f32,
     o: &Sgd,
 ) -> Result<()> {
     super::check_same_shape("sgd", value, grad)?;
+    if let Some(copy) = &copy {
+        super::check_same_shape("sgd", value, copy)?;
+    }
     match &velocity {
         Some(velocity) => super::check_same_shape("sgd", value, velocity)?,
         None if o.momentum != 0.0 => {
@@ -49,7 +54,7 @@ pub fn sgd(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = value.gpu().cloned() {
-        return gpu::sgd(&gpu, value, grad, velocity, grad_scale, o);
+        return gpu::sgd(&gpu, value, copy, grad, velocity, grad_scale, o);
     }
     let device = value.device().clone();
     let o = *o;
@@ -65,7 +70,6 @@ pub fn sgd(
                     }
                 });
             });
-            Ok(())
         }
         Some(velocity) => {
             let velocities = velocity.f32s_mut()?.chunks_mut(CHUNK);
@@ -84,9 +88,9 @@ pub fn sgd(
                     }
                 });
             });
-            Ok(())
         }
     }
+    copy.map_or(Ok(()), |copy| copy.copy_from(value))
 }
 
 #[cfg(test)]
@@ -124,7 +128,7 @@ mod tests {
             let mut buffer: Option<Vec<f64>> = None;
             for step in 0..3 {
                 let grad = random(&device, [n], 10 + step);
-                sgd(&mut value, &grad, velocity.as_mut(), 0.5, &o).unwrap();
+                sgd(&mut value, None, &grad, velocity.as_mut(), 0.5, &o).unwrap();
                 let grads: Vec<f64> = f64s(&grad)
                     .iter()
                     .zip(&wanted)
@@ -157,7 +161,7 @@ mod tests {
                 ..PLAIN
             };
             let grad = random(device, [50_001], 3);
-            sgd(&mut value, &grad, Some(&mut velocity), 1.0, &o).unwrap();
+            sgd(&mut value, None, &grad, Some(&mut velocity), 1.0, &o).unwrap();
             value
         });
     }
@@ -171,9 +175,16 @@ mod tests {
             ..PLAIN
         };
         let grad = random(&device, [3], 2);
-        let outcome = sgd(&mut value, &grad, None, 1.0, &o);
+        let outcome = sgd(&mut value, None, &grad, None, 1.0, &o);
         assert!(matches!(outcome, Err(Error::Argument { .. })));
-        let outcome = sgd(&mut value, &random(&device, [4], 2), None, 1.0, &PLAIN);
+        let outcome = sgd(
+            &mut value,
+            None,
+            &random(&device, [4], 2),
+            None,
+            1.0,
+            &PLAIN,
+        );
         assert!(matches!(outcome, Err(Error::Shape { .. })));
     }
 }

@@ -2,16 +2,17 @@
 
 use super::cuda;
 use crate::cuda::Gpu;
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// The softmax of each row, or of the lower triangle of squares of rows.
 pub(super) fn forward(gpu: &Gpu, x: &Tensor, causal: bool) -> Result<Tensor> {
     const OP: &str = "softmax";
-    let mut y = Tensor::empty(x.device(), x.shape().clone())?;
+    let stored = x.dtype();
+    let mut y = x.empty_like(x.shape().clone())?;
     let width = x.shape().last().max(1);
-    let (to, rows) = (y.written(OP, gpu)?, x.elements() / width);
-    let x = x.operand(OP, gpu)?;
-    gpu.launch(&cuda::forward(DType::F32, x.at, to, rows, width, causal))?;
+    let (to, rows) = (y.written(OP, gpu, stored)?, x.elements() / width);
+    let x = x.operand(OP, gpu, stored)?;
+    gpu.launch(&cuda::forward(stored, x.at, to, rows, width, causal))?;
     Ok(y)
 }
 
@@ -23,18 +24,13 @@ pub(super) fn backward(
     dy: &Tensor,
     causal: bool,
 ) -> Result<Tensor> {
-    let mut dx = Tensor::empty(y.device(), y.shape().clone())?;
+    let stored = y.dtype();
+    let mut dx = y.empty_like(y.shape().clone())?;
     let width = y.shape().last().max(1);
-    let (to, rows) = (dx.written(op, gpu)?, y.elements() / width);
-    let (y, dy) = (y.operand(op, gpu)?, dy.operand(op, gpu)?);
+    let (to, rows) = (dx.written(op, gpu, stored)?, y.elements() / width);
+    let (y, dy) = (y.operand(op, gpu, stored)?, dy.operand(op, gpu, stored)?);
     gpu.launch(&cuda::backward(
-        DType::F32,
-        y.at,
-        dy.at,
-        to,
-        rows,
-        width,
-        causal,
+        stored, y.at, dy.at, to, rows, width, causal,
     ))?;
     Ok(dx)
 }

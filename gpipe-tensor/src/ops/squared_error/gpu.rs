@@ -4,7 +4,7 @@ use super::cuda;
 use crate::cuda::Gpu;
 use crate::ops::late::Late;
 use crate::ops::sum::cuda::CHUNK;
-use crate::{DType, Result, Tensor};
+use crate::{Result, Tensor};
 
 /// The loss, and the gradient in the place of `y`.
 pub(super) fn squared_error(
@@ -17,10 +17,11 @@ pub(super) fn squared_error(
     let (n, slope) = (y.elements(), (2.0 / divisor) as f32);
     let count = n.div_ceil(CHUNK);
     let sums = gpu.alloc(8 * count)?;
-    let at = y.written(OP, gpu)?;
-    let target = target.operand(OP, gpu)?;
+    let stored = y.dtype();
+    let at = y.written(OP, gpu, stored)?;
+    let target = target.operand(OP, gpu, stored)?;
     gpu.launch(&cuda::squared_error(
-        DType::F32,
+        stored,
         at,
         target.at,
         sums.at(0),

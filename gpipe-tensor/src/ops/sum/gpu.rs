@@ -13,9 +13,10 @@ pub(super) fn add_rows(gpu: &Gpu, x: &Tensor, out: &mut Tensor) -> Result<()> {
     }
     let rows = x.elements() / width;
     let partials = gpu.alloc(4 * width * rows.div_ceil(RUN))?;
-    let to = out.written(OP, gpu)?;
-    let x = x.operand(OP, gpu)?;
-    for launch in cuda::sum_rows(DType::F32, x.at, partials.at(0), to, rows, width) {
+    let to = out.written(OP, gpu, DType::F32)?;
+    let stored = x.dtype();
+    let x = x.operand(OP, gpu, stored)?;
+    for launch in cuda::sum_rows(stored, x.at, partials.at(0), to, rows, width) {
         gpu.launch(&launch)?;
     }
     Ok(())
@@ -50,10 +51,11 @@ impl Partials {
                 });
             }
             let to = memory.at(bytes * place);
-            let operand = x.operand(OP, gpu)?;
+            let stored = x.dtype();
+            let operand = x.operand(OP, gpu, stored)?;
             gpu.launch(&cuda::reduce(
                 reduction,
-                DType::F32,
+                stored,
                 operand.at,
                 to,
                 x.elements(),

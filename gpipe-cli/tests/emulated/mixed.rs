@@ -1,0 +1,204 @@
+//! Mixed precision: values and activations in bf16, masters, gradients and moments in f32.
+
+use serde_json::Value;
+
+use crate::{Place, Result, parameters};
+
+/// Cuts, schedules, rematerialization and ways of copying: all of them give the same bits.
+const WAYS: [(&[&str], &str); 5] = [
+    (&["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"], "peers=1"),
+    (
+        &["--devices", "cuda:0*4", "--schedule", "1f1b"],
+        "peers=1 order=starved",
+    ),
+    (
+        &[
+            "--devices",
+            "cuda:1*2,cuda:0*2",
+            "--schedule",
+            "zb-h1",
+            "--remat",
+            "keep",
+        ],
+        "peers=0",
+    ),
+    (
+        &[
+            "--devices",
+            "cuda:0,cuda:1",
+            "--schedule",
+            "interleaved:2",
+            "--remat",
+            "every:1",
+        ],
+        "peers=0 order=lazy",
+    ),
+    (
+        &["--devices", "cuda:3", "--stages", "1", "--remat", "keep"],
+        "peers=1",
+    ),
+];
+
+const BF16: [&str; 2] = ["--dtype", "bf16"];
+
+/// A loss in bf16 is within so much of that in f32: 8 bits are a rounding error of 1/512 in every
+/// activation, of which the loss, a mean over logarithms of sums, keeps about as much.
+const NEAR: f64 = 1.0 / 256.0;
+
+fn seeds() -> u64 {
+    std::env::var("GPIPE_SEEDS").map_or(4, |text| text.parse().expect("a number"))
+}
+
+fn assert_near(what: &str, got: &[f64], wanted: &[f64]) {
+    assert_eq!(got.len(), wanted.len(), "{what}");
+    for (got, wanted) in got.iter().zip(wanted) {
+        let off = (got - wanted).abs() / wanted;
+        assert!(off <= NEAR, "{what}: {got} is not near {wanted}");
+    }
+}
+
+#[test]
+fn every_way_and_order_gives_the_same_bits_near_those_of_single_precision() {
+    let Some(place) = Place::new() else { return };
+    let single = place.trained("f32", WAYS[0].0, "seed=1");
+    let mut first: Option<Result> = None;
+    let mut runs = 0;
+    for (number, (arguments, settings)) in WAYS.into_iter().enumerate() {
+        for seed in 0..seeds() {
+            let settings = format!("{settings} seed={seed}");
+            let what = format!("{arguments:?} {settings}");
+            let arguments = [arguments, &BF16].concat();
+            let got = place.trained(&format!("way-{number}"), &arguments, &settings);
+            assert_near(&what, &got.losses, &single.losses);
+            let first = first.get_or_insert(got.clone());
+            assert_eq!(got.losses, first.losses, "{what}");
+            assert!(got == *first, "{what}: other parameters than at first");
+            runs += 1;
+        }
+    }
+    println!("{runs} runs, {} ways", WAYS.len());
+}
+
+#[test]
+fn losses_fall_alike() {
+    let Some(place) = Place::new() else { return };
+    let longer = ["--devices", "cuda:0,cuda:1,cuda:2,cuda:3", "--steps", "30"];
+    let longer = [&longer[..], &["--lr", "5e-3", "--dropout", "0"]].concat();
+    let single = place.trained("f32", &longer, "seed=1").losses;
+    let mixed = place
+        .trained("bf16", &[&longer[..], &BF16].concat(), "seed=2")
+        .losses;
+    let fall = |losses: &[f64]| losses[0] - losses[losses.len() - 1];
+    println!("f32 {single:?}\nbf16 {mixed:?}");
+    assert!(fall(&single) > 0.5, "{single:?}");
+    let ratio = fall(&mixed) / fall(&single);
+    assert!(
+        (0.95..1.05).contains(&ratio),
+        "{ratio}: {single:?} {mixed:?}"
+    );
+}
+
+#[test]
+fn a_perceptron_narrows_its_images() {
+    let Some(place) = Place::new() else { return };
+    let images = ["train", "--model", "mlp", "--json", "-q", "--overwrite"];
+    let images = [&images[..], &["--steps", "3", "--batch-size", "8"]].concat();
+    let train = |run: &str, more: &[&str]| {
+        let out = ["--out", run, "--stages", "2", "--micro-batches", "2"];
+        let outcome = place.run(&[&images[..], &out, more].concat(), "seed=1");
+        place.result(run, &outcome)
+    };
+    let cuda = ["--devices", "cuda:0,cuda:1"];
+    let single = train("f32", &cuda);
+    for remat in ["stage", "keep"] {
+        let more = ["--remat", remat];
+        let mixed = train("bf16", &[&cuda[..], &more, &BF16].concat());
+        assert_near(remat, &mixed.losses, &single.losses);
+    }
+}
+
+#[test]
+fn a_run_goes_on_across_types_and_devices() {
+    let Some(place) = Place::new() else { return };
+    let constant = ["--lr-schedule", "constant", "--steps"];
+    let cpu = [&["--devices", "cpu"][..], &constant, &["5"]].concat();
+    let whole = place.trained("whole", &cpu, "");
+    let cuda = ["--devices", "cuda:0*4"];
+    place.trained("run", &[&cuda[..], &constant, &["1"]].concat(), "");
+    let mut steps = 1;
+    for (devices, dtype) in [
+        ("cuda:0,cuda:1,cuda:2,cuda:3", "bf16"),
+        ("cpu", "f32"),
+        ("cuda:0,cuda:1,cuda:2,cuda:3", "bf16"),
+        ("cuda:1*4", "f32"),
+    ] {
+        steps += 1;
+        let made = steps.to_string();
+        let resume = ["train", "--resume", "run", "--json", "-q", "--steps", &made];
+        let on = ["--devices", devices, "--dtype", dtype];
+        let outcome = place.run(&[&resume[..], &on].concat(), "seed=3");
+        assert!(outcome.is_right(), "{devices} {dtype}: {outcome:?}");
+        let step = outcome
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line));
+        let step = step.map(|object| object.expect("an object"));
+        let step = step.filter(|object: &Value| object["kind"] == "step");
+        let losses: Vec<f64> = step.filter_map(|step| step["loss"].as_f64()).collect();
+        let wanted = &whole.losses[steps - 1..steps];
+        assert_near(&format!("step {steps}"), &losses, wanted);
+        // What is saved is of single precision, whatever layers compute with.
+        let exact = parameters(&place.path("run"));
+        let narrow = exact.iter().filter(|value| value.to_bits() & 0xffff == 0);
+        assert!(narrow.count() * 2 < exact.len(), "{devices} {dtype}");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_nothing_is_added_to_keeps_every_bit() {
+    let Some(place) = Place::new() else { return };
+    let cuda = ["--devices", "cuda:0,cuda:1", "--schedule", "interleaved:2"];
+    place.trained("run", &["--devices", "cpu"], "");
+    let begun = parameters(&place.path("run"));
+    // A step whose learning rate is nothing moves no master.
+    let still = ["train", "--resume", "run", "-q", "--json", "--steps", "4"];
+    let still = [&still[..], &cuda, &BF16, &["--set", "optimizer.lr=0"]].concat();
+    let outcome = place.run(&still, "seed=5");
+    assert!(outcome.is_right(), "{outcome:?}");
+    assert!(parameters(&place.path("run")) == begun);
+}
+
+#[test]
+fn what_mixed_precision_wrote_all_devices_evaluate() {
+    let Some(place) = Place::new() else { return };
+    place.trained("run", &["--devices", "cuda:0*4", "--dtype", "bf16"], "");
+    let loss = |more: &[&str]| {
+        let outcome = place.run(&[&["eval", "run", "--json", "-q"], more].concat(), "seed=1");
+        assert!(outcome.is_right(), "{more:?}: {outcome:?}");
+        let object: Value = serde_json::from_str(&outcome.stdout).expect("an object");
+        object["loss"].as_f64().expect("a loss")
+    };
+    let wanted = loss(&["--devices", "cpu", "--set", "run.dtype=f32"]);
+    let others = [
+        loss(&["--devices", "cpu"]),
+        loss(&["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"]),
+        loss(&[]),
+    ];
+    assert_near("losses", &others, &[wanted; 3]);
+    for devices in ["cpu", "cuda:0*4"] {
+        let sample = ["sample", "run", "--tokens", "3", "--devices", devices];
+        let outcome = place.run(&sample, "seed=1");
+        assert!(outcome.is_right(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn lists_of_both_kinds_of_devices_are_refused() {
+    let Some(place) = Place::new() else { return };
+    let devices = ["--devices", "cpu,cuda:0,cpu,cuda:1", "--dtype", "bf16"];
+    let outcome = place.train("run", &devices, "");
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert_eq!(outcome.stderr.trim_end().lines().count(), 1, "{outcome:?}");
+    assert!(outcome.stderr.contains("--dtype f32"), "{outcome:?}");
+    assert!(!place.path("run").exists());
+}
