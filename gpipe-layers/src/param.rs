@@ -284,4 +284,15 @@ mod tests {
             "w: expected a value of shape [2, 3], got [3, 2]"
         );
     }
+
+    #[test]
+    fn a_narrower_value_has_a_master_and_needs_a_device_that_stores_it() {
+        let mut param = Param::new("w", [3, 5], Kind::Matrix, Init::Normal(0.02));
+        param.dtype = DType::BF16;
+        assert!(param.has_master());
+        let error = param.make(&device(), 0).unwrap_err().to_string();
+        assert_eq!(error, "w: tensor: cpu holds no bf16 elements: use f32");
+        assert!(!param.tied().has_master());
+        assert!(!Param::new("w", [1], Kind::Matrix, Init::Zeros).has_master());
+    }
 }

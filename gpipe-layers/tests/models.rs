@@ -2,8 +2,10 @@
 
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, MlpConfig, PRESETS, gpt, mlp, preset};
-use gpipe_layers::{Cost, CostModel, Cx, Decay, Flow, Init, Layer, Loss, Optimizer, try_params};
-use gpipe_tensor::{DeviceId, Host, Shape, Tensor, Tensors, init_uniform};
+use gpipe_layers::{
+    Cost, CostModel, Cx, Decay, Flow, Init, Layer, Loss, Optimizer, compute_in, try_params,
+};
+use gpipe_tensor::{DType, DeviceId, Host, Shape, Tensor, Tensors, init_uniform};
 
 fn small() -> GptConfig {
     GptConfig {
@@ -189,6 +191,56 @@ fn lingvo_charges_the_embedding_and_the_squares_and_gives_the_rest_away() {
     let complete: Vec<u64> = costs.iter().map(|(_, cost)| cost.flops()).collect();
     assert_eq!(price(CostModel::default()), complete);
     assert!("flops".parse::<CostModel>().is_err());
+}
+
+#[test]
+fn mixed_precision_halves_activations_and_adds_a_master() {
+    let single = costs(&gpt(&small()).unwrap(), Flow::u32([3, 6]));
+    let mut layers = gpt(&small()).unwrap();
+    for layer in &mut layers {
+        compute_in(layer.as_mut(), DType::BF16);
+    }
+    let mixed = costs(&layers, Flow::u32([3, 6]));
+    for ((_, mixed), (_, single)) in mixed.iter().zip(&single) {
+        assert_eq!(mixed.outputs[0].dtype, DType::BF16);
+        assert_eq!(mixed.outputs[0].shape, single.outputs[0].shape);
+        assert_eq!(2 * mixed.outputs[0].bytes(), single.outputs[0].bytes());
+        assert_eq!(mixed.flops(), single.flops());
+        assert!(mixed.memory.forward_peak < single.memory.forward_peak);
+        assert!(mixed.traffic < single.traffic);
+    }
+    // Each half keeps what LayerNorm and attention know in single precision: two numbers a row of the
+    // one, one a row and head of the other.
+    let own = |(_, cost): &(Vec<Flow>, Cost)| cost.memory.saved_own;
+    let rows = 3 * 6;
+    let exact = 4 * rows * (2 + 2);
+    assert_eq!(2 * (own(&mixed[1]) - exact), own(&single[1]) - exact);
+    let optimizer = Optimizer::adamw(0.9, 0.95, 1e-8, 0.0, Decay::All);
+    for layer in &mut layers {
+        layer.params(&mut |param| {
+            let tensors = if param.tied { 0 } else { 3 };
+            assert_eq!(optimizer.state_bytes(param), tensors * 4 * param.elements());
+        });
+    }
+}
+
+#[test]
+fn a_first_layer_keeps_its_input_in_its_own_type() {
+    let config = MlpConfig {
+        inputs: 3,
+        hidden: vec![4],
+        outputs: 2,
+        activation: Function::Relu,
+        dropout: 0.0,
+    };
+    let mut layers = mlp(&config).unwrap();
+    for layer in &mut layers {
+        compute_in(layer.as_mut(), DType::BF16);
+    }
+    let costs = costs(&layers, Flow::f32([5, 3]));
+    let [first, last] = [&costs[0].1.memory, &costs[2].1.memory];
+    assert_eq!((first.saves_input, first.saved_own), (false, 5 * 3 * 2));
+    assert_eq!((last.saves_input, last.saved_own), (true, 0));
 }
 
 #[test]
