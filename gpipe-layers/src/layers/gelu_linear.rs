@@ -4,7 +4,7 @@ use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
-use super::flow::{floats, single, times, unpack};
+use super::flow::{floats, single, times, unexpected, unpack};
 use super::{Activation, Function, Linear};
 use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
 
@@ -43,6 +43,9 @@ impl Layer for GeluLinear {
         let x = floats(self.name(), inputs, None)?;
         let activation = self.activation().cost(inputs)?;
         let linear = self.linear.cost(inputs)?;
+        if let Some(y) = linear.outputs.iter().find(|y| y.dtype != x.dtype) {
+            return Err(unexpected(self.name(), format!("{} elements", y.dtype), x));
+        }
         Ok(Cost {
             forward: linear.forward.saturating_add(activation.forward),
             input_grad: linear.input_grad.saturating_add(activation.input_grad),

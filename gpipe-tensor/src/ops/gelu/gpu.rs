@@ -52,11 +52,12 @@ pub(super) fn backward(gpu: &Gpu, x: &Tensor, dy: &Tensor, form: Gelu) -> Result
 pub(super) fn backward_over(gpu: &Gpu, x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<()> {
     const OP: &str = "gelu_with_grad";
     let (n, width) = (x.elements(), x.shape().last());
-    let at = dy.written(OP, gpu)?;
-    let x = x.operand(OP, gpu)?;
+    let stored = x.dtype();
+    let at = dy.written(OP, gpu, stored)?;
+    let x = x.operand(OP, gpu, stored)?;
     gpu.launch(&cuda::backward(
         form,
-        DType::F32,
+        stored,
         x.at,
         Pointer::NULL,
         at,
