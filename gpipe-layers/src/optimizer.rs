@@ -1,6 +1,7 @@
 //! From a gradient to the next value.
 
-use gpipe_tensor::{Tensor, ops};
+use gpipe_tensor::Tensor;
+use gpipe_tensor::ops::{self, AdamWs};
 
 use crate::choice::choose;
 use crate::{Error, Kind, Param, Result};
@@ -121,6 +122,24 @@ impl Optimizer {
     /// # Errors
     /// If the parameter or its state was not made.
     pub fn update(&self, param: &mut Param, lr: f64, step: u64, grad_scale: f32) -> Result<()> {
+        let mut updates = AdamWs::default();
+        self.update_with(&mut updates, param, lr, step, grad_scale)?;
+        updates.run().map_err(Error::within(&param.name))
+    }
+
+    /// [`update`](Self::update) of one parameter of many, done when `updates` is run: a GPU then makes
+    /// all of AdamW's at once.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn update_with(
+        &self,
+        updates: &mut AdamWs,
+        param: &mut Param,
+        lr: f64,
+        step: u64,
+        grad_scale: f32,
+    ) -> Result<()> {
         let (states, has_master) = (self.states(param), param.has_master());
         let Param {
             name,
@@ -160,7 +179,7 @@ impl Optimizer {
                     eps: eps as f32,
                     weight_decay,
                 };
-                ops::adamw(
+                updates.add(
                     value, copy, grad, first, second, step, grad_scale, &settings,
                 )
             }

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 use gpipe_layers::Optimizer;
 use gpipe_sched::{Pipeline, PipelineError, Turn};
-use gpipe_tensor::{Tensor, Tensors, ops};
+use gpipe_tensor::ops::{self, AdamWs};
+use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{LayerStage, ModelPipeline};
 
@@ -81,12 +82,14 @@ pub fn update(
     let optimizer = optimizer.clone();
     pipeline.each(move |_, stage| {
         let _busy = stage.device().clone().busy();
+        let mut updates = AdamWs::default();
         stage.try_params(|param| {
             if !param.tied {
-                optimizer.update(param, lr, step, factor)?;
+                optimizer.update_with(&mut updates, param, lr, step, factor)?;
             }
             Ok(())
-        })
+        })?;
+        Ok::<_, crate::Error>(updates.run()?)
     })
 }
 

@@ -38,6 +38,8 @@ pub(crate) enum Param {
     InU32,
     /// `unsigned*`
     OutU32,
+    /// `const unsigned long long*`
+    InU64,
     U64,
     U32,
     F32,
@@ -54,6 +56,7 @@ impl Param {
             Self::OutF64 => "double*".into(),
             Self::InU32 => "const u32*".into(),
             Self::OutU32 => "u32*".into(),
+            Self::InU64 => "const u64*".into(),
             Self::U64 => "u64".into(),
             Self::U32 => "u32".into(),
             Self::F32 => "float".into(),
@@ -266,6 +269,7 @@ pub(crate) mod kind {
         OutF64: Pointer => Pointer;
         InU32: Pointer => Pointer;
         OutU32: Pointer => Pointer;
+        InU64: Pointer => Pointer;
         U64: u64 => U64;
         U32: u32 => U32;
         F32: f32 => F32;

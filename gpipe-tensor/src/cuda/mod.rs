@@ -35,6 +35,8 @@ mod staging;
 mod status;
 #[cfg(feature = "cuda")]
 mod stream;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod table;
 #[cfg(any(test, feature = "emulated"))]
 pub(crate) mod text;
 

@@ -48,6 +48,18 @@ constexpr u64 CHUNK = 16384;
     for (u64 i = (u64)blockIdx.x * CHUNK + threadIdx.x;                                \
          i < (n) && i < ((u64)blockIdx.x + 1) * CHUNK; i += blockDim.x)
 
+/// The row of a table that this block works on: the last one of `width` words whose own last word, the
+/// blocks before it, is not above the block's number.
+__device__ inline const u64* row_of(const u64* table, u32 rows, u32 width) {
+    u32 low = 0, high = rows;
+    while (high - low > 1) {
+        u32 middle = (low + high) / 2;
+        if (table[middle * width + width - 1] <= blockIdx.x) low = middle;
+        else high = middle;
+    }
+    return table + low * width;
+}
+
 __device__ inline u32 lane() { return threadIdx.x % WARP; }
 __device__ inline u32 warp() { return threadIdx.x / WARP; }
 __device__ inline u32 warps() { return blockDim.x / WARP; }

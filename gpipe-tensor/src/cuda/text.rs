@@ -78,7 +78,7 @@ pub(super) fn machine() -> (String, Vec<Barrier>) {
 /// The letter of a parameter in the machine's list of kernels.
 fn kind(param: Param) -> char {
     match param {
-        Param::In | Param::InF32 | Param::InU32 => 'I',
+        Param::In | Param::InF32 | Param::InU32 | Param::InU64 => 'I',
         Param::Out | Param::OutF32 | Param::OutF64 | Param::OutU32 => 'O',
         Param::U64 => 'L',
         Param::U32 => 'u',

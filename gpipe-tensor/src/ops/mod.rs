@@ -25,7 +25,7 @@ pub(crate) mod softmax;
 pub(crate) mod squared_error;
 pub(crate) mod sum;
 
-pub use adamw::{AdamW, adamw};
+pub use adamw::{AdamW, AdamWs, adamw};
 pub use add::{add, add_assign};
 pub use attention::{attention, attention_grad};
 pub use cross_entropy::{IGNORE, correct, cross_entropy, cross_entropy_loss, late_cross_entropy};

@@ -4,7 +4,7 @@
 //!
 //! The same source runs on the emulated host and, as `tests/cuda`, on whatever driver is there.
 
-use gpipe_tensor::ops::{self, AdamW, Dropout, Gelu, Layout, Sgd};
+use gpipe_tensor::ops::{self, AdamW, AdamWs, Dropout, Gelu, Layout, Sgd};
 use gpipe_tensor::philox::Key;
 use gpipe_tensor::{DType, Device, DeviceId, Host, Result, Shape, Tensor, find_cuda};
 
@@ -262,6 +262,43 @@ fn updates(b: &mut Bench) -> Result<()> {
         ops::sgd(&mut value, kept, &grad, Some(&mut first), 0.5, &sgd(0.9))?;
         b.keep(&value)?;
         b.keep(&copy)?;
+    }
+    many_updates(b)
+}
+
+/// Of many parameters at once, every other one with a copy, and every third without decay.
+fn many_updates(b: &mut Bench) -> Result<()> {
+    let mut updates = AdamWs::default();
+    let mut all = Vec::new();
+    for (place, n) in [3, 0, 16_384, 1, 40_000, 257, 0].into_iter().enumerate() {
+        let (mut value, grad) = (b.single([n])?, b.single([n])?);
+        let (mut first, mut second) = (b.single([n])?, Tensor::zeros(&b.device, [n])?);
+        let mut copy = b.own([n])?;
+        let adamw = AdamW {
+            lr: 0.1,
+            beta1: 0.9,
+            beta2: 0.99,
+            eps: 1e-8,
+            weight_decay: if place % 3 == 0 { 0.0 } else { 0.1 },
+        };
+        let kept = (place % 2 == 0).then_some(&mut copy);
+        updates.add(
+            &mut value,
+            kept,
+            &grad,
+            &mut first,
+            &mut second,
+            1,
+            0.5,
+            &adamw,
+        )?;
+        // What was asked for is made of what was there, whoever else lets go of it.
+        drop(grad);
+        all.push([value, copy, first, second]);
+    }
+    updates.run()?;
+    for tensor in all.iter().flatten() {
+        b.keep(tensor)?;
     }
     Ok(())
 }

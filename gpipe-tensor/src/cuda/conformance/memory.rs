@@ -55,6 +55,11 @@ impl Memory {
         Self::of(values.iter().flat_map(|v| v.to_le_bytes()))
     }
 
+    /// Words, addresses say.
+    pub fn words(words: &[u64]) -> Self {
+        Self::of(words.iter().flat_map(|word| word.to_le_bytes()))
+    }
+
     /// Where it begins.
     pub fn at(&self) -> Pointer {
         Pointer(self.words[GUARD..].as_ptr().addr() as u64)

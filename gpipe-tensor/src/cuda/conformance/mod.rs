@@ -74,7 +74,7 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 14] = [
+const CHECKS: [(&str, Check); 15] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
@@ -88,6 +88,7 @@ const CHECKS: [(&str, Check); 14] = [
     ("embedding", rows::embedding),
     ("attention", attention::attention),
     ("adamw", updates::adamw),
+    ("adamw", updates::adamw_rows),
     ("sgd", updates::sgd),
 ];
 

@@ -3,6 +3,7 @@
 use super::memory::{Memory, random, same};
 use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
+use crate::cuda::table::{self, Table};
 use crate::ops::adamw::Factors;
 use crate::ops::{self, AdamW, Sgd};
 use crate::testing::device;
@@ -47,6 +48,79 @@ pub(super) fn adamw(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             &copy,
             v.f32s().expect("floats"),
         )?;
+    }
+    Ok(())
+}
+
+/// Several parameters of one table, some of them empty and some of several blocks, give the bits that each
+/// gives alone; and so do their sums of squares.
+pub(super) fn adamw_rows(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    let settings = AdamW {
+        lr: 0.01,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    };
+    let factors = Factors::new(&settings, 3, 0.5);
+    for sizes in [
+        &[1][..],
+        &[0, 33, 0, 0, 257, 1],
+        &[table::CHUNK + 5, 7, 0, 2 * table::CHUNK, 31, 0],
+    ] {
+        let sets = || {
+            let set = |(seed, &n): (usize, &usize)| {
+                let seeds = [1, 2, 3, 4].map(|part| 10 * seed as u64 + part);
+                let mut values = seeds.map(|seed| random(SINGLE, n, seed));
+                values[3]
+                    .iter_mut()
+                    .for_each(|second| *second = second.abs());
+                let copy = Memory::room(stored, n);
+                (values.map(|values| Memory::floats(SINGLE, &values)), copy)
+            };
+            sizes.iter().enumerate().map(set).collect::<Vec<_>>()
+        };
+        let (alone, together) = (sets(), sets());
+        let (mut updates, mut squares) = (Table::default(), Table::default());
+        for ((([v, g, m, s], copy), ([tv, tg, tm, ts], to)), &n) in
+            alone.iter().zip(&together).zip(sizes)
+        {
+            let states = [m.at(), s.at()];
+            let launch =
+                ops::adamw::cuda::adamw(stored, v.at(), copy.at(), g.at(), states, n, &factors);
+            gpu.run([launch], [v, g, m, s, copy])?;
+            updates.push(&[tv.at(), to.at(), tg.at(), tm.at(), ts.at()], n);
+            squares.push(&[tg.at()], n);
+        }
+        let (rows, partials) = (
+            Memory::words(updates.words()),
+            Memory::unwritten(8 * squares.blocks()),
+        );
+        let squared = Memory::words(squares.words());
+        let launches = [
+            ops::adamw::cuda::adamw_rows(stored, &updates, rows.at(), &factors),
+            ops::sum::cuda::squares(SINGLE, &squares, squared.at(), partials.at()),
+        ];
+        let all = together
+            .iter()
+            .flat_map(|(four, copy)| four.iter().chain([copy]));
+        gpu.run(launches, all.chain([&rows, &squared, &partials]))?;
+        let mut parts = partials.doubles().into_iter();
+        for (((alone, copy), (together, to)), &n) in alone.iter().zip(&together).zip(sizes) {
+            for (one, all) in alone.iter().zip(together) {
+                same("one of many", SINGLE, all, &one.values(SINGLE))?;
+            }
+            same("copy of one of many", stored, to, &copy.values(stored))?;
+            let chunks = n.div_ceil(table::CHUNK);
+            let alone = Memory::unwritten(8 * chunks);
+            let reduction = ops::sum::cuda::Reduction::Squares;
+            let launch = ops::sum::cuda::reduce(reduction, SINGLE, together[1].at(), alone.at(), n);
+            gpu.run([launch], [&together[1], &alone])?;
+            let found: Vec<f64> = parts.by_ref().take(chunks).collect();
+            if found != alone.doubles() {
+                return Err(format!("squares: {found:?} of one of many"));
+            }
+        }
     }
     Ok(())
 }

@@ -49,23 +49,22 @@ pub fn adamw(
     grad_scale: f32,
     o: &AdamW,
 ) -> Result<()> {
-    if let Some(copy) = &copy {
-        super::check_same_shape("adamw", value, copy)?;
-    }
     for other in [grad, first, second] {
         super::check_same_shape("adamw", value, other)?;
     }
-    if step == 0 {
-        return Err(Error::Argument {
-            op: "adamw",
-            message: "steps count from 1".into(),
-        });
-    }
+    check(value, copy.as_deref(), step)?;
     let device = value.device().clone();
     let factors = Factors::new(o, step, grad_scale);
     #[cfg(feature = "cuda")]
     if let Some(gpu) = value.gpu().cloned() {
-        return gpu::adamw(&gpu, value, copy, grad, [first, second], &factors);
+        let update = gpu::Update {
+            value,
+            copy,
+            grad,
+            first,
+            second,
+        };
+        return gpu::adamw(&gpu, update, &factors);
     }
     let chunks = value
         .f32s_mut()?
@@ -79,7 +78,77 @@ pub fn adamw(
     copy.map_or(Ok(()), |copy| copy.copy_from(value))
 }
 
+/// What else may not be.
+fn check(value: &Tensor, copy: Option<&Tensor>, step: u64) -> Result<()> {
+    if let Some(copy) = copy {
+        super::check_same_shape("adamw", value, copy)?;
+    }
+    if step == 0 {
+        return Err(Error::Argument {
+            op: "adamw",
+            message: "steps count from 1".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Steps of many parameters: a GPU makes them in one launch for all that have the same settings and
+/// type, the bits being those of [`adamw`].
+#[derive(Default)]
+pub struct AdamWs {
+    #[cfg(feature = "cuda")]
+    waiting: gpu::Waiting,
+}
+
+impl AdamWs {
+    /// [`adamw`]: at once on the processor, by a GPU when [`run`](Self::run) is called. Until then
+    /// this holds the tensors.
+    ///
+    /// # Errors
+    /// As [`adamw`].
+    pub fn add(
+        &mut self,
+        value: &mut Tensor,
+        copy: Option<&mut Tensor>,
+        grad: &Tensor,
+        first: &mut Tensor,
+        second: &mut Tensor,
+        step: u64,
+        grad_scale: f32,
+        o: &AdamW,
+    ) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let (Some(gpu), true) = (value.gpu().cloned(), grad.gpu().is_some()) {
+            for other in [grad, first, second] {
+                super::check_same_shape("adamw", value, other)?;
+            }
+            check(value, copy.as_deref(), step)?;
+            let update = gpu::Update {
+                value,
+                copy,
+                grad,
+                first,
+                second,
+            };
+            let factors = Factors::new(o, step, grad_scale);
+            return self.waiting.add(&gpu, update, factors);
+        }
+        adamw(value, copy, grad, first, second, step, grad_scale, o)
+    }
+
+    /// Makes the steps that are left to be made.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] without room for their list.
+    pub fn run(self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        self.waiting.run()?;
+        Ok(())
+    }
+}
+
 /// What a step multiplies with, worked out once in double precision.
+#[derive(PartialEq)]
 pub(crate) struct Factors {
     grad_scale: f32,
     keep: f32,

@@ -2,9 +2,10 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
+use crate::cuda::table::Table;
 
-/// Elements that a block reduces to one number: `CHUNK` of the kernels.
-pub(crate) const CHUNK: usize = 16384;
+/// Elements that a block reduces to one number.
+pub(crate) use crate::cuda::table::CHUNK;
 
 /// Rows that a thread sums up before their sum joins a longer one: `RUN` of the kernels.
 pub(crate) const RUN: usize = 32;
@@ -14,6 +15,7 @@ entries! {
     add_runs(partials: InF32, out: OutF32, runs: U64, width: U64);
     sum<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares<T>(x: In, partials: OutF64, n: U64);
+    sum_of_squares_rows<T>(table: InU64, partials: OutF64, rows: U32);
     max_abs<T>(x: In, partials: OutU32, n: U64);
 }
 
@@ -65,4 +67,9 @@ pub(crate) fn reduce(
         Reduction::MaxAbs => max_abs::call,
     };
     call(stored, x, partials, n as u64).a_block_each(n.div_ceil(CHUNK))
+}
+
+/// Sums of squares of every row's tensor, one for each chunk. `at` is where the table lies.
+pub(crate) fn squares(stored: DType, table: &Table, at: Pointer, partials: Pointer) -> Launch {
+    sum_of_squares_rows::call(stored, at, partials, table.rows()).a_block_each(table.blocks())
 }

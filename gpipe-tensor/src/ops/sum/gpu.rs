@@ -1,6 +1,7 @@
 //! Sums and other reductions on a GPU.
 
 use super::cuda::{self, CHUNK, RUN, Reduction};
+use crate::cuda::table::Table;
 use crate::cuda::{Gpu, Memory};
 use crate::{DType, Error, Result, Tensor};
 
@@ -41,6 +42,18 @@ impl Partials {
         let counts = tensors.iter().map(|x| x.elements().div_ceil(CHUNK));
         let counts: Vec<usize> = counts.collect();
         let memory = gpu.alloc(bytes * counts.iter().sum::<usize>())?;
+        let stored = tensors.first().map_or(DType::F32, |x| x.dtype());
+        let alike = |x: &&Tensor| x.dtype() == stored && x.gpu().is_some();
+        let many = tensors.len() > 1 && stored.is_float() && tensors.iter().all(alike);
+        if many && matches!(reduction, Reduction::Squares) {
+            let mut table = Table::default();
+            for x in tensors {
+                table.push(&[x.operand(OP, gpu, stored)?.at], x.elements());
+            }
+            let rows = table.upload(gpu)?;
+            gpu.launch(&cuda::squares(stored, &table, rows.at(0), memory.at(0)))?;
+            return Ok(Self { memory, counts });
+        }
         let mut place = 0;
         for (x, count) in tensors.iter().zip(&counts) {
             if !x.dtype().is_float() {

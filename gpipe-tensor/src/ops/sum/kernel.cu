@@ -47,15 +47,30 @@ __device__ void sum(const T* x, double* partials, u64 n) {
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-/// The sum of the squares of each chunk, exact squares in double precision.
+/// The sum of the squares of one chunk of n, exact squares in double precision.
 template <class T>
-__device__ void sum_of_squares(const T* x, double* partials, u64 n) {
+__device__ inline double squares_of_chunk(const T* x, u64 chunk, u64 n) {
     double sum = 0.0;
-    EACH_OF_CHUNK(i, n) {
+    u64 begin = chunk * CHUNK;
+    for (u64 i = begin + threadIdx.x; i < n && i < begin + CHUNK; i += blockDim.x) {
         double value = load(x, i);
         sum += value * value;
     }
-    sum = over_block<Plus>(sum, (double*)shared);
+    return over_block<Plus>(sum, (double*)shared);
+}
+
+/// The sum of the squares of each chunk.
+template <class T>
+__device__ void sum_of_squares(const T* x, double* partials, u64 n) {
+    double sum = squares_of_chunk(x, blockIdx.x, n);
+    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+/// The same for every row of a table: floats, elements, blocks before.
+template <class T>
+__device__ void sum_of_squares_rows(const u64* table, double* partials, u32 rows) {
+    const u64* row = row_of(table, rows, 3);
+    double sum = squares_of_chunk((const T*)row[0], blockIdx.x - row[2], row[1]);
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
