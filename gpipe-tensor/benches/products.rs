@@ -1,11 +1,11 @@
 //! Products of matrices on the first GPU, those of a transformer's linear layers: a JSON object a line.
 //!
-//! `products [TOKENS WIDTH VOCABULARY] [tf32]`; without a GPU it says so.
+//! `products [TOKENS WIDTH VOCABULARY] [tf32|bf16]`; without a GPU it says so.
 
 use std::time::Instant;
 
 use gpipe_tensor::ops::{self, Layout};
-use gpipe_tensor::{DeviceId, Host, Result, Tensor, find_cuda};
+use gpipe_tensor::{DType, DeviceId, Host, Result, find_cuda, init_uniform};
 
 /// How long a product is measured, at least.
 const SECONDS: f64 = 0.2;
@@ -22,9 +22,14 @@ fn main() -> Result<()> {
         _ => [8192, 768, 50257],
     };
     let host = Host::new(1)?;
-    let host = match words.iter().any(|word| word == "tf32") {
+    let asked = |name: &str| words.iter().any(|word| word == name);
+    let host = match asked("tf32") {
         true => host.with_tf32(),
         false => host,
+    };
+    let dtype = match asked("bf16") {
+        true => DType::BF16,
+        false => DType::F32,
     };
     let device = host.device(DeviceId::Cuda(0))?;
     for (inputs, outputs) in [
@@ -33,11 +38,14 @@ fn main() -> Result<()> {
         (4 * width, width),
         (width, vocabulary),
     ] {
-        let zeros = |rows, columns| Tensor::zeros(&device, [rows, columns]);
+        // Random: a device draws less power, and so is faster, where it multiplies zeros.
+        let random = |rows: usize, columns: usize| {
+            init_uniform(&device, [rows, columns], 0.5, 0, "products")?.to_dtype(dtype)
+        };
         let (x, w, dy) = (
-            zeros(tokens, inputs)?,
-            zeros(inputs, outputs)?,
-            zeros(tokens, outputs)?,
+            random(tokens, inputs)?,
+            random(inputs, outputs)?,
+            random(tokens, outputs)?,
         );
         // A layer forward, and both of its gradients.
         for (layout, a, b, sizes) in [

@@ -31,8 +31,9 @@ const PRODUCT: &str = r#"
 import sys, time, torch
 precision, m, n, k, layout = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
 torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-a = torch.zeros((k, m) if layout == "Tn" else (m, k), device="cuda")
-b = torch.zeros((n, k) if layout == "Nt" else (k, n), device="cuda")
+made = {"device": "cuda", "dtype": torch.bfloat16 if precision == "bf16" else torch.float32}
+a = torch.rand((k, m) if layout == "Tn" else (m, k), **made) - 0.5
+b = torch.rand((n, k) if layout == "Nt" else (k, n), **made) - 0.5
 a, b = a.t() if layout == "Tn" else a, b.t() if layout == "Nt" else b
 def run(times):
     torch.cuda.synchronize()

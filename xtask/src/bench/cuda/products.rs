@@ -34,7 +34,7 @@ pub fn measured(
 ) -> anyhow::Result<Vec<Product>> {
     let mut products = Vec::new();
     let tokens = sizes.tokens() / MICRO_BATCHES;
-    for precision in ["f32", "tf32"] {
+    for precision in ["f32", "tf32", "bf16"] {
         eprintln!("matrix products in {precision}");
         let mut command = Command::new(&programs.products);
         command.args([tokens, sizes.width, sizes.vocabulary].map(|size| size.to_string()));
