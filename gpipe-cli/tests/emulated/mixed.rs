@@ -138,10 +138,7 @@ fn a_run_goes_on_across_types_and_devices() {
         let on = ["--devices", devices, "--dtype", dtype];
         let outcome = place.run(&[&resume[..], &on].concat(), "seed=3");
         assert!(outcome.is_right(), "{devices} {dtype}: {outcome:?}");
-        let step = outcome
-            .stdout
-            .lines()
-            .map(|line| serde_json::from_str(line));
+        let step = outcome.stdout.lines().map(serde_json::from_str);
         let step = step.map(|object| object.expect("an object"));
         let step = step.filter(|object: &Value| object["kind"] == "step");
         let losses: Vec<f64> = step.filter_map(|step| step["loss"].as_f64()).collect();
