@@ -179,7 +179,7 @@ fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> 
         "{heading}\n{}{}\n{}\n\
          bubble  {}\n\
          step    about {} ({})\n\
-         memory  {} on the largest stage, {} in all; {}",
+         memory  {} on the largest stage, {} in all\n        {}",
         stages::table(setup, terminal_width()),
         verdict(&setup.loads),
         setup.schedule.grid(terminal_width()),
