@@ -125,13 +125,17 @@ impl<'a> Machine<'a> {
             self.arrivals[hop.index(self.schedule.micro_batches())]
         });
         match arrival {
-            Some(arrival) => self.ready(device, now.max(arrival)),
+            Some(arrival) => self.ready(device, now.max(arrival), arrival > now),
             None => self.waits[device] = true,
         }
     }
 
-    fn ready(&mut self, device: usize, time: f64) {
-        self.events.push(Reverse(Ready { time, device }));
+    fn ready(&mut self, device: usize, time: f64, is_woken: bool) {
+        self.events.push(Reverse(Ready {
+            time,
+            is_woken,
+            device,
+        }));
     }
 
     /// Those that are ready now ask for a processor.
@@ -224,21 +228,25 @@ impl<'a> Machine<'a> {
         let awaited = self.next(taker).and_then(Action::takes) == Some(hop);
         if self.waits[taker] && awaited {
             self.waits[taker] = false;
-            self.ready(taker, arrival);
+            self.ready(taker, arrival, true);
         }
     }
 }
 
-/// A device that becomes ready at a moment.
+/// A device that becomes ready at a moment. Of several, those that have just been at work come before
+/// those that have to wake up first: they take the processors that are free.
 struct Ready {
     time: f64,
+    is_woken: bool,
     device: usize,
 }
 
 impl Ord for Ready {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_time = self.time.total_cmp(&other.time);
-        by_time.then(self.device.cmp(&other.device))
+        by_time
+            .then(self.is_woken.cmp(&other.is_woken))
+            .then(self.device.cmp(&other.device))
     }
 }
 

@@ -57,6 +57,29 @@ fn who_begins_alone_uses_all_processors_and_who_joins_slows_both_down() {
 }
 
 #[test]
+fn who_has_just_been_at_work_begins_before_those_that_wake_up() {
+    let costs = |seconds: f64| {
+        let stage = StageCosts {
+            forward: seconds,
+            input_grad: seconds,
+            weight_grad: seconds,
+            recompute: 0.0,
+        };
+        Costs::new(vec![stage; 2])
+    };
+    // F0, F1 and I1 on both processors until 1.5. Then the last stage goes on with W1, on both, while
+    // the first one wakes up and begins I0 on one: both are slower by a half until W1 is done.
+    let schedule = zb_h1(2, 1).unwrap();
+    let timeline = simulate_shared(&schedule, &[costs(1.0), costs(0.5)], 2).unwrap();
+    let of = |device: usize| -> Vec<[f64; 2]> {
+        let spans = timeline.of_device(device).iter();
+        spans.map(|span| [span.start, span.end]).collect()
+    };
+    assert_eq!(of(1), [[0.5, 1.0], [1.0, 1.5], [1.5, 2.25]]);
+    assert_eq!(of(0), [[0.0, 0.5], [1.5, 2.75], [2.75, 3.25]]);
+}
+
+#[test]
 fn shares_need_costs() {
     let schedule = gpipe(2, 2).unwrap();
     let error = simulate_shared(&schedule, &[], 2).unwrap_err();
