@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
+use std::thread::{self, ThreadId};
 
 use ndarray::{Array1, s};
 
@@ -68,6 +69,10 @@ impl DerefMut for Floats {
 /// Buffers shorter than this are left to the allocator.
 const POOLED_ELEMENTS: usize = 1024;
 
+/// Of the free buffers of a length, how many of the last freed are looked at for one that the asking
+/// thread freed: what was freed before them is in no cache by now.
+const NEAR: usize = 64;
+
 /// The free buffers, by exact length: training asks for the same lengths in every step, and from
 /// the second step on finds them all here.
 ///
@@ -75,8 +80,8 @@ const POOLED_ELEMENTS: usize = 1024;
 /// changing sizes cannot pile buffers up; beyond that the longest unused are given back.
 #[derive(Default)]
 pub(crate) struct Pool {
-    /// The free ones of each length, the last freed at the back, with the time of their freeing.
-    free: HashMap<usize, VecDeque<(u64, Floats)>>,
+    /// The free ones of each length, the last freed at the back.
+    free: HashMap<usize, VecDeque<Freed>>,
     /// Elements that lie free, are in use, and were at most in use.
     idle: usize,
     in_use: usize,
@@ -85,13 +90,19 @@ pub(crate) struct Pool {
     time: u64,
 }
 
+/// A buffer that lies free.
+struct Freed {
+    /// When it was freed.
+    time: u64,
+    by: ThreadId,
+    buffer: Floats,
+}
+
 impl Pool {
     /// A buffer of `n` floats, and whether they are zeros; otherwise its contents are unspecified.
     pub(crate) fn take(&mut self, n: usize) -> Result<(Floats, bool)> {
-        // The last freed is the likeliest to be in a cache still.
-        let freed = self.free.get_mut(&n).and_then(VecDeque::pop_back);
-        let taken = match freed {
-            Some((_, buffer)) => {
+        let taken = match self.reuse(n) {
+            Some(Freed { buffer, .. }) => {
                 self.idle -= n;
                 (buffer, false)
             }
@@ -110,6 +121,19 @@ impl Pool {
         Ok(taken)
     }
 
+    /// The last that the asking thread freed is the likeliest to be in the cache of its processor still.
+    /// One of another thread's may be in that of another processor, from which every line would have to
+    /// be fetched first: then rather the one that lies free for the longest time.
+    fn reuse(&mut self, n: usize) -> Option<Freed> {
+        let list = self.free.get_mut(&n)?;
+        let asking = thread::current().id();
+        let mut near = list.iter().rev().take(NEAR);
+        match near.position(|freed| freed.by == asking) {
+            Some(back) => list.remove(list.len() - 1 - back),
+            None => list.pop_front(),
+        }
+    }
+
     /// Keeps a buffer that is no longer used.
     pub(crate) fn give(&mut self, buffer: Floats) {
         let n = buffer.len();
@@ -120,7 +144,11 @@ impl Pool {
         self.in_use = self.in_use.saturating_sub(n);
         self.idle += n;
         self.time += 1;
-        let freed = (self.time, buffer);
+        let freed = Freed {
+            time: self.time,
+            by: thread::current().id(),
+            buffer,
+        };
         self.free.entry(n).or_default().push_back(freed);
         while self.idle > 2 * self.most_in_use {
             self.drop_longest_unused();
@@ -137,7 +165,7 @@ impl Pool {
         let oldest = self
             .free
             .iter()
-            .filter_map(|(&n, buffers)| Some((buffers.front()?.0, n)))
+            .filter_map(|(&n, buffers)| Some((buffers.front()?.time, n)))
             .min();
         let Some((_, n)) = oldest else { return };
         if let Some(buffers) = self.free.get_mut(&n) {
@@ -192,6 +220,23 @@ mod tests {
         pool.give(other);
         pool.give(same);
         assert_eq!((pool.idle, pool.in_use), (2 * N + 1, 0));
+    }
+
+    #[test]
+    fn a_thread_gets_its_own_buffers_before_those_of_others() {
+        let mut pool = Pool::default();
+        let [first, second, third] = [0; 3].map(|_| take(&mut pool, N));
+        let places = [&first, &second, &third].map(|buffer| buffer.as_ptr());
+        pool.give(first);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                pool.give(second);
+                pool.give(third);
+            });
+            other.join().unwrap();
+        });
+        let taken = [0; 3].map(|_| take(&mut pool, N));
+        assert_eq!(taken.each_ref().map(|buffer| buffer.as_ptr()), places);
     }
 
     #[test]
