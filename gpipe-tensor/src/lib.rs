@@ -10,6 +10,7 @@ mod host;
 mod initial;
 #[cfg(feature = "cuda")]
 mod kernel_cache;
+mod lent;
 mod math;
 pub mod ops;
 mod parallel;

@@ -6,6 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::Device;
+use crate::lent::lend;
 
 /// Elements that one item of an element-wise operation covers (64 KiB of floats: input and output
 /// stay in the second-level cache).
@@ -16,6 +17,23 @@ pub(crate) fn rows_per_chunk(width: usize) -> usize {
     (CHUNK / width.max(1)).max(1)
 }
 
+/// Multiplications below which waking other threads costs more than they bring.
+const WORTH_SHARING: usize = 1 << 20;
+
+/// How many threads an operation of so many multiplications should use of those that `device` has now.
+pub(crate) fn threads_for(device: &Device, multiplications: usize) -> usize {
+    match multiplications > WORTH_SHARING {
+        true => device.share(),
+        false => 1,
+    }
+}
+
+/// How many threads an operation on so many elements should use of those that `device` has now: one
+/// for each [`CHUNK`] at most.
+pub(crate) fn threads_over(device: &Device, elements: usize) -> usize {
+    device.share().min(elements.div_ceil(CHUNK))
+}
+
 /// Runs `work` on every item, on as many threads as `device` may use now.
 ///
 /// An iterator over disjoint pieces of the output, zipped with what each piece needs, is the usual
@@ -24,8 +42,16 @@ pub(crate) fn each<I>(device: &Device, items: I, work: impl Fn(I::Item) + Sync)
 where
     I: Iterator + Send,
 {
+    each_on(device.share(), device, items, work);
+}
+
+/// As [`each`], on at most `threads` threads: see [`threads_for`] and [`threads_over`].
+pub(crate) fn each_on<I>(threads: usize, device: &Device, items: I, work: impl Fn(I::Item) + Sync)
+where
+    I: Iterator + Send,
+{
     let most_items = items.size_hint().1.unwrap_or(usize::MAX);
-    let threads = device.share().min(most_items);
+    let threads = threads.min(most_items);
     let pool = match device.host().pool() {
         Some(pool) if threads > 1 => pool,
         _ => return items.for_each(work),
@@ -41,12 +67,7 @@ where
         }
     };
     // The calling thread takes part, so a short list is often done before a helper has woken up.
-    pool.in_place_scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|_| drain());
-        }
-        drain();
-    });
+    lend(&drain, threads - 1, |guest| pool.spawn(guest));
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
 pub(in crate::ops) mod gpu;
 
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, each_on, threads_over};
 use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
 
@@ -23,7 +23,8 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let mut out = Tensor::empty(a.device(), a.shape().clone())?;
     let (a_floats, b) = (a.f32s()?, b.f32s()?);
     let chunks = chunks_of_both(out.f32s_mut()?, b);
-    each(a.device(), chunks, |(start, out, b)| {
+    let threads = threads_over(a.device(), a.elements());
+    each_on(threads, a.device(), chunks, |(start, out, b)| {
         let a = &a_floats[start..start + out.len()];
         vectorised!({
             for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
@@ -45,8 +46,9 @@ pub fn add_assign(a: &mut Tensor, b: &Tensor) -> Result<()> {
         return gpu::add_assign(&gpu, a, b);
     }
     let device = a.device().clone();
+    let threads = threads_over(&device, a.elements());
     let chunks = chunks_of_both(a.f32s_mut()?, b.f32s()?);
-    each(&device, chunks, |(_, a, b)| {
+    each_on(threads, &device, chunks, |(_, a, b)| {
         vectorised!({
             for (a, b) in a.iter_mut().zip(b) {
                 *a += b;

@@ -12,7 +12,7 @@ use ndarray::{ArrayViewMut, Axis};
 
 use super::dropout::{Dropout, Mask};
 use super::scratch::Spare;
-use crate::parallel::each;
+use crate::parallel::{each_on, threads_for};
 use crate::{Error, Result, Tensor};
 use cpu::Head;
 
@@ -55,7 +55,8 @@ pub fn attention(
     let mut view = view([batch, len, width], out.f32s_mut()?)?;
     let items = view.exact_chunks_mut([1, len, size]).into_iter();
     let items = items.zip(lse.f32s_mut()?.chunks_mut(len)).enumerate();
-    each(qkv.device(), items, |(item, (out, lse))| {
+    let threads = threads_for(qkv.device(), plan.multiplications());
+    each_on(threads, qkv.device(), items, |(item, (out, lse))| {
         let out = out.index_axis_move(Axis(0), 0);
         scratch.lend(|scratch| plan.head(floats, item).forward(out, lse, scratch));
     });
@@ -118,7 +119,8 @@ pub fn attention_grad(
     let scratch = Spare::new(qkv.device(), plan.items(), cpu::backward_scratch(len, size))?;
     let mut view = view([batch, len, 3, width], dqkv.f32s_mut()?)?;
     let items = view.exact_chunks_mut([1, len, 3, size]).into_iter();
-    each(
+    each_on(
+        threads_for(qkv.device(), plan.multiplications()),
         qkv.device(),
         items.zip(lse).enumerate(),
         |(item, (dqkv, lse))| {
@@ -183,6 +185,15 @@ impl<'a> Plan<'a> {
     /// Heads of all samples: what threads share out.
     fn items(&self) -> usize {
         self.batch * self.heads
+    }
+
+    /// Of the forward pass, if there were no mask; the backward pass has more.
+    fn multiplications(&self) -> usize {
+        let of_item = self
+            .len
+            .saturating_mul(self.len)
+            .saturating_mul(2 * self.size);
+        self.items().saturating_mul(of_item)
     }
 
     /// One of the items, sample by sample.

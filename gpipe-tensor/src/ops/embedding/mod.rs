@@ -6,7 +6,7 @@ pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
 mod gpu;
 
-use crate::parallel::{each, rows_per_chunk};
+use crate::parallel::{each, each_on, rows_per_chunk, threads_over};
 use crate::{Error, Result, Shape, Tensor};
 
 /// Into how many runs of rows the table is cut for its gradient.
@@ -68,7 +68,8 @@ pub fn embedding_grad(ids: &Tensor, dy: &Tensor, table_grad: &mut Tensor) -> Res
     let rows = table_grad.shape().rows().div_ceil(RUNS);
     // Each run of the table's rows has one writer, which reads all indices: no two threads meet.
     let runs = table_grad.f32s_mut()?.chunks_mut((rows * width).max(1));
-    each(&device, runs.enumerate(), |(index, table)| {
+    let threads = threads_over(&device, dy.len());
+    each_on(threads, &device, runs.enumerate(), |(index, table)| {
         cpu::scatter_add(indices, dy, width, index * rows, table);
     });
     Ok(())

@@ -8,7 +8,7 @@ mod gpu;
 
 use super::check_same_shape;
 use super::scratch::Scratch;
-use crate::parallel::{each, rows_per_chunk};
+use crate::parallel::{each, each_on, rows_per_chunk, threads_over};
 use crate::{Error, Result, Tensor};
 
 /// Rows whose parameter gradients are summed before their sum joins the total.
@@ -92,7 +92,8 @@ pub fn layer_norm_grad(
         let operands = operands.zip(stats.chunks(BLOCK * 2));
         let out = dx.f32s_mut()?.chunks_mut(BLOCK * width);
         let out = out.zip(sums.chunks_mut(2 * width));
-        each(
+        each_on(
+            threads_over(x.device(), x.elements()),
             x.device(),
             operands.zip(out),
             |(((x, dy), stats), (dx, sums))| {

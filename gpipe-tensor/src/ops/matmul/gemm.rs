@@ -4,7 +4,7 @@ use gemm::Parallelism;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use super::amx;
-use crate::parallel::{each, rows_per_chunk};
+use crate::parallel::{each, rows_per_chunk, threads_for};
 use crate::{Device, Result};
 
 /// A matrix of floats that somebody else owns, in rows that lie `stride` elements apart, or the
@@ -138,9 +138,6 @@ pub(crate) struct Gemm {
     pub accumulate: bool,
 }
 
-/// Multiplications below which waking other threads costs more than they bring.
-const WORTH_SHARING: usize = 1 << 20;
-
 impl Gemm {
     /// c = a·b of these sizes.
     pub(crate) fn new(m: usize, n: usize, k: usize) -> Self {
@@ -151,6 +148,11 @@ impl Gemm {
             scale: 1.0,
             accumulate: false,
         }
+    }
+
+    /// How many there are.
+    pub(super) fn multiplications(self) -> usize {
+        self.m.saturating_mul(self.n).saturating_mul(self.k)
     }
 
     /// Computes on the calling thread alone: for use inside a loop that is spread over threads.
@@ -191,10 +193,9 @@ impl Gemm {
             });
         }
         let this = Self { accumulate, ..self };
-        let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
-        let threads = device.share();
+        let threads = threads_for(device, self.multiplications());
         match device.host().pool() {
-            Some(pool) if threads > 1 && work > WORTH_SHARING => {
+            Some(pool) if threads > 1 => {
                 pool.install(|| this.with(Parallelism::Rayon(threads), a, b, c));
             }
             _ => this.with(Parallelism::None, a, b, c),

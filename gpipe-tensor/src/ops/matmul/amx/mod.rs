@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use super::gemm::{Begin, Gemm, Matrix, MatrixMut};
 use crate::ops::scratch::{Scratch, Spare};
-use crate::parallel::each;
+use crate::parallel::{each_on, threads_for};
 use crate::simd::vectorised;
 use crate::{Device, Precision, Result};
 use kernel::Unit;
@@ -189,6 +189,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
     /// Packs b, then lets threads take rows of c.
     fn by_rows(self, device: &Device, begin: Begin<'_>, mut c: MatrixMut<'_>) -> Result<()> {
         let Gemm { m, n, k, .. } = self.gemm;
+        let threads = threads_for(device, self.gemm.multiplications());
         for columns in runs(0..n, even(n)) {
             let panels = Panels::new(columns, k);
             let all = k.div_ceil(panels.depth);
@@ -200,11 +201,11 @@ impl<const PARTS: usize> Product<'_, PARTS> {
                 let items = runs(inner.clone(), panels.depth)
                     .flat_map(|inner| columns().map(move |columns| (inner.clone(), columns)))
                     .zip(packed.chunks_exact_mut(panels.block()));
-                each(device, items, |((inner, columns), out)| {
+                each_on(threads, device, items, |((inner, columns), out)| {
                     pack::<PARTS>(Side::Right, self.b, columns, inner, out);
                 });
                 let rows = runs(0..m, ROWS).zip(c.row_blocks(ROWS));
-                each(device, rows, |(rows, mut c)| {
+                each_on(threads, device, rows, |(rows, mut c)| {
                     blocks.lend(|block| {
                         let each_panel = runs(inner.clone(), panels.depth)
                             .zip(packed.chunks_exact(panels.floats()));
@@ -228,6 +229,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         mut c: MatrixMut<'_>,
     ) -> Result<()> {
         let Gemm { m, n, k, .. } = self.gemm;
+        let threads = threads_for(device, self.gemm.multiplications());
         let part = k.div_ceil(parts).next_multiple_of(SLAB);
         let mut sums = Scratch::take(device, parts * m * n)?;
         let all_panels: Vec<Panels<PARTS>> = runs(0..n, COLUMNS)
@@ -238,7 +240,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         let packs = Spare::new(device, parts, most(Panels::<PARTS>::floats))?;
         let blocks = Spare::new(device, parts, most(Panels::<PARTS>::block))?;
         let items = runs(0..k, part).zip(sums.chunks_exact_mut(m * n));
-        each(device, items, |(part, sums)| {
+        each_on(threads, device, items, |(part, sums)| {
             let mut sums = MatrixMut::new(sums, n);
             let mut work = |packed: &mut [f32], block: &mut [f32]| {
                 for panels in &all_panels {
@@ -254,7 +256,8 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         // The last part may be empty, where parts were rounded up to whole slabs.
         let sums: Vec<&[f32]> = sums.chunks_exact(m * n).take(k.div_ceil(part)).collect();
         let few = (ROWS * TILE / n).max(1);
-        each(
+        each_on(
+            threads,
             device,
             runs(0..m, few).zip(c.row_blocks(few)),
             |(rows, mut c)| {
