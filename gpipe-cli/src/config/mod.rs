@@ -4,10 +4,19 @@
 //! defaults of the model ◄ file (--config) ◄ --set ◄ flags  ─►  Config  ─►  config.toml of the run
 //! ```
 
+mod defaults;
+mod devices;
 mod entry;
+mod keys;
+mod numbers;
 mod order;
+mod origin;
 mod presets;
 mod resolve;
+mod sense;
+#[cfg(test)]
+mod tests;
+mod trace_steps;
 mod values;
 mod watchdog;
 mod widths;
@@ -17,12 +26,15 @@ use std::path::Path;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
+pub use devices::Devices;
 pub use entry::text;
+use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads};
 pub use order::Order;
 pub use presets::PERCEPTRON;
 pub use resolve::{resolve, resolve_text};
-use values::{Amount, Blocks, Count, Fraction, GeluForm, Named, Seed, Size, Threads};
-pub use values::{Cut, Devices, Memory, TraceSteps};
+pub use trace_steps::TraceSteps;
+pub use values::{Cut, Memory};
+use values::{GeluForm, Named};
 use watchdog::Watchdog;
 pub use widths::Widths;
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::values::Size;
+use super::numbers::Size;
 
 /// How wide each hidden layer of a perceptron is, from the first to the last: `128,128,64`.
 #[derive(Clone, Debug, PartialEq, Eq)]
