@@ -1,0 +1,209 @@
+//! What was typed.
+//!
+//! A flag that stands for a key of the configuration is kept as text: it means the same as
+//! `--set KEY=TEXT`, and [`crate::config`] gives both their meaning in one place.
+
+mod generate;
+mod plan;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod train;
+mod trained;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+pub use generate::{Artifact, GenerateArgs};
+pub use plan::{AutoArgs, PlanArgs};
+pub use settings::{Settings, Workers};
+pub use train::{TrainArgs, VerifyArgs};
+pub use trained::{EvalArgs, SampleArgs};
+
+/// Train neural networks by pipeline parallelism
+///
+/// The model's layers are cut into stages, a batch into micro-batches; each stage works on another
+/// micro-batch at the same time (Huang et al. 2019, "GPipe"). Results are the same, bit for bit,
+/// for any number of stages.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gpipe",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+#[command(after_long_help = "Examples:
+  gpipe train                              a small GPT on built-in text
+  gpipe plan --model gpt2 --stages 8       the cut, the grid and the memory
+  gpipe verify --stages 4 --schedule 1f1b  the same bits as one stage?
+  gpipe sample runs/NAME --prompt Et       text from what was trained
+  gpipe help train                         all that train can be told
+
+Exit codes:
+  0  done
+  1  a run failed, or a comparison found a difference
+  2  wrong usage
+  130  stopped by Ctrl-C or SIGTERM, after saving
+
+Results go to stdout, everything else to stderr.")]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// How to talk.
+    #[command(flatten)]
+    pub talk: Talk,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model
+    #[command(
+        allow_negative_numbers = true,
+        args_override_self = true,
+        after_long_help = "Examples:
+  gpipe train
+  gpipe train --data notes/ --seq-len 128 --steps 1000 --eval-every 100
+  gpipe train --model ~/models/gpt2 --data notes/
+  gpipe train --stages 8 --micro-batches 16 --schedule 1f1b --remat every:2
+  gpipe train --model mlp --data digits         a classifier of images
+  gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
+  gpipe train --config runs/NAME/config.toml    the run NAME again
+  gpipe train --resume                          the last run goes on
+  gpipe train --resume runs/NAME --stages 2     NAME goes on, in two stages
+  tensorboard --logdir runs                     its curves, while it trains
+
+The run's folder holds config.toml (the whole configuration), log.txt,
+events.jsonl, an event file for TensorBoard, and checkpoints/.
+Ctrl-C or SIGTERM finishes the step, saves, and ends with exit code 130; a
+second one quits at once.
+
+Defaults that are not shown depend on the model: gpipe plan -v lists them."
+    )]
+    Train(TrainArgs),
+    /// Show what would be run: the cut, the schedule as a grid, the bubble, the memory
+    #[command(
+        allow_negative_numbers = true,
+        args_override_self = true,
+        after_long_help = "Examples:
+  gpipe plan --stages 4 --micro-batches 16
+  gpipe plan --model gpt-mini --remat keep --json
+  gpipe plan --costs 10,40,30,10,20,50,10 --stages 3
+  gpipe plan --auto --memory 64MiB
+  gpipe plan --model gpt-mini --auto --profile
+  gpipe plan --model gpt2 --compare --workers 4*100T:16GiB --link 5e-6:25G
+  gpipe plan -v                            with every key and its default"
+    )]
+    Plan(PlanArgs),
+    /// Train a few steps twice, with one stage and as configured, and compare every bit
+    #[command(
+        allow_negative_numbers = true,
+        args_override_self = true,
+        after_long_help = "Examples:
+  gpipe verify --stages 4 --schedule 1f1b --remat every:2
+  gpipe verify --stages 8 --dropout 0.2 --threads 3 --json"
+    )]
+    Verify(VerifyArgs),
+    /// Show where stages can run on this machine
+    #[command(after_long_help = "Examples:
+  gpipe devices
+  gpipe devices --json                     one object a device")]
+    Devices,
+    /// Write completions for a shell, or the pages for man
+    #[command(
+        arg_required_else_help = true,
+        after_long_help = "Examples:
+  gpipe generate completions zsh ~/.zfunc
+  gpipe generate man ~/.local/share/man/man1"
+    )]
+    Generate(GenerateArgs),
+    /// Show a run as one page for a browser: timeline, bubble, memory, curves, cut; or two runs
+    #[command(after_long_help = "Examples:
+  gpipe report runs/NAME                  writes runs/NAME/report.html
+  gpipe report runs/A runs/B --out ab.html
+
+The page is one file that needs no network. It shows the steps that train kept
+(--trace-steps).")]
+    Report(ReportArgs),
+    /// Evaluate a model: its loss and perplexity on a text
+    #[command(
+        allow_negative_numbers = true,
+        args_override_self = true,
+        after_long_help = "Examples:
+  gpipe eval runs/NAME                     its latest checkpoint
+  gpipe eval runs/NAME/checkpoints/step-00000120 --data other.txt
+  gpipe eval ~/models/gpt2 --data notes/ --seq-len 256 --json"
+    )]
+    Eval(EvalArgs),
+    /// Let a model go on from a prompt
+    #[command(
+        allow_negative_numbers = true,
+        args_override_self = true,
+        after_long_help = "Examples:
+  gpipe sample runs/NAME --prompt Quae
+  gpipe sample ~/models/gpt2 --prompt Once --top-k 40 --tokens 500 --seed 3
+  gpipe sample runs/NAME --prompt Et --temperature 0 --json"
+    )]
+    Sample(SampleArgs),
+    /// Explain a command, or the schedules
+    #[command(after_long_help = "Examples:
+  gpipe help train
+  gpipe help schedules")]
+    Help(HelpArgs),
+}
+
+/// How to talk.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
+pub struct Talk {
+    /// Print results as JSON, one object a line, on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say nothing but warnings, errors and what --json prints
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more: every step of train, all keys in plan, the causes of an error
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// Use colours: auto (on a terminal, see NO_COLOR and CLICOLOR_FORCE), always or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub color: Color,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Arguments of `gpipe help`.
+#[derive(Debug, clap::Args)]
+pub struct HelpArgs {
+    /// A command, or schedules
+    pub topic: Option<String>,
+}
+
+/// Arguments of `gpipe report`.
+#[derive(Debug, clap::Args)]
+pub struct ReportArgs {
+    /// The folder of a run, or of two that are compared
+    #[arg(value_name = "RUN", required = true, num_args = 1..=2)]
+    pub runs: Vec<PathBuf>,
+    /// The page [default: report.html in the folder of the last run named]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+}
