@@ -5,6 +5,7 @@ mod event;
 pub mod numbers;
 mod pace;
 mod run_folder;
+mod scalars;
 pub mod style;
 mod table;
 mod tensorboard;
