@@ -6,6 +6,8 @@ mod budget;
 mod bytes;
 mod costs;
 mod error;
+mod left;
+mod marks;
 mod micro_batch;
 mod owned;
 pub mod planner;

@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gpipe_layers::{Cx, Layer, Param, Pending, Saved, try_params};
+use gpipe_layers::{Cx, Layer, Param, Saved, try_params};
 use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
-use gpipe_tensor::{Device, Moment, Tensor, Tensors};
+use gpipe_tensor::{Device, Tensor, Tensors};
 
+use crate::left::{Left, LeftBehind, Run, State};
+use crate::marks::Marks;
 use crate::run::{self, Step};
 use crate::watch::{Look, NonFinite, Watch, first_in};
 use crate::{Error, KeptRun, Result, Table};
@@ -31,51 +33,10 @@ pub struct LayerStage {
     transit: Device,
     table: Arc<Table>,
     seed: u64,
-    micro_batches: Vec<State>,
+    left_behind: LeftBehind,
     /// Looks at every value, in a step that is run again to find a bad one.
     watch: Option<Watch>,
     marks: Marks,
-}
-
-/// Where the actions of a step lie in the work of a GPU.
-#[derive(Default)]
-struct Marks {
-    /// Of the action that is being asked for, where its flow was there.
-    begun: Option<Moment>,
-    /// The beginning and the end of each action.
-    ended: Vec<(Moment, Moment)>,
-    /// Where all of them were over.
-    last: Option<Moment>,
-}
-
-/// What a stage holds of one micro-batch.
-enum State {
-    Nothing,
-    Remembered(Vec<Run>),
-    Pending(Vec<Pending>),
-}
-
-impl State {
-    fn describe(&self) -> &'static str {
-        match self {
-            Self::Nothing => "it holds nothing of this micro-batch",
-            Self::Remembered(_) => "it still holds what the forward pass left",
-            Self::Pending(_) => "its input gradient was already taken",
-        }
-    }
-}
-
-/// A run of layers and what is left of one micro-batch's forward pass through it.
-struct Run {
-    layers: Range<usize>,
-    /// Whether it was kept, rather than computed again since.
-    kept: bool,
-    left: Left,
-}
-
-enum Left {
-    Inputs(Tensors),
-    Saved(Vec<Step>),
 }
 
 impl LayerStage {
@@ -96,7 +57,7 @@ impl LayerStage {
             transit,
             table,
             seed,
-            micro_batches: Vec::new(),
+            left_behind: LeftBehind::default(),
             watch: None,
             marks: Marks::default(),
         }
@@ -182,10 +143,10 @@ impl LayerStage {
 
     /// Marks where an action begins that trains: whatever it has to wait for comes before.
     fn begins(&mut self, m: &MicroBatch) -> Result<()> {
-        if m.train {
-            self.marks.begun = self.device.moment()?;
+        match m.train {
+            true => self.marks.begin(&self.device),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Lets go of a flow: its bytes are on their way.
@@ -194,27 +155,13 @@ impl LayerStage {
         flow.into_iter().map(send).collect()
     }
 
-    fn put(&mut self, m: usize, state: State) {
-        if self.micro_batches.len() <= m {
-            self.micro_batches.resize_with(m + 1, || State::Nothing);
-        }
-        self.micro_batches[m] = state;
-    }
-
-    /// Takes what is left of a micro-batch out of its place.
-    fn remove(&mut self, m: usize) -> State {
-        self.micro_batches
-            .get_mut(m)
-            .map_or(State::Nothing, |s| std::mem::replace(s, State::Nothing))
-    }
-
     fn runs(&mut self, m: &MicroBatch, op: Op) -> Result<Vec<Run>> {
-        match self.remove(m.index) {
+        match self.left_behind.take(m.index) {
             State::Remembered(runs) => Ok(runs),
             state => {
                 let error =
                     self.out_of_turn(m, op, "a forward pass that nobody has taken back", &state);
-                self.put(m.index, state);
+                self.left_behind.put(m.index, state);
                 Err(error)
             }
         }
@@ -287,7 +234,7 @@ impl Stage for LayerStage {
     type Error = Error;
 
     fn begin(&mut self, _step: u64) -> Result<()> {
-        self.micro_batches.clear();
+        self.left_behind.clear();
         self.marks = Marks::default();
         self.device.reset_peak();
         self.try_params(|param| Ok(param.zero_grad()?))
@@ -298,33 +245,16 @@ impl Stage for LayerStage {
     }
 
     fn leave(&mut self) -> Result<()> {
-        if let Some(begun) = self.marks.begun.take()
-            && let Some(end) = self.device.moment()?
-        {
-            self.marks.ended.push((begun, end));
-        }
-        Ok(())
+        self.marks.end(&self.device)
     }
 
     fn finish(&mut self) -> Result<()> {
-        if !self.marks.ended.is_empty() {
-            self.marks.last = self.device.moment()?;
-        }
+        self.marks.close(&self.device)?;
         Ok(self.device.finish()?)
     }
 
     fn ran(&mut self) -> Result<Vec<Ran>> {
-        let Marks { ended, last, .. } = std::mem::take(&mut self.marks);
-        let Some(last) = last else {
-            return Ok(Vec::new());
-        };
-        let ran = ended.iter().map(|(begun, end)| {
-            Ok(Ran {
-                start: begun.seconds_until(&last)?,
-                end: end.seconds_until(&last)?,
-            })
-        });
-        ran.collect()
+        self.marks.take()
     }
 
     fn held(&mut self) -> Option<Held> {
@@ -359,7 +289,7 @@ impl Stage for LayerStage {
             };
             runs.push(Run { layers, kept, left });
         }
-        self.put(m.index, State::Remembered(runs));
+        self.left_behind.put(m.index, State::Remembered(runs));
         self.send(flow)
     }
 
@@ -385,20 +315,20 @@ impl Stage for LayerStage {
             pending.push(left);
             Ok(dx)
         })?;
-        self.put(m.index, State::Pending(pending));
+        self.left_behind.put(m.index, State::Pending(pending));
         Ok(dx)
     }
 
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
         self.begins(m)?;
-        match self.remove(m.index) {
+        match self.left_behind.take(m.index) {
             State::Pending(pending) => {
                 let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
                 run::weight_grad(self.layers.iter_mut(), pending, look)
             }
             state => {
                 let error = self.out_of_turn(m, Op::WeightGrad, "the input gradient first", &state);
-                self.put(m.index, state);
+                self.left_behind.put(m.index, state);
                 Err(error)
             }
         }
@@ -415,7 +345,7 @@ impl Stage for LayerStage {
             let left = Left::Saved(self.restore(&cx, layers.clone(), left)?);
             runs.insert(last, Run { layers, kept, left });
         }
-        self.put(m.index, State::Remembered(runs));
+        self.left_behind.put(m.index, State::Remembered(runs));
         Ok(())
     }
 }

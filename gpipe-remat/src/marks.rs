@@ -1,0 +1,59 @@
+//! Where the actions of a step lie in the work of a GPU, which runs them some time after they were asked
+//! for. A processor runs them at once, and has no such moments.
+
+use gpipe_sched::Ran;
+use gpipe_tensor::{Device, Moment};
+
+use crate::Result;
+
+/// Where the actions of a step lie in the work of a GPU.
+#[derive(Default)]
+pub(crate) struct Marks {
+    /// Of the action that is being asked for, where its flow was there.
+    begun: Option<Moment>,
+    /// The beginning and the end of each action.
+    ended: Vec<(Moment, Moment)>,
+    /// Where all of them were over.
+    last: Option<Moment>,
+}
+
+impl Marks {
+    /// An action begins.
+    pub(crate) fn begin(&mut self, device: &Device) -> Result<()> {
+        self.begun = device.moment()?;
+        Ok(())
+    }
+
+    /// The action that began, if one did, was asked for to its end.
+    pub(crate) fn end(&mut self, device: &Device) -> Result<()> {
+        if let Some(begun) = self.begun.take()
+            && let Some(end) = device.moment()?
+        {
+            self.ended.push((begun, end));
+        }
+        Ok(())
+    }
+
+    /// All actions of the step were asked for.
+    pub(crate) fn close(&mut self, device: &Device) -> Result<()> {
+        if !self.ended.is_empty() {
+            self.last = device.moment()?;
+        }
+        Ok(())
+    }
+
+    /// When each action ran, which is known once the device is done; leaves nothing marked.
+    pub(crate) fn take(&mut self) -> Result<Vec<Ran>> {
+        let Self { ended, last, .. } = std::mem::take(self);
+        let Some(last) = last else {
+            return Ok(Vec::new());
+        };
+        let ran = ended.iter().map(|(begun, end)| {
+            Ok(Ran {
+                start: begun.seconds_until(&last)?,
+                end: end.seconds_until(&last)?,
+            })
+        });
+        ran.collect()
+    }
+}
