@@ -1,0 +1,81 @@
+//! A run that goes on with something changed: what changes results is told, another model is refused.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::super::{objects, stderr};
+use super::{checkpoint, code, results, resume, train};
+
+#[test]
+fn what_does_not_fit_is_refused_and_what_changes_bits_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    objects(&train(
+        folder,
+        &["--steps", "4", "--save-every", "2", "--out", "run"],
+    ));
+    for (arguments, words) in [
+        (
+            &["run", "--set", "model.width=32"][..],
+            "model.width is 32, but 16 in the checkpoint",
+        ),
+        (
+            &["run", "--steps", "3"],
+            "the checkpoint is of step 4: use --steps 4 or more",
+        ),
+        (
+            &["run", "--config", "run/config.toml"],
+            "cannot be used with",
+        ),
+        (&["missing"], "--resume missing"),
+        (&["run/checkpoints/step-00000002"], "step-00000004 is newer"),
+        (
+            &["run", "--out", "run", "--overwrite"],
+            "is the run that goes on",
+        ),
+        (&[], "no run in runs/ has a checkpoint"),
+    ] {
+        let refused = resume(folder, arguments);
+        let told = stderr(&refused);
+        assert_eq!((code(&refused), told.lines().count()), (2, 1), "{told}");
+        assert!(told.contains(words), "{told}");
+    }
+    let changed = [
+        "run",
+        "--steps",
+        "6",
+        "--micro-batches",
+        "2",
+        "--seed",
+        "5",
+        "--out",
+        "changed",
+    ];
+    let output = resume(folder, &changed);
+    let told = stderr(&output);
+    for words in [
+        "warning: pipeline.micro_batches is 2, but 4 in the checkpoint: from here on results are equal to",
+        "warning: run.seed is 5, but 0 in the checkpoint",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    assert_eq!(results(&objects(&output)).len(), 2);
+}
+
+#[test]
+fn data_that_changed_is_told_and_the_position_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("text"), "abcdefgh ".repeat(90)).unwrap();
+    let arguments = ["--data", "text", "--steps", "2", "--out", "run"];
+    objects(&train(folder, &arguments));
+    fs::write(folder.join("text"), "hgfedcba ".repeat(90)).unwrap();
+    let arguments = ["run", "--steps", "4", "--batch-size", "8"];
+    let output = resume(folder, &arguments);
+    assert!(stderr(&output).contains("data.source: the text of text is not what it was"));
+    objects(&output);
+    let state = fs::read(checkpoint(folder, "run", 4).join("state.json")).unwrap();
+    let state: Value = serde_json::from_slice(&state).unwrap();
+    assert_eq!(state["samples"], 2 * 4 + 2 * 8);
+}
