@@ -4,17 +4,16 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::hop::{Direction, Hop};
-use crate::simulate::{Links, Work, simulate};
+use crate::simulate::{Links, Recomputed, simulate};
 use crate::{Action, Costs, CostsError, Schedule, Span, Timeline};
 
 /// [`simulate`] for devices that share `processors`: at most so many actions run at once, and one
 /// that could begin waits in line for a processor. This is how workers run on the threads of one
 /// machine.
 ///
-/// An action that begins as the n-th of those that run may use processors / n of them until it ends:
-/// `by_share` has its costs on one of them first, then on two, and so on; on more than are listed
-/// nothing is faster. While the actions that run may use more processors than there are, all of them
-/// are slower by the same factor.
+/// Those that run share the processors evenly, at every moment: what cannot be divided goes to those
+/// that have run for the longest time. `by_share` has the costs of an action that has one of them all
+/// the time, then of one that has two, and so on; on more than are listed nothing is faster.
 ///
 /// # Errors
 /// As [`simulate`], or if there are no costs.
@@ -53,17 +52,16 @@ pub fn simulate_shared(
 struct Machine<'a> {
     schedule: &'a Schedule,
     processors: usize,
-    /// By how many processors an action may use.
-    work: Vec<Work<'a>>,
+    /// By how many processors an action uses.
+    by_share: &'a [Costs],
+    recomputed: Recomputed,
     links: Links<'a>,
     /// Who will be able to begin, and when.
     events: BinaryHeap<Reverse<Ready>>,
     /// Who could begin, and since when.
     line: VecDeque<(usize, f64)>,
-    /// As many as there are processors, at most.
+    /// As many as there are processors, at most, in the order in which they began.
     running: Vec<Running>,
-    /// By how much those are slowed down.
-    factor: f64,
     positions: Vec<usize>,
     /// Whether a device waits for a flow that nobody has sent yet.
     waits: Vec<bool>,
@@ -74,7 +72,12 @@ struct Machine<'a> {
 /// An action that has begun.
 struct Running {
     span: usize,
+    /// Whether an `R` has done a part of it.
+    has_recompute: bool,
+    /// The processors that it has, none before the first are given out.
     share: usize,
+    /// How long all of it takes on those.
+    seconds: f64,
     /// When it will be done if nothing changes.
     end: f64,
 }
@@ -86,16 +89,15 @@ impl<'a> Machine<'a> {
         for m in 0..micro_batches {
             arrivals[Hop::new(Direction::Forward, 0, m).index(micro_batches)] = Some(0.0);
         }
-        let of_share = |costs| Work::new(schedule, costs);
         Self {
             schedule,
             processors,
-            work: by_share.iter().map(of_share).collect(),
+            by_share,
+            recomputed: Recomputed::new(schedule),
             links: Links::new(schedule, &by_share[0]),
             events: BinaryHeap::new(),
             line: VecDeque::new(),
             running: Vec::new(),
-            factor: 1.0,
             positions: vec![0; schedule.devices()],
             waits: vec![false; schedule.devices()],
             arrivals,
@@ -157,20 +159,12 @@ impl<'a> Machine<'a> {
                 continue;
             };
             self.positions[device] += 1;
-            let share = self.processors / (self.running.len() + 1);
-            let share = share.min(self.work.len());
-            // All are told, as all remember what was computed ahead.
-            let mut seconds = 0.0;
-            for (index, work) in self.work.iter_mut().enumerate() {
-                let on_so_many = work.seconds(action);
-                if index + 1 == share {
-                    seconds = on_so_many;
-                }
-            }
             self.running.push(Running {
                 span: self.spans.len(),
-                share,
-                end: now + seconds * self.factor,
+                has_recompute: self.recomputed.pass(action),
+                share: 0,
+                seconds: 0.0,
+                end: now,
             });
             self.spans.push(Span {
                 device,
@@ -183,15 +177,28 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Slows down or speeds up what runs, if it may use more or fewer processors than before.
+    /// Gives those that run their processors. Who gets more or fewer than before does the rest of its
+    /// work on those.
     fn share_out(&mut self, now: f64) {
-        let wanted: usize = self.running.iter().map(|running| running.share).sum();
-        let factor = (wanted as f64 / self.processors as f64).max(1.0);
-        if factor != self.factor {
-            for running in &mut self.running {
-                running.end = now + (running.end - now) * factor / self.factor;
+        let count = self.running.len();
+        for place in 0..count {
+            let more = usize::from(place < self.processors % count);
+            let share = (self.processors / count + more).min(self.by_share.len());
+            let running = &self.running[place];
+            if share == running.share {
+                continue;
             }
-            self.factor = factor;
+            let Span { device, action, .. } = self.spans[running.span];
+            let (costs, micro_batches) = (&self.by_share[share - 1], self.schedule.micro_batches());
+            let seconds = costs.seconds(device, action, running.has_recompute, micro_batches);
+            let running = &mut self.running[place];
+            let left = match running.share {
+                0 => 1.0,
+                _ if running.seconds > 0.0 => ((running.end - now) / running.seconds).max(0.0),
+                _ => 0.0,
+            };
+            running.end = now + seconds * left;
+            (running.share, running.seconds) = (share, seconds);
         }
     }
 

@@ -14,9 +14,13 @@ use crate::{Action, Costs, CostsError, LinkCosts, Op, Schedule, Span, Timeline};
 /// If the costs do not fit the schedule, or are negative or not finite.
 pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsError> {
     costs.check(schedule)?;
-    let (mut work, mut links) = (Work::new(schedule, costs), Links::new(schedule, costs));
+    let (mut recomputed, mut links) = (Recomputed::new(schedule), Links::new(schedule, costs));
+    let (device_of, micro_batches) = (schedule.device_of(), schedule.micro_batches());
     let timing = Timing {
-        work: |action: Action| work.seconds(action),
+        work: |action: Action| {
+            let (device, has_recompute) = (device_of[action.stage], recomputed.pass(action));
+            costs.seconds(device, action, has_recompute, micro_batches)
+        },
         transfer: |from: usize, hop: Hop, end: f64| links.arrival(from, hop, end),
     };
     Ok(timing.run(schedule))
@@ -31,32 +35,27 @@ pub fn step_seconds(schedule: &Schedule, costs: &Costs) -> Result<f64, CostsErro
     Ok(simulate(schedule, costs)?.makespan() + costs.update(schedule))
 }
 
-/// How long actions take, asked in the order of each lane.
-pub(crate) struct Work<'a> {
-    schedule: &'a Schedule,
-    costs: &'a Costs,
+/// Which micro-batches a stage has computed again, passed in the order of each lane.
+pub(crate) struct Recomputed {
     micro_batches: usize,
-    recomputed: Vec<bool>,
+    ahead: Vec<bool>,
 }
 
-impl<'a> Work<'a> {
-    pub fn new(schedule: &'a Schedule, costs: &'a Costs) -> Self {
+impl Recomputed {
+    pub fn new(schedule: &Schedule) -> Self {
         let micro_batches = schedule.micro_batches();
         Self {
-            schedule,
-            costs,
             micro_batches,
-            recomputed: vec![false; schedule.stages() * micro_batches],
+            ahead: vec![false; schedule.stages() * micro_batches],
         }
     }
 
-    pub fn seconds(&mut self, action: Action) -> f64 {
-        let ahead = &mut self.recomputed[action.stage * self.micro_batches + action.micro_batch];
+    /// Whether an `R` came before this action.
+    pub fn pass(&mut self, action: Action) -> bool {
+        let ahead = &mut self.ahead[action.stage * self.micro_batches + action.micro_batch];
         let has_recompute = *ahead;
         *ahead |= action.op == Op::Recompute;
-        let device = self.schedule.device_of()[action.stage];
-        self.costs
-            .seconds(device, action, has_recompute, self.micro_batches)
+        has_recompute
     }
 }
 

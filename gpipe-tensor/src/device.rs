@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{Event, Gpu};
-use crate::host::Busy;
+use crate::turns::Busy;
 use crate::{Error, Host, Result};
 
 /// The name of a device: `cpu` or `cuda:N`.
@@ -59,8 +59,8 @@ struct Handle {
     /// Buffers until one is refused, for tests; below zero there is none to refuse.
     #[cfg(feature = "failing")]
     countdown: std::sync::atomic::AtomicI64,
-    /// Threads that the operations of the current action may use.
-    share: AtomicUsize,
+    /// Threads that an operation may use now.
+    share: Arc<AtomicUsize>,
 }
 
 impl Device {
@@ -75,7 +75,7 @@ impl Device {
     }
 
     pub(crate) fn new(id: DeviceId, host: Host, #[cfg(feature = "cuda")] gpu: Option<Gpu>) -> Self {
-        let share = AtomicUsize::new(host.threads());
+        let share = Arc::new(AtomicUsize::new(host.threads()));
         Self(Arc::new(Handle {
             id,
             host,
@@ -180,15 +180,13 @@ impl Device {
     /// Waits for a turn on the processor and takes a share of its threads until the guard is dropped.
     ///
     /// A stage calls this at the beginning of an action: at most as many actions run at once as the
-    /// host has threads, and an action that runs alone may use them all. What runs on a GPU takes no
-    /// turn: its threads only ask for work.
+    /// host has threads, and those that do share them evenly: one that runs alone uses them all until
+    /// another begins. What runs on a GPU takes no turn: its threads only ask for work.
     pub fn busy(&self) -> Busy {
         if self.id() != DeviceId::Cpu {
             return Busy::elsewhere();
         }
-        let busy = self.0.host.begin();
-        self.0.share.store(busy.share(), Ordering::Relaxed);
-        busy
+        self.0.host.turns().begin(self.0.share.clone())
     }
 
     /// How many threads an operation may use now. It never decides how work is cut.

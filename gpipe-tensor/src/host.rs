@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::Gpu;
 use crate::pool::{Floats, Pool};
+use crate::turns::Turns;
 use crate::{Device, DeviceId, Error, Result, ops};
 #[cfg(feature = "cuda")]
 use crate::{KernelCache, find_cuda};
@@ -60,12 +61,10 @@ impl FromStr for Precision {
 pub struct Host(Arc<Shared>);
 
 struct Shared {
-    threads: usize,
+    turns: Arc<Turns>,
     precision: Precision,
     /// Threads for work inside an operation; absent where there is only one.
     pool: Option<rayon::ThreadPool>,
-    busy: Mutex<usize>,
-    freed: Condvar,
     buffers: Mutex<Pool>,
     #[cfg(feature = "cuda")]
     kernels: Option<Box<dyn KernelCache>>,
@@ -112,11 +111,9 @@ impl Host {
             ),
         };
         Ok(Self(Arc::new(Shared {
-            threads,
+            turns: Arc::new(Turns::new(threads)),
             precision,
             pool,
-            busy: Mutex::new(0),
-            freed: Condvar::new(),
             buffers: Mutex::default(),
             #[cfg(feature = "cuda")]
             kernels: None,
@@ -188,7 +185,7 @@ impl Host {
 
     /// The thread budget.
     pub fn threads(&self) -> usize {
-        self.0.threads
+        self.0.turns.threads()
     }
 
     /// What matrix products multiply.
@@ -201,21 +198,9 @@ impl Host {
         self.0.pool.as_ref()
     }
 
-    /// Waits until fewer actions run than there are threads, then joins them.
-    pub(crate) fn begin(&self) -> Busy {
-        let mut busy = lock(&self.0.busy);
-        while *busy >= self.0.threads {
-            busy = self
-                .0
-                .freed
-                .wait(busy)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        *busy += 1;
-        Busy {
-            host: Some(self.clone()),
-            share: self.0.threads / *busy,
-        }
+    /// Who computes, of all workers.
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.0.turns
     }
 
     /// A buffer of `n` floats with unspecified contents.
@@ -244,66 +229,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to compute, and a share of the threads; given back on drop.
-#[must_use]
-pub struct Busy {
-    /// Where the turn is given back, if one was taken.
-    host: Option<Host>,
-    share: usize,
-}
-
-impl Busy {
-    /// No turn, and a thread of its own: for what computes elsewhere.
-    pub(crate) fn elsewhere() -> Self {
-        Self {
-            host: None,
-            share: 1,
-        }
-    }
-
-    /// How many threads this action may use.
-    pub fn share(&self) -> usize {
-        self.share
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        if let Some(host) = &self.host {
-            *lock(&host.0.busy) -= 1;
-            host.0.freed.notify_one();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-    use std::thread;
-    use std::time::Duration;
-
     use super::*;
-
-    #[test]
-    fn actions_share_the_threads_and_one_too_many_waits() {
-        let host = Host::new(5).unwrap();
-        let mut guards: Vec<Busy> = (0..5).map(|_| host.begin()).collect();
-        let shares: Vec<usize> = guards.iter().map(Busy::share).collect();
-        assert_eq!(shares, [5, 2, 1, 1, 1]);
-
-        let (begun, has_begun) = mpsc::channel();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let busy = host.begin();
-                begun.send(busy.share()).unwrap();
-            });
-            assert!(has_begun.recv_timeout(Duration::from_millis(50)).is_err());
-            guards.pop();
-            assert_eq!(has_begun.recv(), Ok(1));
-        });
-        drop(guards);
-        assert_eq!(host.begin().share(), 5);
-    }
 
     #[test]
     fn an_operation_uses_the_share_of_its_action() {
@@ -311,8 +239,11 @@ mod tests {
         let [one, other] = [0, 1].map(|_| host.device(DeviceId::Cpu).unwrap());
         assert_eq!(one.share(), 4);
         let _first = one.busy();
-        let _second = other.busy();
-        assert_eq!((one.share(), other.share()), (4, 2));
+        assert_eq!(one.share(), 4);
+        let second = other.busy();
+        assert_eq!((one.share(), other.share()), (2, 2));
+        drop(second);
+        assert_eq!(one.share(), 4);
     }
 
     #[test]

@@ -22,17 +22,19 @@ mod simd;
 mod tensor;
 #[cfg(test)]
 mod testing;
+mod turns;
 
 pub use device::{Device, DeviceId, Moment};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use found::{CudaDevice, FoundCuda, find_cuda};
-pub use host::{Busy, Host, Precision};
+pub use host::{Host, Precision};
 pub use initial::{init_normal, init_uniform};
 #[cfg(feature = "cuda")]
 pub use kernel_cache::KernelCache;
 pub use shape::Shape;
 pub use tensor::Tensor;
+pub use turns::Busy;
 
 /// For tests alone: a host with GPUs that are emulated, as C++ for one shared library. See GPU.md.
 #[cfg(feature = "emulated")]

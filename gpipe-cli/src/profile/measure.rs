@@ -2,6 +2,7 @@
 //! pipeline would have, by as many workers as are busy at a time. A layer by itself would find its
 //! parameters and buffers in caches in which they are not when others have been at work since.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -35,9 +36,9 @@ pub fn measure(
 ) -> Result<()> {
     let threads = profile.threads;
     profile.action_seconds = empty::action_seconds(threads.clamp(1, 8))?;
-    let mut shares: Vec<usize> = (1..=threads).map(|busy| threads / busy).collect();
-    shares.dedup();
-    shares.reverse();
+    let shares: BTreeSet<usize> = (1..=threads)
+        .flat_map(|busy| [threads / busy, threads.div_ceil(busy)])
+        .collect();
     for &samples in sizes {
         let mut of_kind = vec![Vec::new(); kinds.list.len()];
         for &share in &shares {

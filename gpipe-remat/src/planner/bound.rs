@@ -1,5 +1,6 @@
 //! Times that no plan can go below.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::cuts::furthest;
@@ -71,16 +72,15 @@ impl<'a> Bounds<'a> {
         bound * (1.0 - 1e-12)
     }
 
-    /// The same for workers that share cores. An action that may use some of them for as long as it
-    /// takes has them for that long or a smaller part of them for longer, and all of them together
-    /// are never more than there are.
+    /// The same for workers that share cores: each that is busy has as many of them as the others or one
+    /// more, and all of them together have never more than there are.
     fn of_cores(&self, workers: usize, cores: usize) -> f64 {
         let speeds = self.question.workers.iter().map(|worker| worker.speed);
         let speed = speeds.fold(0.0, f64::max);
-        let mut shares: Vec<usize> = (1..=workers.min(cores))
-            .map(|busy| (cores / busy).min(self.times.cores()))
+        let shares: BTreeSet<usize> = (1..=workers.min(cores))
+            .flat_map(|busy| [cores / busy, cores.div_ceil(busy)])
+            .map(|share| share.min(self.times.cores()))
             .collect();
-        shares.dedup();
         let least = |layer: usize, number: fn(&Work) -> f64, as_cores: bool| {
             let on = |&share: &usize| {
                 let used = if as_cores { share as f64 } else { 1.0 };

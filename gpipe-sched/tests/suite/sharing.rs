@@ -24,7 +24,7 @@ fn on_two(stages: usize, gain: f64) -> [Costs; 2] {
 }
 
 #[test]
-fn who_begins_alone_uses_all_processors_and_who_joins_slows_both_down() {
+fn who_is_alone_uses_all_processors_and_who_joins_takes_half_of_them() {
     let seconds = |stages, micro_batches, gain| {
         let schedule = gpipe(stages, micro_batches).unwrap();
         let costs = on_two(stages, gain);
@@ -33,27 +33,44 @@ fn who_begins_alone_uses_all_processors_and_who_joins_slows_both_down() {
     // One stage always has both processors.
     assert_eq!(seconds(1, 4, 2.0), 6.0);
     assert_eq!(seconds(1, 4, 1.0), 12.0);
-    // F0 0..0.5 on both. Then F1 of the first stage is begun on both and F0 of the second on one:
-    // three are wanted of two, so all is slower by a half. F1 needs 0.75 of that, F0 goes on alone on
-    // its one, as it began: 1.0 - 0.75 / 1.5 = 0.5 are left of it, until 1.75. F1 of the second stage
-    // is begun on both, and then all backward passes, of one second each, go the same way back.
+    // F0 0..0.5 on both. Then F1 of the first stage and F0 of the second have one each, until 1.5. F1 of
+    // the second stage is alone again, and then all backward passes, of one second each, go the same way
+    // back.
     let schedule = gpipe(2, 2).unwrap();
     let timeline = simulate_shared(&schedule, &on_two(2, 2.0), 2).unwrap();
     let of = |device: usize| -> Vec<[f64; 2]> {
         let spans = timeline.of_device(device).iter();
         spans.map(|span| [span.start, span.end]).collect()
     };
-    assert_eq!(of(0)[..2], [[0.0, 0.5], [0.5, 1.25]]);
-    assert_eq!(of(1)[..2], [[0.5, 1.75], [1.75, 2.25]]);
+    assert_eq!(of(0)[..2], [[0.0, 0.5], [0.5, 1.5]]);
+    assert_eq!(of(1)[..2], [[0.5, 1.5], [1.5, 2.0]]);
     assert_eq!(timeline.schedule().unwrap(), schedule);
-    // As many threads as stages, and no gain from a second one: as if each had its own, but for the
-    // time in which three are wanted of two.
-    assert!(
-        seconds(2, 4, 1.0)
-            >= simulate(&gpipe(2, 4).unwrap(), &on_two(2, 1.0)[0])
-                .unwrap()
-                .makespan()
-    );
+    // No gain from a second one: as if each stage had its own.
+    let schedule = gpipe(2, 4).unwrap();
+    let each = simulate(&schedule, &on_two(2, 1.0)[0]).unwrap();
+    assert_eq!(seconds(2, 4, 1.0), each.makespan());
+}
+
+#[test]
+fn what_runs_is_faster_as_soon_as_another_ends() {
+    // Of two stages whose forward passes take 4 and 2 seconds on one of two processors, and half on
+    // both: F0 0..2 on both. F1 and F0 of the second stage have one each until 4, when the latter is
+    // done; the half of F1 that is left takes a second on both.
+    let stage = |forward| StageCosts {
+        forward,
+        ..StageCosts::default()
+    };
+    let costs = |gain: f64| Costs::new(vec![stage(4.0 / gain), stage(2.0 / gain)]);
+    let schedule = gpipe(2, 2).unwrap();
+    let timeline = simulate_shared(&schedule, &[costs(1.0), costs(2.0)], 2).unwrap();
+    let first: Vec<f64> = timeline.of_device(0).iter().map(|span| span.end).collect();
+    assert_eq!(first[..2], [2.0, 5.0]);
+    // F1 of the second stage is alone, and nothing comes back in no time.
+    assert_eq!(timeline.makespan(), 6.0);
+    // Of three processors, who began first has two.
+    let timeline = simulate_shared(&schedule, &[costs(1.0), costs(2.0), costs(4.0)], 3).unwrap();
+    let first: Vec<f64> = timeline.of_device(0).iter().map(|span| span.end).collect();
+    assert_eq!(first[..2], [1.0, 3.0]);
 }
 
 #[test]
@@ -67,16 +84,16 @@ fn who_has_just_been_at_work_begins_before_those_that_wake_up() {
         };
         Costs::new(vec![stage; 2])
     };
-    // F0, F1 and I1 on both processors until 1.5. Then the last stage goes on with W1, on both, while
-    // the first one wakes up and begins I0 on one: both are slower by a half until W1 is done.
+    // F0, F1 and I1 on three processors until 1.5, which are no faster than two. Then the last stage goes
+    // on with W1, on two, while the first one wakes up and begins I0 on one, until W1 is done.
     let schedule = zb_h1(2, 1).unwrap();
-    let timeline = simulate_shared(&schedule, &[costs(1.0), costs(0.5)], 2).unwrap();
+    let timeline = simulate_shared(&schedule, &[costs(1.0), costs(0.5)], 3).unwrap();
     let of = |device: usize| -> Vec<[f64; 2]> {
         let spans = timeline.of_device(device).iter();
         spans.map(|span| [span.start, span.end]).collect()
     };
-    assert_eq!(of(1), [[0.5, 1.0], [1.0, 1.5], [1.5, 2.25]]);
-    assert_eq!(of(0), [[0.0, 0.5], [1.5, 2.75], [2.75, 3.25]]);
+    assert_eq!(of(1), [[0.5, 1.0], [1.0, 1.5], [1.5, 2.0]]);
+    assert_eq!(of(0), [[0.0, 0.5], [1.5, 2.25], [2.25, 2.75]]);
 }
 
 #[test]

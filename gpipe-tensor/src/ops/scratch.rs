@@ -48,7 +48,8 @@ pub(super) struct Spare(Mutex<Vec<Scratch>>);
 impl Spare {
     /// Buffers of `floats` floats.
     pub(super) fn new(device: &Device, items: usize, floats: usize) -> Result<Self> {
-        let threads = device.share().min(items);
+        // The share of an action may grow before the items begin.
+        let threads = device.host().threads().min(items);
         let all: Result<_> = (0..threads)
             .map(|_| Scratch::take(device, floats))
             .collect();
