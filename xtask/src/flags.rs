@@ -86,9 +86,10 @@ xflags::xflags! {
             optional --schedules list: String
             /// Rematerialization policies, as keep,stage.
             optional --remat list: String
-            /// How often every configuration runs, in turns; 3 if not given, 2 for sizes and plan.
+            /// How often every configuration runs, in turns; 3 if not given, 2 for sizes, 5 for plan,
+            /// of which all but the first take only what may be the fastest.
             optional --rounds n: usize
-            /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes, 3 after one for plan.
+            /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes, 2 after one for plan.
             optional --steps n: usize
             /// Samples of a step of cuda; 32 if not given.
             optional --batch n: usize
