@@ -1,13 +1,14 @@
 //! Layers are run as stages would run them, and timed: as many layers of each kind as a worker of the
-//! pipeline would have, by as many workers as are busy at a time. A layer by itself would find its
-//! parameters and buffers in caches in which they are not when others have been at work since.
+//! pipeline would have, by as many workers as are busy at a time, with as many micro-batches in flight
+//! as such a worker has under 1F1B. A layer by itself would find its parameters and buffers in caches in
+//! which they are not when others have been at work since.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use gpipe_layers::{Cx, Flow, Layer, Loss, Optimizer, Param, make, try_params};
+use gpipe_layers::{Cx, Flow, Layer, Loss, Optimizer, Param, Saved, make, try_params};
 use gpipe_remat::ModelCosts;
 use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensor, Tensors, ops};
 
@@ -21,10 +22,14 @@ use crate::setup;
 
 /// Passes that warm up: buffers are made, pages touched.
 const WARM_UP: usize = 2;
-/// Passes that are measured, from fewest to most; as many as fit into the seconds.
-const FEWEST: usize = 4;
+/// Passes that are measured, from fewest to most; as many as fit into the seconds. Every second one
+/// takes gradients apart, and only the others say what a weight gradient takes by itself.
+const FEWEST: usize = 6;
 const MOST: usize = 30;
 const SECONDS: f64 = 0.6;
+/// Passes between two updates, at most: what an update leaves in the caches is of no use to the many
+/// micro-batches of a step.
+const MOST_OF_A_STEP: usize = 4;
 
 /// Measures every kind of layer in micro-batches of these sizes, on each share of the threads that an
 /// action can have while others are as busy.
@@ -64,10 +69,11 @@ fn together(
 ) -> Result<Vec<[f64; 5]>> {
     let done = AtomicUsize::new(0);
     let all: Vec<Vec<[f64; 5]>> = thread::scope(|scope| {
-        let run = |_| {
+        let run = |worker: usize| {
             let done = &done;
             scope.spawn(move || {
-                let times = Bench::new(config, kinds, samples, share, others)
+                let place = (worker, others);
+                let times = Bench::new(config, kinds, samples, share, place)
                     .and_then(|bench| bench.medians(done, others));
                 // Whoever failed keeps nobody waiting.
                 done.fetch_add(others, Ordering::Relaxed);
@@ -98,6 +104,12 @@ struct Bench {
     device: Device,
     optimizer: Optimizer,
     samples: u64,
+    /// Of each micro-batch in flight, what its layers saved.
+    flying: VecDeque<Vec<Saved>>,
+    /// How many are in flight when the first of them turns back.
+    depth: usize,
+    /// Passes of a step.
+    step: usize,
 }
 
 struct Part {
@@ -120,7 +132,7 @@ impl Bench {
         kinds: &Kinds,
         samples: usize,
         threads: usize,
-        workers: usize,
+        (worker, workers): (usize, usize),
     ) -> Result<Self> {
         let host = Host::with(threads, *config.run.dtype).map_err(Fail::usage)?;
         let device = host.device(DeviceId::Cpu).map_err(Fail::run)?;
@@ -169,12 +181,16 @@ impl Bench {
                 is_first: index == 0,
             });
         }
+        let micro_batches = config.data.batch_size.get().div_ceil(samples.max(1));
         Ok(Self {
             parts,
             given,
             device,
             optimizer,
             samples: samples as u64,
+            flying: VecDeque::new(),
+            depth: (workers - worker).min(micro_batches).max(1),
+            step: micro_batches.clamp(1, MOST_OF_A_STEP),
         })
     }
 
@@ -182,6 +198,9 @@ impl Bench {
     fn medians(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 5]>> {
         let mut passes: Vec<Vec<[f64; 5]>> = Vec::new();
         let mut wanted = FEWEST;
+        for number in 0..self.depth - 1 {
+            self.down(number as u64)?;
+        }
         let mut number = 0;
         while passes.len() < wanted || done.load(Ordering::Relaxed) < others {
             let start = Instant::now();
@@ -215,28 +234,35 @@ impl Bench {
         Ok((0..self.given.len()).map(of_kind).collect())
     }
 
-    /// Down, turned, back and updated once: forward, input gradient, weight gradient and what it takes
-    /// more apart, and update of each layer.
-    fn pass(&mut self, step: u64) -> Result<Vec<[f64; 5]>> {
+    /// A new micro-batch down and the oldest back, and at the end of a step the update: the seconds of
+    /// forward pass, input gradient, weight gradient, weight gradient taken apart, and update of each layer.
+    fn pass(&mut self, number: u64) -> Result<Vec<[f64; 5]>> {
         let device = self.device.clone();
         let _busy = device.busy();
+        let mut times = vec![[0.0; 5]; self.parts.len()];
+        for (times, seconds) in times.iter_mut().zip(self.down(number)?) {
+            times[0] = seconds;
+        }
+        let apart = !number.is_multiple_of(2);
+        self.back(apart, &mut times)?;
+        if (number + 1).is_multiple_of(self.step as u64) {
+            self.update(number, &mut times)?;
+        }
+        Ok(times)
+    }
+
+    fn down(&mut self, number: u64) -> Result<Vec<f64>> {
         let cx = Cx {
             seed: 0,
-            step,
+            step: number,
             samples: 0..self.samples,
             train: true,
         };
-        let copied = |tensors: &[Tensor]| -> Result<Tensors> {
-            let copies = tensors.iter().map(|tensor| tensor.copy_to(&device));
-            copies
-                .collect::<std::result::Result<_, _>>()
-                .map_err(Fail::run)
-        };
-        let mut times = vec![[0.0; 5]; self.parts.len()];
         let mut saved = Vec::with_capacity(self.parts.len());
-        for (part, times) in self.parts.iter().zip(&mut times) {
+        let mut seconds = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
             let given = &self.given[part.kind];
-            let x = copied(&given.x)?;
+            let x = self.copied(&given.x)?;
             let start = Instant::now();
             let (y, kept) = part.layer.forward(&cx, x).map_err(Fail::run)?;
             // The turn belongs to the forward pass of the last stage.
@@ -246,17 +272,25 @@ impl Bench {
                     .gradient(y, targets, divisor)
                     .map_err(Fail::run)?;
             }
-            times[0] = start.elapsed().as_secs_f64();
+            seconds.push(start.elapsed().as_secs_f64());
             saved.push(kept);
         }
-        // Gradients together, as `B` takes them; the others are gone through once more for `I` and `W`.
-        let apart = !step.is_multiple_of(2);
+        self.flying.push_back(saved);
+        Ok(seconds)
+    }
+
+    /// Gradients together, as `B` takes them, or `apart`: then the layers are gone through once for `I`
+    /// and once more for `W`.
+    fn back(&mut self, apart: bool, times: &mut [[f64; 5]]) -> Result<()> {
+        let Some(mut saved) = self.flying.pop_front() else {
+            return Ok(());
+        };
         let mut left = Vec::with_capacity(self.parts.len());
         for index in (0..self.parts.len()).rev() {
             let Some(saved) = saved.pop() else {
                 break;
             };
-            let dy = copied(&self.given[self.parts[index].kind].dy)?;
+            let dy = self.copied(&self.given[self.parts[index].kind].dy)?;
             let (part, times) = (&mut self.parts[index], &mut times[index]);
             let start = Instant::now();
             let pending = match part.is_first {
@@ -274,35 +308,50 @@ impl Bench {
             times[2] = start.elapsed().as_secs_f64();
         }
         for (index, pending) in left {
-            let (part, times) = (&mut self.parts[index], &mut times[index]);
             let start = Instant::now();
-            part.layer.weight_grad(pending).map_err(Fail::run)?;
-            times[3] = start.elapsed().as_secs_f64();
+            let made = self.parts[index].layer.weight_grad(pending);
+            made.map_err(Fail::run)?;
+            times[index][3] = start.elapsed().as_secs_f64();
         }
-        for (part, times) in self.parts.iter_mut().zip(&mut times) {
-            let start = Instant::now();
-            let mut result = Ok(());
-            part.layer.params(&mut |param| {
-                if result.is_ok() {
-                    result = optimizer_step(&self.optimizer, param, step);
-                }
-            });
-            result?;
-            times[4] = start.elapsed().as_secs_f64();
-        }
-        Ok(times)
+        Ok(())
     }
-}
 
-/// Norm, update and clearing of a gradient.
-fn optimizer_step(optimizer: &Optimizer, param: &mut Param, step: u64) -> Result<()> {
-    // A tied place is added to its owner, which takes about as long as its norm.
-    ops::sum_of_squares(param.grad().map_err(Fail::run)?).map_err(Fail::run)?;
-    if !param.tied {
-        let made = optimizer.update(param, 1e-6, step + 1, 1.0);
-        made.map_err(Fail::run)?;
+    /// The norm of all gradients, then all updates, and then, before the next step, all gradients
+    /// cleared: each goes through more memory than a cache holds.
+    fn update(&mut self, number: u64, times: &mut [[f64; 5]]) -> Result<()> {
+        let optimizer = &self.optimizer;
+        let norm = |param: &mut Param| -> Result<()> {
+            // A tied place is added to its owner, which takes about as long as its norm.
+            let grad = param.grad().map_err(Fail::run)?;
+            ops::sum_of_squares(grad).map(drop).map_err(Fail::run)
+        };
+        let update = |param: &mut Param| match param.tied {
+            true => Ok(()),
+            false => (optimizer.update(param, 1e-6, number + 1, 1.0)).map_err(Fail::run),
+        };
+        let clear = |param: &mut Param| param.zero_grad().map_err(Fail::run);
+        let sweeps: [&dyn Fn(&mut Param) -> Result<()>; 3] = [&norm, &update, &clear];
+        for sweep in sweeps {
+            for (part, times) in self.parts.iter_mut().zip(&mut *times) {
+                let start = Instant::now();
+                let mut result = Ok(());
+                part.layer.params(&mut |param| {
+                    if result.is_ok() {
+                        result = sweep(param);
+                    }
+                });
+                result?;
+                times[4] += start.elapsed().as_secs_f64();
+            }
+        }
+        Ok(())
     }
-    param.zero_grad().map_err(Fail::run)
+
+    fn copied(&self, tensors: &[Tensor]) -> Result<Tensors> {
+        let copies = tensors.iter().map(|tensor| tensor.copy_to(&self.device));
+        let copies: std::result::Result<_, _> = copies.collect();
+        copies.map_err(Fail::run)
+    }
 }
 
 /// A tensor of numbers like those of a model: not zeros, which are sooner multiplied.
