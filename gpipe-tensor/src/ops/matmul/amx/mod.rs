@@ -101,9 +101,9 @@ pub(super) fn run_alone(gemm: Gemm, (a, b): (Matrix<'_>, Matrix<'_>), mut c: Mat
     SMALL.with_borrow_mut(|room| {
         let packed = SIDE / SLAB * slab_floats(3);
         // A tile's row fills a cache line, if it begins where one does.
-        room.resize(packed * (SIDE / BLOCK + 1) + TILE, 0.0);
+        room.resize(packed * (SIDE / BLOCK + 2) + TILE, 0.0);
         let first = room.as_ptr().align_offset(64).min(TILE);
-        let (block, packed) = room[first..].split_at_mut(packed);
+        let (blocks, packed) = room[first..].split_at_mut(2 * packed);
         for columns in runs(0..gemm.n, SIDE) {
             for inner in runs(0..gemm.k, SIDE) {
                 let panels = Panels::<3> {
@@ -112,7 +112,8 @@ pub(super) fn run_alone(gemm: Gemm, (a, b): (Matrix<'_>, Matrix<'_>), mut c: Mat
                 };
                 panels.pack(b, &inner, packed);
                 let begin = begin.at(inner.start == 0);
-                product.panel(&panels, &(0..gemm.m), &inner, packed, begin, &mut c, block);
+                let strips = strips(0..gemm.m, inner, packed, begin);
+                product.multiply(&panels, strips, &mut c, blocks);
             }
         }
     });
@@ -167,6 +168,35 @@ impl<const PARTS: usize> Panels<PARTS> {
     }
 }
 
+/// Up to 32 rows and one panel of b: what is multiplied in one go.
+struct Strip<'a> {
+    /// Rows of a.
+    lines: Range<usize>,
+    /// Where they begin in what is written of c.
+    row: usize,
+    /// The inner elements of the panel.
+    inner: Range<usize>,
+    packed: &'a [f32],
+    begin: Begin<'a>,
+}
+
+/// The strips of all `rows` by one panel; what is written of c begins with these rows.
+fn strips<'a>(
+    rows: Range<usize>,
+    inner: Range<usize>,
+    packed: &'a [f32],
+    begin: Begin<'a>,
+) -> impl Iterator<Item = Strip<'a>> {
+    let first = rows.start;
+    runs(rows, BLOCK).map(move |lines| Strip {
+        row: lines.start - first,
+        lines,
+        inner: inner.clone(),
+        packed,
+        begin,
+    })
+}
+
 impl<const PARTS: usize> Product<'_, PARTS> {
     fn run(self, device: &Device, begin: Begin<'_>, c: MatrixMut<'_>) -> Result<()> {
         match self.parts() {
@@ -195,7 +225,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
             let all = k.div_ceil(panels.depth);
             let at_once = (PACKED / panels.floats()).clamp(1, all);
             let mut packed = Scratch::take(device, at_once * panels.floats())?;
-            let blocks = Spare::new(device, m.div_ceil(ROWS), panels.block())?;
+            let blocks = Spare::new(device, m.div_ceil(ROWS), 2 * panels.block())?;
             for inner in runs(0..k, at_once * panels.depth) {
                 let columns = || runs(panels.columns.clone(), BLOCK);
                 let items = runs(inner.clone(), panels.depth)
@@ -206,13 +236,14 @@ impl<const PARTS: usize> Product<'_, PARTS> {
                 });
                 let rows = runs(0..m, ROWS).zip(c.row_blocks(ROWS));
                 each_on(threads, device, rows, |(rows, mut c)| {
-                    blocks.lend(|block| {
+                    blocks.lend(|blocks| {
                         let each_panel = runs(inner.clone(), panels.depth)
                             .zip(packed.chunks_exact(panels.floats()));
-                        for (inner, packed) in each_panel {
+                        let strips = each_panel.flat_map(|(inner, packed)| {
                             let begin = begin.at(inner.start == 0);
-                            self.panel(&panels, &rows, &inner, packed, begin, &mut c, block);
-                        }
+                            strips(rows.clone(), inner, packed, begin)
+                        });
+                        self.multiply(&panels, strips, &mut c, blocks);
                     });
                 });
             }
@@ -238,20 +269,21 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         let most =
             |size: fn(&Panels<PARTS>) -> usize| all_panels.iter().map(size).max().unwrap_or(0);
         let packs = Spare::new(device, parts, most(Panels::<PARTS>::floats))?;
-        let blocks = Spare::new(device, parts, most(Panels::<PARTS>::block))?;
+        let blocks = Spare::new(device, parts, 2 * most(Panels::<PARTS>::block))?;
         let items = runs(0..k, part).zip(sums.chunks_exact_mut(m * n));
         each_on(threads, device, items, |(part, sums)| {
             let mut sums = MatrixMut::new(sums, n);
-            let mut work = |packed: &mut [f32], block: &mut [f32]| {
+            let mut work = |packed: &mut [f32], blocks: &mut [f32]| {
                 for panels in &all_panels {
                     for inner in runs(part.clone(), panels.depth) {
                         panels.pack(self.b, &inner, packed);
                         let begin = Begin::Zero.at(inner.start == part.start);
-                        self.panel(panels, &(0..m), &inner, packed, begin, &mut sums, block);
+                        let strips = strips(0..m, inner, packed, begin);
+                        self.multiply(panels, strips, &mut sums, blocks);
                     }
                 }
             };
-            packs.lend(|packed| blocks.lend(|block| work(packed, block)));
+            packs.lend(|packed| blocks.lend(|blocks| work(packed, blocks)));
         });
         // The last part may be empty, where parts were rounded up to whole slabs.
         let sums: Vec<&[f32]> = sums.chunks_exact(m * n).take(k.div_ceil(part)).collect();
@@ -277,36 +309,29 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         Ok(())
     }
 
-    /// Adds the products of one panel's inner elements to rows of c (`rows` of the whole).
-    #[allow(clippy::too_many_arguments)] // The loops' positions, and two buffers.
-    fn panel(
+    /// Adds the products of the strips, one after the other, to what is written of c.
+    fn multiply<'b>(
         self,
         panels: &Panels<PARTS>,
-        rows: &Range<usize>,
-        inner: &Range<usize>,
-        packed: &[f32],
-        begin: Begin<'_>,
+        strips: impl Iterator<Item = Strip<'b>>,
         c: &mut MatrixMut<'_>,
-        block: &mut [f32],
+        blocks: &mut [f32],
     ) {
         let Some(unit) = Unit::new() else {
             unreachable!("`takes` asks whether the unit is there")
         };
-        let slabs = inner.len().div_ceil(SLAB) * slab_floats(PARTS);
-        for lines in runs(rows.clone(), BLOCK) {
-            pack::<PARTS>(Side::Left, self.a, lines.clone(), inner.clone(), block);
+        for (index, strip) in strips.enumerate() {
+            // The unit may be reading the last strip's block still.
+            let (even, odd) = blocks.split_at_mut(panels.block());
+            let block = if index % 2 == 0 { even } else { odd };
+            let slabs = strip.inner.len().div_ceil(SLAB) * slab_floats(PARTS);
+            pack::<PARTS>(Side::Left, self.a, strip.lines.clone(), strip.inner, block);
             let columns = runs(panels.columns.clone(), BLOCK);
-            for (columns, packed) in columns.zip(packed.chunks_exact(panels.block())) {
-                let size = (lines.len(), columns.len());
-                let (out, stride) = c.from(lines.start - rows.start, columns.start);
-                unit.add::<PARTS>(
-                    size,
-                    &block[..slabs],
-                    &packed[..slabs],
-                    begin.from(columns.start),
-                    out,
-                    stride,
-                );
+            for (columns, packed) in columns.zip(strip.packed.chunks_exact(panels.block())) {
+                let size = (strip.lines.len(), columns.len());
+                let (out, stride) = c.from(strip.row, columns.start);
+                let begin = strip.begin.from(columns.start);
+                unit.add::<PARTS>(size, &block[..slabs], &packed[..slabs], begin, out, stride);
             }
         }
     }
