@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::Gpu;
-use crate::pool::{Floats, Pool};
+use crate::floats::Floats;
+use crate::pool::Pool;
 use crate::turns::Turns;
 use crate::{Device, DeviceId, Error, Result, ops};
 #[cfg(feature = "cuda")]

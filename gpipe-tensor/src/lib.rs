@@ -5,6 +5,7 @@ mod cuda;
 mod device;
 mod dtype;
 mod error;
+mod floats;
 mod found;
 mod host;
 mod initial;

@@ -1,70 +1,10 @@
-//! Buffers of floats, and those that were freed and wait for their next use.
+//! Buffers that were freed and wait for their next use.
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::collections::{HashMap, VecDeque};
-use std::ops::{Deref, DerefMut};
 use std::thread::{self, ThreadId};
 
-use ndarray::{Array1, s};
-
-use crate::{Error, Result};
-
-/// Floats that begin on a cache line: no vector load of a kernel then straddles two.
-pub(crate) struct Floats(Array1<f32>);
-
-/// Floats a cache line.
-const LINE: usize = 64 / size_of::<f32>();
-
-impl Floats {
-    /// `n` zeros from the system, which gives large ones without writing them.
-    pub(crate) fn zeros(n: usize) -> Result<Self> {
-        let out_of_memory = Error::OutOfMemory {
-            bytes: n.saturating_mul(size_of::<f32>()),
-        };
-        if n == 0 {
-            return Ok(Self::default());
-        }
-        let room = n + LINE - 1;
-        let Ok(layout) = Layout::array::<f32>(room) else {
-            return Err(out_of_memory);
-        };
-        // SAFETY: `n` is not zero, so neither is the layout's size.
-        let memory = unsafe { alloc_zeroed(layout) }.cast::<f32>();
-        if memory.is_null() {
-            return Err(out_of_memory);
-        }
-        // SAFETY: the global allocator gave `memory` for the layout of an array of `room` floats,
-        // it is written to nobody else, and all of its bytes are zero: `room` floats of value 0.
-        let floats = unsafe { Vec::from_raw_parts(memory, room, room) };
-        let start = floats.as_ptr().align_offset(64);
-        let start = if start < LINE { start } else { 0 };
-        Ok(Self(
-            Array1::from_vec(floats).slice_move(s![start..start + n]),
-        ))
-    }
-}
-
-impl Default for Floats {
-    fn default() -> Self {
-        Self(Array1::from_vec(Vec::new()))
-    }
-}
-
-impl Deref for Floats {
-    type Target = [f32];
-
-    fn deref(&self) -> &[f32] {
-        self.0.as_slice().expect("a buffer is one contiguous run")
-    }
-}
-
-impl DerefMut for Floats {
-    fn deref_mut(&mut self) -> &mut [f32] {
-        self.0
-            .as_slice_mut()
-            .expect("a buffer is one contiguous run")
-    }
-}
+use crate::Result;
+use crate::floats::Floats;
 
 /// Buffers shorter than this are left to the allocator.
 const POOLED_ELEMENTS: usize = 1024;
@@ -186,24 +126,6 @@ mod tests {
 
     fn take(pool: &mut Pool, n: usize) -> Floats {
         pool.take(n).unwrap().0
-    }
-
-    #[test]
-    fn buffers_are_zeros_that_begin_on_a_cache_line() {
-        for n in [0, 1, 15, 16, 17, N, 1_000_001] {
-            let floats = Floats::zeros(n).unwrap();
-            assert_eq!(floats.len(), n);
-            assert!(floats.iter().all(|&v| v.to_bits() == 0));
-            assert!(n == 0 || floats.as_ptr().addr().is_multiple_of(64));
-        }
-    }
-
-    #[test]
-    fn what_the_system_does_not_have_is_an_error() {
-        for n in [1 << 45, isize::MAX as usize] {
-            let outcome = Floats::zeros(n);
-            assert!(matches!(outcome, Err(Error::OutOfMemory { .. })));
-        }
     }
 
     #[test]

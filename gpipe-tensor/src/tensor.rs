@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ndarray::ArrayView2;
 
-use crate::pool::Floats;
+use crate::floats::Floats;
 use crate::{DType, Device, Error, Result, Shape};
 
 /// A row-major, always contiguous tensor. Cloning shares the buffer; the only view is a run of

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
-use crate::pool::Floats;
+use crate::floats::Floats;
 use crate::{Device, Host, Result};
 
 /// A buffer of the host's pool with unspecified contents. It is in no handle's count: how many an
