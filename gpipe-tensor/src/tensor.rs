@@ -1,7 +1,9 @@
 //! The tensor: a shape and a run of rows of a counted buffer.
 
+mod cross;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod make;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,130 +75,6 @@ impl Drop for Storage {
 }
 
 impl Tensor {
-    /// A tensor of zeros.
-    ///
-    /// # Errors
-    /// [`Error::Size`] if the shape does not fit the machine, [`Error::OutOfMemory`] if it does not
-    /// fit now.
-    pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into();
-        let n = checked_elements("tensor", &shape, DType::F32)?;
-        #[cfg(feature = "cuda")]
-        if device.gpu().is_some() {
-            let mut zeros = Self::empty(device, shape)?;
-            zeros.fill(0.0)?;
-            return Ok(zeros);
-        }
-        let zeros = || Ok(Buffer::F32(device.host().take_zeros(n)?));
-        Self::over(device, shape, DType::F32, zeros)
-    }
-
-    /// A tensor of floats with unspecified contents, for an operation that writes every element.
-    ///
-    /// # Errors
-    /// [`Error::Size`] if the shape does not fit the machine, [`Error::OutOfMemory`] if it does not
-    /// fit now.
-    pub fn empty(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
-        Self::empty_of(device, shape.into(), DType::F32)
-    }
-
-    /// [`empty`](Self::empty) of elements of this type. The processor has but single precision.
-    fn empty_of(device: &Device, shape: Shape, dtype: DType) -> Result<Self> {
-        let n = checked_elements("tensor", &shape, dtype)?;
-        #[cfg(feature = "cuda")]
-        if let Some(gpu) = device.gpu().filter(|_| cuda::computes_in(dtype)) {
-            return Self::over(device, shape, dtype, || cuda::floats(gpu, n, dtype));
-        }
-        if !dtype.is_float() {
-            return Err(Error::DType {
-                op: "tensor",
-                expected: DType::F32,
-                got: dtype,
-            });
-        }
-        if dtype != DType::F32 {
-            return Err(Error::Argument {
-                op: "tensor",
-                message: format!("{} holds no {dtype} elements: use f32", device.id()),
-            });
-        }
-        let floats = || Ok(Buffer::F32(device.host().take(n)?));
-        Self::over(device, shape, dtype, floats)
-    }
-
-    /// A tensor of this shape with unspecified contents, of the same type and on the same handle.
-    pub(crate) fn empty_like(&self, shape: impl Into<Shape>) -> Result<Self> {
-        Self::empty_of(self.device(), shape.into(), self.dtype())
-    }
-
-    /// The floats in this type, to the nearest, of equally near ones the even: the tensor itself if they
-    /// are, else a copy where it lies.
-    ///
-    /// # Errors
-    /// [`Error::DType`] for a tensor of indices; [`Error::Argument`] for a type that is not stored there;
-    /// [`Error::OutOfMemory`].
-    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
-        if self.dtype() == dtype {
-            return Ok(self.clone());
-        }
-        let mut converted = Self::empty_of(self.device(), self.shape.clone(), dtype)?;
-        converted.copy_from(self)?;
-        Ok(converted)
-    }
-
-    /// A tensor of the given floats, copied to a buffer of the host's pool.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if there are not as many values as the shape has elements;
-    /// [`Error::OutOfMemory`].
-    pub fn from_f32(
-        device: &Device,
-        shape: impl Into<Shape>,
-        values: impl AsRef<[f32]>,
-    ) -> Result<Self> {
-        let (shape, values) = (shape.into(), values.as_ref());
-        check_count(&shape, values.len(), DType::F32)?;
-        #[cfg(feature = "cuda")]
-        if let Some(gpu) = device.gpu() {
-            let upload = || cuda::from_floats(gpu, values);
-            return Self::over(device, shape, DType::F32, upload);
-        }
-        let mut tensor = Self::empty(device, shape)?;
-        tensor.f32s_mut()?.copy_from_slice(values);
-        Ok(tensor)
-    }
-
-    /// A tensor of the given indices.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if there are not as many values as the shape has elements;
-    /// [`Error::OutOfMemory`].
-    pub fn from_u32(device: &Device, shape: impl Into<Shape>, values: Vec<u32>) -> Result<Self> {
-        let shape = shape.into();
-        check_count(&shape, values.len(), DType::U32)?;
-        #[cfg(feature = "cuda")]
-        if let Some(gpu) = device.gpu() {
-            let upload = || cuda::from_indices(gpu, values);
-            return Self::over(device, shape, DType::U32, upload);
-        }
-        Self::over(device, shape, DType::U32, || Ok(Buffer::U32(values)))
-    }
-
-    /// All of a new buffer of as many elements of this type.
-    fn over(
-        device: &Device,
-        shape: Shape,
-        dtype: DType,
-        make: impl FnOnce() -> Result<Buffer>,
-    ) -> Result<Self> {
-        let elements = shape.elements()?;
-        Ok(Self {
-            shape,
-            elements: 0..elements,
-            storage: Arc::new(Storage::new(device, elements * dtype.bytes(), make)?),
-        })
-    }
-
     /// The extents.
     pub fn shape(&self) -> &Shape {
         &self.shape
@@ -308,25 +186,6 @@ impl Tensor {
         Ok(())
     }
 
-    /// Copies the floats of `from`, wherever they lie, over these, in place; those of another type as
-    /// [`to_dtype`](Self::to_dtype) does.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if the shapes differ; as [`fill`](Self::fill), and as
-    /// [`copy_to`](Self::copy_to).
-    pub fn copy_from(&mut self, from: &Self) -> Result<()> {
-        if self.shape != from.shape {
-            let expected = format!("a tensor of shape {}", self.shape);
-            return Err(Error::shape("copy_from", expected, &from.shape));
-        }
-        #[cfg(feature = "cuda")]
-        if self.gpu().is_some() || from.gpu().is_some() {
-            return self.copy_from_across(from);
-        }
-        self.f32s_mut()?.copy_from_slice(from.f32s()?);
-        Ok(())
-    }
-
     /// Whether nothing else holds the buffer, so that it may be changed in place.
     pub fn is_unique(&self) -> bool {
         Arc::strong_count(&self.storage) == 1
@@ -382,64 +241,6 @@ impl Tensor {
             storage: self.storage.clone(),
         })
     }
-
-    /// Hands the tensor over to `device`. A whole buffer that nothing else holds changes hands
-    /// with its bytes; otherwise the elements are copied.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if there is no room for it.
-    pub fn receive(mut self, device: &Device) -> Result<Self> {
-        if self.device().is(device) {
-            return Ok(self);
-        }
-        #[cfg(feature = "cuda")]
-        if self.gpu().is_some() || device.gpu().is_some() {
-            return self.receive_across(device);
-        }
-        if let Some(storage) = Arc::get_mut(&mut self.storage) {
-            let bytes = storage.buffer.bytes();
-            if bytes == self.elements.len() * 4 {
-                device.saw(device.count(bytes)?);
-                storage.device.discount(bytes);
-                storage.device = device.clone();
-                return Ok(self);
-            }
-        }
-        self.copy_to(device)
-    }
-
-    /// Lets go of the tensor until somebody receives it: `transit` counts its bytes meanwhile, unless
-    /// something else holds the buffer too. On a GPU it stays where it is.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if a copy is needed and there is no room for it.
-    pub fn send(self, transit: &Device) -> Result<Self> {
-        #[cfg(feature = "cuda")]
-        if self.gpu().is_some() {
-            return self.send_across(transit);
-        }
-        self.receive(transit)
-    }
-
-    /// A copy of the elements in a buffer of its own on `device`; on the processor, floats are of single
-    /// precision.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if there is no room for the copy.
-    pub fn copy_to(&self, device: &Device) -> Result<Self> {
-        #[cfg(feature = "cuda")]
-        if self.gpu().is_some() || device.gpu().is_some() {
-            return self.copy_across(device);
-        }
-        match self.dtype() {
-            DType::U32 => Self::from_u32(device, self.shape.clone(), self.u32s()?.to_vec()),
-            _ => {
-                let mut copy = Self::empty(device, self.shape.clone())?;
-                copy.f32s_mut()?.copy_from_slice(self.f32s()?);
-                Ok(copy)
-            }
-        }
-    }
 }
 
 impl std::fmt::Debug for Tensor {
@@ -452,29 +253,6 @@ impl std::fmt::Debug for Tensor {
             self.device().id()
         )
     }
-}
-
-/// The elements of `shape`, if their bytes can be addressed.
-fn checked_elements(op: &'static str, shape: &Shape, dtype: DType) -> Result<usize> {
-    let n = shape.elements()?;
-    match n.checked_mul(dtype.bytes()) {
-        Some(bytes) if bytes <= isize::MAX as usize => Ok(n),
-        _ => Err(Error::Size {
-            op,
-            shape: shape.clone(),
-        }),
-    }
-}
-
-fn check_count(shape: &Shape, values: usize, dtype: DType) -> Result<()> {
-    if checked_elements("tensor", shape, dtype)? == values {
-        return Ok(());
-    }
-    Err(Error::shape(
-        "tensor",
-        format!("values for shape {shape}"),
-        format!("{values} values"),
-    ))
 }
 
 #[cfg(test)]
