@@ -2,68 +2,13 @@
 //!
 //! `cargo run --release -p gpipe-sched --example overhead [--json]`
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::time::Instant;
 
-use gpipe_sched::{Item, MicroBatch, Pipeline, Stage, Turn, gpipe, one_f_one_b};
+use gpipe_sched::{Empty, gpipe, one_f_one_b};
 
 /// Steps of which the median counts, after one that warms up.
 const STEPS: usize = 40;
-
-struct Empty;
-
-impl Stage for Empty {
-    type Flow = ();
-    type Error = Infallible;
-
-    fn begin(&mut self, _step: u64) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn forward(&mut self, _m: &MicroBatch, _x: ()) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn input_grad(&mut self, _m: &MicroBatch, _dy: ()) -> Result<Option<()>, Infallible> {
-        Ok(Some(()))
-    }
-
-    fn weight_grad(&mut self, _m: &MicroBatch) -> Result<(), Infallible> {
-        Ok(())
-    }
-}
-
-impl Turn<()> for Empty {
-    type Target = ();
-    type Error = Infallible;
-
-    fn begin(&mut self, _step: u64) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn turn(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Infallible> {
-        Ok(Some(()))
-    }
-
-    fn losses(&mut self) -> Result<Vec<f64>, Self::Error> {
-        Ok(Vec::new())
-    }
-}
-
-fn items(micro_batches: usize) -> Vec<Item<(), ()>> {
-    let item = |index| Item {
-        micro_batch: MicroBatch {
-            index,
-            samples: 0..1,
-            step: 0,
-            train: true,
-        },
-        input: (),
-        target: (),
-    };
-    (0..micro_batches).map(item).collect()
-}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let json = std::env::args().any(|argument| argument == "--json");
@@ -71,11 +16,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (stages, micro_batches) in [(1, 32), (2, 32), (4, 32), (8, 32)] {
             let schedule = make(stages, micro_batches)?;
             let actions: usize = schedule.lanes().iter().map(Vec::len).sum();
-            let stage = |_| Ok::<_, Infallible>(Empty);
-            let mut pipeline = Pipeline::build(schedule, stage, || Ok::<_, Infallible>(Empty))?;
+            let mut pipeline = Empty::pipeline(schedule)?;
             let mut seconds = Vec::with_capacity(STEPS);
             for _ in 0..=STEPS {
-                let batch = items(micro_batches);
+                let batch = Empty::batch(micro_batches, 0);
                 let start = Instant::now();
                 pipeline.step(batch)?;
                 seconds.push(start.elapsed().as_secs_f64() / actions as f64);

@@ -9,9 +9,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use gpipe_sched::{
-    Costs, Item, MicroBatch, Pipeline, Schedule, ScheduleError, Stage, Timeline, Turn,
-    ZeroBubbleError, dualpipe_v, gpipe, interleaved, looped_bfs, one_f_one_b, simulate, v_half,
-    v_min, zb_h1, zb_h2, zb_v, zero_bubble,
+    Costs, Empty, MicroBatch, Pipeline, Schedule, ScheduleError, Stage, Timeline, ZeroBubbleError,
+    dualpipe_v, gpipe, interleaved, looped_bfs, one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2,
+    zb_v, zero_bubble,
 };
 
 /// The shortest of these counts: a busy machine wakes sleepers late.
@@ -41,25 +41,6 @@ impl Stage for Sleeper {
     fn weight_grad(&mut self, _m: &MicroBatch) -> Result<(), Infallible> {
         sleep(self.0);
         Ok(())
-    }
-}
-
-struct NoLoss;
-
-impl Turn<()> for NoLoss {
-    type Target = ();
-    type Error = Infallible;
-
-    fn begin(&mut self, _step: u64) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn turn(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Infallible> {
-        Ok(Some(()))
-    }
-
-    fn losses(&mut self) -> Result<Vec<f64>, Self::Error> {
-        Ok(Vec::new())
     }
 }
 
@@ -125,22 +106,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn measure(schedule: Schedule, work: Duration) -> Result<f64, Box<dyn Error>> {
     let micro_batches = schedule.micro_batches();
     let make_stage = move |_| Ok::<_, Infallible>(Sleeper(work));
-    let mut pipeline = Pipeline::build(schedule, make_stage, || Ok::<_, Infallible>(NoLoss))?;
-    let item = |index| Item {
-        micro_batch: MicroBatch {
-            index,
-            samples: 0..1,
-            step: 0,
-            train: true,
-        },
-        input: (),
-        target: (),
-    };
+    let mut pipeline = Pipeline::build(schedule, make_stage, || Ok::<_, Infallible>(Empty))?;
     let mut best: Option<Timeline> = None;
     for _ in 0..STEPS {
-        let timeline = pipeline
-            .step((0..micro_batches).map(item).collect())?
-            .timeline;
+        let timeline = pipeline.step(Empty::batch(micro_batches, 0))?.timeline;
         if best
             .as_ref()
             .is_none_or(|best| timeline.makespan() < best.makespan())

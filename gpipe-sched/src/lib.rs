@@ -7,6 +7,7 @@ mod check;
 mod costs;
 mod csv;
 mod early;
+mod empty;
 mod failure;
 mod fault;
 mod grid;
@@ -35,6 +36,7 @@ pub use builders::{
 };
 pub use costs::{Costs, CostsError, LinkCosts, StageCosts};
 pub use csv::CsvError;
+pub use empty::Empty;
 pub use failure::{Part, PipelineError, Place};
 pub use fault::{Cell, Fault, ScheduleError};
 pub use hop::Direction;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gpipe_sched::{Doing, Item, MicroBatch, Pipeline, PipelineError, Stage, Turn, one_f_one_b};
+use gpipe_sched::{Doing, Empty, MicroBatch, Pipeline, PipelineError, Stage, one_f_one_b};
 
 /// Stage 1 waits in its first forward pass until the test lets it go.
 struct Sleeper {
@@ -38,26 +38,7 @@ impl Stage for Sleeper {
     }
 }
 
-struct NoLoss;
-
-impl Turn<()> for NoLoss {
-    type Target = ();
-    type Error = Infallible;
-
-    fn begin(&mut self, _step: u64) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn turn(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Infallible> {
-        Ok(Some(()))
-    }
-
-    fn losses(&mut self) -> Result<Vec<f64>, Self::Error> {
-        Ok(Vec::new())
-    }
-}
-
-fn pipeline() -> (Pipeline<Sleeper, NoLoss>, Sender<()>) {
+fn pipeline() -> (Pipeline<Sleeper, Empty>, Sender<()>) {
     let (wake, bed) = channel();
     let bed = Arc::new(Mutex::new(bed));
     let make_stage = move |index| {
@@ -65,31 +46,17 @@ fn pipeline() -> (Pipeline<Sleeper, NoLoss>, Sender<()>) {
         Ok::<_, Infallible>(Sleeper { index, bed })
     };
     let schedule = one_f_one_b(3, 4).unwrap();
-    let made = Pipeline::build(schedule, make_stage, || Ok::<_, Infallible>(NoLoss));
+    let made = Pipeline::build(schedule, make_stage, || Ok::<_, Infallible>(Empty));
     (made.unwrap(), wake)
-}
-
-fn batch(step: u64) -> Vec<Item<(), ()>> {
-    let item = |index| Item {
-        micro_batch: MicroBatch {
-            index,
-            samples: 0..1,
-            step,
-            train: true,
-        },
-        input: (),
-        target: (),
-    };
-    (0..4).map(item).collect()
 }
 
 #[test]
 fn a_step_that_hangs_ends_and_says_who_waits_for_whom() {
     let (mut pipeline, _wake) = pipeline();
     pipeline.set_deadline(Some(Duration::from_secs(5)));
-    pipeline.step(batch(0)).unwrap();
+    pipeline.step(Empty::batch(4, 0)).unwrap();
     pipeline.set_deadline(Some(Duration::from_millis(200)));
-    let error = pipeline.step(batch(1)).unwrap_err();
+    let error = pipeline.step(Empty::batch(4, 1)).unwrap_err();
     let PipelineError::Overdue { seconds, stuck } = &error else {
         panic!("{error}");
     };
@@ -129,7 +96,7 @@ fn a_step_that_hangs_ends_and_says_who_waits_for_whom() {
     }
     // The worker that is left behind is not waited for, not even to drop the pipeline.
     assert!(matches!(
-        pipeline.step(batch(2)),
+        pipeline.step(Empty::batch(4, 2)),
         Err(PipelineError::Gone { device: 1 })
     ));
     let visited = pipeline.each(|_, _| Ok::<_, Infallible>(()));
@@ -145,9 +112,9 @@ fn a_worker_that_comes_back_late_is_not_left_behind() {
         std::thread::sleep(Duration::from_millis(300));
         drop(wake);
     });
-    let error = pipeline.step(batch(1)).unwrap_err();
+    let error = pipeline.step(Empty::batch(4, 1)).unwrap_err();
     helper.join().unwrap();
     assert!(matches!(error, PipelineError::Overdue { .. }), "{error}");
     pipeline.set_deadline(None);
-    pipeline.step(batch(2)).unwrap();
+    pipeline.step(Empty::batch(4, 2)).unwrap();
 }
