@@ -52,62 +52,50 @@ impl Mixed {
             cublasComputeType_t::CUBLAS_COMPUTE_32F,
             cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
         );
-        if self.items == 1 {
-            // SAFETY: the caller vouches for all but the factors 1 and `old`, which outlive the call.
-            return unsafe {
-                sys::cublasGemmEx(
-                    handle,
-                    left_form,
-                    right_form,
-                    rows,
-                    columns,
-                    inner,
-                    one.cast(),
-                    left,
-                    factors,
-                    widths[0],
-                    right,
-                    factors,
-                    widths[1],
-                    old.cast(),
-                    c,
-                    result,
-                    widths[2],
-                    compute,
-                    algorithm,
-                )
-            }
-            .check("cublasGemmEx");
+        // A function of many products takes the strides of left, right and c too, and how many there
+        // are.
+        macro_rules! call {
+            ($function:ident $(, $of_left:expr, $of_right:expr, $of_c:expr, $items:expr)?) => {
+                // SAFETY: the caller vouches for all but the factors 1 and `old`, which outlive the call.
+                unsafe {
+                    sys::$function(
+                        handle,
+                        left_form,
+                        right_form,
+                        rows,
+                        columns,
+                        inner,
+                        one.cast(),
+                        left,
+                        factors,
+                        widths[0],
+                        $($of_left,)?
+                        right,
+                        factors,
+                        widths[1],
+                        $($of_right,)?
+                        old.cast(),
+                        c,
+                        result,
+                        widths[2],
+                        $($of_c, $items,)?
+                        compute,
+                        algorithm,
+                    )
+                }
+                .check(stringify!($function))
+            };
         }
-        // SAFETY: as above.
-        unsafe {
-            sys::cublasGemmStridedBatchedEx(
-                handle,
-                left_form,
-                right_form,
-                rows,
-                columns,
-                inner,
-                one.cast(),
-                left,
-                factors,
-                widths[0],
+        match self.items {
+            1 => call!(cublasGemmEx),
+            many => call!(
+                cublasGemmStridedBatchedEx,
                 strides[0],
-                right,
-                factors,
-                widths[1],
                 strides[1],
-                old.cast(),
-                c,
-                result,
-                widths[2],
                 strides[2],
-                self.items,
-                compute,
-                algorithm,
-            )
+                many
+            ),
         }
-        .check("cublasGemmStridedBatchedEx")
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `GPIPE_SIZES=small` takes small tensors, for a tool that watches every access.
 
-#[path = "../emulated/operations.rs"]
+#[path = "../emulated/operations/mod.rs"]
 mod operations;
 
 use gpipe_tensor::{DType, find_cuda};

@@ -49,10 +49,7 @@ pub fn adamw(
     grad_scale: f32,
     o: &AdamW,
 ) -> Result<()> {
-    for other in [grad, first, second] {
-        super::check_same_shape("adamw", value, other)?;
-    }
-    check(value, copy.as_deref(), step)?;
+    check(value, [grad, first, second], copy.as_deref(), step)?;
     let device = value.device().clone();
     let factors = Factors::new(o, step, grad_scale);
     #[cfg(feature = "cuda")]
@@ -78,10 +75,10 @@ pub fn adamw(
     copy.map_or(Ok(()), |copy| copy.copy_from(value))
 }
 
-/// What else may not be.
-fn check(value: &Tensor, copy: Option<&Tensor>, step: u64) -> Result<()> {
-    if let Some(copy) = copy {
-        super::check_same_shape("adamw", value, copy)?;
+/// Refuses tensors of other shapes than the value's, and step 0.
+fn check(value: &Tensor, others: [&Tensor; 3], copy: Option<&Tensor>, step: u64) -> Result<()> {
+    for other in others.into_iter().chain(copy) {
+        super::check_same_shape("adamw", value, other)?;
     }
     if step == 0 {
         return Err(Error::Argument {
@@ -119,10 +116,7 @@ impl AdamWs {
     ) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let (Some(gpu), true) = (value.gpu().cloned(), grad.gpu().is_some()) {
-            for other in [grad, first, second] {
-                super::check_same_shape("adamw", value, other)?;
-            }
-            check(value, copy.as_deref(), step)?;
+            check(value, [grad, first, second], copy.as_deref(), step)?;
             let update = gpu::Update {
                 value,
                 copy,
@@ -205,13 +199,35 @@ mod tests {
         weight_decay: 0.1,
     };
 
+    /// A parameter's value and moments.
+    struct State {
+        value: Tensor,
+        first: Tensor,
+        second: Tensor,
+    }
+
+    impl State {
+        fn step(&mut self, grad: &Tensor, step: u64, grad_scale: f32) -> Result<()> {
+            let Self {
+                value,
+                first,
+                second,
+            } = self;
+            adamw(
+                value, None, grad, first, second, step, grad_scale, &SETTINGS,
+            )
+        }
+    }
+
     #[test]
     fn steps_follow_pytorchs_formula() {
         let device = device();
         let n = CHUNK + 37;
-        let mut value = random(&device, [n], 1);
-        let mut first = Tensor::zeros(&device, [n]).unwrap();
-        let mut second = Tensor::zeros(&device, [n]).unwrap();
+        let mut state = State {
+            value: random(&device, [n], 1),
+            first: Tensor::zeros(&device, [n]).unwrap(),
+            second: Tensor::zeros(&device, [n]).unwrap(),
+        };
         let AdamW {
             lr,
             beta1,
@@ -220,21 +236,11 @@ mod tests {
             weight_decay,
         } = SETTINGS;
         let [lr, beta1, beta2, eps, decay] = [lr, beta1, beta2, eps, weight_decay].map(f64::from);
-        let mut wanted = f64s(&value);
+        let mut wanted = f64s(&state.value);
         let mut moments = vec![(0.0, 0.0); n];
         for step in 1..=4u32 {
             let grad = random(&device, [n], 10 + u64::from(step));
-            adamw(
-                &mut value,
-                None,
-                &grad,
-                &mut first,
-                &mut second,
-                u64::from(step),
-                0.5,
-                &SETTINGS,
-            )
-            .unwrap();
+            state.step(&grad, u64::from(step), 0.5).unwrap();
             let correction = |beta: f64| 1.0 - beta.powi(step as i32);
             let grads = f64s(&grad);
             for ((value, (m, v)), grad) in wanted.iter_mut().zip(&mut moments).zip(grads) {
@@ -246,29 +252,21 @@ mod tests {
                 *value -= lr / correction(beta1) * *m / divisor;
             }
         }
-        assert_close(&value, &wanted, 1e-6);
+        assert_close(&state.value, &wanted, 1e-6);
     }
 
     #[test]
     fn an_element_updates_alike_wherever_it_lies() {
         let device = device();
         let update = |n: usize| {
-            let mut value = Tensor::from_f32(&device, [n], vec![0.7; n]).unwrap();
-            let grad = Tensor::from_f32(&device, [n], vec![0.3; n]).unwrap();
-            let mut first = Tensor::from_f32(&device, [n], vec![0.1; n]).unwrap();
-            let mut second = Tensor::from_f32(&device, [n], vec![0.2; n]).unwrap();
-            adamw(
-                &mut value,
-                None,
-                &grad,
-                &mut first,
-                &mut second,
-                7,
-                0.9,
-                &SETTINGS,
-            )
-            .unwrap();
-            bits(&value)
+            let all = |number: f32| Tensor::from_f32(&device, [n], vec![number; n]).unwrap();
+            let mut state = State {
+                value: all(0.7),
+                first: all(0.1),
+                second: all(0.2),
+            };
+            state.step(&all(0.3), 7, 0.9).unwrap();
+            bits(&state.value)
         };
         let alone = update(1)[0];
         assert!(update(CHUNK + 61).iter().all(|&bits| bits == alone));
@@ -277,50 +275,30 @@ mod tests {
     #[test]
     fn threads_do_not_change_the_bits() {
         assert_same_bits_for_any_threads(|device| {
-            let [mut value, grad, mut first] = [1, 2, 3].map(|seed| random(device, [50_001], seed));
-            let mut second = Tensor::zeros(device, [50_001]).unwrap();
-            adamw(
-                &mut value,
-                None,
-                &grad,
-                &mut first,
-                &mut second,
-                3,
-                1.0,
-                &SETTINGS,
-            )
-            .unwrap();
-            value
+            let [value, grad, first] = [1, 2, 3].map(|seed| random(device, [50_001], seed));
+            let second = Tensor::zeros(device, [50_001]).unwrap();
+            let mut state = State {
+                value,
+                first,
+                second,
+            };
+            state.step(&grad, 3, 1.0).unwrap();
+            state.value
         });
     }
 
     #[test]
     fn shapes_and_step_are_checked() {
         let device = device();
-        let [mut value, mut first, mut second] = [1, 2, 3].map(|seed| random(&device, [3], seed));
-        let grad = random(&device, [4], 4);
-        let outcome = adamw(
-            &mut value,
-            None,
-            &grad,
-            &mut first,
-            &mut second,
-            1,
-            1.0,
-            &SETTINGS,
-        );
+        let [value, first, second] = [1, 2, 3].map(|seed| random(&device, [3], seed));
+        let mut state = State {
+            value,
+            first,
+            second,
+        };
+        let outcome = state.step(&random(&device, [4], 4), 1, 1.0);
         assert!(matches!(outcome, Err(Error::Shape { .. })));
-        let grad = random(&device, [3], 4);
-        let outcome = adamw(
-            &mut value,
-            None,
-            &grad,
-            &mut first,
-            &mut second,
-            0,
-            1.0,
-            &SETTINGS,
-        );
+        let outcome = state.step(&random(&device, [3], 4), 0, 1.0);
         assert!(matches!(outcome, Err(Error::Argument { .. })));
     }
 }

@@ -4,7 +4,9 @@
 //!
 //! The same source runs on the emulated host and, as `tests/cuda`, on whatever driver is there.
 
-use gpipe_tensor::ops::{self, AdamW, AdamWs, Dropout, Gelu, Layout, Sgd};
+mod updates;
+
+use gpipe_tensor::ops::{self, Dropout, Gelu, Layout};
 use gpipe_tensor::philox::Key;
 use gpipe_tensor::{DType, Device, DeviceId, Host, Result, Shape, Tensor, find_cuda};
 
@@ -225,84 +227,6 @@ fn attention(b: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn updates(b: &mut Bench) -> Result<()> {
-    for n in [0, 1, 257, 20_000] {
-        let (mut value, grad) = (b.single([n])?, b.single([n])?);
-        let (mut first, mut second) = (b.single([n])?, Tensor::zeros(&b.device, [n])?);
-        let mut copy = b.own([n])?;
-        let adamw = AdamW {
-            lr: 0.1,
-            beta1: 0.9,
-            beta2: 0.99,
-            eps: 1e-8,
-            weight_decay: 0.1,
-        };
-        for step in 1..3 {
-            ops::adamw(
-                &mut value,
-                Some(&mut copy),
-                &grad,
-                &mut first,
-                &mut second,
-                step,
-                0.5,
-                &adamw,
-            )?;
-        }
-        for tensor in [&value, &copy, &first, &second] {
-            b.keep(tensor)?;
-        }
-        let sgd = |momentum| Sgd {
-            lr: 0.1,
-            momentum,
-            weight_decay: 0.01,
-        };
-        ops::sgd(&mut value, None, &grad, None, 0.5, &sgd(0.0))?;
-        let kept = Some(&mut copy);
-        ops::sgd(&mut value, kept, &grad, Some(&mut first), 0.5, &sgd(0.9))?;
-        b.keep(&value)?;
-        b.keep(&copy)?;
-    }
-    many_updates(b)
-}
-
-/// Of many parameters at once, every other one with a copy, and every third without decay.
-fn many_updates(b: &mut Bench) -> Result<()> {
-    let mut updates = AdamWs::default();
-    let mut all = Vec::new();
-    for (place, n) in [3, 0, 16_384, 1, 40_000, 257, 0].into_iter().enumerate() {
-        let (mut value, grad) = (b.single([n])?, b.single([n])?);
-        let (mut first, mut second) = (b.single([n])?, Tensor::zeros(&b.device, [n])?);
-        let mut copy = b.own([n])?;
-        let adamw = AdamW {
-            lr: 0.1,
-            beta1: 0.9,
-            beta2: 0.99,
-            eps: 1e-8,
-            weight_decay: if place % 3 == 0 { 0.0 } else { 0.1 },
-        };
-        let kept = (place % 2 == 0).then_some(&mut copy);
-        updates.add(
-            &mut value,
-            kept,
-            &grad,
-            &mut first,
-            &mut second,
-            1,
-            0.5,
-            &adamw,
-        )?;
-        // What was asked for is made of what was there, whoever else lets go of it.
-        drop(grad);
-        all.push([value, copy, first, second]);
-    }
-    updates.run()?;
-    for tensor in all.iter().flatten() {
-        b.keep(tensor)?;
-    }
-    Ok(())
-}
-
 /// Copies and handing over, within a device and between two, each beside a change of the source.
 fn moves(b: &mut Bench) -> Result<()> {
     let transit = b.device.host().device(DeviceId::Cpu)?;
@@ -360,7 +284,7 @@ pub fn compare(sizes: Sizes, stored: DType) {
         ("rows", rows),
         ("products", products),
         ("attention", attention),
-        ("updates", updates),
+        ("updates", updates::updates),
         ("moves", moves),
     ];
     let host = Host::new(1).expect("one thread");

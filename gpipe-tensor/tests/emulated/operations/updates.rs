@@ -1,0 +1,111 @@
+//! The optimizers' updates of parameters.
+
+use gpipe_tensor::ops::{self, AdamW, AdamWs, Sgd};
+use gpipe_tensor::{Result, Tensor};
+
+use super::Bench;
+
+/// A parameter, and what its update needs.
+struct Parameter {
+    value: Tensor,
+    copy: Tensor,
+    grad: Tensor,
+    first: Tensor,
+    second: Tensor,
+}
+
+impl Parameter {
+    fn new(b: &mut Bench, n: usize) -> Result<Self> {
+        Ok(Self {
+            value: b.single([n])?,
+            grad: b.single([n])?,
+            first: b.single([n])?,
+            second: Tensor::zeros(&b.device, [n])?,
+            copy: b.own([n])?,
+        })
+    }
+
+    /// What an update changes.
+    fn keep(&self, b: &mut Bench) -> Result<()> {
+        let changed = [&self.value, &self.copy, &self.first, &self.second];
+        changed.into_iter().try_for_each(|tensor| b.keep(tensor))
+    }
+}
+
+fn adamw(weight_decay: f32) -> AdamW {
+    AdamW {
+        lr: 0.1,
+        beta1: 0.9,
+        beta2: 0.99,
+        eps: 1e-8,
+        weight_decay,
+    }
+}
+
+/// One by one, then many at once.
+pub fn updates(b: &mut Bench) -> Result<()> {
+    for n in [0, 1, 257, 20_000] {
+        let mut parameter = Parameter::new(b, n)?;
+        for step in 1..3 {
+            let Parameter {
+                value,
+                copy,
+                grad,
+                first,
+                second,
+            } = &mut parameter;
+            ops::adamw(
+                value,
+                Some(copy),
+                grad,
+                first,
+                second,
+                step,
+                0.5,
+                &adamw(0.1),
+            )?;
+        }
+        parameter.keep(b)?;
+        let sgd = |momentum| Sgd {
+            lr: 0.1,
+            momentum,
+            weight_decay: 0.01,
+        };
+        let Parameter {
+            value,
+            copy,
+            grad,
+            first,
+            ..
+        } = &mut parameter;
+        ops::sgd(value, None, grad, None, 0.5, &sgd(0.0))?;
+        ops::sgd(value, Some(copy), grad, Some(first), 0.5, &sgd(0.9))?;
+        b.keep(value)?;
+        b.keep(copy)?;
+    }
+    many_updates(b)
+}
+
+/// Of many parameters at once, every other one with a copy, and every third without decay.
+fn many_updates(b: &mut Bench) -> Result<()> {
+    let mut updates = AdamWs::default();
+    let mut all = Vec::new();
+    for (place, n) in [3, 0, 16_384, 1, 40_000, 257, 0].into_iter().enumerate() {
+        let mut parameter = Parameter::new(b, n)?;
+        let Parameter {
+            value,
+            copy,
+            grad,
+            first,
+            second,
+        } = &mut parameter;
+        let copy = (place % 2 == 0).then_some(copy);
+        let decay = if place % 3 == 0 { 0.0 } else { 0.1 };
+        updates.add(value, copy, grad, first, second, 1, 0.5, &adamw(decay))?;
+        // What was asked for is made of what was there, whoever else lets go of it.
+        parameter.grad = Tensor::zeros(&b.device, [0])?;
+        all.push(parameter);
+    }
+    updates.run()?;
+    all.iter().try_for_each(|parameter| parameter.keep(b))
+}
