@@ -124,6 +124,31 @@ impl Place {
     fn trained(&self, run: &str, arguments: &[&str], settings: &str) -> Result {
         self.result(run, &self.train(run, arguments, settings))
     }
+
+    /// Trains in every order that the seeds below `seeds` draw, hands each result to `look`, and fails
+    /// unless all have the bits of `first`, which is the first of them if there was none.
+    fn trained_alike(
+        &self,
+        (arguments, settings): (&[&str], &str),
+        seeds: u64,
+        first: &mut Option<Result>,
+        look: impl Fn(&str, &Result),
+    ) {
+        for seed in 0..seeds {
+            let settings = format!("{settings} seed={seed}");
+            let what = format!("{arguments:?} {settings}");
+            let got = self.trained("way", arguments, &settings);
+            look(&what, &got);
+            let first = first.get_or_insert(got.clone());
+            assert_eq!(got.losses, first.losses, "{what}");
+            assert!(got == *first, "{what}: other parameters than at first");
+        }
+    }
+}
+
+/// How many orders each way is tried in: more in a long run.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("GPIPE_SEEDS").map_or(usual, |text| text.parse().expect("a number"))
 }
 
 /// The numbers of a run's newest checkpoint.

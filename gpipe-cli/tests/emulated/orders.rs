@@ -1,6 +1,6 @@
 //! Training on emulated devices equals the processor's, and every order gives the same bits.
 
-use crate::{Place, assert_near};
+use crate::{Place, assert_near, seeds};
 
 /// Devices and settings that copies go other ways with.
 const WAYS: [(&[&str], &str); 6] = [
@@ -32,35 +32,22 @@ const WAYS: [(&[&str], &str); 6] = [
     ),
 ];
 
-/// Seeds of each way: each of the five ways of drawing, a few times.
-fn seeds() -> u64 {
-    std::env::var("GPIPE_SEEDS").map_or(10, |text| text.parse().expect("a number"))
-}
+/// Orders of each way: each of the five ways of drawing, a few times.
+const ORDERS: u64 = 10;
 
 #[test]
 fn every_order_gives_the_bits_of_the_first_and_the_processors_but_for_rounding() {
     let Some(place) = Place::new() else { return };
-    let mut runs = 0;
-    for (number, (arguments, settings)) in WAYS.into_iter().enumerate() {
+    let orders = seeds(ORDERS);
+    for way in WAYS {
+        let (arguments, _) = way;
         let rest: Vec<&str> = arguments[2..].to_vec();
         let processor = place.trained("cpu", &[&["--devices", "cpu"], &rest[..]].concat(), "");
-        let mut first = None;
-        for seed in 0..seeds() {
-            let settings = format!("{settings} seed={seed}");
-            let what = format!("{arguments:?} {settings}");
-            let got = place.trained(&format!("way-{number}"), arguments, &settings);
-            assert_near(&what, &got, &processor);
-            let first = first.get_or_insert(got.clone());
-            assert_eq!(got.losses, first.losses, "{what}");
-            assert!(got == *first, "{what}: other parameters than with seed 0");
-            runs += 1;
-        }
+        place.trained_alike(way, orders, &mut None, |what, got| {
+            assert_near(what, got, &processor);
+        });
     }
-    println!(
-        "{runs} runs, {} ways and {} seeds of each",
-        WAYS.len(),
-        seeds()
-    );
+    println!("{} ways and {orders} orders of each", WAYS.len());
 }
 
 #[test]
