@@ -134,11 +134,12 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         Step::cargo("test", "test --workspace"),
         Step::cargo("docs", "doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
     ];
-    // With CUDA, which needs no toolkit: the libraries are looked for when the program runs.
+    // With CUDA, which needs no toolkit: the libraries are looked for when the program runs. The feature
+    // `emulated` only adds tests to it.
     steps.extend([
         Step::cargo(
             "cuda clippy",
-            "clippy --workspace --all-targets --features cuda -- -D warnings",
+            "clippy --workspace --all-targets --features cuda,emulated -- -D warnings",
         ),
         Step::cargo("cuda docs", "doc --workspace --no-deps --features cuda")
             .with("RUSTDOCFLAGS", "-D warnings"),
