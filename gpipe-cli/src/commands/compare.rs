@@ -36,7 +36,12 @@ impl Choice {
                             if policy == Policy::Stage {
                                 self.as_run(&mut plan, policy, config)?;
                             }
-                            rows.push(Row::new(plan, policy, self, order, "balance"));
+                            let row = Row::new(plan, policy, self, order, "balance");
+                            // What fits with everything kept is there already.
+                            let again = row.remat == Policy::Keep.to_string();
+                            if policy == Policy::Keep || !again {
+                                rows.push(row);
+                            }
                         }
                     }
                 }

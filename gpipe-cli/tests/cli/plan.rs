@@ -119,6 +119,20 @@ fn a_run_is_planned_without_being_run() {
 }
 
 #[test]
+fn no_plan_is_ranked_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    // Everything fits: the best use of the memory is to keep everything.
+    let compare = ["plan", "--costs", "10,40,30,10", "--compare", "--json"];
+    let workers = ["--workers", "3*1T:1GiB"];
+    let rows = objects(&gpipe(folder.path(), &[&compare[..], &workers].concat()));
+    let mut seen = std::collections::HashSet::new();
+    for row in rows.iter().filter(|row| row["partition"] == "balance") {
+        assert!(seen.insert(row.to_string()), "{row}");
+    }
+    assert!(seen.len() > 10, "{rows:?}");
+}
+
+#[test]
 fn a_table_is_ranked_among_the_orders() {
     let folder = tempfile::tempdir().unwrap();
     let table = [
