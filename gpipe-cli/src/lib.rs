@@ -67,9 +67,13 @@ fn run(args: &Args) -> Result<()> {
 /// Help and version go where clap sends them; an error becomes one line like any other.
 fn misread(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nobody is left to be told if this cannot be printed.
-        let _ = error.print();
-        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        let code = if error.use_stderr() { 2 } else { 0 };
+        let Err(fault) = error.print() else {
+            return ExitCode::from(code);
+        };
+        let fail = Fail::write("help")(fault);
+        fail.report(false);
+        return ExitCode::from(code.max(fail.exit_code()));
     }
     let text = error.render().to_string();
     let lines = text
@@ -88,9 +92,13 @@ fn misread(error: &clap::Error) -> ExitCode {
             .trim_start_matches("error: ")
             .trim_start_matches("tip: ");
     }
+    let configured = ["train", "plan", "verify"];
+    let configured = configured.map(|command| format!("Usage: gpipe {command} "));
     let mend = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(typed))
-            if error.kind() == ErrorKind::UnknownArgument && !typed.starts_with('-') =>
+            if error.kind() == ErrorKind::UnknownArgument
+                && !typed.starts_with('-')
+                && configured.iter().any(|usage| text.contains(usage)) =>
         {
             "name what it is, as in --model gpt2, --data notes.txt or --set KEY=VALUE; "
         }

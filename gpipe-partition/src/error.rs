@@ -37,7 +37,9 @@ pub enum Error {
     )]
     ZeroTotal,
     /// The costs do not fit the number type that adds them up.
-    #[error("the costs of layers 0 to {layer} add up to more than {limit:e}: use a larger unit")]
+    #[error(
+        "the costs of layers 0 to {layer} add up to more than {limit:.1e}: use a larger unit, or smaller sizes"
+    )]
     Overflow {
         /// The layer at which the sum overflowed.
         layer: usize,

@@ -107,27 +107,6 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe verify --stages 8 --dropout 0.2 --threads 3 --json"
     )]
     Verify(VerifyArgs),
-    /// Show where stages can run on this machine
-    #[command(after_long_help = "Examples:
-  gpipe devices
-  gpipe devices --json                     one object a device")]
-    Devices,
-    /// Write completions for a shell, or the pages for man
-    #[command(
-        arg_required_else_help = true,
-        after_long_help = "Examples:
-  gpipe generate completions zsh ~/.zfunc
-  gpipe generate man ~/.local/share/man/man1"
-    )]
-    Generate(GenerateArgs),
-    /// Show a run as one page for a browser: timeline, bubble, memory, curves, cut; or two runs
-    #[command(after_long_help = "Examples:
-  gpipe report runs/NAME                  writes runs/NAME/report.html
-  gpipe report runs/A runs/B --out ab.html
-
-The page is one file that needs no network. It shows the steps that train kept
-(--trace-steps).")]
-    Report(ReportArgs),
     /// Evaluate a model: its loss and perplexity on a text
     #[command(
         allow_negative_numbers = true,
@@ -148,6 +127,27 @@ The page is one file that needs no network. It shows the steps that train kept
   gpipe sample runs/NAME --prompt Et --temperature 0 --json"
     )]
     Sample(SampleArgs),
+    /// Show a run as one page for a browser: timeline, bubble, memory, curves, cut; or two runs
+    #[command(after_long_help = "Examples:
+  gpipe report runs/NAME                  writes runs/NAME/report.html
+  gpipe report runs/A runs/B --out ab.html
+
+The page is one file that needs no network. It shows the steps that train kept
+(--trace-steps).")]
+    Report(ReportArgs),
+    /// Show where stages can run on this machine
+    #[command(after_long_help = "Examples:
+  gpipe devices
+  gpipe devices --json                     one object a device")]
+    Devices,
+    /// Write completions for a shell, or the pages for man
+    #[command(
+        arg_required_else_help = true,
+        after_long_help = "Examples:
+  gpipe generate completions zsh ~/.zfunc
+  gpipe generate man ~/.local/share/man/man1"
+    )]
+    Generate(GenerateArgs),
     /// Explain a command, or the schedules
     #[command(after_long_help = "Examples:
   gpipe help train

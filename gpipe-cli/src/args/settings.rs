@@ -50,8 +50,8 @@ pub struct Settings {
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,
 
-    /// gpt-nano, gpt-mini, gpt2, bench-tiny, bench-a or bench-b; mlp; or a folder with a GPT-2 from Hugging Face
-    /// [default: gpt-nano]
+    /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; a classifier
+    /// of images: mlp; or a folder with a GPT-2 from Hugging Face [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,
     /// Probability of dropping an activation, from 0 to below 1
@@ -108,8 +108,10 @@ pub struct Settings {
     /// What a layer costs: complete (all FLOPs) or lingvo (its formulas) [default: complete]
     #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
     pub cost_model: Option<String>,
-    /// What is kept from forward to backward: keep, stage, except-last, every:N, or budget:BYTES (the
-    /// least recomputation that fits, such as budget:2GiB a stage) [default: stage]
+    /// What is kept from forward to backward, all else being computed again: keep (everything), stage
+    /// (what enters a stage), except-last (that too, and everything of the last micro-batch), every:N
+    /// (what enters every N-th layer), or budget:BYTES (so much that a stage fits the bytes, such as
+    /// budget:2GiB) [default: stage]
     #[arg(long, value_name = "POLICY", help_heading = "Pipeline")]
     pub remat: Option<String>,
     /// The most that a worker may hold, such as 2GiB: what needs more is refused, and --auto plans
@@ -161,8 +163,9 @@ pub struct Settings {
     /// off, for debugging [default: 30]
     #[arg(long, value_name = "FACTOR", help_heading = "Run")]
     pub watchdog: Option<String>,
-    /// Numbers: f32, or bf16 (8 bits). On GPUs parameters and activations are bf16, the optimizer's copy
-    /// of parameters and sums f32; on processors with AMX products of linear layers alone [default: f32]
+    /// Numbers: f32, or bf16, which has 8 bits of precision. On GPUs that means parameters and
+    /// activations, with a copy of the parameters and all sums in f32; on processors, which need AMX
+    /// for it, the products of linear layers alone [default: f32]
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub dtype: Option<String>,
     /// Let products of floats on CUDA devices round their factors to TF32 (11 bits): faster, less exact

@@ -13,7 +13,7 @@ use crate::args::{PlanArgs, Talk};
 use crate::config::{self, Config};
 use crate::described::{self, Description};
 use crate::fail::{Fail, Result};
-use crate::output::{Event, numbers, print, style, terminal_width};
+use crate::output::{Event, numbers, print, style, terminal_width, warn};
 use crate::precision;
 use crate::profile::{Speed, Wanted};
 use crate::setup::{self, Setup};
@@ -137,6 +137,12 @@ fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> 
     let speed = Speed::of(config, speed, &[samples], talk)?;
     let threads = config.pipeline.threads.get();
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
+    // A plan of what is too large helps to make it smaller.
+    if let Err(fault) = setup.check_memory(config)
+        && let Some(fault) = fault.line()
+    {
+        warn(&format!("train would refuse this: {fault}"))?;
+    }
     if wants_profile {
         speed.show(&setup.costs, setup.schedule.devices(), talk)?;
     }
@@ -162,15 +168,15 @@ fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> 
         .unwrap_or(0);
     let heading = format!(
         "{}{}{}: {} layers, {} parameters; {} a step\n\
-         {} stages, {} micro-batches, schedule {}, remat {}, partition {}\n",
+         {}, {}, schedule {}, remat {}, partition {}\n",
         style::HEADING,
         config.model.name,
         style::RESET,
         setup.partition.layers(),
         numbers::short(setup.parameters as f64),
         batch(config),
-        pipeline.stages.get(),
-        pipeline.micro_batches.get(),
+        numbers::counted(pipeline.stages.u64(), "stage"),
+        numbers::counted(pipeline.micro_batches.u64(), "micro-batch"),
         pipeline.schedule,
         pipeline.remat,
         pipeline.partition,

@@ -23,7 +23,12 @@ pub fn run(args: &ReportArgs, talk: Talk) -> Result<()> {
         (None, []) => PAGE.into(),
     };
     let page = page(&runs)?;
+    let existed = path.exists();
     fs::write(&path, &page).map_err(|error| {
+        // Half a page helps nobody; what is no file of ours is left alone.
+        if !existed {
+            let _ = fs::remove_file(&path);
+        }
         Fail::asked(format!(
             "{}: {error}: name a file that can be written with --out",
             path.display()

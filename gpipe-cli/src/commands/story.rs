@@ -68,20 +68,20 @@ impl<'a> Story<'a> {
         };
         let pipeline = &config.pipeline;
         story.say(&format!(
-            "{}: {} parameters; {}: {}, {} a step in {} micro-batches",
+            "{}: {} parameters; {}: {}, {} a step in {}",
             config.model.name,
             numbers::short(story.forecast.parameters as f64),
             config.data.source,
             samples.described(),
             config.data.batch_size.get(),
-            pipeline.micro_batches.get(),
+            numbers::counted(pipeline.micro_batches.u64(), "micro-batch"),
         ))?;
         let cut: Vec<String> = story.forecast.cut.iter().map(usize::to_string).collect();
         story.say(&format!(
-            "{} stages of {} layers on {} threads; schedule {}, remat {}; {} bytes a parameter",
-            cut.len(),
+            "{} of {} layers on {}; schedule {}, remat {}; {} bytes a parameter",
+            numbers::counted(cut.len() as u64, "stage"),
             cut.join(","),
-            pipeline.threads.get(),
+            numbers::counted(pipeline.threads.u64(), "thread"),
             pipeline.schedule,
             pipeline.remat,
             story.forecast.parameter_bytes.iter().sum::<u64>(),
@@ -281,11 +281,11 @@ impl<'a> Story<'a> {
             .as_ref()
             .map_or(String::new(), |told| format!("\n{told}"));
         let summary = format!(
-            "\n{} steps in {}: loss {:.3} -> {:.3}{held_out}\n{}\
+            "\n{} in {}: loss {:.3} -> {:.3}{held_out}\n{}\
              bubble  {} measured; {}\n\
              speed   {} {units}/s, {} a step (medians)\n\
              run     {}",
-            steps + 1 - self.first_step,
+            numbers::counted(steps + 1 - self.first_step, "step"),
             numbers::duration(seconds),
             self.first_loss,
             self.last_loss,

@@ -11,7 +11,7 @@ use crate::args::{Talk, VerifyArgs};
 use crate::config::{self, Config};
 use crate::data::{self, Samples};
 use crate::fail::{Fail, Result};
-use crate::output::{Console, Event, print};
+use crate::output::{Console, Event, numbers, print};
 use crate::setup::Setup;
 
 /// Steps that are compared unless told.
@@ -56,7 +56,8 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
         console.warn(warning)?;
     }
     console.say(&format!(
-        "{steps} steps in one stage on one thread, keeping everything{descends}"
+        "{} in one stage on one thread, keeping everything{descends}",
+        numbers::counted(steps, "step")
     ))?;
     let expected = outcome(
         Setup::under(&single, Some(order))?,
@@ -66,9 +67,10 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
     )?;
     let pipeline = &config.pipeline;
     console.say(&format!(
-        "{steps} steps in {} stages on {} threads, schedule {}, remat {}",
-        pipeline.stages.get(),
-        pipeline.threads.get(),
+        "{} in {} on {}, schedule {}, remat {}",
+        numbers::counted(steps, "step"),
+        numbers::counted(pipeline.stages.u64(), "stage"),
+        numbers::counted(pipeline.threads.u64(), "thread"),
         pipeline.schedule,
         pipeline.remat
     ))?;

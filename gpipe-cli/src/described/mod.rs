@@ -29,14 +29,23 @@ pub struct Description {
 pub fn read(path: &Path) -> Result<Description> {
     let file = path.display();
     let fault = |fault: &dyn std::fmt::Display| Fail::asked(format!("--costs {file}: {fault}"));
-    let about = std::fs::metadata(path).map_err(|error| fault(&error))?;
+    let unread = |error: std::io::Error| {
+        fault(&format!(
+            "{error}: name a file that can be read, or whole numbers such as 10,40,30"
+        ))
+    };
+    let about = std::fs::metadata(path).map_err(unread)?;
     if !about.is_file() || about.len() > MOST_BYTES {
         return Err(fault(&"name a regular file of at most 1 GiB"));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| fault(&error))?;
+    let text = std::fs::read_to_string(path).map_err(unread)?;
     let read = match text.trim_start().starts_with('{') {
         true => json::parse(&text),
         false => pipedream::parse(&text),
     };
-    read.map_err(|words| fault(&words))
+    match read {
+        Ok(read) if read.layers.is_empty() => Err(fault(&"it has no layers: list at least one")),
+        Ok(read) => Ok(read),
+        Err(words) => Err(fault(&words)),
+    }
 }

@@ -22,6 +22,13 @@ pub fn print(text: &str) -> Result<()> {
         .map_err(Fail::write("to stdout"))
 }
 
+/// Says on stderr what people must not miss.
+pub fn warn(text: &str) -> Result<()> {
+    let line = format!("{}warning:{} {text}", style::WARNING, style::RESET);
+    let mut stderr = anstream::stderr().lock();
+    writeln!(stderr, "{line}").map_err(Fail::write("to stderr"))
+}
+
 /// Columns of the terminal that stdout is.
 pub fn terminal_width() -> usize {
     terminal_size::terminal_size_of(io::stdout())
@@ -73,11 +80,7 @@ impl Console {
 
     /// Says what people must not miss.
     pub fn warn(&self, text: &str) -> Result<()> {
-        let line = format!("{}warning:{} {text}", style::WARNING, style::RESET);
-        self.bar.suspend(|| {
-            let mut stderr = anstream::stderr().lock();
-            writeln!(stderr, "{line}").map_err(Fail::write("to stderr"))
-        })
+        self.bar.suspend(|| warn(text))
     }
 
     /// Shows the line of a step: always in the bar, and every so many steps as a line that stays.

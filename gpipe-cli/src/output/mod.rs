@@ -10,7 +10,7 @@ pub mod style;
 mod table;
 mod tensorboard;
 
-pub use console::{Console, print, terminal_width};
+pub use console::{Console, print, terminal_width, warn};
 pub use event::{Event, FoundDevice};
 pub use pace::{Pace, median};
 pub use run_folder::{NewRun, RUNS, RunFolder};

@@ -40,6 +40,16 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// So many of them: `1 step`, `2 steps`, `3 micro-batches`.
+pub fn counted(count: u64, thing: &str) -> String {
+    let ending = match thing {
+        _ if count == 1 => "",
+        thing if thing.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{count} {thing}{ending}")
+}
+
 /// A share in whole percent: `11 %`.
 pub fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
@@ -68,6 +78,13 @@ pub fn step_time(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(counted(1, "step"), "1 step");
+        assert_eq!(counted(0, "step"), "0 steps");
+        assert_eq!(counted(8, "micro-batch"), "8 micro-batches");
+    }
 
     #[test]
     fn three_digits_whatever_the_size() {

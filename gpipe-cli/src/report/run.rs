@@ -93,7 +93,7 @@ impl Run {
         let shown = folder.display();
         if !folder.is_dir() {
             return Err(Fail::asked(format!(
-                "{shown}: is no folder: name the folder of a run, such as runs/NAME"
+                "{shown} is no folder: name the folder of a run, such as runs/NAME"
             )));
         }
         let name = folder

@@ -46,6 +46,8 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["--set lr", "SECTION.KEY=VALUE"],
     ),
     (&["train", "--stagse", "2"], &["--stagse", "--stages"]),
+    (&["train", "notes.txt"], &["notes.txt", "--data notes.txt"]),
+    (&["devices", "cpu"], &["'cpu' found; --help lists"]),
     (&["trian"], &["trian", "train"]),
     (&["train", "--stages", "99"], &["99 stages", "--stages 11"]),
     (&["train", "--stages", "0"], &["--stages 0", "from 1"]),
@@ -301,11 +303,17 @@ fn a_full_disk_is_a_failure_and_a_closed_pipe_is_none() {
         let output = child.wait_with_output().unwrap();
         (output.status.code(), stderr(&output))
     };
-    let full = fs::OpenOptions::new()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
-    let (code, said) = run(full.into());
+    let full = || {
+        let file = fs::OpenOptions::new().write(true).open("/dev/full");
+        Stdio::from(file.unwrap())
+    };
+    for help in [&["train", "--help"][..], &["help", "train"]] {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("gpipe"));
+        let output = command.args(help).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{help:?}");
+        assert!(stderr(&output).contains("cannot write"), "{help:?}");
+    }
+    let (code, said) = run(full());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("cannot write to stdout"), "{said}");
     assert_eq!(run(Stdio::piped()), (Some(0), String::new()));
@@ -324,6 +332,7 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
         "a -- L -- forward_compute_time=1\na -- a\n",
     )
     .unwrap();
+    fs::write(folder.path().join("none.json"), "{\"layers\": []}").unwrap();
     let three = [
         "plan",
         "--stages",
@@ -334,7 +343,7 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
         "three.csv",
     ];
     assert!(gpipe(folder.path(), &three).status.success());
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["--costs", "0,0", "--auto"], "all layers cost nothing"),
         (&["--costs", "-1,2", "--auto"], "`-1` is no cost"),
         (&["--costs", "1,NaN"], "`NaN` is no cost"),
@@ -344,7 +353,9 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
         ),
         (&["--costs", "nan.json", "--auto"], "costs -1"),
         (&["--costs", "circle.txt"], "an edge from a node to itself"),
-        (&["--costs", "gone.json"], "No such file"),
+        (&["--costs", "gone.json"], "name a file that can be read"),
+        (&["--costs", "none.json"], "it has no layers"),
+        (&["--costs", "none.json", "--auto"], "it has no layers"),
         (&["--auto", "--memory", "1KiB"], "does not fit by"),
         (&["--memory", "none"], "no amount of memory"),
         (&["--remat", "budget:1B"], "needs at least"),
@@ -366,4 +377,13 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("use --memory "));
     assert!(!folder.path().join("run").exists());
+    // A plan is shown all the same, with what would be said.
+    let output = gpipe(folder.path(), &["plan", "--memory", "100KiB"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.starts_with("warning: train would refuse this: worker 0 needs"),
+        "{said}"
+    );
+    assert!(stdout(&output).contains("device 0"));
 }
