@@ -16,6 +16,13 @@ impl Lock {
     /// Takes the right, or says who is in the way.
     pub fn take(run: &Path) -> Result<Self> {
         let path = run.join(LOCK);
+        // To open a pipe would be to wait for whoever reads it.
+        if path.metadata().is_ok_and(|about| !about.is_file()) {
+            return Err(Fail::asked(format!(
+                "{}: is no regular file: remove it",
+                path.display()
+            )));
+        }
         let file = OpenOptions::new()
             .write(true)
             .create(true)

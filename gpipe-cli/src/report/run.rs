@@ -1,6 +1,7 @@
 //! The folder of a run, read back.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -180,17 +181,20 @@ impl Run {
     }
 }
 
-/// The bytes of a file of a run, if there is one.
+/// The bytes of a file of a run, if there is one. A pipe or a device, which may never end, is none.
 fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let path = folder.join(name);
-    match fs::read(&path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Fail::asked(format!(
-            "{}: {error}: make it readable",
-            path.display()
-        ))),
+    let fault = |fault: &dyn Display| Fail::asked(format!("{}: {fault}", path.display()));
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Ok(about) if !about.is_file() => {
+            return Err(fault(&"is no regular file: remove it to report the rest"));
+        }
+        _ => {}
     }
+    let bytes = fs::read(&path);
+    let bytes = bytes.map_err(|error| fault(&format!("{error}: make it readable")))?;
+    Ok(Some(bytes))
 }
 
 fn text(bytes: Vec<u8>) -> String {

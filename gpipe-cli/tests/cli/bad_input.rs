@@ -382,7 +382,7 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(
-        said.starts_with("warning: train would refuse this: worker 0 needs"),
+        said.starts_with("warning: train would refuse this: worker 3 needs"),
         "{said}"
     );
     assert!(stdout(&output).contains("device 0"));

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use super::stderr;
+use super::{small, stderr};
 
 /// Runs `gpipe` where the whole process may map 512 MiB at most, and for a minute at most.
 fn confined(folder: &Path, arguments: &[&str]) -> Output {
@@ -127,6 +127,35 @@ fn what_does_not_fit_is_refused_before_it_is_allocated() {
         tried += 1;
     }
     println!("exam P6 {tried}/{tried}");
+}
+
+/// Whoever opens a pipe waits for its other end: nobody does.
+#[test]
+fn a_pipe_in_a_runs_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = ["--steps", "1", "--out", "run", "-q"];
+    assert!(small(folder.path(), "train", &train).status.success());
+    let resume = ["train", "--resume", "run", "--steps", "2"];
+    for (name, arguments) in [
+        ("events.jsonl", &["report", "run"][..]),
+        ("timeline.json", &["report", "run"]),
+        (".lock", &resume),
+    ] {
+        let path = folder.path().join("run").join(name);
+        fs::remove_file(&path).unwrap();
+        assert!(
+            Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let output = confined(folder.path(), arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+        assert!(said.contains("is no regular file: remove it"), "{said}");
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 /// The same confinement stops what does allocate: it is not idle.
