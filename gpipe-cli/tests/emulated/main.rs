@@ -125,6 +125,18 @@ impl Place {
         self.result(run, &self.train(run, arguments, settings))
     }
 
+    /// The loss of the run `run` on a short text, no sample of which comes twice: the text that it was
+    /// trained on has 49,064 tokens.
+    fn evaluated(&self, arguments: &[&str]) -> f64 {
+        let text: String = (100..200).map(|n| format!("{n} pipes drain. ")).collect();
+        fs::write(self.path("text"), text).expect("a text");
+        let eval = ["eval", "run", "--data", "text", "--json", "-q"];
+        let outcome = self.run(&[&eval, arguments].concat(), "seed=1");
+        assert!(outcome.is_right(), "{arguments:?}: {outcome:?}");
+        let object: Value = serde_json::from_str(&outcome.stdout).expect("an object");
+        object["loss"].as_f64().expect("a loss")
+    }
+
     /// Trains in every order that the seeds below `seeds` draw, hands each result to `look`, and fails
     /// unless all have the bits of `first`, which is the first of them if there was none.
     fn trained_alike(

@@ -1,7 +1,5 @@
 //! Mixed precision: values and activations in bf16, masters, gradients and moments in f32.
 
-use std::fs;
-
 use serde_json::Value;
 
 use crate::{Place, parameters, seeds};
@@ -162,16 +160,7 @@ fn a_checkpoint_that_nothing_is_added_to_keeps_every_bit() {
 fn what_mixed_precision_wrote_all_devices_evaluate() {
     let Some(place) = Place::new() else { return };
     place.trained("run", &["--devices", "cuda:0*4", "--dtype", "bf16"], "");
-    // A short text, no sample of which comes twice: the one that the run read has 49,064 tokens.
-    let text: String = (100..200).map(|n| format!("{n} pipes drain. ")).collect();
-    fs::write(place.path("text"), text).expect("a text");
-    let eval = ["eval", "run", "--json", "-q", "--data", "text"];
-    let loss = |more: &[&str]| {
-        let outcome = place.run(&[&eval[..], more].concat(), "seed=1");
-        assert!(outcome.is_right(), "{more:?}: {outcome:?}");
-        let object: Value = serde_json::from_str(&outcome.stdout).expect("an object");
-        object["loss"].as_f64().expect("a loss")
-    };
+    let loss = |more: &[&str]| place.evaluated(more);
     let wanted = loss(&["--devices", "cpu", "--set", "run.dtype=f32"]);
     let others = [
         loss(&["--devices", "cpu"]),

@@ -53,15 +53,7 @@ fn a_run_goes_on_across_devices() {
 fn what_cuda_wrote_the_processor_evaluates() {
     let Some(place) = Place::new() else { return };
     place.trained("run", &["--devices", "cuda:0*4"], "");
-    let loss = |devices: &str| {
-        let outcome = place.run(
-            &["eval", "run", "--json", "-q", "--devices", devices],
-            "seed=1",
-        );
-        assert!(outcome.is_right(), "{outcome:?}");
-        let object: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("an object");
-        object["loss"].as_f64().expect("a loss")
-    };
+    let loss = |devices: &str| place.evaluated(&["--devices", devices]);
     let (cpu, cuda) = (loss("cpu"), loss("cuda:0,cuda:1,cuda:2,cuda:3"));
     assert!((cpu - cuda).abs() < 1e-4 * cpu, "{cpu} and {cuda}");
 }
