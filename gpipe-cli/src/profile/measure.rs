@@ -10,10 +10,11 @@ use std::time::Instant;
 
 use gpipe_layers::{Cx, Flow, Layer, Loss, Optimizer, Param, Saved, make, try_params};
 use gpipe_remat::ModelCosts;
-use gpipe_tensor::{DType, Device, DeviceId, Host, Shape, Tensor, Tensors, ops};
+use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors, ops};
 
 use super::empty;
 use super::file::{Passes, Profile, Size};
+use super::given::{filled, targets};
 use super::kinds::{Kind, Kinds};
 use crate::config::Config;
 use crate::fail::{Fail, Result};
@@ -74,7 +75,7 @@ fn together(
             scope.spawn(move || {
                 let place = (worker, others);
                 let times = Bench::new(config, kinds, samples, share, place)
-                    .and_then(|bench| bench.medians(done, others));
+                    .and_then(|bench| bench.expected(done, others));
                 // Whoever failed keeps nobody waiting.
                 done.fetch_add(others, Ordering::Relaxed);
                 times
@@ -194,8 +195,8 @@ impl Bench {
         })
     }
 
-    /// The medians of several passes; goes on until `others` have theirs.
-    fn medians(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 5]>> {
+    /// What is to be expected of a pass; goes on until `others` have theirs.
+    fn expected(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 5]>> {
         let mut passes: Vec<Vec<[f64; 5]>> = Vec::new();
         let mut wanted = FEWEST;
         for number in 0..self.depth - 1 {
@@ -227,7 +228,7 @@ impl Bench {
         };
         let typical = |kind: usize, pass: usize| {
             let all = passes.iter().map(|times| mean(times, kind, pass));
-            median(&mut all.filter(|&seconds| seconds > 0.0).collect::<Vec<f64>>())
+            expected(all.filter(|&seconds| seconds > 0.0).collect())
         };
         let of_kind = |kind: usize| {
             let mut times: [f64; 5] = std::array::from_fn(|pass| typical(kind, pass));
@@ -357,31 +358,22 @@ impl Bench {
     }
 }
 
-/// A tensor of numbers like those of a model: not zeros, which are sooner multiplied.
-fn filled(device: &Device, flow: &Flow, vocabulary: usize) -> Result<Tensor> {
-    let elements = flow.shape.elements().map_err(Fail::usage)?;
-    let mixed = |i: usize| (i.wrapping_mul(0x9E37_79B9) >> 7) % 4093;
-    let shape = flow.shape.clone();
-    let made = match flow.dtype {
-        DType::U32 => {
-            let values = (0..elements).map(|i| (mixed(i) % vocabulary) as u32);
-            Tensor::from_u32(device, shape, values.collect())
-        }
-        _ => {
-            let values = (0..elements).map(|i| mixed(i) as f32 / 2048.0 - 1.0);
-            Tensor::from_f32(device, shape, values.collect::<Vec<f32>>())
-        }
-    };
-    made.map_err(Fail::run)
+/// The mean, because a step is as long as all of its actions together, the slow ones too: medians do not
+/// add up. What takes more than thrice the median is a mishap, and counts as that much.
+fn expected(mut seconds: Vec<f64>) -> f64 {
+    let most = 3.0 * median(&mut seconds);
+    let sum: f64 = seconds.iter().map(|seconds| seconds.min(most)).sum();
+    sum / seconds.len().max(1) as f64
 }
 
-/// A class for each row of scores.
-fn targets(device: &Device, scores: &Flow) -> Result<Tensor> {
-    let (classes, rows) = match scores.shape.dims().split_last() {
-        Some((&classes, rows)) => (classes.max(1), rows),
-        None => (1, &[][..]),
-    };
-    let count: usize = rows.iter().product();
-    let values = (0..count).map(|i| (i * 31 % classes) as u32).collect();
-    Tensor::from_u32(device, Shape::from(rows), values).map_err(Fail::run)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_passes_count_and_mishaps_not_in_full() {
+        assert_eq!(expected(vec![1.0, 2.0, 1.0, 1.0, 100.0]), 1.6);
+        assert_eq!(expected(vec![2.0]), 2.0);
+        assert_eq!(expected(Vec::new()), 0.0);
+    }
 }

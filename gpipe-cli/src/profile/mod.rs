@@ -3,6 +3,7 @@
 
 mod empty;
 mod file;
+mod given;
 mod kinds;
 mod measure;
 mod shown;
