@@ -281,6 +281,8 @@ pub fn rows() -> Vec<Row> {
             what: "Miri sees no undefined behaviour in the unsafe modules and in the workers' threads",
             at_least: 15,
             tests: vec![
+                Test::new("gpipe-tensor", "", "floats::").miri(),
+                Test::new("gpipe-tensor", "", "lent::").miri(),
                 Test::new("gpipe-tensor", "", "pool::").miri(),
                 Test::new("gpipe-tensor", "", "tensor::").miri(),
                 Test::new("gpipe-sched", "", "").miri(),
