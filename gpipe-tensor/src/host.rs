@@ -264,15 +264,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_does_not_have_is_an_error_that_names_the_mend() {
-        let message = |error: Error| error.to_string();
+    fn no_threads_are_an_error_that_names_the_mend() {
         assert_eq!(
-            message(Host::new(0).err().unwrap()),
+            Host::new(0).err().unwrap().to_string(),
             "threads: 0 threads cannot compute: use 1 or more"
         );
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    #[test]
+    fn a_build_without_a_kind_of_device_says_how_to_get_it() {
         let host = Host::new(1).unwrap();
         assert_eq!(
-            message(host.device(DeviceId::Cuda(1)).unwrap_err()),
+            host.device(DeviceId::Cuda(1)).unwrap_err().to_string(),
             "device cuda:1 is not available: this build has no CUDA support: build with `--features cuda`, or use --devices cpu"
         );
     }
