@@ -45,6 +45,6 @@ impl Table {
     /// The table for the operations from now on.
     #[cfg(feature = "cuda")]
     pub fn upload(&self, gpu: &Gpu) -> Result<Memory> {
-        gpu.upload(pulp::bytemuck::cast_slice(&self.words))
+        gpu.upload(bytemuck::cast_slice(&self.words))
     }
 }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pulp::bytemuck::cast_slice;
+use bytemuck::cast_slice;
 
 use crate::cuda::entry::Pointer;
 use crate::cuda::{Gpu, Memory};
