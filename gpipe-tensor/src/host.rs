@@ -64,7 +64,8 @@ pub struct Host(Arc<Shared>);
 struct Shared {
     turns: Arc<Turns>,
     precision: Precision,
-    /// Threads for work inside an operation; absent where there is only one.
+    /// Threads that help with an operation: one fewer than there may be, as the thread that begins it
+    /// takes part. One more would look for work on a processor that another needs.
     pool: Option<rayon::ThreadPool>,
     buffers: Mutex<Pool>,
     #[cfg(feature = "cuda")]
@@ -105,7 +106,7 @@ impl Host {
             1 => None,
             _ => Some(
                 rayon::ThreadPoolBuilder::new()
-                    .num_threads(threads)
+                    .num_threads(threads - 1)
                     .thread_name(|i| format!("gpipe-compute-{i}"))
                     .build()
                     .map_err(|e| fail(format!("cannot start {threads} threads: {e}")))?,
@@ -194,7 +195,7 @@ impl Host {
         self.0.precision
     }
 
-    /// The pool for work inside an operation, if there is more than one thread.
+    /// The threads that help with an operation, if there may be any.
     pub(crate) fn pool(&self) -> Option<&rayon::ThreadPool> {
         self.0.pool.as_ref()
     }

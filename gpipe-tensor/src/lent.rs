@@ -9,6 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+/// How often a lender looks whether the last guests are out before it goes to sleep: for some tens of
+/// microseconds, as long as it takes to wake a thread up.
+const GLANCES: usize = 300;
+/// Hints to the processor between two glances.
+const PAUSES: usize = 8;
+
 /// Runs `work` on the calling thread and on each thread on which `invite` runs what it is given before
 /// the calling thread is done, so many times at most. Returns when nobody works on it any more.
 ///
@@ -107,8 +113,14 @@ impl House {
 
     /// Lets nobody in any more, waits until all are out, and tells what went wrong there.
     fn close(&self) -> Option<Box<dyn Any + Send>> {
+        self.room().is_open = false;
+        for _ in 0..GLANCES {
+            if self.room().inside == 0 {
+                break;
+            }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
         let mut room = self.room();
-        room.is_open = false;
         while room.inside > 0 {
             room = (self.left.wait(room)).unwrap_or_else(PoisonError::into_inner);
         }

@@ -1,11 +1,16 @@
 //! The one door to the matrix multiplication kernels.
 
+use std::ops::Range;
+
 use gemm::Parallelism;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use super::amx;
-use crate::parallel::{each, rows_per_chunk, threads_for};
+use crate::parallel::{each, each_on, rows_per_chunk, threads_for};
 use crate::{Device, Result};
+
+#[cfg(test)]
+mod tests;
 
 /// A matrix of floats that somebody else owns, in rows that lie `stride` elements apart, or the
 /// transpose of one.
@@ -162,7 +167,7 @@ impl Gemm {
         if amx::takes(self) {
             return amx::run_alone(self, (a, b), c);
         }
-        self.with(Parallelism::None, a, b, c);
+        self.alone(a, b, c);
     }
 
     /// c = begin + a·b, computed on as many threads as `device` may use now; their number does not
@@ -192,15 +197,52 @@ impl Gemm {
                 (0..c.rows()).for_each(|row| begin.row(c.row(row, self.n)));
             });
         }
-        let this = Self { accumulate, ..self };
         let threads = threads_for(device, self.multiplications());
-        match device.host().pool() {
-            Some(pool) if threads > 1 => {
-                pool.install(|| this.with(Parallelism::Rayon(threads), a, b, c));
-            }
-            _ => this.with(Parallelism::None, a, b, c),
-        }
+        Self { accumulate, ..self }.on_threads(threads, device, (a, b), c);
         Ok(())
+    }
+
+    /// Computes on so many threads.
+    fn on_threads(
+        self,
+        threads: usize,
+        device: &Device,
+        (a, b): (Matrix<'_>, Matrix<'_>),
+        c: MatrixMut<'_>,
+    ) {
+        self.check(a, b, &c);
+        let place = Place(c.floats.as_mut_ptr());
+        each_on(threads, device, self.pieces(threads), |(rows, columns)| {
+            // SAFETY: as the check says, all elements lie inside of their slices, which are borrowed
+            // for the whole call, c exclusively. Pieces have no element of c in common, since neither
+            // these nor the rows of c overlap.
+            unsafe { self.piece(rows, columns, (a, b), &place, c.stride) };
+        });
+    }
+
+    /// Cuts the longer side of the result into pieces for so many threads, of so many rows or columns
+    /// each that the kernel adds up the products of an element in the same order as in one piece.
+    fn pieces(self, threads: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + Send {
+        /// Of either side: vectors and small results are cases of their own to the kernel.
+        const LEAST: (usize, usize) = (4, 128);
+        const STEP: usize = 32;
+        let Self { m, n, .. } = self;
+        let longer = m.max(n);
+        let count = match m.min(n) >= LEAST.0 {
+            true => (longer / LEAST.1).clamp(1, threads),
+            false => 1,
+        };
+        let edge = move |i: usize| match i == count {
+            true => longer,
+            false => longer * i / count / STEP * STEP,
+        };
+        (0..count).map(move |i| {
+            let piece = edge(i)..edge(i + 1);
+            match m >= n {
+                true => (piece, 0..n),
+                false => (0..m, piece),
+            }
+        })
     }
 
     /// Panics unless the operands and the result are as large as the sizes say.
@@ -214,42 +256,73 @@ impl Gemm {
         );
     }
 
-    fn with(self, parallelism: Parallelism, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
-        let Self { m, n, k, .. } = self;
+    fn alone(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
         self.check(a, b, &c);
+        let place = Place(c.floats.as_mut_ptr());
+        // SAFETY: as the check says, all elements lie inside of their slices, which are borrowed for
+        // the whole call, c exclusively.
+        unsafe { self.piece(0..self.m, 0..self.n, (a, b), &place, c.stride) };
+    }
+
+    /// Computes some rows of some columns of c.
+    ///
+    /// # Safety
+    /// The operands and `c`, in rows that begin every `stride` elements, must be as large as the sizes
+    /// say, and no other thread may use those elements of `c`.
+    unsafe fn piece(
+        self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        (a, b): (Matrix<'_>, Matrix<'_>),
+        c: &Place,
+        stride: usize,
+    ) {
+        if rows.is_empty() || columns.is_empty() {
+            return;
+        }
         // A stride fits an isize unless it is never used: `holds` has seen its last multiple.
-        let stride = |stride: usize| stride as isize;
-        // SAFETY: every element that the kernel reads or writes lies inside of its slice, as the
-        // assertions above say; the elements of c are distinct since its rows do not overlap; the
-        // slices are borrowed for the whole call, c exclusively. The kernel reads c only if
-        // `accumulate` says so, and floats are always initialised.
+        let signed = |stride: usize| stride as isize;
+        let skipped = match self.k {
+            0 => (0, 0),
+            _ => (rows.start * a.row_stride, columns.start * b.column_stride),
+        };
+        // SAFETY: every element that the kernel reads or writes lies inside of its matrix, and nobody
+        // else uses those that it writes, as the caller has seen to; they are distinct since the rows
+        // of c do not overlap. The kernel reads c only if `accumulate` says so, and floats are always
+        // initialised.
         unsafe {
             // The crate's names: its first factor, `alpha`, scales what is in c, and each matrix
             // gives the stride between columns before the one between rows.
             gemm::gemm(
-                m,
-                n,
-                k,
-                c.floats.as_mut_ptr(),
+                rows.len(),
+                columns.len(),
+                self.k,
+                c.0.add(rows.start * stride + columns.start),
                 1,
-                stride(c.stride),
+                signed(stride),
                 self.accumulate,
-                a.floats.as_ptr(),
-                stride(a.column_stride),
-                stride(a.row_stride),
-                b.floats.as_ptr(),
-                stride(b.column_stride),
-                stride(b.row_stride),
+                a.floats.as_ptr().add(skipped.0),
+                signed(a.column_stride),
+                signed(a.row_stride),
+                b.floats.as_ptr().add(skipped.1),
+                signed(b.column_stride),
+                signed(b.row_stride),
                 1.0f32,
                 self.scale,
                 false,
                 false,
                 false,
-                parallelism,
+                Parallelism::None,
             );
         }
     }
 }
+
+/// Where c begins, for all threads that write to it.
+struct Place(*mut f32);
+
+// SAFETY: it is only read; what lies there is written in pieces that have no element in common.
+unsafe impl Sync for Place {}
 
 /// Whether the last element of a matrix lies inside of a slice of `len` elements.
 fn reaches(
