@@ -18,6 +18,10 @@ use crate::output::{Event, numbers, print};
 use crate::profile::{self, Speed, Wanted};
 use crate::setup::{self, Setup};
 
+/// What more workers or stages have to save of a step whose time is predicted for this machine: most
+/// predictions are off by less.
+const WORTH: f64 = 0.05;
+
 type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Priced>;
 
 /// A model, the workers that there are, and what may be chosen.
@@ -165,11 +169,12 @@ impl Choice {
             cores: self.cores,
             orders: &self.orders,
             micro_batches: self.micro_batches.clone(),
+            worth: self.speed.as_ref().map_or(0.0, |_| WORTH),
             policies,
         }
     }
 
-    /// The best plan.
+    /// The plan to use.
     pub fn answer(&self) -> Result<Answer> {
         let question = self.question(vec![Policy::Budget(Bytes(u64::MAX))]);
         let planner = Planner::new(&question).map_err(Fail::usage)?;
@@ -233,7 +238,7 @@ impl Choice {
         Ok(())
     }
 
-    /// Prints the best plan and its certificate.
+    /// Prints the plan to use and its certificate.
     pub fn show(&self, talk: Talk) -> Result<()> {
         let answer = self.answer()?;
         if talk.json {
@@ -253,6 +258,7 @@ impl Choice {
             cut: plan.cut.iter().map(Range::len).collect(),
             remat: self.remat(plan),
             step_seconds: plan.seconds,
+            fastest_seconds: answer.fastest,
             bound_seconds: answer.bound,
             gap: answer.gap(),
             bubble: plan.bubble,
@@ -304,6 +310,14 @@ impl Choice {
                 })
             ),
         ];
+        let saved = 1.0 - answer.fastest / plan.seconds;
+        let is_simpler = saved >= 5e-4;
+        if is_simpler {
+            lines.push(format!(
+                "            more workers or stages would save {:.1} %: less than predictions are exact to",
+                100.0 * saved
+            ));
+        }
         if let Some((more, seconds)) = answer.with_more {
             lines.push(format!(
                 "            {} a worker instead would gain {:.0} %",
@@ -312,7 +326,10 @@ impl Choice {
             ));
         }
         if plan.workers.len() == 1 && self.workers.len() > 1 {
-            lines.push("advice      do not pipeline: one worker is as fast as any pipeline".into());
+            lines.push(format!(
+                "advice      do not pipeline: one worker is {}as fast as any pipeline",
+                if is_simpler { "about " } else { "" }
+            ));
         } else if let Some(single) = answer.single
             && plan.workers.len() > 1
         {

@@ -150,6 +150,8 @@ pub enum Event {
         remat: String,
         /// Predicted.
         step_seconds: f64,
+        /// Of the fastest plan found, which may have more workers or stages.
+        fastest_seconds: f64,
         /// No plan takes less.
         bound_seconds: f64,
         /// `step_seconds` by `bound_seconds`, less 1.

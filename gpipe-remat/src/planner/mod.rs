@@ -16,6 +16,7 @@ mod described;
 mod paths;
 mod question;
 mod room;
+mod simple;
 mod stage;
 
 use std::collections::BTreeMap;
@@ -63,11 +64,14 @@ pub struct Plan {
     pub dearest: usize,
 }
 
-/// The best plan found, and what is known about how good it is.
+/// The plan to use, and what is known about how good it is.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The best plan found.
+    /// The fastest plan found, or one that is simpler and, as far as times are known, as fast
+    /// ([`Question::worth`]).
     pub plan: Plan,
+    /// Seconds of the fastest plan found.
+    pub fastest: f64,
     /// Seconds that no plan of those asked for can go below.
     pub bound: f64,
     /// The best plan on one worker, where it fits.
@@ -111,15 +115,17 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// The best plan.
+    /// The plan to use.
     ///
     /// # Errors
     /// If nothing fits, with the bytes that would do.
     pub fn answer(mut self) -> Result<Answer> {
-        let found = self.best(None)?;
+        let found = self.best(|_, _| true, f64::INFINITY)?;
         let Some((plan, bound)) = found else {
             return Err(self.does_not_fit()?);
         };
+        let fastest = plan.seconds;
+        let plan = self.simplest(plan)?;
         let single = match plan.workers.len() {
             1 => Some(plan.seconds),
             _ => self.single()?,
@@ -131,6 +137,7 @@ impl<'a> Planner<'a> {
         let with_more = self.with_more(&plan)?;
         Ok(Answer {
             plan,
+            fastest,
             bound,
             single,
             replicas,
@@ -214,8 +221,13 @@ impl<'a> Planner<'a> {
         Ok(schedule.map(|schedule| Candidate::new(self.question, order, schedule, priced)))
     }
 
-    /// The best plan of those for `only` so many workers, or of all, and the bound of all.
-    fn best(&mut self, only: Option<usize>) -> Result<Option<(Plan, f64)>> {
+    /// The best plan of those for the numbers of workers and of stages a worker that are asked for, if it
+    /// takes less than `below` seconds, and the bound of all of them.
+    fn best(
+        &mut self,
+        is_asked: impl Fn(usize, usize) -> bool,
+        below: f64,
+    ) -> Result<Option<(Plan, f64)>> {
         let question = self.question;
         let layers = question.weights.layers();
         let mut open = Vec::new();
@@ -225,7 +237,7 @@ impl<'a> Planner<'a> {
             for (index, order) in question.orders.iter().enumerate() {
                 for workers in 1..=question.workers.len() {
                     let stages = workers.saturating_mul(order.chunks);
-                    if stages > layers || only.is_some_and(|only| only != workers) {
+                    if stages > layers || !is_asked(workers, order.chunks) {
                         continue;
                     }
                     let bound = bounds.of(workers, order.chunks);
@@ -240,16 +252,15 @@ impl<'a> Planner<'a> {
         // Those of which a better plan may have been overlooked.
         let mut doubtful = Vec::new();
         for (least, workers, order, micro_batches) in open {
-            let seconds = best
-                .as_ref()
-                .map_or(f64::INFINITY, |(_, found)| found.seconds);
+            let seconds = (best.as_ref()).map_or(below, |(_, found)| found.seconds);
             if least >= seconds {
                 break;
             }
             let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
                 continue;
             };
-            if best.is_some() && tighter(&candidate, least, seconds, &mut looked_at) >= seconds {
+            if seconds.is_finite() && tighter(&candidate, least, seconds, &mut looked_at) >= seconds
+            {
                 continue;
             }
             let open = (least, workers, order, micro_batches);
@@ -285,7 +296,8 @@ impl<'a> Planner<'a> {
     }
 
     fn single(&mut self) -> Result<Option<f64>> {
-        Ok(self.best(Some(1))?.map(|(plan, _)| plan.seconds))
+        let found = self.best(|workers, _| workers == 1, f64::INFINITY)?;
+        Ok(found.map(|(plan, _)| plan.seconds))
     }
 
     /// A copy on every worker: each its share of the step, and a ring that carries every gradient

@@ -29,6 +29,9 @@ pub struct Question<'a> {
     pub orders: &'a [NamedOrder],
     /// Numbers of micro-batches that may be used.
     pub micro_batches: Vec<usize>,
+    /// What more workers, or more stages on as many, have to save, as a share of the step's time: of
+    /// plans that are closer than times are known, the simplest is chosen. 0: the fastest is.
+    pub worth: f64,
     /// What may be kept. A stage takes the first policy of the least recomputation that fits its
     /// worker's memory; [`Policy::Budget`] stands for the best of all, whatever its bytes.
     pub policies: Vec<Policy>,
@@ -162,6 +165,12 @@ impl Question<'_> {
                  bandwidth above 0"
             ));
         }
+        if !(0.0..1.0).contains(&self.worth) {
+            return fault(format!(
+                "more workers have to save {} of a step: use a share from 0 up and below 1",
+                self.worth
+            ));
+        }
         match self.cores {
             Some(0) => fault("0 cores compute nothing: use 1 or more"),
             _ => Ok(()),
@@ -188,6 +197,7 @@ impl Question<'_> {
             cores: self.cores,
             orders: self.orders,
             micro_batches: self.micro_batches.clone(),
+            worth: self.worth,
             policies: self.policies.clone(),
         }
     }

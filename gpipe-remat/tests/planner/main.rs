@@ -9,3 +9,5 @@ mod certificates;
 mod large;
 
 mod refusals;
+
+mod simple;

@@ -217,8 +217,21 @@ impl Small {
         self.ask_of(orders(), micro_batches, policies, ask)
     }
 
+    /// For the fastest plan.
     pub fn ask_of<T>(
         &self,
+        orders: Vec<NamedOrder>,
+        micro_batches: &[usize],
+        policies: &[Policy],
+        ask: impl FnOnce(Planner<'_>) -> T,
+    ) -> T {
+        self.ask_with(0.0, orders, micro_batches, policies, ask)
+    }
+
+    /// For the simplest plan, where others save no more than this share.
+    pub fn ask_with<T>(
+        &self,
+        worth: f64,
         orders: Vec<NamedOrder>,
         micro_batches: &[usize],
         policies: &[Policy],
@@ -234,6 +247,7 @@ impl Small {
             cores: None,
             orders: &orders,
             micro_batches: micro_batches.to_vec(),
+            worth,
             policies: policies.to_vec(),
         };
         ask(Planner::new(&question).expect("a question that makes sense"))

@@ -1,0 +1,33 @@
+//! Of plans that are about as fast as each other, the simplest.
+
+use std::collections::BTreeSet;
+
+use super::{Plan, Planner};
+use crate::Result;
+
+impl Planner<'_> {
+    /// Of the plans that are as fast as this one, as far as times are known, that with the fewest workers
+    /// and of these with the fewest stages.
+    pub(super) fn simplest(&mut self, plan: Plan) -> Result<Plan> {
+        let worth = self.question.worth;
+        if worth == 0.0 {
+            return Ok(plan);
+        }
+        let most = plan.seconds / (1.0 - worth);
+        let chunks: BTreeSet<usize> = (self.question.orders.iter())
+            .map(|order| order.chunks)
+            .collect();
+        let own = (plan.workers.len(), plan.cut.len() / plan.workers.len());
+        let simpler = (1..=own.0).flat_map(|workers| chunks.iter().map(move |&c| (workers, c)));
+        for shape in simpler.take_while(|&shape| shape < own) {
+            if self.left == 0 {
+                break;
+            }
+            let found = self.best(|workers, chunks| (workers, chunks) == shape, most)?;
+            if let Some((plan, _)) = found {
+                return Ok(plan);
+            }
+        }
+        Ok(plan)
+    }
+}
