@@ -18,8 +18,8 @@ use crate::output::{Event, numbers, print};
 use crate::profile::{self, Speed, Wanted};
 use crate::setup::{self, Setup};
 
-/// What more workers or stages have to save of a step whose time is predicted for this machine: most
-/// predictions are off by less.
+/// What more workers or stages have to save of a step whose time is predicted by measured layers: most of
+/// these predictions are off by less.
 const WORTH: f64 = 0.05;
 
 type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Priced>;
@@ -169,7 +169,10 @@ impl Choice {
             cores: self.cores,
             orders: &self.orders,
             micro_batches: self.micro_batches.clone(),
-            worth: self.speed.as_ref().map_or(0.0, |_| WORTH),
+            worth: match self.speed.as_deref() {
+                Some(Speed::Measured(_)) => WORTH,
+                _ => 0.0,
+            },
             policies,
         }
     }
@@ -314,7 +317,7 @@ impl Choice {
         let is_simpler = saved >= 5e-4;
         if is_simpler {
             lines.push(format!(
-                "            more workers or stages would save {:.1} %: less than predictions are exact to",
+                "            more workers or stages would save {:.1} %, within the error of predictions",
                 100.0 * saved
             ));
         }

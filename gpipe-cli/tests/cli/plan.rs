@@ -331,3 +331,23 @@ fn layers_are_measured_once_and_the_profile_is_used() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("measured on another machine"), "{said}");
 }
+
+/// By measured times the recommendation may be simpler than the fastest plan, but not much slower.
+#[test]
+fn a_recommendation_tells_the_fastest_plan_beside_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let recommended = |more: &[&str]| {
+        let arguments = [&["--auto", "--devices", "cpu*2", "--json"], more].concat();
+        let told = objects(&small(folder.path(), "plan", &arguments));
+        let auto = told.last().unwrap();
+        let seconds = |key: &str| auto[key].as_f64().unwrap();
+        (seconds("fastest_seconds"), seconds("step_seconds"))
+    };
+    let (fastest, own) = recommended(&[]);
+    assert_eq!(fastest, own, "an estimate is taken at its word");
+    for more in [&["--profile"][..], &[]] {
+        let (fastest, own) = recommended(more);
+        assert!(0.95 * own <= fastest * (1.0 + 1e-9), "{own}, not {fastest}");
+        assert!(fastest <= own, "{own} below {fastest}");
+    }
+}
