@@ -1,10 +1,12 @@
 //! Models: plain functions that return a flat list of layers, because a list is what a partitioner
 //! cuts.
 
+mod config;
 mod gpt;
 mod mlp;
 mod presets;
 
+pub use config::ModelConfig;
 pub use gpt::{GptConfig, gpt};
 pub use mlp::{MlpConfig, mlp};
 pub use presets::{PRESETS, Preset, preset};

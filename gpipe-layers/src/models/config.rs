@@ -1,0 +1,101 @@
+//! The model families behind one type: what a configuration file, a model folder and a program
+//! agree on.
+
+use gpipe_tensor::DType;
+
+use super::{GptConfig, MlpConfig, gpt, mlp};
+use crate::{Flow, Layer, Result};
+
+/// The sizes of a model of any family.
+///
+/// A new family joins here: one variant, and one arm in each method.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ModelConfig {
+    /// A decoder of text: GPT-2.
+    Gpt(GptConfig),
+    /// A multi-layer perceptron that classifies.
+    Mlp(MlpConfig),
+}
+
+impl ModelConfig {
+    /// The layers, first to last; their parameters are not made yet.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) for sizes that do not fit each other.
+    pub fn layers(&self) -> Result<Vec<Box<dyn Layer>>> {
+        match self {
+            Self::Gpt(config) => gpt(config),
+            Self::Mlp(config) => mlp(config),
+        }
+    }
+
+    /// The flow that enters the first layer: token ids (`samples`, `tokens`) or features
+    /// (`samples`, inputs).
+    pub fn input(&self, samples: usize, tokens: usize) -> Vec<Flow> {
+        match self {
+            Self::Gpt(_) => vec![Flow {
+                shape: [samples, tokens].into(),
+                dtype: DType::U32,
+            }],
+            Self::Mlp(config) => vec![Flow::f32([samples, config.inputs])],
+        }
+    }
+
+    /// Whether the model has one target a sample (a class), rather than one a token.
+    pub fn is_classifier(&self) -> bool {
+        match self {
+            Self::Gpt(_) => false,
+            Self::Mlp(_) => true,
+        }
+    }
+
+    /// The largest width of a layer's activations, in elements a token or a sample.
+    pub fn widest(&self) -> usize {
+        match self {
+            Self::Gpt(config) => config.width,
+            Self::Mlp(config) => config.hidden.iter().copied().max().unwrap_or(1),
+        }
+    }
+
+    /// Probability of dropping an activation.
+    pub fn dropout(&self) -> f32 {
+        match self {
+            Self::Gpt(config) => config.dropout,
+            Self::Mlp(config) => config.dropout,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::Function;
+
+    #[test]
+    fn a_family_builds_its_layers_for_its_input() {
+        let gpt = ModelConfig::Gpt(GptConfig {
+            vocab: 11,
+            context: 8,
+            width: 8,
+            blocks: 1,
+            heads: 2,
+            ..GptConfig::default()
+        });
+        let mlp = ModelConfig::Mlp(MlpConfig {
+            inputs: 5,
+            hidden: vec![7, 3],
+            outputs: 2,
+            activation: Function::Relu,
+            dropout: 0.0,
+        });
+        for (model, tokens, widest) in [(gpt, 8, 8), (mlp, 1, 7)] {
+            let mut flow = model.input(4, tokens);
+            for layer in model.layers().unwrap() {
+                flow = layer.cost(&flow).unwrap().outputs;
+            }
+            assert_eq!(flow[0].shape.dims()[0], 4, "{model:?}");
+            assert_eq!(model.widest(), widest);
+        }
+    }
+}
