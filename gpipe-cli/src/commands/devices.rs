@@ -2,10 +2,12 @@
 
 use gpipe_tensor::{CudaDevice, DeviceId, FoundCuda, find_cuda};
 
+use gpipe_report::{Event, FoundDevice, numbers};
+use gpipe_train::machine;
+
 use crate::args::Talk;
 use crate::fail::Result;
-use crate::machine;
-use crate::output::{Event, FoundDevice, numbers, print, style};
+use crate::output::{print, style};
 
 /// Prints a device after the other, as `--devices` names them.
 pub fn run(talk: Talk) -> Result<()> {
