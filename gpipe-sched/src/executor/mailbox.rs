@@ -1,0 +1,260 @@
+//! Where flows wait between stages: the seam that another transport can fill.
+//!
+//! `send` puts a flow down and goes on; only `recv` waits. A flow is asked for by name, so lanes
+//! may take flows in another order than they were sent, and none can be mistaken for another.
+
+use std::sync::PoisonError;
+
+use crate::executor::sync::{Condvar, Mutex, MutexGuard, thread};
+use crate::schedule::hop::Hop;
+
+/// How often a worker gives way and looks again before it sleeps: a flow that is only microseconds
+/// away is cheaper to look for than to be woken for. Whoever needs the processor gets it meanwhile.
+const GLANCES: usize = if cfg!(shuttle) { 1 } else { 16 };
+
+/// The name of a flow: which step it belongs to, and where in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// Counts the steps and evaluations of a pipeline, so that what a failed one left behind
+    /// cannot be taken for a flow of the next.
+    pub epoch: u64,
+    pub hop: Hop,
+}
+
+/// Why there is no flow.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Another worker ended the step.
+    Stopped,
+    /// The step has no such flow.
+    Unknown,
+    /// It was sent before.
+    Twice,
+}
+
+/// The mailboxes of all devices.
+pub(crate) struct Post<F> {
+    mailboxes: Vec<Mailbox<F>>,
+    device_of: Vec<usize>,
+    /// The place of each stage among those of its device.
+    place_of: Vec<usize>,
+}
+
+struct Mailbox<F> {
+    /// How many stages its device has.
+    stages: usize,
+    state: Mutex<State<F>>,
+    arrived: Condvar,
+}
+
+struct State<F> {
+    epoch: u64,
+    micro_batches: usize,
+    flows: Vec<Option<F>>,
+    /// The flow that its worker sleeps for.
+    wanted: Option<usize>,
+    stopped: bool,
+    /// A worker is gone for good.
+    closed: bool,
+}
+
+impl<F> Post<F> {
+    pub fn new(devices: usize, device_of: &[usize]) -> Self {
+        let mut owned = vec![0; devices];
+        let mut settle = |&device: &usize| {
+            owned[device] += 1;
+            owned[device] - 1
+        };
+        let place_of = device_of.iter().map(&mut settle).collect();
+        let mailbox = |stages| Mailbox {
+            stages,
+            state: Mutex::new(State {
+                epoch: 0,
+                micro_batches: 0,
+                flows: Vec::new(),
+                wanted: None,
+                stopped: false,
+                closed: false,
+            }),
+            arrived: Condvar::new(),
+        };
+        Self {
+            mailboxes: owned.into_iter().map(mailbox).collect(),
+            device_of: device_of.to_vec(),
+            place_of,
+        }
+    }
+
+    /// Throws away what is left of older steps and makes room for the flows of a new one. Every
+    /// mailbox is opened before any worker starts.
+    pub fn open(&self, epoch: u64, micro_batches: usize) {
+        for mailbox in &self.mailboxes {
+            let mut flows = Vec::new();
+            flows.resize_with(Hop::table(mailbox.stages, micro_batches), || None);
+            let old = {
+                let mut state = mailbox.lock();
+                state.epoch = epoch;
+                state.micro_batches = micro_batches;
+                state.stopped = false;
+                std::mem::replace(&mut state.flows, flows)
+            };
+            // A flow's own destructor runs after the lock is gone.
+            drop(old);
+        }
+    }
+
+    /// Puts a flow into the mailbox of the stage that it is for. Never waits.
+    pub fn send(&self, tag: Tag, flow: F) -> Result<(), Refusal> {
+        let mailbox = self.mailbox(tag)?;
+        let mut state = mailbox.lock();
+        let index = self.index(tag, &state)?;
+        let place = state.flows.get_mut(index).ok_or(Refusal::Unknown)?;
+        if place.is_some() {
+            return Err(Refusal::Twice);
+        }
+        *place = Some(flow);
+        let wakes = state.wanted == Some(index);
+        drop(state);
+        if wakes {
+            mailbox.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes a flow; waits until it is there or the step is stopped.
+    pub fn recv(&self, tag: Tag) -> Result<F, Refusal> {
+        let mailbox = self.mailbox(tag)?;
+        let mut glances = 0;
+        let mut state = mailbox.lock();
+        loop {
+            if state.stopped || state.closed {
+                return Err(Refusal::Stopped);
+            }
+            let index = self.index(tag, &state)?;
+            if let Some(flow) = state.flows.get_mut(index).ok_or(Refusal::Unknown)?.take() {
+                return Ok(flow);
+            }
+            if glances < GLANCES {
+                glances += 1;
+                drop(state);
+                thread::yield_now();
+                state = mailbox.lock();
+                continue;
+            }
+            state.wanted = Some(index);
+            state = mailbox
+                .arrived
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.wanted = None;
+        }
+    }
+
+    /// Wakes all who wait: this step is over. Too late for it, the next one does not hear.
+    pub fn stop(&self, epoch: u64) {
+        self.wake(|state| state.stopped |= state.epoch == epoch);
+    }
+
+    /// Wakes all who wait and lets nobody wait again: a worker is gone.
+    pub fn close(&self) {
+        self.wake(|state| state.closed = true);
+    }
+
+    fn wake(&self, change: impl Fn(&mut State<F>)) {
+        for mailbox in &self.mailboxes {
+            change(&mut mailbox.lock());
+            mailbox.arrived.notify_all();
+        }
+    }
+
+    fn mailbox(&self, tag: Tag) -> Result<&Mailbox<F>, Refusal> {
+        let device = *self.device_of.get(tag.hop.stage).ok_or(Refusal::Unknown)?;
+        self.mailboxes.get(device).ok_or(Refusal::Unknown)
+    }
+
+    fn index(&self, tag: Tag, state: &State<F>) -> Result<usize, Refusal> {
+        if tag.epoch != state.epoch || tag.hop.micro_batch >= state.micro_batches {
+            return Err(Refusal::Unknown);
+        }
+        let local = Hop {
+            stage: self.place_of[tag.hop.stage],
+            ..tag.hop
+        };
+        Ok(local.index(state.micro_batches))
+    }
+}
+
+impl<F> Mailbox<F> {
+    fn lock(&self) -> MutexGuard<'_, State<F>> {
+        // Nothing panics while the lock is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::Direction;
+
+    fn tag(epoch: u64, stage: usize, micro_batch: usize) -> Tag {
+        let hop = Hop::new(Direction::Forward, stage, micro_batch);
+        Tag { epoch, hop }
+    }
+
+    /// Two devices; the second has the stages 1 and 2.
+    fn post() -> Post<&'static str> {
+        let post = Post::new(2, &[0, 1, 1]);
+        post.open(1, 3);
+        post
+    }
+
+    #[test]
+    fn flows_are_taken_by_name_in_any_order() {
+        let post = post();
+        for (tag, flow) in [
+            (tag(1, 1, 0), "a"),
+            (tag(1, 2, 0), "b"),
+            (tag(1, 1, 2), "c"),
+        ] {
+            assert_eq!(post.send(tag, flow), Ok(()));
+        }
+        let taken = [tag(1, 1, 2), tag(1, 1, 0), tag(1, 2, 0)].map(|tag| post.recv(tag));
+        assert_eq!(taken, [Ok("c"), Ok("a"), Ok("b")]);
+    }
+
+    #[test]
+    fn what_is_sent_twice_or_does_not_exist_is_refused() {
+        let post = post();
+        assert_eq!(post.send(tag(1, 1, 0), "a"), Ok(()));
+        assert_eq!(post.send(tag(1, 1, 0), "b"), Err(Refusal::Twice));
+        assert_eq!(post.recv(tag(1, 1, 0)), Ok("a"));
+        for wrong in [tag(1, 3, 0), tag(1, 0, 3), tag(1, 0, usize::MAX)] {
+            assert_eq!(post.send(wrong, "a"), Err(Refusal::Unknown));
+            assert_eq!(post.recv(wrong), Err(Refusal::Unknown));
+        }
+    }
+
+    #[test]
+    fn a_step_hears_nothing_of_an_older_one() {
+        let post = post();
+        assert_eq!(post.send(tag(1, 1, 0), "old"), Ok(()));
+        post.open(2, 3);
+        assert_eq!(post.send(tag(1, 1, 0), "late"), Err(Refusal::Unknown));
+        post.stop(1);
+        assert_eq!(post.send(tag(2, 1, 0), "new"), Ok(()));
+        assert_eq!(post.recv(tag(2, 1, 0)), Ok("new"));
+    }
+
+    #[test]
+    fn a_stop_is_for_one_step_and_a_close_for_all() {
+        let post = post();
+        post.stop(1);
+        assert_eq!(post.recv(tag(1, 0, 0)), Err(Refusal::Stopped));
+        post.open(2, 3);
+        assert_eq!(post.send(tag(2, 0, 0), "a"), Ok(()));
+        assert_eq!(post.recv(tag(2, 0, 0)), Ok("a"));
+        post.close();
+        post.open(3, 3);
+        assert_eq!(post.recv(tag(3, 0, 0)), Err(Refusal::Stopped));
+    }
+}

@@ -1,0 +1,11 @@
+//! The executor: one worker per device runs the stages of a schedule.
+
+pub(crate) mod empty;
+pub(crate) mod failure;
+pub(crate) mod mailbox;
+pub(crate) mod pipeline;
+pub(crate) mod round;
+pub(crate) mod stage;
+pub(crate) mod sync;
+pub(crate) mod watchdog;
+pub(crate) mod worker;

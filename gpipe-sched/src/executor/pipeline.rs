@@ -1,0 +1,352 @@
+//! The executor: one worker a device, and the verbs of a training loop.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::executor::failure::{Part, PipelineError, Place, guard};
+use crate::executor::mailbox::Post;
+use crate::executor::round::check_items;
+use crate::executor::stage::{MicroBatch, Stage, Turn};
+use crate::executor::sync::{mpsc, thread};
+use crate::executor::worker::Worker;
+use crate::schedule::builders::forward_over;
+use crate::schedule::data::Schedule;
+use crate::simulate::timeline::Timeline;
+
+/// One micro-batch of a step.
+#[derive(Clone, Debug)]
+pub struct Item<F, G> {
+    /// Which rows these are.
+    pub micro_batch: MicroBatch,
+    /// For the first stage.
+    pub input: F,
+    /// For the turn.
+    pub target: G,
+}
+
+/// What a step or an evaluation brings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The turn's losses, by index of micro-batch.
+    pub losses: Vec<f64>,
+    /// Seconds that the thread of each device was at its actions: at the work itself, or where a device
+    /// works after it was asked, at asking for it.
+    pub asking: Vec<f64>,
+    /// Who worked when, in seconds since the call.
+    pub timeline: Timeline,
+}
+
+/// What a pipeline of stages `S` and a turn `T` takes for each micro-batch.
+pub type ItemOf<S, T> = Item<<S as Stage>::Flow, <T as Turn<<S as Stage>::Flow>>::Target>;
+
+pub(crate) type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
+
+/// Stages at work: one persistent thread a device, named `gpipe-0`, `gpipe-1` and so on, which
+/// makes, owns and drops the stages of its device.
+///
+/// Whatever ends an action badly, an error or a panic, ends the step: all other workers are woken,
+/// the first error comes back with its [`Place`], and the next step starts afresh. No call hangs.
+pub struct Pipeline<S: Stage, T: Turn<S::Flow>> {
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) post: Arc<Post<S::Flow>>,
+    pub(crate) lines: Vec<Line<S, T>>,
+    pub(crate) epoch: u64,
+    pub(crate) deadline: Option<Duration>,
+}
+
+/// The line to one worker.
+pub(crate) struct Line<S: Stage, T> {
+    /// `None` only while the pipeline is dropped.
+    jobs: Option<mpsc::Sender<Job<S, T>>>,
+    thread: Option<thread::JoinHandle<()>>,
+    /// It did not answer in time: nobody waits for it any more.
+    pub lost: bool,
+}
+
+impl<S, T> Pipeline<S, T>
+where
+    S: Stage + 'static,
+    T: Turn<S::Flow> + 'static,
+{
+    /// Starts the workers. Each makes its own stages with `make_stage`, which is told their numbers
+    /// and called on all threads at once; the one with the last stage then makes the turn.
+    ///
+    /// # Errors
+    /// If a thread cannot be started, or a stage or the turn cannot be made: the first of these.
+    pub fn build<E, G>(
+        schedule: Schedule,
+        make_stage: impl Fn(usize) -> Result<S, E> + Send + Sync + 'static,
+        make_turn: impl FnOnce() -> Result<T, G> + Send + 'static,
+    ) -> Result<Self, PipelineError>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+        G: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let schedule = Arc::new(schedule);
+        let (devices, device_of) = (schedule.devices(), schedule.device_of());
+        let post = Arc::new(Post::new(devices, device_of));
+        let make_stage = Arc::new(make_stage);
+        let mut make_turn = Some(make_turn);
+        let (ready, answers) = mpsc::channel();
+        // From the first thread on it is a pipeline, so that leaving early joins those that run.
+        let lines = Vec::with_capacity(devices);
+        let mut pipeline = Self {
+            schedule: schedule.clone(),
+            post: post.clone(),
+            lines,
+            epoch: 0,
+            deadline: None,
+        };
+        for device in 0..devices {
+            let owned: Vec<usize> = (0..device_of.len())
+                .filter(|&stage| device_of[stage] == device)
+                .collect();
+            let has_turn = device_of.last() == Some(&device);
+            let make_turn = if has_turn { make_turn.take() } else { None };
+            let (make_stage, post, ready) = (make_stage.clone(), post.clone(), ready.clone());
+            let (jobs, inbox) = mpsc::channel::<Job<S, T>>();
+            let work = move || {
+                let _last_words = LastWords(post.clone());
+                let made = make(device, owned, &*make_stage, make_turn, post);
+                drop(make_stage);
+                let mut worker = match made {
+                    Ok(worker) => worker,
+                    Err(error) => return drop(ready.send((device, Err(error)))),
+                };
+                let _ = ready.send((device, Ok(())));
+                drop(ready);
+                while let Ok(job) = inbox.recv() {
+                    job(&mut worker);
+                }
+            };
+            let thread = thread::Builder::new()
+                .name(format!("gpipe-{device}"))
+                .spawn(work)
+                .map_err(|source| PipelineError::Thread { device, source })?;
+            pipeline.lines.push(Line {
+                jobs: Some(jobs),
+                thread: Some(thread),
+                lost: false,
+            });
+        }
+        drop(ready);
+        pipeline.collect(&answers, |_, answer| answer)?;
+        Ok(pipeline)
+    }
+
+    /// What [`step`](Self::step) runs.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// How long a step or an evaluation may take from now on; `None`, as at first, is as long as it
+    /// takes.
+    ///
+    /// One that is not over by then ends with [`PipelineError::Overdue`], which says who is at work
+    /// on what and who waits for whom. A worker that does not come back from its action cannot be
+    /// stopped: it is left behind with its stages, and the pipeline has to be built again.
+    pub fn set_deadline(&mut self, deadline: Option<Duration>) {
+        self.deadline = deadline;
+    }
+
+    /// Runs the schedule on one batch: one item for each of its micro-batches, in order.
+    ///
+    /// # Errors
+    /// If the items are not those of the schedule, or the first that goes wrong on a worker.
+    pub fn step(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
+        let micro_batches = self.schedule.micro_batches();
+        if batch.len() != micro_batches {
+            return Err(PipelineError::Batch(format!(
+                "{} items for a schedule of {micro_batches} micro-batches: give one for each",
+                batch.len()
+            )));
+        }
+        check_items(&batch, !self.schedule.is_forward_only())?;
+        self.run(self.schedule.clone(), batch)
+    }
+
+    /// Evaluates any number of micro-batches: forward only, on the same workers.
+    ///
+    /// Stages and turn are told that a step begins here too, so gradients that nobody has used yet
+    /// are lost.
+    ///
+    /// # Errors
+    /// If there is no item or one trains, or the first that goes wrong on a worker.
+    pub fn forward(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
+        check_items(&batch, false)?;
+        let schedule = forward_over(self.schedule.device_of().to_vec(), batch.len())?;
+        self.run(Arc::new(schedule), batch)
+    }
+
+    /// Calls `visit` with every stage and its number, on the stages' own threads, all at once.
+    ///
+    /// # Errors
+    /// That of the first stage, in model order, where it fails; the others are visited all the
+    /// same.
+    pub fn each<E>(
+        &mut self,
+        visit: impl Fn(usize, &mut S) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<(), PipelineError>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.gather(visit).map(drop)
+    }
+
+    /// [`each`](Self::each), with what the visits give, in model order.
+    ///
+    /// # Errors
+    /// As [`each`](Self::each).
+    pub fn gather<R, E>(
+        &mut self,
+        visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Result<Vec<R>, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.check_lines()?;
+        let visit = Arc::new(visit);
+        let (reply, replies) = mpsc::channel();
+        for line in &self.lines {
+            let (visit, reply) = (visit.clone(), reply.clone());
+            line.give(Box::new(move |worker| {
+                let visits = worker.stages.iter_mut().map(|(index, stage)| {
+                    let place = Place::Visit(Part::Stage(*index));
+                    (*index, guard(place, || visit(*index, stage)))
+                });
+                let visits: Vec<_> = visits.collect();
+                // What the closure holds (tensors, say) is let go before the caller hears of it.
+                drop(visit);
+                let _ = reply.send((worker.device, visits));
+            }));
+        }
+        drop(reply);
+        let mut results: Vec<Option<Result<R, PipelineError>>> = Vec::new();
+        results.resize_with(self.schedule.stages(), || None);
+        self.collect(&replies, |_, visits| {
+            for (stage, result) in visits {
+                results[stage] = Some(result);
+            }
+            Ok(())
+        })?;
+        results.into_iter().flatten().collect()
+    }
+
+    /// Calls `visit` with the turn, on its thread.
+    ///
+    /// # Errors
+    /// If the visit fails.
+    pub fn with_turn<R, E>(
+        &mut self,
+        visit: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
+    ) -> Result<R, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.check_lines()?;
+        let device = self.last_device();
+        let (reply, replies) = mpsc::channel();
+        self.lines[device].give(Box::new(move |worker| {
+            if let Some(turn) = &mut worker.turn {
+                let _ = reply.send(guard(Place::Visit(Part::Turn), || visit(turn)));
+            }
+        }));
+        replies
+            .recv()
+            .unwrap_or(Err(PipelineError::Gone { device }))
+    }
+
+    pub(crate) fn last_device(&self) -> usize {
+        self.schedule.device_of()[self.schedule.stages() - 1]
+    }
+
+    /// Nobody asks a worker that was left behind.
+    pub(crate) fn check_lines(&self) -> Result<(), PipelineError> {
+        match self.lines.iter().position(|line| line.lost) {
+            Some(device) => Err(PipelineError::Gone { device }),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes one answer from every worker, in the order in which they come. A worker that dies
+    /// drops its end of the channel, so this ends in any case.
+    fn collect<A>(
+        &self,
+        answers: &mpsc::Receiver<(usize, A)>,
+        mut take: impl FnMut(usize, A) -> Result<(), PipelineError>,
+    ) -> Result<(), PipelineError> {
+        let mut answered = vec![false; self.lines.len()];
+        while let Ok((device, answer)) = answers.recv() {
+            answered[device] = true;
+            take(device, answer)?;
+        }
+        match answered.iter().position(|answered| !answered) {
+            Some(device) => Err(PipelineError::Gone { device }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<S: Stage, T: Turn<S::Flow>> Drop for Pipeline<S, T> {
+    fn drop(&mut self) {
+        // All are told before any is waited for.
+        for line in &mut self.lines {
+            line.jobs = None;
+        }
+        for line in &mut self.lines {
+            if let Some(thread) = line.thread.take().filter(|_| !line.lost) {
+                // A stage that panics while it is dropped has said so on its own thread.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl<S: Stage, T> Line<S, T> {
+    /// A worker that is gone drops the job, and with it the sender that it would answer through.
+    pub(crate) fn give(&self, job: Job<S, T>) {
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send(job);
+        }
+    }
+}
+
+/// However a thread ends, nobody waits for it.
+struct LastWords<F>(Arc<Post<F>>);
+
+impl<F> Drop for LastWords<F> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Makes a worker, on its own thread.
+fn make<S: Stage, T, E, G>(
+    device: usize,
+    owned: Vec<usize>,
+    make_stage: &impl Fn(usize) -> Result<S, E>,
+    make_turn: Option<impl FnOnce() -> Result<T, G>>,
+    post: Arc<Post<S::Flow>>,
+) -> Result<Worker<S, T>, PipelineError>
+where
+    E: Into<Box<dyn Error + Send + Sync>>,
+    G: Into<Box<dyn Error + Send + Sync>>,
+{
+    let stage = |index: usize| {
+        let stage = guard(Place::Build(Part::Stage(index)), || make_stage(index))?;
+        Ok::<_, PipelineError>((index, stage))
+    };
+    let stages = owned.into_iter().map(stage).collect::<Result<_, _>>()?;
+    let turn = make_turn
+        .map(|make_turn| guard(Place::Build(Part::Turn), make_turn))
+        .transpose()?;
+    Ok(Worker {
+        device,
+        stages,
+        turn,
+        post,
+    })
+}

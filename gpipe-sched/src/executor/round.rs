@@ -1,0 +1,201 @@
+//! One step or evaluation: handed out to the workers, and gathered again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::executor::failure::PipelineError;
+use crate::executor::mailbox::Tag;
+use crate::executor::pipeline::{Item, ItemOf, Outcome, Pipeline};
+use crate::executor::stage::{Stage, Turn};
+use crate::executor::sync::{Clock, Received, mpsc, receive};
+use crate::executor::watchdog::Progress;
+use crate::executor::worker::{Report, Round, Stop};
+use crate::schedule::data::Schedule;
+use crate::schedule::hop::{Direction, Hop};
+use crate::simulate::memory::Held;
+use crate::simulate::timeline::{Span, Timeline};
+
+impl<S, T> Pipeline<S, T>
+where
+    S: Stage + 'static,
+    T: Turn<S::Flow> + 'static,
+{
+    /// Runs a schedule on all workers and gathers what they bring home, until the deadline.
+    pub(crate) fn run(
+        &mut self,
+        schedule: Arc<Schedule>,
+        batch: Vec<ItemOf<S, T>>,
+    ) -> Result<Outcome, PipelineError> {
+        self.check_lines()?;
+        self.epoch += 1;
+        let epoch = self.epoch;
+        let clock = Clock::start();
+        self.post.open(epoch, batch.len());
+        let mut micro_batches = Vec::with_capacity(batch.len());
+        let mut targets = Vec::with_capacity(batch.len());
+        for Item {
+            micro_batch,
+            input,
+            target,
+        } in batch
+        {
+            let hop = Hop::new(Direction::Forward, 0, micro_batch.index);
+            // A refusal is the first worker's to report: it will miss the flow.
+            let _ = self.post.send(Tag { epoch, hop }, input);
+            micro_batches.push(micro_batch);
+            targets.push(target);
+        }
+        let round = Arc::new(Round {
+            epoch,
+            schedule,
+            micro_batches,
+            clock,
+            progress: Progress::new(self.lines.len()),
+        });
+        let mut targets = Some(targets);
+        let last_device = self.last_device();
+        let (reply, reports) = mpsc::channel();
+        for (device, line) in self.lines.iter().enumerate() {
+            let targets = if device == last_device {
+                targets.take()
+            } else {
+                None
+            };
+            let (round, reply) = (round.clone(), reply.clone());
+            line.give(Box::new(move |worker| {
+                let report = worker.run(&round, targets.unwrap_or_default());
+                let failed = matches!(report, Err(Stop::Failed(_)));
+                // First the error, then the alarm: so none that the alarm causes comes before it.
+                let _ = reply.send((worker.device, report));
+                if failed {
+                    worker.post.stop(round.epoch);
+                }
+            }));
+        }
+        drop(reply);
+        let mut gathered = Gathered::new(self.lines.len(), self.schedule.stages());
+        let mut overdue = None;
+        let mut until = self.deadline;
+        loop {
+            match receive(&reports, clock, &mut until) {
+                Received::Answer((device, report)) => gathered.take(device, report),
+                Received::Nobody => break,
+                Received::Late if overdue.is_none() => {
+                    let stuck = round.progress.stuck(&round.schedule);
+                    overdue = Some(PipelineError::Overdue {
+                        seconds: clock.seconds(),
+                        stuck,
+                    });
+                    // Those that wait can be told; they answer at once.
+                    self.post.stop(epoch);
+                    until = until.map(|until| until.saturating_add(GRACE));
+                }
+                Received::Late => {
+                    for (line, answered) in self.lines.iter_mut().zip(&gathered.answered) {
+                        line.lost = !answered;
+                    }
+                    break;
+                }
+            }
+        }
+        gathered.outcome(overdue)
+    }
+}
+
+/// How long workers that only wait may take to answer when a step is overdue.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What the workers brought home.
+struct Gathered {
+    answered: Vec<bool>,
+    first_error: Option<PipelineError>,
+    spans: Vec<Span>,
+    asking: Vec<f64>,
+    held: Vec<Vec<Held>>,
+    losses: Vec<f64>,
+}
+
+impl Gathered {
+    fn new(devices: usize, stages: usize) -> Self {
+        Self {
+            answered: vec![false; devices],
+            first_error: None,
+            spans: Vec::new(),
+            asking: vec![0.0; devices],
+            held: vec![Vec::new(); stages],
+            losses: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, device: usize, report: Result<Report, Stop>) {
+        self.answered[device] = true;
+        match report {
+            Ok(Report {
+                spans,
+                asking,
+                held,
+                losses,
+            }) => {
+                self.spans.extend(spans);
+                self.asking[device] = asking;
+                for (stage, counted) in held {
+                    self.held[stage] = counted;
+                }
+                self.losses.extend(losses.into_iter().flatten());
+            }
+            Err(Stop::Failed(error)) => drop(self.first_error.get_or_insert(error)),
+            Err(Stop::Stopped) => {}
+        }
+    }
+
+    fn outcome(self, overdue: Option<PipelineError>) -> Result<Outcome, PipelineError> {
+        if let Some(error) = self.first_error.or(overdue) {
+            return Err(error);
+        }
+        if let Some(device) = self.answered.iter().position(|answered| !answered) {
+            return Err(PipelineError::Gone { device });
+        }
+        Ok(Outcome {
+            losses: self.losses,
+            asking: self.asking,
+            timeline: Timeline::new(self.answered.len(), self.spans).with_held(&self.held),
+        })
+    }
+}
+
+/// Refuses items that are not those of one step, in order.
+pub(crate) fn check_items<F, G>(batch: &[Item<F, G>], train: bool) -> Result<(), PipelineError> {
+    let Some(first) = batch.first() else {
+        return Err(PipelineError::Batch(
+            "no items: give at least one micro-batch".into(),
+        ));
+    };
+    for (position, item) in batch.iter().enumerate() {
+        let m = &item.micro_batch;
+        let message = if m.index != position {
+            format!(
+                "item {position} is micro-batch {}: give them in order from 0",
+                m.index
+            )
+        } else if m.step != first.micro_batch.step {
+            format!(
+                "item {position} is of step {}, not {}",
+                m.step, first.micro_batch.step
+            )
+        } else if m.train != train {
+            let wanted = if train {
+                "true in a step"
+            } else {
+                "false in a forward pass"
+            };
+            format!(
+                "micro-batch {position} has train = {}: it must be {wanted}",
+                m.train
+            )
+        } else {
+            continue;
+        };
+        return Err(PipelineError::Batch(message));
+    }
+    Ok(())
+}

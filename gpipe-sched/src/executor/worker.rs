@@ -1,0 +1,242 @@
+//! What happens on the thread of one device.
+
+use std::sync::Arc;
+
+use crate::executor::failure::{Part, PipelineError, Place, guard};
+use crate::executor::mailbox::{Post, Refusal, Tag};
+use crate::executor::stage::{MicroBatch, Ran, Stage, Turn};
+use crate::executor::sync::Clock;
+use crate::executor::watchdog::Progress;
+use crate::schedule::action::{Action, Op};
+use crate::schedule::data::Schedule;
+use crate::schedule::hop::{Direction, Hop};
+use crate::simulate::memory::Held;
+use crate::simulate::timeline::Span;
+
+/// The stages of one device, and the turn where the last stage is among them. It is made, used and
+/// dropped on one thread.
+pub(crate) struct Worker<S: Stage, T> {
+    pub device: usize,
+    /// In ascending order, each with its number.
+    pub stages: Vec<(usize, S)>,
+    pub turn: Option<T>,
+    pub post: Arc<Post<S::Flow>>,
+}
+
+/// One step or evaluation, the same for all workers.
+pub(crate) struct Round {
+    pub epoch: u64,
+    pub schedule: Arc<Schedule>,
+    pub micro_batches: Vec<MicroBatch>,
+    pub clock: Clock,
+    pub progress: Progress,
+}
+
+/// What a worker brings home from a round.
+pub(crate) struct Report {
+    pub spans: Vec<Span>,
+    /// Seconds that the worker's thread was at its actions.
+    pub asking: f64,
+    /// What each of the worker's stages held, as [`Timeline::with_held`](crate::Timeline::with_held)
+    /// takes it.
+    pub held: Vec<(usize, Vec<Held>)>,
+    /// From the worker that has the turn.
+    pub losses: Option<Vec<f64>>,
+}
+
+/// Why a worker brings nothing home.
+pub(crate) enum Stop {
+    /// It failed.
+    Failed(PipelineError),
+    /// Another one did.
+    Stopped,
+}
+
+impl From<PipelineError> for Stop {
+    fn from(error: PipelineError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
+    /// Runs this device's lane. `targets` are in order of micro-batches, for the turn.
+    pub fn run(&mut self, round: &Round, targets: Vec<T::Target>) -> Result<Report, Stop> {
+        let step = round.micro_batches.first().map_or(0, |m| m.step);
+        for (index, stage) in &mut self.stages {
+            guard(Place::Begin(Part::Stage(*index)), || stage.begin(step))?;
+        }
+        if let Some(turn) = &mut self.turn {
+            guard(Place::Begin(Part::Turn), || turn.begin(step))?;
+        }
+        let lane = &round.schedule.lanes()[self.device];
+        let mut targets: Vec<Option<T::Target>> = targets.into_iter().map(Some).collect();
+        let mut spans = Vec::with_capacity(lane.len());
+        let mut held: Vec<(usize, Vec<Held>)> = Vec::with_capacity(self.stages.len());
+        for (index, stage) in &mut self.stages {
+            held.push((*index, stage.held().into_iter().collect()));
+        }
+        for (position, &action) in lane.iter().enumerate() {
+            round.progress.reach(self.device, position);
+            let flow = match action.takes() {
+                Some(hop) => Some(self.recv(round, hop)?),
+                None => None,
+            };
+            round.progress.enter(self.device, position);
+            let ready = round.clock.seconds();
+            let place = self.place(action.stage);
+            let entered = self.stages[place].1.enter();
+            let start = round.clock.seconds();
+            let flow = self.act(round, action, flow)?;
+            let flow = self.turn(round, action, flow, &mut targets)?;
+            let end = round.clock.seconds();
+            let stage = &mut self.stages[place].1;
+            guard(Place::Action(action), || stage.leave())?;
+            drop(entered);
+            spans.push(Span {
+                device: self.device,
+                action,
+                ready,
+                start,
+                end,
+            });
+            held[place].1.extend(self.stages[place].1.held());
+            self.pass_on(round, action, flow)?;
+        }
+        round.progress.reach(self.device, lane.len());
+        let asking = spans.iter().map(|span| span.end - span.start).sum();
+        for (index, stage) in &mut self.stages {
+            let place = || Place::Finish(Part::Stage(*index));
+            guard(place(), || stage.finish())?;
+            let now = round.clock.seconds();
+            let ran = guard(place(), || stage.ran())?;
+            place_at(&mut spans, *index, now, &ran);
+        }
+        in_a_row(&mut spans);
+        let losses = self
+            .turn
+            .as_mut()
+            .map(|turn| guard(Place::Finish(Part::Turn), || turn.losses()));
+        round.progress.end(self.device);
+        Ok(Report {
+            spans,
+            asking,
+            held,
+            losses: losses.transpose()?,
+        })
+    }
+
+    fn place(&self, stage: usize) -> usize {
+        self.stages.partition_point(|(index, _)| *index < stage)
+    }
+
+    /// One action of a stage on a flow that has arrived.
+    fn act(
+        &mut self,
+        round: &Round,
+        action: Action,
+        flow: Option<S::Flow>,
+    ) -> Result<Option<S::Flow>, PipelineError> {
+        let m = &round.micro_batches[action.micro_batch];
+        let place = self.place(action.stage);
+        let stage = &mut self.stages[place].1;
+        guard(Place::Action(action), || match (action.op, flow) {
+            (Op::Forward, Some(x)) => stage.forward(m, x).map(Some),
+            (Op::Backward, Some(dy)) => stage.backward(m, dy),
+            (Op::InputGrad, Some(dy)) => stage.input_grad(m, dy),
+            (Op::WeightGrad, _) => stage.weight_grad(m).map(|()| None),
+            (Op::Recompute, _) => stage.recompute(m).map(|()| None),
+            (Op::Forward | Op::Backward | Op::InputGrad, None) => Ok(None),
+        })
+    }
+
+    /// The turn follows the last stage's forward pass at once, so that the outputs are gone before
+    /// the next micro-batch comes, and belongs to its span. Any other flow passes by.
+    fn turn(
+        &mut self,
+        round: &Round,
+        action: Action,
+        flow: Option<S::Flow>,
+        targets: &mut [Option<T::Target>],
+    ) -> Result<Option<S::Flow>, PipelineError> {
+        let is_last = action.op == Op::Forward && action.stage + 1 == round.schedule.stages();
+        let (true, Some(turn)) = (is_last, &mut self.turn) else {
+            return Ok(flow);
+        };
+        let target = targets.get_mut(action.micro_batch).and_then(Option::take);
+        let (Some(y), Some(target)) = (flow, target) else {
+            return Ok(None);
+        };
+        let m = &round.micro_batches[action.micro_batch];
+        guard(
+            Place::Turn {
+                micro_batch: m.index,
+            },
+            || turn.turn(m, y, target),
+        )
+    }
+
+    /// Sends what an action gave to whoever waits for it.
+    fn pass_on(&self, round: &Round, action: Action, flow: Option<S::Flow>) -> Result<(), Stop> {
+        let stages = round.schedule.stages();
+        let Some(hop) = action.gives(stages) else {
+            return Ok(());
+        };
+        if hop.direction == Direction::Backward && round.schedule.is_forward_only() {
+            return Ok(());
+        }
+        let place = match action.op {
+            Op::Forward => Place::Turn {
+                micro_batch: action.micro_batch,
+            },
+            _ => Place::Action(action),
+        };
+        let flow = flow.ok_or(PipelineError::NoGradient { place })?;
+        let tag = Tag {
+            epoch: round.epoch,
+            hop,
+        };
+        self.post
+            .send(tag, flow)
+            .map_err(|refusal| stop(hop, &refusal))
+    }
+
+    fn recv(&self, round: &Round, hop: Hop) -> Result<S::Flow, Stop> {
+        let tag = Tag {
+            epoch: round.epoch,
+            hop,
+        };
+        self.post.recv(tag).map_err(|refusal| stop(hop, &refusal))
+    }
+}
+
+/// Puts the spans of a stage where its device says that they were, which had done all of them at `now`.
+fn place_at(spans: &mut [Span], stage: usize, now: f64, ran: &[Ran]) {
+    let spans = spans.iter_mut().filter(|span| span.action.stage == stage);
+    for (span, ran) in spans.zip(ran) {
+        span.start = (now - ran.start).max(0.0);
+        span.end = now - ran.end;
+        // What it waited for besides its flow, the device does not say.
+        span.ready = span.start;
+    }
+}
+
+/// Lets each span begin after the one before it: the stages of one worker may be at work together on a
+/// device, and its clock is not the host's.
+fn in_a_row(spans: &mut [Span]) {
+    let mut free = 0.0_f64;
+    for span in spans {
+        span.ready = span.ready.max(free);
+        span.start = span.start.max(span.ready);
+        span.end = span.end.max(span.start);
+        free = span.end;
+    }
+}
+
+fn stop(hop: Hop, refusal: &Refusal) -> Stop {
+    match refusal {
+        Refusal::Stopped => Stop::Stopped,
+        Refusal::Unknown | Refusal::Twice => {
+            Stop::Failed(PipelineError::Misdelivered(hop.to_string()))
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! One walk over all actions of a schedule in an order in which they can run.
+//!
+//! Lanes are fixed lists and flows are never dropped or reordered within their names, so this is a
+//! Kahn network: if one walk reaches the end, every interleaving does, and if one gets stuck, all
+//! do, at the same place. The checker asks whether it ends, the simulator when.
+
+use crate::schedule::action::Action;
+use crate::schedule::hop::{Direction, Hop};
+
+/// Calls `visit(device, position, action)` for every action, each after the one before it in its
+/// lane and after the one whose flow it takes. Linear in the number of actions.
+///
+/// # Errors
+/// The position at which each lane is stuck.
+pub(crate) fn walk(
+    device_of: &[usize],
+    micro_batches: usize,
+    lanes: &[Vec<Action>],
+    mut visit: impl FnMut(usize, usize, Action),
+) -> Result<(), Vec<usize>> {
+    let stages = device_of.len();
+    let mut sent = vec![false; Hop::table(stages, micro_batches)];
+    for m in 0..micro_batches {
+        sent[Hop::new(Direction::Forward, 0, m).index(micro_batches)] = true;
+    }
+    let mut positions = vec![0; lanes.len()];
+    let mut waits = vec![false; lanes.len()];
+    let mut ready: Vec<usize> = (0..lanes.len()).rev().collect();
+    while let Some(device) = ready.pop() {
+        while let Some(&action) = lanes[device].get(positions[device]) {
+            if action
+                .takes()
+                .is_some_and(|hop| !sent[hop.index(micro_batches)])
+            {
+                waits[device] = true;
+                break;
+            }
+            visit(device, positions[device], action);
+            positions[device] += 1;
+            let Some(hop) = action.gives(stages) else {
+                continue;
+            };
+            sent[hop.index(micro_batches)] = true;
+            let taker = device_of[hop.stage];
+            if waits[taker] && lanes[taker][positions[taker]].takes() == Some(hop) {
+                waits[taker] = false;
+                ready.push(taker);
+            }
+        }
+    }
+    let stuck = lanes
+        .iter()
+        .zip(&positions)
+        .any(|(lane, &position)| position < lane.len());
+    if stuck { Err(positions) } else { Ok(()) }
+}

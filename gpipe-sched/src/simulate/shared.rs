@@ -1,0 +1,275 @@
+//! When everything happens if the devices share fewer processors.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::schedule::action::Action;
+use crate::schedule::data::Schedule;
+use crate::schedule::hop::{Direction, Hop};
+use crate::simulate::costs::{Costs, CostsError};
+use crate::simulate::simulator::{Links, Recomputed, simulate};
+use crate::simulate::timeline::{Span, Timeline};
+
+/// [`simulate`] for devices that share `processors`: at most so many actions run at once, and one
+/// that could begin waits in line for a processor. This is how workers run on the threads of one
+/// machine.
+///
+/// Those that run share the processors evenly, at every moment: what cannot be divided goes to those
+/// that have run for the longest time. `by_share` has the costs of an action that has one of them all
+/// the time, then of one that has two, and so on; on more than are listed nothing is faster.
+///
+/// # Errors
+/// As [`simulate`], or if there are no costs.
+pub fn simulate_shared(
+    schedule: &Schedule,
+    by_share: &[Costs],
+    processors: usize,
+) -> Result<Timeline, CostsError> {
+    match by_share {
+        [] => {
+            return Err(CostsError::Count {
+                what: "shares of the processors",
+                found: 0,
+                expected: 1,
+            });
+        }
+        [alone] if processors >= schedule.devices() => return simulate(schedule, alone),
+        _ => {}
+    }
+    for costs in by_share {
+        costs.check(schedule)?;
+    }
+    let mut machine = Machine::new(schedule, by_share, processors.max(1));
+    for device in 0..schedule.devices() {
+        machine.go_on(device, 0.0);
+    }
+    while let Some(now) = machine.next_moment() {
+        machine.end(now);
+        machine.line_up(now);
+        machine.begin(now);
+    }
+    Ok(Timeline::new(schedule.devices(), machine.spans))
+}
+
+/// The devices at some moment.
+struct Machine<'a> {
+    schedule: &'a Schedule,
+    processors: usize,
+    /// By how many processors an action uses.
+    by_share: &'a [Costs],
+    recomputed: Recomputed,
+    links: Links<'a>,
+    /// Who will be able to begin, and when.
+    events: BinaryHeap<Reverse<Ready>>,
+    /// Who could begin, and since when.
+    line: VecDeque<(usize, f64)>,
+    /// As many as there are processors, at most, in the order in which they began.
+    running: Vec<Running>,
+    positions: Vec<usize>,
+    /// Whether a device waits for a flow that nobody has sent yet.
+    waits: Vec<bool>,
+    arrivals: Vec<Option<f64>>,
+    spans: Vec<Span>,
+}
+
+/// An action that has begun.
+struct Running {
+    span: usize,
+    /// Whether an `R` has done a part of it.
+    has_recompute: bool,
+    /// The processors that it has, none before the first are given out.
+    share: usize,
+    /// How long all of it takes on those.
+    seconds: f64,
+    /// When it will be done if nothing changes.
+    end: f64,
+}
+
+impl<'a> Machine<'a> {
+    fn new(schedule: &'a Schedule, by_share: &'a [Costs], processors: usize) -> Self {
+        let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+        let mut arrivals = vec![None; Hop::table(stages, micro_batches)];
+        for m in 0..micro_batches {
+            arrivals[Hop::new(Direction::Forward, 0, m).index(micro_batches)] = Some(0.0);
+        }
+        Self {
+            schedule,
+            processors,
+            by_share,
+            recomputed: Recomputed::new(schedule),
+            links: Links::new(schedule, &by_share[0]),
+            events: BinaryHeap::new(),
+            line: VecDeque::new(),
+            running: Vec::new(),
+            positions: vec![0; schedule.devices()],
+            waits: vec![false; schedule.devices()],
+            arrivals,
+            spans: Vec::with_capacity(schedule.lanes().iter().map(Vec::len).sum()),
+        }
+    }
+
+    fn next(&self, device: usize) -> Option<Action> {
+        let lane = &self.schedule.lanes()[device];
+        lane.get(self.positions[device]).copied()
+    }
+
+    /// When an action ends or a device becomes ready.
+    fn next_moment(&self) -> Option<f64> {
+        let ends = self.running.iter().map(|running| running.end);
+        let ready = self.events.peek().map(|Reverse(event)| event.time);
+        ends.chain(ready).reduce(f64::min)
+    }
+
+    /// Turns a device that is free to its next action.
+    fn go_on(&mut self, device: usize, now: f64) {
+        let Some(action) = self.next(device) else {
+            return;
+        };
+        let hop = action.takes();
+        let arrival = hop.map_or(Some(now), |hop| {
+            self.arrivals[hop.index(self.schedule.micro_batches())]
+        });
+        match arrival {
+            Some(arrival) => self.ready(device, now.max(arrival), arrival > now),
+            None => self.waits[device] = true,
+        }
+    }
+
+    fn ready(&mut self, device: usize, time: f64, is_woken: bool) {
+        self.events.push(Reverse(Ready {
+            time,
+            is_woken,
+            device,
+        }));
+    }
+
+    /// Those that are ready now ask for a processor.
+    fn line_up(&mut self, now: f64) {
+        while let Some(Reverse(event)) = self.events.peek()
+            && event.time <= now
+        {
+            self.line.push_back((event.device, event.time));
+            self.events.pop();
+        }
+    }
+
+    /// Gives the free processors to those who have waited longest.
+    fn begin(&mut self, now: f64) {
+        while self.running.len() < self.processors
+            && let Some((device, ready)) = self.line.pop_front()
+        {
+            let Some(action) = self.next(device) else {
+                continue;
+            };
+            self.positions[device] += 1;
+            self.running.push(Running {
+                span: self.spans.len(),
+                has_recompute: self.recomputed.pass(action),
+                share: 0,
+                seconds: 0.0,
+                end: now,
+            });
+            self.spans.push(Span {
+                device,
+                action,
+                ready,
+                start: now,
+                end: now,
+            });
+            self.share_out(now);
+        }
+    }
+
+    /// Gives those that run their processors. Who gets more or fewer than before does the rest of its
+    /// work on those.
+    fn share_out(&mut self, now: f64) {
+        let count = self.running.len();
+        for place in 0..count {
+            let more = usize::from(place < self.processors % count);
+            let share = (self.processors / count + more).min(self.by_share.len());
+            let running = &self.running[place];
+            if share == running.share {
+                continue;
+            }
+            let Span { device, action, .. } = self.spans[running.span];
+            let (costs, micro_batches) = (&self.by_share[share - 1], self.schedule.micro_batches());
+            let seconds = costs.seconds(device, action, running.has_recompute, micro_batches);
+            let running = &mut self.running[place];
+            let left = match running.share {
+                0 => 1.0,
+                _ if running.seconds > 0.0 => ((running.end - now) / running.seconds).max(0.0),
+                _ => 0.0,
+            };
+            running.end = now + seconds * left;
+            (running.share, running.seconds) = (share, seconds);
+        }
+    }
+
+    /// Ends the actions that are done.
+    fn end(&mut self, now: f64) {
+        let mut done: Vec<usize> = Vec::new();
+        self.running.retain(|running| {
+            let ends = running.end <= now;
+            if ends {
+                done.push(running.span);
+            }
+            !ends
+        });
+        if done.is_empty() {
+            return;
+        }
+        self.share_out(now);
+        for span in done {
+            self.spans[span].end = now;
+            let Span { device, action, .. } = self.spans[span];
+            self.hand_on(action, now);
+            self.go_on(device, now);
+        }
+    }
+
+    /// Sends what the action gives.
+    fn hand_on(&mut self, action: Action, now: f64) {
+        let Some(hop) = action.gives(self.schedule.stages()) else {
+            return;
+        };
+        let arrival = self.links.arrival(action.stage, hop, now);
+        self.arrivals[hop.index(self.schedule.micro_batches())] = Some(arrival);
+        let taker = self.schedule.device_of()[hop.stage];
+        let awaited = self.next(taker).and_then(Action::takes) == Some(hop);
+        if self.waits[taker] && awaited {
+            self.waits[taker] = false;
+            self.ready(taker, arrival, true);
+        }
+    }
+}
+
+/// A device that becomes ready at a moment. Of several, those that have just been at work come before
+/// those that have to wake up first: they take the processors that are free.
+struct Ready {
+    time: f64,
+    is_woken: bool,
+    device: usize,
+}
+
+impl Ord for Ready {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_time = self.time.total_cmp(&other.time);
+        by_time
+            .then(self.is_woken.cmp(&other.is_woken))
+            .then(self.device.cmp(&other.device))
+    }
+}
+
+impl PartialOrd for Ready {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ready {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ready {}

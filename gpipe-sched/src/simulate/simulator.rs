@@ -1,0 +1,159 @@
+//! When everything happens if it costs what it is said to cost.
+
+use crate::schedule::action::{Action, Op};
+use crate::schedule::data::Schedule;
+use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::walk::walk;
+use crate::simulate::costs::{Costs, CostsError, LinkCosts};
+use crate::simulate::timeline::{Span, Timeline};
+
+/// Runs a schedule on paper: each action begins as soon as its device is free and the flow that it
+/// takes has arrived.
+///
+/// Linear in the number of actions: lanes are fixed lists, so the moment of an action is a longest
+/// path, found in one walk without a queue of events.
+///
+/// # Errors
+/// If the costs do not fit the schedule, or are negative or not finite.
+pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsError> {
+    costs.check(schedule)?;
+    let (mut recomputed, mut links) = (Recomputed::new(schedule), Links::new(schedule, costs));
+    let (device_of, micro_batches) = (schedule.device_of(), schedule.micro_batches());
+    let timing = Timing {
+        work: |action: Action| {
+            let (device, has_recompute) = (device_of[action.stage], recomputed.pass(action));
+            costs.seconds(device, action, has_recompute, micro_batches)
+        },
+        transfer: |from: usize, hop: Hop, end: f64| links.arrival(from, hop, end),
+    };
+    Ok(timing.run(schedule))
+}
+
+/// Seconds of a whole step: the makespan, and then the update of the parameters, which begins when all
+/// gradients are there, because their common norm may be asked for, and ends with the slowest device.
+///
+/// # Errors
+/// If the costs do not fit the schedule, or are negative or not finite.
+pub fn step_seconds(schedule: &Schedule, costs: &Costs) -> Result<f64, CostsError> {
+    Ok(simulate(schedule, costs)?.makespan() + costs.update(schedule))
+}
+
+/// Which micro-batches a stage has computed again, passed in the order of each lane.
+pub(crate) struct Recomputed {
+    micro_batches: usize,
+    ahead: Vec<bool>,
+}
+
+impl Recomputed {
+    pub fn new(schedule: &Schedule) -> Self {
+        let micro_batches = schedule.micro_batches();
+        Self {
+            micro_batches,
+            ahead: vec![false; schedule.stages() * micro_batches],
+        }
+    }
+
+    /// Whether an `R` came before this action.
+    pub fn pass(&mut self, action: Action) -> bool {
+        let ahead = &mut self.ahead[action.stage * self.micro_batches + action.micro_batch];
+        let has_recompute = *ahead;
+        *ahead |= action.op == Op::Recompute;
+        has_recompute
+    }
+}
+
+/// When flows arrive, asked in the order in which each link is used.
+pub(crate) struct Links<'a> {
+    costs: &'a Costs,
+    /// The moment from which each link can take its next transfer.
+    free: Vec<[f64; 2]>,
+}
+
+impl<'a> Links<'a> {
+    pub fn new(schedule: &Schedule, costs: &'a Costs) -> Self {
+        let free = vec![[0.0; 2]; schedule.stages()];
+        Self { costs, free }
+    }
+
+    /// Of a flow that the stage `from` sets off at the moment `end`.
+    pub fn arrival(&mut self, from: usize, hop: Hop, end: f64) -> f64 {
+        if from == hop.stage {
+            return end;
+        }
+        let LinkCosts {
+            latency,
+            forward,
+            backward,
+        } = self.costs.link(from.min(hop.stage));
+        let seconds = match hop.direction {
+            Direction::Forward => forward,
+            Direction::Backward => backward,
+        };
+        let free = &mut self.free[from.min(hop.stage)][hop.direction as usize];
+        *free = free.max(end) + seconds * self.costs.size(hop.micro_batch);
+        *free + latency
+    }
+}
+
+/// A schedule in which every action takes one second: its shape.
+pub(crate) fn simulate_units(schedule: &Schedule) -> Timeline {
+    simulate_even(schedule, |_| 1.0)
+}
+
+/// A schedule in which the same operation takes the same time everywhere, and transfers none.
+pub(crate) fn simulate_even(schedule: &Schedule, seconds: impl Fn(Op) -> f64) -> Timeline {
+    Timing {
+        work: |action: Action| seconds(action.op),
+        transfer: |_, _, end| end,
+    }
+    .run(schedule)
+}
+
+struct Timing<W, C> {
+    /// How long an action takes; asked in the order of each lane.
+    work: W,
+    /// When a flow arrives that a stage sets off at a moment.
+    transfer: C,
+}
+
+impl<W: FnMut(Action) -> f64, C: FnMut(usize, Hop, f64) -> f64> Timing<W, C> {
+    fn run(mut self, schedule: &Schedule) -> Timeline {
+        let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+        let lanes = schedule.lanes();
+        let mut arrivals = vec![0.0_f64; Hop::table(stages, micro_batches)];
+        let mut now = vec![0.0_f64; lanes.len()];
+        let mut firsts = Vec::with_capacity(lanes.len());
+        let mut spans = Vec::with_capacity(lanes.iter().map(Vec::len).sum());
+        for (device, lane) in lanes.iter().enumerate() {
+            firsts.push(spans.len());
+            spans.extend(lane.iter().map(|&action| Span {
+                device,
+                action,
+                ready: 0.0,
+                start: 0.0,
+                end: 0.0,
+            }));
+        }
+        let walked = walk(
+            schedule.device_of(),
+            micro_batches,
+            lanes,
+            |device, position, action| {
+                let arrival = action
+                    .takes()
+                    .map_or(0.0, |hop| arrivals[hop.index(micro_batches)]);
+                let span = &mut spans[firsts[device] + position];
+                span.ready = now[device].max(arrival);
+                span.start = span.ready;
+                span.end = span.start + (self.work)(action);
+                now[device] = span.end;
+                if let Some(hop) = action.gives(stages) {
+                    arrivals[hop.index(micro_batches)] =
+                        (self.transfer)(action.stage, hop, span.end);
+                }
+            },
+        );
+        debug_assert!(walked.is_ok(), "a schedule that exists has no deadlock");
+        Timeline::new(lanes.len(), spans)
+    }
+}

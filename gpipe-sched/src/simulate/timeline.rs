@@ -1,0 +1,176 @@
+//! Who worked on what, and when: simulated or measured.
+
+use crate::schedule::action::Action;
+use crate::schedule::hop::{Direction, Hop};
+use crate::simulate::memory::Level;
+
+/// One action in time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Who ran it.
+    pub device: usize,
+    /// What it was.
+    pub action: Action,
+    /// When it could have begun: its device was free and its flow was there. From here to `start`
+    /// it waited for what it shares with others, its share of the processor say.
+    pub ready: f64,
+    /// When it began, in seconds since the step did.
+    pub start: f64,
+    /// When it was done.
+    pub end: f64,
+}
+
+/// The spans of one step. The simulator and the executor make the same type, so that prediction
+/// and measurement are drawn, compared and written alike.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Timeline {
+    devices: usize,
+    /// By device, then by start.
+    spans: Vec<Span>,
+    /// By device, then by time.
+    pub(crate) levels: Vec<Level>,
+}
+
+impl Timeline {
+    /// A timeline of at least `devices` devices; spans of one device do not overlap. Their order
+    /// does not matter.
+    pub fn new(devices: usize, mut spans: Vec<Span>) -> Self {
+        spans.sort_by(|a, b| a.device.cmp(&b.device).then(a.start.total_cmp(&b.start)));
+        let named = spans.last().map_or(0, |span| span.device + 1);
+        Self {
+            devices: devices.max(named),
+            spans,
+            levels: Vec::new(),
+        }
+    }
+
+    /// The number of devices.
+    pub fn devices(&self) -> usize {
+        self.devices
+    }
+
+    /// All spans, by device and then by start.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// The spans of one device, by start.
+    pub fn of_device(&self, device: usize) -> &[Span] {
+        let first = self.spans.partition_point(|span| span.device < device);
+        let count = self.spans[first..].partition_point(|span| span.device == device);
+        &self.spans[first..first + count]
+    }
+
+    /// When the first span begins; 0 if there is none.
+    pub fn start(&self) -> f64 {
+        self.spans
+            .iter()
+            .map(|span| span.start)
+            .reduce(f64::min)
+            .unwrap_or(0.0)
+    }
+
+    /// Seconds from the first start to the last end.
+    pub fn makespan(&self) -> f64 {
+        let end = self
+            .spans
+            .iter()
+            .map(|span| span.end)
+            .reduce(f64::max)
+            .unwrap_or(0.0);
+        end - self.start()
+    }
+
+    /// Seconds that a device worked.
+    pub fn busy(&self, device: usize) -> f64 {
+        self.of_device(device)
+            .iter()
+            .map(|span| span.end - span.start)
+            .sum()
+    }
+
+    /// The share of the makespan that the devices idle, on average: from 0, all of them work all
+    /// the time. 0 if nothing takes any time.
+    pub fn bubble(&self) -> f64 {
+        let available = self.makespan() * self.devices as f64;
+        if available <= 0.0 {
+            return 0.0;
+        }
+        let busy: f64 = self.spans.iter().map(|span| span.end - span.start).sum();
+        1.0 - busy / available
+    }
+
+    /// Timelines one after the other as one, each from where the one before it ends, the
+    /// micro-batches numbered on.
+    #[must_use]
+    pub fn in_a_row(timelines: &[Self]) -> Self {
+        let (mut spans, mut levels) = (Vec::new(), Vec::new());
+        let (mut time, mut number) = (0.0, 0);
+        for timeline in timelines {
+            spans.extend(timeline.spans.iter().map(|span| Span {
+                action: Action {
+                    micro_batch: number + span.action.micro_batch,
+                    ..span.action
+                },
+                ready: time + span.ready,
+                start: time + span.start,
+                end: time + span.end,
+                ..*span
+            }));
+            levels.extend(timeline.levels.iter().map(|level| Level {
+                time: time + level.time,
+                ..*level
+            }));
+            time += timeline.start() + timeline.makespan();
+            number += timeline
+                .spans
+                .iter()
+                .map(|span| span.action.micro_batch + 1)
+                .max()
+                .unwrap_or(0);
+        }
+        let devices = timelines.iter().map(Self::devices).max().unwrap_or(0);
+        Self::new(devices, spans).with_levels(levels)
+    }
+
+    /// How many flows are in flight, set off and not yet taken, on the link from stage `link` to
+    /// the next (forward) or back to it (backward), each time that this changes.
+    ///
+    /// The link of the last stage is the one to the turn, which belongs to that stage's forward
+    /// span: nothing is ever in flight towards it, only back.
+    pub fn in_flight(&self, direction: Direction, link: usize) -> Vec<(f64, usize)> {
+        let stages = self
+            .spans
+            .iter()
+            .map(|span| span.action.stage + 1)
+            .max()
+            .unwrap_or(0);
+        let trains = self.spans.iter().any(|span| span.action.op.is_backward());
+        let taker = match direction {
+            Direction::Forward => link.saturating_add(1),
+            Direction::Backward => link,
+        };
+        let here = |hop: Option<Hop>| {
+            let ours = |hop: Hop| hop.direction == direction && hop.stage == taker;
+            hop.is_some_and(ours) && (direction == Direction::Forward || trains)
+        };
+        let mut changes = Vec::new();
+        for span in &self.spans {
+            if here(span.action.gives(stages)) {
+                changes.push((span.end, 1));
+            }
+            if here(span.action.takes()) {
+                changes.push((span.start, -1));
+            }
+        }
+        changes.sort_by(|a: &(f64, i64), b| a.0.total_cmp(&b.0));
+        let mut flights = 0_i64;
+        let mut counts = Vec::new();
+        // A flow that is taken the moment it is sent was never in flight.
+        for at_once in changes.chunk_by(|a, b| a.0 == b.0) {
+            flights += at_once.iter().map(|(_, change)| change).sum::<i64>();
+            counts.push((at_once[0].0, usize::try_from(flights).unwrap_or(0)));
+        }
+        counts
+    }
+}
