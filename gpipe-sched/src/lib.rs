@@ -7,8 +7,9 @@ mod simulate;
 
 pub use executor::empty::Empty;
 pub use executor::failure::{Part, PipelineError, Place};
+pub use executor::loss_stage::LossStage;
 pub use executor::pipeline::{Item, ItemOf, Outcome, Pipeline};
-pub use executor::stage::{MicroBatch, Ran, Stage, Turn};
+pub use executor::stage::{MicroBatch, Ran, Stage};
 pub use executor::watchdog::{Doing, Stuck};
 pub use schedule::action::{Action, ActionError, Op};
 pub use schedule::builders::{
@@ -18,12 +19,77 @@ pub use schedule::builders::{
 pub use schedule::csv::CsvError;
 pub use schedule::data::Schedule;
 pub use schedule::fault::{Cell, Fault, ScheduleError};
-pub use schedule::hop::Direction;
 pub use schedule::slots::Slots;
+pub use schedule::transfer::Direction;
+pub use simulate::bubble_breakdown::{BubbleBreakdown, Cause, Gap};
 pub use simulate::costs::{Costs, CostsError, LinkCosts, StageCosts};
-pub use simulate::greedy::{ZeroBubbleError, zero_bubble};
-pub use simulate::idle::{Cause, Gap, Spent};
 pub use simulate::memory::{Held, Level};
 pub use simulate::shared::simulate_shared;
 pub use simulate::simulator::{simulate, step_seconds};
 pub use simulate::timeline::{Span, Timeline};
+pub use simulate::zero_bubble::{ZeroBubbleError, zero_bubble};
+
+// Old names, until gpipe-cli has moved.
+#[doc(hidden)]
+pub use simulate::bubble_breakdown::BubbleBreakdown as Spent;
+
+#[doc(hidden)]
+mod old_names {
+    use std::error::Error;
+
+    use crate::{BubbleBreakdown, LossStage, MicroBatch, Pipeline, PipelineError};
+    use crate::{ScheduleError, Stage, Timeline};
+
+    /// [`LossStage`], whose `loss` was named `turn`.
+    pub trait Turn<F> {
+        type Target: Send + 'static;
+        type Error: Error + Send + Sync + 'static;
+        fn begin(&mut self, step: u64) -> Result<(), Self::Error>;
+        fn turn(&mut self, m: &MicroBatch, y: F, t: Self::Target)
+        -> Result<Option<F>, Self::Error>;
+        fn losses(&mut self) -> Result<Vec<f64>, Self::Error>;
+    }
+
+    impl<F, T: Turn<F>> LossStage<F> for T {
+        type Target = T::Target;
+        type Error = T::Error;
+
+        fn begin(&mut self, step: u64) -> Result<(), T::Error> {
+            Turn::begin(self, step)
+        }
+
+        fn loss(&mut self, m: &MicroBatch, y: F, t: T::Target) -> Result<Option<F>, T::Error> {
+            Turn::turn(self, m, y, t)
+        }
+
+        fn losses(&mut self) -> Result<Vec<f64>, T::Error> {
+            Turn::losses(self)
+        }
+    }
+
+    impl<S: Stage + 'static, T: LossStage<S::Flow> + 'static> Pipeline<S, T> {
+        /// [`Pipeline::with_loss_stage`].
+        pub fn with_turn<R, E>(
+            &mut self,
+            visit: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
+        ) -> Result<R, PipelineError>
+        where
+            R: Send + 'static,
+            E: Into<Box<dyn Error + Send + Sync>>,
+        {
+            self.with_loss_stage(visit)
+        }
+    }
+
+    impl Timeline {
+        /// [`Timeline::bubble_breakdown`].
+        pub fn spent(
+            &self,
+            again: impl Fn(usize, usize) -> f64,
+        ) -> Result<Vec<BubbleBreakdown>, ScheduleError> {
+            self.bubble_breakdown(again)
+        }
+    }
+}
+#[doc(hidden)]
+pub use old_names::Turn;

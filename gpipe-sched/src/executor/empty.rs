@@ -3,8 +3,9 @@
 use std::convert::Infallible;
 
 use crate::executor::failure::PipelineError;
+use crate::executor::loss_stage::LossStage;
 use crate::executor::pipeline::{Item, Pipeline};
-use crate::executor::stage::{MicroBatch, Stage, Turn};
+use crate::executor::stage::{MicroBatch, Stage};
 use crate::schedule::data::Schedule;
 
 /// A stage that does nothing, and a turn that does nothing: what a step of them takes is the executor's
@@ -70,7 +71,7 @@ impl Stage for Empty {
     }
 }
 
-impl Turn<()> for Empty {
+impl LossStage<()> for Empty {
     type Target = ();
     type Error = Infallible;
 
@@ -78,7 +79,7 @@ impl Turn<()> for Empty {
         Ok(())
     }
 
-    fn turn(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Infallible> {
+    fn loss(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Infallible> {
         Ok(Some(()))
     }
 

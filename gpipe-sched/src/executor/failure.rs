@@ -14,7 +14,7 @@ use crate::schedule::fault::ScheduleError;
 pub enum Part {
     /// A stage, from 0.
     Stage(usize),
-    /// The turn, after the last stage.
+    /// The loss stage, after the last stage.
     Turn,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stage(stage) => write!(f, "stage {stage}"),
-            Self::Turn => f.write_str("the turn"),
+            Self::Turn => f.write_str("the loss stage"),
         }
     }
 }
@@ -30,13 +30,13 @@ impl fmt::Display for Part {
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A stage or the turn was being made.
+    /// A stage or the loss stage was being made.
     Build(Part),
     /// A step was about to begin.
     Begin(Part),
     /// An action of a stage.
     Action(Action),
-    /// The turn of a micro-batch.
+    /// The loss of a micro-batch.
     Turn {
         /// The micro-batch.
         micro_batch: usize,
@@ -63,7 +63,7 @@ impl fmt::Display for Place {
                     "stage {stage}, micro-batch {micro_batch}, {op} ({action})"
                 )
             }
-            Self::Turn { micro_batch } => write!(f, "the turn, micro-batch {micro_batch}"),
+            Self::Turn { micro_batch } => write!(f, "the loss stage, micro-batch {micro_batch}"),
             Self::Finish(part) => write!(f, "{part}, finishing a step"),
             Self::Visit(part) => write!(f, "{part}, visited"),
         }
@@ -75,7 +75,7 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineError {
-    /// A stage or the turn gave an error.
+    /// A stage or the loss stage gave an error.
     #[error("{place}: {source}")]
     Failed {
         /// Where.
@@ -83,7 +83,7 @@ pub enum PipelineError {
         /// The error it gave.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A stage or the turn panicked.
+    /// A stage or the loss stage panicked.
     #[error("{place}: panicked: {message}")]
     Panicked {
         /// Where.

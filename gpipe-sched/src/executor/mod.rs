@@ -2,10 +2,11 @@
 
 pub(crate) mod empty;
 pub(crate) mod failure;
-pub(crate) mod mailbox;
+pub(crate) mod loss_stage;
+pub(crate) mod mailboxes;
 pub(crate) mod pipeline;
-pub(crate) mod round;
 pub(crate) mod stage;
+pub(crate) mod step;
 pub(crate) mod sync;
 pub(crate) mod watchdog;
 pub(crate) mod worker;

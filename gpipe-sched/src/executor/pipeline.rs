@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::executor::failure::{Part, PipelineError, Place, guard};
-use crate::executor::mailbox::Post;
-use crate::executor::round::check_items;
-use crate::executor::stage::{MicroBatch, Stage, Turn};
+use crate::executor::loss_stage::LossStage;
+use crate::executor::mailboxes::Mailboxes;
+use crate::executor::stage::{MicroBatch, Stage};
+use crate::executor::step::check_items;
 use crate::executor::sync::{mpsc, thread};
 use crate::executor::worker::Worker;
 use crate::schedule::builders::forward_over;
@@ -21,24 +22,27 @@ pub struct Item<F, G> {
     pub micro_batch: MicroBatch,
     /// For the first stage.
     pub input: F,
-    /// For the turn.
+    /// For the loss stage.
     pub target: G,
 }
 
 /// What a step or an evaluation brings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The turn's losses, by index of micro-batch.
+    /// The loss stage's losses, by index of micro-batch.
     pub losses: Vec<f64>,
     /// Seconds that the thread of each device was at its actions: at the work itself, or where a device
     /// works after it was asked, at asking for it.
+    pub host_seconds: Vec<f64>,
+    // Old name, until gpipe-cli has moved.
+    #[doc(hidden)]
     pub asking: Vec<f64>,
     /// Who worked when, in seconds since the call.
     pub timeline: Timeline,
 }
 
-/// What a pipeline of stages `S` and a turn `T` takes for each micro-batch.
-pub type ItemOf<S, T> = Item<<S as Stage>::Flow, <T as Turn<<S as Stage>::Flow>>::Target>;
+/// What a pipeline of stages `S` and a loss stage `T` takes for each micro-batch.
+pub type ItemOf<S, T> = Item<<S as Stage>::Flow, <T as LossStage<<S as Stage>::Flow>>::Target>;
 
 pub(crate) type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
 
@@ -47,16 +51,16 @@ pub(crate) type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
 ///
 /// Whatever ends an action badly, an error or a panic, ends the step: all other workers are woken,
 /// the first error comes back with its [`Place`], and the next step starts afresh. No call hangs.
-pub struct Pipeline<S: Stage, T: Turn<S::Flow>> {
+pub struct Pipeline<S: Stage, T: LossStage<S::Flow>> {
     pub(crate) schedule: Arc<Schedule>,
-    pub(crate) post: Arc<Post<S::Flow>>,
-    pub(crate) lines: Vec<Line<S, T>>,
+    pub(crate) mailboxes: Arc<Mailboxes<S::Flow>>,
+    pub(crate) workers: Vec<WorkerHandle<S, T>>,
     pub(crate) epoch: u64,
     pub(crate) deadline: Option<Duration>,
 }
 
-/// The line to one worker.
-pub(crate) struct Line<S: Stage, T> {
+/// The worker to one worker.
+pub(crate) struct WorkerHandle<S: Stage, T> {
     /// `None` only while the pipeline is dropped.
     jobs: Option<mpsc::Sender<Job<S, T>>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -67,17 +71,17 @@ pub(crate) struct Line<S: Stage, T> {
 impl<S, T> Pipeline<S, T>
 where
     S: Stage + 'static,
-    T: Turn<S::Flow> + 'static,
+    T: LossStage<S::Flow> + 'static,
 {
     /// Starts the workers. Each makes its own stages with `make_stage`, which is told their numbers
-    /// and called on all threads at once; the one with the last stage then makes the turn.
+    /// and called on all threads at once; the one with the last stage then makes the loss stage.
     ///
     /// # Errors
-    /// If a thread cannot be started, or a stage or the turn cannot be made: the first of these.
+    /// If a thread cannot be started, or a stage or the loss stage cannot be made: the first of these.
     pub fn build<E, G>(
         schedule: Schedule,
         make_stage: impl Fn(usize) -> Result<S, E> + Send + Sync + 'static,
-        make_turn: impl FnOnce() -> Result<T, G> + Send + 'static,
+        make_loss_stage: impl FnOnce() -> Result<T, G> + Send + 'static,
     ) -> Result<Self, PipelineError>
     where
         E: Into<Box<dyn Error + Send + Sync>>,
@@ -85,16 +89,16 @@ where
     {
         let schedule = Arc::new(schedule);
         let (devices, device_of) = (schedule.devices(), schedule.device_of());
-        let post = Arc::new(Post::new(devices, device_of));
+        let mailboxes = Arc::new(Mailboxes::new(devices, device_of));
         let make_stage = Arc::new(make_stage);
-        let mut make_turn = Some(make_turn);
+        let mut make_loss_stage = Some(make_loss_stage);
         let (ready, answers) = mpsc::channel();
         // From the first thread on it is a pipeline, so that leaving early joins those that run.
-        let lines = Vec::with_capacity(devices);
+        let workers = Vec::with_capacity(devices);
         let mut pipeline = Self {
             schedule: schedule.clone(),
-            post: post.clone(),
-            lines,
+            mailboxes: mailboxes.clone(),
+            workers,
             epoch: 0,
             deadline: None,
         };
@@ -102,13 +106,18 @@ where
             let owned: Vec<usize> = (0..device_of.len())
                 .filter(|&stage| device_of[stage] == device)
                 .collect();
-            let has_turn = device_of.last() == Some(&device);
-            let make_turn = if has_turn { make_turn.take() } else { None };
-            let (make_stage, post, ready) = (make_stage.clone(), post.clone(), ready.clone());
+            let has_loss_stage = device_of.last() == Some(&device);
+            let make_loss_stage = if has_loss_stage {
+                make_loss_stage.take()
+            } else {
+                None
+            };
+            let (make_stage, mailboxes, ready) =
+                (make_stage.clone(), mailboxes.clone(), ready.clone());
             let (jobs, inbox) = mpsc::channel::<Job<S, T>>();
             let work = move || {
-                let _last_words = LastWords(post.clone());
-                let made = make(device, owned, &*make_stage, make_turn, post);
+                let _close = CloseOnExit(mailboxes.clone());
+                let made = make(device, owned, &*make_stage, make_loss_stage, mailboxes);
                 drop(make_stage);
                 let mut worker = match made {
                     Ok(worker) => worker,
@@ -124,7 +133,7 @@ where
                 .name(format!("gpipe-{device}"))
                 .spawn(work)
                 .map_err(|source| PipelineError::Thread { device, source })?;
-            pipeline.lines.push(Line {
+            pipeline.workers.push(WorkerHandle {
                 jobs: Some(jobs),
                 thread: Some(thread),
                 lost: false,
@@ -168,7 +177,7 @@ where
 
     /// Evaluates any number of micro-batches: forward only, on the same workers.
     ///
-    /// Stages and turn are told that a step begins here too, so gradients that nobody has used yet
+    /// Stages and loss stage are told that a step begins here too, so gradients that nobody has used yet
     /// are lost.
     ///
     /// # Errors
@@ -206,12 +215,12 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.check_lines()?;
+        self.check_workers()?;
         let visit = Arc::new(visit);
         let (reply, replies) = mpsc::channel();
-        for line in &self.lines {
+        for worker in &self.workers {
             let (visit, reply) = (visit.clone(), reply.clone());
-            line.give(Box::new(move |worker| {
+            worker.give(Box::new(move |worker| {
                 let visits = worker.stages.iter_mut().map(|(index, stage)| {
                     let place = Place::Visit(Part::Stage(*index));
                     (*index, guard(place, || visit(*index, stage)))
@@ -234,11 +243,11 @@ where
         results.into_iter().flatten().collect()
     }
 
-    /// Calls `visit` with the turn, on its thread.
+    /// Calls `visit` with the loss stage, on its thread.
     ///
     /// # Errors
     /// If the visit fails.
-    pub fn with_turn<R, E>(
+    pub fn with_loss_stage<R, E>(
         &mut self,
         visit: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
     ) -> Result<R, PipelineError>
@@ -246,12 +255,12 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.check_lines()?;
+        self.check_workers()?;
         let device = self.last_device();
         let (reply, replies) = mpsc::channel();
-        self.lines[device].give(Box::new(move |worker| {
-            if let Some(turn) = &mut worker.turn {
-                let _ = reply.send(guard(Place::Visit(Part::Turn), || visit(turn)));
+        self.workers[device].give(Box::new(move |worker| {
+            if let Some(loss_stage) = &mut worker.loss_stage {
+                let _ = reply.send(guard(Place::Visit(Part::Turn), || visit(loss_stage)));
             }
         }));
         replies
@@ -264,8 +273,8 @@ where
     }
 
     /// Nobody asks a worker that was left behind.
-    pub(crate) fn check_lines(&self) -> Result<(), PipelineError> {
-        match self.lines.iter().position(|line| line.lost) {
+    pub(crate) fn check_workers(&self) -> Result<(), PipelineError> {
+        match self.workers.iter().position(|worker| worker.lost) {
             Some(device) => Err(PipelineError::Gone { device }),
             None => Ok(()),
         }
@@ -278,7 +287,7 @@ where
         answers: &mpsc::Receiver<(usize, A)>,
         mut take: impl FnMut(usize, A) -> Result<(), PipelineError>,
     ) -> Result<(), PipelineError> {
-        let mut answered = vec![false; self.lines.len()];
+        let mut answered = vec![false; self.workers.len()];
         while let Ok((device, answer)) = answers.recv() {
             answered[device] = true;
             take(device, answer)?;
@@ -290,14 +299,14 @@ where
     }
 }
 
-impl<S: Stage, T: Turn<S::Flow>> Drop for Pipeline<S, T> {
+impl<S: Stage, T: LossStage<S::Flow>> Drop for Pipeline<S, T> {
     fn drop(&mut self) {
         // All are told before any is waited for.
-        for line in &mut self.lines {
-            line.jobs = None;
+        for worker in &mut self.workers {
+            worker.jobs = None;
         }
-        for line in &mut self.lines {
-            if let Some(thread) = line.thread.take().filter(|_| !line.lost) {
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take().filter(|_| !worker.lost) {
                 // A stage that panics while it is dropped has said so on its own thread.
                 let _ = thread.join();
             }
@@ -305,7 +314,7 @@ impl<S: Stage, T: Turn<S::Flow>> Drop for Pipeline<S, T> {
     }
 }
 
-impl<S: Stage, T> Line<S, T> {
+impl<S: Stage, T> WorkerHandle<S, T> {
     /// A worker that is gone drops the job, and with it the sender that it would answer through.
     pub(crate) fn give(&self, job: Job<S, T>) {
         if let Some(jobs) = &self.jobs {
@@ -315,9 +324,9 @@ impl<S: Stage, T> Line<S, T> {
 }
 
 /// However a thread ends, nobody waits for it.
-struct LastWords<F>(Arc<Post<F>>);
+struct CloseOnExit<F>(Arc<Mailboxes<F>>);
 
-impl<F> Drop for LastWords<F> {
+impl<F> Drop for CloseOnExit<F> {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -328,8 +337,8 @@ fn make<S: Stage, T, E, G>(
     device: usize,
     owned: Vec<usize>,
     make_stage: &impl Fn(usize) -> Result<S, E>,
-    make_turn: Option<impl FnOnce() -> Result<T, G>>,
-    post: Arc<Post<S::Flow>>,
+    make_loss_stage: Option<impl FnOnce() -> Result<T, G>>,
+    mailboxes: Arc<Mailboxes<S::Flow>>,
 ) -> Result<Worker<S, T>, PipelineError>
 where
     E: Into<Box<dyn Error + Send + Sync>>,
@@ -340,13 +349,13 @@ where
         Ok::<_, PipelineError>((index, stage))
     };
     let stages = owned.into_iter().map(stage).collect::<Result<_, _>>()?;
-    let turn = make_turn
-        .map(|make_turn| guard(Place::Build(Part::Turn), make_turn))
+    let loss_stage = make_loss_stage
+        .map(|make_loss_stage| guard(Place::Build(Part::Turn), make_loss_stage))
         .transpose()?;
     Ok(Worker {
         device,
         stages,
-        turn,
-        post,
+        loss_stage,
+        mailboxes,
     })
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::schedule::action::Action;
 use crate::schedule::data::Schedule;
-use crate::schedule::hop::Hop;
+use crate::schedule::transfer::Transfer;
 
 /// A worker that has not come to the end of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +43,9 @@ impl fmt::Display for Stuck {
             Doing::Finishing => f.write_str("finishes the step"),
             Doing::Waiting { action, from } => {
                 write!(f, "waits to do {action}")?;
-                match (action.takes(), from) {
-                    (Some(hop), Some(from)) => write!(f, " for {hop} from stage {from}"),
-                    (Some(hop), None) => write!(f, " for {hop}"),
+                match (action.receives(), from) {
+                    (Some(transfer), Some(from)) => write!(f, " for {transfer} from stage {from}"),
+                    (Some(transfer), None) => write!(f, " for {transfer}"),
                     (None, _) => Ok(()),
                 }
             }
@@ -69,7 +69,7 @@ impl fmt::Display for All<'_> {
     }
 }
 
-/// Where each worker of a round is. Only looked at when it is too late, so nothing depends on how
+/// Where each worker of a context is. Only looked at when it is too late, so nothing depends on how
 /// soon a store is seen.
 pub(crate) struct Progress(Vec<AtomicUsize>);
 
@@ -108,12 +108,14 @@ impl Progress {
                 Self::BEGINS => Doing::Beginning,
                 place => match schedule.lanes()[device].get(place / 2) {
                     None => Doing::Finishing,
-                    Some(&action) if place % 2 == 0 && action.takes().is_some() => Doing::Waiting {
-                        action,
-                        from: action
-                            .takes()
-                            .and_then(|hop: Hop| hop.giver(schedule.stages())),
-                    },
+                    Some(&action) if place % 2 == 0 && action.receives().is_some() => {
+                        Doing::Waiting {
+                            action,
+                            from: action
+                                .receives()
+                                .and_then(|transfer: Transfer| transfer.sender(schedule.stages())),
+                        }
+                    }
                     Some(&action) => Doing::Acting(action),
                 },
             };

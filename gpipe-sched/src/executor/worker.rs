@@ -3,28 +3,29 @@
 use std::sync::Arc;
 
 use crate::executor::failure::{Part, PipelineError, Place, guard};
-use crate::executor::mailbox::{Post, Refusal, Tag};
-use crate::executor::stage::{MicroBatch, Ran, Stage, Turn};
+use crate::executor::loss_stage::LossStage;
+use crate::executor::mailboxes::{Mailboxes, Refusal, Tag};
+use crate::executor::stage::{MicroBatch, Ran, Stage};
 use crate::executor::sync::Clock;
 use crate::executor::watchdog::Progress;
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::memory::Held;
 use crate::simulate::timeline::Span;
 
-/// The stages of one device, and the turn where the last stage is among them. It is made, used and
+/// The stages of one device, and the loss stage where the last stage is among them. It is made, used and
 /// dropped on one thread.
 pub(crate) struct Worker<S: Stage, T> {
     pub device: usize,
     /// In ascending order, each with its number.
     pub stages: Vec<(usize, S)>,
-    pub turn: Option<T>,
-    pub post: Arc<Post<S::Flow>>,
+    pub loss_stage: Option<T>,
+    pub mailboxes: Arc<Mailboxes<S::Flow>>,
 }
 
 /// One step or evaluation, the same for all workers.
-pub(crate) struct Round {
+pub(crate) struct StepContext {
     pub epoch: u64,
     pub schedule: Arc<Schedule>,
     pub micro_batches: Vec<MicroBatch>,
@@ -32,15 +33,15 @@ pub(crate) struct Round {
     pub progress: Progress,
 }
 
-/// What a worker brings home from a round.
+/// What a worker brings home from a context.
 pub(crate) struct Report {
     pub spans: Vec<Span>,
     /// Seconds that the worker's thread was at its actions.
-    pub asking: f64,
+    pub host_seconds: f64,
     /// What each of the worker's stages held, as [`Timeline::with_held`](crate::Timeline::with_held)
     /// takes it.
     pub held: Vec<(usize, Vec<Held>)>,
-    /// From the worker that has the turn.
+    /// From the worker that has the loss stage.
     pub losses: Option<Vec<f64>>,
 }
 
@@ -58,17 +59,17 @@ impl From<PipelineError> for Stop {
     }
 }
 
-impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
-    /// Runs this device's lane. `targets` are in order of micro-batches, for the turn.
-    pub fn run(&mut self, round: &Round, targets: Vec<T::Target>) -> Result<Report, Stop> {
-        let step = round.micro_batches.first().map_or(0, |m| m.step);
+impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
+    /// Runs this device's lane. `targets` are in order of micro-batches, for the loss stage.
+    pub fn run(&mut self, context: &StepContext, targets: Vec<T::Target>) -> Result<Report, Stop> {
+        let step = context.micro_batches.first().map_or(0, |m| m.step);
         for (index, stage) in &mut self.stages {
             guard(Place::Begin(Part::Stage(*index)), || stage.begin(step))?;
         }
-        if let Some(turn) = &mut self.turn {
-            guard(Place::Begin(Part::Turn), || turn.begin(step))?;
+        if let Some(loss_stage) = &mut self.loss_stage {
+            guard(Place::Begin(Part::Turn), || loss_stage.begin(step))?;
         }
-        let lane = &round.schedule.lanes()[self.device];
+        let lane = &context.schedule.lanes()[self.device];
         let mut targets: Vec<Option<T::Target>> = targets.into_iter().map(Some).collect();
         let mut spans = Vec::with_capacity(lane.len());
         let mut held: Vec<(usize, Vec<Held>)> = Vec::with_capacity(self.stages.len());
@@ -76,19 +77,19 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
             held.push((*index, stage.held().into_iter().collect()));
         }
         for (position, &action) in lane.iter().enumerate() {
-            round.progress.reach(self.device, position);
-            let flow = match action.takes() {
-                Some(hop) => Some(self.recv(round, hop)?),
+            context.progress.reach(self.device, position);
+            let flow = match action.receives() {
+                Some(transfer) => Some(self.recv(context, transfer)?),
                 None => None,
             };
-            round.progress.enter(self.device, position);
-            let ready = round.clock.seconds();
+            context.progress.enter(self.device, position);
+            let ready = context.clock.seconds();
             let place = self.place(action.stage);
             let entered = self.stages[place].1.enter();
-            let start = round.clock.seconds();
-            let flow = self.act(round, action, flow)?;
-            let flow = self.turn(round, action, flow, &mut targets)?;
-            let end = round.clock.seconds();
+            let start = context.clock.seconds();
+            let flow = self.act(context, action, flow)?;
+            let flow = self.loss(context, action, flow, &mut targets)?;
+            let end = context.clock.seconds();
             let stage = &mut self.stages[place].1;
             guard(Place::Action(action), || stage.leave())?;
             drop(entered);
@@ -100,26 +101,26 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
                 end,
             });
             held[place].1.extend(self.stages[place].1.held());
-            self.pass_on(round, action, flow)?;
+            self.pass_on(context, action, flow)?;
         }
-        round.progress.reach(self.device, lane.len());
-        let asking = spans.iter().map(|span| span.end - span.start).sum();
+        context.progress.reach(self.device, lane.len());
+        let host_seconds = spans.iter().map(|span| span.end - span.start).sum();
         for (index, stage) in &mut self.stages {
             let place = || Place::Finish(Part::Stage(*index));
             guard(place(), || stage.finish())?;
-            let now = round.clock.seconds();
+            let now = context.clock.seconds();
             let ran = guard(place(), || stage.ran())?;
             place_at(&mut spans, *index, now, &ran);
         }
         in_a_row(&mut spans);
         let losses = self
-            .turn
+            .loss_stage
             .as_mut()
-            .map(|turn| guard(Place::Finish(Part::Turn), || turn.losses()));
-        round.progress.end(self.device);
+            .map(|loss_stage| guard(Place::Finish(Part::Turn), || loss_stage.losses()));
+        context.progress.end(self.device);
         Ok(Report {
             spans,
-            asking,
+            host_seconds,
             held,
             losses: losses.transpose()?,
         })
@@ -132,11 +133,11 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
     /// One action of a stage on a flow that has arrived.
     fn act(
         &mut self,
-        round: &Round,
+        context: &StepContext,
         action: Action,
         flow: Option<S::Flow>,
     ) -> Result<Option<S::Flow>, PipelineError> {
-        let m = &round.micro_batches[action.micro_batch];
+        let m = &context.micro_batches[action.micro_batch];
         let place = self.place(action.stage);
         let stage = &mut self.stages[place].1;
         guard(Place::Action(action), || match (action.op, flow) {
@@ -149,39 +150,44 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         })
     }
 
-    /// The turn follows the last stage's forward pass at once, so that the outputs are gone before
+    /// The loss stage follows the last stage's forward pass at once, so that the outputs are gone before
     /// the next micro-batch comes, and belongs to its span. Any other flow passes by.
-    fn turn(
+    fn loss(
         &mut self,
-        round: &Round,
+        context: &StepContext,
         action: Action,
         flow: Option<S::Flow>,
         targets: &mut [Option<T::Target>],
     ) -> Result<Option<S::Flow>, PipelineError> {
-        let is_last = action.op == Op::Forward && action.stage + 1 == round.schedule.stages();
-        let (true, Some(turn)) = (is_last, &mut self.turn) else {
+        let is_last = action.op == Op::Forward && action.stage + 1 == context.schedule.stages();
+        let (true, Some(loss_stage)) = (is_last, &mut self.loss_stage) else {
             return Ok(flow);
         };
         let target = targets.get_mut(action.micro_batch).and_then(Option::take);
         let (Some(y), Some(target)) = (flow, target) else {
             return Ok(None);
         };
-        let m = &round.micro_batches[action.micro_batch];
+        let m = &context.micro_batches[action.micro_batch];
         guard(
             Place::Turn {
                 micro_batch: m.index,
             },
-            || turn.turn(m, y, target),
+            || loss_stage.loss(m, y, target),
         )
     }
 
     /// Sends what an action gave to whoever waits for it.
-    fn pass_on(&self, round: &Round, action: Action, flow: Option<S::Flow>) -> Result<(), Stop> {
-        let stages = round.schedule.stages();
-        let Some(hop) = action.gives(stages) else {
+    fn pass_on(
+        &self,
+        context: &StepContext,
+        action: Action,
+        flow: Option<S::Flow>,
+    ) -> Result<(), Stop> {
+        let stages = context.schedule.stages();
+        let Some(transfer) = action.sends(stages) else {
             return Ok(());
         };
-        if hop.direction == Direction::Backward && round.schedule.is_forward_only() {
+        if transfer.direction == Direction::Backward && context.schedule.is_forward_only() {
             return Ok(());
         }
         let place = match action.op {
@@ -192,20 +198,22 @@ impl<S: Stage, T: Turn<S::Flow>> Worker<S, T> {
         };
         let flow = flow.ok_or(PipelineError::NoGradient { place })?;
         let tag = Tag {
-            epoch: round.epoch,
-            hop,
+            epoch: context.epoch,
+            transfer,
         };
-        self.post
+        self.mailboxes
             .send(tag, flow)
-            .map_err(|refusal| stop(hop, &refusal))
+            .map_err(|refusal| stop(transfer, &refusal))
     }
 
-    fn recv(&self, round: &Round, hop: Hop) -> Result<S::Flow, Stop> {
+    fn recv(&self, context: &StepContext, transfer: Transfer) -> Result<S::Flow, Stop> {
         let tag = Tag {
-            epoch: round.epoch,
-            hop,
+            epoch: context.epoch,
+            transfer,
         };
-        self.post.recv(tag).map_err(|refusal| stop(hop, &refusal))
+        self.mailboxes
+            .recv(tag)
+            .map_err(|refusal| stop(transfer, &refusal))
     }
 }
 
@@ -232,11 +240,11 @@ fn in_a_row(spans: &mut [Span]) {
     }
 }
 
-fn stop(hop: Hop, refusal: &Refusal) -> Stop {
+fn stop(transfer: Transfer, refusal: &Refusal) -> Stop {
     match refusal {
         Refusal::Stopped => Stop::Stopped,
         Refusal::Unknown | Refusal::Twice => {
-            Stop::Failed(PipelineError::Misdelivered(hop.to_string()))
+            Stop::Failed(PipelineError::Misdelivered(transfer.to_string()))
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn check_size(stages: usize, micro_batches: usize) -> Result<(), Sche
     }
 }
 
-/// Refuses lanes that are no schedule: sizes, places, completeness, order, deadlock, in this order.
+/// Refuses lanes that are no schedule: sizes, positions, completeness, order, deadlock, in this order.
 pub(crate) fn check(
     device_of: &[usize],
     micro_batches: usize,
@@ -33,14 +33,14 @@ pub(crate) fn check(
 ) -> Result<(), ScheduleError> {
     check_size(device_of.len(), micro_batches)?;
     check_devices(device_of, lanes.len())?;
-    let places = Places::collect(device_of, micro_batches, lanes)?;
+    let positions = Positions::collect(device_of, micro_batches, lanes)?;
     let forward_only = lanes
         .iter()
         .flatten()
         .all(|action| action.op == Op::Forward);
     for (stage, &device) in device_of.iter().enumerate() {
         for m in 0..micro_batches {
-            places.check(lanes, device, stage, m, forward_only)?;
+            positions.check(lanes, device, stage, m, forward_only)?;
         }
     }
     walk(device_of, micro_batches, lanes, |_, _, _| {})
@@ -69,13 +69,13 @@ fn check_devices(device_of: &[usize], devices: usize) -> Result<(), ScheduleErro
 }
 
 /// Where in its lane each action is.
-struct Places {
+struct Positions {
     micro_batches: usize,
     /// Per stage and micro-batch, per operation.
     positions: Vec<[usize; Op::ALL.len()]>,
 }
 
-impl Places {
+impl Positions {
     fn collect(
         device_of: &[usize],
         micro_batches: usize,
@@ -209,9 +209,9 @@ fn deadlock(device_of: &[usize], lanes: &[Vec<Action>], stuck: &[usize]) -> Sche
     // stuck too; following it from lane to lane must close a ring.
     let wait = |device: usize| {
         let waits = *lanes[device].get(stuck[device])?;
-        let hop = waits.takes()?;
-        let owner = device_of[hop.giver(device_of.len())?];
-        let gives = |action: &&Action| action.gives(device_of.len()) == Some(hop);
+        let transfer = waits.receives()?;
+        let owner = device_of[transfer.sender(device_of.len())?];
+        let gives = |action: &&Action| action.sends(device_of.len()) == Some(transfer);
         let needs = lanes[owner][stuck[owner]..].iter().find(gives)?;
         Some((waits, *needs, owner))
     };

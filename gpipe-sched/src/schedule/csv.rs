@@ -35,7 +35,7 @@ pub enum CsvError {
     },
     /// The actions are no schedule.
     #[error("row {row}, column {column}: {source}")]
-    Place {
+    Invalid {
         /// The row, which is the device and 1.
         row: usize,
         /// The column; one more than the row has if something is missing at its end.
@@ -69,7 +69,7 @@ impl Schedule {
             let device_of = table.device_of(stages);
             Self::new(device_of, micro_batches, std::mem::take(&mut table.lanes))
         });
-        made.map_err(|source| table.place(source))
+        made.map_err(|source| table.locate(source))
     }
 
     /// Writes the table that [`Schedule::from_csv`] and PyTorch read, with empty cells where a
@@ -208,7 +208,7 @@ impl Table {
     }
 
     /// Says where in the table it is that the lanes are no schedule.
-    fn place(&self, source: ScheduleError) -> CsvError {
+    fn locate(&self, source: ScheduleError) -> CsvError {
         let (device, column) = match (source.cell(), source.fault()) {
             (Some(Cell { device, position }), _) => {
                 let columns = &self.columns[device];
@@ -221,7 +221,7 @@ impl Table {
             (None, &Fault::IdleDevice { device }) => (device, 0),
             (None, _) => return CsvError::Size(source),
         };
-        CsvError::Place {
+        CsvError::Invalid {
             row: device + 1,
             column: column + 1,
             source,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
-use crate::schedule::hop::Hop;
+use crate::schedule::transfer::Transfer;
 use crate::schedule::walk::walk;
 use crate::simulate::timeline::{Span, Timeline};
 
@@ -116,7 +116,7 @@ impl Units {
     /// No more than `most` actions at either end.
     fn of(schedule: &Schedule, most: usize) -> Self {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
-        let mut arrivals = vec![0_u32; Hop::table(stages, micro_batches)];
+        let mut arrivals = vec![0_u32; Transfer::table(stages, micro_batches)];
         let mut now = vec![0_u32; schedule.devices()];
         let mut lanes: Vec<Ends> = Vec::new();
         lanes.resize_with(schedule.devices(), Ends::default);
@@ -126,12 +126,12 @@ impl Units {
             schedule.lanes(),
             |device, _, action| {
                 let arrival = action
-                    .takes()
-                    .map_or(0, |hop| arrivals[hop.index(micro_batches)]);
+                    .receives()
+                    .map_or(0, |transfer| arrivals[transfer.index(micro_batches)]);
                 let start = now[device].max(arrival);
                 now[device] = start + 1;
-                if let Some(hop) = action.gives(stages) {
-                    arrivals[hop.index(micro_batches)] = start + 1;
+                if let Some(transfer) = action.sends(stages) {
+                    arrivals[transfer.index(micro_batches)] = start + 1;
                 }
                 let Ends { first, last } = &mut lanes[device];
                 if first.len() < most {

@@ -7,6 +7,6 @@ pub(crate) mod csv;
 pub(crate) mod data;
 pub(crate) mod fault;
 pub(crate) mod grid;
-pub(crate) mod hop;
 pub(crate) mod slots;
+pub(crate) mod transfer;
 pub(crate) mod walk;

@@ -1,7 +1,7 @@
 //! How many flows can be between two stages at once.
 
 use crate::schedule::data::Schedule;
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 
 /// The most flows in flight on each link. See [`Schedule::slots`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ impl Schedule {
     /// upper bound.
     pub fn slots(&self) -> Slots {
         let last = self.stages() - 1;
-        let given_at = self.given_at();
-        let most = |direction, taker| self.most_in_flight(&given_at, direction, taker);
+        let sent_at = self.sent_at();
+        let most = |direction, taker| self.most_in_flight(&sent_at, direction, taker);
         let mut forward: Vec<usize> = (1..self.stages())
             .map(|taker| most(Direction::Forward, taker))
             .collect();
@@ -44,23 +44,25 @@ impl Schedule {
     }
 
     /// Where in its lane the action is that sets off each flow.
-    fn given_at(&self) -> Vec<usize> {
-        let mut given_at = vec![0; Hop::table(self.stages(), self.micro_batches())];
+    fn sent_at(&self) -> Vec<usize> {
+        let mut sent_at = vec![0; Transfer::table(self.stages(), self.micro_batches())];
         for lane in self.lanes() {
             for (position, action) in lane.iter().enumerate() {
-                if let Some(hop) = action.gives(self.stages()) {
-                    given_at[hop.index(self.micro_batches())] = position;
+                if let Some(transfer) = action.sends(self.stages()) {
+                    sent_at[transfer.index(self.micro_batches())] = position;
                 }
             }
         }
-        given_at
+        sent_at
     }
 
-    fn most_in_flight(&self, given_at: &[usize], direction: Direction, taker: usize) -> usize {
+    fn most_in_flight(&self, sent_at: &[usize], direction: Direction, taker: usize) -> usize {
         let stages = self.stages();
-        let here = |hop: Hop| hop.direction == direction && hop.stage == taker;
-        let giver = Hop::new(direction, taker, 0).giver(stages).unwrap_or(taker);
-        let (from, to) = (self.device_of()[giver], self.device_of()[taker]);
+        let here = |transfer: Transfer| transfer.direction == direction && transfer.stage == taker;
+        let sender = Transfer::new(direction, taker, 0)
+            .sender(stages)
+            .unwrap_or(taker);
+        let (from, to) = (self.device_of()[sender], self.device_of()[taker]);
         let (mut sent, mut taken, mut peak) = (0, 0, 0);
         // How much of the receiver's lane is known to be over.
         let mut over = 0;
@@ -68,17 +70,20 @@ impl Schedule {
             let known = if from == to {
                 position + 1
             } else {
-                let heard = action.takes().filter(|hop| {
-                    hop.giver(stages)
+                let heard = action.receives().filter(|transfer| {
+                    transfer
+                        .sender(stages)
                         .is_some_and(|stage| self.device_of()[stage] == to)
                 });
-                heard.map_or(0, |hop| given_at[hop.index(self.micro_batches())] + 1)
+                heard.map_or(0, |transfer| {
+                    sent_at[transfer.index(self.micro_batches())] + 1
+                })
             };
             while over < known {
-                taken += usize::from(self.lanes()[to][over].takes().is_some_and(here));
+                taken += usize::from(self.lanes()[to][over].receives().is_some_and(here));
                 over += 1;
             }
-            if action.gives(stages).is_some_and(here) {
+            if action.sends(stages).is_some_and(here) {
                 sent += 1;
                 peak = peak.max(sent - taken);
             }

@@ -5,7 +5,7 @@
 //! do, at the same place. The checker asks whether it ends, the simulator when.
 
 use crate::schedule::action::Action;
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 
 /// Calls `visit(device, position, action)` for every action, each after the one before it in its
 /// lane and after the one whose flow it takes. Linear in the number of actions.
@@ -19,9 +19,9 @@ pub(crate) fn walk(
     mut visit: impl FnMut(usize, usize, Action),
 ) -> Result<(), Vec<usize>> {
     let stages = device_of.len();
-    let mut sent = vec![false; Hop::table(stages, micro_batches)];
+    let mut sent = vec![false; Transfer::table(stages, micro_batches)];
     for m in 0..micro_batches {
-        sent[Hop::new(Direction::Forward, 0, m).index(micro_batches)] = true;
+        sent[Transfer::new(Direction::Forward, 0, m).index(micro_batches)] = true;
     }
     let mut positions = vec![0; lanes.len()];
     let mut waits = vec![false; lanes.len()];
@@ -29,20 +29,20 @@ pub(crate) fn walk(
     while let Some(device) = ready.pop() {
         while let Some(&action) = lanes[device].get(positions[device]) {
             if action
-                .takes()
-                .is_some_and(|hop| !sent[hop.index(micro_batches)])
+                .receives()
+                .is_some_and(|transfer| !sent[transfer.index(micro_batches)])
             {
                 waits[device] = true;
                 break;
             }
             visit(device, positions[device], action);
             positions[device] += 1;
-            let Some(hop) = action.gives(stages) else {
+            let Some(transfer) = action.sends(stages) else {
                 continue;
             };
-            sent[hop.index(micro_batches)] = true;
-            let taker = device_of[hop.stage];
-            if waits[taker] && lanes[taker][positions[taker]].takes() == Some(hop) {
+            sent[transfer.index(micro_batches)] = true;
+            let taker = device_of[transfer.stage];
+            if waits[taker] && lanes[taker][positions[taker]].receives() == Some(transfer) {
                 waits[taker] = false;
                 ready.push(taker);
             }

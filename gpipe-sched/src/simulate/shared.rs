@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use crate::schedule::action::Action;
 use crate::schedule::data::Schedule;
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::costs::{Costs, CostsError};
 use crate::simulate::simulator::{Links, Recomputed, simulate};
 use crate::simulate::timeline::{Span, Timeline};
@@ -88,9 +88,9 @@ struct Running {
 impl<'a> Machine<'a> {
     fn new(schedule: &'a Schedule, by_share: &'a [Costs], processors: usize) -> Self {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
-        let mut arrivals = vec![None; Hop::table(stages, micro_batches)];
+        let mut arrivals = vec![None; Transfer::table(stages, micro_batches)];
         for m in 0..micro_batches {
-            arrivals[Hop::new(Direction::Forward, 0, m).index(micro_batches)] = Some(0.0);
+            arrivals[Transfer::new(Direction::Forward, 0, m).index(micro_batches)] = Some(0.0);
         }
         Self {
             schedule,
@@ -125,9 +125,9 @@ impl<'a> Machine<'a> {
         let Some(action) = self.next(device) else {
             return;
         };
-        let hop = action.takes();
-        let arrival = hop.map_or(Some(now), |hop| {
-            self.arrivals[hop.index(self.schedule.micro_batches())]
+        let transfer = action.receives();
+        let arrival = transfer.map_or(Some(now), |transfer| {
+            self.arrivals[transfer.index(self.schedule.micro_batches())]
         });
         match arrival {
             Some(arrival) => self.ready(device, now.max(arrival), arrival > now),
@@ -229,13 +229,13 @@ impl<'a> Machine<'a> {
 
     /// Sends what the action gives.
     fn hand_on(&mut self, action: Action, now: f64) {
-        let Some(hop) = action.gives(self.schedule.stages()) else {
+        let Some(transfer) = action.sends(self.schedule.stages()) else {
             return;
         };
-        let arrival = self.links.arrival(action.stage, hop, now);
-        self.arrivals[hop.index(self.schedule.micro_batches())] = Some(arrival);
-        let taker = self.schedule.device_of()[hop.stage];
-        let awaited = self.next(taker).and_then(Action::takes) == Some(hop);
+        let arrival = self.links.arrival(action.stage, transfer, now);
+        self.arrivals[transfer.index(self.schedule.micro_batches())] = Some(arrival);
+        let taker = self.schedule.device_of()[transfer.stage];
+        let awaited = self.next(taker).and_then(Action::receives) == Some(transfer);
         if self.waits[taker] && awaited {
             self.waits[taker] = false;
             self.ready(taker, arrival, true);

@@ -2,7 +2,7 @@
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 use crate::schedule::walk::walk;
 use crate::simulate::costs::{Costs, CostsError, LinkCosts};
 use crate::simulate::timeline::{Span, Timeline};
@@ -24,7 +24,7 @@ pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsErr
             let (device, has_recompute) = (device_of[action.stage], recomputed.pass(action));
             costs.seconds(device, action, has_recompute, micro_batches)
         },
-        transfer: |from: usize, hop: Hop, end: f64| links.arrival(from, hop, end),
+        transfer: |from: usize, transfer: Transfer, end: f64| links.arrival(from, transfer, end),
     };
     Ok(timing.run(schedule))
 }
@@ -76,21 +76,21 @@ impl<'a> Links<'a> {
     }
 
     /// Of a flow that the stage `from` sets off at the moment `end`.
-    pub fn arrival(&mut self, from: usize, hop: Hop, end: f64) -> f64 {
-        if from == hop.stage {
+    pub fn arrival(&mut self, from: usize, transfer: Transfer, end: f64) -> f64 {
+        if from == transfer.stage {
             return end;
         }
         let LinkCosts {
             latency,
             forward,
             backward,
-        } = self.costs.link(from.min(hop.stage));
-        let seconds = match hop.direction {
+        } = self.costs.link(from.min(transfer.stage));
+        let seconds = match transfer.direction {
             Direction::Forward => forward,
             Direction::Backward => backward,
         };
-        let free = &mut self.free[from.min(hop.stage)][hop.direction as usize];
-        *free = free.max(end) + seconds * self.costs.size(hop.micro_batch);
+        let free = &mut self.free[from.min(transfer.stage)][transfer.direction as usize];
+        *free = free.max(end) + seconds * self.costs.size(transfer.micro_batch);
         *free + latency
     }
 }
@@ -116,11 +116,11 @@ struct Timing<W, C> {
     transfer: C,
 }
 
-impl<W: FnMut(Action) -> f64, C: FnMut(usize, Hop, f64) -> f64> Timing<W, C> {
+impl<W: FnMut(Action) -> f64, C: FnMut(usize, Transfer, f64) -> f64> Timing<W, C> {
     fn run(mut self, schedule: &Schedule) -> Timeline {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let lanes = schedule.lanes();
-        let mut arrivals = vec![0.0_f64; Hop::table(stages, micro_batches)];
+        let mut arrivals = vec![0.0_f64; Transfer::table(stages, micro_batches)];
         let mut now = vec![0.0_f64; lanes.len()];
         let mut firsts = Vec::with_capacity(lanes.len());
         let mut spans = Vec::with_capacity(lanes.iter().map(Vec::len).sum());
@@ -140,16 +140,16 @@ impl<W: FnMut(Action) -> f64, C: FnMut(usize, Hop, f64) -> f64> Timing<W, C> {
             lanes,
             |device, position, action| {
                 let arrival = action
-                    .takes()
-                    .map_or(0.0, |hop| arrivals[hop.index(micro_batches)]);
+                    .receives()
+                    .map_or(0.0, |transfer| arrivals[transfer.index(micro_batches)]);
                 let span = &mut spans[firsts[device] + position];
                 span.ready = now[device].max(arrival);
                 span.start = span.ready;
                 span.end = span.start + (self.work)(action);
                 now[device] = span.end;
-                if let Some(hop) = action.gives(stages) {
-                    arrivals[hop.index(micro_batches)] =
-                        (self.transfer)(action.stage, hop, span.end);
+                if let Some(transfer) = action.sends(stages) {
+                    arrivals[transfer.index(micro_batches)] =
+                        (self.transfer)(action.stage, transfer, span.end);
                 }
             },
         );

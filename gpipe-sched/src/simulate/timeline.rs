@@ -1,7 +1,7 @@
 //! Who worked on what, and when: simulated or measured.
 
 use crate::schedule::action::Action;
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::memory::Level;
 
 /// One action in time.
@@ -150,16 +150,17 @@ impl Timeline {
             Direction::Forward => link.saturating_add(1),
             Direction::Backward => link,
         };
-        let here = |hop: Option<Hop>| {
-            let ours = |hop: Hop| hop.direction == direction && hop.stage == taker;
-            hop.is_some_and(ours) && (direction == Direction::Forward || trains)
+        let here = |transfer: Option<Transfer>| {
+            let ours =
+                |transfer: Transfer| transfer.direction == direction && transfer.stage == taker;
+            transfer.is_some_and(ours) && (direction == Direction::Forward || trains)
         };
         let mut changes = Vec::new();
         for span in &self.spans {
-            if here(span.action.gives(stages)) {
+            if here(span.action.sends(stages)) {
                 changes.push((span.end, 1));
             }
-            if here(span.action.takes()) {
+            if here(span.action.receives()) {
                 changes.push((span.start, -1));
             }
         }

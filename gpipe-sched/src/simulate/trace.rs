@@ -5,7 +5,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::timeline::{Span, Timeline};
 
 impl Timeline {
@@ -33,12 +33,16 @@ impl Timeline {
         let micro_batches = most(|span| span.action.micro_batch);
         for span in self.spans() {
             events.span(span)?;
-            let crosses = |hop: &Hop| hop.giver(stages).is_some_and(|giver| giver != hop.stage);
-            if let Some(hop) = span.action.gives(stages).filter(crosses) {
-                events.arrow('s', span, 0.999, hop, micro_batches)?;
+            let crosses = |transfer: &Transfer| {
+                transfer
+                    .sender(stages)
+                    .is_some_and(|sender| sender != transfer.stage)
+            };
+            if let Some(transfer) = span.action.sends(stages).filter(crosses) {
+                events.arrow('s', span, 0.999, transfer, micro_batches)?;
             }
-            if let Some(hop) = span.action.takes().filter(crosses) {
-                events.arrow('f', span, 0.001, hop, micro_batches)?;
+            if let Some(transfer) = span.action.receives().filter(crosses) {
+                events.arrow('f', span, 0.001, transfer, micro_batches)?;
             }
         }
         for level in self.levels() {
@@ -98,14 +102,14 @@ impl<W: Write> Events<W> {
         phase: char,
         span: &Span,
         share: f64,
-        hop: Hop,
+        transfer: Transfer,
         micro_batches: usize,
     ) -> io::Result<()> {
-        let name = match hop.direction {
+        let name = match transfer.direction {
             Direction::Forward => "activations",
             Direction::Backward => "gradients",
         };
-        let id = hop.index(micro_batches);
+        let id = transfer.index(micro_batches);
         let time = span.start + share * (span.end - span.start);
         let rest = format_args!(r#""name":"{name}","cat":"flow","id":{id},"bp":"e""#);
         self.write(phase, span.device, time, rest)

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use gpipe_sched::{
-    Action, Item, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage, Turn,
+    Action, Item, LossStage, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage,
 };
 
 /// What a stage or the turn shall do wrong, and where.
@@ -205,7 +205,7 @@ fn loss(y: i64, target: i64) -> f64 {
     (y.wrapping_sub(target) % 1_000_003) as f64
 }
 
-impl Turn<i64> for Difference {
+impl LossStage<i64> for Difference {
     type Target = i64;
     type Error = Failure;
 
@@ -214,7 +214,7 @@ impl Turn<i64> for Difference {
         self.plan.pass(Place::Begin(Part::Turn))
     }
 
-    fn turn(&mut self, m: &MicroBatch, y: i64, target: i64) -> Result<Option<i64>, Failure> {
+    fn loss(&mut self, m: &MicroBatch, y: i64, target: i64) -> Result<Option<i64>, Failure> {
         self.plan.pass(Place::Turn {
             micro_batch: m.index,
         })?;
@@ -237,11 +237,11 @@ pub fn build(schedule: Schedule, plan: &Plan) -> Result<ToyPipeline, PipelineErr
         stage_plan.pass(Place::Build(Part::Stage(stage)))?;
         Ok::<_, Failure>(Toy::new(stage, stage_plan.clone()))
     };
-    let make_turn = move || {
+    let make_loss_stage = move || {
         turn_plan.pass(Place::Build(Part::Turn))?;
         Ok::<_, Failure>(Difference::new(turn_plan))
     };
-    Pipeline::build(schedule, make_stage, make_turn)
+    Pipeline::build(schedule, make_stage, make_loss_stage)
 }
 
 fn input(step: u64, m: usize) -> i64 {

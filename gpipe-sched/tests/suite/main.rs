@@ -23,9 +23,9 @@ mod exam;
 
 mod folded;
 
-mod greedy;
+mod zero_bubble;
 
-mod early;
+mod early_recompute;
 
 mod refusals;
 
@@ -37,7 +37,7 @@ mod unequal;
 
 mod sharing;
 
-mod idle;
+mod bubble_breakdown;
 
 mod pictures;
 

@@ -1,10 +1,10 @@
 //! The schedules of this crate, as plain functions from sizes to data.
 
+mod compact;
 mod dualpipe_v;
 mod interleaved;
 mod looped_bfs;
 pub(crate) mod split;
-mod squeeze;
 mod v_shape;
 mod zb_v;
 

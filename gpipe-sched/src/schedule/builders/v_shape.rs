@@ -2,7 +2,7 @@
 
 use super::folded;
 use crate::schedule::action::{Action, Op};
-use crate::schedule::builders::squeeze::squeeze;
+use crate::schedule::builders::compact::compact;
 use crate::schedule::check::check_size;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
@@ -91,7 +91,7 @@ fn repeat(
         fill(&timed)
     });
     let device_of: Vec<usize> = (0..stages).map(device_of).collect();
-    let lanes = squeeze(&device_of, micro_batches, lanes.collect(), held);
+    let lanes = compact(&device_of, micro_batches, lanes.collect(), held);
     Schedule::new(device_of, micro_batches, lanes)
 }
 

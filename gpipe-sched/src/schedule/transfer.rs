@@ -17,13 +17,13 @@ pub enum Direction {
 /// A flow on its way to `stage`. The input of a step is on its way to stage 0, and the gradient
 /// that the turn made is on its way back to the last stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hop {
+pub(crate) struct Transfer {
     pub direction: Direction,
     pub stage: usize,
     pub micro_batch: usize,
 }
 
-impl Hop {
+impl Transfer {
     pub const fn new(direction: Direction, stage: usize, micro_batch: usize) -> Self {
         Self {
             direction,
@@ -33,7 +33,7 @@ impl Hop {
     }
 
     /// The stage that sets it off, if it is not the caller.
-    pub const fn giver(self, stages: usize) -> Option<usize> {
+    pub const fn sender(self, stages: usize) -> Option<usize> {
         match self.direction {
             Direction::Forward => self.stage.checked_sub(1),
             Direction::Backward if self.stage + 1 < stages => Some(self.stage + 1),
@@ -52,7 +52,7 @@ impl Hop {
     }
 }
 
-impl fmt::Display for Hop {
+impl fmt::Display for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flow = match self.direction {
             Direction::Forward => "activations",
@@ -68,27 +68,37 @@ impl fmt::Display for Hop {
 
 impl Action {
     /// The flow that the action waits for.
-    pub(crate) const fn takes(self) -> Option<Hop> {
+    pub(crate) const fn receives(self) -> Option<Transfer> {
         match self.op {
-            Op::Forward => Some(Hop::new(Direction::Forward, self.stage, self.micro_batch)),
-            Op::Backward | Op::InputGrad => {
-                Some(Hop::new(Direction::Backward, self.stage, self.micro_batch))
-            }
+            Op::Forward => Some(Transfer::new(
+                Direction::Forward,
+                self.stage,
+                self.micro_batch,
+            )),
+            Op::Backward | Op::InputGrad => Some(Transfer::new(
+                Direction::Backward,
+                self.stage,
+                self.micro_batch,
+            )),
             Op::WeightGrad | Op::Recompute => None,
         }
     }
 
     /// The flow that the action sets off in a pipeline of `stages`. The last stage's forward pass
     /// gives its outputs to the turn, which answers with a gradient for that same stage.
-    pub(crate) const fn gives(self, stages: usize) -> Option<Hop> {
+    pub(crate) const fn sends(self, stages: usize) -> Option<Transfer> {
         match self.op {
-            Op::Forward if self.stage + 1 < stages => Some(Hop::new(
+            Op::Forward if self.stage + 1 < stages => Some(Transfer::new(
                 Direction::Forward,
                 self.stage + 1,
                 self.micro_batch,
             )),
-            Op::Forward => Some(Hop::new(Direction::Backward, self.stage, self.micro_batch)),
-            Op::Backward | Op::InputGrad if self.stage > 0 => Some(Hop::new(
+            Op::Forward => Some(Transfer::new(
+                Direction::Backward,
+                self.stage,
+                self.micro_batch,
+            )),
+            Op::Backward | Op::InputGrad if self.stage > 0 => Some(Transfer::new(
                 Direction::Backward,
                 self.stage - 1,
                 self.micro_batch,

@@ -3,7 +3,7 @@
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
-use crate::schedule::hop::Hop;
+use crate::schedule::transfer::Transfer;
 use crate::schedule::walk::walk;
 use crate::simulate::simulator::simulate_even;
 use crate::simulate::timeline::Timeline;
@@ -61,7 +61,7 @@ pub struct Gap {
 /// Where the time of one device went, in seconds. The parts add up to the makespan; all but `work`
 /// and `recompute` are the bubble.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub struct Spent {
+pub struct BubbleBreakdown {
     /// Working on what had to be done once.
     pub work: f64,
     /// Computing again what was not kept.
@@ -78,7 +78,7 @@ pub struct Spent {
     pub processor: f64,
 }
 
-impl Spent {
+impl BubbleBreakdown {
     /// The time for a cause of idling.
     pub fn idle(&mut self, cause: Cause) -> &mut f64 {
         match cause {
@@ -130,7 +130,10 @@ impl Timeline {
     ///
     /// # Errors
     /// If the spans are no schedule.
-    pub fn spent(&self, again: impl Fn(usize, usize) -> f64) -> Result<Vec<Spent>, ScheduleError> {
+    pub fn bubble_breakdown(
+        &self,
+        again: impl Fn(usize, usize) -> f64,
+    ) -> Result<Vec<BubbleBreakdown>, ScheduleError> {
         let schedule = self.schedule()?;
         let micro_batches = schedule.micro_batches();
         let cell = |action: Action| action.stage * micro_batches + action.micro_batch;
@@ -147,7 +150,7 @@ impl Timeline {
                 hidden[cell(span.action)] = 0.0;
             }
         }
-        let mut spent = vec![Spent::default(); self.devices()];
+        let mut spent = vec![BubbleBreakdown::default(); self.devices()];
         for span in self.spans() {
             let seconds = span.end - span.start;
             let recompute = match span.action.op {
@@ -168,7 +171,7 @@ impl Timeline {
         let even = self.even(schedule);
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let (begin, end) = (self.start(), self.start() + self.makespan());
-        let mut sent = vec![Sent::default(); Hop::table(stages, micro_batches)];
+        let mut sent = vec![Sent::default(); Transfer::table(stages, micro_batches)];
         let mut lanes: Vec<Lane> = (0..self.devices())
             .map(|device| Lane {
                 device,
@@ -184,7 +187,9 @@ impl Timeline {
             |device, position, action| {
                 let span = self.of_device(device)[position];
                 let ideal = even.of_device(device)[position];
-                let flow = action.takes().map(|hop| sent[hop.index(micro_batches)]);
+                let flow = action
+                    .receives()
+                    .map(|transfer| sent[transfer.index(micro_batches)]);
                 let flow = flow.filter(|flow| flow.from.is_some_and(|from| from != device));
                 let lane = &mut lanes[device];
                 if let Some(flow) = flow {
@@ -196,8 +201,8 @@ impl Timeline {
                 lane.free = lane.free.max(span.end);
                 lane.ideal_free = ideal.end;
                 lane.drains |= action.op.is_backward();
-                if let Some(hop) = action.gives(stages) {
-                    sent[hop.index(micro_batches)] = Sent {
+                if let Some(transfer) = action.sends(stages) {
+                    sent[transfer.index(micro_batches)] = Sent {
                         from: Some(device),
                         time: span.end,
                         late: lane.late,

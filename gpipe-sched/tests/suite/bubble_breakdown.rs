@@ -1,8 +1,8 @@
 //! Where the time of the devices goes.
 
 use gpipe_sched::{
-    Cause, Costs, Gap, LinkCosts, Schedule, Span, Spent, StageCosts, Timeline, gpipe, interleaved,
-    looped_bfs, one_f_one_b, simulate, zb_h1, zb_h2, zb_v,
+    BubbleBreakdown, Cause, Costs, Gap, LinkCosts, Schedule, Span, StageCosts, Timeline, gpipe,
+    interleaved, looped_bfs, one_f_one_b, simulate, zb_h1, zb_h2, zb_v,
 };
 use proptest::prelude::*;
 
@@ -25,20 +25,22 @@ fn timeline(schedule: &Schedule, stages: &[f64], link: f64) -> Timeline {
     simulate(schedule, &costs).unwrap()
 }
 
-fn sum(spent: &[Spent]) -> Spent {
-    spent.iter().fold(Spent::default(), |sum, part| Spent {
-        work: sum.work + part.work,
-        recompute: sum.recompute + part.recompute,
-        fill: sum.fill + part.fill,
-        drain: sum.drain + part.drain,
-        imbalance: sum.imbalance + part.imbalance,
-        transfer: sum.transfer + part.transfer,
-        processor: sum.processor + part.processor,
-    })
+fn sum(spent: &[BubbleBreakdown]) -> BubbleBreakdown {
+    spent
+        .iter()
+        .fold(BubbleBreakdown::default(), |sum, part| BubbleBreakdown {
+            work: sum.work + part.work,
+            recompute: sum.recompute + part.recompute,
+            fill: sum.fill + part.fill,
+            drain: sum.drain + part.drain,
+            imbalance: sum.imbalance + part.imbalance,
+            transfer: sum.transfer + part.transfer,
+            processor: sum.processor + part.processor,
+        })
 }
 
 /// Every device is accounted for to the end, and idling is the bubble.
-fn assert_adds_up(timeline: &Timeline, spent: &[Spent]) {
+fn assert_adds_up(timeline: &Timeline, spent: &[BubbleBreakdown]) {
     for (device, part) in spent.iter().enumerate() {
         let whole = sum(&[*part]);
         let idle = whole.fill + whole.drain + whole.imbalance + whole.transfer + whole.processor;
@@ -68,7 +70,7 @@ fn equal_stages_only_fill_and_drain() {
     ] {
         let schedule = schedule.unwrap();
         let timeline = timeline(&schedule, &vec![1.0; schedule.stages()], 0.0);
-        let spent = timeline.spent(|_, _| 0.0).unwrap();
+        let spent = timeline.bubble_breakdown(|_, _| 0.0).unwrap();
         assert_adds_up(&timeline, &spent);
         let all = sum(&spent);
         assert_eq!(
@@ -79,7 +81,7 @@ fn equal_stages_only_fill_and_drain() {
     }
     // Device d waits for d forward passes to come, and for as many backward passes at the end.
     let gpipe = timeline(&gpipe(4, 8).unwrap(), &[1.0; 4], 0.0);
-    let spent = gpipe.spent(|_, _| 0.0).unwrap();
+    let spent = gpipe.bubble_breakdown(|_, _| 0.0).unwrap();
     let drains: Vec<f64> = spent.iter().map(|spent| spent.drain).collect();
     assert_eq!(drains, [0.0, 2.0, 4.0, 6.0]);
     assert_eq!(
@@ -93,7 +95,7 @@ fn each_cause_is_told_from_the_others() {
     let schedule = gpipe(3, 4).unwrap();
     let causes = |stages: &[f64], link| {
         let timeline = timeline(&schedule, stages, link);
-        let spent = timeline.spent(|_, _| 0.0).unwrap();
+        let spent = timeline.bubble_breakdown(|_, _| 0.0).unwrap();
         assert_adds_up(&timeline, &spent);
         sum(&spent)
     };
@@ -125,7 +127,7 @@ fn a_device_that_waits_for_the_processor_says_so() {
         ],
     );
     let spent = timeline
-        .spent(|stage, _| if stage == 0 { 1.0 } else { 0.0 })
+        .bubble_breakdown(|stage, _| if stage == 0 { 1.0 } else { 0.0 })
         .unwrap();
     assert_adds_up(&timeline, &spent);
     // The last second of its backward pass went to computing again.
@@ -163,7 +165,7 @@ fn several_steps_in_a_row_are_no_schedule_and_neither_is_nothing() {
 fn a_measured_step_is_accounted_for() {
     let mut pipeline = build(one_f_one_b(4, 8).unwrap(), &Plan::default()).unwrap();
     let timeline = pipeline.step(batch(0, 8, true)).unwrap().timeline;
-    assert_adds_up(&timeline, &timeline.spent(|_, _| 0.5).unwrap());
+    assert_adds_up(&timeline, &timeline.bubble_breakdown(|_, _| 0.5).unwrap());
     for span in timeline.spans() {
         assert!(span.ready <= span.start);
     }
@@ -179,7 +181,7 @@ proptest! {
     ) {
         let make = [gpipe, one_f_one_b, zb_h1, zb_h2][which];
         let timeline = timeline(&make(4, 6).unwrap(), &stages, link);
-        let spent = timeline.spent(|_, _| again).unwrap();
+        let spent = timeline.bubble_breakdown(|_, _| again).unwrap();
         assert_adds_up(&timeline, &spent);
         prop_assert!(link > 0.0 || sum(&spent).transfer == 0.0);
         prop_assert!(Cause::ALL.iter().all(|&cause| *spent[0].clone().idle(cause) >= 0.0));

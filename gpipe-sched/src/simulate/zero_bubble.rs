@@ -194,17 +194,17 @@ impl<'a> Greedy<'a> {
         progress.lane.push(action);
         progress.free = now + self.costs.seconds(stage, action, false, self.micro_batches);
         let end = progress.free;
-        if let Some(hop) = action.gives(self.stages.len()) {
-            let arrival = if hop.stage == stage {
+        if let Some(transfer) = action.sends(self.stages.len()) {
+            let arrival = if transfer.stage == stage {
                 end
             } else {
-                let link = self.costs.link(stage.min(hop.stage));
-                let seconds = [link.forward, link.backward][hop.direction as usize];
-                end + link.latency + seconds * self.costs.size(hop.micro_batch)
+                let link = self.costs.link(stage.min(transfer.stage));
+                let seconds = [link.forward, link.backward][transfer.direction as usize];
+                end + link.latency + seconds * self.costs.size(transfer.micro_batch)
             };
-            let place = hop.stage * self.micro_batches + hop.micro_batch;
-            self.arrivals[hop.direction as usize][place] = arrival;
-            self.wake(hop.stage, arrival);
+            let place = transfer.stage * self.micro_batches + transfer.micro_batch;
+            self.arrivals[transfer.direction as usize][place] = arrival;
+            self.wake(transfer.stage, arrival);
         }
         self.wake(stage, end);
     }

@@ -6,7 +6,7 @@
 use std::sync::PoisonError;
 
 use crate::executor::sync::{Condvar, Mutex, MutexGuard, thread};
-use crate::schedule::hop::Hop;
+use crate::schedule::transfer::Transfer;
 
 /// How often a worker gives way and looks again before it sleeps: a flow that is only microseconds
 /// away is cheaper to look for than to be woken for. Whoever needs the processor gets it meanwhile.
@@ -18,7 +18,7 @@ pub(crate) struct Tag {
     /// Counts the steps and evaluations of a pipeline, so that what a failed one left behind
     /// cannot be taken for a flow of the next.
     pub epoch: u64,
-    pub hop: Hop,
+    pub transfer: Transfer,
 }
 
 /// Why there is no flow.
@@ -33,7 +33,7 @@ pub(crate) enum Refusal {
 }
 
 /// The mailboxes of all devices.
-pub(crate) struct Post<F> {
+pub(crate) struct Mailboxes<F> {
     mailboxes: Vec<Mailbox<F>>,
     device_of: Vec<usize>,
     /// The place of each stage among those of its device.
@@ -58,7 +58,7 @@ struct State<F> {
     closed: bool,
 }
 
-impl<F> Post<F> {
+impl<F> Mailboxes<F> {
     pub fn new(devices: usize, device_of: &[usize]) -> Self {
         let mut owned = vec![0; devices];
         let mut settle = |&device: &usize| {
@@ -90,7 +90,7 @@ impl<F> Post<F> {
     pub fn open(&self, epoch: u64, micro_batches: usize) {
         for mailbox in &self.mailboxes {
             let mut flows = Vec::new();
-            flows.resize_with(Hop::table(mailbox.stages, micro_batches), || None);
+            flows.resize_with(Transfer::table(mailbox.stages, micro_batches), || None);
             let old = {
                 let mut state = mailbox.lock();
                 state.epoch = epoch;
@@ -168,17 +168,20 @@ impl<F> Post<F> {
     }
 
     fn mailbox(&self, tag: Tag) -> Result<&Mailbox<F>, Refusal> {
-        let device = *self.device_of.get(tag.hop.stage).ok_or(Refusal::Unknown)?;
+        let device = *self
+            .device_of
+            .get(tag.transfer.stage)
+            .ok_or(Refusal::Unknown)?;
         self.mailboxes.get(device).ok_or(Refusal::Unknown)
     }
 
     fn index(&self, tag: Tag, state: &State<F>) -> Result<usize, Refusal> {
-        if tag.epoch != state.epoch || tag.hop.micro_batch >= state.micro_batches {
+        if tag.epoch != state.epoch || tag.transfer.micro_batch >= state.micro_batches {
             return Err(Refusal::Unknown);
         }
-        let local = Hop {
-            stage: self.place_of[tag.hop.stage],
-            ..tag.hop
+        let local = Transfer {
+            stage: self.place_of[tag.transfer.stage],
+            ..tag.transfer
         };
         Ok(local.index(state.micro_batches))
     }
@@ -197,64 +200,64 @@ mod tests {
     use crate::Direction;
 
     fn tag(epoch: u64, stage: usize, micro_batch: usize) -> Tag {
-        let hop = Hop::new(Direction::Forward, stage, micro_batch);
-        Tag { epoch, hop }
+        let transfer = Transfer::new(Direction::Forward, stage, micro_batch);
+        Tag { epoch, transfer }
     }
 
     /// Two devices; the second has the stages 1 and 2.
-    fn post() -> Post<&'static str> {
-        let post = Post::new(2, &[0, 1, 1]);
-        post.open(1, 3);
-        post
+    fn mailboxes() -> Mailboxes<&'static str> {
+        let mailboxes = Mailboxes::new(2, &[0, 1, 1]);
+        mailboxes.open(1, 3);
+        mailboxes
     }
 
     #[test]
     fn flows_are_taken_by_name_in_any_order() {
-        let post = post();
+        let mailboxes = mailboxes();
         for (tag, flow) in [
             (tag(1, 1, 0), "a"),
             (tag(1, 2, 0), "b"),
             (tag(1, 1, 2), "c"),
         ] {
-            assert_eq!(post.send(tag, flow), Ok(()));
+            assert_eq!(mailboxes.send(tag, flow), Ok(()));
         }
-        let taken = [tag(1, 1, 2), tag(1, 1, 0), tag(1, 2, 0)].map(|tag| post.recv(tag));
+        let taken = [tag(1, 1, 2), tag(1, 1, 0), tag(1, 2, 0)].map(|tag| mailboxes.recv(tag));
         assert_eq!(taken, [Ok("c"), Ok("a"), Ok("b")]);
     }
 
     #[test]
     fn what_is_sent_twice_or_does_not_exist_is_refused() {
-        let post = post();
-        assert_eq!(post.send(tag(1, 1, 0), "a"), Ok(()));
-        assert_eq!(post.send(tag(1, 1, 0), "b"), Err(Refusal::Twice));
-        assert_eq!(post.recv(tag(1, 1, 0)), Ok("a"));
+        let mailboxes = mailboxes();
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "a"), Ok(()));
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "b"), Err(Refusal::Twice));
+        assert_eq!(mailboxes.recv(tag(1, 1, 0)), Ok("a"));
         for wrong in [tag(1, 3, 0), tag(1, 0, 3), tag(1, 0, usize::MAX)] {
-            assert_eq!(post.send(wrong, "a"), Err(Refusal::Unknown));
-            assert_eq!(post.recv(wrong), Err(Refusal::Unknown));
+            assert_eq!(mailboxes.send(wrong, "a"), Err(Refusal::Unknown));
+            assert_eq!(mailboxes.recv(wrong), Err(Refusal::Unknown));
         }
     }
 
     #[test]
     fn a_step_hears_nothing_of_an_older_one() {
-        let post = post();
-        assert_eq!(post.send(tag(1, 1, 0), "old"), Ok(()));
-        post.open(2, 3);
-        assert_eq!(post.send(tag(1, 1, 0), "late"), Err(Refusal::Unknown));
-        post.stop(1);
-        assert_eq!(post.send(tag(2, 1, 0), "new"), Ok(()));
-        assert_eq!(post.recv(tag(2, 1, 0)), Ok("new"));
+        let mailboxes = mailboxes();
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "old"), Ok(()));
+        mailboxes.open(2, 3);
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "late"), Err(Refusal::Unknown));
+        mailboxes.stop(1);
+        assert_eq!(mailboxes.send(tag(2, 1, 0), "new"), Ok(()));
+        assert_eq!(mailboxes.recv(tag(2, 1, 0)), Ok("new"));
     }
 
     #[test]
     fn a_stop_is_for_one_step_and_a_close_for_all() {
-        let post = post();
-        post.stop(1);
-        assert_eq!(post.recv(tag(1, 0, 0)), Err(Refusal::Stopped));
-        post.open(2, 3);
-        assert_eq!(post.send(tag(2, 0, 0), "a"), Ok(()));
-        assert_eq!(post.recv(tag(2, 0, 0)), Ok("a"));
-        post.close();
-        post.open(3, 3);
-        assert_eq!(post.recv(tag(3, 0, 0)), Err(Refusal::Stopped));
+        let mailboxes = mailboxes();
+        mailboxes.stop(1);
+        assert_eq!(mailboxes.recv(tag(1, 0, 0)), Err(Refusal::Stopped));
+        mailboxes.open(2, 3);
+        assert_eq!(mailboxes.send(tag(2, 0, 0), "a"), Ok(()));
+        assert_eq!(mailboxes.recv(tag(2, 0, 0)), Ok("a"));
+        mailboxes.close();
+        mailboxes.open(3, 3);
+        assert_eq!(mailboxes.recv(tag(3, 0, 0)), Err(Refusal::Stopped));
     }
 }

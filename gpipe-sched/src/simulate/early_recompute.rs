@@ -46,7 +46,7 @@ impl Schedule {
                     wait
                 })
                 .collect();
-            self.with_early(lane, waits, costs)
+            self.with_recompute_ahead(lane, waits, costs)
         });
         let made = Self::new(
             self.device_of().to_vec(),
@@ -61,7 +61,12 @@ impl Schedule {
     }
 
     /// One lane with its `R` put in.
-    fn with_early(&self, lane: &[Action], mut waits: Vec<f64>, costs: &Costs) -> Vec<Action> {
+    fn with_recompute_ahead(
+        &self,
+        lane: &[Action],
+        mut waits: Vec<f64>,
+        costs: &Costs,
+    ) -> Vec<Action> {
         let has: HashSet<(usize, usize)> = lane
             .iter()
             .filter(|action| action.op == Op::Recompute)

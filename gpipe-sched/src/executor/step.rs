@@ -4,21 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::executor::failure::PipelineError;
-use crate::executor::mailbox::Tag;
+use crate::executor::loss_stage::LossStage;
+use crate::executor::mailboxes::Tag;
 use crate::executor::pipeline::{Item, ItemOf, Outcome, Pipeline};
-use crate::executor::stage::{Stage, Turn};
+use crate::executor::stage::Stage;
 use crate::executor::sync::{Clock, Received, mpsc, receive};
 use crate::executor::watchdog::Progress;
-use crate::executor::worker::{Report, Round, Stop};
+use crate::executor::worker::{Report, StepContext, Stop};
 use crate::schedule::data::Schedule;
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::memory::Held;
 use crate::simulate::timeline::{Span, Timeline};
 
 impl<S, T> Pipeline<S, T>
 where
     S: Stage + 'static,
-    T: Turn<S::Flow> + 'static,
+    T: LossStage<S::Flow> + 'static,
 {
     /// Runs a schedule on all workers and gathers what they bring home, until the deadline.
     pub(crate) fn run(
@@ -26,11 +27,11 @@ where
         schedule: Arc<Schedule>,
         batch: Vec<ItemOf<S, T>>,
     ) -> Result<Outcome, PipelineError> {
-        self.check_lines()?;
+        self.check_workers()?;
         self.epoch += 1;
         let epoch = self.epoch;
         let clock = Clock::start();
-        self.post.open(epoch, batch.len());
+        self.mailboxes.open(epoch, batch.len());
         let mut micro_batches = Vec::with_capacity(batch.len());
         let mut targets = Vec::with_capacity(batch.len());
         for Item {
@@ -39,41 +40,41 @@ where
             target,
         } in batch
         {
-            let hop = Hop::new(Direction::Forward, 0, micro_batch.index);
+            let transfer = Transfer::new(Direction::Forward, 0, micro_batch.index);
             // A refusal is the first worker's to report: it will miss the flow.
-            let _ = self.post.send(Tag { epoch, hop }, input);
+            let _ = self.mailboxes.send(Tag { epoch, transfer }, input);
             micro_batches.push(micro_batch);
             targets.push(target);
         }
-        let round = Arc::new(Round {
+        let context = Arc::new(StepContext {
             epoch,
             schedule,
             micro_batches,
             clock,
-            progress: Progress::new(self.lines.len()),
+            progress: Progress::new(self.workers.len()),
         });
         let mut targets = Some(targets);
         let last_device = self.last_device();
         let (reply, reports) = mpsc::channel();
-        for (device, line) in self.lines.iter().enumerate() {
+        for (device, worker) in self.workers.iter().enumerate() {
             let targets = if device == last_device {
                 targets.take()
             } else {
                 None
             };
-            let (round, reply) = (round.clone(), reply.clone());
-            line.give(Box::new(move |worker| {
-                let report = worker.run(&round, targets.unwrap_or_default());
+            let (context, reply) = (context.clone(), reply.clone());
+            worker.give(Box::new(move |worker| {
+                let report = worker.run(&context, targets.unwrap_or_default());
                 let failed = matches!(report, Err(Stop::Failed(_)));
                 // First the error, then the alarm: so none that the alarm causes comes before it.
                 let _ = reply.send((worker.device, report));
                 if failed {
-                    worker.post.stop(round.epoch);
+                    worker.mailboxes.stop(context.epoch);
                 }
             }));
         }
         drop(reply);
-        let mut gathered = Gathered::new(self.lines.len(), self.schedule.stages());
+        let mut gathered = Gathered::new(self.workers.len(), self.schedule.stages());
         let mut overdue = None;
         let mut until = self.deadline;
         loop {
@@ -81,18 +82,18 @@ where
                 Received::Answer((device, report)) => gathered.take(device, report),
                 Received::Nobody => break,
                 Received::Late if overdue.is_none() => {
-                    let stuck = round.progress.stuck(&round.schedule);
+                    let stuck = context.progress.stuck(&context.schedule);
                     overdue = Some(PipelineError::Overdue {
                         seconds: clock.seconds(),
                         stuck,
                     });
                     // Those that wait can be told; they answer at once.
-                    self.post.stop(epoch);
+                    self.mailboxes.stop(epoch);
                     until = until.map(|until| until.saturating_add(GRACE));
                 }
                 Received::Late => {
-                    for (line, answered) in self.lines.iter_mut().zip(&gathered.answered) {
-                        line.lost = !answered;
+                    for (worker, answered) in self.workers.iter_mut().zip(&gathered.answered) {
+                        worker.lost = !answered;
                     }
                     break;
                 }
@@ -110,7 +111,7 @@ struct Gathered {
     answered: Vec<bool>,
     first_error: Option<PipelineError>,
     spans: Vec<Span>,
-    asking: Vec<f64>,
+    host_seconds: Vec<f64>,
     held: Vec<Vec<Held>>,
     losses: Vec<f64>,
 }
@@ -121,7 +122,7 @@ impl Gathered {
             answered: vec![false; devices],
             first_error: None,
             spans: Vec::new(),
-            asking: vec![0.0; devices],
+            host_seconds: vec![0.0; devices],
             held: vec![Vec::new(); stages],
             losses: Vec::new(),
         }
@@ -132,12 +133,12 @@ impl Gathered {
         match report {
             Ok(Report {
                 spans,
-                asking,
+                host_seconds,
                 held,
                 losses,
             }) => {
                 self.spans.extend(spans);
-                self.asking[device] = asking;
+                self.host_seconds[device] = host_seconds;
                 for (stage, counted) in held {
                     self.held[stage] = counted;
                 }
@@ -157,7 +158,8 @@ impl Gathered {
         }
         Ok(Outcome {
             losses: self.losses,
-            asking: self.asking,
+            asking: self.host_seconds.clone(),
+            host_seconds: self.host_seconds,
             timeline: Timeline::new(self.answered.len(), self.spans).with_held(&self.held),
         })
     }

@@ -1,7 +1,7 @@
 //! Takes the idle time out of a schedule whose steady part is good and whose ends are not.
 
 use crate::schedule::action::{Action, Op};
-use crate::schedule::hop::{Direction, Hop};
+use crate::schedule::transfer::{Direction, Transfer};
 
 /// Runs lanes on paper, every action in one unit of time, and lets a device that would wait do
 /// instead what comes later in its lane and can be done (Qi et al. 2024 squeeze and reorder to the
@@ -10,16 +10,16 @@ use crate::schedule::hop::{Direction, Hop};
 ///
 /// Once the stage that is on the device first has no forward pass left, weight gradients step back
 /// behind what other devices wait for.
-pub(super) fn squeeze(
+pub(super) fn compact(
     device_of: &[usize],
     micro_batches: usize,
     lanes: Vec<Vec<Action>>,
     held: usize,
 ) -> Vec<Vec<Action>> {
     let stages = device_of.len();
-    let mut sent = vec![false; Hop::table(stages, micro_batches)];
+    let mut sent = vec![false; Transfer::table(stages, micro_batches)];
     for m in 0..micro_batches {
-        sent[Hop::new(Direction::Forward, 0, m).index(micro_batches)] = true;
+        sent[Transfer::new(Direction::Forward, 0, m).index(micro_batches)] = true;
     }
     // How many input gradients each stage has taken; they ascend.
     let mut back = vec![0; stages];
@@ -29,8 +29,8 @@ pub(super) fn squeeze(
     let mut picked = Vec::with_capacity(lanes.len());
     while !awake.is_empty() {
         for device in awake.drain(..) {
-            let ready = |action: Action| match action.takes() {
-                Some(hop) => sent[hop.index(micro_batches)],
+            let ready = |action: Action| match action.receives() {
+                Some(transfer) => sent[transfer.index(micro_batches)],
                 None => action.micro_batch < back[action.stage],
             };
             let action = lanes[device].pick(held, ready);
@@ -40,15 +40,15 @@ pub(super) fn squeeze(
         for (device, action) in picked.drain(..) {
             awake.push(device);
             back[action.stage] += usize::from(action.op == Op::InputGrad);
-            if let Some(hop) = action.gives(stages) {
-                sent[hop.index(micro_batches)] = true;
-                awake.push(device_of[hop.stage]);
+            if let Some(transfer) = action.sends(stages) {
+                sent[transfer.index(micro_batches)] = true;
+                awake.push(device_of[transfer.stage]);
             }
         }
         awake.sort_unstable();
         awake.dedup();
     }
-    lanes.into_iter().map(|lane| lane.squeezed).collect()
+    lanes.into_iter().map(|lane| lane.compacted).collect()
 }
 
 struct Lane {
@@ -61,7 +61,7 @@ struct Lane {
     first: usize,
     /// How many of each kind are not done.
     left: [usize; KINDS],
-    squeezed: Vec<Action>,
+    compacted: Vec<Action>,
 }
 
 /// Operations of the stage that a lane begins with, and of the other.
@@ -80,7 +80,7 @@ impl Lane {
             live: 0,
             first,
             left,
-            squeezed: Vec::with_capacity(actions.len()),
+            compacted: Vec::with_capacity(actions.len()),
             actions,
         }
     }
@@ -96,7 +96,7 @@ impl Lane {
         self.live += usize::from(action.op == Op::Forward);
         self.live -= usize::from(action.op.adds_gradient());
         self.left[kind(action, self.first)] -= 1;
-        self.squeezed.push(action);
+        self.compacted.push(action);
         Some(action)
     }
 
