@@ -5,17 +5,23 @@ mod executor;
 mod schedule;
 mod simulate;
 
+pub use executor::batch::{Item, ItemOf};
 pub use executor::empty::Empty;
 pub use executor::failure::{Part, PipelineError, Place};
 pub use executor::loss_stage::LossStage;
-pub use executor::pipeline::{Item, ItemOf, Outcome, Pipeline};
+pub use executor::pipeline::Pipeline;
 pub use executor::stage::{MicroBatch, Ran, Stage};
+pub use executor::step::Outcome;
 pub use executor::watchdog::{Doing, Stuck};
 pub use schedule::action::{Action, ActionError, Op};
-pub use schedule::builders::{
-    dualpipe_v, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, v_half, v_min, zb_h1,
-    zb_h2, zb_v,
-};
+pub use schedule::builders::alternating::{gpipe, one_f_one_b};
+pub use schedule::builders::dualpipe_v::dualpipe_v;
+pub use schedule::builders::forward_only::forward_only;
+pub use schedule::builders::interleaved::interleaved;
+pub use schedule::builders::looped_bfs::looped_bfs;
+pub use schedule::builders::split::{zb_h1, zb_h2};
+pub use schedule::builders::v_shape::{v_half, v_min};
+pub use schedule::builders::zb_v::zb_v;
 pub use schedule::csv::CsvError;
 pub use schedule::data::Schedule;
 pub use schedule::fault::{Cell, Fault, ScheduleError};
@@ -23,7 +29,7 @@ pub use schedule::slots::Slots;
 pub use schedule::transfer::Direction;
 pub use simulate::bubble_breakdown::{BubbleBreakdown, Cause, Gap};
 pub use simulate::costs::{Costs, CostsError, LinkCosts, StageCosts};
-pub use simulate::memory::{Held, Level};
+pub use simulate::level::{Held, Level};
 pub use simulate::shared::simulate_shared;
 pub use simulate::simulator::{simulate, step_seconds};
 pub use simulate::timeline::{Span, Timeline};

@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 
+use crate::executor::batch::Item;
 use crate::executor::failure::PipelineError;
 use crate::executor::loss_stage::LossStage;
-use crate::executor::pipeline::{Item, Pipeline};
+use crate::executor::pipeline::Pipeline;
 use crate::executor::stage::{MicroBatch, Stage};
 use crate::schedule::data::Schedule;
 

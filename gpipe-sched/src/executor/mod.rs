@@ -1,5 +1,6 @@
 //! The executor: one worker per device runs the stages of a schedule.
 
+pub(crate) mod batch;
 pub(crate) mod empty;
 pub(crate) mod failure;
 pub(crate) mod loss_stage;

@@ -1,4 +1,4 @@
-//! The executor: one worker a device, and the verbs of a training loop.
+//! The pipeline: one worker per device, made, visited and dropped.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,42 +7,10 @@ use std::time::Duration;
 use crate::executor::failure::{Part, PipelineError, Place, guard};
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::Mailboxes;
-use crate::executor::stage::{MicroBatch, Stage};
-use crate::executor::step::check_items;
+use crate::executor::stage::Stage;
 use crate::executor::sync::{mpsc, thread};
 use crate::executor::worker::Worker;
-use crate::schedule::builders::forward_over;
 use crate::schedule::data::Schedule;
-use crate::simulate::timeline::Timeline;
-
-/// One micro-batch of a step.
-#[derive(Clone, Debug)]
-pub struct Item<F, G> {
-    /// Which rows these are.
-    pub micro_batch: MicroBatch,
-    /// For the first stage.
-    pub input: F,
-    /// For the loss stage.
-    pub target: G,
-}
-
-/// What a step or an evaluation brings.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The loss stage's losses, by index of micro-batch.
-    pub losses: Vec<f64>,
-    /// Seconds that the thread of each device was at its actions: at the work itself, or where a device
-    /// works after it was asked, at asking for it.
-    pub host_seconds: Vec<f64>,
-    // Old name, until gpipe-cli has moved.
-    #[doc(hidden)]
-    pub asking: Vec<f64>,
-    /// Who worked when, in seconds since the call.
-    pub timeline: Timeline,
-}
-
-/// What a pipeline of stages `S` and a loss stage `T` takes for each micro-batch.
-pub type ItemOf<S, T> = Item<<S as Stage>::Flow, <T as LossStage<<S as Stage>::Flow>>::Target>;
 
 pub(crate) type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
 
@@ -59,7 +27,7 @@ pub struct Pipeline<S: Stage, T: LossStage<S::Flow>> {
     pub(crate) deadline: Option<Duration>,
 }
 
-/// The worker to one worker.
+/// The caller's end of one worker.
 pub(crate) struct WorkerHandle<S: Stage, T> {
     /// `None` only while the pipeline is dropped.
     jobs: Option<mpsc::Sender<Job<S, T>>>,
@@ -157,35 +125,6 @@ where
     /// stopped: it is left behind with its stages, and the pipeline has to be built again.
     pub fn set_deadline(&mut self, deadline: Option<Duration>) {
         self.deadline = deadline;
-    }
-
-    /// Runs the schedule on one batch: one item for each of its micro-batches, in order.
-    ///
-    /// # Errors
-    /// If the items are not those of the schedule, or the first that goes wrong on a worker.
-    pub fn step(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
-        let micro_batches = self.schedule.micro_batches();
-        if batch.len() != micro_batches {
-            return Err(PipelineError::Batch(format!(
-                "{} items for a schedule of {micro_batches} micro-batches: give one for each",
-                batch.len()
-            )));
-        }
-        check_items(&batch, !self.schedule.is_forward_only())?;
-        self.run(self.schedule.clone(), batch)
-    }
-
-    /// Evaluates any number of micro-batches: forward only, on the same workers.
-    ///
-    /// Stages and loss stage are told that a step begins here too, so gradients that nobody has used yet
-    /// are lost.
-    ///
-    /// # Errors
-    /// If there is no item or one trains, or the first that goes wrong on a worker.
-    pub fn forward(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
-        check_items(&batch, false)?;
-        let schedule = forward_over(self.schedule.device_of().to_vec(), batch.len())?;
-        self.run(Arc::new(schedule), batch)
     }
 
     /// Calls `visit` with every stage and its number, on the stages' own threads, all at once.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::simulate::memory::Held;
+use crate::simulate::level::Held;
 
 /// Which rows of which step an action works on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,26 +3,72 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::executor::batch::{Item, ItemOf, check_items};
 use crate::executor::failure::PipelineError;
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::Tag;
-use crate::executor::pipeline::{Item, ItemOf, Outcome, Pipeline};
+use crate::executor::pipeline::Pipeline;
 use crate::executor::stage::Stage;
 use crate::executor::sync::{Clock, Received, mpsc, receive};
 use crate::executor::watchdog::Progress;
 use crate::executor::worker::{Report, StepContext, Stop};
+use crate::schedule::builders::forward_only::forward_over;
 use crate::schedule::data::Schedule;
 use crate::schedule::transfer::{Direction, Transfer};
-use crate::simulate::memory::Held;
+use crate::simulate::level::Held;
 use crate::simulate::timeline::{Span, Timeline};
+
+/// What a step or an evaluation brings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The loss stage's losses, by index of micro-batch.
+    pub losses: Vec<f64>,
+    /// Seconds that the thread of each device was at its actions: at the work itself, or where a device
+    /// works after it was asked, at asking for it.
+    pub host_seconds: Vec<f64>,
+    // Old name, until gpipe-cli has moved.
+    #[doc(hidden)]
+    pub asking: Vec<f64>,
+    /// Who worked when, in seconds since the call.
+    pub timeline: Timeline,
+}
 
 impl<S, T> Pipeline<S, T>
 where
     S: Stage + 'static,
     T: LossStage<S::Flow> + 'static,
 {
+    /// Runs the schedule on one batch: one item for each of its micro-batches, in order.
+    ///
+    /// # Errors
+    /// If the items are not those of the schedule, or the first that goes wrong on a worker.
+    pub fn step(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
+        let micro_batches = self.schedule.micro_batches();
+        if batch.len() != micro_batches {
+            return Err(PipelineError::Batch(format!(
+                "{} items for a schedule of {micro_batches} micro-batches: give one for each",
+                batch.len()
+            )));
+        }
+        check_items(&batch, !self.schedule.is_forward_only())?;
+        self.run(self.schedule.clone(), batch)
+    }
+
+    /// Evaluates any number of micro-batches: forward only, on the same workers.
+    ///
+    /// Stages and loss stage are told that a step begins here too, so gradients that nobody has used yet
+    /// are lost.
+    ///
+    /// # Errors
+    /// If there is no item or one trains, or the first that goes wrong on a worker.
+    pub fn forward(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
+        check_items(&batch, false)?;
+        let schedule = forward_over(self.schedule.device_of().to_vec(), batch.len())?;
+        self.run(Arc::new(schedule), batch)
+    }
+
     /// Runs a schedule on all workers and gathers what they bring home, until the deadline.
-    pub(crate) fn run(
+    fn run(
         &mut self,
         schedule: Arc<Schedule>,
         batch: Vec<ItemOf<S, T>>,
@@ -163,41 +209,4 @@ impl Gathered {
             timeline: Timeline::new(self.answered.len(), self.spans).with_held(&self.held),
         })
     }
-}
-
-/// Refuses items that are not those of one step, in order.
-pub(crate) fn check_items<F, G>(batch: &[Item<F, G>], train: bool) -> Result<(), PipelineError> {
-    let Some(first) = batch.first() else {
-        return Err(PipelineError::Batch(
-            "no items: give at least one micro-batch".into(),
-        ));
-    };
-    for (position, item) in batch.iter().enumerate() {
-        let m = &item.micro_batch;
-        let message = if m.index != position {
-            format!(
-                "item {position} is micro-batch {}: give them in order from 0",
-                m.index
-            )
-        } else if m.step != first.micro_batch.step {
-            format!(
-                "item {position} is of step {}, not {}",
-                m.step, first.micro_batch.step
-            )
-        } else if m.train != train {
-            let wanted = if train {
-                "true in a step"
-            } else {
-                "false in a forward pass"
-            };
-            format!(
-                "micro-batch {position} has train = {}: it must be {wanted}",
-                m.train
-            )
-        } else {
-            continue;
-        };
-        return Err(PipelineError::Batch(message));
-    }
-    Ok(())
 }

@@ -11,7 +11,7 @@ use crate::executor::watchdog::Progress;
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
 use crate::schedule::transfer::{Direction, Transfer};
-use crate::simulate::memory::Held;
+use crate::simulate::level::Held;
 use crate::simulate::timeline::Span;
 
 /// The stages of one device, and the loss stage where the last stage is among them. It is made, used and

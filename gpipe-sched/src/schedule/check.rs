@@ -1,8 +1,7 @@
 //! What makes a list of lanes a schedule.
 
 use crate::schedule::action::{Action, Op};
-use crate::schedule::data::Schedule;
-use crate::schedule::fault::{Cell, Fault, ScheduleError};
+use crate::schedule::fault::{Cell, Fault, MAX_CELLS, ScheduleError};
 use crate::schedule::walk::walk;
 
 /// A position that no lane has.
@@ -16,7 +15,7 @@ pub(crate) fn check_size(stages: usize, micro_batches: usize) -> Result<(), Sche
             micro_batches,
         }
         .into()),
-        Some(cells) if cells <= Schedule::MAX_CELLS => Ok(()),
+        Some(cells) if cells <= MAX_CELLS => Ok(()),
         _ => Err(Fault::TooLarge {
             stages,
             micro_batches,

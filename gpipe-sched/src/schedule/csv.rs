@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use crate::schedule::action::{Action, ActionError, Op};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::{Cell, Fault, ScheduleError};
-use crate::simulate::simulator::simulate_units;
+use crate::schedule::unit_time::for_each_in_unit_time;
 
 /// PyTorch reduces gradients over replicas in the schedule; here that is not the schedule's matter.
 const PASSED_OVER: [&str; 2] = ["WAIT_REDUCE_GRAD", "REDUCE_GRAD"];
@@ -78,18 +78,19 @@ impl Schedule {
     /// # Errors
     /// Those of `out`.
     pub fn write_csv(&self, out: impl Write) -> io::Result<()> {
-        let timeline = simulate_units(self);
+        let mut lanes = vec![Vec::new(); self.devices()];
+        for_each_in_unit_time(self, |device, start, action| {
+            lanes[device].push((start, action));
+        });
         let mut out = BufWriter::new(out);
-        for device in 0..self.devices() {
+        for lane in lanes {
             let mut column = 0;
-            for span in timeline.of_device(device) {
-                // Unit times are whole numbers, exactly.
-                let start = span.start as usize;
+            for (start, action) in lane {
                 for _ in column..start {
                     out.write_all(b",")?;
                 }
                 column = start;
-                write!(out, "{}", span.action)?;
+                write!(out, "{action}")?;
             }
             out.write_all(b"\n")?;
         }

@@ -2,7 +2,7 @@
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::check::check;
-use crate::schedule::fault::ScheduleError;
+use crate::schedule::fault::{MAX_CELLS, ScheduleError};
 
 /// Which actions each device runs, and in which order.
 ///
@@ -19,7 +19,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// The most pairs of a stage and a micro-batch that a schedule may have.
-    pub const MAX_CELLS: usize = 1 << 25;
+    pub const MAX_CELLS: usize = MAX_CELLS;
 
     /// Checks a schedule: stage `s` lives on device `device_of[s]`, and device `d` runs `lanes[d]`
     /// from first to last.

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use crate::schedule::action::Action;
-use crate::schedule::data::Schedule;
+
+/// The most pairs of a stage and a micro-batch that a schedule may have.
+pub(crate) const MAX_CELLS: usize = 1 << 25;
 
 /// A place in a list of lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub enum Fault {
     /// There is too much to do.
     #[error(
         "{stages} stages times {micro_batches} micro-batches is more than {}: use fewer",
-        Schedule::MAX_CELLS
+        MAX_CELLS
     )]
     TooLarge {
         /// Stages asked for.

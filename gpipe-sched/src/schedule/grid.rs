@@ -1,19 +1,14 @@
-//! Schedules and timelines as text.
+//! Schedules as text.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::schedule::action::{Action, Op};
+use crate::schedule::action::Action;
 use crate::schedule::data::Schedule;
-use crate::schedule::transfer::Transfer;
-use crate::schedule::walk::walk;
-use crate::simulate::timeline::{Span, Timeline};
+use crate::schedule::unit_time::for_each_in_unit_time;
 
 /// Stands for what does not fit.
 const GAP: &str = " … ";
-
-/// A timeline drawn wider than this shows nothing more.
-const WIDEST: usize = 100_000;
 
 impl Schedule {
     /// One row a device, one column a unit of time in which each action takes one. A cell is a
@@ -115,99 +110,35 @@ struct Ends {
 impl Units {
     /// No more than `most` actions at either end.
     fn of(schedule: &Schedule, most: usize) -> Self {
-        let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
-        let mut arrivals = vec![0_u32; Transfer::table(stages, micro_batches)];
-        let mut now = vec![0_u32; schedule.devices()];
         let mut lanes: Vec<Ends> = Vec::new();
         lanes.resize_with(schedule.devices(), Ends::default);
-        let walked = walk(
-            schedule.device_of(),
-            micro_batches,
-            schedule.lanes(),
-            |device, _, action| {
-                let arrival = action
-                    .receives()
-                    .map_or(0, |transfer| arrivals[transfer.index(micro_batches)]);
-                let start = now[device].max(arrival);
-                now[device] = start + 1;
-                if let Some(transfer) = action.sends(stages) {
-                    arrivals[transfer.index(micro_batches)] = start + 1;
-                }
-                let Ends { first, last } = &mut lanes[device];
-                if first.len() < most {
-                    first.push_back((start as usize, action));
-                }
-                if last.len() == most {
-                    last.pop_front();
-                }
-                if most > 0 {
-                    last.push_back((start as usize, action));
-                }
-            },
-        );
-        debug_assert!(walked.is_ok(), "a schedule that exists has no deadlock");
-        let columns = now.into_iter().max().map_or(0, |end| end as usize);
+        let mut columns = 0;
+        for_each_in_unit_time(schedule, |device, start, action| {
+            columns = columns.max(start + 1);
+            let Ends { first, last } = &mut lanes[device];
+            if first.len() < most {
+                first.push_back((start, action));
+            }
+            if last.len() == most {
+                last.pop_front();
+            }
+            if most > 0 {
+                last.push_back((start, action));
+            }
+        });
         Self { columns, lanes }
     }
 }
 
-impl Timeline {
-    /// One row a device, drawn to scale into `width` characters: a span shows its letter, and its
-    /// micro-batch if that fits, and is filled up with dashes for `F`, equals signs for all that goes
-    /// backward and tildes for `R`; idle time is left blank.
-    pub fn grid(&self, width: usize) -> String {
-        let name = name_width(self.devices());
-        let columns = width.saturating_sub(name + 3).clamp(1, WIDEST);
-        let (start, makespan) = (self.start(), self.makespan());
-        let column = |time: f64| {
-            let share = if makespan > 0.0 {
-                (time - start) / makespan
-            } else {
-                0.0
-            };
-            ((share * columns as f64).round() as usize).min(columns)
-        };
-        let mut text = String::new();
-        for device in 0..self.devices() {
-            let mut row = vec![' '; columns];
-            for span in self.of_device(device) {
-                let (from, to) = (column(span.start), column(span.end));
-                draw(&mut row[from..to.max(from)], span);
-            }
-            let row: String = row.into_iter().collect();
-            text += &format!("{} |{row}|\n", device_name(device, name));
-        }
-        text
-    }
-}
-
-/// Fills the columns of one span.
-fn draw(columns: &mut [char], span: &Span) {
-    let fill = match span.action.op {
-        Op::Forward => '-',
-        Op::Backward | Op::InputGrad | Op::WeightGrad => '=',
-        Op::Recompute => '~',
-    };
-    columns.fill(fill);
-    let label = short(&span.action);
-    if label.len() <= columns.len() {
-        for (column, letter) in columns.iter_mut().zip(label.chars()) {
-            *column = letter;
-        }
-    } else if let Some(first) = columns.first_mut() {
-        *first = span.action.op.letter();
-    }
-}
-
 /// The action without its stage.
-fn short(action: &Action) -> String {
+pub(crate) fn short(action: &Action) -> String {
     format!("{}{}", action.op.letter(), action.micro_batch)
 }
 
-fn name_width(devices: usize) -> usize {
+pub(crate) fn name_width(devices: usize) -> usize {
     device_name(devices.saturating_sub(1), 0).len()
 }
 
-fn device_name(device: usize, width: usize) -> String {
+pub(crate) fn device_name(device: usize, width: usize) -> String {
     format!("{:<width$}", format!("device {device}"))
 }

@@ -9,4 +9,5 @@ pub(crate) mod fault;
 pub(crate) mod grid;
 pub(crate) mod slots;
 pub(crate) mod transfer;
+pub(crate) mod unit_time;
 pub(crate) mod walk;

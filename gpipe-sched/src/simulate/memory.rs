@@ -1,26 +1,7 @@
-//! How much each device holds, and when.
+//! Memory levels of devices, from the bytes that their stages count.
 
+use crate::simulate::level::{Held, Level};
 use crate::simulate::timeline::Timeline;
-
-/// The bytes that a stage holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Held {
-    /// At the end of an action.
-    pub now: u64,
-    /// The most since the end of the action before it.
-    pub most: u64,
-}
-
-/// The bytes of a device from a moment on, until its next level.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Level {
-    /// Whose.
-    pub device: usize,
-    /// Seconds since the step began.
-    pub time: f64,
-    /// How many.
-    pub bytes: u64,
-}
 
 impl Timeline {
     /// The timeline with what its stages held: `held[s]` begins with what stage `s` holds before
@@ -67,27 +48,5 @@ impl Timeline {
             }
         }
         self.with_levels(levels)
-    }
-
-    /// The timeline with what its devices held, as counted elsewhere. Levels that change nothing are
-    /// left out.
-    #[must_use]
-    pub fn with_levels(mut self, mut levels: Vec<Level>) -> Self {
-        levels.sort_by(|a, b| a.device.cmp(&b.device).then(a.time.total_cmp(&b.time)));
-        levels.dedup_by(|next, level| next.device == level.device && next.bytes == level.bytes);
-        self.levels = levels;
-        self
-    }
-
-    /// What the devices held, by device and then by time; nothing where nobody counted.
-    pub fn levels(&self) -> &[Level] {
-        &self.levels
-    }
-
-    /// What one device held, by time.
-    pub fn levels_of(&self, device: usize) -> &[Level] {
-        let first = self.levels.partition_point(|level| level.device < device);
-        let count = self.levels[first..].partition_point(|level| level.device == device);
-        &self.levels[first..first + count]
     }
 }

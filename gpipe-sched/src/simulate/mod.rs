@@ -3,6 +3,8 @@
 pub(crate) mod bubble_breakdown;
 pub(crate) mod costs;
 pub(crate) mod early_recompute;
+pub(crate) mod grid;
+pub(crate) mod level;
 pub(crate) mod memory;
 pub(crate) mod shared;
 pub(crate) mod simulator;

@@ -95,11 +95,6 @@ impl<'a> Links<'a> {
     }
 }
 
-/// A schedule in which every action takes one second: its shape.
-pub(crate) fn simulate_units(schedule: &Schedule) -> Timeline {
-    simulate_even(schedule, |_| 1.0)
-}
-
 /// A schedule in which the same operation takes the same time everywhere, and transfers none.
 pub(crate) fn simulate_even(schedule: &Schedule, seconds: impl Fn(Op) -> f64) -> Timeline {
     Timing {

@@ -2,7 +2,7 @@
 
 use crate::schedule::action::Action;
 use crate::schedule::transfer::{Direction, Transfer};
-use crate::simulate::memory::Level;
+use crate::simulate::level::Level;
 
 /// One action in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Timeline {
     /// By device, then by start.
     spans: Vec<Span>,
     /// By device, then by time.
-    pub(crate) levels: Vec<Level>,
+    levels: Vec<Level>,
 }
 
 impl Timeline {
@@ -173,5 +173,27 @@ impl Timeline {
             counts.push((at_once[0].0, usize::try_from(flights).unwrap_or(0)));
         }
         counts
+    }
+
+    /// The timeline with what its devices held, as counted elsewhere. Levels that change nothing are
+    /// left out.
+    #[must_use]
+    pub fn with_levels(mut self, mut levels: Vec<Level>) -> Self {
+        levels.sort_by(|a, b| a.device.cmp(&b.device).then(a.time.total_cmp(&b.time)));
+        levels.dedup_by(|next, level| next.device == level.device && next.bytes == level.bytes);
+        self.levels = levels;
+        self
+    }
+
+    /// What the devices held, by device and then by time; nothing where nobody counted.
+    pub fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    /// What one device held, by time.
+    pub fn levels_of(&self, device: usize) -> &[Level] {
+        let first = self.levels.partition_point(|level| level.device < device);
+        let count = self.levels[first..].partition_point(|level| level.device == device);
+        &self.levels[first..first + count]
     }
 }

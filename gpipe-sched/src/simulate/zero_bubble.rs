@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::schedule::action::{Action, Op};
-use crate::schedule::builders::one_f_one_b;
+use crate::schedule::builders::alternating::one_f_one_b;
 use crate::schedule::builders::split::split;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;

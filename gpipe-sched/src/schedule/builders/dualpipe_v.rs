@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{folded, schedule};
 use crate::schedule::action::{Action, Op};
+use crate::schedule::builders::assemble::{assemble, folded};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
@@ -29,7 +29,7 @@ use crate::schedule::fault::ScheduleError;
 /// If there is no device or no micro-batch, or more than a schedule can have.
 pub fn dualpipe_v(devices: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
     let (stages, device_of) = folded(devices);
-    schedule(stages, devices, micro_batches, device_of, |device| {
+    assemble(stages, devices, micro_batches, device_of, |device| {
         let mut lane = Lane {
             stages: [device, stages - 1 - device],
             micro_batches,

@@ -1,7 +1,8 @@
 //! Several chunks of the model a device, one micro-batch forward and one back in turn.
 
-use super::{lane, round_robin, schedule};
 use crate::schedule::action::{Action, Op};
+use crate::schedule::builders::alternating::lane;
+use crate::schedule::builders::assemble::{assemble, round_robin};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
@@ -31,7 +32,7 @@ pub fn interleaved(
 ) -> Result<Schedule, ScheduleError> {
     let stages = devices.saturating_mul(chunks);
     let device_of = round_robin(devices);
-    schedule(stages, devices, micro_batches, device_of, |device| {
+    assemble(stages, devices, micro_batches, device_of, |device| {
         if chunks == 1 {
             lane(device, micro_batches, micro_batches.min(devices - device))
         } else {

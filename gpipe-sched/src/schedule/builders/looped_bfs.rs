@@ -1,7 +1,7 @@
 //! Several chunks of the model a device, all micro-batches through one before the next.
 
-use super::{round_robin, schedule};
 use crate::schedule::action::{Action, Op};
+use crate::schedule::builders::assemble::{assemble, round_robin};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
@@ -27,7 +27,7 @@ pub fn looped_bfs(
     micro_batches: usize,
 ) -> Result<Schedule, ScheduleError> {
     let stages = devices.saturating_mul(chunks);
-    schedule(
+    assemble(
         stages,
         devices,
         micro_batches,

@@ -1,7 +1,7 @@
 //! One stage a device, weight gradients put off to where the device would idle.
 
-use super::schedule;
 use crate::schedule::action::{Action, Op};
+use crate::schedule::builders::assemble::assemble;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
@@ -58,7 +58,7 @@ pub(crate) fn split(
     live: usize,
 ) -> Result<Schedule, ScheduleError> {
     let device_of = |stage| stage;
-    schedule(stages, stages, micro_batches, device_of, |stage| {
+    assemble(stages, stages, micro_batches, device_of, |stage| {
         let ahead = (stages - stage).max(live.saturating_sub(2 * stage));
         let lag = live - ahead;
         let action = |op, m| Action::new(stage, op, m);

@@ -1,7 +1,7 @@
 //! Two chunks of the model a device, folded in a V, in a half or a third of 1F1B's memory.
 
-use super::folded;
 use crate::schedule::action::{Action, Op};
+use crate::schedule::builders::assemble::folded;
 use crate::schedule::builders::compact::compact;
 use crate::schedule::check::check_size;
 use crate::schedule::data::Schedule;

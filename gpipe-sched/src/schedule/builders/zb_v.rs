@@ -1,7 +1,7 @@
 //! Two chunks of the model a device, folded in a V, weight gradients split off.
 
-use super::{folded, schedule};
 use crate::schedule::action::{Action, Op};
+use crate::schedule::builders::assemble::{assemble, folded};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
@@ -24,7 +24,7 @@ use crate::schedule::fault::ScheduleError;
 /// If there is no device or no micro-batch, or more than a schedule can have.
 pub fn zb_v(devices: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
     let (stages, device_of) = folded(devices);
-    schedule(stages, devices, micro_batches, device_of, |device| {
+    assemble(stages, devices, micro_batches, device_of, |device| {
         fold(devices, micro_batches, device)
     })
 }
