@@ -3,6 +3,7 @@
 
 mod executor;
 mod schedule;
+mod schedule_kind;
 mod simulate;
 
 pub use executor::batch::{Item, ItemOf};
@@ -27,6 +28,7 @@ pub use schedule::data::Schedule;
 pub use schedule::fault::{Cell, Fault, ScheduleError};
 pub use schedule::slots::Slots;
 pub use schedule::transfer::Direction;
+pub use schedule_kind::{BuildScheduleError, ParseScheduleError, ScheduleKind};
 pub use simulate::bubble_breakdown::{BubbleBreakdown, Cause, Gap};
 pub use simulate::costs::{Costs, CostsError, LinkCosts, StageCosts};
 pub use simulate::level::{Held, Level};

@@ -27,6 +27,8 @@ mod zero_bubble;
 
 mod early_recompute;
 
+mod kinds;
+
 mod refusals;
 
 mod judged;
