@@ -9,6 +9,7 @@ mod simulate;
 pub use executor::batch::{Item, ItemOf};
 pub use executor::empty::Empty;
 pub use executor::failure::{Part, PipelineError, Place};
+pub use executor::inference::{CollectOutputs, InferenceError, InferenceStage};
 pub use executor::loss_stage::LossStage;
 pub use executor::pipeline::Pipeline;
 pub use executor::stage::{MicroBatch, Ran, Stage};

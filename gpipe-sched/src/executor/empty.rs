@@ -38,12 +38,7 @@ impl Empty {
     /// A step's micro-batches, of a sample each, with nothing in them: for stages whose flow is `()`.
     pub fn batch(micro_batches: usize, step: u64) -> Vec<Item<(), ()>> {
         let item = |index| Item {
-            micro_batch: MicroBatch {
-                index,
-                samples: index as u64..index as u64 + 1,
-                step,
-                train: true,
-            },
+            micro_batch: MicroBatch::new(index, index as u64..index as u64 + 1, step, true),
             input: (),
             target: (),
         };

@@ -29,6 +29,7 @@ impl fmt::Display for Part {
 
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Place {
     /// A stage or the loss stage was being made.
     Build(Part),

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod empty;
 pub(crate) mod failure;
+pub(crate) mod inference;
 pub(crate) mod loss_stage;
 pub(crate) mod mailboxes;
 pub(crate) mod pipeline;

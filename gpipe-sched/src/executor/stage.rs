@@ -4,17 +4,32 @@ use std::ops::Range;
 
 use crate::simulate::level::Held;
 
-/// Which rows of which step an action works on.
+/// One micro-batch of a step or an evaluation: its place in the batch, and what it is for.
+///
+/// Build it with [`MicroBatch::new`]; fields may be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicroBatch {
-    /// Its number in the step, from 0.
+    /// The micro-batch's index in the step, from 0.
     pub index: usize,
-    /// Which samples of the step's batch it holds.
+    /// The samples of the step's batch that it holds.
     pub samples: Range<u64>,
-    /// The training step.
+    /// The step's number, from 0.
     pub step: u64,
-    /// Whether gradients will be taken; false in evaluation.
+    /// Whether gradients are taken; false in evaluation and inference.
     pub train: bool,
+}
+
+impl MicroBatch {
+    /// Micro-batch `index` (from 0) of step `step` (from 0), which holds `samples` of the step's
+    /// batch; `train` says whether gradients are taken.
+    pub const fn new(index: usize, samples: Range<u64>, step: u64, train: bool) -> Self {
+        Self {
+            index,
+            samples,
+            step,
+            train,
+        }
+    }
 }
 
 /// When a device worked on an action.

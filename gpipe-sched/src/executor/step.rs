@@ -20,6 +20,7 @@ use crate::simulate::timeline::{Span, Timeline};
 
 /// What a step or an evaluation brings.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Outcome {
     /// The loss stage's losses, by index of micro-batch.
     pub losses: Vec<f64>,

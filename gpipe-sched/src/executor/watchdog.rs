@@ -9,6 +9,7 @@ use crate::schedule::transfer::Transfer;
 
 /// A worker that has not come to the end of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stuck {
     /// Whose worker.
     pub device: usize,
@@ -18,6 +19,7 @@ pub struct Stuck {
 
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Doing {
     /// Its stages begin the step.
     Beginning,

@@ -5,6 +5,7 @@ use crate::schedule::transfer::{Direction, Transfer};
 
 /// The most flows in flight on each link. See [`Schedule::slots`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Slots {
     /// From stage `s` to the next. The last stage's link leads to the turn, which takes a flow at
     /// once: 0.

@@ -47,6 +47,7 @@ impl Cause {
 
 /// A time in which a device idled, for one cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Gap {
     /// Who idled.
     pub device: usize,

@@ -255,12 +255,7 @@ fn target(m: usize) -> i64 {
 pub fn batch(step: u64, micro_batches: usize, train: bool) -> Vec<Item<i64, i64>> {
     (0..micro_batches)
         .map(|index| Item {
-            micro_batch: MicroBatch {
-                index,
-                samples: index as u64..index as u64 + 1,
-                step,
-                train,
-            },
+            micro_batch: MicroBatch::new(index, index as u64..index as u64 + 1, step, train),
             input: input(step, index),
             target: target(index),
         })

@@ -81,12 +81,7 @@ fn events(input: u32) -> Vec<&'static str> {
         move || Ok::<_, Infallible>(Echo(turn)),
     )
     .expect("a pipeline");
-    let micro_batch = MicroBatch {
-        index: 0,
-        samples: 0..1,
-        step: 0,
-        train: true,
-    };
+    let micro_batch = MicroBatch::new(0, 0..1, 0, true);
     let item = Item {
         micro_batch,
         input,

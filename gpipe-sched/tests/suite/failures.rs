@@ -299,12 +299,7 @@ fn rude(how: Rudeness, dropped: &Arc<AtomicUsize>) -> Pipeline<Rude, Nothing> {
 }
 
 fn units() -> Vec<Item<(), ()>> {
-    let micro_batch = |index| MicroBatch {
-        index,
-        samples: 0..0,
-        step: 0,
-        train: true,
-    };
+    let micro_batch = |index| MicroBatch::new(index, 0..0, 0, true);
     (0..4)
         .map(|m| Item {
             micro_batch: micro_batch(m),

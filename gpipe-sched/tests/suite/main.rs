@@ -27,6 +27,8 @@ mod zero_bubble;
 
 mod early_recompute;
 
+mod inference;
+
 mod kinds;
 
 mod refusals;
