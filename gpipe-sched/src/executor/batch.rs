@@ -1,24 +1,24 @@
-//! What a step or an evaluation takes: one item per micro-batch.
+//! The input of a step or an evaluation: one item per micro-batch.
 
 use crate::executor::failure::PipelineError;
 use crate::executor::loss_stage::LossStage;
 use crate::executor::stage::{MicroBatch, Stage};
 
-/// One micro-batch of a step.
+/// The data of one micro-batch.
 #[derive(Clone, Debug)]
 pub struct Item<F, G> {
-    /// Which rows these are.
+    /// The index and the samples of the micro-batch.
     pub micro_batch: MicroBatch,
-    /// For the first stage.
+    /// The input of the first stage.
     pub input: F,
-    /// For the loss stage.
+    /// The target of the loss stage.
     pub target: G,
 }
 
-/// What a pipeline of stages `S` and a loss stage `T` takes for each micro-batch.
+/// The item of a pipeline of stages `S` with the loss stage `T`.
 pub type ItemOf<S, T> = Item<<S as Stage>::Flow, <T as LossStage<<S as Stage>::Flow>>::Target>;
 
-/// Refuses items that are not those of one step, in order.
+/// Refuses items that are not the micro-batches of one step, in order.
 pub(crate) fn check_items<F, G>(batch: &[Item<F, G>], train: bool) -> Result<(), PipelineError> {
     let Some(first) = batch.first() else {
         return Err(PipelineError::Batch(

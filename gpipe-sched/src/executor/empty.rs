@@ -1,4 +1,4 @@
-//! A stage and a turn that do nothing.
+//! A stage and a loss stage that do nothing.
 
 use std::convert::Infallible;
 
@@ -9,8 +9,8 @@ use crate::executor::pipeline::Pipeline;
 use crate::executor::stage::{MicroBatch, Stage};
 use crate::schedule::data::Schedule;
 
-/// A stage that does nothing, and a turn that does nothing: what a step of them takes is the executor's
-/// own.
+/// A stage and a loss stage that do nothing: the time of their step is the overhead of the
+/// executor.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,7 +18,7 @@ use crate::schedule::data::Schedule;
 ///
 /// let mut pipeline = Empty::pipeline(one_f_one_b(4, 8)?)?;
 /// let step = pipeline.step(Empty::batch(8, 0))?;
-/// println!("{:.1} µs an action of a worker", 1e6 * step.timeline.makespan() / 16.0);
+/// println!("{:.1} µs per action of a worker", 1e6 * step.timeline.makespan() / 16.0);
 /// # Ok(())
 /// # }
 /// ```
@@ -26,7 +26,7 @@ use crate::schedule::data::Schedule;
 pub struct Empty;
 
 impl Empty {
-    /// Workers of empty stages.
+    /// A pipeline of empty stages.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -35,7 +35,7 @@ impl Empty {
         Pipeline::build(schedule, move |_stage| make(), make)
     }
 
-    /// A step's micro-batches, of a sample each, with nothing in them: for stages whose flow is `()`.
+    /// The micro-batches of step `step` (from 0), one sample each, for stages whose flow is `()`.
     pub fn batch(micro_batches: usize, step: u64) -> Vec<Item<(), ()>> {
         let item = |index| Item {
             micro_batch: MicroBatch::new(index, index as u64..index as u64 + 1, step, true),

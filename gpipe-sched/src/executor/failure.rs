@@ -1,4 +1,4 @@
-//! How a step, an evaluation or a visit ends badly, and where.
+//! Errors of steps, evaluations and visits, and where they occur.
 
 use std::any::Any;
 use std::error::Error;
@@ -9,10 +9,10 @@ use crate::executor::watchdog::{All, Stuck};
 use crate::schedule::action::Action;
 use crate::schedule::fault::ScheduleError;
 
-/// Who was at work.
+/// The part of a pipeline that was at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A stage, from 0.
+    /// A stage, counted from 0.
     Stage(usize),
     /// The loss stage, after the last stage.
     Turn,
@@ -27,32 +27,32 @@ impl fmt::Display for Part {
     }
 }
 
-/// What was being done.
+/// Where a failure occurred: a part of the pipeline and what it was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// A stage or the loss stage was being made.
+    /// Building a stage or the loss stage.
     Build(Part),
-    /// A step was about to begin.
+    /// `begin`, before the first action of a step.
     Begin(Part),
     /// An action of a stage.
     Action(Action),
-    /// The loss of a micro-batch.
+    /// The loss of one micro-batch.
     Turn {
         /// The micro-batch.
         micro_batch: usize,
     },
-    /// A step was about to end.
+    /// `finish`, `ran` or `losses`, after the last action of a step.
     Finish(Part),
-    /// A closure of the caller.
+    /// A closure of the caller, on the part's thread.
     Visit(Part),
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Build(part) => write!(f, "{part}, being made"),
-            Self::Begin(part) => write!(f, "{part}, beginning a step"),
+            Self::Build(part) => write!(f, "building {part}"),
+            Self::Begin(part) => write!(f, "{part}, at the beginning of a step"),
             Self::Action(action) => {
                 let Action {
                     stage,
@@ -65,77 +65,77 @@ impl fmt::Display for Place {
                 )
             }
             Self::Turn { micro_batch } => write!(f, "the loss stage, micro-batch {micro_batch}"),
-            Self::Finish(part) => write!(f, "{part}, finishing a step"),
-            Self::Visit(part) => write!(f, "{part}, visited"),
+            Self::Finish(part) => write!(f, "{part}, at the end of a step"),
+            Self::Visit(part) => write!(f, "{part}, in a visit"),
         }
     }
 }
 
-/// Why a pipeline did not do what it was asked. Unless a worker is [gone](Self::Gone), the pipeline
-/// stays usable: the next step starts afresh.
+/// Failure of a call to a pipeline. Unless a worker is [gone](Self::Gone), the pipeline stays
+/// usable: the next step starts from a clean state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineError {
-    /// A stage or the loss stage gave an error.
+    /// A stage or the loss stage returned an error.
     #[error("{place}: {source}")]
     Failed {
-        /// Where.
+        /// Where it failed.
         place: Place,
-        /// The error it gave.
+        /// The error returned.
         source: Box<dyn Error + Send + Sync>,
     },
     /// A stage or the loss stage panicked.
     #[error("{place}: panicked: {message}")]
     Panicked {
-        /// Where.
+        /// Where it failed.
         place: Place,
-        /// What it said.
+        /// The message of the panic.
         message: String,
     },
-    /// Nothing came back for the stage before, which waits for a gradient.
-    #[error("{place}: gave no gradient, but the stage before it needs one: return Some")]
+    /// A part returned `None`, but the previous stage waits for a gradient.
+    #[error("{place}: no gradient returned, but the previous stage needs one: return Some")]
     NoGradient {
-        /// Where.
+        /// Where it failed.
         place: Place,
     },
-    /// A flow had no place to go to or came twice.
+    /// A flow is not part of the step, or was sent twice.
     #[error("{0}: sent twice, or not part of this step")]
     Misdelivered(String),
-    /// The items are not what the schedule asks for.
+    /// The items do not match the schedule.
     #[error("{0}")]
     Batch(String),
-    /// There is no such schedule.
+    /// The schedule of an evaluation cannot be built.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The operating system gave no thread.
+    /// The operating system refused to start a thread.
     #[error("the worker of device {device} could not start: {source}")]
     Thread {
-        /// Whose worker.
+        /// The worker's device.
         device: usize,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A step was not over when its deadline came.
+    /// A step was not finished at its deadline.
     #[error(
-        "not over after {seconds:.1} s: {}: raise the deadline, or look at who is named first",
+        "not finished after {seconds:.1} s: {}: raise the deadline, or look at the worker named first",
         All(stuck)
     )]
     Overdue {
-        /// How long it had taken.
+        /// Seconds since the start of the step.
         seconds: f64,
-        /// The workers that had not come to their end.
+        /// The workers that had not finished, busy ones first.
         stuck: Vec<Stuck>,
     },
-    /// A worker has died or was left behind, and its stages with it: build the pipeline again.
+    /// A worker has died or was abandoned at a deadline, with its stages: build the pipeline again.
     #[error("the worker of device {device} is gone: build the pipeline again")]
     Gone {
-        /// Whose worker.
+        /// The worker's device.
         device: usize,
     },
 }
 
 impl PipelineError {
-    /// Where it happened, if it was at work.
+    /// Where the failure occurred, for failures of a stage or the loss stage.
     pub fn place(&self) -> Option<Place> {
         match self {
             Self::Failed { place, .. }
@@ -146,12 +146,12 @@ impl PipelineError {
     }
 }
 
-/// Runs foreign code; whatever ends it badly becomes an error with its place.
+/// Runs code of a stage; its error or panic becomes a [`PipelineError`] with its place.
 pub(crate) fn guard<R, E: Into<Box<dyn Error + Send + Sync>>>(
     place: Place,
     work: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, PipelineError> {
-    // What a panic left half done is the stage's own, and `Stage::begin` clears it.
+    // A panic can only leave the stage's own state inconsistent; `Stage::begin` clears it.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(PipelineError::Failed {
@@ -168,5 +168,5 @@ pub(crate) fn guard<R, E: Into<Box<dyn Error + Send + Sync>>>(
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("it said nothing").to_owned()
+    text.unwrap_or("no message").to_owned()
 }

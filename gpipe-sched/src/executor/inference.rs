@@ -171,7 +171,7 @@ impl<S: Stage + 'static> Pipeline<S, CollectOutputs<S::Flow>> {
     /// order. Input `i` counts as sample `i` of step 0.
     ///
     /// # Errors
-    /// If there is no input, or the first that goes wrong on a worker.
+    /// If there is no input; otherwise the first failure of a worker.
     pub fn infer(&mut self, inputs: Vec<S::Flow>) -> Result<Vec<S::Flow>, PipelineError> {
         let item = |(index, input)| {
             let sample = index as u64;

@@ -1,22 +1,25 @@
-//! The stage after the last one: the loss, or whatever else takes a pipeline's outputs.
+//! The stage after the last one: the loss, or another consumer of a pipeline's outputs.
 
 use crate::executor::stage::MicroBatch;
 
-/// The turn: the stage after the last one, where a forward flow becomes a backward one. It lives
-/// on the worker of the last stage.
+/// The stage after the last one: takes a pipeline's outputs, and gives the gradient of the loss
+/// with respect to them. It lives on the worker of the last stage, and runs directly after each of
+/// that stage's forward passes, as part of the same action.
 pub trait LossStage<F> {
-    /// What the outputs are compared with.
+    /// What the outputs are compared with, one per micro-batch.
     type Target: Send + 'static;
-    /// Why it failed.
+    /// The error of a failed call.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Called before the first action of a step or an evaluation.
+    /// Called before the first action of step `step` (from 0) or of an evaluation; drops what a
+    /// failed step left.
     ///
     /// # Errors
     /// Ends the step.
     fn begin(&mut self, step: u64) -> Result<(), Self::Error>;
 
-    /// Takes the outputs of a micro-batch; gives their gradient if the micro-batch trains.
+    /// Computes the loss of a micro-batch from its outputs `y`. Returns the gradient of the loss
+    /// with respect to `y` if the micro-batch trains, else `None`.
     ///
     /// # Errors
     /// Ends the step.
@@ -27,10 +30,10 @@ pub trait LossStage<F> {
         target: Self::Target,
     ) -> Result<Option<F>, Self::Error>;
 
-    /// The loss of each micro-batch since `begin`, by its index: read once a step, when all stages of
-    /// this worker have finished.
+    /// The loss of each micro-batch since `begin`, by its index. Called once per step, after all
+    /// stages of this worker have finished.
     ///
     /// # Errors
-    /// If a device cannot tell them.
+    /// If the losses cannot be read from their device.
     fn losses(&mut self) -> Result<Vec<f64>, Self::Error>;
 }

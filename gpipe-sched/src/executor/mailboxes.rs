@@ -1,34 +1,34 @@
-//! Where flows wait between stages: the seam that another transport can fill.
+//! Flows in transit between stages. Another transport replaces this module.
 //!
-//! `send` puts a flow down and goes on; only `recv` waits. A flow is asked for by name, so lanes
-//! may take flows in another order than they were sent, and none can be mistaken for another.
+//! `send` never blocks; only `recv` waits. Flows are received by name, so a lane may take them in
+//! another order than they were sent, and none can be mistaken for another.
 
 use std::sync::PoisonError;
 
 use crate::executor::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::schedule::transfer::Transfer;
 
-/// How often a worker gives way and looks again before it sleeps: a flow that is only microseconds
-/// away is cheaper to look for than to be woken for. Whoever needs the processor gets it meanwhile.
-const GLANCES: usize = if cfg!(shuttle) { 1 } else { 16 };
+/// Yields of a worker before it sleeps: for a flow that is microseconds away, polling is cheaper
+/// than a wake-up, and yielding leaves the processor to other threads.
+const YIELDS: usize = if cfg!(shuttle) { 1 } else { 16 };
 
-/// The name of a flow: which step it belongs to, and where in it.
+/// The name of a flow: its step, and its transfer within the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
-    /// Counts the steps and evaluations of a pipeline, so that what a failed one left behind
-    /// cannot be taken for a flow of the next.
+    /// Number of the step or evaluation in the pipeline's life, so that a flow left by a failed
+    /// step cannot be taken for one of the next.
     pub epoch: u64,
     pub transfer: Transfer,
 }
 
-/// Why there is no flow.
+/// Why a flow was not delivered.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Another worker ended the step.
     Stopped,
     /// The step has no such flow.
     Unknown,
-    /// It was sent before.
+    /// The flow was sent before.
     Twice,
 }
 
@@ -36,12 +36,12 @@ pub(crate) enum Refusal {
 pub(crate) struct Mailboxes<F> {
     mailboxes: Vec<Mailbox<F>>,
     device_of: Vec<usize>,
-    /// The place of each stage among those of its device.
-    place_of: Vec<usize>,
+    /// The index of each stage among those of its device.
+    slot_of: Vec<usize>,
 }
 
 struct Mailbox<F> {
-    /// How many stages its device has.
+    /// Stages of the device.
     stages: usize,
     state: Mutex<State<F>>,
     arrived: Condvar,
@@ -51,10 +51,10 @@ struct State<F> {
     epoch: u64,
     micro_batches: usize,
     flows: Vec<Option<F>>,
-    /// The flow that its worker sleeps for.
+    /// The flow for which the worker sleeps.
     wanted: Option<usize>,
     stopped: bool,
-    /// A worker is gone for good.
+    /// A worker has ended.
     closed: bool,
 }
 
@@ -65,7 +65,7 @@ impl<F> Mailboxes<F> {
             owned[device] += 1;
             owned[device] - 1
         };
-        let place_of = device_of.iter().map(&mut settle).collect();
+        let slot_of = device_of.iter().map(&mut settle).collect();
         let mailbox = |stages| Mailbox {
             stages,
             state: Mutex::new(State {
@@ -81,12 +81,12 @@ impl<F> Mailboxes<F> {
         Self {
             mailboxes: owned.into_iter().map(mailbox).collect(),
             device_of: device_of.to_vec(),
-            place_of,
+            slot_of,
         }
     }
 
-    /// Throws away what is left of older steps and makes room for the flows of a new one. Every
-    /// mailbox is opened before any worker starts.
+    /// Drops the flows of older steps and makes room for those of a new one. Every mailbox is
+    /// opened before any worker starts.
     pub fn open(&self, epoch: u64, micro_batches: usize) {
         for mailbox in &self.mailboxes {
             let mut flows = Vec::new();
@@ -98,12 +98,12 @@ impl<F> Mailboxes<F> {
                 state.stopped = false;
                 std::mem::replace(&mut state.flows, flows)
             };
-            // A flow's own destructor runs after the lock is gone.
+            // Destructors of flows run after the lock is released.
             drop(old);
         }
     }
 
-    /// Puts a flow into the mailbox of the stage that it is for. Never waits.
+    /// Puts a flow into the mailbox of its receiver. Never blocks.
     pub fn send(&self, tag: Tag, flow: F) -> Result<(), Refusal> {
         let mailbox = self.mailbox(tag)?;
         let mut state = mailbox.lock();
@@ -121,10 +121,10 @@ impl<F> Mailboxes<F> {
         Ok(())
     }
 
-    /// Takes a flow; waits until it is there or the step is stopped.
+    /// Takes a flow; waits until it arrives or the step is stopped.
     pub fn recv(&self, tag: Tag) -> Result<F, Refusal> {
         let mailbox = self.mailbox(tag)?;
-        let mut glances = 0;
+        let mut yields = 0;
         let mut state = mailbox.lock();
         loop {
             if state.stopped || state.closed {
@@ -134,8 +134,8 @@ impl<F> Mailboxes<F> {
             if let Some(flow) = state.flows.get_mut(index).ok_or(Refusal::Unknown)?.take() {
                 return Ok(flow);
             }
-            if glances < GLANCES {
-                glances += 1;
+            if yields < YIELDS {
+                yields += 1;
                 drop(state);
                 thread::yield_now();
                 state = mailbox.lock();
@@ -150,12 +150,12 @@ impl<F> Mailboxes<F> {
         }
     }
 
-    /// Wakes all who wait: this step is over. Too late for it, the next one does not hear.
+    /// Ends a step: wakes all waiting workers. Has no effect on a later step.
     pub fn stop(&self, epoch: u64) {
         self.wake(|state| state.stopped |= state.epoch == epoch);
     }
 
-    /// Wakes all who wait and lets nobody wait again: a worker is gone.
+    /// Wakes all waiting workers and refuses further waits: a worker has ended.
     pub fn close(&self) {
         self.wake(|state| state.closed = true);
     }
@@ -180,7 +180,7 @@ impl<F> Mailboxes<F> {
             return Err(Refusal::Unknown);
         }
         let local = Transfer {
-            stage: self.place_of[tag.transfer.stage],
+            stage: self.slot_of[tag.transfer.stage],
             ..tag.transfer
         };
         Ok(local.index(state.micro_batches))
@@ -189,7 +189,7 @@ impl<F> Mailboxes<F> {
 
 impl<F> Mailbox<F> {
     fn lock(&self) -> MutexGuard<'_, State<F>> {
-        // Nothing panics while the lock is held.
+        // No code that panics runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -204,7 +204,7 @@ mod tests {
         Tag { epoch, transfer }
     }
 
-    /// Two devices; the second has the stages 1 and 2.
+    /// Two devices; the second runs stages 1 and 2.
     fn mailboxes() -> Mailboxes<&'static str> {
         let mailboxes = Mailboxes::new(2, &[0, 1, 1]);
         mailboxes.open(1, 3);

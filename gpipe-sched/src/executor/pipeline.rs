@@ -1,4 +1,4 @@
-//! The pipeline: one worker per device, made, visited and dropped.
+//! The pipeline: builds, visits and drops one worker per device.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::schedule::data::Schedule;
 
 pub(crate) type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
 
-/// Stages at work: one persistent thread a device, named `gpipe-0`, `gpipe-1` and so on, which
-/// makes, owns and drops the stages of its device.
+/// Stages and their workers: one persistent thread per device, named `gpipe-0`, `gpipe-1` and so
+/// on, which builds, owns and drops the stages of its device.
 ///
-/// Whatever ends an action badly, an error or a panic, ends the step: all other workers are woken,
-/// the first error comes back with its [`Place`], and the next step starts afresh. No call hangs.
+/// An error or a panic in an action ends the step: all other workers are woken, the call returns
+/// the first error with its [`Place`], and the next step starts from a clean state. No call hangs.
 pub struct Pipeline<S: Stage, T: LossStage<S::Flow>> {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) mailboxes: Arc<Mailboxes<S::Flow>>,
@@ -27,12 +27,12 @@ pub struct Pipeline<S: Stage, T: LossStage<S::Flow>> {
     pub(crate) deadline: Option<Duration>,
 }
 
-/// The caller's end of one worker.
+/// The caller's handle of one worker.
 pub(crate) struct WorkerHandle<S: Stage, T> {
-    /// `None` only while the pipeline is dropped.
+    /// `None` only while the pipeline is being dropped.
     jobs: Option<mpsc::Sender<Job<S, T>>>,
     thread: Option<thread::JoinHandle<()>>,
-    /// It did not answer in time: nobody waits for it any more.
+    /// The worker missed a deadline and is abandoned.
     pub lost: bool,
 }
 
@@ -41,11 +41,12 @@ where
     S: Stage + 'static,
     T: LossStage<S::Flow> + 'static,
 {
-    /// Starts the workers. Each makes its own stages with `make_stage`, which is told their numbers
-    /// and called on all threads at once; the one with the last stage then makes the loss stage.
+    /// Starts the workers. Each builds its own stages with `make_stage(stage)`, which is called on
+    /// all threads concurrently; the worker of the last stage then builds the loss stage.
     ///
     /// # Errors
-    /// If a thread cannot be started, or a stage or the loss stage cannot be made: the first of these.
+    /// If a thread cannot be started, or a stage or the loss stage cannot be built: the first of
+    /// these errors.
     pub fn build<E, G>(
         schedule: Schedule,
         make_stage: impl Fn(usize) -> Result<S, E> + Send + Sync + 'static,
@@ -61,7 +62,7 @@ where
         let make_stage = Arc::new(make_stage);
         let mut make_loss_stage = Some(make_loss_stage);
         let (ready, answers) = mpsc::channel();
-        // From the first thread on it is a pipeline, so that leaving early joins those that run.
+        // The pipeline exists from the first thread on, so that an early return joins the threads.
         let workers = Vec::with_capacity(devices);
         let mut pipeline = Self {
             schedule: schedule.clone(),
@@ -112,26 +113,27 @@ where
         Ok(pipeline)
     }
 
-    /// What [`step`](Self::step) runs.
+    /// The schedule that [`step`](Self::step) runs.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 
-    /// How long a step or an evaluation may take from now on; `None`, as at first, is as long as it
-    /// takes.
+    /// Limits the time of each later step or evaluation; `None`, the default, sets no limit.
     ///
-    /// One that is not over by then ends with [`PipelineError::Overdue`], which says who is at work
-    /// on what and who waits for whom. A worker that does not come back from its action cannot be
-    /// stopped: it is left behind with its stages, and the pipeline has to be built again.
+    /// A step that misses the deadline fails with [`PipelineError::Overdue`], which names the
+    /// action of each busy worker and what the others wait for. A worker that does not return from
+    /// its action cannot be stopped: it is abandoned with its stages, and the pipeline has to be
+    /// built again.
     pub fn set_deadline(&mut self, deadline: Option<Duration>) {
         self.deadline = deadline;
     }
 
-    /// Calls `visit` with every stage and its number, on the stages' own threads, all at once.
+    /// Calls `visit` with the number of every stage and the stage, concurrently on the stages' own
+    /// threads.
     ///
     /// # Errors
-    /// That of the first stage, in model order, where it fails; the others are visited all the
-    /// same.
+    /// The error of the first stage, in model order, whose visit fails; the others are visited as
+    /// well.
     pub fn each<E>(
         &mut self,
         visit: impl Fn(usize, &mut S) -> Result<(), E> + Send + Sync + 'static,
@@ -142,7 +144,7 @@ where
         self.gather(visit).map(drop)
     }
 
-    /// [`each`](Self::each), with what the visits give, in model order.
+    /// [`each`](Self::each), with the results of the visits in model order.
     ///
     /// # Errors
     /// As [`each`](Self::each).
@@ -165,7 +167,7 @@ where
                     (*index, guard(place, || visit(*index, stage)))
                 });
                 let visits: Vec<_> = visits.collect();
-                // What the closure holds (tensors, say) is let go before the caller hears of it.
+                // Captured values (tensors, for example) are dropped before the caller continues.
                 drop(visit);
                 let _ = reply.send((worker.device, visits));
             }));
@@ -182,7 +184,7 @@ where
         results.into_iter().flatten().collect()
     }
 
-    /// Calls `visit` with the loss stage, on its thread.
+    /// Calls `visit` with the loss stage, on that stage's thread.
     ///
     /// # Errors
     /// If the visit fails.
@@ -211,7 +213,7 @@ where
         self.schedule.device_of()[self.schedule.stages() - 1]
     }
 
-    /// Nobody asks a worker that was left behind.
+    /// Fails if a worker was abandoned.
     pub(crate) fn check_workers(&self) -> Result<(), PipelineError> {
         match self.workers.iter().position(|worker| worker.lost) {
             Some(device) => Err(PipelineError::Gone { device }),
@@ -219,8 +221,8 @@ where
         }
     }
 
-    /// Takes one answer from every worker, in the order in which they come. A worker that dies
-    /// drops its end of the channel, so this ends in any case.
+    /// Takes one answer from every worker, in order of arrival. A worker that dies drops its end of
+    /// the channel, so this always ends.
     fn collect<A>(
         &self,
         answers: &mpsc::Receiver<(usize, A)>,
@@ -240,13 +242,13 @@ where
 
 impl<S: Stage, T: LossStage<S::Flow>> Drop for Pipeline<S, T> {
     fn drop(&mut self) {
-        // All are told before any is waited for.
+        // All workers are told to end before any is joined.
         for worker in &mut self.workers {
             worker.jobs = None;
         }
         for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take().filter(|_| !worker.lost) {
-                // A stage that panics while it is dropped has said so on its own thread.
+                // A panic in the destructor of a stage was reported on its own thread.
                 let _ = thread.join();
             }
         }
@@ -254,7 +256,7 @@ impl<S: Stage, T: LossStage<S::Flow>> Drop for Pipeline<S, T> {
 }
 
 impl<S: Stage, T> WorkerHandle<S, T> {
-    /// A worker that is gone drops the job, and with it the sender that it would answer through.
+    /// A worker that is gone drops the job, and with it the sender of the answer.
     pub(crate) fn give(&self, job: Job<S, T>) {
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(job);
@@ -262,7 +264,8 @@ impl<S: Stage, T> WorkerHandle<S, T> {
     }
 }
 
-/// However a thread ends, nobody waits for it.
+/// Closes the mailboxes when a worker's thread ends for any cause, so that no other worker waits
+/// for it.
 struct CloseOnExit<F>(Arc<Mailboxes<F>>);
 
 impl<F> Drop for CloseOnExit<F> {
@@ -271,7 +274,7 @@ impl<F> Drop for CloseOnExit<F> {
     }
 }
 
-/// Makes a worker, on its own thread.
+/// Builds a worker, on its own thread.
 fn make<S: Stage, T, E, G>(
     device: usize,
     owned: Vec<usize>,

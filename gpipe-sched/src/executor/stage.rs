@@ -1,4 +1,4 @@
-//! The executor's whole knowledge of a model: a stage, and the turn at the end.
+//! What the executor knows of a model: stages that take and give flows.
 
 use std::ops::Range;
 
@@ -32,41 +32,43 @@ impl MicroBatch {
     }
 }
 
-/// When a device worked on an action.
+/// The time of an action on an asynchronous device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ran {
-    /// Seconds from its beginning to the end of the step's work.
+    /// Seconds from the action's start to the end of the step's work.
     pub start: f64,
-    /// Seconds from its end to the end of the step's work.
+    /// Seconds from the action's end to the end of the step's work.
     pub end: f64,
 }
 
-/// A part of a model on one device. It lives on the thread of its worker and need not be `Send`.
+/// A part of a model on one device. It lives on the thread of its worker and need not be `Send`. A
+/// stage that only infers implements [`InferenceStage`](crate::InferenceStage) instead.
 pub trait Stage {
-    /// What crosses a boundary: activations on the way down, their gradients on the way back.
+    /// What crosses a boundary between stages: activations forward, their gradients backward.
     type Flow: Send + 'static;
-    /// Why an action failed.
+    /// The error of a failed call.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Called before the first action of a step or an evaluation; clears what a failed one left,
-    /// gradients too.
+    /// Called before the first action of step `step` (from 0) or of an evaluation. Clears gradients
+    /// and whatever a failed step left.
     ///
     /// # Errors
     /// Ends the step.
     fn begin(&mut self, step: u64) -> Result<(), Self::Error>;
 
-    /// Waits for what the stage shares with others, processor time say, and holds it until the guard
-    /// is dropped at the end of the action (and of the turn, if that follows). To wait here is to
-    /// idle: the action's span begins after it.
+    /// Waits for a resource that the stage shares with others, such as processor time, and returns
+    /// a guard that holds it until the end of the action (and of the loss, if that follows). The
+    /// wait counts as idle time: the action's span starts after it.
     fn enter(&self) -> impl Sized + use<Self> {}
 
-    /// The outputs of a micro-batch, remembering what its backward pass will need.
+    /// The outputs of a micro-batch. If it trains, the stage keeps what its backward pass needs.
     ///
     /// # Errors
     /// Ends the step.
     fn forward(&mut self, m: &MicroBatch, x: Self::Flow) -> Result<Self::Flow, Self::Error>;
 
-    /// Both gradients: dX handed back, dW added to the stage's own. `None` where nobody asked for dX.
+    /// Both gradients: returns dX, the gradient of the stage's input, and adds dW to the stage's
+    /// weight gradients. Stage 0 may return `None`. By default `input_grad` and then `weight_grad`.
     ///
     /// # Errors
     /// Ends the step.
@@ -80,7 +82,7 @@ pub trait Stage {
         Ok(dx)
     }
 
-    /// dX, keeping what dW still needs.
+    /// Returns dX, and keeps what dW needs. Stage 0 may return `None`.
     ///
     /// # Errors
     /// Ends the step.
@@ -90,13 +92,13 @@ pub trait Stage {
         dy: Self::Flow,
     ) -> Result<Option<Self::Flow>, Self::Error>;
 
-    /// dW, after `input_grad` of the same micro-batch.
+    /// Adds dW to the stage's weight gradients, after `input_grad` of the same micro-batch.
     ///
     /// # Errors
     /// Ends the step.
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<(), Self::Error>;
 
-    /// Computes again what was not kept, ahead of the backward pass.
+    /// Recomputes activations that were not kept, ahead of the backward pass.
     ///
     /// # Errors
     /// Ends the step.
@@ -105,8 +107,8 @@ pub trait Stage {
         Ok(())
     }
 
-    /// Called when an action is over, and the turn that follows it: a stage whose device works after it
-    /// was asked marks the place.
+    /// Called at the end of each action (and of the loss that follows it). A stage on an
+    /// asynchronous device records an event here.
     ///
     /// # Errors
     /// Ends the step.
@@ -114,13 +116,13 @@ pub trait Stage {
         Ok(())
     }
 
-    /// The bytes that the stage holds, if it counts them: asked after `begin` and after every action
-    /// (and the turn that follows it).
+    /// The bytes that the stage holds, if it counts them. Called after `begin` and after every
+    /// action (and the loss that follows it).
     fn held(&mut self) -> Option<Held> {
         None
     }
 
-    /// Called after the last action of a step: late errors of a device surface here.
+    /// Called after the last action of a step; late errors of an asynchronous device surface here.
     ///
     /// # Errors
     /// Ends the step.
@@ -128,9 +130,9 @@ pub trait Stage {
         Ok(())
     }
 
-    /// Asked after `finish`: when each action of the step ran, in their order, in seconds before
-    /// `finish` was done. It is for a stage whose device works after it was asked; an action runs while
-    /// it is called where there are none.
+    /// The times at which the actions of the step ran on an asynchronous device, in the order of
+    /// the actions, relative to the end of `finish`. Called after `finish`. Empty, as by default,
+    /// for a stage whose actions run while they are called.
     ///
     /// # Errors
     /// Ends the step.

@@ -1,4 +1,4 @@
-//! One step or evaluation: handed out to the workers, and gathered again.
+//! A step or an evaluation: started on all workers, and gathered from them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::level::Held;
 use crate::simulate::timeline::{Span, Timeline};
 
-/// What a step or an evaluation brings.
+/// The result of a step or an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The loss stage's losses, by index of micro-batch.
+    /// The losses, by index of micro-batch.
     pub losses: Vec<f64>,
-    /// Seconds that the thread of each device was at its actions: at the work itself, or where a device
-    /// works after it was asked, at asking for it.
+    /// Seconds that the host thread of each device spent in actions: computing, or, on an
+    /// asynchronous device, launching the work.
     pub host_seconds: Vec<f64>,
     // Old name, until gpipe-cli has moved.
     #[doc(hidden)]
     pub asking: Vec<f64>,
-    /// Who worked when, in seconds since the call.
+    /// The spans of all actions, in seconds since the call.
     pub timeline: Timeline,
 }
 
@@ -39,10 +39,10 @@ where
     S: Stage + 'static,
     T: LossStage<S::Flow> + 'static,
 {
-    /// Runs the schedule on one batch: one item for each of its micro-batches, in order.
+    /// Runs the schedule on one batch: one item per micro-batch, in order.
     ///
     /// # Errors
-    /// If the items are not those of the schedule, or the first that goes wrong on a worker.
+    /// If the items do not match the schedule; otherwise the first failure of a worker.
     pub fn step(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
         let micro_batches = self.schedule.micro_batches();
         if batch.len() != micro_batches {
@@ -55,20 +55,19 @@ where
         self.run(self.schedule.clone(), batch)
     }
 
-    /// Evaluates any number of micro-batches: forward only, on the same workers.
+    /// Evaluates any number of micro-batches: forward passes only, on the same workers.
     ///
-    /// Stages and loss stage are told that a step begins here too, so gradients that nobody has used yet
-    /// are lost.
+    /// `begin` of the stages and the loss stage is called here too, so unused gradients are lost.
     ///
     /// # Errors
-    /// If there is no item or one trains, or the first that goes wrong on a worker.
+    /// If there is no item, or one trains; otherwise the first failure of a worker.
     pub fn forward(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
         check_items(&batch, false)?;
         let schedule = forward_over(self.schedule.device_of().to_vec(), batch.len())?;
         self.run(Arc::new(schedule), batch)
     }
 
-    /// Runs a schedule on all workers and gathers what they bring home, until the deadline.
+    /// Runs a schedule on all workers and gathers their reports, until the deadline.
     fn run(
         &mut self,
         schedule: Arc<Schedule>,
@@ -88,7 +87,7 @@ where
         } in batch
         {
             let transfer = Transfer::new(Direction::Forward, 0, micro_batch.index);
-            // A refusal is the first worker's to report: it will miss the flow.
+            // The first worker reports a refusal: it misses the flow.
             let _ = self.mailboxes.send(Tag { epoch, transfer }, input);
             micro_batches.push(micro_batch);
             targets.push(target);
@@ -113,7 +112,8 @@ where
             worker.give(Box::new(move |worker| {
                 let report = worker.run(&context, targets.unwrap_or_default());
                 let failed = matches!(report, Err(Stop::Failed(_)));
-                // First the error, then the alarm: so none that the alarm causes comes before it.
+                // The error is sent before the alarm, so that no error caused by the alarm precedes
+                // it.
                 let _ = reply.send((worker.device, report));
                 if failed {
                     worker.mailboxes.stop(context.epoch);
@@ -134,7 +134,7 @@ where
                         seconds: clock.seconds(),
                         stuck,
                     });
-                    // Those that wait can be told; they answer at once.
+                    // Waiting workers can be stopped; they answer at once.
                     self.mailboxes.stop(epoch);
                     until = until.map(|until| until.saturating_add(GRACE));
                 }
@@ -150,10 +150,10 @@ where
     }
 }
 
-/// How long workers that only wait may take to answer when a step is overdue.
+/// Time for waiting workers to answer when a step is overdue.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What the workers brought home.
+/// The reports of the workers.
 struct Gathered {
     answered: Vec<bool>,
     first_error: Option<PipelineError>,

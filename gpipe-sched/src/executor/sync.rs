@@ -1,6 +1,5 @@
-//! Threads, channels, locks and the clock, all from here, so that the executor can be run under a
-//! model checker: `RUSTFLAGS="--cfg shuttle"` replaces them by shuttle's, where every interleaving
-//! is chosen by the checker and no time passes.
+//! The executor's threads, channels, locks and clock. With `RUSTFLAGS="--cfg shuttle"` they are
+//! those of shuttle, a model checker that chooses every interleaving, and no time passes.
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
@@ -13,7 +12,7 @@ pub(crate) use std::{
     thread,
 };
 
-/// Seconds since a moment.
+/// Seconds since the start of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     #[cfg(not(shuttle))]
@@ -39,19 +38,19 @@ impl Clock {
     }
 }
 
-/// What came of waiting for an answer.
+/// The result of waiting for an answer.
 pub(crate) enum Received<A> {
     Answer(A),
-    /// Nobody is left who could answer.
+    /// All senders are gone.
     Nobody,
     Late,
 }
 
-/// Waits for an answer until some time since the clock was started, if there is a limit. Under the
-/// model checker no time passes, so nothing is ever late.
+/// Waits for an answer until the time `until` since the clock's start, if there is a limit. Under
+/// the model checker no time passes, so no answer is late.
 ///
-/// The time in which the whole program was stopped (by a user, say) is no fault of the workers: it
-/// is seen by a short wait that takes far too long, and added to the limit.
+/// Time during which the whole process was stopped (for example from a terminal) does not count: a
+/// short wait that takes far too long reveals it, and the limit is extended by it.
 pub(crate) fn receive<A>(
     answers: &mpsc::Receiver<A>,
     clock: Clock,
@@ -59,16 +58,16 @@ pub(crate) fn receive<A>(
 ) -> Received<A> {
     #[cfg(not(shuttle))]
     while let Some(until) = until {
-        const GLANCE: std::time::Duration = std::time::Duration::from_secs(1);
+        const POLL: std::time::Duration = std::time::Duration::from_secs(1);
         let now = clock.origin.elapsed();
         let Some(left) = until.checked_sub(now).filter(|left| !left.is_zero()) else {
             return Received::Late;
         };
-        match answers.recv_timeout(left.min(GLANCE)) {
+        match answers.recv_timeout(left.min(POLL)) {
             Ok(answer) => return Received::Answer(answer),
             Err(mpsc::RecvTimeoutError::Disconnected) => return Received::Nobody,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                let stopped = (clock.origin.elapsed() - now).saturating_sub(2 * GLANCE);
+                let stopped = (clock.origin.elapsed() - now).saturating_sub(2 * POLL);
                 *until = until.saturating_add(stopped);
             }
         }

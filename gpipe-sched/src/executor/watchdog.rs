@@ -1,4 +1,5 @@
-//! Who is at work on what, and who waits for whom: what is said when a step does not end.
+//! Progress of the workers, for the error of a step that does not end: busy workers with their
+//! actions, waiting ones with what they wait for.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,32 +8,32 @@ use crate::schedule::action::Action;
 use crate::schedule::data::Schedule;
 use crate::schedule::transfer::Transfer;
 
-/// A worker that has not come to the end of its lane.
+/// A worker that has not finished its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stuck {
-    /// Whose worker.
+    /// The worker's device.
     pub device: usize,
-    /// What it does.
+    /// The worker's state.
     pub doing: Doing,
 }
 
-/// What a worker does.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doing {
-    /// Its stages begin the step.
+    /// In `begin` of its stages.
     Beginning,
-    /// It waits for the flow that an action takes.
+    /// Waiting for the flow that an action takes.
     Waiting {
         /// The action.
         action: Action,
-        /// The stage that has to send the flow; `None` where it is the caller's.
+        /// The stage that sends the flow; `None` for the caller's input.
         from: Option<usize>,
     },
-    /// It is within an action.
+    /// Running an action.
     Acting(Action),
-    /// Its stages finish the step.
+    /// In `finish` of its stages.
     Finishing,
 }
 
@@ -41,10 +42,10 @@ impl fmt::Display for Stuck {
         write!(f, "device {} ", self.device)?;
         match self.doing {
             Doing::Beginning => f.write_str("begins the step"),
-            Doing::Acting(action) => write!(f, "is within {action}"),
+            Doing::Acting(action) => write!(f, "runs {action}"),
             Doing::Finishing => f.write_str("finishes the step"),
             Doing::Waiting { action, from } => {
-                write!(f, "waits to do {action}")?;
+                write!(f, "waits before {action}")?;
                 match (action.receives(), from) {
                     (Some(transfer), Some(from)) => write!(f, " for {transfer} from stage {from}"),
                     (Some(transfer), None) => write!(f, " for {transfer}"),
@@ -55,7 +56,7 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Several workers, those at work first: the others wait for them.
+/// Formats several workers, busy ones first: the others wait for them.
 pub(crate) struct All<'a>(pub &'a [Stuck]);
 
 impl fmt::Display for All<'_> {
@@ -71,8 +72,8 @@ impl fmt::Display for All<'_> {
     }
 }
 
-/// Where each worker of a context is. Only looked at when it is too late, so nothing depends on how
-/// soon a store is seen.
+/// The position of each worker in its lane. Read only after a deadline, so relaxed ordering is
+/// enough.
 pub(crate) struct Progress(Vec<AtomicUsize>);
 
 impl Progress {
@@ -87,22 +88,22 @@ impl Progress {
         )
     }
 
-    /// The worker comes to a position of its lane, and may have to wait for a flow.
+    /// The worker reaches a position of its lane, and may wait for a flow.
     pub fn reach(&self, device: usize, position: usize) {
         self.0[device].store(2 * position, Ordering::Relaxed);
     }
 
-    /// It has the flow.
+    /// The worker has the flow of a position.
     pub fn enter(&self, device: usize, position: usize) {
         self.0[device].store(2 * position + 1, Ordering::Relaxed);
     }
 
-    /// It has nothing left to do.
+    /// The worker has finished its lane.
     pub fn end(&self, device: usize) {
         self.0[device].store(Self::DONE, Ordering::Relaxed);
     }
 
-    /// The workers that are not done, those at work first.
+    /// The workers that are not done, busy ones first.
     pub fn stuck(&self, schedule: &Schedule) -> Vec<Stuck> {
         let all = self.0.iter().enumerate().filter_map(|(device, place)| {
             let doing = match place.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! What happens on the thread of one device.
+//! The worker of one device: runs a lane of the schedule on its own thread.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::level::Held;
 use crate::simulate::timeline::Span;
 
-/// The stages of one device, and the loss stage where the last stage is among them. It is made, used and
+/// The stages of one device, and the loss stage on the device of the last stage. Built, used and
 /// dropped on one thread.
 pub(crate) struct Worker<S: Stage, T> {
     pub device: usize,
-    /// In ascending order, each with its number.
+    /// The stages with their numbers, ascending.
     pub stages: Vec<(usize, S)>,
     pub loss_stage: Option<T>,
     pub mailboxes: Arc<Mailboxes<S::Flow>>,
 }
 
-/// One step or evaluation, the same for all workers.
+/// A step or an evaluation, shared by all workers.
 pub(crate) struct StepContext {
     pub epoch: u64,
     pub schedule: Arc<Schedule>,
@@ -33,23 +33,23 @@ pub(crate) struct StepContext {
     pub progress: Progress,
 }
 
-/// What a worker brings home from a context.
+/// What a worker returns from a step.
 pub(crate) struct Report {
     pub spans: Vec<Span>,
-    /// Seconds that the worker's thread was at its actions.
+    /// Seconds that the worker's thread spent in actions.
     pub host_seconds: f64,
-    /// What each of the worker's stages held, as [`Timeline::with_held`](crate::Timeline::with_held)
-    /// takes it.
+    /// The bytes held by each of the worker's stages, in the form of
+    /// [`Timeline::with_held`](crate::Timeline::with_held).
     pub held: Vec<(usize, Vec<Held>)>,
-    /// From the worker that has the loss stage.
+    /// Set by the worker with the loss stage.
     pub losses: Option<Vec<f64>>,
 }
 
-/// Why a worker brings nothing home.
+/// Why a worker did not finish a step.
 pub(crate) enum Stop {
-    /// It failed.
+    /// This worker failed.
     Failed(PipelineError),
-    /// Another one did.
+    /// Another worker failed.
     Stopped,
 }
 
@@ -60,7 +60,7 @@ impl From<PipelineError> for Stop {
 }
 
 impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
-    /// Runs this device's lane. `targets` are in order of micro-batches, for the loss stage.
+    /// Runs this device's lane. `targets` are those of the loss stage, by index of micro-batch.
     pub fn run(&mut self, context: &StepContext, targets: Vec<T::Target>) -> Result<Report, Stop> {
         let step = context.micro_batches.first().map_or(0, |m| m.step);
         for (index, stage) in &mut self.stages {
@@ -84,13 +84,13 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             };
             context.progress.enter(self.device, position);
             let ready = context.clock.seconds();
-            let place = self.place(action.stage);
-            let entered = self.stages[place].1.enter();
+            let slot = self.slot(action.stage);
+            let entered = self.stages[slot].1.enter();
             let start = context.clock.seconds();
             let flow = self.act(context, action, flow)?;
             let flow = self.loss(context, action, flow, &mut targets)?;
             let end = context.clock.seconds();
-            let stage = &mut self.stages[place].1;
+            let stage = &mut self.stages[slot].1;
             guard(Place::Action(action), || stage.leave())?;
             drop(entered);
             spans.push(Span {
@@ -100,7 +100,7 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
                 start,
                 end,
             });
-            held[place].1.extend(self.stages[place].1.held());
+            held[slot].1.extend(self.stages[slot].1.held());
             self.pass_on(context, action, flow)?;
         }
         context.progress.reach(self.device, lane.len());
@@ -110,9 +110,9 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             guard(place(), || stage.finish())?;
             let now = context.clock.seconds();
             let ran = guard(place(), || stage.ran())?;
-            place_at(&mut spans, *index, now, &ran);
+            set_device_times(&mut spans, *index, now, &ran);
         }
-        in_a_row(&mut spans);
+        make_disjoint(&mut spans);
         let losses = self
             .loss_stage
             .as_mut()
@@ -126,11 +126,11 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         })
     }
 
-    fn place(&self, stage: usize) -> usize {
+    fn slot(&self, stage: usize) -> usize {
         self.stages.partition_point(|(index, _)| *index < stage)
     }
 
-    /// One action of a stage on a flow that has arrived.
+    /// Runs one action of a stage on a flow that has arrived.
     fn act(
         &mut self,
         context: &StepContext,
@@ -138,8 +138,8 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         flow: Option<S::Flow>,
     ) -> Result<Option<S::Flow>, PipelineError> {
         let m = &context.micro_batches[action.micro_batch];
-        let place = self.place(action.stage);
-        let stage = &mut self.stages[place].1;
+        let slot = self.slot(action.stage);
+        let stage = &mut self.stages[slot].1;
         guard(Place::Action(action), || match (action.op, flow) {
             (Op::Forward, Some(x)) => stage.forward(m, x).map(Some),
             (Op::Backward, Some(dy)) => stage.backward(m, dy),
@@ -150,8 +150,9 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         })
     }
 
-    /// The loss stage follows the last stage's forward pass at once, so that the outputs are gone before
-    /// the next micro-batch comes, and belongs to its span. Any other flow passes by.
+    /// Runs the loss stage directly after the last stage's forward pass, within the same span, so
+    /// that the outputs are dropped before the next micro-batch. Any other flow is returned
+    /// unchanged.
     fn loss(
         &mut self,
         context: &StepContext,
@@ -176,7 +177,7 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         )
     }
 
-    /// Sends what an action gave to whoever waits for it.
+    /// Sends the result of an action to its receiver.
     fn pass_on(
         &self,
         context: &StepContext,
@@ -217,20 +218,20 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
     }
 }
 
-/// Puts the spans of a stage where its device says that they were, which had done all of them at `now`.
-fn place_at(spans: &mut [Span], stage: usize, now: f64, ran: &[Ran]) {
+/// Sets the spans of a stage to the times of its device, which had finished all of them at `now`.
+fn set_device_times(spans: &mut [Span], stage: usize, now: f64, ran: &[Ran]) {
     let spans = spans.iter_mut().filter(|span| span.action.stage == stage);
     for (span, ran) in spans.zip(ran) {
         span.start = (now - ran.start).max(0.0);
         span.end = now - ran.end;
-        // What it waited for besides its flow, the device does not say.
+        // The device does not report waits for shared resources.
         span.ready = span.start;
     }
 }
 
-/// Lets each span begin after the one before it: the stages of one worker may be at work together on a
+/// Makes the spans of a device disjoint: the stages of one worker may overlap on an asynchronous
 /// device, and its clock is not the host's.
-fn in_a_row(spans: &mut [Span]) {
+fn make_disjoint(spans: &mut [Span]) {
     let mut free = 0.0_f64;
     for span in spans {
         span.ready = span.ready.max(free);

@@ -1,25 +1,25 @@
-//! One cell of a schedule: which stage does what to which micro-batch.
+//! Actions: an operation of one stage on one micro-batch.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a stage does to a micro-batch.
+/// An operation of a stage on a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
-    /// `F`: the outputs.
+    /// `F`: the forward pass.
     Forward,
     /// `B`: both gradients in one action.
     Backward,
-    /// `I`: the gradient of the stage's input, which the stage before waits for.
+    /// `I`: the gradient of the stage's input, for which the previous stage waits.
     InputGrad,
-    /// `W`: the gradient of the stage's weights, which nobody waits for.
+    /// `W`: the gradient of the stage's weights, for which no stage waits.
     WeightGrad,
-    /// `R`: computes again, ahead of the backward pass, what was not kept.
+    /// `R`: recomputes, ahead of the backward pass, activations that were not kept.
     Recompute,
 }
 
 impl Op {
-    /// Every operation, in the order in which a micro-batch may meet them.
+    /// All operations, in the order in which a stage may run them on a micro-batch.
     pub const ALL: [Self; 5] = [
         Self::Forward,
         Self::Recompute,
@@ -28,7 +28,7 @@ impl Op {
         Self::WeightGrad,
     ];
 
-    /// The letter of PyTorch's text form (`R` is ours).
+    /// The letter of PyTorch's text form (`R` is an extension).
     pub const fn letter(self) -> char {
         match self {
             Self::Forward => 'F',
@@ -39,20 +39,20 @@ impl Op {
         }
     }
 
-    /// Whether it takes a gradient and hands one to the stage before: `B` or `I`.
+    /// Whether it takes a gradient and sends one to the previous stage: `B` or `I`.
     pub const fn is_backward(self) -> bool {
         matches!(self, Self::Backward | Self::InputGrad)
     }
 
-    /// Whether the micro-batch is done with the stage afterwards, its weight gradient added: `B`
-    /// or `W`.
+    /// Whether it adds the weight gradient and so ends the stage's work on the micro-batch: `B` or
+    /// `W`.
     pub const fn adds_gradient(self) -> bool {
         matches!(self, Self::Backward | Self::WeightGrad)
     }
 }
 
 impl fmt::Display for Op {
-    /// In words, as errors name it; [`Op::letter`] is the short form.
+    /// The name in words, as in errors; [`Op::letter`] is the short form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Forward => "forward",
@@ -75,16 +75,16 @@ impl fmt::Display for Op {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Action {
-    /// The stage, from 0.
+    /// The stage, counted from 0.
     pub stage: usize,
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// The micro-batch, from 0.
+    /// The micro-batch, counted from 0.
     pub micro_batch: usize,
 }
 
 impl Action {
-    /// An action.
+    /// Operation `op` of `stage` on `micro_batch`.
     pub const fn new(stage: usize, op: Op, micro_batch: usize) -> Self {
         Self {
             stage,
@@ -100,11 +100,11 @@ impl fmt::Display for Action {
     }
 }
 
-/// The text is no action.
+/// Text that is not an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no action: write stage, one of F B I W R, and micro-batch, as in 2F0")]
 pub struct ActionError {
-    /// How the text begins.
+    /// The beginning of the text.
     text: String,
 }
 
@@ -117,7 +117,7 @@ impl FromStr for Action {
             let letter = text[at..].chars().next()?;
             let op = Op::ALL.into_iter().find(|op| op.letter() == letter)?;
             let micro_batch = &text[at + letter.len_utf8()..];
-            // `parse` alone would take a sign.
+            // `parse` alone would accept a sign.
             if !micro_batch.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }

@@ -1,13 +1,13 @@
-//! What makes a list of lanes a schedule.
+//! Checks whether lanes are a schedule.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::fault::{Cell, Fault, MAX_CELLS, ScheduleError};
 use crate::schedule::walk::walk;
 
-/// A position that no lane has.
-const NOWHERE: usize = usize::MAX;
+/// Stands for an action that is missing.
+const MISSING: usize = usize::MAX;
 
-/// Refuses sizes that a schedule cannot have.
+/// Refuses sizes that are zero or too large.
 pub(crate) fn check_size(stages: usize, micro_batches: usize) -> Result<(), ScheduleError> {
     match stages.checked_mul(micro_batches) {
         Some(0) => Err(Fault::Empty {
@@ -24,7 +24,8 @@ pub(crate) fn check_size(stages: usize, micro_batches: usize) -> Result<(), Sche
     }
 }
 
-/// Refuses lanes that are no schedule: sizes, positions, completeness, order, deadlock, in this order.
+/// Refuses lanes that are not a schedule. Checks sizes, positions, completeness, order and
+/// deadlock, in this order.
 pub(crate) fn check(
     device_of: &[usize],
     micro_batches: usize,
@@ -67,7 +68,7 @@ fn check_devices(device_of: &[usize], devices: usize) -> Result<(), ScheduleErro
     }
 }
 
-/// Where in its lane each action is.
+/// The position of each action in its lane.
 struct Positions {
     micro_batches: usize,
     /// Per stage and micro-batch, per operation.
@@ -81,7 +82,7 @@ impl Positions {
         lanes: &[Vec<Action>],
     ) -> Result<Self, ScheduleError> {
         let stages = device_of.len();
-        let mut positions = vec![[NOWHERE; Op::ALL.len()]; stages * micro_batches];
+        let mut positions = vec![[MISSING; Op::ALL.len()]; stages * micro_batches];
         for (device, lane) in lanes.iter().enumerate() {
             for (position, &action) in lane.iter().enumerate() {
                 let at = Cell { device, position };
@@ -110,7 +111,7 @@ impl Positions {
                 }
                 let cell = action.stage * micro_batches + action.micro_batch;
                 let place = &mut positions[cell][action.op as usize];
-                if *place != NOWHERE {
+                if *place != MISSING {
                     return Err(ScheduleError::at(Fault::Twice { action }, at, lanes));
                 }
                 *place = position;
@@ -122,7 +123,7 @@ impl Positions {
         })
     }
 
-    /// Whether one stage does all it must with one micro-batch, in order.
+    /// Checks that one stage has all actions of one micro-batch, in order.
     fn check(
         &self,
         lanes: &[Vec<Action>],
@@ -133,9 +134,9 @@ impl Positions {
     ) -> Result<(), ScheduleError> {
         let found = &self.positions[stage * self.micro_batches + micro_batch];
         let place = |op: Op| found[op as usize];
-        let has = |op: Op| place(op) != NOWHERE;
+        let has = |op: Op| place(op) != MISSING;
         let action = |op| Action::new(stage, op, micro_batch);
-        // What is missing is shown where its companion is, or after the end of the lane.
+        // A missing action is shown at the action beside it, or at the end of the lane.
         let missing = |op: Op, beside: Op| {
             let position = if has(beside) {
                 place(beside)
@@ -202,10 +203,10 @@ impl Positions {
     }
 }
 
-/// Names a ring of lanes that wait for each other, given where all are stuck.
+/// Finds a ring of lanes that wait for each other, given the positions at which all are stuck.
 fn deadlock(device_of: &[usize], lanes: &[Vec<Action>], stuck: &[usize]) -> ScheduleError {
-    // The flow that a stuck lane waits for is set off by an action further on in a lane that is
-    // stuck too; following it from lane to lane must close a ring.
+    // A stuck lane waits for a flow sent by a later action of another stuck lane; following these
+    // waits from lane to lane must close a ring.
     let wait = |device: usize| {
         let waits = *lanes[device].get(stuck[device])?;
         let transfer = waits.receives()?;
@@ -229,7 +230,7 @@ fn deadlock(device_of: &[usize], lanes: &[Vec<Action>], stuck: &[usize]) -> Sche
         ring.push((waits, needs));
         device = owner;
     }
-    // The walk may have started outside of the ring.
+    // The search may have started outside the ring.
     let start = seen.iter().position(|&seen| seen == device).unwrap_or(0);
     let at = Cell {
         device,

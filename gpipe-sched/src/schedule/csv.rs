@@ -1,7 +1,7 @@
-//! Schedules as the table that PyTorch reads and writes.
+//! Schedules as the tables that PyTorch reads and writes.
 //!
 //! `torch.distributed.pipelining` (2.15) keeps a schedule as CSV in its "compute-only" form: a row
-//! a rank, a cell an action (`2F0`), empty cells where a rank idles. Nothing in it needs quotes.
+//! per rank, a cell per action (`2F0`), and empty cells where a rank idles. No cell needs quotes.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
@@ -11,49 +11,51 @@ use crate::schedule::data::Schedule;
 use crate::schedule::fault::{Cell, Fault, ScheduleError};
 use crate::schedule::unit_time::for_each_in_unit_time;
 
-/// PyTorch reduces gradients over replicas in the schedule; here that is not the schedule's matter.
-const PASSED_OVER: [&str; 2] = ["WAIT_REDUCE_GRAD", "REDUCE_GRAD"];
+/// PyTorch's reductions of gradients over replicas, which are not part of a schedule here.
+const SKIPPED: [&str; 2] = ["WAIT_REDUCE_GRAD", "REDUCE_GRAD"];
 
-/// Several actions in one cell, which PyTorch may run at the same time: `(0F7;7B3)OVERLAP_F_B`.
+/// Suffix of a cell with several actions, which PyTorch may run concurrently:
+/// `(0F7;7B3)OVERLAP_F_B`.
 const OVERLAP: &str = ")OVERLAP_F_B";
 
-/// Why a table is no schedule. Rows and columns count from 1, as spreadsheets do.
+/// A table that is not a schedule. Rows and columns count from 1, as in spreadsheets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CsvError {
-    /// A cell is none of PyTorch's compute actions.
+    /// A cell is not one of PyTorch's compute actions.
     #[error(
         "row {row}, column {column}: {source} (PyTorch's tables: dump them as \"compute_only\", without sends)"
     )]
     Cell {
-        /// The row, which is the device and 1.
+        /// The row: the device plus 1.
         row: usize,
         /// The column.
         column: usize,
-        /// What is wrong with it.
+        /// The error of the cell.
         source: ActionError,
     },
-    /// The actions are no schedule.
+    /// The actions are not a schedule.
     #[error("row {row}, column {column}: {source}")]
     Invalid {
-        /// The row, which is the device and 1.
+        /// The row: the device plus 1.
         row: usize,
-        /// The column; one more than the row has if something is missing at its end.
+        /// The column; one past the end of the row if an action is missing there.
         column: usize,
-        /// What is wrong there.
+        /// The error of the schedule.
         source: ScheduleError,
     },
-    /// The sizes are no schedule's.
+    /// The sizes are not those of a schedule.
     #[error(transparent)]
     Size(#[from] ScheduleError),
 }
 
 impl Schedule {
-    /// Reads PyTorch's compute-only table: row `r` is the lane of device `r`, and a stage lives
-    /// where it is named first. There are as many stages and micro-batches as are named.
+    /// Reads PyTorch's compute-only table: row `r` is the lane of device `r`, and a stage lives on
+    /// the first device that names it. The numbers of stages and micro-batches are those that
+    /// occur.
     ///
-    /// `REDUCE_GRAD` and `WAIT_REDUCE_GRAD` are passed over, and the actions of an `OVERLAP_F_B` run
-    /// one after the other. The order is taken as it is: see [`Schedule::is_ascending`].
+    /// `REDUCE_GRAD` and `WAIT_REDUCE_GRAD` are skipped, and the actions of an `OVERLAP_F_B` run
+    /// one after the other. The order is kept: see [`Schedule::is_ascending`].
     ///
     /// ```
     /// let schedule = gpipe_sched::Schedule::from_csv("0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1\n")?;
@@ -62,7 +64,7 @@ impl Schedule {
     /// ```
     ///
     /// # Errors
-    /// The first cell that cannot be read, or the place at which the actions are no schedule.
+    /// The first cell that cannot be read, or the cell at which the actions are not a schedule.
     pub fn from_csv(text: &str) -> Result<Self, CsvError> {
         let mut table = Table::read(text)?;
         let made = table.sizes().and_then(|(stages, micro_batches)| {
@@ -73,10 +75,10 @@ impl Schedule {
     }
 
     /// Writes the table that [`Schedule::from_csv`] and PyTorch read, with empty cells where a
-    /// device would idle if every action took as long as any other. PyTorch knows no `R`.
+    /// device would idle if all actions took the same time. PyTorch has no `R`.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_csv(&self, out: impl Write) -> io::Result<()> {
         let mut lanes = vec![Vec::new(); self.devices()];
         for_each_in_unit_time(self, |device, start, action| {
@@ -98,7 +100,7 @@ impl Schedule {
     }
 }
 
-/// The actions of a table, and where they were.
+/// The actions of a table, and their columns.
 struct Table {
     lanes: Vec<Vec<Action>>,
     /// The column of each action, from 0.
@@ -108,7 +110,7 @@ struct Table {
 impl Table {
     fn read(text: &str) -> Result<Self, CsvError> {
         let (mut lanes, mut columns) = (Vec::new(), Vec::new());
-        // Spreadsheets put a mark before the text, and editors empty lines behind it.
+        // Spreadsheets add a byte order mark before the text, editors empty lines after it.
         let text = text.trim_start_matches('\u{feff}').trim_end();
         for (row, line) in text.lines().enumerate() {
             let (mut lane, mut places) = (Vec::new(), Vec::new());
@@ -131,10 +133,10 @@ impl Table {
         self.lanes.iter().flatten().copied()
     }
 
-    /// The numbers of stages and micro-batches, of which none is left out.
+    /// The numbers of stages and micro-batches, counted without gaps.
     ///
-    /// This comes before any list is made of that size, so that a table with a large number in it
-    /// costs no more than its text.
+    /// Runs before any list of that size is allocated, so that a table with a large number in it
+    /// costs no more memory than its text.
     fn sizes(&self) -> Result<(usize, usize), ScheduleError> {
         let stages = dense(self.actions().map(|action| action.stage));
         let micro_batches = dense(self.actions().map(|action| action.micro_batch));
@@ -154,12 +156,12 @@ impl Table {
         forward.sort_unstable();
         forward.dedup();
         let mut all = (0..stages).flat_map(|stage| (0..micro_batches).map(move |m| (stage, m)));
-        // Both ascend: the first that is missing is where they part.
+        // Both ascend: the first missing one is where they differ.
         let mut found = forward.into_iter();
         let Some((stage, micro_batch)) = all.find(|&cell| found.next() != Some(cell)) else {
             return Ok((stages, micro_batches));
         };
-        // What took its place says more.
+        // A duplicate that took its place is the more helpful error.
         let mut seen = BTreeSet::new();
         for (device, lane) in self.lanes.iter().enumerate() {
             for (position, action) in lane.iter().enumerate() {
@@ -182,7 +184,7 @@ impl Table {
         ))
     }
 
-    /// Fails at the first action that is wrong.
+    /// Fails at the first action that is `wrong`.
     fn refuse(
         &self,
         wrong: impl Fn(&Action) -> bool,
@@ -197,7 +199,7 @@ impl Table {
         Ok(())
     }
 
-    /// The row in which each stage is named first.
+    /// The first row that names each stage.
     fn device_of(&self, stages: usize) -> Vec<usize> {
         let mut device_of = vec![0; stages];
         for (device, lane) in self.lanes.iter().enumerate().rev() {
@@ -208,7 +210,7 @@ impl Table {
         device_of
     }
 
-    /// Says where in the table it is that the lanes are no schedule.
+    /// Adds row and column of the table to an error of the lanes.
     fn locate(&self, source: ScheduleError) -> CsvError {
         let (device, column) = match (source.cell(), source.fault()) {
             (Some(Cell { device, position }), _) => {
@@ -230,7 +232,7 @@ impl Table {
     }
 }
 
-/// Adds the actions of a cell to a lane: none, one, or several.
+/// Appends the actions of a cell to a lane: none, one, or several.
 fn read_cell(cell: &str, lane: &mut Vec<Action>) -> Result<(), ActionError> {
     let cell = cell.trim();
     let quoted = cell
@@ -238,10 +240,10 @@ fn read_cell(cell: &str, lane: &mut Vec<Action>) -> Result<(), ActionError> {
         .and_then(|cell| cell.strip_suffix('"'));
     let cell = quoted.unwrap_or(cell).trim();
     let stage = cell.trim_end_matches(|c: char| c.is_ascii_digit());
-    let stage = PASSED_OVER.iter().find_map(|name| stage.strip_suffix(name));
-    let is_passed_over =
+    let stage = SKIPPED.iter().find_map(|name| stage.strip_suffix(name));
+    let is_skipped =
         stage.is_some_and(|stage| !stage.is_empty() && stage.bytes().all(|b| b.is_ascii_digit()));
-    if cell.is_empty() || is_passed_over {
+    if cell.is_empty() || is_skipped {
         return Ok(());
     }
     let pair = cell
@@ -259,7 +261,7 @@ fn read_cell(cell: &str, lane: &mut Vec<Action>) -> Result<(), ActionError> {
     }
 }
 
-/// How many numbers there are from 0 without a gap.
+/// The length of the run of numbers from 0 without a gap.
 fn dense(numbers: impl Iterator<Item = usize>) -> usize {
     let numbers: BTreeSet<usize> = numbers.collect();
     numbers

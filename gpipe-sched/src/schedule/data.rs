@@ -1,14 +1,14 @@
-//! A schedule as plain data: what each device does, in order.
+//! Schedules as plain data: the actions of each device, in order.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::check::check;
 use crate::schedule::fault::{MAX_CELLS, ScheduleError};
 
-/// Which actions each device runs, and in which order.
+/// The actions of each device, in order.
 ///
-/// A schedule that exists is complete, in order and free of deadlock: [`Schedule::new`] is the
-/// only way to make one, and it checks. There is no stage in it and no time: what an action costs
-/// is the simulator's question, what it computes the executor's.
+/// A schedule that exists is complete, in order and free of deadlock: [`Schedule::new`] is the only
+/// constructor, and it checks. It holds neither stages nor times: the simulator knows the cost of
+/// an action, the executor what it computes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     micro_batches: usize,
@@ -18,19 +18,19 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The most pairs of a stage and a micro-batch that a schedule may have.
+    /// The maximum of stages times micro-batches.
     pub const MAX_CELLS: usize = MAX_CELLS;
 
-    /// Checks a schedule: stage `s` lives on device `device_of[s]`, and device `d` runs `lanes[d]`
-    /// from first to last.
+    /// Checks and builds a schedule: stage `s` lives on device `device_of[s]`, and device `d` runs
+    /// `lanes[d]` in order.
     ///
-    /// Each stage needs, for each of `micro_batches`, one `F` and either one `B` or one `I` and
-    /// one `W`, in this order, with at most one `R` between; or no stage has anything but `F`
-    /// (evaluation). `F` follows the `F` of the stage before, and `B` or `I` that of the stage
-    /// after; a set of lanes that would wait for each other is refused.
+    /// Each stage needs, for each of `micro_batches`, one `F` and either one `B` or one `I` and one
+    /// `W`, in this order, with at most one `R` between; or all actions are `F` (evaluation). `F`
+    /// follows the `F` of the previous stage, and `B` or `I` that of the next stage; lanes that
+    /// would wait for each other in a ring are refused.
     ///
     /// # Errors
-    /// The first fault found, with its place and a picture of the lanes around it.
+    /// The first fault found, with its cell and a picture of the lanes around it.
     pub fn new(
         device_of: Vec<usize>,
         micro_batches: usize,
@@ -77,7 +77,7 @@ impl Schedule {
     /// The actions of one stage, in order.
     ///
     /// # Panics
-    /// If there is no such stage.
+    /// If `stage` is out of range.
     pub fn of_stage(&self, stage: usize) -> impl Iterator<Item = Action> {
         self.lanes[self.device_of[stage]]
             .iter()
@@ -85,7 +85,7 @@ impl Schedule {
             .filter(move |action| action.stage == stage)
     }
 
-    /// Whether it has no backward pass.
+    /// Whether there are only forward passes.
     pub fn is_forward_only(&self) -> bool {
         self.forward_only
     }
@@ -107,13 +107,13 @@ impl Schedule {
             })
     }
 
-    /// The most micro-batches that `stage` has in memory at once: forward done, backward (`B`, or
-    /// `W` where it is split) not. 0 if there is no backward pass to wait for.
+    /// The maximum number of micro-batches that `stage` holds at once: forward done, backward (`B`,
+    /// or `W` where it is split) not. 0 if there are only forward passes.
     ///
-    /// This does not depend on how long anything takes, because the order within a stage is fixed.
+    /// It does not depend on the duration of any action, because the order within a stage is fixed.
     ///
     /// # Panics
-    /// If there is no such stage.
+    /// If `stage` is out of range.
     pub fn live(&self, stage: usize) -> usize {
         if self.forward_only {
             return 0;

@@ -1,26 +1,26 @@
-//! Why a list of lanes is no schedule, and where.
+//! Faults of lanes that are not a schedule, and where they are.
 
 use std::fmt;
 
 use crate::schedule::action::Action;
 
-/// The most pairs of a stage and a micro-batch that a schedule may have.
+/// The maximum of stages times micro-batches.
 pub(crate) const MAX_CELLS: usize = 1 << 25;
 
-/// A place in a list of lanes.
+/// A position in the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The lane.
     pub device: usize,
-    /// Counted from 0; the length of the lane if an action is missing there.
+    /// The position, counted from 0; the length of the lane if an action is missing at its end.
     pub position: usize,
 }
 
-/// What is wrong with a schedule.
+/// A fault of lanes that are not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// There is nothing to do.
+    /// There is no stage or no micro-batch.
     #[error("{stages} stages and {micro_batches} micro-batches: use at least one of each")]
     Empty {
         /// Stages asked for.
@@ -28,7 +28,7 @@ pub enum Fault {
         /// Micro-batches asked for.
         micro_batches: usize,
     },
-    /// There is too much to do.
+    /// Stages times micro-batches exceed [`Schedule::MAX_CELLS`](crate::Schedule::MAX_CELLS).
     #[error(
         "{stages} stages times {micro_batches} micro-batches is more than {}: use fewer",
         MAX_CELLS
@@ -39,7 +39,7 @@ pub enum Fault {
         /// Micro-batches asked for.
         micro_batches: usize,
     },
-    /// A stage is on a device that has no lane.
+    /// The device of a stage has no lane.
     #[error(
         "stage {stage} is on device {device}, but there are lanes for {devices} devices: count from 0"
     )]
@@ -57,7 +57,7 @@ pub enum Fault {
         /// The device.
         device: usize,
     },
-    /// An action names a stage that there is not.
+    /// The stage of an action does not exist.
     #[error("{action} is of stage {}, but there are {stages} stages: count from 0", action.stage)]
     NoSuchStage {
         /// The action.
@@ -65,7 +65,7 @@ pub enum Fault {
         /// The number of stages.
         stages: usize,
     },
-    /// An action names a micro-batch that there is not.
+    /// The micro-batch of an action does not exist.
     #[error(
         "{action} is of micro-batch {}, but there are {micro_batches}: count from 0",
         action.micro_batch
@@ -76,23 +76,23 @@ pub enum Fault {
         /// The number of micro-batches.
         micro_batches: usize,
     },
-    /// An action is in the lane of a device that does not have the stage.
+    /// An action is in the lane of a device other than its stage's.
     #[error("{action} is on device {device}, but its stage is on device {owner}: move one of them")]
     WrongDevice {
         /// The action.
         action: Action,
-        /// Where it is.
+        /// The device of the lane.
         device: usize,
-        /// Where its stage is.
+        /// The device of the stage.
         owner: usize,
     },
-    /// An action is there twice.
+    /// An action occurs twice.
     #[error("{action} is there twice: leave one out")]
     Twice {
         /// The action.
         action: Action,
     },
-    /// An action is not there.
+    /// An action is missing.
     #[error(
         "{action} is missing: every stage needs F, and B or both I and W, of every micro-batch"
     )]
@@ -100,25 +100,25 @@ pub enum Fault {
         /// The action.
         action: Action,
     },
-    /// A gradient would be taken twice.
+    /// A micro-batch has both `B` and `I` or `W`.
     #[error("{action} and the B of its micro-batch: use either B, or I and W")]
     Both {
-        /// The `I` or `W`.
+        /// The action `I` or `W`.
         action: Action,
     },
-    /// A stage does things in an order in which they cannot be done.
+    /// Two actions of a stage on a micro-batch are in the wrong order.
     #[error("{action} comes before {after}: move it behind")]
     Order {
-        /// The action that is too early.
+        /// The action that comes too early.
         action: Action,
-        /// The action that it needs.
+        /// The action that has to precede it.
         after: Action,
     },
-    /// Lanes wait for each other.
+    /// Lanes wait for each other in a ring.
     #[error("deadlock: {}", Ring(ring))]
     Deadlock {
-        /// The first of a pair waits for the second, which is behind the first of the next pair;
-        /// the last pair closes the ring.
+        /// Pairs of a waiting action and the action it needs, which stands behind the waiting
+        /// action of the next pair; the last pair closes the ring.
         ring: Vec<(Action, Action)>,
     },
 }
@@ -140,7 +140,8 @@ impl fmt::Display for Ring<'_> {
     }
 }
 
-/// A list of lanes is no schedule. Shows the lanes around the fault, an arrow at the cell.
+/// Lanes that are not a schedule. The message shows the lanes around the fault, with an arrow at
+/// the cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleError {
     fault: Box<Fault>,
@@ -157,12 +158,12 @@ impl ScheduleError {
         }
     }
 
-    /// What is wrong.
+    /// The fault.
     pub fn fault(&self) -> &Fault {
         &self.fault
     }
 
-    /// Where, unless it is a matter of sizes.
+    /// The cell of the fault; `None` for faults of sizes.
     pub fn cell(&self) -> Option<Cell> {
         self.at
     }
@@ -194,7 +195,7 @@ impl fmt::Display for ScheduleError {
 
 impl std::error::Error for ScheduleError {}
 
-/// The lanes around a cell, a column a position, and an arrow below the cell.
+/// Draws the lanes around a cell, a column per position, and an arrow below the cell.
 fn picture(lanes: &[Vec<Action>], at: Cell) -> String {
     const AROUND: usize = 5;
     let first = at.position.saturating_sub(AROUND);

@@ -7,16 +7,16 @@ use crate::schedule::action::Action;
 use crate::schedule::data::Schedule;
 use crate::schedule::unit_time::for_each_in_unit_time;
 
-/// Stands for what does not fit.
+/// Stands for the columns left out.
 const GAP: &str = " … ";
 
 impl Schedule {
-    /// One row a device, one column a unit of time in which each action takes one. A cell is a
-    /// letter and a micro-batch (`B3`), with the stage before them (`2B3`) if a device has several.
+    /// Draws the schedule as text: one row per device, one column per unit of time, where each
+    /// action takes one unit. A cell is a letter and a micro-batch (`B3`), preceded by the stage
+    /// (`2B3`) if a device has several.
     ///
-    /// Where that does not fit into `width` characters, a cell is the letter alone. If even this
-    /// does not fit, the middle is left out, so that both the filling and the draining of the
-    /// pipeline show.
+    /// If that does not fit into `width` characters, a cell is the letter alone. If even this does
+    /// not fit, the middle is left out, so that fill and drain of the pipeline show.
     ///
     /// ```
     /// let schedule = gpipe_sched::one_f_one_b(2, 3).unwrap();
@@ -93,14 +93,13 @@ impl Schedule {
     }
 }
 
-/// The ends of a schedule in which every action takes one unit of time: as much as can be seen of
-/// it, however long it is.
+/// The visible ends of a schedule in unit time, however long it is.
 struct Units {
     columns: usize,
     lanes: Vec<Ends>,
 }
 
-/// The first and the last actions of a lane with their times.
+/// The first and the last actions of a lane with their start times.
 #[derive(Default)]
 struct Ends {
     first: VecDeque<(usize, Action)>,
@@ -108,7 +107,7 @@ struct Ends {
 }
 
 impl Units {
-    /// No more than `most` actions at either end.
+    /// Keeps at most `most` actions at either end.
     fn of(schedule: &Schedule, most: usize) -> Self {
         let mut lanes: Vec<Ends> = Vec::new();
         lanes.resize_with(schedule.devices(), Ends::default);

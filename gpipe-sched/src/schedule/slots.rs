@@ -1,27 +1,27 @@
-//! How many flows can be between two stages at once.
+//! The maximum number of flows in flight between two stages.
 
 use crate::schedule::data::Schedule;
 use crate::schedule::transfer::{Direction, Transfer};
 
-/// The most flows in flight on each link. See [`Schedule::slots`].
+/// The maximum number of flows in flight on each link. See [`Schedule::slots`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Slots {
-    /// From stage `s` to the next. The last stage's link leads to the turn, which takes a flow at
-    /// once: 0.
+    /// From stage `s` to the next. The last stage's link leads to the loss stage, which takes a
+    /// flow at once: 0.
     pub forward: Vec<usize>,
-    /// Back to stage `s` from the next; to the last one from the turn.
+    /// To stage `s` from the next; to the last stage from the loss stage.
     pub backward: Vec<usize>,
 }
 
 impl Schedule {
-    /// The most flows in flight on each link, set off and not yet taken, whatever the actions cost:
-    /// what a transport must be able to hold so that no send ever waits.
+    /// The maximum number of flows in flight on each link, sent and not yet received, for any cost
+    /// of the actions: the capacity with which no send ever blocks.
     ///
-    /// When a stage sends, the receiver may be arbitrarily late, but not later than the last thing
-    /// that the sender has had from its device. Counting from there is exact where neighbouring
-    /// devices hear of each other only directly, as with one stage a device; elsewhere it is an
-    /// upper bound.
+    /// When a stage sends, the receiver may be arbitrarily late, but it has passed the action that
+    /// sent the last flow which the sender received from it. Counting from there is exact where
+    /// neighbouring devices depend on each other only directly, as with one stage per device;
+    /// elsewhere it is an upper bound.
     pub fn slots(&self) -> Slots {
         let last = self.stages() - 1;
         let sent_at = self.sent_at();
@@ -44,7 +44,7 @@ impl Schedule {
         }
     }
 
-    /// Where in its lane the action is that sets off each flow.
+    /// The position in its lane of the action that sends each flow.
     fn sent_at(&self) -> Vec<usize> {
         let mut sent_at = vec![0; Transfer::table(self.stages(), self.micro_batches())];
         for lane in self.lanes() {
@@ -65,7 +65,7 @@ impl Schedule {
             .unwrap_or(taker);
         let (from, to) = (self.device_of()[sender], self.device_of()[taker]);
         let (mut sent, mut taken, mut peak) = (0, 0, 0);
-        // How much of the receiver's lane is known to be over.
+        // Actions of the receiver's lane that are known to be done.
         let mut over = 0;
         for (position, action) in self.lanes()[from].iter().enumerate() {
             let known = if from == to {

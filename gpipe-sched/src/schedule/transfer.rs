@@ -1,21 +1,20 @@
-//! What crosses a boundary between stages. Sends and receives are derived here from the actions,
-//! never authored.
+//! Flows between stages. Sends and receives are derived from the actions, never listed.
 
 use std::fmt;
 
 use crate::schedule::action::{Action, Op};
 
-/// Which way a flow goes.
+/// The direction of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// Activations, towards the loss.
+    /// Activations, to the next stage.
     Forward,
-    /// Gradients, away from it.
+    /// Gradients, to the previous stage.
     Backward,
 }
 
-/// A flow on its way to `stage`. The input of a step is on its way to stage 0, and the gradient
-/// that the turn made is on its way back to the last stage.
+/// A flow to `stage`. The input of a step is a forward transfer to stage 0, and the gradient from
+/// the loss stage a backward one to the last stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub direction: Direction,
@@ -32,7 +31,7 @@ impl Transfer {
         }
     }
 
-    /// The stage that sets it off, if it is not the caller.
+    /// The sending stage; `None` for the caller. The last stage stands for the loss stage.
     pub const fn sender(self, stages: usize) -> Option<usize> {
         match self.direction {
             Direction::Forward => self.stage.checked_sub(1),
@@ -41,12 +40,12 @@ impl Transfer {
         }
     }
 
-    /// Its place in a dense table of all flows of a step.
+    /// The index in a dense table of all transfers of a step.
     pub const fn index(self, micro_batches: usize) -> usize {
         (2 * self.stage + self.direction as usize) * micro_batches + self.micro_batch
     }
 
-    /// The size of that table.
+    /// The length of the dense table.
     pub const fn table(stages: usize, micro_batches: usize) -> usize {
         2 * stages * micro_batches
     }
@@ -67,7 +66,7 @@ impl fmt::Display for Transfer {
 }
 
 impl Action {
-    /// The flow that the action waits for.
+    /// The flow that the action receives.
     pub(crate) const fn receives(self) -> Option<Transfer> {
         match self.op {
             Op::Forward => Some(Transfer::new(
@@ -84,8 +83,8 @@ impl Action {
         }
     }
 
-    /// The flow that the action sets off in a pipeline of `stages`. The last stage's forward pass
-    /// gives its outputs to the turn, which answers with a gradient for that same stage.
+    /// The flow that the action sends in a pipeline of `stages`. The last stage's forward pass
+    /// includes the loss, which sends a gradient to that same stage.
     pub(crate) const fn sends(self, stages: usize) -> Option<Transfer> {
         match self.op {
             Op::Forward if self.stage + 1 < stages => Some(Transfer::new(

@@ -1,17 +1,17 @@
-//! One walk over all actions of a schedule in an order in which they can run.
+//! A walk over all actions of a schedule in an order in which they can run.
 //!
-//! Lanes are fixed lists and flows are never dropped or reordered within their names, so this is a
-//! Kahn network: if one walk reaches the end, every interleaving does, and if one gets stuck, all
-//! do, at the same place. The checker asks whether it ends, the simulator when.
+//! Lanes are fixed lists and flows are received by name, so this is a Kahn network: if one walk
+//! reaches the end, every interleaving does, and if one gets stuck, all do, at the same actions.
+//! The checker needs to know whether it ends, the simulator when.
 
 use crate::schedule::action::Action;
 use crate::schedule::transfer::{Direction, Transfer};
 
-/// Calls `visit(device, position, action)` for every action, each after the one before it in its
-/// lane and after the one whose flow it takes. Linear in the number of actions.
+/// Calls `visit(device, position, action)` for every action, each after its predecessor in the lane
+/// and after the sender of the flow it takes. Linear in the number of actions.
 ///
 /// # Errors
-/// The position at which each lane is stuck.
+/// The position in each lane at which it is stuck.
 pub(crate) fn walk(
     device_of: &[usize],
     micro_batches: usize,

@@ -1,4 +1,4 @@
-//! Where the time of the devices goes: work, work done twice, and the causes of idling.
+//! The time of the devices by use: work, recomputation, and idle time by cause.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
@@ -8,10 +8,10 @@ use crate::schedule::walk::walk;
 use crate::simulate::simulator::simulate_even;
 use crate::simulate::timeline::Timeline;
 
-/// Why a device idles.
+/// The cause of an idle time.
 ///
-/// The idle time before an action, or after the last one of a device, is cut at the moments at
-/// which the flow that the action waits for was sent, arrived and was worked on:
+/// The idle time before an action, or after the last one of a device, is divided at the times at
+/// which the awaited flow was sent and arrived and the action started:
 ///
 /// ```text
 /// … action before ┃ fill or drain ┆ imbalance ┃ transfer ┃ processor ┃ action
@@ -19,23 +19,24 @@ use crate::simulate::timeline::Timeline;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// The pipeline fills: until the first gradient comes to the device, the part of its waiting
-    /// that it would have with equal stages too. Equal means that the same lanes run with every
-    /// operation taking its mean over all devices, and transfers taking no time.
+    /// The pipeline fills: waiting before the first gradient reaches the device, as far as it would
+    /// occur with equal stages too. Equal means: the same lanes, every operation at its mean
+    /// duration over all devices, transfers without duration.
     Fill,
-    /// The pipeline drains: the same from the first gradient on.
+    /// The pipeline drains: the same waiting from the first gradient on.
     Drain,
-    /// What it waits for other stages beyond that, because they take longer: always, or this time.
+    /// Waiting for other stages beyond that, because they take longer: always, or in this step.
     Imbalance,
-    /// The flow was sent and had not arrived. Also the waiting for a stage that waited for this.
+    /// The flow was sent but had not arrived. Includes waiting for a stage that was late for this
+    /// cause.
     Transfer,
-    /// Everything was there, but what devices share was not: the processor, on which the executor's
-    /// own work counts too. Also the waiting for a stage that waited for this.
+    /// All inputs were present, but a shared resource was not: the processor, including the
+    /// executor's own work. Includes waiting for a stage that was late for this cause.
     Processor,
 }
 
 impl Cause {
-    /// All causes, in the order of the drawing.
+    /// All causes, in the order of the diagram.
     pub const ALL: [Self; 5] = [
         Self::Fill,
         Self::Drain,
@@ -45,27 +46,27 @@ impl Cause {
     ];
 }
 
-/// A time in which a device idled, for one cause.
+/// An idle time of a device with one cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Gap {
-    /// Who idled.
+    /// The device.
     pub device: usize,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// From when, in seconds since the step began.
+    /// The start, in seconds since the start of the step.
     pub start: f64,
-    /// Until when.
+    /// The end, in seconds since the start of the step.
     pub end: f64,
 }
 
-/// Where the time of one device went, in seconds. The parts add up to the makespan; all but `work`
-/// and `recompute` are the bubble.
+/// The time of one device by use, in seconds. The parts add up to the makespan; all but `work` and
+/// `recompute` are the bubble.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct BubbleBreakdown {
-    /// Working on what had to be done once.
+    /// Work, without recomputation.
     pub work: f64,
-    /// Computing again what was not kept.
+    /// Recomputation of activations that were not kept.
     pub recompute: f64,
     /// Idle: [`Cause::Fill`].
     pub fill: f64,
@@ -80,7 +81,7 @@ pub struct BubbleBreakdown {
 }
 
 impl BubbleBreakdown {
-    /// The time for a cause of idling.
+    /// The idle time of a cause.
     pub fn idle(&mut self, cause: Cause) -> &mut f64 {
         match cause {
             Cause::Fill => &mut self.fill,
@@ -93,17 +94,18 @@ impl BubbleBreakdown {
 }
 
 impl Timeline {
-    /// The schedule that was run.
+    /// The schedule that the spans belong to.
     ///
     /// # Errors
-    /// If the spans are none, as those of several steps in a row or of a foreign file may be.
+    /// If the spans are not a schedule; those of several steps or of a file from elsewhere may not
+    /// be.
     pub fn schedule(&self) -> Result<Schedule, ScheduleError> {
         let spans = self.spans();
         let count = |of: fn(&Action) -> usize| {
             let most = spans.iter().map(|span| of(&span.action)).max();
             most.map_or(0, |most| most.saturating_add(1))
         };
-        // A stage without a span is missing, so there is no need to make room for it.
+        // A stage without a span is missing anyway, so no memory is allocated for it.
         let mut device_of = vec![0; count(|action| action.stage).min(spans.len())];
         let mut lanes = vec![Vec::new(); self.devices()];
         for span in spans {
@@ -118,19 +120,19 @@ impl Timeline {
     /// All idle time from the first start to the last end, with its causes: by device, then by time.
     ///
     /// # Errors
-    /// If the spans are no schedule.
+    /// If the spans are not a schedule.
     pub fn gaps(&self) -> Result<Vec<Gap>, ScheduleError> {
         let schedule = self.schedule()?;
         Ok(self.gaps_under(&schedule))
     }
 
-    /// Where the time of each device went. `again(stage, m)` is the share of the stage's forward
-    /// pass, from 0 to 1, that has to be computed again for the backward pass of a micro-batch: if
-    /// the schedule has no `R` for that, as much of its `B` or `I` as this share of its `F` took
-    /// counts as recomputation.
+    /// The time of each device by use. `again(stage, m)` is the share of the stage's forward pass,
+    /// from 0 to 1, that is recomputed for the backward pass of a micro-batch: where the schedule
+    /// has no `R` for it, this share of the duration of its `F` counts as recomputation within its
+    /// `B` or `I`.
     ///
     /// # Errors
-    /// If the spans are no schedule.
+    /// If the spans are not a schedule.
     pub fn bubble_breakdown(
         &self,
         again: impl Fn(usize, usize) -> f64,
@@ -138,7 +140,7 @@ impl Timeline {
         let schedule = self.schedule()?;
         let micro_batches = schedule.micro_batches();
         let cell = |action: Action| action.stage * micro_batches + action.micro_batch;
-        // What goes back has to compute again as long as this, unless an `R` did so before.
+        // Seconds of recomputation within the backward pass, unless an `R` preceded it.
         let mut hidden = vec![0.0; schedule.stages() * micro_batches];
         for span in self.spans() {
             if span.action.op == Op::Forward {
@@ -180,7 +182,7 @@ impl Timeline {
                 ..Lane::default()
             })
             .collect();
-        // The walk comes to an action after all that it waited for.
+        // The walk visits an action after everything it waited for.
         let walked = walk(
             schedule.device_of(),
             micro_batches,
@@ -212,7 +214,7 @@ impl Timeline {
             },
         );
         debug_assert!(walked.is_ok(), "a schedule that exists has no deadlock");
-        // At the end all wait for the one that is done last.
+        // At the end, all wait for the device that ends last.
         let last = lanes.iter().max_by(|a, b| a.free.total_cmp(&b.free));
         let late = last.map_or(Late::default(), |last| last.late);
         for lane in &mut lanes {
@@ -222,7 +224,7 @@ impl Timeline {
         lanes.into_iter().flat_map(|lane| lane.gaps).collect()
     }
 
-    /// The same lanes with every operation taking its mean everywhere.
+    /// The same lanes with every operation at its mean duration.
     fn even(&self, schedule: &Schedule) -> Self {
         let mean = |op: Op| {
             let of_op = self.spans().iter().filter(|span| span.action.op == op);
@@ -237,39 +239,39 @@ impl Timeline {
     }
 }
 
-/// How much later than with equal stages something comes, by the causes that are not their work.
+/// Delay against equal stages, by the causes other than work.
 #[derive(Clone, Copy, Default)]
 struct Late {
     transfer: f64,
     processor: f64,
 }
 
-/// A flow that was given.
+/// A flow that was sent.
 #[derive(Clone, Copy, Default)]
 struct Sent {
-    /// By which device; the input of the step by none.
+    /// The sending device; `None` for the input of the step.
     from: Option<usize>,
     time: f64,
     late: Late,
 }
 
-/// One device, up to some moment.
+/// The state of one device at a time.
 #[derive(Default)]
 struct Lane {
     device: usize,
-    /// Idle or done with its work until now.
+    /// The time up to which the device is accounted for.
     free: f64,
-    /// The end of the same work with equal stages.
+    /// The end of the same action with equal stages.
     ideal_free: f64,
     late: Late,
-    /// Whether its first gradient is there.
+    /// Whether its first gradient has arrived.
     drains: bool,
     gaps: Vec<Gap>,
 }
 
 impl Lane {
-    /// Waits until the moment `until` for work of another stage that comes this late; with equal
-    /// stages it would wait until `ideal`.
+    /// Accounts for waiting until the time `until` for another stage with the delay `late`; with
+    /// equal stages it would last until `ideal`.
     fn wait(&mut self, ideal: f64, until: f64, late: Late) {
         if until <= self.free {
             return;
@@ -281,7 +283,7 @@ impl Lane {
             Cause::Fill
         };
         self.idle(cause, until.min(self.free + inherent));
-        // Of the rest, as much as the other is later than this device itself for a cause.
+        // Of the rest, the part by which the other is later than this device for a cause.
         let rest = until - self.free;
         let transfer = (late.transfer - self.late.transfer).clamp(0.0, rest);
         let processor = (late.processor - self.late.processor).clamp(0.0, rest - transfer);
@@ -291,7 +293,7 @@ impl Lane {
         self.late = late;
     }
 
-    /// Waits until the moment `until` for a flow that is under way.
+    /// Accounts for waiting until the time `until` for a flow in flight.
     fn transfer(&mut self, flow: Sent, until: f64) {
         if self.idle(Cause::Transfer, until) > 0.0 {
             self.late = flow.late;
@@ -299,7 +301,7 @@ impl Lane {
         }
     }
 
-    /// Idles from where it is until the moment `until`, if that is later; for how long.
+    /// Accounts for idling until the time `until`, if that is later; returns the seconds.
     fn idle(&mut self, cause: Cause, until: f64) -> f64 {
         let (device, start) = (self.device, self.free);
         if until <= start {

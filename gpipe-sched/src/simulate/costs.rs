@@ -1,31 +1,31 @@
-//! What the simulator is told: how long everything takes.
+//! Costs of a pipeline: the durations that the simulator works with.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
 
-/// Seconds that one stage needs for a micro-batch of full size.
+/// Seconds of one stage's actions on a micro-batch of full size.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct StageCosts {
-    /// `F`. The last stage's includes the turn.
+    /// `F`. The last stage's includes the loss.
     pub forward: f64,
-    /// `I`; a `B` takes this and the next.
+    /// `I`; a `B` takes `input_grad + weight_grad`.
     pub input_grad: f64,
     /// `W`.
     pub weight_grad: f64,
     /// `R`; where the schedule has none, it is added to the `B` or `I` of a micro-batch whose
-    /// activations were not kept. See [`Costs::with_left`] where an `R` does only a part of it.
+    /// activations were not kept. See [`Costs::with_left`] for an `R` that does only a part of it.
     pub recompute: f64,
 }
 
-/// What a transfer between two neighbouring stages needs. Transfers overlap with work; those of
-/// one link and direction follow each other.
+/// Seconds of a transfer between two neighbouring stages. Transfers overlap with work; those of one
+/// link and direction are serial.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct LinkCosts {
-    /// Seconds until the first byte arrives; they do not keep the link from its next transfer.
+    /// Seconds until the first byte arrives; the link is free for its next transfer meanwhile.
     pub latency: f64,
-    /// Seconds that the activations of a micro-batch of full size occupy the link.
+    /// Seconds for which the activations of a micro-batch of full size occupy the link.
     pub forward: f64,
-    /// The same for gradients, which go the other way.
+    /// The same for gradients, in the other direction.
     pub backward: f64,
 }
 
@@ -53,44 +53,44 @@ pub struct Costs {
     updates: Vec<f64>,
 }
 
-/// The costs do not fit the schedule, or are no times.
+/// Costs that do not fit the schedule, or are not durations.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostsError {
     /// A list has the wrong length.
     #[error("costs of {found} {what}, but the schedule has {expected}: give one for each")]
     Count {
-        /// What the list is of.
+        /// What the list holds.
         what: &'static str,
-        /// Its length.
+        /// The length of the list.
         found: usize,
-        /// The length that the schedule asks for.
+        /// The length that fits the schedule.
         expected: usize,
     },
-    /// A device does nothing in any time, or everything in none.
+    /// The speed of a device is zero, negative, subnormal or not finite.
     #[error(
-        "device {index} has the speed {value}: use a finite number above 0, 1 for the usual one"
+        "the speed of device {index} is {value}: use a finite number above 0, 1 for the reference speed"
     )]
     Speed {
-        /// Which device.
+        /// The device.
         index: usize,
-        /// Its speed.
+        /// The speed.
         value: f64,
     },
-    /// A number is negative, infinite or none at all.
+    /// A cost is negative or not finite.
     #[error("the {what} {index} costs {value}: use a finite number, 0 or more")]
     Number {
-        /// What it is of.
+        /// What the cost is of.
         what: &'static str,
-        /// Which one.
+        /// The index of the stage, link, micro-batch or update.
         index: usize,
-        /// The number.
+        /// The cost.
         value: f64,
     },
 }
 
 impl Costs {
-    /// Nothing but work: free links, micro-batches of one size, nothing computed again.
+    /// Costs of work only: free links, micro-batches of one size, no recomputation.
     pub fn new(stages: Vec<StageCosts>) -> Self {
         Self {
             stages,
@@ -103,8 +103,8 @@ impl Costs {
         }
     }
 
-    /// As many equal stages, whose backward pass is half input and half weight gradient. Under
-    /// recomputation the forward pass runs again.
+    /// Costs of equal stages, whose backward pass is half input and half weight gradient.
+    /// Recomputation costs a forward pass.
     pub fn even(stages: usize, forward: f64, backward: f64) -> Self {
         let half = backward / 2.0;
         let stage = StageCosts {
@@ -116,22 +116,22 @@ impl Costs {
         Self::new(vec![stage; stages])
     }
 
-    /// Links that cost something: one for each stage but the last, to the next stage.
+    /// Sets the costs of the links: one for each stage but the last, to the next stage.
     #[must_use]
     pub fn with_links(mut self, links: Vec<LinkCosts>) -> Self {
         self.links = links;
         self
     }
 
-    /// Micro-batches that differ: the size of each, 1 for the one that the other numbers are of.
-    /// Work and transfers scale with it, latency does not.
+    /// Sets the relative size of each micro-batch; 1 is full size. Work and transfers scale with
+    /// it, latency does not.
     #[must_use]
     pub fn with_sizes(mut self, sizes: Vec<f64>) -> Self {
         self.sizes = sizes;
         self
     }
 
-    /// Which of `micro_batches` micro-batches each stage computes again: `recomputes(stage, m)`.
+    /// Sets which of `micro_batches` micro-batches each stage recomputes: `recomputes(stage, m)`.
     #[must_use]
     pub fn with_recompute(
         mut self,
@@ -145,24 +145,24 @@ impl Costs {
         self
     }
 
-    /// Seconds of each stage's recomputation that an `R` does not do, because its backward pass does
-    /// them in any case: a stage that keeps the inputs of several runs of layers computes only the
-    /// last run ahead.
+    /// Sets the seconds of each stage's recomputation that remain in the backward pass even after
+    /// an `R`: a stage that keeps the inputs of several runs of layers recomputes only the last run
+    /// ahead.
     #[must_use]
     pub fn with_left(mut self, left: Vec<f64>) -> Self {
         self.left = left;
         self
     }
 
-    /// Devices that differ: the speed of each, 1 for the one that the other numbers are of. Work and
-    /// updates take so many times less on it; transfers do not.
+    /// Sets the relative speed of each device; 1 is the reference device of the costs. Work and
+    /// updates are divided by it, transfers are not.
     #[must_use]
     pub fn with_speeds(mut self, speeds: Vec<f64>) -> Self {
         self.speeds = speeds;
         self
     }
 
-    /// Seconds that the optimizer needs for the parameters of each stage, once a step: see
+    /// Sets the seconds of the optimizer update of each stage, once per step: see
     /// [`step_seconds`](crate::step_seconds).
     #[must_use]
     pub fn with_updates(mut self, updates: Vec<f64>) -> Self {
@@ -195,7 +195,7 @@ impl Costs {
         count("devices", self.speeds.len(), schedule.devices(), true)?;
         count("updates", self.updates.len(), stages, true)?;
         for (index, &value) in self.speeds.iter().enumerate() {
-            // A subnormal speed is none: a second divided by it is not finite.
+            // A subnormal speed is refused: a second divided by it is not finite.
             if !(value.is_normal() && value > 0.0) {
                 return Err(CostsError::Speed { index, value });
             }
@@ -233,12 +233,12 @@ impl Costs {
             .try_for_each(|(what, index, &value)| number(what, index, &[value]))
     }
 
-    /// How many times faster a device is than the one that the numbers are of.
+    /// The speed of a device relative to the reference device.
     pub(crate) fn speed(&self, device: usize) -> f64 {
         self.speeds.get(device).copied().unwrap_or(1.0)
     }
 
-    /// Seconds until the slowest device has updated the parameters of its stages.
+    /// Seconds of the update on the slowest device.
     pub(crate) fn update(&self, schedule: &Schedule) -> f64 {
         let mut seconds = vec![0.0_f64; schedule.devices()];
         for (&device, update) in schedule.device_of().iter().zip(&self.updates) {
@@ -247,7 +247,7 @@ impl Costs {
         seconds.into_iter().fold(0.0, f64::max)
     }
 
-    /// How long an action takes on a device; `has_recompute` says that the schedule has an `R` for it.
+    /// Seconds of an action on a device; `has_recompute` says that the schedule has an `R` for it.
     pub(crate) fn seconds(
         &self,
         device: usize,
@@ -274,7 +274,7 @@ impl Costs {
         seconds * self.size(action.micro_batch) / self.speed(device)
     }
 
-    /// Whether the stage computes the micro-batch again.
+    /// Whether the stage recomputes the micro-batch.
     pub(crate) fn recomputes(&self, action: Action, micro_batches: usize) -> bool {
         let cell = action.stage * micro_batches + action.micro_batch;
         self.recompute.get(cell).is_some_and(|&again| again)

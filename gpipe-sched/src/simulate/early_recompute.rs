@@ -1,4 +1,4 @@
-//! Recomputation in the time in which a device would wait.
+//! Moves recomputation to where a device would wait.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,15 +8,15 @@ use crate::simulate::costs::{Costs, CostsError};
 use crate::simulate::simulator::simulate;
 
 impl Schedule {
-    /// The schedule with an `R` for every micro-batch that `costs` say is computed again and that has
-    /// none. Where a device waits long enough for all of it, the `R` goes there, ahead of the other
-    /// actions; otherwise directly before the backward pass, so that what is left of the wait for the
-    /// gradient is not lost.
+    /// The schedule with an `R` for every micro-batch that is recomputed according to `costs` and
+    /// has none. Where a device waits long enough for all of it, the `R` goes there, ahead of the
+    /// other actions; otherwise directly before the backward pass, where it uses the rest of the
+    /// wait for the gradient.
     ///
-    /// An `R` goes no further ahead than the forward pass of its micro-batch and the backward pass
-    /// that its stage takes before: so a stage holds, beside what it works on, at most one micro-batch
-    /// that is computed again. What every action waits for stays as it was, and with these costs no
-    /// action ends later than before. Flows in flight are those of the schedule without `R`.
+    /// An `R` comes after the forward pass of its micro-batch and after the previous backward pass
+    /// of its stage: so a stage holds at most one recomputed micro-batch besides the one it works
+    /// on. Dependencies between actions do not change, and with these costs no action ends later
+    /// than before. Flows in flight are those of the schedule without `R`.
     ///
     /// ```
     /// use gpipe_sched::{Costs, gpipe, simulate};
@@ -36,7 +36,7 @@ impl Schedule {
         let timeline = simulate(self, costs)?;
         let lanes = self.lanes().iter().enumerate().map(|(device, lane)| {
             let mut free = 0.0;
-            // How long the device waits before each of its actions.
+            // Seconds that the device waits before each of its actions.
             let waits: Vec<f64> = timeline
                 .of_device(device)
                 .iter()
@@ -60,7 +60,7 @@ impl Schedule {
         Ok(made.unwrap_or_else(|_| self.clone()))
     }
 
-    /// One lane with its `R` put in.
+    /// One lane with its `R` inserted.
     fn with_recompute_ahead(
         &self,
         lane: &[Action],
@@ -100,7 +100,7 @@ impl Schedule {
                     waits[place] -= seconds;
                     ahead[place].push(recompute);
                 }
-                // Behind whatever else waits here.
+                // After other `R` at this position.
                 None => ahead[position].push(recompute),
             }
         }

@@ -4,13 +4,13 @@ use crate::schedule::action::Op;
 use crate::schedule::grid::{device_name, name_width, short};
 use crate::simulate::timeline::{Span, Timeline};
 
-/// A timeline drawn wider than this shows nothing more.
+/// The maximum width of a drawing in columns.
 const WIDEST: usize = 100_000;
 
 impl Timeline {
-    /// One row a device, drawn to scale into `width` characters: a span shows its letter, and its
-    /// micro-batch if that fits, and is filled up with dashes for `F`, equals signs for all that goes
-    /// backward and tildes for `R`; idle time is left blank.
+    /// Draws the timeline as text: one row per device, to scale in `width` characters. A span shows
+    /// its letter, and its micro-batch if that fits, and is filled with dashes for `F`, equals
+    /// signs for `B`, `I` and `W`, and tildes for `R`; idle time is blank.
     pub fn grid(&self, width: usize) -> String {
         let name = name_width(self.devices());
         let columns = width.saturating_sub(name + 3).clamp(1, WIDEST);
@@ -37,7 +37,7 @@ impl Timeline {
     }
 }
 
-/// Fills the columns of one span.
+/// Draws the columns of one span.
 fn draw(columns: &mut [char], span: &Span) {
     let fill = match span.action.op {
         Op::Forward => '-',

@@ -1,21 +1,21 @@
-//! Bytes held: of a stage after an action, and of a device over time.
+//! Bytes held by a stage after an action, and by a device over time.
 
 /// The bytes that a stage holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Held {
-    /// At the end of an action.
+    /// Bytes at the end of an action.
     pub now: u64,
-    /// The most since the end of the action before it.
+    /// The maximum since the end of the previous action.
     pub most: u64,
 }
 
-/// The bytes of a device from a moment on, until its next level.
+/// The bytes held by a device from a time on, until its next level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
-    /// Whose.
+    /// The device.
     pub device: usize,
     /// Seconds since the step began.
     pub time: f64,
-    /// How many.
+    /// The bytes held.
     pub bytes: u64,
 }

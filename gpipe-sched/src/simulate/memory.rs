@@ -4,10 +4,10 @@ use crate::simulate::level::{Held, Level};
 use crate::simulate::timeline::Timeline;
 
 impl Timeline {
-    /// The timeline with what its stages held: `held[s]` begins with what stage `s` holds before
-    /// its first action and goes on with one entry for each of its actions, in order. A device
-    /// holds what its stages hold together: during an action the most that this held, between
-    /// actions what was left.
+    /// The timeline with memory levels from the bytes held by its stages: `held[s]` starts with the
+    /// bytes of stage `s` before its first action, followed by one entry for each of its actions,
+    /// in order. The level of a device is the sum over its stages: the maximum during an action,
+    /// and the rest between actions.
     #[must_use]
     pub fn with_held(self, held: &[Vec<Held>]) -> Self {
         if held.iter().all(Vec::is_empty) {

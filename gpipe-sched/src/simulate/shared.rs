@@ -1,4 +1,4 @@
-//! When everything happens if the devices share fewer processors.
+//! The simulator for devices that share fewer processors.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,16 +10,15 @@ use crate::simulate::costs::{Costs, CostsError};
 use crate::simulate::simulator::{Links, Recomputed, simulate};
 use crate::simulate::timeline::{Span, Timeline};
 
-/// [`simulate`] for devices that share `processors`: at most so many actions run at once, and one
-/// that could begin waits in line for a processor. This is how workers run on the threads of one
-/// machine.
+/// [`simulate`] for devices that share `processors`: at most that many actions run at a time, and a
+/// ready one queues for a processor, as workers do on the cores of one machine.
 ///
-/// Those that run share the processors evenly, at every moment: what cannot be divided goes to those
-/// that have run for the longest time. `by_share` has the costs of an action that has one of them all
-/// the time, then of one that has two, and so on; on more than are listed nothing is faster.
+/// Running actions share the processors evenly at all times; the remainder of the division goes to
+/// those that have run for the longest time. `by_share[n − 1]` holds the costs with `n` processors;
+/// more than are listed bring no further speed-up.
 ///
 /// # Errors
-/// As [`simulate`], or if there are no costs.
+/// As [`simulate`], or if `by_share` is empty.
 pub fn simulate_shared(
     schedule: &Schedule,
     by_share: &[Costs],
@@ -51,37 +50,37 @@ pub fn simulate_shared(
     Ok(Timeline::new(schedule.devices(), machine.spans))
 }
 
-/// The devices at some moment.
+/// The state of all devices at a time.
 struct Machine<'a> {
     schedule: &'a Schedule,
     processors: usize,
-    /// By how many processors an action uses.
+    /// Costs by number of processors of an action.
     by_share: &'a [Costs],
     recomputed: Recomputed,
     links: Links<'a>,
-    /// Who will be able to begin, and when.
+    /// Devices that become ready, and when.
     events: BinaryHeap<Reverse<Ready>>,
-    /// Who could begin, and since when.
+    /// Ready devices, and since when.
     line: VecDeque<(usize, f64)>,
-    /// As many as there are processors, at most, in the order in which they began.
+    /// At most one action per processor, in order of start.
     running: Vec<Running>,
     positions: Vec<usize>,
-    /// Whether a device waits for a flow that nobody has sent yet.
+    /// Whether a device waits for a flow that has not been sent yet.
     waits: Vec<bool>,
     arrivals: Vec<Option<f64>>,
     spans: Vec<Span>,
 }
 
-/// An action that has begun.
+/// An action that has started.
 struct Running {
     span: usize,
-    /// Whether an `R` has done a part of it.
+    /// Whether an `R` preceded it.
     has_recompute: bool,
-    /// The processors that it has, none before the first are given out.
+    /// Its processors; 0 before the first assignment.
     share: usize,
-    /// How long all of it takes on those.
+    /// Seconds of the whole action on those.
     seconds: f64,
-    /// When it will be done if nothing changes.
+    /// Its end if the assignment stays as it is.
     end: f64,
 }
 
@@ -113,14 +112,14 @@ impl<'a> Machine<'a> {
         lane.get(self.positions[device]).copied()
     }
 
-    /// When an action ends or a device becomes ready.
+    /// The next time at which an action ends or a device becomes ready.
     fn next_moment(&self) -> Option<f64> {
         let ends = self.running.iter().map(|running| running.end);
         let ready = self.events.peek().map(|Reverse(event)| event.time);
         ends.chain(ready).reduce(f64::min)
     }
 
-    /// Turns a device that is free to its next action.
+    /// Moves a free device on to its next action.
     fn go_on(&mut self, device: usize, now: f64) {
         let Some(action) = self.next(device) else {
             return;
@@ -143,7 +142,7 @@ impl<'a> Machine<'a> {
         }));
     }
 
-    /// Those that are ready now ask for a processor.
+    /// Queues the devices that are ready now.
     fn line_up(&mut self, now: f64) {
         while let Some(Reverse(event)) = self.events.peek()
             && event.time <= now
@@ -153,7 +152,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Gives the free processors to those who have waited longest.
+    /// Starts actions on the free processors, the longest-waiting first.
     fn begin(&mut self, now: f64) {
         while self.running.len() < self.processors
             && let Some((device, ready)) = self.line.pop_front()
@@ -180,8 +179,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Gives those that run their processors. Who gets more or fewer than before does the rest of its
-    /// work on those.
+    /// Assigns the processors to the running actions. An action whose number changes does the rest
+    /// of its work at the new speed.
     fn share_out(&mut self, now: f64) {
         let count = self.running.len();
         for place in 0..count {
@@ -205,7 +204,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Ends the actions that are done.
+    /// Ends the actions that are due.
     fn end(&mut self, now: f64) {
         let mut done: Vec<usize> = Vec::new();
         self.running.retain(|running| {
@@ -227,7 +226,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Sends what the action gives.
+    /// Sends the flow of an action.
     fn hand_on(&mut self, action: Action, now: f64) {
         let Some(transfer) = action.sends(self.schedule.stages()) else {
             return;
@@ -243,8 +242,8 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A device that becomes ready at a moment. Of several, those that have just been at work come before
-/// those that have to wake up first: they take the processors that are free.
+/// A device that becomes ready at a time. Ties go to devices that were busy until then, before
+/// those that have to wake up: they take the free processors.
 struct Ready {
     time: f64,
     is_woken: bool,

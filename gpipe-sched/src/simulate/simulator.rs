@@ -1,4 +1,4 @@
-//! When everything happens if it costs what it is said to cost.
+//! The simulator: runs a schedule under given costs.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
@@ -7,11 +7,11 @@ use crate::schedule::walk::walk;
 use crate::simulate::costs::{Costs, CostsError, LinkCosts};
 use crate::simulate::timeline::{Span, Timeline};
 
-/// Runs a schedule on paper: each action begins as soon as its device is free and the flow that it
+/// Simulates a schedule: each action starts as soon as its device is free and the flow that it
 /// takes has arrived.
 ///
-/// Linear in the number of actions: lanes are fixed lists, so the moment of an action is a longest
-/// path, found in one walk without a queue of events.
+/// Linear in the number of actions: lanes are fixed lists, so the start of an action is a longest
+/// path, found in one walk without an event queue.
 ///
 /// # Errors
 /// If the costs do not fit the schedule, or are negative or not finite.
@@ -29,8 +29,9 @@ pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsErr
     Ok(timing.run(schedule))
 }
 
-/// Seconds of a whole step: the makespan, and then the update of the parameters, which begins when all
-/// gradients are there, because their common norm may be asked for, and ends with the slowest device.
+/// Seconds of a whole step: the makespan plus the parameter update. The update starts when all
+/// gradients are complete, because clipping needs their common norm, and ends with the slowest
+/// device.
 ///
 /// # Errors
 /// If the costs do not fit the schedule, or are negative or not finite.
@@ -38,7 +39,7 @@ pub fn step_seconds(schedule: &Schedule, costs: &Costs) -> Result<f64, CostsErro
     Ok(simulate(schedule, costs)?.makespan() + costs.update(schedule))
 }
 
-/// Which micro-batches a stage has computed again, passed in the order of each lane.
+/// The micro-batches that each stage has recomputed so far, updated in lane order.
 pub(crate) struct Recomputed {
     micro_batches: usize,
     ahead: Vec<bool>,
@@ -53,7 +54,7 @@ impl Recomputed {
         }
     }
 
-    /// Whether an `R` came before this action.
+    /// Records an action; returns whether an `R` preceded it.
     pub fn pass(&mut self, action: Action) -> bool {
         let ahead = &mut self.ahead[action.stage * self.micro_batches + action.micro_batch];
         let has_recompute = *ahead;
@@ -62,10 +63,10 @@ impl Recomputed {
     }
 }
 
-/// When flows arrive, asked in the order in which each link is used.
+/// Arrival times of flows; queried in the order in which each link is used.
 pub(crate) struct Links<'a> {
     costs: &'a Costs,
-    /// The moment from which each link can take its next transfer.
+    /// The time from which each link is free, by direction.
     free: Vec<[f64; 2]>,
 }
 
@@ -75,7 +76,7 @@ impl<'a> Links<'a> {
         Self { costs, free }
     }
 
-    /// Of a flow that the stage `from` sets off at the moment `end`.
+    /// The arrival time of a flow that the stage `from` sends at time `end`.
     pub fn arrival(&mut self, from: usize, transfer: Transfer, end: f64) -> f64 {
         if from == transfer.stage {
             return end;
@@ -95,7 +96,8 @@ impl<'a> Links<'a> {
     }
 }
 
-/// A schedule in which the same operation takes the same time everywhere, and transfers none.
+/// Simulates a schedule in which an operation takes the same time on every stage, and transfers
+/// none.
 pub(crate) fn simulate_even(schedule: &Schedule, seconds: impl Fn(Op) -> f64) -> Timeline {
     Timing {
         work: |action: Action| seconds(action.op),
@@ -105,9 +107,9 @@ pub(crate) fn simulate_even(schedule: &Schedule, seconds: impl Fn(Op) -> f64) ->
 }
 
 struct Timing<W, C> {
-    /// How long an action takes; asked in the order of each lane.
+    /// Seconds of an action; called in lane order.
     work: W,
-    /// When a flow arrives that a stage sets off at a moment.
+    /// The arrival time of a flow that a stage sends at a given time.
     transfer: C,
 }
 

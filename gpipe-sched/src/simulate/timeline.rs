@@ -1,27 +1,27 @@
-//! Who worked on what, and when: simulated or measured.
+//! Timelines: the spans of all actions of a step, simulated or measured.
 
 use crate::schedule::action::Action;
 use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::level::Level;
 
-/// One action in time.
+/// The time of one action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// Who ran it.
+    /// The device that ran it.
     pub device: usize,
-    /// What it was.
+    /// The action.
     pub action: Action,
-    /// When it could have begun: its device was free and its flow was there. From here to `start`
-    /// it waited for what it shares with others, its share of the processor say.
+    /// When it was ready: its device was free and its flow had arrived. From here to `start` it
+    /// waited for a shared resource, such as a processor.
     pub ready: f64,
-    /// When it began, in seconds since the step did.
+    /// When it started, in seconds since the start of the step.
     pub start: f64,
-    /// When it was done.
+    /// When it ended.
     pub end: f64,
 }
 
-/// The spans of one step. The simulator and the executor make the same type, so that prediction
-/// and measurement are drawn, compared and written alike.
+/// The spans of one step. The simulator and the executor return the same type, so that prediction
+/// and measurement can be drawn, compared and written alike.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Timeline {
     devices: usize,
@@ -32,8 +32,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A timeline of at least `devices` devices; spans of one device do not overlap. Their order
-    /// does not matter.
+    /// A timeline of at least `devices` devices. Spans of one device must not overlap; they may
+    /// come in any order.
     pub fn new(devices: usize, mut spans: Vec<Span>) -> Self {
         spans.sort_by(|a, b| a.device.cmp(&b.device).then(a.start.total_cmp(&b.start)));
         let named = spans.last().map_or(0, |span| span.device + 1);
@@ -61,7 +61,7 @@ impl Timeline {
         &self.spans[first..first + count]
     }
 
-    /// When the first span begins; 0 if there is none.
+    /// The start of the first span; 0 if there is none.
     pub fn start(&self) -> f64 {
         self.spans
             .iter()
@@ -81,7 +81,7 @@ impl Timeline {
         end - self.start()
     }
 
-    /// Seconds that a device worked.
+    /// Seconds for which a device was busy.
     pub fn busy(&self, device: usize) -> f64 {
         self.of_device(device)
             .iter()
@@ -89,8 +89,8 @@ impl Timeline {
             .sum()
     }
 
-    /// The share of the makespan that the devices idle, on average: from 0, all of them work all
-    /// the time. 0 if nothing takes any time.
+    /// The mean share of the makespan for which the devices idle, from 0 to 1. 0 if the makespan is
+    /// 0.
     pub fn bubble(&self) -> f64 {
         let available = self.makespan() * self.devices as f64;
         if available <= 0.0 {
@@ -100,8 +100,8 @@ impl Timeline {
         1.0 - busy / available
     }
 
-    /// Timelines one after the other as one, each from where the one before it ends, the
-    /// micro-batches numbered on.
+    /// Concatenates timelines: each starts at the end of the previous one, and micro-batches are
+    /// numbered consecutively.
     #[must_use]
     pub fn in_a_row(timelines: &[Self]) -> Self {
         let (mut spans, mut levels) = (Vec::new(), Vec::new());
@@ -133,11 +133,11 @@ impl Timeline {
         Self::new(devices, spans).with_levels(levels)
     }
 
-    /// How many flows are in flight, set off and not yet taken, on the link from stage `link` to
-    /// the next (forward) or back to it (backward), each time that this changes.
+    /// The number of flows in flight, sent and not yet received, on the link from stage `link` to
+    /// the next (forward) or back to it (backward), at each time at which it changes.
     ///
-    /// The link of the last stage is the one to the turn, which belongs to that stage's forward
-    /// span: nothing is ever in flight towards it, only back.
+    /// The link of the last stage is the one to the loss stage, which is part of that stage's
+    /// forward span: flows are in flight only backward there.
     pub fn in_flight(&self, direction: Direction, link: usize) -> Vec<(f64, usize)> {
         let stages = self
             .spans
@@ -167,7 +167,7 @@ impl Timeline {
         changes.sort_by(|a: &(f64, i64), b| a.0.total_cmp(&b.0));
         let mut flights = 0_i64;
         let mut counts = Vec::new();
-        // A flow that is taken the moment it is sent was never in flight.
+        // A flow received at the time at which it is sent was never in flight.
         for at_once in changes.chunk_by(|a, b| a.0 == b.0) {
             flights += at_once.iter().map(|(_, change)| change).sum::<i64>();
             counts.push((at_once[0].0, usize::try_from(flights).unwrap_or(0)));
@@ -175,8 +175,8 @@ impl Timeline {
         counts
     }
 
-    /// The timeline with what its devices held, as counted elsewhere. Levels that change nothing are
-    /// left out.
+    /// The timeline with given memory levels of its devices. Levels that change nothing are
+    /// dropped.
     #[must_use]
     pub fn with_levels(mut self, mut levels: Vec<Level>) -> Self {
         levels.sort_by(|a, b| a.device.cmp(&b.device).then(a.time.total_cmp(&b.time)));
@@ -185,12 +185,12 @@ impl Timeline {
         self
     }
 
-    /// What the devices held, by device and then by time; nothing where nobody counted.
+    /// The memory levels, by device and then by time; empty if none were recorded.
     pub fn levels(&self) -> &[Level] {
         &self.levels
     }
 
-    /// What one device held, by time.
+    /// The memory levels of one device, by time.
     pub fn levels_of(&self, device: usize) -> &[Level] {
         let first = self.levels.partition_point(|level| level.device < device);
         let count = self.levels[first..].partition_point(|level| level.device == device);

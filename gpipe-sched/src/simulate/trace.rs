@@ -1,7 +1,7 @@
 //! Timelines as Chrome trace events, which Perfetto and chrome://tracing open.
 //!
 //! The format is the Chromium project's "Trace Event Format": an object with a list of events,
-//! whose times are microseconds. No text in it comes from outside, so nothing needs escaping.
+//! whose times are microseconds. It contains no text from outside, so no escaping is needed.
 
 use std::io::{self, BufWriter, Write};
 
@@ -9,11 +9,11 @@ use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::timeline::{Span, Timeline};
 
 impl Timeline {
-    /// Writes the timeline as JSON trace events: a row a device, a slice a span, an arrow for every
-    /// flow from one stage to another, and a counter for what each device holds.
+    /// Writes the timeline as JSON trace events: a row per device, a slice per span, an arrow for
+    /// every flow from one stage to another, and a counter for the memory of each device.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_trace(&self, out: impl Write) -> io::Result<()> {
         let mut events = Events {
             out: BufWriter::new(out),
@@ -61,8 +61,8 @@ struct Events<W> {
 }
 
 impl<W: Write> Events<W> {
-    /// An event of a phase: `M` is a name, `X` a slice, `C` a counter's value, `s` and `f` are an
-    /// arrow's ends.
+    /// Writes an event of a phase: `M` is a name, `X` a slice, `C` a counter's value, `s` and `f`
+    /// are the ends of an arrow.
     fn write(
         &mut self,
         phase: char,
@@ -95,8 +95,8 @@ impl<W: Write> Events<W> {
         self.write('X', span.device, span.start, rest)
     }
 
-    /// One end of an arrow, at a `share` of its span: it is bound to the slice that encloses it,
-    /// so it must lie strictly inside.
+    /// Writes one end of an arrow, at a `share` of its span: it is bound to the slice that encloses
+    /// it, so it must lie strictly inside.
     fn arrow(
         &mut self,
         phase: char,
@@ -121,7 +121,7 @@ impl<W: Write> Events<W> {
     }
 }
 
-/// JSON has no word for what is not finite.
+/// JSON cannot represent numbers that are not finite; they become 0.
 fn microseconds(seconds: f64) -> f64 {
     let microseconds = seconds * 1e6;
     if microseconds.is_finite() {

@@ -1,4 +1,4 @@
-//! A schedule made for given costs: what can be done is done, in an order of preference.
+//! A schedule for given costs, by greedy search.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,28 +11,28 @@ use crate::schedule::fault::ScheduleError;
 use crate::simulate::costs::{Costs, CostsError};
 use crate::simulate::simulator::simulate;
 
-/// Why there is no schedule for some costs.
+/// Failure to build a schedule for given costs.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZeroBubbleError {
-    /// The sizes are no schedule's.
+    /// The sizes are not those of a schedule.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// The costs are not those of so many stages and micro-batches, or no times.
+    /// The costs do not fit the sizes, or are not durations.
     #[error(transparent)]
     Costs(#[from] CostsError),
 }
 
-/// One stage a device, in the order that takes the least time with these `costs`, as far as a greedy
-/// search finds it, where stage `s` holds at most `held(s)` micro-batches (1 where that is 0).
+/// One stage per device, in the fastest order that a greedy search finds for these `costs`, where
+/// stage `s` holds at most `held(s)` micro-batches (1 where that is 0).
 ///
 /// Qi et al. 2023 (section 3.1) order forward passes, input and weight gradients by what they cost,
-/// under a memory limit. Here a device that is free takes the input gradient or the forward pass
-/// that can begin at once, and otherwise a weight gradient, unless what it waits for comes sooner
-/// than that would be done. Which of the first two is preferred, and how long a wait may be, is
-/// tried in several ways, and beside them 1F1B and [`zb_h1`](crate::zb_h1) to
-/// [`zb_h2`](crate::zb_h2). [`simulate`] decides between those that keep to the limit. So the schedule
-/// is never slower than 1F1B with the same costs, wherever 1F1B keeps to the limit itself.
+/// under a memory limit. Here a free device runs an input gradient or a forward pass that is ready,
+/// and otherwise a weight gradient, unless what it waits for arrives before that would end. Several
+/// preferences between the first two and several limits of the wait are tried, and besides them
+/// 1F1B and [`zb_h1`](crate::zb_h1) to [`zb_h2`](crate::zb_h2). [`simulate`] picks the fastest
+/// within the memory limit. So the schedule is never slower than 1F1B with the same costs, wherever
+/// 1F1B is within the limit itself.
 ///
 /// ```
 /// use gpipe_sched::{Costs, StageCosts, one_f_one_b, simulate, zero_bubble};
@@ -75,7 +75,7 @@ pub fn zero_bubble(
             candidates.push(Schedule::new((0..stages).collect(), micro_batches, lanes)?);
         }
     }
-    // There is always one: what the search makes keeps to the limit.
+    // There is always one: results of the search are within the limit.
     let mut best = candidates.swap_remove(0);
     let mut least = simulate(&best, costs)?.makespan();
     for candidate in candidates {
@@ -87,28 +87,28 @@ pub fn zero_bubble(
     Ok(best)
 }
 
-/// What a device prefers.
+/// Preferences of the search.
 struct Rules {
-    /// Input gradients before forward passes where both can begin.
+    /// Input gradients before forward passes where both are ready.
     back_first: bool,
-    /// A weight gradient is not begun if less than this share of it would be done when the device is
-    /// needed for something else.
+    /// A weight gradient does not start if less than this share of it would be done when another
+    /// action becomes ready.
     patience: f64,
 }
 
-/// The search: devices at work, and what is on its way to them.
+/// The state of the search: devices, and flows in flight to them.
 struct Greedy<'a> {
     micro_batches: usize,
     costs: &'a Costs,
     held: &'a [usize],
     stages: Vec<Progress>,
-    /// When the activations and the gradient of each micro-batch reach each stage.
+    /// Arrival times of the activations and the gradient of each micro-batch at each stage.
     arrivals: [Vec<f64>; 2],
-    /// When to look at which stage again.
+    /// Times at which to look at a stage again.
     alarms: BinaryHeap<Alarm>,
 }
 
-/// How far a stage is: everything ascends.
+/// The progress of a stage: micro-batches ascend.
 #[derive(Clone, Default)]
 struct Progress {
     free: f64,
@@ -143,7 +143,7 @@ impl<'a> Greedy<'a> {
             match self.choose(rules, stage, time) {
                 Choice::Act(op) => self.act(stage, op, time),
                 Choice::Wait(until) if until.is_finite() => self.wake(stage, until),
-                // Whoever sets off what it waits for wakes it.
+                // The sender of the awaited flow wakes it.
                 Choice::Wait(_) => {}
             }
         }
@@ -217,11 +217,11 @@ impl<'a> Greedy<'a> {
 
 enum Choice {
     Act(Op),
-    /// Until then there is nothing to do.
+    /// Idle until this time.
     Wait(f64),
 }
 
-/// Ordered so that the earliest is the greatest, which a heap gives first.
+/// Ordered so that the earliest is the greatest, which a max-heap returns first.
 struct Alarm {
     time: f64,
     stage: usize,

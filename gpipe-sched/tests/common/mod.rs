@@ -8,7 +8,7 @@ use gpipe_sched::{
     Action, Item, LossStage, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage,
 };
 
-/// What a stage or the turn shall do wrong, and where.
+/// A planned failure of a stage or the loss stage, and where.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trouble {
     Error,

@@ -167,12 +167,12 @@ fn visits_fail_one_by_one() {
     });
     // Both failed; the caller hears of the first in model order.
     let error = error.unwrap_err();
-    assert_eq!(error.to_string(), "stage 1, visited: panicked: at one");
+    assert_eq!(error.to_string(), "stage 1, in a visit: panicked: at one");
     assert_eq!(visited.load(Ordering::Relaxed), 4);
     let error = pipeline
         .with_loss_stage(|_| Err::<(), _>("no such thing"))
         .unwrap_err();
-    assert_eq!(error.to_string(), "the loss stage, visited: no such thing");
+    assert_eq!(error.to_string(), "the loss stage, in a visit: no such thing");
     assert_transparent(&mut pipeline, 0);
 }
 

@@ -1,7 +1,7 @@
 //! One stage per device, whole backward passes: GPipe and 1F1B.
 
 use crate::schedule::action::{Action, Op};
-use crate::schedule::builders::assemble::one_stage_a_device;
+use crate::schedule::builders::assemble::one_stage_per_device;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
@@ -17,21 +17,21 @@ use crate::schedule::fault::ScheduleError;
 ///
 /// The paper's figure 2(c) goes backward from the last micro-batch to the first. Here backward
 /// ascends, because gradients are sums of floating-point numbers and a sum depends on its order:
-/// 1F1B cannot descend, so only ascending lets the two give the same bits, those of one device.
-/// It costs nothing: bubble, (K−1)/(M+K−1), and peak, M micro-batches, are the same. What it gives
-/// up is that the last micro-batch would be the first to go back and need not be computed again.
+/// 1F1B cannot descend, so only ascending makes the two bit-equal, and equal to one device. Bubble,
+/// (K−1)/(M+K−1), and peak, M micro-batches, are the same. The only loss: under descending order
+/// the last micro-batch is the first to go back and needs no recomputation.
 ///
 /// # Errors
 /// If there is no stage or no micro-batch, or more than a schedule can have.
 pub fn gpipe(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
-    one_stage_a_device(stages, micro_batches, |stage| {
+    one_stage_per_device(stages, micro_batches, |stage| {
         lane(stage, micro_batches, micro_batches)
     })
 }
 
-/// One forward, one backward (PipeDream-flush, Narayanan et al. 2021): after filling the pipeline a
-/// stage alternates, so that stage `s` of K never holds more than K−s micro-batches. The bubble is
-/// GPipe's.
+/// One forward, one backward (PipeDream-flush, Narayanan et al. 2021): after the pipeline is filled
+/// a stage alternates, so that stage `s` of K holds at most K−s micro-batches. The bubble is that
+/// of GPipe.
 ///
 /// ```text
 /// device 0   F0 F1 F2 F3          B0    B1    B2    B3
@@ -43,13 +43,13 @@ pub fn gpipe(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
 /// # Errors
 /// If there is no stage or no micro-batch, or more than a schedule can have.
 pub fn one_f_one_b(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
-    one_stage_a_device(stages, micro_batches, |stage| {
+    one_stage_per_device(stages, micro_batches, |stage| {
         lane(stage, micro_batches, micro_batches.min(stages - stage))
     })
 }
 
-/// A lane that goes forward until `live` micro-batches wait for their backward pass, alternates
-/// while there are more, and drains.
+/// A lane that runs forward passes until `live` micro-batches wait for their backward pass, then
+/// alternates, then drains.
 pub(super) fn lane(stage: usize, micro_batches: usize, live: usize) -> Vec<Action> {
     let mut lane = Vec::with_capacity(2 * micro_batches);
     lane.extend((0..live).map(|m| Action::new(stage, Op::Forward, m)));

@@ -1,11 +1,11 @@
-//! Puts schedules together from the lanes of devices.
+//! Assembles schedules from the lanes of devices.
 
 use crate::schedule::action::Action;
 use crate::schedule::check::check_size;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
-pub(super) fn one_stage_a_device(
+pub(super) fn one_stage_per_device(
     stages: usize,
     micro_batches: usize,
     lane: impl Fn(usize) -> Vec<Action>,
@@ -13,7 +13,7 @@ pub(super) fn one_stage_a_device(
     assemble(stages, stages, micro_batches, |stage| stage, lane)
 }
 
-/// Puts a schedule together from the lane of each device, after a look at its size.
+/// Assembles a schedule from the lane of each device, after a check of the sizes.
 pub(super) fn assemble(
     stages: usize,
     devices: usize,
@@ -29,12 +29,12 @@ pub(super) fn assemble(
     )
 }
 
-/// Deals stages out to devices, one after the other.
+/// The device of a stage where stages are dealt out round-robin.
 pub(super) fn round_robin(devices: usize) -> impl Fn(usize) -> usize {
     move |stage| stage % devices
 }
 
-/// The stages of devices with two each, folded in a V: how many there are, and where each lives.
+/// The number of stages of devices with two each, folded in a V, and the device of a stage.
 pub(super) fn folded(devices: usize) -> (usize, impl Fn(usize) -> usize) {
     let stages = devices.saturating_mul(2);
     let device_of = move |stage| {

@@ -1,15 +1,15 @@
-//! Takes the idle time out of a schedule whose steady part is good and whose ends are not.
+//! Removes idle time from the ends of a schedule with a good steady state.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::transfer::{Direction, Transfer};
 
-/// Runs lanes on paper, every action in one unit of time, and lets a device that would wait do
-/// instead what comes later in its lane and can be done (Qi et al. 2024 squeeze and reorder to the
-/// same end). Nothing of one stage and operation overtakes its like, so ascending stays ascending,
-/// and no forward pass is taken forward where that would make more than `held` micro-batches live.
+/// Simulates lanes in unit time, and lets a device that would wait run a later action of its lane
+/// that is ready (Qi et al. 2024 squeeze and reorder to the same end). Actions of the same stage
+/// and operation keep their order, so ascending stays ascending, and no forward pass is moved ahead
+/// where more than `held` micro-batches would be live.
 ///
-/// Once the stage that is on the device first has no forward pass left, weight gradients step back
-/// behind what other devices wait for.
+/// Once the first stage of the device has no forward pass left, actions for which other devices
+/// wait precede weight gradients.
 pub(super) fn compact(
     device_of: &[usize],
     micro_batches: usize,
@@ -21,10 +21,10 @@ pub(super) fn compact(
     for m in 0..micro_batches {
         sent[Transfer::new(Direction::Forward, 0, m).index(micro_batches)] = true;
     }
-    // How many input gradients each stage has taken; they ascend.
+    // Input gradients done by each stage; they ascend.
     let mut back = vec![0; stages];
     let mut lanes: Vec<Lane> = lanes.into_iter().map(Lane::new).collect();
-    // Nothing changes for a device that could do nothing until a flow comes for it.
+    // A device that had no ready action sleeps until a flow arrives for it.
     let mut awake: Vec<usize> = (0..lanes.len()).collect();
     let mut picked = Vec::with_capacity(lanes.len());
     while !awake.is_empty() {
@@ -36,7 +36,7 @@ pub(super) fn compact(
             let action = lanes[device].pick(held, ready);
             picked.extend(action.map(|action| (device, action)));
         }
-        // What was done in this unit of time is there in the next.
+        // Results of this unit of time are available in the next.
         for (device, action) in picked.drain(..) {
             awake.push(device);
             back[action.stage] += usize::from(action.op == Op::InputGrad);
@@ -54,17 +54,17 @@ pub(super) fn compact(
 struct Lane {
     actions: Vec<Action>,
     done: Vec<bool>,
-    /// The first that is not done.
+    /// The first action that is not done.
     head: usize,
     live: usize,
-    /// The stage that the lane begins with.
+    /// The stage of the lane's first action.
     first: usize,
-    /// How many of each kind are not done.
+    /// Actions of each kind that are not done.
     left: [usize; KINDS],
     compacted: Vec<Action>,
 }
 
-/// Operations of the stage that a lane begins with, and of the other.
+/// Kinds of action: the operations of the lane's first stage, and those of the other.
 const KINDS: usize = 2 * Op::ALL.len();
 
 impl Lane {
@@ -85,7 +85,7 @@ impl Lane {
         }
     }
 
-    /// Does the next action, if any can be done.
+    /// Runs the next action, if any is ready.
     fn pick(&mut self, held: usize, ready: impl Fn(Action) -> bool) -> Option<Action> {
         let position = self.choose(held, ready)?;
         let action = self.actions[position];

@@ -1,4 +1,4 @@
-//! Two chunks of the model a device, folded in a V, forward and backward passes in pairs.
+//! Two chunks of the model per device, folded in a V, forward and backward passes in pairs.
 
 use std::collections::VecDeque;
 
@@ -7,18 +7,18 @@ use crate::schedule::builders::assemble::{assemble, folded};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
-/// DualPipeV (DeepSeek-AI 2025, half of the DualPipe of DeepSeek-V3's report): of 2·K stages, device
-/// `d` has `d` and `2·K−1−d`, as in [`zb_v`](crate::zb_v). Once the pipeline is full, each device
-/// pairs a forward pass of one stage with a whole backward pass of the other. There the two run at
-/// the same time, so that the transfers of one hide behind the work of the other; here the backward
-/// pass follows the forward pass. Weight gradients are split off only at both ends of a step, where
-/// somebody waits for the input gradient.
+/// DualPipeV (DeepSeek-AI 2025, half of the DualPipe of DeepSeek-V3's report): of 2·K stages,
+/// device `d` has `d` and `2·K−1−d`, as in [`zb_v`](crate::zb_v). Once the pipeline is full, each
+/// device pairs a forward pass of one stage with a whole backward pass of the other. There the two
+/// overlap, so that the transfers of one hide behind the work of the other; here the backward pass
+/// follows the forward pass. Weight gradients are split off only at both ends of a step, where
+/// another device waits for the input gradient.
 ///
 /// With F = I = W, from 2·K micro-batches on, the step takes 6·M+K−1, and no device holds more than
-/// 2·K+1 micro-batches of a stage, which are half as large as with one stage a device.
+/// 2·K+1 micro-batches of a stage, which are half as large as with one stage per device.
 ///
-/// The original asks for 2·K micro-batches or more. With fewer, the actions of those that are not
-/// there are left out of the schedule of 2·K, which cannot make anybody wait.
+/// The original asks for 2·K micro-batches or more. With fewer, the schedule of 2·K is used without
+/// the actions of the missing ones, which delays no other action.
 ///
 /// ```text
 /// device 0  0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 3B2 3F3 0B1 3B3 0I2 0W2 0I3 0W3
@@ -43,17 +43,17 @@ pub fn dualpipe_v(devices: usize, micro_batches: usize) -> Result<Schedule, Sche
     })
 }
 
-/// A lane in the making. Each step adds the next action of its kind.
+/// A lane under construction. Each step appends the next action of its kind.
 struct Lane {
-    /// On the way down, and on the way up.
+    /// The stage on the way down, and the one on the way up.
     stages: [usize; 2],
-    /// What is beyond these is left out.
+    /// Actions of later micro-batches are left out.
     micro_batches: usize,
-    /// The next micro-batch of each to go forward.
+    /// The next micro-batch of each stage to go forward.
     forward: [usize; 2],
-    /// The same to go back.
+    /// The next micro-batch of each stage to go back.
     backward: [usize; 2],
-    /// Weight gradients that were split off and are not yet taken.
+    /// Weight gradients that were deferred and are still to do.
     pending: VecDeque<Action>,
     actions: Vec<Action>,
 }
@@ -63,19 +63,19 @@ enum Step {
     Forward(usize),
     /// Both gradients.
     Backward(usize),
-    /// Puts the weight gradient off.
+    /// Defers the weight gradient.
     InputGrad(usize),
-    /// The oldest that was put off.
+    /// The oldest deferred weight gradient.
     WeightGrad,
 }
 
-/// The place of the stage on the way down.
+/// Index of the stage on the way down.
 const DOWN: usize = 0;
-/// The place of the stage on the way up.
+/// Index of the stage on the way up.
 const UP: usize = 1;
 
 impl Lane {
-    /// The whole lane of a device that has `below` others behind it on the way down, and is itself
+    /// Builds the whole lane of a device that has `below` devices after it on the way down, and is
     /// the last of `above`.
     fn fill(&mut self, above: usize, below: usize, micro_batches: usize) {
         use Step::{Backward, Forward, InputGrad, WeightGrad};
@@ -85,8 +85,8 @@ impl Lane {
         let pairs = [Forward(DOWN), Backward(UP), Forward(UP), Backward(DOWN)];
         self.repeat(micro_batches - 2 * below - above, &pairs);
         self.repeat(below, &pairs[1..]);
-        // Nothing is left to go forward. After half of what is left on both stages, input gradients
-        // leave first: others wait for them.
+        // No forward pass is left. After half of the remaining backward passes of both stages,
+        // input gradients go first: other devices wait for them.
         self.repeat(above / 2, &[Backward(UP), Backward(DOWN)]);
         if !above.is_multiple_of(2) {
             self.repeat(1, &[Backward(UP), InputGrad(DOWN)]);
@@ -102,7 +102,7 @@ impl Lane {
             for &step in steps {
                 over &= !self.step(step);
             }
-            // Nothing comes of the others either.
+            // The remaining repetitions add nothing either.
             if over {
                 for &step in steps {
                     match step {
@@ -118,7 +118,7 @@ impl Lane {
         }
     }
 
-    /// Whether there was such an action.
+    /// Appends an action; returns whether there was one.
     fn step(&mut self, step: Step) -> bool {
         let (counter, op, place) = match step {
             Step::Forward(place) => (&mut self.forward[place], Op::Forward, place),

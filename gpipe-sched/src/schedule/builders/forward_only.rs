@@ -5,7 +5,7 @@ use crate::schedule::check::check_size;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
-/// Evaluation: every micro-batch forward, nothing backward, stage `s` on device `s`.
+/// Evaluation: forward passes of all micro-batches and no backward pass, stage `s` on device `s`.
 ///
 /// # Errors
 /// If there is no stage or no micro-batch, or more than a schedule can have.
@@ -14,10 +14,10 @@ pub fn forward_only(stages: usize, micro_batches: usize) -> Result<Schedule, Sch
     forward_over((0..stages).collect(), micro_batches)
 }
 
-/// Evaluation where the stages already live somewhere.
+/// Evaluation with given devices of the stages.
 ///
-/// Actions are in the order of `stage + micro_batch`, the moment at which an even pipeline reaches
-/// them. This order puts `F` after the `F` of the stage before, whatever device that is on.
+/// Actions are in the order of `stage + micro_batch`, the time at which an even pipeline reaches
+/// them. This order puts `F` after the `F` of the previous stage, on any device.
 pub(crate) fn forward_over(
     device_of: Vec<usize>,
     micro_batches: usize,

@@ -1,4 +1,4 @@
-//! Several chunks of the model a device, one micro-batch forward and one back in turn.
+//! Several chunks of the model per device, alternating forward and backward passes.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::builders::alternating::lane;
@@ -6,13 +6,13 @@ use crate::schedule::builders::assemble::{assemble, round_robin};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
-/// Interleaved 1F1B (Narayanan et al. 2021, section 2.2): `chunks` stages a device, stage `s` on
+/// Interleaved 1F1B (Narayanan et al. 2021, section 2.2): `chunks` stages per device, stage `s` on
 /// device `s mod devices`, so that a micro-batch passes every device `chunks` times. With V chunks
 /// the bubble shrinks to (K−1)/(V·M+K−1), and flows cross between devices V times as often.
 ///
-/// Micro-batches go in rounds of one a device. A device takes a round through its first chunk, then
-/// through the next, and back in the opposite order of chunks; it starts to alternate once (V−1)·K
-/// and 2·(K−1−d) more have gone forward, and so device d never holds more than one beyond that.
+/// Micro-batches go in rounds of K. A device runs a round through its first chunk, then through the
+/// next, and back in the opposite order of chunks; it alternates after (V−1)·K + 2·(K−1−d) forward
+/// passes, so device d holds at most one more than that.
 ///
 /// ```text
 /// device 0  0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1     2B2     2B3 0B2 0B3
@@ -20,8 +20,8 @@ use crate::schedule::fault::ScheduleError;
 /// ```
 ///
 /// The paper asks for a multiple of K micro-batches. Any other number gives the schedule of the
-/// next multiple without the actions of those beyond, which cannot make anybody wait. One chunk is
-/// [1F1B](crate::one_f_one_b), which holds fewer micro-batches than the rule above would.
+/// next multiple without the actions of the missing ones, which delays no other action. One chunk
+/// is [1F1B](crate::one_f_one_b), which holds fewer micro-batches than the rule above would.
 ///
 /// # Errors
 /// If there is no device, no chunk or no micro-batch, or more than a schedule can have.
@@ -46,9 +46,9 @@ fn alternate(devices: usize, chunks: usize, micro_batches: usize, device: usize)
     let rounds = micro_batches.div_ceil(devices);
     let ahead = (chunks - 1) * devices + 2 * (devices - 1 - device);
     let ahead = ahead.min(rounds * chunks * devices);
-    // The place in a lane of full rounds: first those that go ahead, then one forward (even) and one
-    // back (odd) in turn.
-    let place = |action: &Action| {
+    // The position in a lane of full rounds: first the passes that go ahead, then forward (even)
+    // and backward (odd) in turn.
+    let position = |action: &Action| {
         let chunk = action.stage / devices;
         let (round, rest) = (action.micro_batch / devices, action.micro_batch % devices);
         let nth = |chunk| (round * chunks + chunk) * devices + rest;
@@ -63,6 +63,6 @@ fn alternate(devices: usize, chunks: usize, micro_batches: usize, device: usize)
         .flat_map(|op| (0..chunks).map(move |chunk| (op, chunk * devices + device)))
         .flat_map(|(op, stage)| (0..micro_batches).map(move |m| Action::new(stage, op, m)))
         .collect();
-    lane.sort_by_key(place);
+    lane.sort_by_key(position);
     lane
 }

@@ -1,14 +1,14 @@
-//! Several chunks of the model a device, all micro-batches through one before the next.
+//! Several chunks of the model per device, all micro-batches through one before the next.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::builders::assemble::{assemble, round_robin};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
-/// Breadth-first pipeline parallelism, or looped BFS (Lamy-Poirier 2022): `chunks` stages a device,
-/// stage `s` on device `s mod devices`; a device takes all micro-batches through its first stage,
-/// then all through the next, and back. Each stage's weights are needed in one stretch a pass,
-/// which suits sharded weights; every stage holds all M micro-batches.
+/// Breadth-first pipeline parallelism, or looped BFS (Lamy-Poirier 2022): `chunks` stages per
+/// device, stage `s` on device `s mod devices`; a device takes all micro-batches through its first
+/// stage, then all through the next, and back. Each stage's weights are needed for one contiguous
+/// stretch per pass, which suits sharded weights; every stage holds all M micro-batches.
 ///
 /// ```text
 /// device 0  0F0 0F1 2F0 2F1         2B0 2B1 0B0 0B1

@@ -1,16 +1,15 @@
-//! One stage a device, weight gradients put off to where the device would idle.
+//! One stage per device, weight gradients deferred to where the device would idle.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::builders::assemble::assemble;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
-/// ZB-H1 (Qi et al. 2023, section 2.1): the backward pass is split, `I` goes at once because the
-/// stage before waits for it, and `W` comes later, where the device would wait.
+/// ZB-H1 (Qi et al. 2023, section 2.1): the backward pass is split: `I` runs at once, because the
+/// previous stage waits for it, and `W` later, where the device would wait.
 ///
 /// With F = I = W the step takes 3·M+K−1 from K micro-batches on: the bubble is K−1, a third of
-/// 1F1B's 3·(K−1). Like 1F1B's first stage, no stage holds more than K micro-batches; unlike there,
-/// all of them hold as many.
+/// 1F1B's 3·(K−1). Every stage holds up to K micro-batches, as the first stage of 1F1B does.
 ///
 /// ```text
 /// device 0  F0 F1 F2       I0 W0 F3 I1 W1 I2 W2 I3 W3
@@ -26,8 +25,8 @@ pub fn zb_h1(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
 
 /// ZB-H2 (Qi et al. 2023, section 2.2): [`zb_h1`] with twice the memory. Enough micro-batches go
 /// ahead for no stage to wait, once it has begun, until it is done: with F = I = W, from 2·K−1
-/// micro-batches on, each device works 3·M without a pause. What is left of the bubble is that the
-/// devices begin and end one after the other.
+/// micro-batches on, each device works 3·M without a pause. The rest of the bubble is the staggered
+/// start and end of the devices.
 ///
 /// A stage holds 2·K−1 micro-batches. Fewer than that cannot fill the gaps: then all M go ahead, and
 /// the longest time from a device's first action to its last is 2·M+2·K−1.
@@ -47,11 +46,11 @@ pub fn zb_h2(stages: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
 
 /// A stage holds up to `live` micro-batches, K to 2·K−1.
 ///
-/// Some of them wait for their input gradient: as many go ahead before the first `I`, and that is
-/// 2 fewer on each next stage, which is 2 actions nearer to the turn, but never fewer than 1F1B has.
-/// The others wait for their weight gradient: `W` lags that far behind `I`, so that the stages
-/// nearest to the turn, which begin last, have the most work left for the end. With F = I = W and
-/// enough micro-batches a device idles 2·K−1−`live` between its first action and its last.
+/// Some of them wait for their input gradient: their forward passes precede the first `I`. They are
+/// 2 fewer on each next stage, which is 2 actions nearer to the loss, but never fewer than under
+/// 1F1B. The others wait for their weight gradient: `W` lags that far behind `I`, so that the
+/// stages nearest to the loss, which start last, have the most work left for the end. With F = I =
+/// W and enough micro-batches a device idles 2·K−1−`live` between its first action and its last.
 pub(crate) fn split(
     stages: usize,
     micro_batches: usize,

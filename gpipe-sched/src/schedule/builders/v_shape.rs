@@ -1,4 +1,4 @@
-//! Two chunks of the model a device, folded in a V, in a half or a third of 1F1B's memory.
+//! Two chunks of the model per device, folded in a V, in a half or a third of the memory of 1F1B.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::builders::assemble::folded;
@@ -8,13 +8,12 @@ use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
 
 /// V-Half (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"): of 2·K stages, device
-/// `d` has `d` and `2·K−1−d`. What goes down the devices keeps a distance of two from one to the
-/// next, what comes back up follows at a distance of one: so a micro-batch is held for about 3·K
-/// actions, half as long as under 1F1B.
+/// `d` has `d` and `2·K−1−d`. On the way down, a micro-batch reaches the next device after two
+/// actions, on the way up after one: it is held for about 3·K actions, half as long as under 1F1B.
 ///
 /// No device holds more than 2·⌊(K+2)/2⌋ micro-batches of a stage, which are half as large as with
-/// one stage a device. With F = I = W, from K micro-batches on, the step takes 6·M+3·K−7 for an even
-/// K from 4 and 6·M+3·K−4 for an odd one from 3: a device idles half as long as under 1F1B.
+/// one stage per device. With F = I = W, from K micro-batches on, the step takes 6·M+3·K−7 for an
+/// even K from 4 and 6·M+3·K−4 for an odd one from 3: a device idles half as long as under 1F1B.
 ///
 /// ```text
 /// device 0  0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2 3I2 0I1 0W1 0I2 3W2 0W2
@@ -36,13 +35,13 @@ pub fn v_half(devices: usize, micro_batches: usize) -> Result<Schedule, Schedule
     })
 }
 
-/// V-Min (Qi et al. 2024): as [`v_half`], with a distance of one both ways, so that a micro-batch is
-/// held as short as can be.
+/// V-Min (Qi et al. 2024): as [`v_half`], with a distance of one both ways, so that a micro-batch
+/// is held for the shortest time.
 ///
 /// No device holds more than 2·⌊(K+4)/3⌋ micro-batches of a stage, which are half as large as with
-/// one stage a device: a third of 1F1B's memory. With F = I = W, from K micro-batches on, the step
-/// takes 6·M+4·K−5, and 2 less if 3 divides K: two thirds of 1F1B's idle time. Where F, I and W
-/// differ, every micro-batch waits a little.
+/// one stage per device: a third of 1F1B's memory. With F = I = W, from K micro-batches on, the
+/// step takes 6·M+4·K−5, and 2 less if 3 divides K: two thirds of 1F1B's idle time. Where F, I and
+/// W differ, every micro-batch adds a small wait.
 ///
 /// ```text
 /// device 0  0F0 0F1 0F2         5F0 5I0 5W0 5F1 5I1 5W1 0I0 0W0     5F2 5I2 0I1 0W1 5W2     0I2 0W2
@@ -60,11 +59,11 @@ pub fn v_min(devices: usize, micro_batches: usize) -> Result<Schedule, ScheduleE
     })
 }
 
-/// Repeats a building block every six actions, one micro-batch after the other, and squeezes it.
+/// Repeats a building block every six actions, once per micro-batch, and compacts the result.
 ///
-/// `block(d)` says when device `d` does with the first micro-batch what there are but weight
-/// gradients: forward on the way down and up, then input gradients, of the stage on the way up first. No two are a multiple of six apart, so repetitions do not collide. Weight
-/// gradients fill what is left of the six.
+/// `block(d)` gives the times at which device `d` runs the first micro-batch's forward passes on
+/// the way down and up, and its input gradients on the way up and down. No two differ by a multiple
+/// of six, so repetitions do not collide. Weight gradients fill the free times.
 fn repeat(
     devices: usize,
     micro_batches: usize,
@@ -95,10 +94,10 @@ fn repeat(
     Schedule::new(device_of, micro_batches, lanes)
 }
 
-/// Actions of a device that one micro-batch takes.
+/// Actions per device and micro-batch.
 const BLOCK: usize = 6;
 
-/// Puts weight gradients where the times leave room, the oldest first, the others behind.
+/// Puts weight gradients, oldest first, into free times, and the rest at the end.
 fn fill(timed: &[(usize, Action)]) -> Vec<Action> {
     let mut lane = Vec::with_capacity(timed.len() / 2 * 3);
     let mut pending = std::collections::VecDeque::new();

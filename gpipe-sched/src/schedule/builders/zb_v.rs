@@ -1,4 +1,4 @@
-//! Two chunks of the model a device, folded in a V, weight gradients split off.
+//! Two chunks of the model per device, folded in a V, weight gradients split off.
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::builders::assemble::{assemble, folded};
@@ -7,13 +7,13 @@ use crate::schedule::fault::ScheduleError;
 
 /// ZB-V (Qi et al. 2023, section 6; V-ZB in Qi et al. 2024, "Pipeline Parallelism with Controllable
 /// Memory"): of 2·K stages, device `d` has `d` and `2·K−1−d`. The model goes down the devices and
-/// back up, so the first device also has the last stage, and its loss, and backward can start there
+/// back up, so the first device has the last stage and the loss as well, and backward starts there
 /// at once. As [`zb_h2`](crate::zb_h2), but in the memory of 1F1B: no device holds more than 2·K
 /// micro-batches of a stage, which are half as large as there.
 ///
 /// With F = I = W, from 2·K−1 micro-batches on, each device works 6·M without a pause. With fewer,
-/// the actions of those that are not there are left out of the schedule of 2·K−1; the longest time
-/// from a device's first action to its last is then max(6·M, 4·M+4·K−2).
+/// the schedule of 2·K−1 is used without the actions of the missing ones; the longest time from a
+/// device's first action to its last is then max(6·M, 4·M+4·K−2).
 ///
 /// ```text
 /// device 0  0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2
@@ -31,8 +31,9 @@ pub fn zb_v(devices: usize, micro_batches: usize) -> Result<Schedule, ScheduleEr
 
 /// The lane of one device.
 ///
-/// A flow comes back up to device d after 2·(K−d)−1 actions. Until then the device goes forward on
-/// the way down; from then on it takes turns, so that both stages keep up with their neighbours.
+/// A flow comes back up to device d after 2·(K−d)−1 actions. Until then the device runs forward
+/// passes on the way down; from then on it alternates, so that both stages keep up with their
+/// neighbours.
 fn fold(devices: usize, micro_batches: usize, device: usize) -> Vec<Action> {
     use Op::{Forward, InputGrad, WeightGrad};
     let (down, up) = (device, 2 * devices - 1 - device);
@@ -40,7 +41,7 @@ fn fold(devices: usize, micro_batches: usize, device: usize) -> Vec<Action> {
     let full = micro_batches.max(2 * devices - 1);
     let mut lane = Vec::with_capacity(6 * micro_batches);
     // Repeats some actions, each time with the next micro-batch. No index is less than `i`, so
-    // there is nothing left to do after `micro_batches` times.
+    // `micro_batches` repetitions are enough.
     let mut repeat = |times: usize, actions: &[(usize, Op, usize)]| {
         for i in 0..times.min(micro_batches) {
             let actions = actions
@@ -70,7 +71,7 @@ fn fold(devices: usize, micro_batches: usize, device: usize) -> Vec<Action> {
             (up, WeightGrad, below),
         ],
     );
-    // Nothing is left to go forward. Input gradients leave first, others wait for them.
+    // No forward pass is left. Input gradients go first: other devices wait for them.
     repeat(
         device,
         &[
