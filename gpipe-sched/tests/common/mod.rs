@@ -1,4 +1,4 @@
-//! A pipeline of plain arithmetic: exact, and sensitive to the order of everything.
+//! A pipeline of integer arithmetic: exact, and sensitive to the order of all operations.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -15,16 +15,16 @@ pub enum Trouble {
     Panic,
 }
 
-/// What is wrong with the test's own stages: faults that the tests of failures must notice.
+/// Faults planted in the test's own stages, which the tests of failures must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// A failure is not handed on.
+    /// A failure is not returned.
     Silent,
-    /// A failure names another place.
+    /// A failure names a wrong place.
     Misplaced,
-    /// The next step finds what the failed one left.
+    /// State of a failed step remains in the next.
     Unclean,
-    /// A failure never comes to its end.
+    /// A failure blocks forever.
     Stuck,
 }
 
@@ -32,7 +32,7 @@ impl Planted {
     pub const ALL: [Self; 4] = [Self::Silent, Self::Misplaced, Self::Unclean, Self::Stuck];
 }
 
-/// Shared by all stages of a pipeline: the trouble to come.
+/// Planned failures, shared by all stages of a pipeline.
 #[derive(Clone, Default)]
 pub struct Plan(Arc<Mutex<Vec<(Place, Trouble)>>>, Option<Planted>);
 
@@ -262,7 +262,7 @@ pub fn batch(step: u64, micro_batches: usize, train: bool) -> Vec<Item<i64, i64>
         .collect()
 }
 
-/// Losses and gradients of a step without any pipeline: one micro-batch after the other.
+/// Losses and gradients of a step without a pipeline: one micro-batch after the other.
 pub fn sequential(step: u64, stages: usize, micro_batches: usize) -> (Vec<f64>, Vec<i64>) {
     let mut losses = Vec::new();
     let mut gradients = vec![0; stages];
@@ -283,7 +283,7 @@ pub fn sequential(step: u64, stages: usize, micro_batches: usize) -> (Vec<f64>, 
     (losses, gradients)
 }
 
-/// Runs one step and compares it with [`sequential`], exactly.
+/// Runs one step and compares it exactly with [`sequential`].
 pub fn assert_transparent(pipeline: &mut ToyPipeline, step: u64) {
     let stages = pipeline.schedule().stages();
     let micro_batches = pipeline.schedule().micro_batches();
@@ -299,7 +299,7 @@ pub fn assert_transparent(pipeline: &mut ToyPipeline, step: u64) {
     );
 }
 
-/// Every place of a step at which something can go wrong.
+/// Every place of a step at which a failure can occur.
 pub fn places(schedule: &Schedule) -> Vec<Place> {
     let actions = schedule.lanes().iter().flatten().copied();
     let mut places: Vec<Place> = actions.map(Place::Action).collect();

@@ -172,7 +172,10 @@ fn visits_fail_one_by_one() {
     let error = pipeline
         .with_loss_stage(|_| Err::<(), _>("no such thing"))
         .unwrap_err();
-    assert_eq!(error.to_string(), "the loss stage, in a visit: no such thing");
+    assert_eq!(
+        error.to_string(),
+        "the loss stage, in a visit: no such thing"
+    );
     assert_transparent(&mut pipeline, 0);
 }
 
