@@ -46,20 +46,20 @@ pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sum
 /// The operations' kernels for CUDA.
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) const KERNELS: &[&[&crate::cuda::entry::Entry]] = &[
-    adamw::cuda::KERNELS,
-    add::cuda::KERNELS,
-    attention::cuda::KERNELS,
-    cross_entropy::cuda::KERNELS,
-    dropout::cuda::KERNELS,
-    embedding::cuda::KERNELS,
-    gelu::cuda::KERNELS,
-    layer_norm::cuda::KERNELS,
-    relu::cuda::KERNELS,
-    scale::cuda::KERNELS,
-    sgd::cuda::KERNELS,
-    softmax::cuda::KERNELS,
-    squared_error::cuda::KERNELS,
-    sum::cuda::KERNELS,
+    adamw::kernels::KERNELS,
+    add::kernels::KERNELS,
+    attention::kernels::KERNELS,
+    cross_entropy::kernels::KERNELS,
+    dropout::kernels::KERNELS,
+    embedding::kernels::KERNELS,
+    gelu::kernels::KERNELS,
+    layer_norm::kernels::KERNELS,
+    relu::kernels::KERNELS,
+    scale::kernels::KERNELS,
+    sgd::kernels::KERNELS,
+    softmax::kernels::KERNELS,
+    squared_error::kernels::KERNELS,
+    sum::kernels::KERNELS,
 ];
 
 /// An error unless both tensors have the same shape.

@@ -195,7 +195,7 @@ impl Tensor {
         let at = self.written("fill", gpu, dtype)?;
         match dtype {
             DType::F32 => gpu.fill(at, value, n),
-            _ => gpu.launch(&scale::cuda::fill(dtype, at, n, value)),
+            _ => gpu.launch(&scale::kernels::fill(dtype, at, n, value)),
         }
     }
 
@@ -305,8 +305,8 @@ impl Tensor {
         let to = self.written(OP, &gpu, old)?;
         match (new, old) {
             (new, old) if new == old => gpu.copy(to, operand.at, from.bytes()),
-            (DType::F32, narrow) => gpu.launch(&scale::cuda::narrow(narrow, operand.at, to, n)),
-            (narrow, _) => gpu.launch(&scale::cuda::widen(narrow, operand.at, to, n)),
+            (DType::F32, narrow) => gpu.launch(&scale::kernels::narrow(narrow, operand.at, to, n)),
+            (narrow, _) => gpu.launch(&scale::kernels::widen(narrow, operand.at, to, n)),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn adamw(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         ops::adamw(&mut v, None, &g, &mut m, &mut s, step, scale, &settings).expect("operands fit");
         let [mv, mg, mm, ms] = all.map(|values| Memory::floats(SINGLE, values));
         let copy = Memory::room(stored, n);
-        let launch = ops::adamw::cuda::adamw(
+        let launch = ops::adamw::kernels::adamw(
             stored,
             mv.at(),
             copy.at(),
@@ -87,7 +87,7 @@ pub(super) fn adamw_rows(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         {
             let states = [m.at(), s.at()];
             let launch =
-                ops::adamw::cuda::adamw(stored, v.at(), copy.at(), g.at(), states, n, &factors);
+                ops::adamw::kernels::adamw(stored, v.at(), copy.at(), g.at(), states, n, &factors);
             gpu.run([launch], [v, g, m, s, copy])?;
             updates.push(&[tv.at(), to.at(), tg.at(), tm.at(), ts.at()], n);
             squares.push(&[tg.at()], n);
@@ -98,8 +98,8 @@ pub(super) fn adamw_rows(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         );
         let squared = Memory::words(squares.words());
         let launches = [
-            ops::adamw::cuda::adamw_rows(stored, &updates, rows.at(), &factors),
-            ops::sum::cuda::squares(SINGLE, &squares, squared.at(), partials.at()),
+            ops::adamw::kernels::adamw_rows(stored, &updates, rows.at(), &factors),
+            ops::sum::kernels::squares(SINGLE, &squares, squared.at(), partials.at()),
         ];
         let all = together
             .iter()
@@ -113,8 +113,9 @@ pub(super) fn adamw_rows(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             same("copy of one of many", stored, to, &copy.values(stored))?;
             let chunks = n.div_ceil(table::CHUNK);
             let alone = Memory::unwritten(8 * chunks);
-            let reduction = ops::sum::cuda::Reduction::Squares;
-            let launch = ops::sum::cuda::reduce(reduction, SINGLE, together[1].at(), alone.at(), n);
+            let reduction = ops::sum::kernels::Reduction::Squares;
+            let launch =
+                ops::sum::kernels::reduce(reduction, SINGLE, together[1].at(), alone.at(), n);
             gpu.run([launch], [&together[1], &alone])?;
             let found: Vec<f64> = parts.by_ref().take(chunks).collect();
             if found != alone.doubles() {
@@ -147,7 +148,7 @@ pub(super) fn sgd(gpu: &Gpu<'_>, stored: DType) -> Outcome {
                 mu.at()
             };
             let places = [mv.at(), copy.at(), mg.at(), at];
-            let launch = ops::sgd::cuda::sgd(stored, places, n, 0.5, &settings);
+            let launch = ops::sgd::kernels::sgd(stored, places, n, 0.5, &settings);
             gpu.run([launch], [&mv, &mg, &mu, &copy])?;
             same("value", SINGLE, &mv, v.f32s().expect("floats"))?;
             same("velocity", SINGLE, &mu, u.f32s().expect("floats"))?;

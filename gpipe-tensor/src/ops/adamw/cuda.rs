@@ -1,66 +1,106 @@
-//! Launches of the kernel of AdamW.
+//! AdamW on a GPU.
 
-use super::Factors;
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::{Factors, kernels};
+use crate::cuda::Gpu;
+use crate::cuda::entry::Pointer;
 use crate::cuda::table::Table;
+use crate::{DType, Result, Tensor};
 
-entries! {
-    adamw<T>(
-        value: OutF32, copy: Out, grad: InF32, first: OutF32, second: OutF32, n: U64,
-        grad_scale: F32, keep: F32, first_share: F32, beta2: F32, second_share: F32,
-        step_size: F32, root_correction: F32, eps: F32,
-    );
-    adamw_rows<T>(
-        table: InU64, rows: U32, grad_scale: F32, keep: F32, first_share: F32, beta2: F32,
-        second_share: F32, step_size: F32, root_correction: F32, eps: F32,
-    );
+/// A parameter and all that changes with it.
+pub(super) struct Update<'a> {
+    pub value: &'a mut Tensor,
+    pub copy: Option<&'a mut Tensor>,
+    pub grad: &'a Tensor,
+    pub first: &'a mut Tensor,
+    pub second: &'a mut Tensor,
 }
 
-/// One step on values in single precision; `copy`, unless null, gets them in the stored type.
-pub(crate) fn adamw(
+impl Update<'_> {
+    /// The type of the copy, and where all of them lie.
+    fn places(&mut self, gpu: &Gpu) -> Result<(DType, [Pointer; 5])> {
+        const OP: &str = "adamw";
+        let single = DType::F32;
+        let value = self.value.written(OP, gpu, single)?;
+        let (stored, copy) = match &mut self.copy {
+            Some(copy) => {
+                let stored = copy.dtype();
+                (stored, copy.written(OP, gpu, stored)?)
+            }
+            None => (single, Pointer::NULL),
+        };
+        let first = self.first.written(OP, gpu, single)?;
+        let second = self.second.written(OP, gpu, single)?;
+        // On the host it would be copied for the time of this one call.
+        let grad = self.grad.operand(OP, gpu, single)?.at;
+        Ok((stored, [value, copy, grad, first, second]))
+    }
+
+    /// The tensors, which stay as long as what this gives.
+    fn held(&self) -> impl Iterator<Item = Tensor> + use<> {
+        let copy = self.copy.as_deref().cloned();
+        let others = [&*self.value, self.grad, &*self.first, &*self.second];
+        others.map(Tensor::clone).into_iter().chain(copy)
+    }
+}
+
+/// One step.
+pub(super) fn adamw(gpu: &Gpu, mut update: Update, factors: &Factors) -> Result<()> {
+    let n = update.value.elements();
+    let (stored, [value, copy, grad, first, second]) = update.places(gpu)?;
+    let states = [first, second];
+    gpu.launch(&kernels::adamw(
+        stored, value, copy, grad, states, n, factors,
+    ))
+}
+
+/// Steps that were asked for, and not yet made.
+#[derive(Default)]
+pub(super) struct Waiting(Vec<Group>);
+
+/// Those of one handle that multiply with the same, and write copies of one type.
+struct Group {
+    gpu: Gpu,
     stored: DType,
-    value: Pointer,
-    copy: Pointer,
-    grad: Pointer,
-    [first, second]: [Pointer; 2],
-    n: usize,
-    by: &Factors,
-) -> Launch {
-    adamw::call(
-        stored,
-        value,
-        copy,
-        grad,
-        first,
-        second,
-        n as u64,
-        by.grad_scale,
-        by.keep,
-        by.first_share,
-        by.beta2,
-        by.second_share,
-        by.step_size,
-        by.root_correction,
-        by.eps,
-    )
-    .over_elements(n)
+    factors: Factors,
+    table: Table,
+    /// So that nothing in the table is freed.
+    held: Vec<Tensor>,
 }
 
-/// [`adamw`] of every row: value, copy, gradient and both states. `at` is where the table lies.
-pub(crate) fn adamw_rows(stored: DType, table: &Table, at: Pointer, by: &Factors) -> Launch {
-    adamw_rows::call(
-        stored,
-        at,
-        table.rows(),
-        by.grad_scale,
-        by.keep,
-        by.first_share,
-        by.beta2,
-        by.second_share,
-        by.step_size,
-        by.root_correction,
-        by.eps,
-    )
-    .blocks_with(table.blocks(), 0)
+impl Waiting {
+    /// Asks for one.
+    pub fn add(&mut self, gpu: &Gpu, mut update: Update, factors: Factors) -> Result<()> {
+        let n = update.value.elements();
+        let (stored, places) = update.places(gpu)?;
+        let is_it =
+            |group: &Group| group.gpu.is(gpu) && group.stored == stored && group.factors == factors;
+        let place = match self.0.iter().position(is_it) {
+            Some(place) => place,
+            None => {
+                self.0.push(Group {
+                    gpu: gpu.clone(),
+                    stored,
+                    factors,
+                    table: Table::default(),
+                    held: Vec::new(),
+                });
+                self.0.len() - 1
+            }
+        };
+        self.0[place].table.push(&places, n);
+        self.0[place].held.extend(update.held());
+        Ok(())
+    }
+
+    /// Makes all of them.
+    pub fn run(self) -> Result<()> {
+        for group in self.0 {
+            let table = group.table.upload(&group.gpu)?;
+            let launch =
+                kernels::adamw_rows(group.stored, &group.table, table.at(0), &group.factors);
+            group.gpu.launch(&launch)?;
+            drop(group.held);
+        }
+        Ok(())
+    }
 }

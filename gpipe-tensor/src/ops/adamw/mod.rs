@@ -1,9 +1,9 @@
 //! AdamW: Loshchilov and Hutter, "Decoupled weight decay regularization" (2017).
 
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
@@ -54,14 +54,14 @@ pub fn adamw(
     let factors = Factors::new(o, step, grad_scale);
     #[cfg(feature = "cuda")]
     if let Some(gpu) = value.gpu().cloned() {
-        let update = gpu::Update {
+        let update = cuda::Update {
             value,
             copy,
             grad,
             first,
             second,
         };
-        return gpu::adamw(&gpu, update, &factors);
+        return cuda::adamw(&gpu, update, &factors);
     }
     let chunks = value
         .f32s_mut()?
@@ -94,7 +94,7 @@ fn check(value: &Tensor, others: [&Tensor; 3], copy: Option<&Tensor>, step: u64)
 #[derive(Default)]
 pub struct AdamWs {
     #[cfg(feature = "cuda")]
-    waiting: gpu::Waiting,
+    waiting: cuda::Waiting,
 }
 
 impl AdamWs {
@@ -117,7 +117,7 @@ impl AdamWs {
         #[cfg(feature = "cuda")]
         if let (Some(gpu), true) = (value.gpu().cloned(), grad.gpu().is_some()) {
             check(value, [grad, first, second], copy.as_deref(), step)?;
-            let update = gpu::Update {
+            let update = cuda::Update {
                 value,
                 copy,
                 grad,

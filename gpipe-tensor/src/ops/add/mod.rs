@@ -1,10 +1,10 @@
 //! Sums of tensors: residual connections, position tables. The gradient of a sum is the gradient
 //! itself, summed over the rows where an operand was repeated.
 
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-pub(in crate::ops) mod gpu;
+pub(in crate::ops) mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use crate::parallel::{CHUNK, each_on, threads_over};
 use crate::simd::vectorised;
@@ -18,7 +18,7 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     check("add", a, b)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
-        return gpu::add(gpu, a, b);
+        return cuda::add(gpu, a, b);
     }
     let mut out = Tensor::empty(a.device(), a.shape().clone())?;
     let (a_floats, b) = (a.f32s()?, b.f32s()?);
@@ -43,7 +43,7 @@ pub fn add_assign(a: &mut Tensor, b: &Tensor) -> Result<()> {
     check("add_assign", a, b)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu().cloned() {
-        return gpu::add_assign(&gpu, a, b);
+        return cuda::add_assign(&gpu, a, b);
     }
     let device = a.device().clone();
     let threads = threads_over(&device, a.elements());

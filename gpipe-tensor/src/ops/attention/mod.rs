@@ -1,10 +1,10 @@
 //! Causal attention of many heads: softmax(Q·Kᵀ/√s)·V without ever holding all scores.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 #[cfg(test)]
 mod tests;
 
@@ -47,7 +47,7 @@ pub fn attention(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = qkv.gpu() {
-        gpu::forward(gpu, &plan, qkv, &mut out, &mut lse)?;
+        cuda::forward(gpu, &plan, qkv, &mut out, &mut lse)?;
         return Ok((out, lse));
     }
     let floats = qkv.f32s()?;
@@ -110,7 +110,7 @@ pub fn attention_grad(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = qkv.gpu() {
-        gpu::backward(gpu, &plan, [qkv, out, lse, d_out], &mut dqkv)?;
+        cuda::backward(gpu, &plan, [qkv, out, lse, d_out], &mut dqkv)?;
         return Ok(dqkv);
     }
     let (floats, lse) = (qkv.f32s()?, lse.f32s()?.chunks(len));

@@ -1,10 +1,10 @@
 //! The cross-entropy of logits with target indices.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use super::check_divisor;
 use super::chunks::own;
@@ -50,7 +50,7 @@ pub fn late_cross_entropy(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = gradient.gpu().cloned() {
-        let loss = gpu::gradient(&gpu, &mut gradient, width, targets, divisor)?;
+        let loss = cuda::gradient(&gpu, &mut gradient, width, targets, divisor)?;
         return Ok((loss, gradient));
     }
     let (device, targets) = (gradient.device().clone(), targets.u32s()?);
@@ -80,7 +80,7 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = logits.gpu() {
-        return gpu::losses(gpu, logits, width, targets, divisor)?.read();
+        return cuda::losses(gpu, logits, width, targets, divisor)?.read();
     }
     let targets = targets.u32s()?;
     let mut losses = vec![0.0; targets.len()];
@@ -108,7 +108,7 @@ pub fn correct(logits: &Tensor, targets: &Tensor) -> Result<u64> {
     let width = check("correct", logits, targets)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = logits.gpu() {
-        return gpu::correct(gpu, logits, width, targets);
+        return cuda::correct(gpu, logits, width, targets);
     }
     let rows = rows_per_chunk(width);
     let chunks = logits

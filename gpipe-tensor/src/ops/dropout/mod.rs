@@ -1,10 +1,10 @@
 //! Dropout (Srivastava et al., JMLR 15, 2014), scaled in training.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use std::ops::Range;
 
@@ -62,7 +62,7 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
     let mut x = own(x)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu().cloned() {
-        gpu::dropout(&gpu, &mut x, mask, dropout)?;
+        cuda::dropout(&gpu, &mut x, mask, dropout)?;
         return Ok(x);
     }
     let width = (x.elements() / samples.max(1)).max(1);

@@ -1,10 +1,10 @@
 //! Rows of a table, by index.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use crate::parallel::{each, each_on, rows_per_chunk, threads_over};
 use crate::{Error, Result, Shape, Tensor};
@@ -24,7 +24,7 @@ pub fn embedding(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
     let mut out = table.empty_like(shape)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = table.gpu() {
-        gpu::forward(gpu, ids, table, &mut out)?;
+        cuda::forward(gpu, ids, table, &mut out)?;
         return Ok(out);
     }
     let (indices, floats) = (ids.u32s()?, table.f32s()?);
@@ -62,7 +62,7 @@ pub fn embedding_grad(ids: &Tensor, dy: &Tensor, table_grad: &mut Tensor) -> Res
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = table_grad.gpu().cloned() {
-        return gpu::backward(&gpu, ids, dy, table_grad);
+        return cuda::backward(&gpu, ids, dy, table_grad);
     }
     let (indices, dy, device) = (ids.u32s()?, dy.f32s()?, table_grad.device().clone());
     let rows = table_grad.shape().rows().div_ceil(RUNS);

@@ -1,10 +1,10 @@
 //! Layer normalization (Ba, Kiros and Hinton, arXiv:1607.06450) over the innermost extent.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use super::check_same_shape;
 use super::scratch::Scratch;
@@ -29,7 +29,7 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f32) -> Result<
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
         if width > 0 {
-            gpu::forward(gpu, [x, gain, bias], eps, &mut y, &mut stats)?;
+            cuda::forward(gpu, [x, gain, bias], eps, &mut y, &mut stats)?;
         }
         return Ok((y, stats));
     }
@@ -77,7 +77,7 @@ pub fn layer_norm_grad(
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
         if width > 0 {
-            gpu::backward(gpu, [x, stats, gain, dy], &mut dx, &mut dparams)?;
+            cuda::backward(gpu, [x, stats, gain, dy], &mut dx, &mut dparams)?;
         }
         return Ok((dx, dparams));
     }

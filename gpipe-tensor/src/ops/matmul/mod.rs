@@ -6,9 +6,9 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod amx;
-pub(crate) mod gemm;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+pub(crate) mod gemm;
 
 use crate::parallel::each;
 use crate::{Error, Result, Shape, Tensor};
@@ -80,7 +80,7 @@ pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> 
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
-        return gpu::matmul(gpu, gemm, layout, [a, b], bias, shape);
+        return cuda::matmul(gpu, gemm, layout, [a, b], bias, shape);
     }
     let begin = match bias {
         Some(bias) => Begin::Row(bias.f32s()?),
@@ -104,7 +104,7 @@ pub fn matmul_accumulate(layout: Layout, a: &Tensor, b: &Tensor, out: &mut Tenso
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = out.gpu().cloned() {
-        return gpu::run(&gpu, gemm, layout, [a, b], out, true);
+        return cuda::run(&gpu, gemm, layout, [a, b], out, true);
     }
     run(gemm, layout, a, b, Begin::Sum, out)
 }
@@ -135,7 +135,7 @@ pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> 
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
-        gpu::run(gpu, gemm, layout, [a, b], &mut out, false)?;
+        cuda::run(gpu, gemm, layout, [a, b], &mut out, false)?;
         return Ok(out);
     }
     let [a_items, b_items] = [a.f32s()?.chunks(sizes[0]), b.f32s()?.chunks(sizes[1])];

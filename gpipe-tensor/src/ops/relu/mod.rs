@@ -1,10 +1,10 @@
 //! The rectifier y = max(x, 0).
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use super::{check_same_shape, chunks};
 use crate::parallel::CHUNK;
@@ -17,7 +17,7 @@ use crate::{Result, Tensor};
 pub fn relu(x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        return gpu::forward(gpu, x);
+        return cuda::forward(gpu, x);
     }
     chunks::map(x, CHUNK, |_, x, y| cpu::forward(x, y))
 }
@@ -31,7 +31,7 @@ pub fn relu_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     check_same_shape("relu_grad", y, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = y.gpu() {
-        return gpu::backward(gpu, y, dy);
+        return cuda::backward(gpu, y, dy);
     }
     chunks::map_two(y, dy, CHUNK, |_, y, dy, dx| cpu::backward(y, dy, dx))
 }

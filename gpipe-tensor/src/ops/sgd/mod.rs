@@ -1,9 +1,9 @@
 //! Stochastic gradient descent.
 
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
@@ -54,7 +54,7 @@ pub fn sgd(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = value.gpu().cloned() {
-        return gpu::sgd(&gpu, value, copy, grad, velocity, grad_scale, o);
+        return cuda::sgd(&gpu, value, copy, grad, velocity, grad_scale, o);
     }
     let device = value.device().clone();
     let o = *o;

@@ -1,10 +1,10 @@
 //! The softmax over the innermost extent, of whole rows and of the lower triangle of squares.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use super::{check_same_shape, chunks};
 use crate::parallel::rows_per_chunk;
@@ -18,7 +18,7 @@ use cpu::Reach;
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        return gpu::forward(gpu, x, false);
+        return cuda::forward(gpu, x, false);
     }
     forward(x, |_| Reach::Row)
 }
@@ -34,7 +34,7 @@ pub fn softmax_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     check_same_shape(OP, y, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = y.gpu() {
-        return gpu::backward(OP, gpu, y, dy, false);
+        return cuda::backward(OP, gpu, y, dy, false);
     }
     backward(y, dy, |_| Reach::Row)
 }
@@ -47,7 +47,7 @@ pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
     check_square("causal_softmax", scores)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = scores.gpu() {
-        return gpu::forward(gpu, scores, true);
+        return cuda::forward(gpu, scores, true);
     }
     forward(scores, Reach::Triangle)
 }
@@ -64,7 +64,7 @@ pub fn causal_softmax_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     check_same_shape(OP, y, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = y.gpu() {
-        return gpu::backward(OP, gpu, y, dy, true);
+        return cuda::backward(OP, gpu, y, dy, true);
     }
     backward(y, dy, Reach::Triangle)
 }

@@ -1,10 +1,10 @@
 //! The squared error of predictions.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 use super::chunks::own;
 use super::late::Late;
@@ -39,7 +39,7 @@ pub fn late_squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(L
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = dy.gpu().cloned() {
-        let loss = gpu::squared_error(&gpu, &mut dy, target, divisor)?;
+        let loss = cuda::squared_error(&gpu, &mut dy, target, divisor)?;
         return Ok((loss, dy));
     }
     let slope = (2.0 / divisor) as f32;

@@ -17,7 +17,7 @@ pub(super) fn matmul(
 ) -> Result<Tensor> {
     let mut out = operands[0].empty_like(shape)?;
     if let Some(bias) = bias {
-        add::gpu::repeat(gpu, bias, &mut out)?;
+        add::cuda::repeat(gpu, bias, &mut out)?;
     }
     run(gpu, gemm, layout, operands, &mut out, bias.is_some())?;
     Ok(out)
