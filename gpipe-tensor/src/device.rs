@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{Event, Gpu};
-use crate::turns::Busy;
+use crate::thread_budget::CpuSlot;
 use crate::{Error, Host, Result};
 
 /// The name of a device: `cpu` or `cuda:N`.
@@ -120,15 +120,15 @@ impl Device {
         Ok(())
     }
 
-    /// The point that the operations so far come to, where a device does them after it was asked; none
-    /// on the processor.
+    /// Records an event after all operations so far, on a device that works asynchronously; `None` on
+    /// the CPU.
     ///
     /// # Errors
     /// If the device does not answer.
-    pub fn moment(&self) -> Result<Option<Moment>> {
+    pub fn record_event(&self) -> Result<Option<DeviceEvent>> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = self.gpu() {
-            return gpu.moment().map(Moment).map(Some);
+            return gpu.record_event().map(DeviceEvent).map(Some);
         }
         Ok(None)
     }
@@ -177,16 +177,16 @@ impl Device {
         self.0.countdown.swap(-1, Ordering::Relaxed) >= 0
     }
 
-    /// Waits for a turn on the processor and takes a share of its threads until the guard is dropped.
+    /// Waits for a free CPU slot and holds a share of the host's threads until the slot is dropped.
     ///
-    /// A stage calls this at the beginning of an action: at most as many actions run at once as the
-    /// host has threads, and those that do share them evenly: one that runs alone uses them all until
-    /// another begins. What runs on a GPU takes no turn: its threads only ask for work.
-    pub fn busy(&self) -> Busy {
+    /// A stage takes a slot at the beginning of an action. At most [`Host::threads`] actions run at
+    /// once, and running actions share the threads evenly: a single action uses all of them until
+    /// another begins. An action on a GPU needs no slot and gets one at once.
+    pub fn cpu_slot(&self) -> CpuSlot {
         if self.id() != DeviceId::Cpu {
-            return Busy::elsewhere();
+            return CpuSlot::elsewhere();
         }
-        self.0.host.turns().begin(self.0.share.clone())
+        self.0.host.thread_budget().begin(self.0.share.clone())
     }
 
     /// How many threads an operation may use now. It never decides how work is cut.
@@ -220,18 +220,18 @@ impl Device {
     }
 }
 
-/// A point in the work of a GPU, and when it was there.
-pub struct Moment(
+/// A point in the work of a GPU, with its time: see [`Device::record_event`].
+pub struct DeviceEvent(
     #[cfg(feature = "cuda")] Event,
     #[cfg(not(feature = "cuda"))] std::convert::Infallible,
 );
 
-impl Moment {
-    /// Seconds from here to a later point of the same device. Both have to be over, as they are after
-    /// [`Device::finish`].
+impl DeviceEvent {
+    /// Seconds from this event to a later one of the same device. Both must have occurred, as they have
+    /// after [`Device::finish`].
     ///
     /// # Errors
-    /// If they are not, or the device has failed.
+    /// If one has not occurred, or the device has failed.
     pub fn seconds_until(&self, later: &Self) -> Result<f64> {
         #[cfg(feature = "cuda")]
         return self.0.seconds_until(&later.0);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::cuda::Gpu;
 use crate::floats::Floats;
 use crate::pool::Pool;
-use crate::turns::Turns;
+use crate::thread_budget::ThreadBudget;
 use crate::{Device, DeviceId, Error, Result, ops};
 #[cfg(feature = "cuda")]
 use crate::{KernelCache, find_cuda};
@@ -62,7 +62,7 @@ impl FromStr for Precision {
 pub struct Host(Arc<Shared>);
 
 struct Shared {
-    turns: Arc<Turns>,
+    thread_budget: Arc<ThreadBudget>,
     precision: Precision,
     /// Threads that help with an operation: one fewer than there may be, as the thread that begins it
     /// takes part. One more would look for work on a processor that another needs.
@@ -113,7 +113,7 @@ impl Host {
             ),
         };
         Ok(Self(Arc::new(Shared {
-            turns: Arc::new(Turns::new(threads)),
+            thread_budget: Arc::new(ThreadBudget::new(threads)),
             precision,
             pool,
             buffers: Mutex::default(),
@@ -159,7 +159,7 @@ impl Host {
     fn cuda(&self, ordinal: u32) -> Result<Device> {
         Err(Error::Unavailable {
             device: DeviceId::Cuda(ordinal),
-            reason: crate::found::NO_SUPPORT.into(),
+            reason: crate::cuda_info::NO_SUPPORT.into(),
         })
     }
 
@@ -187,7 +187,7 @@ impl Host {
 
     /// The thread budget.
     pub fn threads(&self) -> usize {
-        self.0.turns.threads()
+        self.0.thread_budget.threads()
     }
 
     /// What matrix products multiply.
@@ -200,9 +200,9 @@ impl Host {
         self.0.pool.as_ref()
     }
 
-    /// Who computes, of all workers.
-    pub(crate) fn turns(&self) -> &Arc<Turns> {
-        &self.0.turns
+    /// The thread budget that all workers share.
+    pub(crate) fn thread_budget(&self) -> &Arc<ThreadBudget> {
+        &self.0.thread_budget
     }
 
     /// A buffer of `n` floats with unspecified contents.
@@ -240,9 +240,9 @@ mod tests {
         let host = Host::new(4).unwrap();
         let [one, other] = [0, 1].map(|_| host.device(DeviceId::Cpu).unwrap());
         assert_eq!(one.share(), 4);
-        let _first = one.busy();
+        let _first = one.cpu_slot();
         assert_eq!(one.share(), 4);
-        let second = other.busy();
+        let second = other.cpu_slot();
         assert_eq!((one.share(), other.share()), (2, 2));
         drop(second);
         assert_eq!(one.share(), 4);

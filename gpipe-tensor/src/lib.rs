@@ -2,16 +2,16 @@
 
 #[cfg(any(test, feature = "cuda"))]
 mod cuda;
+mod cuda_info;
 mod device;
 mod dtype;
 mod error;
 mod floats;
-mod found;
+mod fork_join;
 mod host;
 mod initial;
 #[cfg(feature = "cuda")]
 mod kernel_cache;
-mod lent;
 mod math;
 pub mod ops;
 mod parallel;
@@ -23,19 +23,19 @@ mod simd;
 mod tensor;
 #[cfg(test)]
 mod testing;
-mod turns;
+mod thread_budget;
 
-pub use device::{Device, DeviceId, Moment};
+pub use cuda_info::{CudaDevice, CudaInfo, find_cuda};
+pub use device::{Device, DeviceEvent, DeviceId};
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use found::{CudaDevice, FoundCuda, find_cuda};
 pub use host::{Host, Precision};
 pub use initial::{init_normal, init_uniform};
 #[cfg(feature = "cuda")]
 pub use kernel_cache::KernelCache;
 pub use shape::Shape;
 pub use tensor::Tensor;
-pub use turns::Busy;
+pub use thread_budget::CpuSlot;
 
 /// For tests alone: a host with GPUs that are emulated, as C++ for one shared library. See GPU.md.
 #[cfg(feature = "emulated")]
@@ -45,3 +45,22 @@ pub mod emulated {
 
 /// What crosses a stage boundary: one tensor, or a few.
 pub type Tensors = smallvec::SmallVec<[Tensor; 2]>;
+
+// Old names, until gpipe-cli has moved.
+#[doc(hidden)]
+pub use cuda_info::CudaInfo as FoundCuda;
+#[doc(hidden)]
+pub use device::DeviceEvent as Moment;
+#[doc(hidden)]
+pub use thread_budget::CpuSlot as Busy;
+impl Device {
+    #[doc(hidden)]
+    pub fn moment(&self) -> Result<Option<DeviceEvent>> {
+        self.record_event()
+    }
+
+    #[doc(hidden)]
+    pub fn busy(&self) -> CpuSlot {
+        self.cpu_slot()
+    }
+}

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::Device;
-use crate::lent::lend;
+use crate::fork_join;
 
 /// Elements that one item of an element-wise operation covers (64 KiB of floats: input and output
 /// stay in the second-level cache).
@@ -67,7 +67,7 @@ where
         }
     };
     // The calling thread takes part, so a short list is often done before a helper has woken up.
-    lend(&drain, threads - 1, |guest| pool.spawn(guest));
+    fork_join::run(&drain, threads - 1, |helper| pool.spawn(helper));
 }
 
 #[cfg(test)]

@@ -82,8 +82,8 @@ impl Gpu {
         self.compute.synchronize()
     }
 
-    /// The point that the operations so far come to, with the time of it.
-    pub fn moment(&self) -> Result<Event> {
+    /// Records an event with its time after all operations so far.
+    pub fn record_event(&self) -> Result<Event> {
         self.compute.record_timed()
     }
 

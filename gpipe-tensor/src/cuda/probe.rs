@@ -9,11 +9,11 @@ use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
 use cudarc::nvrtc::sys as nvrtc;
 
 use super::status::Status;
-use crate::{CudaDevice, DeviceId, FoundCuda, Result};
+use crate::{CudaDevice, CudaInfo, DeviceId, Result};
 
 /// What is there, looked for once; what was missing is looked for again the next time.
-pub(crate) fn find() -> std::result::Result<FoundCuda, String> {
-    static FOUND: OnceLock<FoundCuda> = OnceLock::new();
+pub(crate) fn find() -> std::result::Result<CudaInfo, String> {
+    static FOUND: OnceLock<CudaInfo> = OnceLock::new();
     if let Some(found) = FOUND.get() {
         return Ok(found.clone());
     }
@@ -21,7 +21,7 @@ pub(crate) fn find() -> std::result::Result<FoundCuda, String> {
     Ok(FOUND.get_or_init(|| found).clone())
 }
 
-fn look() -> std::result::Result<FoundCuda, String> {
+fn look() -> std::result::Result<CudaInfo, String> {
     let missing = |what: &str, mend: &str| Err(format!("{what}: {mend}, or use --devices cpu"));
     // SAFETY: it loads the library, whose start-up code alone runs; so do the two below.
     if !unsafe { sys::is_culib_present() } {
@@ -97,12 +97,12 @@ fn version(number: c_int) -> String {
 }
 
 /// Everything, all libraries being there.
-fn described() -> Result<FoundCuda> {
+fn described() -> Result<CudaInfo> {
     let mut devices = 0;
     // SAFETY: the driver is there and was initialised; the call writes one number.
     unsafe { sys::cuDeviceGetCount(&mut devices) }.check("cuDeviceGetCount")?;
     let devices = (0..devices).map(|ordinal| device(ordinal, devices));
-    Ok(FoundCuda {
+    Ok(CudaInfo {
         driver: version(known()?),
         cublas: cublas_version(),
         nvrtc: compiler_version()?,

@@ -10,10 +10,10 @@ pub(crate) mod add;
 pub(crate) mod attention;
 mod chunks;
 pub(crate) mod cross_entropy;
+mod deferred_scalar;
 pub(crate) mod dropout;
 pub(crate) mod embedding;
 pub(crate) mod gelu;
-mod late;
 pub(crate) mod layer_norm;
 mod matmul;
 pub(crate) mod relu;
@@ -28,11 +28,13 @@ pub(crate) mod sum;
 pub use adamw::{AdamW, AdamWs, adamw};
 pub use add::{add, add_assign};
 pub use attention::{attention, attention_grad};
-pub use cross_entropy::{IGNORE, correct, cross_entropy, cross_entropy_loss, late_cross_entropy};
+pub use cross_entropy::{
+    IGNORE, correct, cross_entropy, cross_entropy_loss, deferred_cross_entropy,
+};
+pub use deferred_scalar::DeferredScalar;
 pub use dropout::{Dropout, dropout};
 pub use embedding::{embedding, embedding_grad};
 pub use gelu::{Gelu, gelu, gelu_grad, gelu_with_grad};
-pub use late::Late;
 pub use layer_norm::{layer_norm, layer_norm_grad};
 pub(crate) use matmul::multiplies_bf16;
 pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
@@ -40,8 +42,16 @@ pub use relu::{relu, relu_grad};
 pub use scale::{scale, scale_assign};
 pub use sgd::{Sgd, sgd};
 pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
-pub use squared_error::{late_squared_error, squared_error};
+pub use squared_error::{deferred_squared_error, squared_error};
 pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sums_of_squares};
+
+// Old names, until all crates have moved.
+#[doc(hidden)]
+pub use {
+    cross_entropy::deferred_cross_entropy as late_cross_entropy,
+    deferred_scalar::DeferredScalar as Late,
+    squared_error::deferred_squared_error as late_squared_error,
+};
 
 /// The operations' kernels for CUDA.
 #[cfg(any(test, feature = "cuda"))]

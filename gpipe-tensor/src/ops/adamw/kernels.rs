@@ -1,4 +1,4 @@
-//! The CUDA kernels of AdamW.: entry points, parameters and grids.
+//! The CUDA kernels of AdamW: entry points, parameters and grids.
 
 use super::Factors;
 use crate::DType;

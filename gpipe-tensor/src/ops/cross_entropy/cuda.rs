@@ -2,7 +2,7 @@
 
 use super::kernels;
 use crate::cuda::Gpu;
-use crate::ops::late::Late;
+use crate::ops::deferred_scalar::DeferredScalar;
 use crate::{DType, Result, Tensor};
 
 /// The loss, and the gradient in the place of the logits.
@@ -12,7 +12,7 @@ pub(super) fn gradient(
     width: usize,
     targets: &Tensor,
     divisor: f64,
-) -> Result<Late> {
+) -> Result<DeferredScalar> {
     const OP: &str = "cross_entropy";
     let rows = targets.elements();
     let losses = gpu.alloc(8 * rows)?;
@@ -23,7 +23,7 @@ pub(super) fn gradient(
     gpu.launch(&kernels::gradient(
         stored, at, targets.at, to, rows, width, divisor,
     ))?;
-    Ok(Late::on_device(losses, rows, divisor))
+    Ok(DeferredScalar::on_device(losses, rows, divisor))
 }
 
 /// The loss alone.
@@ -33,7 +33,7 @@ pub(super) fn losses(
     width: usize,
     targets: &Tensor,
     divisor: f64,
-) -> Result<Late> {
+) -> Result<DeferredScalar> {
     const OP: &str = "cross_entropy_loss";
     let rows = targets.elements();
     let losses = gpu.alloc(8 * rows)?;
@@ -44,7 +44,7 @@ pub(super) fn losses(
     gpu.launch(&kernels::losses(
         stored, logits.at, targets.at, to, rows, width,
     ))?;
-    Ok(Late::on_device(losses, rows, divisor))
+    Ok(DeferredScalar::on_device(losses, rows, divisor))
 }
 
 /// How many rows have their largest logit where the target is.

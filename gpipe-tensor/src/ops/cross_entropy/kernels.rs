@@ -1,4 +1,4 @@
-//! The CUDA kernels of the cross-entropy.: entry points, parameters and grids.
+//! The CUDA kernels of the cross-entropy: entry points, parameters and grids.
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};

@@ -8,7 +8,7 @@ pub(crate) mod kernels;
 
 use super::check_divisor;
 use super::chunks::own;
-use super::late::Late;
+use super::deferred_scalar::DeferredScalar;
 use crate::parallel::{each, rows_per_chunk};
 use crate::{Error, Result, Tensor};
 
@@ -27,7 +27,7 @@ pub const IGNORE: u32 = u32::MAX;
 /// the targets have the shape of the logits without the innermost extent; [`Error::Argument`] for a
 /// divisor that is negative or no number; errors of allocation.
 pub fn cross_entropy(logits: Tensor, targets: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
-    let (loss, gradient) = late_cross_entropy(logits, targets, divisor)?;
+    let (loss, gradient) = deferred_cross_entropy(logits, targets, divisor)?;
     Ok((loss.read()?, gradient))
 }
 
@@ -35,18 +35,18 @@ pub fn cross_entropy(logits: Tensor, targets: &Tensor, divisor: f64) -> Result<(
 ///
 /// # Errors
 /// As [`cross_entropy`].
-pub fn late_cross_entropy(
+pub fn deferred_cross_entropy(
     logits: Tensor,
     targets: &Tensor,
     divisor: f64,
-) -> Result<(Late, Tensor)> {
+) -> Result<(DeferredScalar, Tensor)> {
     const OP: &str = "cross_entropy";
     let width = check(OP, &logits, targets)?;
     check_divisor(OP, divisor)?;
     let mut gradient = own(logits)?;
     if divisor == 0.0 {
         gradient.fill(0.0)?;
-        return Ok((Late::from(0.0), gradient));
+        return Ok((DeferredScalar::from(0.0), gradient));
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = gradient.gpu().cloned() {
@@ -64,7 +64,7 @@ pub fn late_cross_entropy(
         cpu::gradient(logits, width, targets, divisor, losses);
     });
     let loss = losses.iter().sum::<f64>() / divisor;
-    Ok((Late::from(loss), gradient))
+    Ok((DeferredScalar::from(loss), gradient))
 }
 
 /// The loss of [`cross_entropy`] alone, with the same bits: for evaluation.

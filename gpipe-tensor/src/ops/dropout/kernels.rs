@@ -1,4 +1,4 @@
-//! The CUDA kernels of dropout.: entry points, parameters and grids.
+//! The CUDA kernels of dropout: entry points, parameters and grids.
 
 use super::Mask;
 use crate::DType;

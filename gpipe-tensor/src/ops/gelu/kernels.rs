@@ -1,4 +1,4 @@
-//! The CUDA kernels of the Gaussian error linear unit.: entry points, parameters and grids.
+//! The CUDA kernels of the Gaussian error linear unit: entry points, parameters and grids.
 
 use super::Gelu;
 use crate::DType;

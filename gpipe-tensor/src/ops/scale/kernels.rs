@@ -1,4 +1,4 @@
-//! Launches of the kernels that multiply, set and convert.
+//! The CUDA kernels that scale, fill and convert: entry points, parameters and grids.
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};

@@ -1,4 +1,4 @@
-//! The CUDA kernels of stochastic gradient descent.: entry points, parameters and grids.
+//! The CUDA kernels of stochastic gradient descent: entry points, parameters and grids.
 
 use super::Sgd;
 use crate::DType;

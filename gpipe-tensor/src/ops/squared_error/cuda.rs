@@ -2,7 +2,7 @@
 
 use super::kernels;
 use crate::cuda::Gpu;
-use crate::ops::late::Late;
+use crate::ops::deferred_scalar::DeferredScalar;
 use crate::ops::sum::kernels::CHUNK;
 use crate::{Result, Tensor};
 
@@ -12,7 +12,7 @@ pub(super) fn squared_error(
     y: &mut Tensor,
     target: &Tensor,
     divisor: f64,
-) -> Result<Late> {
+) -> Result<DeferredScalar> {
     const OP: &str = "squared_error";
     let (n, slope) = (y.elements(), (2.0 / divisor) as f32);
     let count = n.div_ceil(CHUNK);
@@ -28,5 +28,5 @@ pub(super) fn squared_error(
         n,
         slope,
     ))?;
-    Ok(Late::on_device(sums, count, divisor))
+    Ok(DeferredScalar::on_device(sums, count, divisor))
 }

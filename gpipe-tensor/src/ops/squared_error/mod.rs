@@ -7,7 +7,7 @@ mod cuda;
 pub(crate) mod kernels;
 
 use super::chunks::own;
-use super::late::Late;
+use super::deferred_scalar::DeferredScalar;
 use super::{check_divisor, check_same_shape};
 use crate::parallel::{CHUNK, each};
 use crate::{Result, Tensor};
@@ -20,7 +20,7 @@ use crate::{Result, Tensor};
 /// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or no number; errors
 /// of allocation.
 pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
-    let (loss, dy) = late_squared_error(y, target, divisor)?;
+    let (loss, dy) = deferred_squared_error(y, target, divisor)?;
     Ok((loss.read()?, dy))
 }
 
@@ -28,14 +28,18 @@ pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, T
 ///
 /// # Errors
 /// As [`squared_error`].
-pub fn late_squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(Late, Tensor)> {
+pub fn deferred_squared_error(
+    y: Tensor,
+    target: &Tensor,
+    divisor: f64,
+) -> Result<(DeferredScalar, Tensor)> {
     const OP: &str = "squared_error";
     check_same_shape(OP, &y, target)?;
     check_divisor(OP, divisor)?;
     let mut dy = own(y)?;
     if divisor == 0.0 {
         dy.fill(0.0)?;
-        return Ok((Late::from(0.0), dy));
+        return Ok((DeferredScalar::from(0.0), dy));
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = dy.gpu().cloned() {
@@ -50,7 +54,7 @@ pub fn late_squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(L
         *sum = cpu::squared_error(dy, target, slope);
     });
     let loss = sums.iter().sum::<f64>() / divisor;
-    Ok((Late::from(loss), dy))
+    Ok((DeferredScalar::from(loss), dy))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What of CUDA there is on this machine, for those who choose devices.
+//! The CUDA libraries and devices of this machine.
 
 use crate::DeviceId;
 
 /// The libraries and devices of CUDA that this process can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundCuda {
-    /// The newest CUDA that the driver knows, such as `13.0`.
+pub struct CudaInfo {
+    /// The newest CUDA version that the driver supports, such as `13.0`.
     pub driver: String,
     /// The version of cuBLAS.
     pub cublas: String,
@@ -18,37 +18,37 @@ pub struct FoundCuda {
 /// A CUDA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaDevice {
-    /// What `--devices` calls it.
+    /// Its name, such as `cuda:0`.
     pub id: DeviceId,
-    /// What its maker calls it.
+    /// The product name.
     pub name: String,
-    /// Bytes of its memory.
+    /// Total memory in bytes.
     pub memory_bytes: u64,
-    /// Its compute capability, such as 9 and 0: what kernels are compiled for.
+    /// The compute capability (major, minor), for which kernels are compiled.
     pub capability: (u32, u32),
-    /// The devices whose memory it reaches without the host.
+    /// Devices whose memory it accesses directly (peer access).
     pub peers: Vec<DeviceId>,
 }
 
-/// Looks for the driver, cuBLAS, NVRTC and the devices. Nothing of CUDA is touched before it.
+/// Looks for the driver, cuBLAS, NVRTC and the devices. No other function touches CUDA before this one.
 ///
 /// # Errors
-/// The first part that is missing, and the mend.
+/// A message that names the first missing part and how to get it.
 #[cfg(feature = "cuda")]
-pub fn find_cuda() -> Result<FoundCuda, String> {
+pub fn find_cuda() -> Result<CudaInfo, String> {
     crate::cuda::probe::find()
 }
 
-/// Says that this build knows nothing of CUDA.
+/// Reports that this build has no CUDA support.
 ///
 /// # Errors
-/// Always, with the mend.
+/// Always, with a message that says how to get a build with CUDA support.
 #[cfg(not(feature = "cuda"))]
-pub fn find_cuda() -> Result<FoundCuda, String> {
+pub fn find_cuda() -> Result<CudaInfo, String> {
     Err(NO_SUPPORT.into())
 }
 
-/// Why there is no CUDA device, and the mend.
+/// Why there is no CUDA device, and how to get one.
 #[cfg(not(feature = "cuda"))]
 pub(crate) const NO_SUPPORT: &str =
     "this build has no CUDA support: build with `--features cuda`, or use --devices cpu";
