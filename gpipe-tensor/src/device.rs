@@ -1,30 +1,16 @@
-//! What a user names (`cpu`, `cuda:1`) and what a worker holds: a handle that counts its bytes.
+//! One worker's handle to a device, which counts the bytes of its buffers.
+
+mod open;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{Event, Gpu};
+use crate::device_id::DeviceId;
+use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::thread_budget::CpuSlot;
-use crate::{Error, Host, Result};
-
-/// The name of a device: `cpu` or `cuda:N`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DeviceId {
-    /// The host's processor.
-    Cpu,
-    /// The CUDA device of this ordinal.
-    Cuda(u32),
-}
-
-impl std::fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
-        }
-    }
-}
 
 impl std::str::FromStr for DeviceId {
     type Err = Error;

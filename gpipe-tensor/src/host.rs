@@ -4,14 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-#[cfg(feature = "cuda")]
-use crate::cuda::Gpu;
+use crate::error::{Error, Result};
 use crate::floats::Floats;
+use crate::instruction_set;
+#[cfg(feature = "cuda")]
+use crate::kernel_cache::KernelCache;
 use crate::pool::Pool;
 use crate::thread_budget::ThreadBudget;
-use crate::{Device, DeviceId, Error, Result, ops};
-#[cfg(feature = "cuda")]
-use crate::{KernelCache, find_cuda};
 
 /// What the factors are that matrix products multiply. Sums are of single precision in any case, and
 /// so is everything else.
@@ -29,7 +28,7 @@ impl Precision {
     /// Whether this processor multiplies such factors faster than it would others: floats always, bf16
     /// where there is a unit for it (AMX, on Linux).
     pub fn is_available(self) -> bool {
-        self == Self::Single || ops::multiplies_bf16()
+        self == Self::Single || instruction_set::has_amx()
     }
 }
 
@@ -124,45 +123,6 @@ impl Host {
         })))
     }
 
-    /// A new handle to the device `id`, for one worker.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] for a device that this build or machine does not have.
-    pub fn device(&self, id: DeviceId) -> Result<Device> {
-        match id {
-            DeviceId::Cpu => Ok(Device::cpu(self.clone())),
-            DeviceId::Cuda(ordinal) => self.cuda(ordinal),
-        }
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, ordinal: u32) -> Result<Device> {
-        let device = DeviceId::Cuda(ordinal);
-        let unavailable = |reason| Error::Unavailable { device, reason };
-        let found = find_cuda().map_err(unavailable)?;
-        if self.precision() == Precision::Bf16 {
-            let reason = "products in bf16 are the processor's: use f32, or --devices cpu";
-            return Err(unavailable(reason.into()));
-        }
-        if ordinal as usize >= found.devices.len() {
-            let reason = match found.devices.len() {
-                1 => "this machine has cuda:0 alone".into(),
-                count => format!("this machine has cuda:0 to cuda:{}", count - 1),
-            };
-            return Err(unavailable(reason));
-        }
-        let gpu = Gpu::open(ordinal, self.0.kernels.as_deref(), self.0.tf32)?;
-        Ok(Device::new(device, self.clone(), Some(gpu)))
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn cuda(&self, ordinal: u32) -> Result<Device> {
-        Err(Error::Unavailable {
-            device: DeviceId::Cuda(ordinal),
-            reason: crate::cuda_info::NO_SUPPORT.into(),
-        })
-    }
-
     /// The same with a place for compiled kernels; to be called before the first device is asked for.
     #[cfg(feature = "cuda")]
     #[must_use]
@@ -193,6 +153,18 @@ impl Host {
     /// What matrix products multiply.
     pub fn precision(&self) -> Precision {
         self.0.precision
+    }
+
+    /// Where compiled kernels are kept between runs.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn kernel_cache(&self) -> Option<&dyn KernelCache> {
+        self.0.kernels.as_deref()
+    }
+
+    /// Whether products on GPUs may round their factors to TF32.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn tf32(&self) -> bool {
+        self.0.tf32
     }
 
     /// The threads that help with an operation, if there may be any.
@@ -234,6 +206,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DeviceId;
 
     #[test]
     fn an_operation_uses_the_share_of_its_action() {

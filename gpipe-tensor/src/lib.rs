@@ -4,12 +4,15 @@
 mod cuda;
 mod cuda_info;
 mod device;
+mod device_id;
 mod dtype;
 mod error;
+mod find_cuda;
 mod floats;
 mod fork_join;
 mod host;
 mod initial;
+mod instruction_set;
 #[cfg(feature = "cuda")]
 mod kernel_cache;
 mod math;
@@ -25,10 +28,12 @@ mod tensor;
 mod testing;
 mod thread_budget;
 
-pub use cuda_info::{CudaDevice, CudaInfo, find_cuda};
-pub use device::{Device, DeviceEvent, DeviceId};
+pub use cuda_info::{CudaDevice, CudaInfo};
+pub use device::{Device, DeviceEvent};
+pub use device_id::DeviceId;
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use find_cuda::find_cuda;
 pub use host::{Host, Precision};
 pub use initial::{init_normal, init_uniform};
 #[cfg(feature = "cuda")]

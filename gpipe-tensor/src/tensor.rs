@@ -3,6 +3,8 @@
 mod cross;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod device_buffer;
 mod make;
 
 use std::ops::Range;
@@ -33,7 +35,7 @@ enum Buffer {
     F32(Floats),
     U32(Vec<u32>),
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Buffer),
+    Cuda(device_buffer::DeviceBuffer),
 }
 
 impl Buffer {

@@ -2,11 +2,12 @@
 
 use std::ffi::c_int;
 
-use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t, cublasOperation_t};
+use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t};
 
-use super::context::Name;
 use super::entry::Pointer;
 use super::mixed::Mixed;
+use super::product::{Product, form};
+use super::raw_handle::RawHandle;
 use super::status::Status;
 use super::stream::Stream;
 use crate::{DType, Error, Result};
@@ -20,31 +21,8 @@ const WORKSPACE: usize = 32 << 20;
 
 /// A handle of the library, bound to a stream.
 pub(super) struct Blas {
-    raw: Name<cublasHandle_t>,
+    raw: RawHandle<cublasHandle_t>,
     workspace: u64,
-}
-
-/// Row-major matrices, item after item: c = a·b, or c += a·b.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Product {
-    /// Rows of c.
-    pub m: usize,
-    /// Columns of c.
-    pub n: usize,
-    /// What is summed over.
-    pub k: usize,
-    /// Whether a lies in memory as (k, m).
-    pub a_transposed: bool,
-    /// Whether b lies in memory as (n, k).
-    pub b_transposed: bool,
-    /// Whether c is added to.
-    pub accumulate: bool,
-    /// How many products.
-    pub items: usize,
-    /// The type of a and b.
-    pub stored: DType,
-    /// The type of c: that of a and b, or single precision, in which sums are taken in any case.
-    pub result: DType,
 }
 
 impl Blas {
@@ -56,7 +34,7 @@ impl Blas {
         // SAFETY: the stream's context is the thread's; the call writes one name.
         unsafe { sys::cublasCreate_v2(&mut raw) }.check("cublasCreate_v2")?;
         let mut blas = Self {
-            raw: Name(raw),
+            raw: RawHandle(raw),
             workspace: 0,
         };
         match blas.prepare(stream, tf32) {
@@ -189,14 +167,6 @@ impl Blas {
             )
         }
         .check("cublasSgemmStridedBatched")
-    }
-}
-
-/// How the library reads a matrix.
-pub(super) fn form(transposed: bool) -> cublasOperation_t {
-    match transposed {
-        false => cublasOperation_t::CUBLAS_OP_N,
-        true => cublasOperation_t::CUBLAS_OP_T,
     }
 }
 

@@ -13,18 +13,9 @@ use cudarc::driver::sys::{
 
 use super::module::Module;
 use super::probe;
+use super::raw_handle::RawHandle;
 use super::status::Status;
 use crate::{KernelCache, Result};
-
-/// What the driver knows something by. It is a name: this process reads nothing behind it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Name<T>(pub T);
-
-// SAFETY: the driver's functions may be called from any thread with any name that it gave; what a
-// name stands for is freed once, by whoever owns it.
-unsafe impl<T> Send for Name<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Name<T> {}
 
 /// The primary context of a device, its memory pool and the kernels that are loaded there.
 pub(crate) struct Context {
@@ -32,8 +23,8 @@ pub(crate) struct Context {
     /// No other context that was ever open in this process has it.
     serial: u64,
     device: CUdevice,
-    raw: Name<CUcontext>,
-    pool: Name<CUmemoryPool>,
+    raw: RawHandle<CUcontext>,
+    pool: RawHandle<CUmemoryPool>,
     /// The devices that may write to the pool, besides its own.
     writers: Mutex<Vec<u32>>,
     /// Set last, and gone before the context.
@@ -61,8 +52,8 @@ impl Context {
             ordinal,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             device,
-            raw: Name(raw),
-            pool: Name(pool),
+            raw: RawHandle(raw),
+            pool: RawHandle(pool),
             writers: Mutex::default(),
             module: None,
         };
@@ -76,7 +67,7 @@ impl Context {
             sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut all).cast())
                 .check("cuMemPoolSetAttribute")?;
         }
-        context.pool = Name(pool);
+        context.pool = RawHandle(pool);
         context.module = Some(Module::load(probe::capability(device)?, cache)?);
         let context = Arc::new(context);
         open.insert(ordinal, Arc::downgrade(&context));

@@ -12,13 +12,21 @@ use crate::Result;
 /// Memory that the operations of one handle use. It is freed after those of them that were asked for
 /// before it was dropped, and after the copies of it, whichever thread drops it.
 pub(crate) struct Memory {
-    at: CUdeviceptr,
-    gpu: Gpu,
+    pub(super) at: CUdeviceptr,
+    pub(super) gpu: Gpu,
     /// The end of the last copy to another handle, since the memory was last changed.
-    copied: Mutex<Option<Event>>,
+    pub(super) copied: Mutex<Option<Event>>,
     /// Where its contents are whole, if no operation has looked at it since: what comes from there need
     /// not wait for what the handle was asked for later.
-    settled: Mutex<Option<Event>>,
+    pub(super) settled: Mutex<Option<Event>>,
+}
+
+impl Gpu {
+    /// Memory for the operations from now on, with unspecified contents.
+    pub fn alloc(&self, bytes: usize) -> Result<Memory> {
+        let at = self.compute.alloc(bytes)?;
+        Ok(Memory::new(self.clone(), at))
+    }
 }
 
 impl Memory {
@@ -39,7 +47,7 @@ impl Memory {
     }
 
     /// Where `offset` bytes into it are.
-    fn place(&self, offset: usize) -> Pointer {
+    pub(super) fn place(&self, offset: usize) -> Pointer {
         Pointer(self.at + offset as u64)
     }
 
@@ -62,43 +70,10 @@ impl Memory {
         self.settled = Mutex::new(Some(self.gpu.compute.record()?));
         Ok(())
     }
-
-    /// A copy of so many bytes from `offset` on for another handle.
-    pub fn copy_for(&self, to: &Gpu, offset: usize, bytes: usize) -> Result<Self> {
-        if to.is(&self.gpu) {
-            let copy = to.alloc(bytes)?;
-            to.copy(copy.at(0), self.place(offset), bytes)?;
-            return Ok(copy);
-        }
-        let (copy, event) = self.gpu.send(self.place(offset), None, bytes, to)?;
-        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
-        *copied = Some(event);
-        Ok(copy)
-    }
-
-    /// All of so many bytes for another handle, and gone from this one: handed over where both are on
-    /// one device, else copied.
-    pub fn hand_to(mut self, to: &Gpu, bytes: usize) -> Result<Self> {
-        let copied = self.copied.get_mut();
-        let is_copied = copied.unwrap_or_else(PoisonError::into_inner).is_some();
-        let settled = taken(&self.settled);
-        if self.gpu.is_beside(to) && !is_copied {
-            self.gpu.precede(settled, to)?;
-            self.gpu = to.clone();
-            return Ok(self);
-        }
-        let (copy, _) = self.gpu.send(self.place(0), settled, bytes, to)?;
-        let at = std::mem::take(&mut self.at);
-        // SAFETY: nothing else holds the memory, so that the operations which used it are those
-        // before the copy, for which this stream has waited: none has since it was settled. Nobody
-        // frees it again.
-        unsafe { self.gpu.leave.free(at)? };
-        Ok(copy)
-    }
 }
 
 /// The event that was noted, which is none any more.
-fn taken(event: &Mutex<Option<Event>>) -> Option<Event> {
+pub(super) fn taken(event: &Mutex<Option<Event>>) -> Option<Event> {
     event.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 

@@ -6,8 +6,8 @@ use cudarc::cublas::sys::{
     self, cublasComputeType_t, cublasGemmAlgo_t, cublasHandle_t, cudaDataType,
 };
 
-use super::blas::form;
 use super::entry::Pointer;
+use super::product::form;
 use super::status::Status;
 use crate::{DType, Error, Result};
 

@@ -5,21 +5,22 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUresult, CUstream};
 
-use super::context::{Context, Name};
+use super::context::Context;
 use super::entry::{Launch, THREADS};
-use super::staging::Pinned;
+use super::pinned::Pinned;
+use super::raw_handle::RawHandle;
 use super::status::Status;
 use crate::{Error, Result};
 
 /// Work that a device does in order; only events order the work of two streams.
 pub(crate) struct Stream {
-    raw: Name<CUstream>,
+    raw: RawHandle<CUstream>,
     context: Arc<Context>,
 }
 
 /// A point in the work of a stream.
 pub(crate) struct Event {
-    raw: Name<CUevent>,
+    raw: RawHandle<CUevent>,
     context: Arc<Context>,
 }
 
@@ -32,7 +33,7 @@ impl Stream {
         // SAFETY: the context is the thread's; the call writes one name.
         unsafe { sys::cuStreamCreate(&mut raw, flag) }.check("cuStreamCreate")?;
         Ok(Self {
-            raw: Name(raw),
+            raw: RawHandle(raw),
             context: context.clone(),
         })
     }
@@ -64,7 +65,7 @@ impl Stream {
         // SAFETY: the context is the thread's; the call writes one name.
         unsafe { sys::cuEventCreate(&mut raw, flag) }.check("cuEventCreate")?;
         let event = Event {
-            raw: Name(raw),
+            raw: RawHandle(raw),
             context: self.context.clone(),
         };
         // SAFETY: event and stream are of the same context, and both are alive.

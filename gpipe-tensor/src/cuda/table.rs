@@ -1,10 +1,6 @@
 //! Tables of tensors, for kernels that work on many of them in one launch.
 
 use super::entry::Pointer;
-#[cfg(feature = "cuda")]
-use super::{Gpu, Memory};
-#[cfg(feature = "cuda")]
-use crate::Result;
 
 /// Elements of a tensor that a block works on: `CHUNK` of the kernels.
 pub(crate) const CHUNK: usize = 16384;
@@ -42,9 +38,9 @@ impl Table {
         &self.words
     }
 
-    /// The table for the operations from now on.
+    /// The bytes of what a kernel reads, to be uploaded.
     #[cfg(feature = "cuda")]
-    pub fn upload(&self, gpu: &Gpu) -> Result<Memory> {
-        gpu.upload(bytemuck::cast_slice(&self.words))
+    pub fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.words)
     }
 }

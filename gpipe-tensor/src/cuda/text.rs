@@ -41,7 +41,7 @@ pub(super) fn machine() -> (String, Vec<Barrier>) {
     let mut source = String::from(head);
     let mut barriers = Vec::new();
     let (mut file, mut line_number) = (String::new(), 0);
-    for line in super::source().lines() {
+    for line in super::source::source().lines() {
         line_number += 1;
         if let Some(name) = line.strip_prefix("#line 1 ") {
             file = name.trim_matches('"').to_owned();
@@ -60,7 +60,7 @@ pub(super) fn machine() -> (String, Vec<Barrier>) {
         source.push('\n');
     }
     source.push_str("static const Kernel KERNELS[] = {\n");
-    for entry in super::entries() {
+    for entry in super::source::entries() {
         let kinds: String = entry.params.iter().map(|(_, param)| kind(*param)).collect();
         for form in entry.forms() {
             let name = form.name();
@@ -94,7 +94,7 @@ pub fn host() -> String {
     let _ = writeln!(
         source,
         "static const uint64_t SOURCE_HASH = {:#x}ull;",
-        hash(&super::source())
+        hash(&super::source::source())
     );
     for (path, text) in HOST {
         let _ = writeln!(source, "#line 1 \"{path}\"\n{text}");
@@ -105,7 +105,7 @@ pub fn host() -> String {
 /// What the emulated compiler takes: the kernels that the host was compiled with.
 #[cfg(feature = "emulated")]
 pub fn kernels() -> String {
-    super::source()
+    super::source::source()
 }
 
 /// FNV-1a: what an image of the emulated compiler says of its source.

@@ -3,17 +3,18 @@
 //! Every result is a function of the operands' shapes and values, never of the number of threads.
 //! A result belongs to the handle of the first operand.
 
-use crate::{Error, Result, Tensor};
-
 pub(crate) mod adamw;
 pub(crate) mod add;
 pub(crate) mod attention;
+mod check;
 mod chunks;
 pub(crate) mod cross_entropy;
 mod deferred_scalar;
 pub(crate) mod dropout;
 pub(crate) mod embedding;
 pub(crate) mod gelu;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 pub(crate) mod layer_norm;
 mod matmul;
 pub(crate) mod relu;
@@ -36,7 +37,6 @@ pub use dropout::{Dropout, dropout};
 pub use embedding::{embedding, embedding_grad};
 pub use gelu::{Gelu, gelu, gelu_grad, gelu_with_grad};
 pub use layer_norm::{layer_norm, layer_norm_grad};
-pub(crate) use matmul::multiplies_bf16;
 pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
 pub use relu::{relu, relu_grad};
 pub use scale::{scale, scale_assign};
@@ -52,40 +52,3 @@ pub use {
     deferred_scalar::DeferredScalar as Late,
     squared_error::deferred_squared_error as late_squared_error,
 };
-
-/// The operations' kernels for CUDA.
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) const KERNELS: &[&[&crate::cuda::entry::Entry]] = &[
-    adamw::kernels::KERNELS,
-    add::kernels::KERNELS,
-    attention::kernels::KERNELS,
-    cross_entropy::kernels::KERNELS,
-    dropout::kernels::KERNELS,
-    embedding::kernels::KERNELS,
-    gelu::kernels::KERNELS,
-    layer_norm::kernels::KERNELS,
-    relu::kernels::KERNELS,
-    scale::kernels::KERNELS,
-    sgd::kernels::KERNELS,
-    softmax::kernels::KERNELS,
-    squared_error::kernels::KERNELS,
-    sum::kernels::KERNELS,
-];
-
-/// An error unless both tensors have the same shape.
-fn check_same_shape(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
-    if a.shape() == b.shape() {
-        return Ok(());
-    }
-    let expected = format!("tensors of the shape {}", a.shape());
-    Err(Error::shape(op, expected, b.shape()))
-}
-
-/// An error unless a sum can be divided by `divisor`; 0 stands for a batch without targets.
-fn check_divisor(op: &'static str, divisor: f64) -> Result<()> {
-    if divisor >= 0.0 && divisor.is_finite() {
-        return Ok(());
-    }
-    let message = format!("a divisor of {divisor} makes no mean: use the number of targets");
-    Err(Error::Argument { op, message })
-}

@@ -1,25 +1,15 @@
 //! Tensors in the memory of a GPU, and the ways there and back.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::cast_slice;
 
+use super::device_buffer::DeviceBuffer;
 use crate::cuda::entry::Pointer;
 use crate::cuda::{Gpu, Memory};
 use crate::ops::scale;
 use crate::{DType, Device, Error, Result, Tensor};
-
-/// Elements in the memory of a GPU.
-pub(super) struct Buffer {
-    /// Absent only while it changes hands.
-    memory: Option<Memory>,
-    elements: usize,
-    dtype: DType,
-    /// Of indices, what they are: operations check them before they ask for work.
-    indices: Option<Vec<u32>>,
-}
 
 /// Whether the kernels are there for this type.
 pub(super) fn computes_in(dtype: DType) -> bool {
@@ -49,69 +39,12 @@ fn buffer(
     dtype: DType,
     indices: Option<Vec<u32>>,
 ) -> super::Buffer {
-    super::Buffer::Cuda(Buffer {
+    super::Buffer::Cuda(DeviceBuffer {
         memory: Some(memory),
         elements,
         dtype,
         indices,
     })
-}
-
-impl Buffer {
-    pub(super) fn bytes(&self) -> usize {
-        self.dtype.bytes() * self.elements
-    }
-
-    pub(super) fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    fn memory(&self) -> Result<&Memory> {
-        self.memory.as_ref().ok_or_else(|| Error::Argument {
-            op: "tensor",
-            message: "its memory was lost when a copy failed".into(),
-        })
-    }
-
-    /// That the elements are not on the host.
-    pub(super) fn elsewhere(&self, op: &'static str) -> Error {
-        match &self.memory {
-            Some(memory) => Error::Elsewhere {
-                op,
-                device: memory.gpu().id(),
-            },
-            None => Error::Shared { op },
-        }
-    }
-
-    pub(super) fn indices(&self, elements: Range<usize>) -> Result<&[u32]> {
-        match &self.indices {
-            Some(indices) => Ok(&indices[elements]),
-            None => Err(Error::DType {
-                op: "indices",
-                expected: DType::U32,
-                got: self.dtype,
-            }),
-        }
-    }
-
-    pub(super) fn to_floats(&self, elements: Range<usize>) -> Result<Vec<f32>> {
-        let memory = self.memory()?;
-        let (gpu, n) = (memory.gpu(), elements.len());
-        let at = memory.at(self.dtype.bytes() * elements.start);
-        match self.dtype {
-            DType::F32 => gpu.read(at, n, f32::from_ne_bytes),
-            // A brain float is the upper half of a single-precision one.
-            DType::BF16 => gpu.read(at, n, |half| {
-                f32::from_bits(u32::from(u16::from_ne_bytes(half)) << 16)
-            }),
-            got => Err(Error::DType {
-                op: "floats",
-                expected: DType::F32,
-                got,
-            }),
-        }
-    }
 }
 
 /// A tensor's memory for the time of an operation.
@@ -180,7 +113,7 @@ impl Tensor {
         self.check_dtype(op, dtype)?;
         let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared { op })?;
         match &mut storage.buffer {
-            super::Buffer::Cuda(Buffer {
+            super::Buffer::Cuda(DeviceBuffer {
                 memory: Some(memory),
                 indices: None,
                 ..
@@ -203,7 +136,7 @@ impl Tensor {
     pub(super) fn send_across(mut self, transit: &Device) -> Result<Self> {
         if self.recount(transit)?
             && let Some(storage) = Arc::get_mut(&mut self.storage)
-            && let super::Buffer::Cuda(Buffer {
+            && let super::Buffer::Cuda(DeviceBuffer {
                 memory: Some(memory),
                 ..
             }) = &mut storage.buffer
@@ -243,7 +176,7 @@ impl Tensor {
         }
         if let (false, Some(storage)) = (stays, Arc::get_mut(&mut self.storage)) {
             let bytes = storage.buffer.bytes();
-            if let super::Buffer::Cuda(Buffer { memory, .. }) = &mut storage.buffer {
+            if let super::Buffer::Cuda(DeviceBuffer { memory, .. }) = &mut storage.buffer {
                 *memory = match memory.take() {
                     Some(memory) => Some(memory.hand_to(to_of(device)?, bytes)?),
                     None => None,

@@ -1,6 +1,7 @@
 //! AdamW on a GPU.
 
-use super::{Factors, kernels};
+use super::factors::Factors;
+use super::kernels;
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
 use crate::cuda::table::Table;
@@ -95,7 +96,7 @@ impl Waiting {
     /// Makes all of them.
     pub fn run(self) -> Result<()> {
         for group in self.0 {
-            let table = group.table.upload(&group.gpu)?;
+            let table = group.gpu.upload(group.table.bytes())?;
             let launch =
                 kernels::adamw_rows(group.stored, &group.table, table.at(0), &group.factors);
             group.gpu.launch(&launch)?;

@@ -1,6 +1,6 @@
 //! The CUDA kernels of AdamW: entry points, parameters and grids.
 
-use super::Factors;
+use super::factors::Factors;
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
 use crate::cuda::table::Table;

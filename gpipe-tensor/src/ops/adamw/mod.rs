@@ -2,27 +2,16 @@
 
 #[cfg(feature = "cuda")]
 mod cuda;
+mod factors;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
-use crate::parallel::{CHUNK, each};
-use crate::simd::vectorised;
-use crate::{Error, Result, Tensor};
+pub use factors::AdamW;
+pub(crate) use factors::Factors;
 
-/// The settings of [`adamw`], named as PyTorch names them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamW {
-    /// The learning rate.
-    pub lr: f32,
-    /// How much of the mean gradient stays from step to step.
-    pub beta1: f32,
-    /// How much of the mean squared gradient stays from step to step.
-    pub beta2: f32,
-    /// Added to the divisor.
-    pub eps: f32,
-    /// The share of the value, times the learning rate, that each step takes away.
-    pub weight_decay: f32,
-}
+use super::check::check_same_shape;
+use crate::parallel::{CHUNK, each};
+use crate::{Error, Result, Tensor};
 
 /// Step `step` (from 1) of AdamW as PyTorch computes it, with g = grad · `grad_scale`:
 ///
@@ -78,7 +67,7 @@ pub fn adamw(
 /// Refuses tensors of other shapes than the value's, and step 0.
 fn check(value: &Tensor, others: [&Tensor; 3], copy: Option<&Tensor>, step: u64) -> Result<()> {
     for other in others.into_iter().chain(copy) {
-        super::check_same_shape("adamw", value, other)?;
+        check_same_shape("adamw", value, other)?;
     }
     if step == 0 {
         return Err(Error::Argument {
@@ -138,49 +127,6 @@ impl AdamWs {
         #[cfg(feature = "cuda")]
         self.waiting.run()?;
         Ok(())
-    }
-}
-
-/// What a step multiplies with, worked out once in double precision.
-#[derive(PartialEq)]
-pub(crate) struct Factors {
-    grad_scale: f32,
-    keep: f32,
-    first_share: f32,
-    beta2: f32,
-    second_share: f32,
-    step_size: f32,
-    root_correction: f32,
-    eps: f32,
-}
-
-impl Factors {
-    pub(crate) fn new(o: &AdamW, step: u64, grad_scale: f32) -> Self {
-        let [lr, beta1, beta2, decay] = [o.lr, o.beta1, o.beta2, o.weight_decay].map(f64::from);
-        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
-        Self {
-            grad_scale,
-            keep: (1.0 - lr * decay) as f32,
-            first_share: (1.0 - beta1) as f32,
-            beta2: o.beta2,
-            second_share: (1.0 - beta2) as f32,
-            step_size: (lr / correction(beta1)) as f32,
-            root_correction: (1.0 / correction(beta2).sqrt()) as f32,
-            eps: o.eps,
-        }
-    }
-
-    fn update(&self, values: &mut [f32], firsts: &mut [f32], seconds: &mut [f32], grads: &[f32]) {
-        vectorised!({
-            let states = firsts.iter_mut().zip(seconds.iter_mut());
-            for ((value, grad), (first, second)) in values.iter_mut().zip(grads).zip(states) {
-                let grad = grad * self.grad_scale;
-                *first = self.first_share.mul_add(grad - *first, *first);
-                *second = self.beta2.mul_add(*second, self.second_share * grad * grad);
-                let divisor = second.sqrt().mul_add(self.root_correction, self.eps);
-                *value = (-self.step_size).mul_add(*first / divisor, self.keep * *value);
-            }
-        });
     }
 }
 

@@ -4,7 +4,7 @@ use ndarray::{ArrayViewMut2, ArrayViewMut3, Axis, aview1};
 
 use crate::math::exp;
 use crate::ops::dropout::Mask;
-use crate::ops::matmul::gemm::{Gemm, Matrix, MatrixMut};
+use crate::ops::matmul::matrix::{Gemm, Matrix, MatrixMut};
 use crate::ops::rows::{LANES, dot, exponentials, max};
 use crate::philox::Stream;
 use crate::simd::vectorised;

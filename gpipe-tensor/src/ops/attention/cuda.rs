@@ -1,7 +1,7 @@
 //! Attention on a GPU.
 
-use super::Plan;
 use super::kernels::{self, Gradient, Sizes};
+use super::plan::Plan;
 use crate::cuda::Gpu;
 use crate::ops::dropout::kernels::Numbers;
 use crate::{DType, Error, Result, Tensor};

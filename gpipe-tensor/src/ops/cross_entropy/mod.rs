@@ -6,14 +6,13 @@ mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
-use super::check_divisor;
+pub use cpu::IGNORE;
+
+use super::check::check_divisor;
 use super::chunks::own;
 use super::deferred_scalar::DeferredScalar;
 use crate::parallel::{each, rows_per_chunk};
 use crate::{Error, Result, Tensor};
-
-/// The target of a row that counts neither in the loss nor in the gradient.
-pub const IGNORE: u32 = u32::MAX;
 
 /// Σ −ln softmax(logits)\[target\] / divisor over the rows whose target is not [`IGNORE`], and the
 /// gradient with respect to the logits (…, V), which is written over them if nothing else holds them.

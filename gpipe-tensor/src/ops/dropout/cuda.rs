@@ -1,7 +1,8 @@
 //! Dropout on a GPU.
 
+use super::cpu::Mask;
 use super::kernels::{self, Numbers};
-use super::{Dropout, Mask};
+use super::settings::Dropout;
 use crate::cuda::Gpu;
 use crate::{Result, Tensor};
 

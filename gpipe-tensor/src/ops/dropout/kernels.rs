@@ -1,6 +1,6 @@
 //! The CUDA kernels of dropout: entry points, parameters and grids.
 
-use super::Mask;
+use super::cpu::Mask;
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
 use crate::philox::{BLOCK, Key};

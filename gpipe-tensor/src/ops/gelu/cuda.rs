@@ -1,6 +1,7 @@
 //! The Gaussian error linear unit on a GPU.
 
-use super::{Gelu, kernels};
+use super::form::Gelu;
+use super::kernels;
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
 use crate::{Result, Tensor};

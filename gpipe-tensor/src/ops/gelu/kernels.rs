@@ -1,6 +1,6 @@
 //! The CUDA kernels of the Gaussian error linear unit: entry points, parameters and grids.
 
-use super::Gelu;
+use super::form::Gelu;
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
 

@@ -3,21 +3,16 @@
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod form;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
-use super::{check_same_shape, chunks};
+pub use form::Gelu;
+
+use super::check::check_same_shape;
+use super::chunks;
 use crate::parallel::{CHUNK, each};
 use crate::{Result, Tensor};
-
-/// Which function is meant by GELU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gelu {
-    /// The approximation ½x(1 + tanh(√(2/π)(x + 0.044715x³))): what GPT-2 was trained with.
-    Tanh,
-    /// x·Φ(x) = ½x(1 + erf(x/√2)): PyTorch's default.
-    Erf,
-}
 
 /// GELU, element by element.
 ///

@@ -6,7 +6,7 @@ mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
-use super::check_same_shape;
+use super::check::check_same_shape;
 use super::scratch::Scratch;
 use crate::parallel::{each, each_on, rows_per_chunk, threads_over};
 use crate::{Error, Result, Tensor};

@@ -1,7 +1,7 @@
 //! Products of matrices on a GPU.
 
-use super::Layout;
-use super::gemm::Gemm;
+use super::layout::Layout;
+use super::matrix::Gemm;
 use crate::cuda::{Gpu, Product};
 use crate::ops::add;
 use crate::{DType, Result, Shape, Tensor};

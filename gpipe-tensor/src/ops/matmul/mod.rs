@@ -9,55 +9,14 @@ mod amx;
 #[cfg(feature = "cuda")]
 mod cuda;
 pub(crate) mod gemm;
+mod layout;
+pub(crate) mod matrix;
 
 use crate::parallel::each;
 use crate::{Error, Result, Shape, Tensor};
-use gemm::{Begin, Gemm, Matrix, MatrixMut};
+use matrix::{Begin, Gemm, MatrixMut};
 
-/// Whether this processor has a unit that multiplies numbers of bf16.
-pub(crate) fn multiplies_bf16() -> bool {
-    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-    return amx::available();
-    #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
-    return false;
-}
-
-/// Which operand of a product is read transposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// a·b
-    Nn,
-    /// a·bᵀ
-    Nt,
-    /// aᵀ·b
-    Tn,
-}
-
-impl Layout {
-    /// The product of an operand of (rows, columns) `a` and one of `b`, if they fit.
-    fn product(self, a: (usize, usize), b: (usize, usize)) -> Option<Gemm> {
-        let ((m, k), (inner, n)) = match self {
-            Self::Nn => (a, b),
-            Self::Nt => (a, (b.1, b.0)),
-            Self::Tn => ((a.1, a.0), b),
-        };
-        (k == inner).then(|| Gemm::new(m, n, k))
-    }
-
-    /// The operands as they enter the product, from their rows.
-    fn operands<'a>(
-        self,
-        (a, a_columns): (&'a [f32], usize),
-        (b, b_columns): (&'a [f32], usize),
-    ) -> (Matrix<'a>, Matrix<'a>) {
-        let (a, b) = (Matrix::new(a, a_columns), Matrix::new(b, b_columns));
-        match self {
-            Self::Nn => (a, b),
-            Self::Nt => (a, b.transposed()),
-            Self::Tn => (a.transposed(), b),
-        }
-    }
-}
+pub use layout::Layout;
 
 /// The product of two matrices, with `bias` (n) added to every row if there is one.
 ///

@@ -1,5 +1,6 @@
 //! Products of every layout against a plain loop, and their bits on any number of threads.
 
+use super::matrix::Matrix;
 use super::*;
 use crate::testing::{
     assert_close, assert_same_bits_for_any_threads, bits, device, f64s, numeric_gradient, random,

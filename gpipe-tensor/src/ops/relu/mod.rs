@@ -6,7 +6,8 @@ mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
-use super::{check_same_shape, chunks};
+use super::check::check_same_shape;
+use super::chunks;
 use crate::parallel::CHUNK;
 use crate::{Result, Tensor};
 

@@ -1,6 +1,7 @@
 //! Stochastic gradient descent on a GPU.
 
-use super::{Sgd, kernels};
+use super::kernels;
+use super::settings::Sgd;
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
 use crate::{DType, Result, Tensor};

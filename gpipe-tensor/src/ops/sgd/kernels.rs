@@ -1,6 +1,6 @@
 //! The CUDA kernels of stochastic gradient descent: entry points, parameters and grids.
 
-use super::Sgd;
+use super::settings::Sgd;
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
 

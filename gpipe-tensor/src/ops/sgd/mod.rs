@@ -4,21 +4,14 @@
 mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
+mod settings;
 
+pub use settings::Sgd;
+
+use super::check::check_same_shape;
 use crate::parallel::{CHUNK, each};
 use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
-
-/// The settings of [`sgd`], named as PyTorch names them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sgd {
-    /// The learning rate.
-    pub lr: f32,
-    /// How much of the velocity stays from step to step; 0 for none.
-    pub momentum: f32,
-    /// The factor of the L2 penalty, added to the gradient.
-    pub weight_decay: f32,
-}
 
 /// One step of SGD as PyTorch computes it, with g = grad · `grad_scale` + decay · value:
 /// velocity = momentum · velocity + g, then value -= lr · velocity; without a velocity
@@ -38,12 +31,12 @@ pub fn sgd(
     grad_scale: f32,
     o: &Sgd,
 ) -> Result<()> {
-    super::check_same_shape("sgd", value, grad)?;
+    check_same_shape("sgd", value, grad)?;
     if let Some(copy) = &copy {
-        super::check_same_shape("sgd", value, copy)?;
+        check_same_shape("sgd", value, copy)?;
     }
     match &velocity {
-        Some(velocity) => super::check_same_shape("sgd", value, velocity)?,
+        Some(velocity) => check_same_shape("sgd", value, velocity)?,
         None if o.momentum != 0.0 => {
             return Err(Error::Argument {
                 op: "sgd",

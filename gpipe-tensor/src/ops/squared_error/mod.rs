@@ -6,9 +6,10 @@ mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
+use super::check::{check_divisor, check_same_shape};
 use super::chunks::own;
 use super::deferred_scalar::DeferredScalar;
-use super::{check_divisor, check_same_shape};
+
 use crate::parallel::{CHUNK, each};
 use crate::{Result, Tensor};
 

@@ -50,7 +50,7 @@ impl Partials {
             for x in tensors {
                 table.push(&[x.operand(OP, gpu, stored)?.at], x.elements());
             }
-            let rows = table.upload(gpu)?;
+            let rows = gpu.upload(table.bytes())?;
             gpu.launch(&kernels::squares(stored, &table, rows.at(0), memory.at(0)))?;
             return Ok(Self { memory, counts });
         }

@@ -18,32 +18,20 @@ mod kernel;
 mod pack;
 #[cfg(test)]
 mod tests;
+mod tile;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::gemm::{Begin, Gemm, Matrix, MatrixMut};
+use super::matrix::{Begin, Gemm, Matrix, MatrixMut};
+use crate::instruction_set::has_amx;
 use crate::ops::scratch::{Scratch, Spare};
 use crate::parallel::{each_on, threads_for};
 use crate::simd::vectorised;
 use crate::{Device, Precision, Result};
 use kernel::Unit;
-pub(super) use kernel::available;
 use pack::{Side, pack};
-
-/// Rows of a tile.
-const TILE: usize = 16;
-/// Floats that take as much room as a tile.
-const TILE_FLOATS: usize = 256;
-/// Rows and columns of c that are computed at once: two tiles each way.
-const BLOCK: usize = 32;
-/// Inner elements of a tile.
-const SLAB: usize = 32;
-
-/// Floats that take as much room as a slab of a block's rows or columns, in so many parts.
-const fn slab_floats(parts: usize) -> usize {
-    parts * 2 * TILE_FLOATS
-}
+use tile::{BLOCK, SLAB, TILE, slab_floats};
 
 /// Columns of c that are worked on in one go, so that what is packed of b stays in a cache.
 const COLUMNS: usize = 1024;
@@ -64,7 +52,7 @@ const PARTIAL_SUMS: usize = 1 << 22;
 pub(super) fn takes(gemm: Gemm) -> bool {
     let Gemm { m, n, k, .. } = gemm;
     let begins = gemm.scale == 1.0 || !gemm.accumulate;
-    m >= TILE && n >= TILE && k >= SLAB && begins && available()
+    m >= TILE && n >= TILE && k >= SLAB && begins && has_amx()
 }
 
 /// Computes on as many threads as `device` may use now.

@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::super::gemm::Matrix;
-use super::{BLOCK, SLAB, TILE, TILE_FLOATS, slab_floats};
+use super::tile::{BLOCK, SLAB, TILE, TILE_FLOATS, slab_floats};
+use crate::ops::matmul::matrix::Matrix;
 
 /// Which operand is packed: that decides what is a row of its tiles.
 #[derive(Clone, Copy, PartialEq, Eq)]

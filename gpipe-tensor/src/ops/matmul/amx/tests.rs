@@ -6,7 +6,7 @@ use crate::{DeviceId, Host};
 
 /// Says why there is nothing to test on other processors.
 fn unit_is_missing() -> bool {
-    let missing = !available();
+    let missing = !has_amx();
     if missing {
         eprintln!("skipped: this processor has no tile unit for bf16 (AMX)");
     }
