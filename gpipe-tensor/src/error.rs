@@ -85,6 +85,9 @@ pub enum Error {
     /// The text does not name a precision.
     #[error("unknown precision `{0}`: use `f32` or `bf16`")]
     UnknownPrecision(String),
+    /// The text does not name an instruction set.
+    #[error("unknown instruction set `{0}`: use `best` or `avx512`")]
+    UnknownInstructionSet(String),
     /// The device cannot be used by this build on this machine.
     #[error("device {device} is not available: {reason}")]
     Unavailable {

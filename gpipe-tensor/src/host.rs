@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::floats::Floats;
-use crate::instruction_set;
+use crate::instruction_set::InstructionSet;
 #[cfg(feature = "cuda")]
 use crate::kernel_cache::KernelCache;
 use crate::pool::Pool;
@@ -25,10 +25,15 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Whether this processor multiplies such factors faster than it would others: floats always, bf16
-    /// where there is a unit for it (AMX, on Linux).
+    /// Whether this processor supports products of this precision: `Single` always, `Bf16` where AMX is
+    /// available (on Linux).
     pub fn is_available(self) -> bool {
-        self == Self::Single || instruction_set::has_amx()
+        self.is_available_with(InstructionSet::Best)
+    }
+
+    /// Whether products of this precision are supported on this processor within `instructions`.
+    pub fn is_available_with(self, instructions: InstructionSet) -> bool {
+        self == Self::Single || instructions.uses_amx()
     }
 }
 
@@ -63,6 +68,7 @@ pub struct Host(Arc<Shared>);
 struct Shared {
     thread_budget: Arc<ThreadBudget>,
     precision: Precision,
+    instructions: InstructionSet,
     /// Threads that help with an operation: one fewer than there may be, as the thread that begins it
     /// takes part. One more would look for work on a processor that another needs.
     pool: Option<rayon::ThreadPool>,
@@ -114,6 +120,7 @@ impl Host {
         Ok(Self(Arc::new(Shared {
             thread_budget: Arc::new(ThreadBudget::new(threads)),
             precision,
+            instructions: InstructionSet::default(),
             pool,
             buffers: Mutex::default(),
             #[cfg(feature = "cuda")]
@@ -121,6 +128,41 @@ impl Host {
             #[cfg(feature = "cuda")]
             tf32: false,
         })))
+    }
+
+    /// The same host with matrix products limited to `instructions`; call it before the first device is
+    /// opened.
+    ///
+    /// ```
+    /// use gpipe_tensor::{DeviceId, Host, InstructionSet};
+    ///
+    /// // The same bits on every processor with AVX-512, whether it has AMX or not.
+    /// let host = Host::new(2)?.with_instruction_set(InstructionSet::Avx512)?;
+    /// let device = host.device(DeviceId::Cpu)?;
+    /// assert_eq!(device.host().instruction_set(), InstructionSet::Avx512);
+    /// # Ok::<(), gpipe_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a host of [`Precision::Bf16`] and a level without AMX, and if a device of
+    /// this host is already open.
+    pub fn with_instruction_set(mut self, instructions: InstructionSet) -> Result<Self> {
+        if !self.precision().is_available_with(instructions) {
+            return Err(Error::Argument {
+                op: "bf16",
+                message: format!(
+                    "the instruction set `{instructions}` has no unit for it (AMX): use f32, or `best`"
+                ),
+            });
+        }
+        let Some(shared) = Arc::get_mut(&mut self.0) else {
+            return Err(Error::Argument {
+                op: "instruction set",
+                message: "devices of this host are open already: set it before the first".into(),
+            });
+        };
+        shared.instructions = instructions;
+        Ok(self)
     }
 
     /// The same with a place for compiled kernels; to be called before the first device is asked for.
@@ -165,6 +207,11 @@ impl Host {
     #[cfg(feature = "cuda")]
     pub(crate) fn tf32(&self) -> bool {
         self.0.tf32
+    }
+
+    /// The most capable instructions that matrix products may use.
+    pub fn instruction_set(&self) -> InstructionSet {
+        self.0.instructions
     }
 
     /// The threads that help with an operation, if there may be any.
@@ -235,6 +282,36 @@ mod tests {
             "unknown precision `f64`: use `f32` or `bf16`"
         );
         assert_eq!(Host::new(1).unwrap().precision(), Precision::Single);
+    }
+
+    #[test]
+    fn an_instruction_set_is_chosen_before_the_first_device() {
+        let host = Host::new(1).unwrap();
+        assert_eq!(host.instruction_set(), InstructionSet::Best);
+        let host = host.with_instruction_set(InstructionSet::Avx512).unwrap();
+        assert_eq!(host.instruction_set(), InstructionSet::Avx512);
+        let _device = host.device(DeviceId::Cpu).unwrap();
+        let refused = host.with_instruction_set(InstructionSet::Best);
+        assert_eq!(
+            refused.err().unwrap().to_string(),
+            "instruction set: devices of this host are open already: set it before the first"
+        );
+    }
+
+    #[test]
+    fn bf16_is_refused_where_amx_is_switched_off() {
+        assert!(!Precision::Bf16.is_available_with(InstructionSet::Avx512));
+        assert!(Precision::Single.is_available_with(InstructionSet::Avx512));
+        let Ok(host) = Host::with(1, Precision::Bf16) else {
+            return; // A processor without AMX refuses it in any case.
+        };
+        assert_eq!(
+            host.with_instruction_set(InstructionSet::Avx512)
+                .err()
+                .unwrap()
+                .to_string(),
+            "bf16: the instruction set `avx512` has no unit for it (AMX): use f32, or `best`"
+        );
     }
 
     #[test]

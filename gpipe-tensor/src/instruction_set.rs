@@ -1,4 +1,58 @@
-//! Which instructions matrix products use, and which of them this processor has.
+//! The instructions that matrix products on the CPU may use.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// The most capable instructions that matrix products of a host may use.
+///
+/// A level is an upper bound: within it, the best instructions that the processor has are chosen at run
+/// time. The level belongs to a host ([`Host::with_instruction_set`](crate::Host::with_instruction_set))
+/// and never changes while the host lives. For a given level and processor all results have the same
+/// bits in every run; between levels matrix products differ by rounding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InstructionSet {
+    /// All instructions of the processor, including AMX, the tile unit of Intel's server processors
+    /// (on Linux).
+    #[default]
+    Best,
+    /// Vector instructions up to AVX-512: results are those of a processor without AMX.
+    Avx512,
+}
+
+impl InstructionSet {
+    /// Whether matrix products under this level use AMX: the level allows it, the processor has it, and
+    /// the system lets this process use it.
+    pub fn uses_amx(self) -> bool {
+        match self {
+            Self::Best => has_amx(),
+            Self::Avx512 => false,
+        }
+    }
+}
+
+impl fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Best => "best",
+            Self::Avx512 => "avx512",
+        })
+    }
+}
+
+impl FromStr for InstructionSet {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "best" => Ok(Self::Best),
+            "avx512" => Ok(Self::Avx512),
+            _ => Err(Error::UnknownInstructionSet(text.to_owned())),
+        }
+    }
+}
 
 /// Whether this process may use AMX, the tile unit that multiplies numbers of bf16.
 pub(crate) fn has_amx() -> bool {
@@ -67,5 +121,27 @@ mod amx {
             );
         }
         outcome == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_parsed_as_it_is_displayed() {
+        for level in [InstructionSet::Best, InstructionSet::Avx512] {
+            assert_eq!(level.to_string().parse::<InstructionSet>().unwrap(), level);
+        }
+        assert_eq!(
+            "amx".parse::<InstructionSet>().unwrap_err().to_string(),
+            "unknown instruction set `amx`: use `best` or `avx512`"
+        );
+    }
+
+    #[test]
+    fn only_the_best_level_uses_amx() {
+        assert_eq!(InstructionSet::Best.uses_amx(), has_amx());
+        assert!(!InstructionSet::Avx512.uses_amx());
     }
 }

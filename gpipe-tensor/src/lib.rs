@@ -36,6 +36,7 @@ pub use error::{Error, Result};
 pub use find_cuda::find_cuda;
 pub use host::{Host, Precision};
 pub use initial::{init_normal, init_uniform};
+pub use instruction_set::InstructionSet;
 #[cfg(feature = "cuda")]
 pub use kernel_cache::KernelCache;
 pub use shape::Shape;

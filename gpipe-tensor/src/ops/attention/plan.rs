@@ -2,6 +2,7 @@
 
 use super::cpu::Head;
 use crate::error::{Error, Result};
+use crate::instruction_set::InstructionSet;
 use crate::ops::dropout::{Dropout, Mask};
 use crate::tensor::Tensor;
 
@@ -15,6 +16,7 @@ pub(super) struct Plan<'a> {
     /// Elements of one head.
     pub size: usize,
     pub dropout: Option<(Mask, &'a Dropout)>,
+    pub instructions: InstructionSet,
 }
 
 impl<'a> Plan<'a> {
@@ -48,6 +50,7 @@ impl<'a> Plan<'a> {
             width,
             size,
             dropout,
+            instructions: qkv.device().host().instruction_set(),
         })
     }
 
@@ -75,6 +78,7 @@ impl<'a> Plan<'a> {
             width: self.width,
             size: self.size,
             len: self.len,
+            instructions: self.instructions,
             dropout: self.dropout.map(|(mask, dropout)| {
                 let stream = dropout.key.sample(dropout.samples.start + sample as u64);
                 (mask, stream, (head * self.len * self.len) as u64)

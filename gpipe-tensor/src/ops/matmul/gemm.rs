@@ -7,6 +7,7 @@ use gemm::Parallelism;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use super::amx;
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut, reaches};
+use crate::instruction_set::InstructionSet;
 use crate::parallel::{each, each_on, rows_per_chunk, threads_for};
 use crate::{Device, Result};
 
@@ -14,13 +15,22 @@ use crate::{Device, Result};
 mod tests;
 
 impl Gemm {
-    /// Computes on the calling thread alone: for use inside a loop that is spread over threads.
-    pub(crate) fn run(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+    /// Computes on the calling thread alone with at most these instructions: for use inside a loop that
+    /// is spread over threads.
+    pub(crate) fn run(
+        self,
+        instructions: InstructionSet,
+        a: Matrix<'_>,
+        b: Matrix<'_>,
+        c: MatrixMut<'_>,
+    ) {
         self.check(a, b, &c);
         #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-        if amx::takes(self) {
+        if instructions.uses_amx() && amx::takes(self) {
             return amx::run_alone(self, (a, b), c);
         }
+        #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+        let _ = instructions;
         self.alone(a, b, c);
     }
 
@@ -39,7 +49,7 @@ impl Gemm {
     ) -> Result<()> {
         self.check(a, b, &c);
         #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-        if amx::takes(self) {
+        if device.host().instruction_set().uses_amx() && amx::takes(self) {
             return amx::run(device, self, begin, (a, b), c);
         }
         let accumulate = !matches!(begin, Begin::Zero);
@@ -110,7 +120,7 @@ impl Gemm {
         );
     }
 
-    fn alone(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+    pub(super) fn alone(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
         self.check(a, b, &c);
         let place = Place(c.floats.as_mut_ptr());
         // SAFETY: as the check says, all elements lie inside of their slices, which are borrowed for

@@ -102,9 +102,10 @@ pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> 
         .f32s_mut()?
         .chunks_mut(sizes[2])
         .zip(a_items.zip(b_items));
+    let instructions = a.device().host().instruction_set();
     each(a.device(), items, |(out, (a, b))| {
         let (a, b) = layout.operands((a, a_item.1), (b, b_item.1));
-        gemm.run(a, b, MatrixMut::new(out, gemm.n));
+        gemm.run(instructions, a, b, MatrixMut::new(out, gemm.n));
     });
     Ok(out)
 }

@@ -24,7 +24,6 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut};
-use crate::instruction_set::has_amx;
 use crate::ops::scratch::{Scratch, Spare};
 use crate::parallel::{each_on, threads_for};
 use crate::simd::vectorised;
@@ -47,12 +46,12 @@ const PART: usize = 1024;
 /// Floats that the sums of all parts may take.
 const PARTIAL_SUMS: usize = 1 << 22;
 
-/// Whether products of these sizes are computed here: the unit is there, and a block is not mostly
-/// empty. What is scaled cannot be added to something.
+/// Whether products of these sizes are computed here, if AMX is used at all: a block must not be mostly
+/// empty. A scaled product cannot be added to something.
 pub(super) fn takes(gemm: Gemm) -> bool {
     let Gemm { m, n, k, .. } = gemm;
     let begins = gemm.scale == 1.0 || !gemm.accumulate;
-    m >= TILE && n >= TILE && k >= SLAB && begins && has_amx()
+    m >= TILE && n >= TILE && k >= SLAB && begins
 }
 
 /// Computes on as many threads as `device` may use now.
@@ -306,7 +305,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         blocks: &mut [f32],
     ) {
         let Some(unit) = Unit::new() else {
-            unreachable!("`takes` asks whether the unit is there")
+            unreachable!("callers ask whether AMX is used")
         };
         for (index, strip) in strips.enumerate() {
             // The unit may be reading the last strip's block still.
