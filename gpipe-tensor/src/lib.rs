@@ -43,7 +43,8 @@ pub use shape::Shape;
 pub use tensor::Tensor;
 pub use thread_budget::CpuSlot;
 
-/// For tests alone: a host with GPUs that are emulated, as C++ for one shared library. See GPU.md.
+/// For tests alone: a host with GPUs that are emulated, as C++ for one shared library. See GPU.md. The C++
+/// around the kernels is in the repository, not in the published package: tests pass it in.
 #[cfg(feature = "emulated")]
 pub mod emulated {
     pub use crate::cuda::text::{host as source, kernels};
