@@ -295,6 +295,7 @@ macro_rules! entries {
             };
 
             #[cfg_attr(not(test), allow(dead_code, reason = "a kernel that only tests launch"))]
+            #[allow(clippy::too_many_arguments, reason = "as many as the kernel has parameters")]
             pub(super) fn call(stored: DType, $($param: <kind::$kind as Kind>::Value),*) -> Call {
                 Call {
                     form: Form { entry: &ENTRY, stored },

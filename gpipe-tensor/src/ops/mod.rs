@@ -26,7 +26,7 @@ pub(crate) mod softmax;
 pub(crate) mod squared_error;
 pub(crate) mod sum;
 
-pub use adamw::{AdamW, AdamWs, adamw};
+pub use adamw::{AdamW, AdamWBatch, AdamWUpdate, adamw};
 pub use add::{add, add_assign};
 pub use attention::{attention, attention_grad};
 pub use cross_entropy::{
@@ -40,7 +40,7 @@ pub use layer_norm::{layer_norm, layer_norm_grad};
 pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
 pub use relu::{relu, relu_grad};
 pub use scale::{scale, scale_assign};
-pub use sgd::{Sgd, sgd};
+pub use sgd::{Sgd, SgdUpdate, sgd};
 pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
 pub use squared_error::{deferred_squared_error, squared_error};
 pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sums_of_squares};
@@ -48,7 +48,7 @@ pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sum
 // Old names, until all crates have moved.
 #[doc(hidden)]
 pub use {
-    cross_entropy::deferred_cross_entropy as late_cross_entropy,
+    adamw::AdamWBatch as AdamWs, cross_entropy::deferred_cross_entropy as late_cross_entropy,
     deferred_scalar::DeferredScalar as Late,
     squared_error::deferred_squared_error as late_squared_error,
 };

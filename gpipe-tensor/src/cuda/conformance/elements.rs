@@ -172,7 +172,18 @@ fn gelu_of(gpu: &Gpu<'_>, stored: DType, form: Gelu, rows: usize, width: usize) 
     let launch = kernels::forward(form, stored, mx.at(), at, my.at(), n, width);
     gpu.run([launch], [&mx, &mbias, &my])?;
     same("gelu", stored, &my, &floats(ops::gelu(&biased, form)))?;
-    let launch = kernels::backward(form, stored, mx.at(), at, mdy.at(), mdx.at(), n, width);
+    let launch = kernels::backward(
+        form,
+        stored,
+        kernels::Backward {
+            x: mx.at(),
+            bias: at,
+            dy: mdy.at(),
+            dx: mdx.at(),
+        },
+        n,
+        width,
+    );
     gpu.run([launch], [&mx, &mbias, &mdy, &mdx])?;
     let wanted = floats(ops::gelu_grad(&biased, &tensor([n], &dy), form));
     same("gelu_grad", stored, &mdx, &wanted)

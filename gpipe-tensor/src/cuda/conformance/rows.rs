@@ -202,11 +202,13 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
     let (dx, dparams) = ops::layer_norm_grad(&tx, &stats, &tgain, &tdy).expect("operands fit");
     let launch = kernels::input_grad(
         stored,
-        mx.at(),
-        mstats.at(),
-        mgain.at(),
-        mdy.at(),
-        mdx.at(),
+        kernels::InputGrad {
+            x: mx.at(),
+            stats: mstats.at(),
+            gain: mgain.at(),
+            dy: mdy.at(),
+            dx: mdx.at(),
+        },
         rows,
         width,
     );
@@ -223,11 +225,13 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
     let partials = Memory::room(SINGLE, rows.div_ceil(RUN) * 2 * width);
     let launches = kernels::params_grad(
         stored,
-        mx.at(),
-        mstats.at(),
-        mdy.at(),
-        partials.at(),
-        msums.at(),
+        kernels::ParamsGrad {
+            x: mx.at(),
+            stats: mstats.at(),
+            dy: mdy.at(),
+            partials: partials.at(),
+            dparams: msums.at(),
+        },
         rows,
         width,
     );

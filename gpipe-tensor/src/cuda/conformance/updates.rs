@@ -5,7 +5,7 @@ use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
 use crate::cuda::table::{self, Table};
 use crate::ops::adamw::Factors;
-use crate::ops::{self, AdamW, Sgd};
+use crate::ops::{self, AdamW, AdamWUpdate, Sgd, SgdUpdate};
 use crate::testing::device;
 use crate::{DType, Tensor};
 
@@ -26,7 +26,16 @@ pub(super) fn adamw(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let [mut v, g, mut m, mut s] =
             all.map(|values| Tensor::from_f32(&device(), [n], values).expect("n values"));
         let (step, scale) = (3, 0.5);
-        ops::adamw(&mut v, None, &g, &mut m, &mut s, step, scale, &settings).expect("operands fit");
+        let update = AdamWUpdate {
+            value: &mut v,
+            copy: None,
+            grad: &g,
+            first: &mut m,
+            second: &mut s,
+            step,
+            grad_scale: scale,
+        };
+        ops::adamw(update, &settings).expect("operands fit");
         let [mv, mg, mm, ms] = all.map(|values| Memory::floats(SINGLE, values));
         let copy = Memory::room(stored, n);
         let launch = ops::adamw::kernels::adamw(
@@ -139,7 +148,12 @@ pub(super) fn sgd(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             let [mut v, g, mut u] =
                 all.map(|values| Tensor::from_f32(&device(), [n], values).expect("n values"));
             let moving = (momentum != 0.0).then_some(&mut u);
-            ops::sgd(&mut v, None, &g, moving, 0.5, &settings).expect("operands fit");
+            let update = SgdUpdate {
+                velocity: moving,
+                grad_scale: 0.5,
+                ..SgdUpdate::new(&mut v, &g)
+            };
+            ops::sgd(update, &settings).expect("operands fit");
             let [mv, mg, mu] = all.map(|values| Memory::floats(SINGLE, values));
             let copy = Memory::room(stored, n);
             let at = if momentum == 0.0 {

@@ -2,21 +2,13 @@
 
 use super::factors::Factors;
 use super::kernels;
+use super::update::AdamWUpdate;
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
 use crate::cuda::table::Table;
 use crate::{DType, Result, Tensor};
 
-/// A parameter and all that changes with it.
-pub(super) struct Update<'a> {
-    pub value: &'a mut Tensor,
-    pub copy: Option<&'a mut Tensor>,
-    pub grad: &'a Tensor,
-    pub first: &'a mut Tensor,
-    pub second: &'a mut Tensor,
-}
-
-impl Update<'_> {
+impl AdamWUpdate<'_> {
     /// The type of the copy, and where all of them lie.
     fn places(&mut self, gpu: &Gpu) -> Result<(DType, [Pointer; 5])> {
         const OP: &str = "adamw";
@@ -45,7 +37,7 @@ impl Update<'_> {
 }
 
 /// One step.
-pub(super) fn adamw(gpu: &Gpu, mut update: Update, factors: &Factors) -> Result<()> {
+pub(super) fn adamw(gpu: &Gpu, mut update: AdamWUpdate<'_>, factors: &Factors) -> Result<()> {
     let n = update.value.elements();
     let (stored, [value, copy, grad, first, second]) = update.places(gpu)?;
     let states = [first, second];
@@ -70,7 +62,7 @@ struct Group {
 
 impl Waiting {
     /// Asks for one.
-    pub fn add(&mut self, gpu: &Gpu, mut update: Update, factors: Factors) -> Result<()> {
+    pub fn add(&mut self, gpu: &Gpu, mut update: AdamWUpdate<'_>, factors: Factors) -> Result<()> {
         let n = update.value.elements();
         let (stored, places) = update.places(gpu)?;
         let is_it =

@@ -5,15 +5,17 @@ mod cuda;
 mod factors;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
+mod update;
 
 pub use factors::AdamW;
 pub(crate) use factors::Factors;
+pub use update::AdamWUpdate;
 
 use super::check::check_same_shape;
 use crate::parallel::{CHUNK, each};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result};
 
-/// Step `step` (from 1) of AdamW as PyTorch computes it, with g = grad · `grad_scale`:
+/// One step of AdamW as PyTorch computes it, with g = grad · `grad_scale`:
 ///
 /// ```text
 /// value  -= lr · decay · value
@@ -22,36 +24,25 @@ use crate::{Error, Result, Tensor};
 /// value  -= lr / (1 - beta1^step) · first / (√second / √(1 - beta2^step) + eps)
 /// ```
 ///
-/// `copy`, if there is one, gets the new value in its own type: what layers compute with, where the
-/// value is its master in single precision.
-///
 /// # Errors
 /// [`Error::Shape`] if the tensors differ in shape; [`Error::Argument`] for step 0;
-/// [`Error::Shared`] if something else holds what is to be changed.
-pub fn adamw(
-    value: &mut Tensor,
-    copy: Option<&mut Tensor>,
-    grad: &Tensor,
-    first: &mut Tensor,
-    second: &mut Tensor,
-    step: u64,
-    grad_scale: f32,
-    o: &AdamW,
-) -> Result<()> {
-    check(value, [grad, first, second], copy.as_deref(), step)?;
-    let device = value.device().clone();
-    let factors = Factors::new(o, step, grad_scale);
+/// [`Error::Shared`] if something else holds a tensor that is updated.
+pub fn adamw(update: AdamWUpdate<'_>, settings: &AdamW) -> Result<()> {
+    check(&update)?;
+    let factors = Factors::new(settings, update.step, update.grad_scale);
     #[cfg(feature = "cuda")]
-    if let Some(gpu) = value.gpu().cloned() {
-        let update = cuda::Update {
-            value,
-            copy,
-            grad,
-            first,
-            second,
-        };
+    if let Some(gpu) = update.value.gpu().cloned() {
         return cuda::adamw(&gpu, update, &factors);
     }
+    let AdamWUpdate {
+        value,
+        copy,
+        grad,
+        first,
+        second,
+        ..
+    } = update;
+    let device = value.device().clone();
     let chunks = value
         .f32s_mut()?
         .chunks_mut(CHUNK)
@@ -65,11 +56,12 @@ pub fn adamw(
 }
 
 /// Refuses tensors of other shapes than the value's, and step 0.
-fn check(value: &Tensor, others: [&Tensor; 3], copy: Option<&Tensor>, step: u64) -> Result<()> {
-    for other in others.into_iter().chain(copy) {
-        check_same_shape("adamw", value, other)?;
+fn check(update: &AdamWUpdate<'_>) -> Result<()> {
+    let others = [update.grad, update.first, update.second];
+    for other in others.into_iter().chain(update.copy.as_deref()) {
+        check_same_shape("adamw", update.value, other)?;
     }
-    if step == 0 {
+    if update.step == 0 {
         return Err(Error::Argument {
             op: "adamw",
             message: "steps count from 1".into(),
@@ -79,50 +71,33 @@ fn check(value: &Tensor, others: [&Tensor; 3], copy: Option<&Tensor>, step: u64)
 }
 
 /// Steps of many parameters: a GPU makes them in one launch for all that have the same settings and
-/// type, the bits being those of [`adamw`].
+/// type, with the bits of [`adamw`].
 #[derive(Default)]
-pub struct AdamWs {
+pub struct AdamWBatch {
     #[cfg(feature = "cuda")]
     waiting: cuda::Waiting,
 }
 
-impl AdamWs {
-    /// [`adamw`]: at once on the processor, by a GPU when [`run`](Self::run) is called. Until then
-    /// this holds the tensors.
+impl AdamWBatch {
+    /// [`adamw`]: at once on the CPU, on a GPU when [`run`](Self::run) is called. Until then the batch
+    /// holds the tensors.
     ///
     /// # Errors
     /// As [`adamw`].
-    pub fn add(
-        &mut self,
-        value: &mut Tensor,
-        copy: Option<&mut Tensor>,
-        grad: &Tensor,
-        first: &mut Tensor,
-        second: &mut Tensor,
-        step: u64,
-        grad_scale: f32,
-        o: &AdamW,
-    ) -> Result<()> {
+    pub fn add(&mut self, update: AdamWUpdate<'_>, settings: &AdamW) -> Result<()> {
         #[cfg(feature = "cuda")]
-        if let (Some(gpu), true) = (value.gpu().cloned(), grad.gpu().is_some()) {
-            check(value, [grad, first, second], copy.as_deref(), step)?;
-            let update = cuda::Update {
-                value,
-                copy,
-                grad,
-                first,
-                second,
-            };
-            let factors = Factors::new(o, step, grad_scale);
+        if let (Some(gpu), true) = (update.value.gpu().cloned(), update.grad.gpu().is_some()) {
+            check(&update)?;
+            let factors = Factors::new(settings, update.step, update.grad_scale);
             return self.waiting.add(&gpu, update, factors);
         }
-        adamw(value, copy, grad, first, second, step, grad_scale, o)
+        adamw(update, settings)
     }
 
-    /// Makes the steps that are left to be made.
+    /// Makes the remaining steps.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] without room for their list.
+    /// [`Error::OutOfMemory`] if the device has no memory for the list of tensors.
     pub fn run(self) -> Result<()> {
         #[cfg(feature = "cuda")]
         self.waiting.run()?;
@@ -133,6 +108,7 @@ impl AdamWs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tensor;
     use crate::testing::{
         assert_close, assert_same_bits_for_any_threads, bits, device, f64s, random,
     };
@@ -159,9 +135,16 @@ mod tests {
                 first,
                 second,
             } = self;
-            adamw(
-                value, None, grad, first, second, step, grad_scale, &SETTINGS,
-            )
+            let update = AdamWUpdate {
+                value,
+                copy: None,
+                grad,
+                first,
+                second,
+                step,
+                grad_scale,
+            };
+            adamw(update, &SETTINGS)
         }
     }
 

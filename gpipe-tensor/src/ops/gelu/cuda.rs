@@ -1,7 +1,7 @@
 //! The Gaussian error linear unit on a GPU.
 
 use super::form::Gelu;
-use super::kernels;
+use super::kernels::{self, Backward};
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
 use crate::{Result, Tensor};
@@ -35,14 +35,15 @@ pub(super) fn backward(gpu: &Gpu, x: &Tensor, dy: &Tensor, form: Gelu) -> Result
     let to = dx.written(OP, gpu, stored)?;
     let (n, width) = (x.elements(), x.shape().last());
     let (x, dy) = (x.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
-    let none = Pointer::NULL;
     gpu.launch(&kernels::backward(
         form,
         stored,
-        x.at,
-        none,
-        dy.at,
-        to,
+        Backward {
+            x: x.at,
+            bias: Pointer::NULL,
+            dy: dy.at,
+            dx: to,
+        },
         n,
         width.max(1),
     ))?;
@@ -59,10 +60,12 @@ pub(super) fn backward_over(gpu: &Gpu, x: &Tensor, dy: &mut Tensor, form: Gelu) 
     gpu.launch(&kernels::backward(
         form,
         stored,
-        x.at,
-        Pointer::NULL,
-        at,
-        at,
+        Backward {
+            x: x.at,
+            bias: Pointer::NULL,
+            dy: at,
+            dx: at,
+        },
         n,
         width.max(1),
     ))

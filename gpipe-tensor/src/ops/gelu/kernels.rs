@@ -28,14 +28,20 @@ pub(crate) fn forward(
     call(stored, x, bias, y, n as u64, width as u64).over_elements(n)
 }
 
+/// Operands and result of [`backward`].
+pub(crate) struct Backward {
+    pub x: Pointer,
+    /// May be null.
+    pub bias: Pointer,
+    pub dy: Pointer,
+    pub dx: Pointer,
+}
+
 /// The gradient with respect to what [`forward`] took.
 pub(crate) fn backward(
     form: Gelu,
     stored: DType,
-    x: Pointer,
-    bias: Pointer,
-    dy: Pointer,
-    dx: Pointer,
+    Backward { x, bias, dy, dx }: Backward,
     n: usize,
     width: usize,
 ) -> Launch {

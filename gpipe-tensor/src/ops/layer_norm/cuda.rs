@@ -1,6 +1,6 @@
 //! Layer normalization on a GPU.
 
-use super::kernels;
+use super::kernels::{self, InputGrad, ParamsGrad};
 use crate::cuda::Gpu;
 use crate::ops::sum::kernels::RUN;
 use crate::{DType, Result, Tensor};
@@ -45,11 +45,26 @@ pub(super) fn backward(
     let (x, stats) = (x.operand(OP, gpu, stored)?, stats.operand(OP, gpu, single)?);
     let (gain, dy) = (gain.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
     gpu.launch(&kernels::input_grad(
-        stored, x.at, stats.at, gain.at, dy.at, dx, rows, width,
+        stored,
+        InputGrad {
+            x: x.at,
+            stats: stats.at,
+            gain: gain.at,
+            dy: dy.at,
+            dx,
+        },
+        rows,
+        width,
     ))?;
     let partials = gpu.alloc(4 * 2 * width * rows.div_ceil(RUN))?;
-    let to = partials.at(0);
-    for launch in kernels::params_grad(stored, x.at, stats.at, dy.at, to, dparams, rows, width) {
+    let operands = ParamsGrad {
+        x: x.at,
+        stats: stats.at,
+        dy: dy.at,
+        partials: partials.at(0),
+        dparams,
+    };
+    for launch in kernels::params_grad(stored, operands, rows, width) {
         gpu.launch(&launch)?;
     }
     Ok(())

@@ -26,14 +26,34 @@ pub(crate) fn forward(
     layer_norm::call(stored, x, gain, bias, y, stats, sizes.0, sizes.1, eps).a_warp_each(rows)
 }
 
+/// Operands and result of [`input_grad`].
+pub(crate) struct InputGrad {
+    pub x: Pointer,
+    pub stats: Pointer,
+    pub gain: Pointer,
+    pub dy: Pointer,
+    pub dx: Pointer,
+}
+
+/// Operands, partial sums and result of [`params_grad`].
+pub(crate) struct ParamsGrad {
+    pub x: Pointer,
+    pub stats: Pointer,
+    pub dy: Pointer,
+    pub partials: Pointer,
+    pub dparams: Pointer,
+}
+
 /// The gradient with respect to x.
 pub(crate) fn input_grad(
     stored: DType,
-    x: Pointer,
-    stats: Pointer,
-    gain: Pointer,
-    dy: Pointer,
-    dx: Pointer,
+    InputGrad {
+        x,
+        stats,
+        gain,
+        dy,
+        dx,
+    }: InputGrad,
     rows: usize,
     width: usize,
 ) -> Launch {
@@ -45,11 +65,13 @@ pub(crate) fn input_grad(
 /// these added to `dparams`, the gain's before the bias's.
 pub(crate) fn params_grad(
     stored: DType,
-    x: Pointer,
-    stats: Pointer,
-    dy: Pointer,
-    partials: Pointer,
-    dparams: Pointer,
+    ParamsGrad {
+        x,
+        stats,
+        dy,
+        partials,
+        dparams,
+    }: ParamsGrad,
     rows: usize,
     width: usize,
 ) -> [Launch; 2] {

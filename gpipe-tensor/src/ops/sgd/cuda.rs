@@ -2,21 +2,21 @@
 
 use super::kernels;
 use super::settings::Sgd;
+use super::update::SgdUpdate;
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
 use crate::{DType, Result, Tensor};
 
 /// One step.
-pub(super) fn sgd(
-    gpu: &Gpu,
-    value: &mut Tensor,
-    copy: Option<&mut Tensor>,
-    grad: &Tensor,
-    velocity: Option<&mut Tensor>,
-    grad_scale: f32,
-    o: &Sgd,
-) -> Result<()> {
+pub(super) fn sgd(gpu: &Gpu, update: SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
     const OP: &str = "sgd";
+    let SgdUpdate {
+        value,
+        copy,
+        grad,
+        velocity,
+        grad_scale,
+    } = update;
     let n = value.elements();
     let single = DType::F32;
     let value = value.written(OP, gpu, single)?;
@@ -28,5 +28,5 @@ pub(super) fn sgd(
     let (copy, velocity) = (written(copy, stored)?, written(velocity, single)?);
     let grad = grad.operand(OP, gpu, single)?;
     let at = [value, copy, grad.at, velocity];
-    gpu.launch(&kernels::sgd(stored, at, n, grad_scale, o))
+    gpu.launch(&kernels::sgd(stored, at, n, grad_scale, settings))
 }
