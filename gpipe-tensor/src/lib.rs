@@ -18,7 +18,7 @@ mod instruction_set;
 mod kernel_cache;
 mod math;
 pub mod ops;
-mod parallel;
+pub mod parallel;
 pub mod philox;
 mod pool;
 pub mod safetensors;

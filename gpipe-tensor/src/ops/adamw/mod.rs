@@ -12,7 +12,7 @@ pub(crate) use factors::Factors;
 pub use update::AdamWUpdate;
 
 use super::check::check_same_shape;
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::{Error, Result};
 
 /// One step of AdamW as PyTorch computes it, with g = grad · `grad_scale`:
@@ -49,7 +49,7 @@ pub fn adamw(update: AdamWUpdate<'_>, settings: &AdamW) -> Result<()> {
         .zip(first.f32s_mut()?.chunks_mut(CHUNK))
         .zip(second.f32s_mut()?.chunks_mut(CHUNK))
         .zip(grad.f32s()?.chunks(CHUNK));
-    each(&device, chunks, |(((values, firsts), seconds), grads)| {
+    for_each(&device, chunks, |(((values, firsts), seconds), grads)| {
         factors.update(values, firsts, seconds, grads);
     });
     copy.map_or(Ok(()), |copy| copy.copy_from(value))

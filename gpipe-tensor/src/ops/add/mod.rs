@@ -6,7 +6,7 @@ pub(in crate::ops) mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
-use crate::parallel::{CHUNK, each_on, threads_over};
+use crate::parallel::{CHUNK, for_each_on, threads_over};
 use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
 
@@ -24,7 +24,7 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (a_floats, b) = (a.f32s()?, b.f32s()?);
     let chunks = chunks_of_both(out.f32s_mut()?, b);
     let threads = threads_over(a.device(), a.elements());
-    each_on(threads, a.device(), chunks, |(start, out, b)| {
+    for_each_on(threads, a.device(), chunks, |(start, out, b)| {
         let a = &a_floats[start..start + out.len()];
         vectorised!({
             for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
@@ -48,7 +48,7 @@ pub fn add_assign(a: &mut Tensor, b: &Tensor) -> Result<()> {
     let device = a.device().clone();
     let threads = threads_over(&device, a.elements());
     let chunks = chunks_of_both(a.f32s_mut()?, b.f32s()?);
-    each_on(threads, &device, chunks, |(_, a, b)| {
+    for_each_on(threads, &device, chunks, |(_, a, b)| {
         vectorised!({
             for (a, b) in a.iter_mut().zip(b) {
                 *a += b;

@@ -13,7 +13,7 @@ use ndarray::{ArrayViewMut, Axis};
 
 use super::dropout::Dropout;
 use super::scratch::Spare;
-use crate::parallel::{each_on, threads_for};
+use crate::parallel::{for_each_on, threads_for};
 use crate::{Error, Result, Tensor};
 use plan::Plan;
 
@@ -57,7 +57,7 @@ pub fn attention(
     let items = view.exact_chunks_mut([1, len, size]).into_iter();
     let items = items.zip(lse.f32s_mut()?.chunks_mut(len)).enumerate();
     let threads = threads_for(qkv.device(), plan.multiplications());
-    each_on(threads, qkv.device(), items, |(item, (out, lse))| {
+    for_each_on(threads, qkv.device(), items, |(item, (out, lse))| {
         let out = out.index_axis_move(Axis(0), 0);
         scratch.lend(|scratch| plan.head(floats, item).forward(out, lse, scratch));
     });
@@ -120,7 +120,7 @@ pub fn attention_grad(
     let scratch = Spare::new(qkv.device(), plan.items(), cpu::backward_scratch(len, size))?;
     let mut view = view([batch, len, 3, width], dqkv.f32s_mut()?)?;
     let items = view.exact_chunks_mut([1, len, 3, size]).into_iter();
-    each_on(
+    for_each_on(
         threads_for(qkv.device(), plan.multiplications()),
         qkv.device(),
         items.zip(lse).enumerate(),

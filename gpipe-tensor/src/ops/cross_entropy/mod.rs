@@ -11,7 +11,7 @@ pub use cpu::IGNORE;
 use super::check::check_divisor;
 use super::chunks::own;
 use super::deferred_scalar::DeferredScalar;
-use crate::parallel::{each, rows_per_chunk};
+use crate::parallel::{for_each, rows_per_chunk};
 use crate::{Error, Result, Tensor};
 
 /// Σ −ln softmax(logits)\[target\] / divisor over the rows whose target is not [`IGNORE`], and the
@@ -59,7 +59,7 @@ pub fn deferred_cross_entropy(
     let chunks = chunks
         .zip(targets.chunks(rows))
         .zip(losses.chunks_mut(rows));
-    each(&device, chunks, |((logits, targets), losses)| {
+    for_each(&device, chunks, |((logits, targets), losses)| {
         cpu::gradient(logits, width, targets, divisor, losses);
     });
     let loss = losses.iter().sum::<f64>() / divisor;
@@ -88,7 +88,7 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
         .f32s()?
         .chunks(rows * width)
         .zip(targets.chunks(rows));
-    each(
+    for_each(
         logits.device(),
         chunks.zip(losses.chunks_mut(rows)),
         |((logits, targets), losses)| {
@@ -115,7 +115,7 @@ pub fn correct(logits: &Tensor, targets: &Tensor) -> Result<u64> {
         .chunks(rows * width)
         .zip(targets.u32s()?.chunks(rows));
     let mut counts = vec![0; targets.elements().div_ceil(rows)];
-    each(
+    for_each(
         logits.device(),
         chunks.zip(&mut counts),
         |((logits, targets), count)| {

@@ -11,7 +11,7 @@ pub(crate) use cpu::Mask;
 pub use settings::Dropout;
 
 use super::chunks::own;
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::{Result, Tensor};
 
 /// Each element is 0 with probability `rate`, else x/(1 − rate); in place if nothing else holds `x`.
@@ -42,7 +42,7 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
         let parts = x.chunks_mut(CHUNK).enumerate();
         parts.map(move |(part, x)| (stream, (part * CHUNK) as u64, x))
     });
-    each(&device, chunks, |(stream, first, x)| {
+    for_each(&device, chunks, |(stream, first, x)| {
         cpu::dropout(mask, stream, first, x)
     });
     Ok(x)

@@ -11,7 +11,7 @@ pub use form::Gelu;
 
 use super::check::check_same_shape;
 use super::chunks;
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::{Result, Tensor};
 
 /// GELU, element by element.
@@ -66,7 +66,7 @@ pub fn gelu_with_grad(x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<Tensor>
         .chunks_mut(CHUNK)
         .zip(dy.f32s_mut()?.chunks_mut(CHUNK));
     let chunks = x.f32s()?.chunks(CHUNK).zip(outputs);
-    each(x.device(), chunks, |(x, (y, dy))| {
+    for_each(x.device(), chunks, |(x, (y, dy))| {
         cpu::both(form, x, y, dy);
     });
     Ok(y)

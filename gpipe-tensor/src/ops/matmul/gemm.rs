@@ -8,7 +8,7 @@ use gemm::Parallelism;
 use super::amx;
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut, reaches};
 use crate::instruction_set::InstructionSet;
-use crate::parallel::{each, each_on, rows_per_chunk, threads_for};
+use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_for};
 use crate::{Device, Result};
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ impl Gemm {
             && self.n > 0
         {
             let rows = rows_per_chunk(self.n);
-            each(device, c.row_blocks(rows), |mut c| {
+            for_each(device, c.row_blocks(rows), |mut c| {
                 (0..c.rows()).for_each(|row| begin.row(c.row(row, self.n)));
             });
         }
@@ -76,7 +76,7 @@ impl Gemm {
     ) {
         self.check(a, b, &c);
         let place = Place(c.floats.as_mut_ptr());
-        each_on(threads, device, self.pieces(threads), |(rows, columns)| {
+        for_each_on(threads, device, self.pieces(threads), |(rows, columns)| {
             // SAFETY: as the check says, all elements lie inside of their slices, which are borrowed
             // for the whole call, c exclusively. Pieces have no element of c in common, since neither
             // these nor the rows of c overlap.

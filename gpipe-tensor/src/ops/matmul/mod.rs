@@ -12,7 +12,7 @@ pub(crate) mod gemm;
 mod layout;
 pub(crate) mod matrix;
 
-use crate::parallel::each;
+use crate::parallel::for_each;
 use crate::{Error, Result, Shape, Tensor};
 use matrix::{Begin, Gemm, MatrixMut};
 
@@ -103,7 +103,7 @@ pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> 
         .chunks_mut(sizes[2])
         .zip(a_items.zip(b_items));
     let instructions = a.device().host().instruction_set();
-    each(a.device(), items, |(out, (a, b))| {
+    for_each(a.device(), items, |(out, (a, b))| {
         let (a, b) = layout.operands((a, a_item.1), (b, b_item.1));
         gemm.run(instructions, a, b, MatrixMut::new(out, gemm.n));
     });

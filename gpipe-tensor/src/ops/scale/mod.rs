@@ -5,7 +5,7 @@ mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::simd::vectorised;
 use crate::{Result, Tensor};
 
@@ -23,7 +23,7 @@ pub fn scale(a: &Tensor, by: f32) -> Result<Tensor> {
         .f32s_mut()?
         .chunks_mut(CHUNK)
         .zip(a.f32s()?.chunks(CHUNK));
-    each(a.device(), chunks, |(out, a)| {
+    for_each(a.device(), chunks, |(out, a)| {
         vectorised!({
             for (out, a) in out.iter_mut().zip(a) {
                 *out = a * by;
@@ -43,7 +43,7 @@ pub fn scale_assign(a: &mut Tensor, by: f32) -> Result<()> {
         return cuda::scale_assign(&gpu, a, by);
     }
     let device = a.device().clone();
-    each(&device, a.f32s_mut()?.chunks_mut(CHUNK), |a| {
+    for_each(&device, a.f32s_mut()?.chunks_mut(CHUNK), |a| {
         vectorised!(a.iter_mut().for_each(|a| *a *= by));
     });
     Ok(())

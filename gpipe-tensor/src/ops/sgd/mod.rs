@@ -11,7 +11,7 @@ pub use settings::Sgd;
 pub use update::SgdUpdate;
 
 use super::check::check_same_shape;
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::simd::vectorised;
 use crate::{Error, Result};
 
@@ -43,7 +43,7 @@ pub fn sgd(update: SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
     match velocity {
         None => {
             let chunks = value.f32s_mut()?.chunks_mut(CHUNK).zip(grads);
-            each(&device, chunks, |(values, grads)| {
+            for_each(&device, chunks, |(values, grads)| {
                 vectorised!({
                     for (value, grad) in values.iter_mut().zip(grads) {
                         let grad = o.weight_decay.mul_add(*value, grad * grad_scale);
@@ -59,7 +59,7 @@ pub fn sgd(update: SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
                 .chunks_mut(CHUNK)
                 .zip(velocities)
                 .zip(grads);
-            each(&device, chunks, |((values, velocities), grads)| {
+            for_each(&device, chunks, |((values, velocities), grads)| {
                 vectorised!({
                     let both = values.iter_mut().zip(velocities.iter_mut());
                     for ((value, velocity), grad) in both.zip(grads) {

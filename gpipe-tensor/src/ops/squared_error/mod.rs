@@ -10,7 +10,7 @@ use super::check::{check_divisor, check_same_shape};
 use super::chunks::own;
 use super::deferred_scalar::DeferredScalar;
 
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::{Result, Tensor};
 
 /// Σ (y − target)² / divisor, and its gradient with respect to y, 2(y − target)/divisor, which is
@@ -51,7 +51,7 @@ pub fn deferred_squared_error(
     let (device, target) = (dy.device().clone(), target.f32s()?);
     let mut sums = vec![0.0; target.len().div_ceil(CHUNK)];
     let chunks = dy.f32s_mut()?.chunks_mut(CHUNK).zip(target.chunks(CHUNK));
-    each(&device, chunks.zip(&mut sums), |((dy, target), sum)| {
+    for_each(&device, chunks.zip(&mut sums), |((dy, target), sum)| {
         *sum = cpu::squared_error(dy, target, slope);
     });
     let loss = sums.iter().sum::<f64>() / divisor;

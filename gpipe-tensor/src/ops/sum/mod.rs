@@ -8,7 +8,7 @@ pub(crate) mod kernels;
 
 #[cfg(feature = "cuda")]
 use crate::ops::sum::kernels::Reduction;
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::{Error, Result, Tensor};
 
 /// Adds to `out` the sum of `x` over its leading rows: the gradient of whatever was repeated, a
@@ -29,7 +29,7 @@ pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
     }
     let (x, device) = (x.f32s()?, out.device().clone());
     let columns = out.f32s_mut()?.chunks_mut(cpu::COLUMNS).enumerate();
-    each(&device, columns, |(index, out)| {
+    for_each(&device, columns, |(index, out)| {
         cpu::add_rows(x, width, index * cpu::COLUMNS, out);
     });
     Ok(())
@@ -95,7 +95,7 @@ pub fn all_finite(x: &Tensor) -> Result<bool> {
 fn partials<P: Default + Send>(x: &Tensor, reduce: fn(&[f32]) -> P) -> Result<Vec<P>> {
     let chunks = x.f32s()?.chunks(CHUNK);
     let mut partials: Vec<P> = (0..chunks.len()).map(|_| P::default()).collect();
-    each(
+    for_each(
         x.device(),
         partials.iter_mut().zip(chunks),
         |(partial, chunk)| {

@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut};
 use crate::ops::scratch::{Scratch, Spare};
-use crate::parallel::{each_on, threads_for};
+use crate::parallel::{for_each_on, threads_for};
 use crate::simd::vectorised;
 use crate::{Device, Precision, Result};
 use kernel::Unit;
@@ -218,11 +218,11 @@ impl<const PARTS: usize> Product<'_, PARTS> {
                 let items = runs(inner.clone(), panels.depth)
                     .flat_map(|inner| columns().map(move |columns| (inner.clone(), columns)))
                     .zip(packed.chunks_exact_mut(panels.block()));
-                each_on(threads, device, items, |((inner, columns), out)| {
+                for_each_on(threads, device, items, |((inner, columns), out)| {
                     pack::<PARTS>(Side::Right, self.b, columns, inner, out);
                 });
                 let rows = runs(0..m, ROWS).zip(c.row_blocks(ROWS));
-                each_on(threads, device, rows, |(rows, mut c)| {
+                for_each_on(threads, device, rows, |(rows, mut c)| {
                     blocks.lend(|blocks| {
                         let each_panel = runs(inner.clone(), panels.depth)
                             .zip(packed.chunks_exact(panels.floats()));
@@ -258,7 +258,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         let packs = Spare::new(device, parts, most(Panels::<PARTS>::floats))?;
         let blocks = Spare::new(device, parts, 2 * most(Panels::<PARTS>::block))?;
         let items = runs(0..k, part).zip(sums.chunks_exact_mut(m * n));
-        each_on(threads, device, items, |(part, sums)| {
+        for_each_on(threads, device, items, |(part, sums)| {
             let mut sums = MatrixMut::new(sums, n);
             let mut work = |packed: &mut [f32], blocks: &mut [f32]| {
                 for panels in &all_panels {
@@ -275,7 +275,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         // The last part may be empty, where parts were rounded up to whole slabs.
         let sums: Vec<&[f32]> = sums.chunks_exact(m * n).take(k.div_ceil(part)).collect();
         let few = (ROWS * TILE / n).max(1);
-        each_on(
+        for_each_on(
             threads,
             device,
             runs(0..m, few).zip(c.row_blocks(few)),
