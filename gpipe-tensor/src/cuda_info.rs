@@ -17,6 +17,7 @@ pub struct CudaInfo {
 
 /// A CUDA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CudaDevice {
     /// Its name, such as `cuda:0`.
     pub id: DeviceId,

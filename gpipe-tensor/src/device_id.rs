@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The name of a device: `cpu` or `cuda:N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DeviceId {
     /// The host's processor.
     Cpu,
