@@ -33,16 +33,16 @@ pub struct Device(Arc<Handle>);
 struct Handle {
     id: DeviceId,
     host: Host,
-    /// Streams and libraries, unless this is the processor.
+    /// Streams and library handles of a GPU; none for the CPU.
     #[cfg(feature = "cuda")]
     gpu: Option<Gpu>,
     live: AtomicU64,
     peak: AtomicU64,
     /// The peak since it was last taken.
     recent: AtomicU64,
-    /// What `live` must not exceed.
+    /// Upper limit of `live`.
     limit: AtomicU64,
-    /// Buffers until one is refused, for tests; below zero there is none to refuse.
+    /// For tests: allocations until one is refused; negative for none.
     #[cfg(feature = "failing")]
     countdown: std::sync::atomic::AtomicI64,
     /// Threads that an operation may use now.
@@ -50,7 +50,7 @@ struct Handle {
 }
 
 impl Device {
-    /// A handle to the processor.
+    /// A handle to the CPU.
     pub(crate) fn cpu(host: Host) -> Self {
         Self::new(
             DeviceId::Cpu,
@@ -82,22 +82,22 @@ impl Device {
         self.0.id
     }
 
-    /// The threads and buffers that this handle shares with its neighbours.
+    /// The host whose threads and buffers this handle shares.
     pub fn host(&self) -> &Host {
         &self.0.host
     }
 
-    /// The streams and libraries, unless this is the processor.
+    /// The streams and library handles of a GPU; `None` for the CPU.
     #[cfg(feature = "cuda")]
     pub(crate) fn gpu(&self) -> Option<&Gpu> {
         self.0.gpu.as_ref()
     }
 
-    /// Waits until all operations so far are done, and tells what went wrong in them: a GPU works
-    /// after it was asked.
+    /// Waits until all operations so far are done. Operations on a GPU are asynchronous, and their failures
+    /// are reported here or by a later operation.
     ///
     /// # Errors
-    /// What a device found wrong while it worked.
+    /// If an operation so far has failed on the device.
     pub fn finish(&self) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = self.gpu() {
@@ -124,40 +124,40 @@ impl Device {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Bytes of the buffers that are alive and belong to this handle.
+    /// Bytes of all live buffers of this handle.
     pub fn live_bytes(&self) -> u64 {
         self.0.live.load(Ordering::Relaxed)
     }
 
-    /// The most that [`live_bytes`](Self::live_bytes) was since the last [`reset_peak`](Self::reset_peak).
+    /// The peak of [`live_bytes`](Self::live_bytes) since the last [`reset_peak`](Self::reset_peak).
     pub fn peak_bytes(&self) -> u64 {
         self.0.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets the peak: it is what is alive now.
+    /// Resets the peak to the bytes that are live now.
     pub fn reset_peak(&self) {
         self.0.peak.store(self.live_bytes(), Ordering::Relaxed);
     }
 
-    /// The most that [`live_bytes`](Self::live_bytes) was since the last call of this. It is a peak of
-    /// its own, for those who watch single actions.
+    /// The peak of [`live_bytes`](Self::live_bytes) since the last call of this function. It is counted
+    /// apart from [`peak_bytes`](Self::peak_bytes), to measure single actions.
     pub fn take_recent_peak(&self) -> u64 {
         self.0.recent.swap(self.live_bytes(), Ordering::Relaxed)
     }
 
-    /// Refuses buffers with which [`live_bytes`](Self::live_bytes) would exceed `bytes`; `u64::MAX`
-    /// is no limit. What is alive already stays.
+    /// Limits [`live_bytes`](Self::live_bytes) to `bytes`: an allocation beyond it fails. `u64::MAX` means
+    /// no limit. Live buffers stay.
     pub fn set_limit(&self, bytes: u64) {
         self.0.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Refuses the buffer after the next `buffers` ones, once: a test of what happens then.
+    /// For tests: the allocation after the next `buffers` ones fails, once.
     #[cfg(feature = "failing")]
     pub fn fail_after(&self, buffers: u32) {
         self.0.countdown.store(buffers.into(), Ordering::Relaxed);
     }
 
-    /// Whether a buffer is still to be refused; it no longer is.
+    /// For tests: cancels [`the failure`](Self::fail_after) to come; returns whether there was one.
     #[cfg(feature = "failing")]
     pub fn disarm(&self) -> bool {
         self.0.countdown.swap(-1, Ordering::Relaxed) >= 0
@@ -175,12 +175,13 @@ impl Device {
         self.0.host.thread_budget().begin(self.0.share.clone())
     }
 
-    /// How many threads an operation may use now. It never decides how work is cut.
+    /// Threads that an operation may use now. The number never decides how work is cut.
     pub(crate) fn share(&self) -> usize {
         self.0.share.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes that are about to be alive; [`saw`](Self::saw) is told the sum when they are.
+    /// Adds bytes of a buffer to be allocated, and returns the sum, to be passed to [`saw`](Self::saw) after
+    /// the allocation.
     pub(crate) fn count(&self, bytes: usize) -> Result<u64> {
         #[cfg(feature = "failing")]
         if self.0.countdown.fetch_sub(1, Ordering::Relaxed) == 0 {
@@ -195,7 +196,7 @@ impl Device {
         Ok(live)
     }
 
-    /// So many bytes were alive.
+    /// Updates the peaks: `live` bytes were live at once.
     pub(crate) fn saw(&self, live: u64) {
         self.0.peak.fetch_max(live, Ordering::Relaxed);
         self.0.recent.fetch_max(live, Ordering::Relaxed);

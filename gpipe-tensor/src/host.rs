@@ -12,15 +12,15 @@ use crate::kernel_cache::KernelCache;
 use crate::pool::Pool;
 use crate::thread_budget::ThreadBudget;
 
-/// What the factors are that matrix products multiply. Sums are of single precision in any case, and
-/// so is everything else.
+/// The precision of the factors of matrix products. Sums and all other operations are in single
+/// precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Floats as they are.
+    /// Single-precision factors.
     #[default]
     Single,
-    /// Floats rounded to bf16, to 8 bits, where at least 16 rows and columns and 32 terms make it
-    /// worth while: what a unit multiplies that is made for it.
+    /// Factors rounded to bf16 (8 bits) in products with at least 16 rows, 16 columns and 32 terms, which
+    /// AMX computes.
     Bf16,
 }
 
@@ -58,10 +58,10 @@ impl FromStr for Precision {
     }
 }
 
-/// The processor's threads and the buffers that were freed and wait for their next use.
+/// The thread budget and the pool of freed buffers that all workers of a process share.
 ///
-/// Buffers change hands at every stage boundary, so the pool is one for all workers: what the
-/// receiver frees, the sender takes for its next output.
+/// Buffers change hands at every stage boundary, hence one pool for all workers: a sender takes for its
+/// next output what a receiver has freed.
 #[derive(Clone)]
 pub struct Host(Arc<Shared>);
 
@@ -69,8 +69,8 @@ struct Shared {
     thread_budget: Arc<ThreadBudget>,
     precision: Precision,
     instructions: InstructionSet,
-    /// Threads that help with an operation: one fewer than there may be, as the thread that begins it
-    /// takes part. One more would look for work on a processor that another needs.
+    /// Helper threads of operations: one fewer than the budget, since the calling thread takes part. One
+    /// more would compete with it for a processor.
     pool: Option<rayon::ThreadPool>,
     buffers: Mutex<Pool>,
     #[cfg(feature = "cuda")]
@@ -80,19 +80,19 @@ struct Shared {
 }
 
 impl Host {
-    /// A host whose operations use at most `threads` threads in all.
+    /// A host whose operations use at most `threads` threads in total.
     ///
     /// # Errors
-    /// [`Error::Argument`] for zero threads, or if the system does not give them.
+    /// [`Error::Argument`] for zero threads, or if the system cannot start them.
     pub fn new(threads: usize) -> Result<Self> {
         Self::with(threads, Precision::Single)
     }
 
-    /// As [`new`](Self::new), with matrix products of this precision.
+    /// Like [`new`](Self::new), with matrix products of this precision.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 where no unit of the processor
-    /// multiplies it: it would only be slower.
+    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 on a processor without AMX, where it would
+    /// only be slower.
     pub fn with(threads: usize, precision: Precision) -> Result<Self> {
         if !precision.is_available() {
             return Err(Error::Argument {
@@ -165,7 +165,7 @@ impl Host {
         Ok(self)
     }
 
-    /// The same with a place for compiled kernels; to be called before the first device is asked for.
+    /// The same host with a cache of compiled kernels. Call it before the first device is opened.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub fn with_kernel_cache(mut self, cache: Box<dyn KernelCache>) -> Self {
@@ -175,9 +175,8 @@ impl Host {
         self
     }
 
-    /// The same with products on GPUs whose factors are rounded to TF32, to 11 bits, which their tensor
-    /// cores multiply, rather than true single precision; to be called before the first device is asked
-    /// for.
+    /// The same host with products on GPUs whose factors are rounded to TF32 (11 bits), which tensor cores
+    /// multiply, instead of true single precision. Call it before the first device is opened.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub fn with_tf32(mut self) -> Self {
@@ -187,12 +186,12 @@ impl Host {
         self
     }
 
-    /// The thread budget.
+    /// Threads in the budget.
     pub fn threads(&self) -> usize {
         self.0.thread_budget.threads()
     }
 
-    /// What matrix products multiply.
+    /// The precision of matrix products on the CPU.
     pub fn precision(&self) -> Precision {
         self.0.precision
     }
@@ -214,7 +213,7 @@ impl Host {
         self.0.instructions
     }
 
-    /// The threads that help with an operation, if there may be any.
+    /// The helper threads, if the budget is more than one thread.
     pub(crate) fn pool(&self) -> Option<&rayon::ThreadPool> {
         self.0.pool.as_ref()
     }
@@ -244,8 +243,8 @@ impl Host {
     }
 }
 
-/// A poisoned lock only says that another worker panicked: its data are still consistent, since
-/// nothing in here can panic half-way.
+/// Locks despite poison: a poisoned lock means that another worker panicked, but the data are consistent,
+/// since no code panics while it holds the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -66,7 +66,7 @@ impl Blas {
 
     /// Ends the handle, after all products on its stream so far.
     pub fn end(&mut self, stream: &Stream) {
-        // Nobody is left who could be told of an error.
+        // A destructor cannot report an error.
         if stream.context().bind().is_ok() {
             // SAFETY: the handle is alive and destroyed once.
             let _destroyed = unsafe { sys::cublasDestroy_v2(self.raw.0) };

@@ -140,7 +140,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Nobody is left who could be told of an error.
+        // A destructor cannot report an error.
         if self.bind().is_ok() {
             // SAFETY: the context is the thread's.
             let _done = unsafe { sys::cuCtxSynchronize() };

@@ -76,7 +76,7 @@ pub(crate) enum Arg {
 }
 
 impl Arg {
-    /// Where the value lies: what the driver wants for each parameter.
+    /// Address of the value, which the driver takes for each parameter.
     pub fn address(&self) -> *const std::ffi::c_void {
         match self {
             Self::Pointer(Pointer(value)) | Self::U64(value) => std::ptr::from_ref(value).cast(),
@@ -220,7 +220,7 @@ impl Call {
         self.launch(items as u64, 8 * THREADS / WARP)
     }
 
-    /// So many blocks with so many floats of shared memory each.
+    /// `blocks` blocks with `floats` floats of shared memory each.
     pub fn blocks_with(self, blocks: usize, floats: usize) -> Launch {
         self.launch(blocks as u64, 4 * floats as u32)
     }

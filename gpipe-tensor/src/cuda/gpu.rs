@@ -78,7 +78,7 @@ impl Gpu {
         self.compute.context()
     }
 
-    /// Waits on the host until all operations so far are done, and tells what went wrong in them.
+    /// Waits on the host until all operations so far are done; reports their failures.
     pub fn synchronize(&self) -> Result<()> {
         self.compute.synchronize()
     }

@@ -82,7 +82,7 @@ impl Drop for Memory {
         let copied = taken(&self.copied);
         let at = std::mem::take(&mut self.at);
         let (compute, leave) = (&self.gpu.compute, &self.gpu.leave);
-        // Who would be told of an error has gone; what comes next on the streams says it again.
+        // A destructor cannot report an error; the next call on the streams does.
         let _freed = match copied {
             // SAFETY: what uses the memory is work of this stream so far; nobody frees it again.
             None => unsafe { compute.free(at) },

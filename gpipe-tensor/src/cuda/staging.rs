@@ -8,10 +8,10 @@ use super::pinned::Pinned;
 use super::stream::Event;
 use crate::error::Result;
 
-/// The most bytes that are copied at once: what is longer goes in pieces.
+/// Bytes of one piece: longer copies are split.
 pub(super) const PIECE: usize = 16 << 20;
 
-/// So many pieces may be on their way; the next one waits for the first of them.
+/// Pieces in flight at most; the next one waits for the first of them.
 const FLYING: usize = 8;
 
 /// A handle's pinned memory: what is free, and what copies still use.
@@ -25,7 +25,7 @@ struct Pieces {
 }
 
 impl Staging {
-    /// Memory of at least so many bytes that no copy uses.
+    /// Free memory of at least `bytes`.
     pub fn take(&self, context: &Arc<Context>, bytes: usize) -> Result<Pinned> {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((_, event)) = pieces.flying.front() {

@@ -92,7 +92,7 @@ impl Stream {
         unsafe { sys::cuStreamWaitEvent(self.raw.0, event.raw.0, 0) }.check("cuStreamWaitEvent")
     }
 
-    /// Waits on the host until all work so far is done, and tells what went wrong in it.
+    /// Waits on the host until all work so far is done; reports its failures.
     pub fn synchronize(&self) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the stream is alive.
@@ -253,7 +253,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Nobody is left who could be told of an error.
+        // A destructor cannot report an error.
         if self.context.bind().is_ok() {
             // SAFETY: the stream is alive and destroyed once; its work goes on.
             let _destroyed = unsafe { sys::cuStreamDestroy_v2(self.raw.0) };

@@ -29,7 +29,7 @@ impl Gpu {
         Ok(arriving.landed())
     }
 
-    /// A copy of so many bytes at `from` for the operations of `to`, and the point after which the
+    /// A copy of `bytes` bytes at `from` for the operations of `to`, and the event after which the
     /// source may be changed or freed. The bytes are there where they were settled, or else after the
     /// operations so far.
     pub fn send(
@@ -99,7 +99,7 @@ impl Gpu {
 }
 
 impl Memory {
-    /// A copy of so many bytes from `offset` on for another handle.
+    /// A copy of `bytes` bytes from `offset` on for another handle.
     pub fn copy_for(&self, to: &Gpu, offset: usize, bytes: usize) -> Result<Self> {
         if to.is(&self.gpu) {
             let copy = to.alloc(bytes)?;
@@ -112,8 +112,7 @@ impl Memory {
         Ok(copy)
     }
 
-    /// All of so many bytes for another handle, and gone from this one: handed over where both are on
-    /// one device, else copied.
+    /// Moves all `bytes` bytes to another handle: by handing over on the same device, else by a copy.
     pub fn hand_to(mut self, to: &Gpu, bytes: usize) -> Result<Self> {
         let copied = self.copied.get_mut();
         let is_copied = copied.unwrap_or_else(PoisonError::into_inner).is_some();

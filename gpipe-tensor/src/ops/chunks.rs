@@ -3,8 +3,8 @@
 use crate::parallel::for_each;
 use crate::{Result, Tensor};
 
-/// A tensor like `x`, whose chunks of so many elements `kernel` writes from those of `x`; it is also
-/// told which chunk that is.
+/// A tensor like `x` whose chunks of this many elements `kernel` computes from those of `x`, given the index
+/// of the chunk.
 pub(super) fn map(
     x: &Tensor,
     chunk: usize,

@@ -1,4 +1,4 @@
-//! Tensors in the memory of a GPU, and the ways there and back.
+//! Tensors in the memory of a GPU, and copies from and to it.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::cuda::{Gpu, Memory};
 use crate::ops::scale;
 use crate::{DType, Device, Error, Result, Tensor};
 
-/// Whether the kernels are there for this type.
+/// Whether there are kernels for this type.
 pub(super) fn computes_in(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16)
 }
@@ -47,17 +47,17 @@ fn buffer(
     })
 }
 
-/// A tensor's memory for the time of an operation.
+/// A tensor's memory for the duration of an operation.
 pub(crate) struct Operand<'a> {
-    /// Where its elements begin.
+    /// Address of the first element.
     pub at: Pointer,
-    /// Of a tensor of the host, a copy that goes with the operation.
+    /// A temporary copy, for a tensor on the host.
     _own: Option<Memory>,
     _tensor: PhantomData<&'a Tensor>,
 }
 
 impl Tensor {
-    /// The GPU that the elements lie on.
+    /// The GPU that holds the elements; `None` for a tensor on the host.
     pub(crate) fn gpu(&self) -> Option<&Gpu> {
         match &self.storage.buffer {
             super::Buffer::Cuda(buffer) => buffer.memory.as_ref().map(Memory::gpu),
@@ -65,8 +65,8 @@ impl Tensor {
         }
     }
 
-    /// The elements for an operation of `gpu` to read as of this type; those of a tensor of the host are
-    /// copied there for its time.
+    /// The elements as operand of an operation on `gpu`; a tensor on the host is copied for its
+    /// duration.
     ///
     /// # Errors
     /// [`Error::DType`] for elements of another type.
@@ -105,7 +105,7 @@ impl Tensor {
         Err(Error::DType { op, expected, got })
     }
 
-    /// The floats of this type for an operation of `gpu` to write.
+    /// Address of the floats as result of an operation on `gpu`.
     ///
     /// # Errors
     /// [`Error::Shared`] if anything else holds the buffer; [`Error::DType`] for elements of another type.
@@ -146,8 +146,8 @@ impl Tensor {
         Ok(self)
     }
 
-    /// Moves the bytes from the count of one handle to that of another, if this is all of a buffer
-    /// that nothing else holds; says whether it is.
+    /// Moves the bytes from the count of one handle to that of another, if this tensor covers a whole buffer
+    /// that nothing else holds; returns whether it does.
     fn recount(&mut self, device: &Device) -> Result<bool> {
         let own = self.bytes();
         let Some(storage) = Arc::get_mut(&mut self.storage) else {
@@ -165,7 +165,7 @@ impl Tensor {
         Ok(true)
     }
 
-    /// [`Tensor::receive`] where a GPU takes part.
+    /// [`Tensor::receive`] from or to a GPU.
     pub(super) fn receive_across(mut self, device: &Device) -> Result<Self> {
         let (Some(from), Some(to)) = (self.gpu(), device.gpu()) else {
             return self.copy_across(device);
@@ -186,7 +186,7 @@ impl Tensor {
         Ok(self)
     }
 
-    /// [`Tensor::copy_to`] where a GPU takes part.
+    /// [`Tensor::copy_to`] from or to a GPU.
     pub(super) fn copy_across(&self, device: &Device) -> Result<Self> {
         let (Some(_), Some(to)) = (self.gpu(), device.gpu()) else {
             return match self.dtype() {
@@ -213,7 +213,7 @@ impl Tensor {
         })
     }
 
-    /// [`Tensor::copy_from`] where a GPU takes part.
+    /// [`Tensor::copy_from`] from or to a GPU.
     pub(super) fn copy_from_across(&mut self, from: &Self) -> Result<()> {
         const OP: &str = "copy_from";
         let Some(gpu) = self.gpu().cloned() else {
@@ -248,7 +248,7 @@ fn to_of(device: &Device) -> Result<&Gpu> {
     device.gpu().ok_or_else(|| foreign("receive"))
 }
 
-/// That an operand is not where the operation is.
+/// The error for an operand of another handle than the operation's.
 fn foreign(op: &'static str) -> Error {
     Error::Argument {
         op,

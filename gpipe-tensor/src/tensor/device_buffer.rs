@@ -8,11 +8,11 @@ use crate::error::{Error, Result};
 
 /// Elements in the memory of a GPU.
 pub(super) struct DeviceBuffer {
-    /// Absent only while it changes hands.
+    /// `None` only while it moves to another handle.
     pub memory: Option<Memory>,
     pub elements: usize,
     pub dtype: DType,
-    /// Of indices, what they are: operations check them before they ask for work.
+    /// Values of indices, which operations check on the host before they launch.
     pub indices: Option<Vec<u32>>,
 }
 
@@ -32,7 +32,7 @@ impl DeviceBuffer {
         })
     }
 
-    /// That the elements are not on the host.
+    /// The error for elements that are needed on the host.
     pub(super) fn elsewhere(&self, op: &'static str) -> Error {
         match &self.memory {
             Some(memory) => Error::Elsewhere {

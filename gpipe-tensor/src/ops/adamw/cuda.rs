@@ -1,4 +1,4 @@
-//! AdamW on a GPU.
+//! AdamW on a GPU: launches.
 
 use super::factors::Factors;
 use super::kernels;
@@ -9,7 +9,7 @@ use crate::cuda::table::Table;
 use crate::{DType, Result, Tensor};
 
 impl AdamWUpdate<'_> {
-    /// The type of the copy, and where all of them lie.
+    /// The type of the copy, and the addresses of all tensors.
     fn places(&mut self, gpu: &Gpu) -> Result<(DType, [Pointer; 5])> {
         const OP: &str = "adamw";
         let single = DType::F32;
@@ -23,12 +23,12 @@ impl AdamWUpdate<'_> {
         };
         let first = self.first.written(OP, gpu, single)?;
         let second = self.second.written(OP, gpu, single)?;
-        // On the host it would be copied for the time of this one call.
+        // A gradient on the host would be copied for this call only.
         let grad = self.grad.operand(OP, gpu, single)?.at;
         Ok((stored, [value, copy, grad, first, second]))
     }
 
-    /// The tensors, which stay as long as what this gives.
+    /// Clones of the tensors, which keep their buffers alive.
     fn held(&self) -> impl Iterator<Item = Tensor> + use<> {
         let copy = self.copy.as_deref().cloned();
         let others = [&*self.value, self.grad, &*self.first, &*self.second];
@@ -46,22 +46,22 @@ pub(super) fn adamw(gpu: &Gpu, mut update: AdamWUpdate<'_>, factors: &Factors) -
     ))
 }
 
-/// Steps that were asked for, and not yet made.
+/// Steps that are collected, and not launched yet.
 #[derive(Default)]
 pub(super) struct Waiting(Vec<Group>);
 
-/// Those of one handle that multiply with the same, and write copies of one type.
+/// Steps of one handle with the same factors and the same type of copies.
 struct Group {
     gpu: Gpu,
     stored: DType,
     factors: Factors,
     table: Table,
-    /// So that nothing in the table is freed.
+    /// Keeps the buffers in the table alive.
     held: Vec<Tensor>,
 }
 
 impl Waiting {
-    /// Asks for one.
+    /// Collects a step.
     pub fn add(&mut self, gpu: &Gpu, mut update: AdamWUpdate<'_>, factors: Factors) -> Result<()> {
         let n = update.value.elements();
         let (stored, places) = update.places(gpu)?;
@@ -85,7 +85,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Makes all of them.
+    /// Launches all steps.
     pub fn run(self) -> Result<()> {
         for group in self.0 {
             let table = group.gpu.upload(group.table.bytes())?;

@@ -7,17 +7,17 @@ use crate::simd::vectorised;
 pub struct AdamW {
     /// The learning rate.
     pub lr: f32,
-    /// How much of the mean gradient stays from step to step.
+    /// The decay rate of the mean gradient.
     pub beta1: f32,
-    /// How much of the mean squared gradient stays from step to step.
+    /// The decay rate of the mean squared gradient.
     pub beta2: f32,
     /// Added to the divisor.
     pub eps: f32,
-    /// The share of the value, times the learning rate, that each step takes away.
+    /// The decoupled weight decay: each step subtracts lr · decay · value.
     pub weight_decay: f32,
 }
 
-/// What a step multiplies with, worked out once in double precision.
+/// The factors of one step, computed once in double precision.
 #[derive(PartialEq)]
 pub(crate) struct Factors {
     pub grad_scale: f32,

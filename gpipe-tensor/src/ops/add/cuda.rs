@@ -1,4 +1,4 @@
-//! Sums of tensors on a GPU.
+//! Sums of tensors on a GPU: launches.
 
 use super::kernels;
 use crate::cuda::Gpu;

@@ -126,7 +126,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// ThreadBudget scores into what multiplies the values: probabilities, but for each row's factor.
+    /// Turns scores into the unnormalized probabilities that multiply the values.
     fn softmax(self, block: &Block, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32]) {
         // One loop over the rows for each thing that waits for the one before: while a row waits,
         // the next ones can go on.
@@ -219,7 +219,7 @@ impl<'a> Head<'a> {
         copy_rows(dv, 0, dqkv.index_axis_mut(Axis(1), 2));
     }
 
-    /// ThreadBudget scores `p` into probabilities and the gradients of the probabilities `ds` into those of
+    /// Turns scores `p` into probabilities and the gradients of the probabilities `ds` into those of
     /// the products of queries and keys, which the scores are scaled from; with dropout `p` ends as what has multiplied the values.
     fn softmax_grad(
         self,

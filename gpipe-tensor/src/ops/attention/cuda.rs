@@ -1,4 +1,4 @@
-//! Attention on a GPU.
+//! Attention on a GPU: launches.
 
 use super::kernels::{self, Gradient, Sizes};
 use super::plan::Plan;

@@ -6,7 +6,7 @@ use crate::instruction_set::InstructionSet;
 use crate::ops::dropout::{Dropout, Mask};
 use crate::tensor::Tensor;
 
-/// The sizes, and how dropout goes about.
+/// The sizes of the operands, and dropout.
 pub(super) struct Plan<'a> {
     pub batch: usize,
     pub len: usize,

@@ -1,4 +1,4 @@
-//! The cross-entropy on a GPU.
+//! The cross-entropy on a GPU: launches.
 
 use super::kernels;
 use crate::cuda::Gpu;

@@ -1,4 +1,4 @@
-//! Dropout on a GPU.
+//! Dropout on a GPU: launches.
 
 use super::cpu::Mask;
 use super::kernels::{self, Numbers};

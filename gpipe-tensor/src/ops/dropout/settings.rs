@@ -18,7 +18,7 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// What to do to a tensor of so many samples; nothing at rate 0.
+    /// The mask for a tensor of this many samples; none at rate 0.
     pub(crate) fn mask(&self, op: &'static str, samples: usize) -> Result<Option<Mask>> {
         if !(0.0..1.0).contains(&self.rate) {
             let message = format!(

@@ -1,4 +1,4 @@
-//! Rows of a table on a GPU.
+//! The embedding on a GPU: launches.
 
 use super::kernels;
 use crate::cuda::Gpu;

@@ -1,4 +1,4 @@
-//! The Gaussian error linear unit on a GPU.
+//! The Gaussian error linear unit on a GPU: launches.
 
 use super::form::Gelu;
 use super::kernels::{self, Backward};

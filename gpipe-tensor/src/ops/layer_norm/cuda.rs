@@ -1,4 +1,4 @@
-//! Layer normalization on a GPU.
+//! Layer normalization on a GPU: launches.
 
 use super::kernels::{self, InputGrad, ParamsGrad};
 use crate::cuda::Gpu;

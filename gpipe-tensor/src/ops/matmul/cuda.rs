@@ -1,4 +1,4 @@
-//! Products of matrices on a GPU.
+//! Products of matrices on a GPU: launches.
 
 use super::layout::Layout;
 use super::matrix::Gemm;

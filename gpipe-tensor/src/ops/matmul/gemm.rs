@@ -1,4 +1,4 @@
-//! The one door to the matrix multiplication kernels.
+//! Calls of the matrix multiplication kernels.
 
 use std::ops::Range;
 
@@ -66,7 +66,7 @@ impl Gemm {
         Ok(())
     }
 
-    /// Computes on so many threads.
+    /// Computes on this many threads.
     fn on_threads(
         self,
         threads: usize,
@@ -84,8 +84,8 @@ impl Gemm {
         });
     }
 
-    /// Cuts the longer side of the result into pieces for so many threads, of so many rows or columns
-    /// each that the kernel adds up the products of an element in the same order as in one piece.
+    /// Cuts the longer side of the result into pieces for this many threads, large enough that the kernel
+    /// adds up the products of an element in the same order as in one piece.
     fn pieces(self, threads: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + Send {
         /// Of either side: vectors and small results are cases of their own to the kernel.
         const LEAST: (usize, usize) = (4, 128);

@@ -1,7 +1,6 @@
 //! Operands, result and sizes of a product of matrices on the host.
 
-/// A matrix of floats that somebody else owns, in rows that lie `stride` elements apart, or the
-/// transpose of one.
+/// A borrowed matrix of floats with rows `stride` elements apart, or the transpose of one.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     pub(super) floats: &'a [f32],
@@ -61,7 +60,7 @@ impl<'a> MatrixMut<'a> {
         Self { floats, stride }
     }
 
-    /// Runs of so many rows; the last one may be shorter.
+    /// Blocks of `rows` rows; the last one may be shorter.
     pub(super) fn row_blocks(&mut self, rows: usize) -> impl Iterator<Item = MatrixMut<'_>> + Send {
         let stride = self.stride;
         let blocks = self.floats.chunks_mut(rows * stride);
@@ -143,7 +142,7 @@ impl Gemm {
         }
     }
 
-    /// How many there are.
+    /// Multiplications of the product.
     pub(super) fn multiplications(self) -> usize {
         self.m.saturating_mul(self.n).saturating_mul(self.k)
     }

@@ -232,7 +232,7 @@ fn operands_that_do_not_fit_are_refused_with_their_shapes() {
     assert!(matches!(outcome, Err(Error::DType { .. })));
 }
 
-/// A handle of a host of so many threads whose products are limited to these instructions.
+/// A handle of a host whose products are limited to these instructions.
 fn limited(threads: usize, instructions: InstructionSet) -> Device {
     let host = Host::new(threads)
         .and_then(|host| host.with_instruction_set(instructions))

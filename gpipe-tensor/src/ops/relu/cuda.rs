@@ -1,4 +1,4 @@
-//! The rectifier on a GPU.
+//! The rectifier on a GPU: launches.
 
 use super::kernels;
 use crate::cuda::Gpu;

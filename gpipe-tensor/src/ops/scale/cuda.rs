@@ -1,4 +1,4 @@
-//! Multiplication by a number on a GPU.
+//! Multiplication by a number on a GPU: launches.
 
 use super::kernels;
 use crate::cuda::Gpu;

@@ -1,4 +1,4 @@
-//! Stochastic gradient descent on a GPU.
+//! Stochastic gradient descent on a GPU: launches.
 
 use super::kernels;
 use super::settings::Sgd;

@@ -5,7 +5,7 @@
 pub struct Sgd {
     /// The learning rate.
     pub lr: f32,
-    /// How much of the velocity stays from step to step; 0 for none.
+    /// The decay rate of the velocity; 0 for none.
     pub momentum: f32,
     /// The factor of the L2 penalty, added to the gradient.
     pub weight_decay: f32,

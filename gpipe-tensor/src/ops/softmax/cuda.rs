@@ -1,4 +1,4 @@
-//! The softmax on a GPU.
+//! The softmax on a GPU: launches.
 
 use super::kernels;
 use crate::cuda::Gpu;

@@ -1,4 +1,4 @@
-//! The squared error on a GPU.
+//! The squared error on a GPU: launches.
 
 use super::kernels;
 use crate::cuda::Gpu;

@@ -1,4 +1,4 @@
-//! Sums and other reductions on a GPU.
+//! Sums and other reductions on a GPU: launches.
 
 use super::kernels::{self, CHUNK, RUN, Reduction};
 use crate::cuda::table::Table;

@@ -121,7 +121,7 @@ struct Product<'a, const PARTS: usize> {
     b: Matrix<'a>,
 }
 
-/// How b is packed: for these columns, so many inner elements at a time.
+/// How b is packed: these columns, `depth` inner elements at a time.
 struct Panels<const PARTS: usize> {
     columns: Range<usize>,
     depth: usize,

@@ -9,7 +9,7 @@ pub(super) const BLOCK: usize = 32;
 /// Inner elements of a tile.
 pub(super) const SLAB: usize = 32;
 
-/// Floats that take as much room as a slab of a block's rows or columns, in so many parts.
+/// Size in floats of a slab of a block's rows or columns, split into this many parts.
 pub(super) const fn slab_floats(parts: usize) -> usize {
     parts * 2 * TILE_FLOATS
 }
