@@ -1,4 +1,4 @@
-//! Products of matrices by cuBLAS, one handle a worker.
+//! Products of matrices by cuBLAS, with one handle per worker.
 
 use std::ffi::c_int;
 
@@ -15,8 +15,8 @@ use crate::{DType, Error, Result};
 #[cfg(feature = "link-cublas")]
 use super::linked::sgemm;
 
-/// Bytes that products may use besides their operands: what NVIDIA advises for its largest devices.
-/// Fixed, so that neither the choice of algorithms nor their bits depend on what is free.
+/// Workspace of products in bytes: what NVIDIA recommends for its largest devices. Fixed, so that neither the
+/// choice of algorithms nor their bits depend on free memory.
 const WORKSPACE: usize = 32 << 20;
 
 /// A handle of the library, bound to a stream.
@@ -26,8 +26,7 @@ pub(super) struct Blas {
 }
 
 impl Blas {
-    /// A handle for products on `stream`: in true single precision, unless the factors may be rounded
-    /// to TF32.
+    /// A handle for products on `stream`: in true single precision, or with factors rounded to TF32.
     pub fn new(stream: &Stream, tf32: bool) -> Result<Self> {
         stream.context().bind()?;
         let mut raw = std::ptr::null_mut();
@@ -46,7 +45,7 @@ impl Blas {
         }
     }
 
-    /// Stream, workspace and precision.
+    /// Sets stream, workspace and precision.
     fn prepare(&mut self, stream: &Stream, tf32: bool) -> Result<()> {
         let raw = self.raw.0;
         self.workspace = stream.alloc(WORKSPACE)?;

@@ -20,23 +20,23 @@ use crate::{KernelCache, Result};
 /// The primary context of a device, its memory pool and the kernels that are loaded there.
 pub(crate) struct Context {
     pub ordinal: u32,
-    /// No other context that was ever open in this process has it.
+    /// Unique among all contexts ever opened by this process.
     serial: u64,
     device: CUdevice,
     raw: RawHandle<CUcontext>,
     pool: RawHandle<CUmemoryPool>,
     /// The devices that may write to the pool, besides its own.
     writers: Mutex<Vec<u32>>,
-    /// Set last, and gone before the context.
+    /// Loaded last, unloaded before the context.
     module: Option<Module>,
 }
 
-/// The contexts that are open, by ordinal.
+/// The open contexts, by ordinal.
 static OPEN: Mutex<BTreeMap<u32, Weak<Context>>> = Mutex::new(BTreeMap::new());
 
 impl Context {
-    /// The context of the device of this ordinal, which the probe has seen; kernels come from the
-    /// cache if it has them.
+    /// The context of the device of this ordinal, which the probe has found; takes kernels from the cache if
+    /// it has them.
     pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>) -> Result<Arc<Self>> {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl Context {
     /// Makes this the calling thread's context.
     pub fn bind(&self) -> Result<()> {
         thread_local! {
-            /// Which context the thread is in, by serial number: a name may come again.
+            /// Serial number of the thread's context: a raw handle may be reused.
             static BOUND: Cell<u64> = const { Cell::new(0) };
         }
         if BOUND.get() == self.serial {
@@ -104,7 +104,7 @@ impl Context {
         self.module.as_ref()
     }
 
-    /// Gives the pool's free memory back to the device, once everything on it is done.
+    /// Waits for all work, then returns the free memory of the pool to the device.
     pub(super) fn trim(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: the context is the thread's, and the pool is the device's own.
@@ -114,8 +114,7 @@ impl Context {
         }
     }
 
-    /// Whether this device writes to the memory of `to` without the host; from now on it may, if it
-    /// can.
+    /// Enables peer access to the memory of `to`, if the hardware can; returns whether it is enabled.
     pub(super) fn reaches(&self, to: &Self) -> Result<bool> {
         let mut writers = to.writers.lock().unwrap_or_else(PoisonError::into_inner);
         if writers.contains(&self.ordinal) {

@@ -1,4 +1,4 @@
-//! One worker's part of a device: its streams, its cuBLAS handle, its way to the host.
+//! One worker's handle to a GPU: its streams, its cuBLAS handle, its staging memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,18 +11,18 @@ use super::staging::{PIECE, Staging};
 use super::stream::{Event, Stream};
 use crate::{DeviceId, KernelCache, Result};
 
-/// A worker's handle to a device.
+/// A worker's handle to a GPU.
 ///
 /// ```text
-///  arrive   ── alloc ── copy in ──●                        what comes from elsewhere
+///  arrive   ── alloc ── copy in ──●                        data from other handles or the host
 ///                                 ╰─► wait
 ///  compute  ───────── kernels ────────── kernels ──●─ …    all operations, in order
 ///                                                  ╰─► wait
 ///  leave                                               ── copy out ── free
 /// ```
 ///
-/// Copies have streams of their own, so that they pass while kernels run; the events of the picture
-/// are all that orders them.
+/// Copies have streams of their own and overlap with kernels; only the events in the picture order
+/// them.
 #[derive(Clone)]
 pub(crate) struct Gpu(Arc<Worker>);
 
@@ -30,7 +30,7 @@ pub(crate) struct Worker {
     pub(super) compute: Stream,
     pub(super) arrive: Stream,
     pub(super) leave: Stream,
-    /// Made for the first product: a handle that never multiplies needs no workspace.
+    /// Created for the first product: a handle that never multiplies needs no workspace.
     blas: Mutex<Option<Blas>>,
     tf32: bool,
     pub(super) staging: Staging,
@@ -45,8 +45,8 @@ impl std::ops::Deref for Gpu {
 }
 
 impl Gpu {
-    /// A new handle to the device of this ordinal, which the probe has seen; its products may round
-    /// their factors to TF32, or not.
+    /// A new handle to the device of this ordinal, which the probe has found. With `tf32`, products round
+    /// their factors to TF32.
     pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>, tf32: bool) -> Result<Self> {
         let context = Context::open(ordinal, cache)?;
         Ok(Self(Arc::new(Worker {
@@ -88,16 +88,16 @@ impl Gpu {
         self.compute.record_timed()
     }
 
-    /// Runs a kernel after the operations so far. Its pointers are those of [`Memory`](super::Memory) that belongs
-    /// to this handle, as large as the operation's tensors.
+    /// Runs a kernel after the operations so far. Its pointers must be into
+    /// [`Memory`](super::Memory) of this handle, as large as the operation's tensors.
     pub fn launch(&self, launch: &Launch) -> Result<()> {
         // SAFETY: the compute stream may use all memory of this handle: where that was filled from
         // elsewhere, this stream waits for it. Operations check shapes before they launch.
         unsafe { self.compute.launch(launch) }
     }
 
-    /// Multiplies matrices after the operations so far, unless an extent is zero; what
-    /// [`launch`](Self::launch) asks of pointers holds here too.
+    /// Multiplies matrices after the operations so far, unless an extent is zero; pointers as for
+    /// [`launch`](Self::launch).
     pub fn multiply(&self, product: Product, a: Pointer, b: Pointer, c: Pointer) -> Result<()> {
         let Product { m, n, k, items, .. } = product;
         if m * n * k * items == 0 {
@@ -125,7 +125,7 @@ impl Gpu {
         unsafe { self.compute.copy(to.0, from.0, bytes) }
     }
 
-    /// The bytes at `from` after the operations so far: the host waits for them.
+    /// Copies the bytes at `from` to the host after the operations so far, and waits for them.
     pub fn download(&self, from: Pointer, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -157,8 +157,8 @@ impl Gpu {
         Ok(bytes.as_chunks().0.iter().copied().map(value).collect())
     }
 
-    /// Lets the operations of `to`, a handle to the same device, come after those of this one until a
-    /// point, or else so far.
+    /// Orders later operations of `to`, a handle to the same device, after this handle's operations before
+    /// `settled`, or all so far.
     pub fn precede(&self, settled: Option<Event>, to: &Self) -> Result<()> {
         to.compute.wait(&self.settled_or_now(settled)?)
     }

@@ -1,4 +1,4 @@
-//! Memory of a device that belongs to a handle.
+//! A GPU's memory that belongs to a handle.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,20 +9,20 @@ use super::gpu::Gpu;
 use super::stream::Event;
 use crate::Result;
 
-/// Memory that the operations of one handle use. It is freed after those of them that were asked for
-/// before it was dropped, and after the copies of it, whichever thread drops it.
+/// Memory that the operations of one handle use. Dropping it, on any thread, frees it after the operations
+/// launched so far and after all copies of it.
 pub(crate) struct Memory {
     pub(super) at: CUdeviceptr,
     pub(super) gpu: Gpu,
     /// The end of the last copy to another handle, since the memory was last changed.
     pub(super) copied: Mutex<Option<Event>>,
-    /// Where its contents are whole, if no operation has looked at it since: what comes from there need
-    /// not wait for what the handle was asked for later.
+    /// The event after which its contents are final, unless an operation has used it since: a copy need not
+    /// wait for later operations of the handle.
     pub(super) settled: Mutex<Option<Event>>,
 }
 
 impl Gpu {
-    /// Memory for the operations from now on, with unspecified contents.
+    /// Uninitialized memory for later operations.
     pub fn alloc(&self, bytes: usize) -> Result<Memory> {
         let at = self.compute.alloc(bytes)?;
         Ok(Memory::new(self.clone(), at))
@@ -30,8 +30,8 @@ impl Gpu {
 }
 
 impl Memory {
-    /// Memory at an address that came from the pool of the handle's device, and that the handle's
-    /// compute stream may use from now on.
+    /// Memory at an address from the pool of the handle's device, which the handle's compute stream may use
+    /// from now on.
     pub(super) fn new(gpu: Gpu, at: CUdeviceptr) -> Self {
         Self {
             at,
@@ -41,23 +41,23 @@ impl Memory {
         }
     }
 
-    /// Whose it is.
+    /// The handle that it belongs to.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// Where `offset` bytes into it are.
+    /// The address `offset` bytes into it.
     pub(super) fn place(&self, offset: usize) -> Pointer {
         Pointer(self.at + offset as u64)
     }
 
-    /// Where `offset` bytes into it are, to be read.
+    /// The address `offset` bytes into it, to be read.
     pub fn at(&self, offset: usize) -> Pointer {
         drop(taken(&self.settled));
         self.place(offset)
     }
 
-    /// The same, to be written: after the copies of what was there.
+    /// The address `offset` bytes into it, to be written: orders later operations after the copies of it.
     pub fn written_at(&mut self, offset: usize) -> Result<Pointer> {
         if let Some(event) = taken(&self.copied) {
             self.gpu.compute.wait(&event)?;
@@ -65,14 +65,14 @@ impl Memory {
         Ok(self.at(offset))
     }
 
-    /// Notes that its contents are those after the operations so far: it is on its way elsewhere.
+    /// Records that its contents are final after the operations so far, before it moves to another handle.
     pub fn settle(&mut self) -> Result<()> {
         self.settled = Mutex::new(Some(self.gpu.compute.record()?));
         Ok(())
     }
 }
 
-/// The event that was noted, which is none any more.
+/// Takes the recorded event, if any.
 pub(super) fn taken(event: &Mutex<Option<Event>>) -> Option<Event> {
     event.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -78,7 +78,7 @@ impl Drop for Module {
     }
 }
 
-/// What an image depends on, as a name: the FNV-1a hash of 128 bits.
+/// The cache key of an image: the 128-bit FNV-1a hash of all that it depends on.
 fn key(source: &str, options: &[String], compiler: &str) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let parts = options.iter().map(String::as_str).chain([compiler, source]);
@@ -100,7 +100,7 @@ fn text(text: impl Into<Vec<u8>>) -> Result<CString> {
     })
 }
 
-/// A program of the compiler's, gone with its owner.
+/// A program of NVRTC; destroyed on drop.
 struct Program(nvrtcProgram);
 
 impl Drop for Program {
@@ -148,7 +148,7 @@ fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
     }
 }
 
-/// What the compiler says of a program.
+/// The compiler's log of a program.
 fn log(program: &Program) -> Result<String> {
     let mut size = 0;
     // SAFETY: the program was created, and the second call writes as many bytes as the first says.

@@ -1,4 +1,4 @@
-//! Page-locked memory of the host, which devices copy from and to by themselves.
+//! Page-locked memory of the host, for asynchronous copies.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::raw_handle::RawHandle;
 use super::status::Status;
 use crate::error::Result;
 
-/// Memory of the host that stays where it is.
+/// Page-locked memory; freed on drop.
 pub(crate) struct Pinned {
     at: RawHandle<*mut c_void>,
     pub(super) bytes: usize,
@@ -36,14 +36,14 @@ impl Pinned {
         self.at.0
     }
 
-    /// Puts bytes there.
+    /// Copies bytes to the beginning.
     pub fn write(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.bytes, "there is room for as many bytes");
         // SAFETY: there is room, nobody else has the memory, and no copy of it is on its way.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.0.cast(), bytes.len()) }
     }
 
-    /// Reads the first bytes, which a copy that is done has written.
+    /// Copies the first bytes out; the copy that wrote them must be done.
     pub fn read(&self, bytes: &mut [u8]) {
         assert!(bytes.len() <= self.bytes, "there are as many bytes");
         // SAFETY: as above; the memory was written by the copy.

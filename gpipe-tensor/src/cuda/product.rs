@@ -1,4 +1,4 @@
-//! What a product of matrices on a GPU is: sizes, layouts and types.
+//! The description of a product of matrices on a GPU: sizes, layouts and types.
 
 use cudarc::cublas::sys::cublasOperation_t;
 
@@ -11,15 +11,15 @@ pub(crate) struct Product {
     pub m: usize,
     /// Columns of c.
     pub n: usize,
-    /// What is summed over.
+    /// Terms of each sum.
     pub k: usize,
     /// Whether a lies in memory as (k, m).
     pub a_transposed: bool,
     /// Whether b lies in memory as (n, k).
     pub b_transposed: bool,
-    /// Whether c is added to.
+    /// Whether the product is added to c.
     pub accumulate: bool,
-    /// How many products.
+    /// Number of products.
     pub items: usize,
     /// The type of a and b.
     pub stored: DType,

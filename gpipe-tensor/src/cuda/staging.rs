@@ -14,7 +14,7 @@ pub(super) const PIECE: usize = 16 << 20;
 /// Pieces in flight at most; the next one waits for the first of them.
 const FLYING: usize = 8;
 
-/// A handle's pinned memory: what is free, and what copies still use.
+/// A handle's pinned memory: free pieces, and pieces that copies still use.
 #[derive(Default)]
 pub(super) struct Staging(Mutex<Pieces>);
 
@@ -46,13 +46,13 @@ impl Staging {
         }
     }
 
-    /// Takes memory back that copies use until `event`.
+    /// Returns memory that copies use until `event`.
     pub fn give(&self, pinned: Pinned, event: Arc<Event>) {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pieces.flying.push_back((pinned, event));
     }
 
-    /// Takes memory back that no copy uses.
+    /// Returns memory that no copy uses.
     pub fn give_free(&self, pinned: Pinned) {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pieces.free.push(pinned);

@@ -1,4 +1,4 @@
-//! Streams and events: what a device does, and in which order.
+//! Streams and events: the work of a GPU and its order.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::raw_handle::RawHandle;
 use super::status::Status;
 use crate::{Error, Result};
 
-/// Work that a device does in order; only events order the work of two streams.
+/// A queue of work that a GPU does in order; only events order the work of two streams.
 pub(crate) struct Stream {
     raw: RawHandle<CUstream>,
     context: Arc<Context>,
 }
 
-/// A point in the work of a stream.
+/// A point in the work of a stream, and its time if recorded with it.
 pub(crate) struct Event {
     raw: RawHandle<CUevent>,
     context: Arc<Context>,
 }
 
 impl Stream {
-    /// A stream that waits for no other.
+    /// A new stream, not ordered with any other.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
@@ -48,12 +48,12 @@ impl Stream {
         &self.context
     }
 
-    /// The point that this stream has come to when all work so far is done.
+    /// Records an event after all work so far.
     pub fn record(&self) -> Result<Event> {
         self.record_as(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// [`record`](Self::record) with the time of it.
+    /// Records an event with its time.
     pub fn record_timed(&self) -> Result<Event> {
         self.record_as(sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
@@ -73,19 +73,19 @@ impl Stream {
         Ok(event)
     }
 
-    /// [`record`](Self::record); if that fails, all work so far is done all the same when it answers, so
-    /// that what the work uses may be freed.
+    /// [`record`](Self::record); if that fails, waits until all work so far is done, so that its memory may
+    /// be freed.
     pub fn record_or_wait(&self) -> Result<Event> {
         self.record().inspect_err(|_| self.give_up())
     }
 
-    /// Waits on the host after an error, so that what the work so far uses may be freed.
+    /// Waits on the host after an error, so that the memory of the work so far may be freed.
     pub fn give_up(&self) {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _done = self.synchronize();
     }
 
-    /// Lets all work from now on wait for a point in the work of another stream.
+    /// Orders all later work after an event of another stream.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the event is alive and was recorded; it may be of another context.
@@ -99,7 +99,7 @@ impl Stream {
         unsafe { sys::cuStreamSynchronize(self.raw.0) }.check("cuStreamSynchronize")
     }
 
-    /// Memory that is there for the work after this, with unspecified contents; 0 for no bytes.
+    /// Allocates uninitialized memory for later work; address 0 for no bytes.
     pub fn alloc(&self, bytes: usize) -> Result<CUdeviceptr> {
         if bytes == 0 {
             return Ok(0);
@@ -112,7 +112,7 @@ impl Stream {
         };
         let mut status = ask();
         if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            // What lies free may be in pieces that are too small.
+            // The free memory of the pool may be fragmented.
             self.context.trim()?;
             status = ask();
         }
@@ -163,7 +163,7 @@ impl Stream {
             .check("cuMemcpyDtoDAsync_v2")
     }
 
-    /// Copies to the memory of another device, which this one reaches.
+    /// Copies to the memory of another device by peer access.
     ///
     /// # Safety
     /// As [`copy`](Self::copy).
@@ -269,8 +269,8 @@ impl Event {
         unsafe { sys::cuEventSynchronize(self.raw.0) }.check("cuEventSynchronize")
     }
 
-    /// Seconds from this point to a later one, both of which are over, were recorded with their times,
-    /// and are of one device.
+    /// Seconds from this event to a later one. Both must have occurred, be recorded with their times, and be
+    /// of the same device.
     pub fn seconds_until(&self, later: &Self) -> Result<f64> {
         self.context.bind()?;
         let mut milliseconds = 0.0;

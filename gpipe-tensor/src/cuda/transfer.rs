@@ -10,7 +10,7 @@ use super::stream::Event;
 use crate::error::Result;
 
 impl Gpu {
-    /// Memory for the operations from now on, with these bytes in it.
+    /// Memory that holds these bytes, for later operations.
     pub fn upload(&self, bytes: &[u8]) -> Result<Memory> {
         let arriving = Arriving::new(self, bytes.len())?;
         let at = arriving.at;
@@ -30,8 +30,8 @@ impl Gpu {
     }
 
     /// A copy of `bytes` bytes at `from` for the operations of `to`, and the event after which the
-    /// source may be changed or freed. The bytes are there where they were settled, or else after the
-    /// operations so far.
+    /// source may be changed or freed. The bytes are final after `settled`, or else after the operations
+    /// so far.
     pub fn send(
         &self,
         from: Pointer,
@@ -51,7 +51,7 @@ impl Gpu {
         }
     }
 
-    /// [`send`](Self::send) to memory that was asked for on the stream `arrive` of `to`.
+    /// [`send`](Self::send) to memory that was allocated on the stream `arrive` of `to`.
     fn send_to(
         &self,
         at: u64,
@@ -132,7 +132,7 @@ impl Memory {
     }
 }
 
-/// Memory that is being filled from elsewhere: the operations do not wait for it yet.
+/// Memory that a copy is filling; operations do not wait for it yet.
 struct Arriving {
     at: u64,
     to: Gpu,
@@ -146,7 +146,7 @@ impl Arriving {
         })
     }
 
-    /// The memory, for which the operations now wait.
+    /// The memory, once later operations wait for the copy.
     fn landed(mut self) -> Memory {
         Memory::new(self.to.clone(), std::mem::take(&mut self.at))
     }

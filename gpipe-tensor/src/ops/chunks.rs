@@ -1,4 +1,4 @@
-//! What operations share that make a new tensor of the shape of their operand, chunk by chunk.
+//! Element-wise operations, chunk by chunk.
 
 use crate::parallel::for_each;
 use crate::{Result, Tensor};

@@ -26,7 +26,7 @@ impl Gemm {
     ) {
         self.check(a, b, &c);
         #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-        if instructions.uses_amx() && amx::takes(self) {
+        if amx::takes(self, instructions) {
             return amx::run_alone(self, (a, b), c);
         }
         #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
@@ -49,7 +49,7 @@ impl Gemm {
     ) -> Result<()> {
         self.check(a, b, &c);
         #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-        if device.host().instruction_set().uses_amx() && amx::takes(self) {
+        if amx::takes(self, device.host().instruction_set()) {
             return amx::run(device, self, begin, (a, b), c);
         }
         let accumulate = !matches!(begin, Begin::Zero);

@@ -5,12 +5,11 @@
 //! A float has 24 bits: it is exactly the sum of three such numbers, and a product of two floats
 //! that of nine small products, of which the six largest carry what single precision can hold
 //! (Henry, Tang and Heinecke, arXiv:1904.06376). So a product costs six passes of a unit that is
-//! sixteen times as fast, and its error is that of a product computed with floats: the tests
-//! compare both with double precision. What differs: infinities become NaN, since ∞ − ∞ is what is
+//! sixteen times as fast, and its error is about that of a product computed with floats: below twice
+//! that in the tests, which compare both with double precision. What differs: infinities become NaN, since ∞ − ∞ is what is
 //! left of them, and parts below the smallest normal float (1e-38) are lost.
 //!
-//! Where bf16 is all that is asked for ([`Precision::Bf16`]), it is one pass over operands rounded to the
-//! nearest.
+//! With [`Precision::Bf16`], a product is one pass over operands rounded to the nearest bf16.
 //!
 //! The work is cut by the sizes of the operands alone, so any number of threads gives the same bits.
 
@@ -24,6 +23,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut};
+use crate::instruction_set::InstructionSet;
 use crate::ops::scratch::{Scratch, Spare};
 use crate::parallel::{for_each_on, threads_for};
 use crate::simd::vectorised;
@@ -32,10 +32,10 @@ use kernel::Unit;
 use pack::{Side, pack};
 use tile::{BLOCK, SLAB, TILE, slab_floats};
 
-/// Columns of c that are worked on in one go, so that what is packed of b stays in a cache.
+/// Columns of c processed at once, so that the packed part of b stays in a cache.
 const COLUMNS: usize = 1024;
-/// Parts of inner elements times columns of b that are packed at most: 768 KiB, what a second-level
-/// cache of 2 MiB keeps beside the rest.
+/// Size of a packed panel of b, in parts of elements: 768 KiB, which fits a second-level cache of 2 MiB beside
+/// the rest.
 const PANEL: usize = 384 * 1024;
 /// Floats of room that all packed panels of b may take.
 const PACKED: usize = 1 << 21;
@@ -46,12 +46,12 @@ const PART: usize = 1024;
 /// Floats that the sums of all parts may take.
 const PARTIAL_SUMS: usize = 1 << 22;
 
-/// Whether products of these sizes are computed here, if AMX is used at all: a block must not be mostly
-/// empty. A scaled product cannot be added to something.
-pub(super) fn takes(gemm: Gemm) -> bool {
+/// Whether products of these sizes are computed here: AMX is available within these instructions, and
+/// blocks are not mostly empty. A scaled product cannot be added to something.
+pub(super) fn takes(gemm: Gemm, instructions: InstructionSet) -> bool {
     let Gemm { m, n, k, .. } = gemm;
     let begins = gemm.scale == 1.0 || !gemm.accumulate;
-    m >= TILE && n >= TILE && k >= SLAB && begins
+    m >= TILE && n >= TILE && k >= SLAB && begins && instructions.uses_amx()
 }
 
 /// Computes on as many threads as `device` may use now.
@@ -305,7 +305,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         blocks: &mut [f32],
     ) {
         let Some(unit) = Unit::new() else {
-            unreachable!("callers ask whether AMX is used")
+            unreachable!("`takes` asks whether AMX is available")
         };
         for (index, strip) in strips.enumerate() {
             // The unit may be reading the last strip's block still.
