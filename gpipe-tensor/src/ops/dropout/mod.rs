@@ -21,7 +21,8 @@ use crate::{Result, Tensor};
 /// function is its own gradient.
 ///
 /// # Errors
-/// [`Error::Argument`] for a rate outside of 0..1; [`Error::Shape`] unless there is one row (along
+/// [`Error::Argument`](crate::Error::Argument) for a rate outside of 0..1;
+/// [`Error::Shape`](crate::Error::Shape) unless there is one row (along
 /// the outermost extent) for each sample; errors of allocation.
 pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
     let samples = x.shape().rows();
