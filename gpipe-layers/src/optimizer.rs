@@ -179,9 +179,16 @@ impl Optimizer {
                     eps: eps as f32,
                     weight_decay,
                 };
-                updates.add(
-                    value, copy, grad, first, second, step, grad_scale, &settings,
-                )
+                let update = ops::AdamWUpdate {
+                    value,
+                    copy,
+                    grad,
+                    first,
+                    second,
+                    step,
+                    grad_scale,
+                };
+                updates.add(update, &settings)
             }
             (&Rule::Sgd { momentum }, state) => {
                 let settings = ops::Sgd {
@@ -189,7 +196,14 @@ impl Optimizer {
                     momentum: momentum as f32,
                     weight_decay,
                 };
-                ops::sgd(value, copy, grad, state.first_mut(), grad_scale, &settings)
+                let update = ops::SgdUpdate {
+                    value,
+                    copy,
+                    grad,
+                    velocity: state.first_mut(),
+                    grad_scale,
+                };
+                ops::sgd(update, &settings)
             }
             (Rule::AdamW { .. }, _) => return Err(not_ready(name)),
         }

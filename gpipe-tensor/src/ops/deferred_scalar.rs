@@ -1,25 +1,26 @@
-//! Sums that a device may still be working on.
+//! Scalar results that a device may still be computing.
 
 use crate::Result;
 #[cfg(feature = "cuda")]
 use crate::cuda::Memory;
 
-/// A sum, to be read as late as can be: on a GPU the host waits for it.
-pub struct Late(Parts);
+/// A scalar result of an operation, such as a loss. On a GPU [`read`](Self::read) waits for it, so read it
+/// as late as possible.
+pub struct DeferredScalar(Parts);
 
 enum Parts {
     Known(f64),
     #[cfg(feature = "cuda")]
     Device {
-        /// Numbers in double precision, to be added up in order.
+        /// Partial sums in double precision, added up in order.
         memory: Memory,
         count: usize,
         divisor: f64,
     },
 }
 
-impl Late {
-    /// The sum of so many numbers, divided.
+impl DeferredScalar {
+    /// The sum of `count` numbers in `memory`, divided by `divisor`.
     #[cfg(feature = "cuda")]
     pub(super) fn on_device(memory: Memory, count: usize, divisor: f64) -> Self {
         Self(Parts::Device {
@@ -29,10 +30,10 @@ impl Late {
         })
     }
 
-    /// The sum.
+    /// The value; waits for the device.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// If an operation on the device has failed.
     pub fn read(&self) -> Result<f64> {
         match &self.0 {
             Parts::Known(sum) => Ok(*sum),
@@ -51,18 +52,18 @@ impl Late {
     }
 }
 
-impl From<f64> for Late {
+impl From<f64> for DeferredScalar {
     fn from(sum: f64) -> Self {
         Self(Parts::Known(sum))
     }
 }
 
-impl std::fmt::Debug for Late {
+impl std::fmt::Debug for DeferredScalar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Parts::Known(sum) => write!(f, "Late({sum})"),
+            Parts::Known(sum) => write!(f, "DeferredScalar({sum})"),
             #[cfg(feature = "cuda")]
-            Parts::Device { count, .. } => write!(f, "Late({count} numbers on a device)"),
+            Parts::Device { count, .. } => write!(f, "DeferredScalar({count} numbers on a device)"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Products of matrices on a GPU.
+//! Products of matrices on a GPU: launches.
 
-use super::Layout;
-use super::gemm::Gemm;
+use super::layout::Layout;
+use super::matrix::Gemm;
 use crate::cuda::{Gpu, Product};
 use crate::ops::add;
 use crate::{DType, Result, Shape, Tensor};
@@ -17,7 +17,7 @@ pub(super) fn matmul(
 ) -> Result<Tensor> {
     let mut out = operands[0].empty_like(shape)?;
     if let Some(bias) = bias {
-        add::gpu::repeat(gpu, bias, &mut out)?;
+        add::cuda::repeat(gpu, bias, &mut out)?;
     }
     run(gpu, gemm, layout, operands, &mut out, bias.is_some())?;
     Ok(out)

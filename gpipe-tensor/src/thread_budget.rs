@@ -1,17 +1,19 @@
-//! Who computes now, and on how many threads.
+//! Shares the CPU thread budget among running actions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The threads of a host, which the actions that run share evenly among themselves.
-pub(crate) struct Turns {
+/// The thread budget of a host, divided evenly among running actions.
+pub(crate) struct ThreadBudget {
     threads: usize,
-    /// The share of each action that runs, in the order in which they began.
+    /// The share of each running action, in order of start.
     running: Mutex<Vec<Arc<AtomicUsize>>>,
+    /// Notified when an action ends.
     freed: Condvar,
 }
 
-impl Turns {
+impl ThreadBudget {
+    /// A budget of `threads` threads.
     pub fn new(threads: usize) -> Self {
         Self {
             threads,
@@ -20,13 +22,13 @@ impl Turns {
         }
     }
 
-    /// The thread budget.
+    /// Threads in all.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Waits until fewer actions run than there are threads, then joins them.
-    pub fn begin(self: &Arc<Self>, share: Arc<AtomicUsize>) -> Busy {
+    /// Starts an action: waits while as many actions run as there are threads.
+    pub fn begin(self: &Arc<Self>, share: Arc<AtomicUsize>) -> CpuSlot {
         let mut running = self.lock();
         while running.len() >= self.threads {
             let freed = self.freed.wait(running);
@@ -34,8 +36,8 @@ impl Turns {
         }
         running.push(share.clone());
         self.share_out(&running);
-        Busy {
-            turns: Some(self.clone()),
+        CpuSlot {
+            budget: Some(self.clone()),
             share,
         }
     }
@@ -45,15 +47,15 @@ impl Turns {
         if let Some(place) = running.iter().position(|one| Arc::ptr_eq(one, share)) {
             running.remove(place);
         }
-        // What a handle does outside of actions may use all threads.
+        // Outside of actions, operations of a handle may use all threads.
         share.store(self.threads, Ordering::Relaxed);
         self.share_out(&running);
         drop(running);
         self.freed.notify_one();
     }
 
-    /// Those that have run for the longest time get what cannot be divided. An operation that is under
-    /// way keeps its threads; the next one of the same action uses the new share.
+    /// Recomputes all shares; the longest-running actions get the remainder. A running operation keeps
+    /// its threads, and the next operation of its action uses the new share.
     fn share_out(&self, running: &[Arc<AtomicUsize>]) {
         for (place, share) in running.iter().enumerate() {
             let more = usize::from(place < self.threads % running.len());
@@ -67,34 +69,34 @@ impl Turns {
     }
 }
 
-/// The right to compute, and a share of the threads, which follows the number of those who compute;
-/// given back on drop.
+/// The right of one action to compute on the CPU, with a share of the host's threads. The share changes
+/// as other actions start and end. Dropping the slot releases it.
 #[must_use]
-pub struct Busy {
-    /// Where the turn is given back, if one was taken.
-    turns: Option<Arc<Turns>>,
+pub struct CpuSlot {
+    /// The budget that the slot belongs to; none for work on another device.
+    budget: Option<Arc<ThreadBudget>>,
     share: Arc<AtomicUsize>,
 }
 
-impl Busy {
-    /// No turn, and a thread of its own: for what computes elsewhere.
+impl CpuSlot {
+    /// A slot outside of any budget, with one thread: for work on a GPU.
     pub(crate) fn elsewhere() -> Self {
         Self {
-            turns: None,
+            budget: None,
             share: Arc::new(AtomicUsize::new(1)),
         }
     }
 
-    /// How many threads this action may use now.
+    /// Threads that this action may use now.
     pub fn share(&self) -> usize {
         self.share.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Busy {
+impl Drop for CpuSlot {
     fn drop(&mut self) {
-        if let Some(turns) = &self.turns {
-            turns.end(&self.share);
+        if let Some(budget) = &self.budget {
+            budget.end(&self.share);
         }
     }
 }
@@ -107,35 +109,35 @@ mod tests {
 
     use super::*;
 
-    fn begin(turns: &Arc<Turns>) -> Busy {
-        turns.begin(Arc::default())
+    fn begin(budget: &Arc<ThreadBudget>) -> CpuSlot {
+        budget.begin(Arc::default())
     }
 
     #[test]
     fn actions_share_the_threads_and_one_too_many_waits() {
-        let turns = Arc::new(Turns::new(5));
+        let budget = Arc::new(ThreadBudget::new(5));
         let mut guards = Vec::new();
         let expected: [&[usize]; 5] = [&[5], &[3, 2], &[2, 2, 1], &[2, 1, 1, 1], &[1; 5]];
         for expected in expected {
-            guards.push(begin(&turns));
-            let shares: Vec<usize> = guards.iter().map(Busy::share).collect();
+            guards.push(begin(&budget));
+            let shares: Vec<usize> = guards.iter().map(CpuSlot::share).collect();
             assert_eq!(shares, expected);
         }
         let (begun, has_begun) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let busy = begin(&turns);
-                begun.send(busy.share()).unwrap();
+                let slot = begin(&budget);
+                begun.send(slot.share()).unwrap();
             });
             assert!(has_begun.recv_timeout(Duration::from_millis(50)).is_err());
             guards.pop();
             assert_eq!(has_begun.recv(), Ok(1));
         });
-        // Who goes on is given what the others leave.
+        // The remaining actions share what the others release.
         guards.truncate(2);
-        let shares: Vec<usize> = guards.iter().map(Busy::share).collect();
+        let shares: Vec<usize> = guards.iter().map(CpuSlot::share).collect();
         assert_eq!(shares, [3, 2]);
         drop(guards);
-        assert_eq!(begin(&turns).share(), 5);
+        assert_eq!(begin(&budget).share(), 5);
     }
 }
