@@ -81,7 +81,10 @@ impl Fail {
         }
         if chain {
             for cause in error.chain() {
-                anstream::eprintln!("  caused by: {}", printable(&cause.to_string()));
+                anstream::eprintln!(
+                    "  caused by: {}",
+                    printable(&with_flags(&cause.to_string()))
+                );
             }
         }
     }

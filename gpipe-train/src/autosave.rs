@@ -84,7 +84,7 @@ impl<'a> Autosave<'a> {
             text: self.digest.clone(),
             held_out_loss,
             best: self.saver.best(step, held_out_loss),
-            processor: machine::instructions(),
+            processor: machine::instructions(*config.run.instruction_set),
             version: VERSION.to_owned(),
         };
         let failed =

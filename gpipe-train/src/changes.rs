@@ -25,6 +25,8 @@ fn effect(section: &str, key: &str) -> Effect {
             Effect::Told("from here on results are equal to rounding, not bit for bit")
         }
         ("run", "seed") => Effect::Told("samples come in another order from here on"),
+        // The processor's instructions are compared by themselves.
+        ("run", "instruction_set") => Effect::None,
         ("run", "dtype" | "tf32") => Effect::Told("numbers are of another precision from here on"),
         ("pipeline" | "run", _) => Effect::None,
         ("data", _) => Effect::Told("other samples are trained on from here on"),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{fs, thread};
 
 use gpipe_tensor::ops::{self, Layout};
-use gpipe_tensor::{DeviceId, Host, Precision, Tensor};
+use gpipe_tensor::{DeviceId, Host, InstructionSet, Tensor};
 
 use crate::error::{Error, Result};
 
@@ -45,7 +45,7 @@ pub fn vectors() -> &'static str {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {
         if is_x86_feature_detected!("avx512f") {
-            if Precision::Bf16.is_available() {
+            if InstructionSet::Best.uses_amx() {
                 return "AVX-512 and AMX";
             }
             return "AVX-512";
@@ -125,8 +125,9 @@ fn number_in(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The architecture and those of its instructions on which the bits of a result can depend.
-pub fn instructions() -> String {
+/// The architecture and those of its instructions, within a level, on which the bits of a result can
+/// depend.
+pub fn instructions(level: InstructionSet) -> String {
     let mut words = vec![std::env::consts::ARCH];
     #[cfg(target_arch = "x86_64")]
     for (there, word) in [
@@ -136,7 +137,7 @@ pub fn instructions() -> String {
         (std::is_x86_feature_detected!("avx512bw"), "avx512bw"),
         (std::is_x86_feature_detected!("avx512dq"), "avx512dq"),
         (std::is_x86_feature_detected!("avx512vl"), "avx512vl"),
-        (Precision::Bf16.is_available(), "amx"),
+        (level.uses_amx(), "amx"),
     ] {
         if there {
             words.push(word);
@@ -147,10 +148,11 @@ pub fn instructions() -> String {
 
 /// FLOPs a second of one thread in products of (rows, width) by (width, 4 · width) matrices: the
 /// best of the repetitions that fit into a tenth of a second, as others may be using the machine.
-pub fn flops_per_second(rows: usize, width: usize) -> Result<f64> {
+pub fn flops_per_second(rows: usize, width: usize, level: InstructionSet) -> Result<f64> {
     // Large enough to be a fair sample, small enough that several fit into the time.
     let (rows, width) = (rows.clamp(64, 1024), width.clamp(64, 768));
     let device = Host::new(1)
+        .and_then(|host| host.with_instruction_set(level))
         .and_then(|host| host.device(DeviceId::Cpu))
         .map_err(Error::run)?;
     let a = Tensor::zeros(&device, [rows, width]).map_err(Error::run)?;
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn speed_is_a_positive_number() {
-        let speed = flops_per_second(1, 1).unwrap();
+        let speed = flops_per_second(1, 1, InstructionSet::Best).unwrap();
         assert!(speed.is_finite() && speed > 0.0);
     }
 }

@@ -2,7 +2,7 @@
 //! factors that are rounded.
 
 use gpipe_layers::{Init, Kind, Optimizer, Param};
-use gpipe_tensor::{DType, DeviceId, Precision};
+use gpipe_tensor::{DType, DeviceId, Host, Precision};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
@@ -34,10 +34,20 @@ fn on_gpus(config: &TrainConfig) -> bool {
 /// where the processor has nothing else.
 pub fn products(config: &TrainConfig, trains: bool) -> Precision {
     let precision = *config.run.dtype;
-    match on_gpus(config) || !(trains || precision.is_available()) {
+    match on_gpus(config) || !(trains || precision.is_available_with(*config.run.instruction_set)) {
         true => Precision::Single,
         false => precision,
     }
+}
+
+/// The processor's threads, and products of a precision within the configured instructions.
+pub fn host(
+    config: &TrainConfig,
+    threads: usize,
+    products: Precision,
+) -> gpipe_tensor::Result<Host> {
+    let level = *config.run.instruction_set;
+    Host::with(threads, products)?.with_instruction_set(level)
 }
 
 /// The bytes that training holds for a parameter of this type: of its value, its gradient and what the

@@ -85,7 +85,7 @@ impl StartPoint {
         let state = &resumed.state;
         let changed = changes(&saved, &config, state.step)?;
         resumed.warnings.extend(changed);
-        let processor = machine::instructions();
+        let processor = machine::instructions(*config.run.instruction_set);
         if state.processor != processor {
             resumed.warnings.push(format!(
                 "the processor has {processor}, that of the checkpoint {}: from here on results are equal to \

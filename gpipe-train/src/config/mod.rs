@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use gpipe_layers::{CostModel, Decay, LearningRate, LrSchedule};
 use gpipe_remat::Policy;
-use gpipe_tensor::Precision;
+use gpipe_tensor::{InstructionSet, Precision};
 
 pub use devices::Devices;
 pub use model::{Family, GptKeys, MlpKeys, Model};
@@ -145,8 +145,20 @@ pub struct Run {
     pub watchdog: Named<Watchdog>,
     /// What matrix products multiply.
     pub dtype: Named<Precision>,
+    /// The most capable instructions that products on processors use. Left out of files where it is
+    /// `best`: earlier versions do not know it.
+    #[serde(default = "best_instructions", skip_serializing_if = "are_best")]
+    pub instruction_set: Named<InstructionSet>,
     /// Whether products of floats on CUDA devices round them to TF32.
     pub tf32: bool,
+}
+
+fn best_instructions() -> Named<InstructionSet> {
+    Named::of(InstructionSet::Best)
+}
+
+fn are_best(instructions: &Named<InstructionSet>) -> bool {
+    **instructions == InstructionSet::Best
 }
 
 impl Pipeline {

@@ -195,6 +195,7 @@ fn common() -> Table {
         trace_steps = "1"
         watchdog = "30"
         dtype = "f32"
+        instruction_set = "best"
         tf32 = false
     }
 }

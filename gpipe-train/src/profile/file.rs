@@ -173,7 +173,7 @@ impl Profile {
             format: FORMAT,
             gpipe: env!("CARGO_PKG_VERSION").to_owned(),
             processor: machine::processor().name.unwrap_or_default(),
-            instructions: machine::instructions(),
+            instructions: machine::instructions(*config.run.instruction_set),
             threads: config.pipeline.threads.get(),
             action_seconds: 0.0,
             kinds: BTreeMap::new(),

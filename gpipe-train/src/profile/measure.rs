@@ -19,6 +19,7 @@ use super::kinds::{Kind, Kinds};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::pace::median;
+use crate::precision;
 use crate::setup;
 
 /// Passes that warm up: buffers are made, pages touched.
@@ -135,7 +136,7 @@ impl Bench {
         threads: usize,
         (worker, workers): (usize, usize),
     ) -> Result<Self> {
-        let host = Host::with(threads, *config.run.dtype).map_err(Error::input)?;
+        let host = precision::host(config, threads, *config.run.dtype).map_err(Error::input)?;
         let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
         let optimizer = setup::optimizer(config);
         let layers = setup::layers(config)?;

@@ -61,11 +61,11 @@ pub fn schedule(order: &ScheduleChoice, stages: usize, micro_batches: usize) -> 
     if !stages.is_multiple_of(chunks) {
         let (below, above) = (stages / chunks * chunks, stages.next_multiple_of(chunks));
         let counts = match below {
-            0 => above.to_string(),
-            below => format!("{below} or {above}"),
+            0 => format!("`pipeline.stages = {above}`"),
+            below => format!("`pipeline.stages = {below}` or {above}"),
         };
         return Err(Error::invalid(format!(
-            "{stages} stages but {chunks} on each worker: use pipeline.stages = {counts}"
+            "{stages} stages but {chunks} on each worker: use {counts}"
         )));
     }
     // What follows makes lists of actions: a few hundred bytes for each stage and micro-batch.

@@ -76,7 +76,7 @@ impl Setup {
     /// The processor's threads, products as they are configured, and where kernels for GPUs are kept.
     fn host(&self, config: &TrainConfig, trains: bool) -> gpipe_tensor::Result<Host> {
         let products = precision::products(config, trains);
-        let host = Host::with(config.pipeline.threads.get(), products)?;
+        let host = precision::host(config, config.pipeline.threads.get(), products)?;
         #[cfg(feature = "cuda")]
         let host = match config.run.tf32 {
             true => host.with_tf32(),
