@@ -84,6 +84,36 @@ pub trait Layer: Send {
         Ok(dx)
     }
 
+    /// Begins a mini-batch: discards what an unfinished one left in the layer's own state.
+    ///
+    /// Called before the first pass of every training step and every evaluation, and so also after
+    /// a step that failed. Calling it twice is the same as calling it once. A layer without state
+    /// of its own needs nothing here.
+    ///
+    /// # Errors
+    /// If the state cannot be discarded.
+    fn begin_mini_batch(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Applies to the layer's own state what the passes of this mini-batch recorded.
+    ///
+    /// Called once after a training step that succeeded on all workers, wherever the model is cut;
+    /// not after an evaluation, nor after a step that was run again to find a value that is not
+    /// finite. What is applied here is part of the model; what [`forward`](Self::forward) and
+    /// [`weight_grad`](Self::weight_grad) record before is not, until then.
+    ///
+    /// `forward` may run twice for the same samples, because a stage that keeps only its inputs
+    /// computes them again: record under [`samples`](Cx::samples), so that the second pass replaces
+    /// the first, or record in `weight_grad`, which runs once for each micro-batch. `forward` runs
+    /// in evaluation too, with [`train`](Cx::train) false.
+    ///
+    /// # Errors
+    /// If the state cannot be applied.
+    fn commit_mini_batch(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Visits the parameters, always in the same order.
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param));
 }

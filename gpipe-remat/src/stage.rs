@@ -94,6 +94,19 @@ impl LayerStage {
         result
     }
 
+    /// Applies what the layers recorded of a training step to their own state
+    /// ([`Layer::commit_mini_batch`]). For a step that succeeded on every stage, once, after its
+    /// update; without it the next [`begin`](Stage::begin) discards what was recorded.
+    ///
+    /// # Errors
+    /// That of the first layer that fails.
+    pub fn commit(&mut self) -> Result<()> {
+        for layer in &mut self.layers {
+            layer.commit_mini_batch()?;
+        }
+        Ok(())
+    }
+
     /// Begins or ends to look at every value.
     pub(crate) fn watch(&mut self, on: bool) {
         self.watch = on.then(Watch::default);
@@ -237,6 +250,9 @@ impl Stage for LayerStage {
         self.left_behind.clear();
         self.marks = Marks::default();
         self.device.reset_peak();
+        for layer in &mut self.layers {
+            layer.begin_mini_batch()?;
+        }
         self.try_params(|param| Ok(param.zero_grad()?))
     }
 

@@ -203,6 +203,16 @@ impl Layer for Residual {
         self.add(back.dx, &back.skip)
     }
 
+    fn begin_mini_batch(&mut self) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.begin_mini_batch())
+    }
+
+    fn commit_mini_batch(&mut self) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.commit_mini_batch())
+    }
+
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
         for layer in &mut self.layers {
             layer.params(visit);
