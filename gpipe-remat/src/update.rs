@@ -21,7 +21,7 @@ pub fn merge_ties(pipeline: &mut ModelPipeline) -> Result<(), PipelineError> {
     let places = pipeline.gather(|_, stage| {
         let mut places: Vec<(String, Tensor)> = Vec::new();
         stage.try_params(|param| {
-            if param.tied {
+            if param.tied && !param.frozen {
                 places.push((param.name.clone(), param.grad()?.clone()));
             }
             Ok(())
@@ -36,7 +36,7 @@ pub fn merge_ties(pipeline: &mut ModelPipeline) -> Result<(), PipelineError> {
         let device = stage.device().clone();
         stage.try_params(|param| {
             for (name, grad) in &places {
-                if !param.tied && *name == param.name {
+                if !param.tied && !param.frozen && *name == param.name {
                     let grad = grad.clone().receive(&device)?;
                     ops::add_assign(param.grad_mut()?, &grad)?;
                 }
@@ -56,7 +56,7 @@ pub fn gradient_norm(pipeline: &mut ModelPipeline) -> Result<f64, PipelineError>
         let _busy = stage.device().clone().busy();
         let mut grads: Vec<Tensor> = Vec::new();
         stage.try_params(|param| {
-            if !param.tied {
+            if !param.tied && !param.frozen {
                 grads.push(param.grad()?.clone());
             }
             Ok(())
