@@ -1,11 +1,11 @@
-//! How a parameter begins.
+//! Initial values of parameters.
 
 use std::fmt;
 use std::sync::Arc;
 
 use gpipe_tensor::{Device, Shape, Tensor, init_normal, init_uniform};
 
-/// How a parameter begins. Values are a function of (seed, name, element), never of the cut.
+/// Initial value of a parameter. Values are a function of (seed, name, element), never of the cut.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Init {

@@ -152,7 +152,7 @@ pub trait Layer: Send {
     /// If `dy` does not have the shapes of the outputs.
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)>;
 
-    /// [`input_grad`](Self::input_grad) where nobody wants dX: the first layer of a model.
+    /// [`input_grad`](Self::input_grad) without dX: for the first layer of a model.
     ///
     /// # Errors
     /// As `input_grad`.
@@ -215,16 +215,16 @@ pub trait Layer: Send {
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param));
 }
 
-/// What a pass needs to know besides its tensors: the keys of counter-based randomness.
+/// Context of a pass besides its tensors: the keys of counter-based random numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassContext {
     /// The run's seed.
     pub seed: u64,
     /// The training step.
     pub step: u64,
-    /// Which samples of the step's batch these rows are: never which micro-batch.
+    /// The samples of the step's batch that these rows are, whatever the micro-batches.
     pub samples: Range<u64>,
-    /// Whether to drop out; false in evaluation.
+    /// Whether this is a training pass; false in evaluation, which drops nothing out.
     pub train: bool,
 }
 

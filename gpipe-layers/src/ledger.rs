@@ -4,12 +4,11 @@ use smallvec::SmallVec;
 
 use crate::{Cost, Flow, Origin};
 
-/// A count of bytes that are alive, kept the way a device keeps it: every buffer has holders and
-/// dies with the last.
+/// Counts live bytes as a device does: every buffer has holders and is freed with the last.
 ///
 /// The methods named after those of [`Layer`](crate::Layer) replay one call each, from the layer's
-/// [`Cost`] alone, under the memory contract. So whoever replays the calls that a run will make
-/// knows its live and peak bytes to the byte before it begins:
+/// [`Cost`] alone, under the memory contract. Replaying the calls of a run before it begins
+/// predicts its live and peak bytes exactly:
 ///
 /// ```
 /// use gpipe_layers::layers::{Activation, Function};
@@ -46,8 +45,8 @@ struct Entry {
     holders: usize,
 }
 
-/// One holder's claim on a buffer of a [`Ledger`]. Given back with [`Ledger::release`]; a claim that
-/// is dropped instead keeps its buffer alive forever.
+/// One holder's claim on a buffer of a [`Ledger`]. Release it with [`Ledger::release`]; a claim that
+/// is dropped instead keeps its buffer alive.
 #[derive(Debug)]
 #[must_use]
 pub struct Buffer(usize);
@@ -133,7 +132,7 @@ impl Ledger {
         buffers.into_iter().for_each(|buffer| self.release(buffer));
     }
 
-    /// Gives back what a forward pass saved: nobody will take its gradient.
+    /// Releases what a forward pass saved, where no gradient is taken.
     pub fn release_saved(&mut self, saved: SavedBuffers) {
         self.release_all(saved.inputs.into_iter().map(|(_, buffer)| buffer));
         self.release_all(saved.rest);
@@ -154,7 +153,7 @@ impl Ledger {
         self.entries[buffer.0].bytes
     }
 
-    /// Says that for a moment this much more is alive than now.
+    /// Raises the peak to this many bytes beyond those that are live.
     pub fn touch(&mut self, bytes: u64) {
         self.peak = self.peak.max(self.live.saturating_add(bytes));
     }

@@ -1,4 +1,4 @@
-//! The losses: what turns a forward flow into a backward one.
+//! Losses, and their gradients with respect to the output of a model.
 
 use gpipe_tensor::{Tensor, ops};
 

@@ -1,4 +1,4 @@
-//! From a gradient to the next value.
+//! Optimizers: the update of a parameter from its gradient.
 
 use gpipe_tensor::Tensor;
 use gpipe_tensor::ops::{self, AdamWs};
@@ -6,7 +6,7 @@ use gpipe_tensor::ops::{self, AdamWs};
 use crate::choice::choose;
 use crate::{Error, Kind, Param, Result};
 
-/// How values move along their gradients.
+/// An optimization algorithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OptimizerKind {
     /// Stochastic gradient descent, as PyTorch's `SGD`: weight decay is added to the gradient.
@@ -47,7 +47,7 @@ impl std::str::FromStr for Decay {
 /// An algorithm and its weight decay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimizer {
-    /// How values move.
+    /// The algorithm.
     pub kind: OptimizerKind,
     /// How strongly values are pulled to zero.
     pub weight_decay: f64,

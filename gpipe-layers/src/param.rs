@@ -4,7 +4,7 @@ use gpipe_tensor::{DType, Device, Shape, Tensor};
 
 use crate::{Error, Init, Layer, Result};
 
-/// What a parameter is to the optimizer.
+/// How the optimizer treats a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A matrix: decayed under `decay = "matrices"`.
@@ -24,9 +24,9 @@ pub struct Param {
     pub name: String,
     /// The extents.
     pub shape: Shape,
-    /// What it is to the optimizer.
+    /// How the optimizer treats it.
     pub kind: Kind,
-    /// How it begins.
+    /// Its initial value.
     pub init: Init,
     /// Whether another, earlier place owns it: this one only uses it and gathers a gradient.
     pub tied: bool,
@@ -179,7 +179,7 @@ impl Param {
         }
     }
 
-    /// Forgets the gradients so far; there are none of a frozen parameter.
+    /// Sets the gradient to zero; does nothing for a frozen parameter.
     ///
     /// # Errors
     /// If the parameter was not made, or something else still holds the gradient.

@@ -7,8 +7,8 @@ use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
 use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use crate::left::{Left, LeftBehind, Run, State};
-use crate::marks::Marks;
+use crate::left::{Left, Run, Stash, State};
+use crate::marks::DeviceEvents;
 use crate::run::{self, Step};
 use crate::watch::{Look, NonFinite, Watch, first_in};
 use crate::{Error, KeptRun, Result, Table};
@@ -33,10 +33,10 @@ pub struct LayerStage {
     transit: Device,
     table: Arc<Table>,
     seed: u64,
-    left_behind: LeftBehind,
+    stash: Stash,
     /// Looks at every value, in a step that is run again to find a bad one.
     watch: Option<Watch>,
-    marks: Marks,
+    events: DeviceEvents,
 }
 
 impl LayerStage {
@@ -57,9 +57,9 @@ impl LayerStage {
             transit,
             table,
             seed,
-            left_behind: LeftBehind::default(),
+            stash: Stash::default(),
             watch: None,
-            marks: Marks::default(),
+            events: DeviceEvents::default(),
         }
     }
 
@@ -107,7 +107,7 @@ impl LayerStage {
         Ok(())
     }
 
-    /// Begins or ends to look at every value.
+    /// Switches the check of every value on or off.
     pub(crate) fn watch(&mut self, on: bool) {
         self.watch = on.then(Watch::default);
     }
@@ -148,33 +148,37 @@ impl LayerStage {
         }
     }
 
-    /// Takes a flow over from whoever sent it.
+    /// Receives a flow: from here on, this device counts its bytes.
     fn take(&self, flow: Tensors) -> Result<Tensors> {
         let take = |tensor: Tensor| Ok(tensor.receive(&self.device)?);
         flow.into_iter().map(take).collect()
     }
 
-    /// Marks where an action begins that trains: whatever it has to wait for comes before.
+    /// DeviceEvents where an action begins that trains: whatever it has to wait for comes before.
     fn begins(&mut self, m: &MicroBatch) -> Result<()> {
         match m.train {
-            true => self.marks.begin(&self.device),
+            true => self.events.begin(&self.device),
             false => Ok(()),
         }
     }
 
-    /// Lets go of a flow: its bytes are on their way.
+    /// Sends a flow: from here on, the bytes in transit count it.
     fn send(&self, flow: Tensors) -> Result<Tensors> {
         let send = |tensor: Tensor| Ok(tensor.send(&self.transit)?);
         flow.into_iter().map(send).collect()
     }
 
     fn runs(&mut self, m: &MicroBatch, op: Op) -> Result<Vec<Run>> {
-        match self.left_behind.take(m.index) {
+        match self.stash.take(m.index) {
             State::Remembered(runs) => Ok(runs),
             state => {
-                let error =
-                    self.out_of_turn(m, op, "a forward pass that nobody has taken back", &state);
-                self.left_behind.put(m.index, state);
+                let error = self.out_of_turn(
+                    m,
+                    op,
+                    "a forward pass whose backward pass has not run",
+                    &state,
+                );
+                self.stash.put(m.index, state);
                 Err(error)
             }
         }
@@ -205,8 +209,8 @@ impl LayerStage {
         }
     }
 
-    /// Sends `dy` back through all runs, last to first; `back` handles one layer, told whether it
-    /// is the model's first, whose input gradient nobody wants.
+    /// Sends `dy` back through all runs, last to first; `back` handles one layer; its flag says
+    /// whether that is the model's first, whose input gradient is not needed.
     fn back(
         &mut self,
         m: &MicroBatch,
@@ -247,8 +251,8 @@ impl Stage for LayerStage {
     type Error = Error;
 
     fn begin(&mut self, _step: u64) -> Result<()> {
-        self.left_behind.clear();
-        self.marks = Marks::default();
+        self.stash.clear();
+        self.events = DeviceEvents::default();
         self.device.reset_peak();
         for layer in &mut self.layers {
             layer.begin_mini_batch()?;
@@ -261,16 +265,16 @@ impl Stage for LayerStage {
     }
 
     fn leave(&mut self) -> Result<()> {
-        self.marks.end(&self.device)
+        self.events.end(&self.device)
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.marks.close(&self.device)?;
+        self.events.close(&self.device)?;
         Ok(self.device.finish()?)
     }
 
     fn ran(&mut self) -> Result<Vec<Ran>> {
-        self.marks.take()
+        self.events.take()
     }
 
     fn held(&mut self) -> Option<Held> {
@@ -308,7 +312,7 @@ impl Stage for LayerStage {
             };
             runs.push(Run { layers, kept, left });
         }
-        self.left_behind.put(m.index, State::Remembered(runs));
+        self.stash.put(m.index, State::Remembered(runs));
         self.send(flow)
     }
 
@@ -334,20 +338,20 @@ impl Stage for LayerStage {
             pending.push(left);
             Ok(dx)
         })?;
-        self.left_behind.put(m.index, State::Pending(pending));
+        self.stash.put(m.index, State::Pending(pending));
         Ok(dx)
     }
 
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
         self.begins(m)?;
-        match self.left_behind.take(m.index) {
+        match self.stash.take(m.index) {
             State::Pending(pending) => {
                 let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
                 run::weight_grad(self.layers.iter_mut(), pending, look)
             }
             state => {
                 let error = self.out_of_turn(m, Op::WeightGrad, "the input gradient first", &state);
-                self.left_behind.put(m.index, state);
+                self.stash.put(m.index, state);
                 Err(error)
             }
         }
@@ -364,7 +368,7 @@ impl Stage for LayerStage {
             let left = Left::Saved(self.restore(&cx, layers.clone(), left)?);
             runs.insert(last, Run { layers, kept, left });
         }
-        self.left_behind.put(m.index, State::Remembered(runs));
+        self.stash.put(m.index, State::Remembered(runs));
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ pub struct KeptRun {
 }
 
 impl Kept {
-    /// The runs of a stage of so many layers, first to last.
+    /// The runs of a stage of this many layers, first to last.
     pub fn runs(&self, layers: usize) -> Vec<KeptRun> {
         let (run, kept) = match self {
             Self::Runs(runs) => return runs.to_vec(),
@@ -63,7 +63,7 @@ impl Table {
     /// The table of `policy` for a model of these weights and costs that is cut like this.
     ///
     /// Where a stage's very next action is the backward pass of the micro-batch that it has just
-    /// sent forward (1F1B's last stage), there is nothing to gain from forgetting: it keeps all.
+    /// sent forward (1F1B's last stage), recomputation would save nothing: it keeps all.
     /// A budget decides for itself, once a stage, from the bytes.
     ///
     /// # Errors

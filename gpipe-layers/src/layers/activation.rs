@@ -8,7 +8,7 @@ use super::flow::{floats, single, times, unpack};
 use crate::lingvo;
 use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
 
-/// Which function.
+/// An element-wise function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// max(x, 0)

@@ -22,8 +22,8 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// An embedding of tokens with the parameter `{name}.weight`, which begins normal with this
-    /// standard deviation.
+    /// An embedding of tokens with the parameter `{name}.weight`, initialized from a
+    /// normal distribution with this standard deviation.
     pub fn new(name: impl Into<String>, vocab: usize, width: usize, std: f32) -> Self {
         let name = name.into();
         let token = table(&name, vocab, width, Init::Normal(std));

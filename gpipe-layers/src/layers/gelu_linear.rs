@@ -85,12 +85,13 @@ impl Layer for GeluLinear {
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
         let [x] = unpack(self.name(), saved.tensors)?;
-        // The linear layer is told of x in the place of what it was given, and hands it on.
-        let told = Saved {
+        // The linear layer only moves what it saved to `Pending`: x stands in for GELU(x) until that
+        // is computed below.
+        let stand_in = Saved {
             tensors: smallvec![x.clone()],
             ..Saved::default()
         };
-        let (flow, mut pending) = self.linear.input_grad(told, dy)?;
+        let (flow, mut pending) = self.linear.input_grad(stand_in, dy)?;
         let mut dx = single(self.name(), flow)?;
         pending.tensors[0] =
             ops::gelu_with_grad(&x, &mut dx, self.form).map_err(Error::within(self.name()))?;

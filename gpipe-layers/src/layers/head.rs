@@ -7,12 +7,13 @@ use crate::lingvo;
 use crate::{Cost, Flow, Init, Layer, Param, PassContext, Pending, Result, Saved};
 
 /// logits = x·Wᵀ with W (vocab, width), which lies like a table of tokens so that it can be tied to
-/// one. It differs from any [`Linear`] in what Lingvo charges for it.
+/// one. It differs from a [`Linear`] in Lingvo's cost.
 #[derive(Debug)]
 pub struct Head(Linear);
 
 impl Head {
-    /// A head with the parameter `{name}.weight`, normal with this standard deviation at first.
+    /// A head with the parameter `{name}.weight`, initialized from a normal
+    /// distribution with this standard deviation.
     pub fn new(name: impl Into<String>, width: usize, vocab: usize, std: f32) -> Self {
         let linear = Linear::new(name, width, vocab, Layout::OutIn).without_bias();
         Self(linear.init(Init::Normal(std), Init::Zeros))

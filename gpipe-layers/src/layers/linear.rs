@@ -10,7 +10,7 @@ use crate::{
     TensorSet,
 };
 
-/// How the weight of a [`Linear`] lies in memory, and so its shape.
+/// Memory layout, and so shape, of the weight of a [`Linear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// (in, out): y = x·W, as the `Conv1D` of Hugging Face's GPT-2.
@@ -54,7 +54,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A linear layer with the parameters `{name}.weight` and `{name}.bias`, which begin as in
+    /// A linear layer with the parameters `{name}.weight` and `{name}.bias`, initialized as in
     /// PyTorch: uniform within 1/√inputs.
     pub fn new(name: impl Into<String>, inputs: usize, outputs: usize, layout: Layout) -> Self {
         let name = name.into();
@@ -76,7 +76,7 @@ impl Linear {
         }
     }
 
-    /// The same with other beginnings.
+    /// The same with other initial values.
     #[must_use]
     pub fn init(mut self, weight: Init, bias: Init) -> Self {
         self.weight.init = weight;

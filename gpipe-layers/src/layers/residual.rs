@@ -12,7 +12,7 @@ use crate::{Cost, Error, Flow, Layer, Param, PassContext, Pending, Result, Saved
 pub struct Residual {
     name: String,
     layers: Vec<Box<dyn Layer>>,
-    /// What Lingvo charges, where that is not the sum of its parts.
+    /// Lingvo's cost, where it is not the sum of the parts.
     formula: Option<fn(&Flow) -> Result<u64>>,
 }
 
@@ -62,9 +62,9 @@ impl Residual {
     }
 }
 
-/// What is left of a way back through the layers inside.
+/// Result of a backward pass through the inner layers.
 struct Back<P> {
-    /// dY, which has passed the layers by.
+    /// dY of the skip connection.
     skip: Tensor,
     /// What the first layer gave.
     dx: Tensors,
@@ -72,7 +72,7 @@ struct Back<P> {
     left: Vec<P>,
 }
 
-/// Takes dY back through `layers`, of which the last comes first; `step` takes it through one.
+/// Backward pass through `layers`, given last to first; `step` handles one of them.
 fn back<L, P>(
     name: &str,
     layers: impl ExactSizeIterator<Item = L>,

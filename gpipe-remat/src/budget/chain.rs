@@ -14,7 +14,7 @@ use gpipe_layers::{Buffers, Flow, Ledger, SavedBuffers};
 
 use crate::ModelCosts;
 
-/// A stage's layers as a chain of which every link is kept or not.
+/// A stage's layers as a chain; each is kept or computed again.
 pub(crate) struct Chain<'a> {
     costs: &'a ModelCosts,
     m: usize,
@@ -274,7 +274,7 @@ impl Pass {
             .release_all(self.claims.take().unwrap_or_default());
     }
 
-    /// The flow leaves: so many tensors.
+    /// Releases the flow; the number of its tensors.
     fn turn(&mut self) -> usize {
         let flow = std::mem::take(&mut self.flow);
         let known = flow.len();
@@ -282,7 +282,8 @@ impl Pass {
         known
     }
 
-    /// The gradients of so many tensors of the flow out of the layers before `end` come in.
+    /// Allocates the gradients of the first `known` tensors of the flow that leaves the layers
+    /// before `end`.
     fn begin_back(&mut self, chain: &Chain<'_>, end: usize, known: usize) {
         let flow = gradients(&chain.costs.flow(chain.m, end)[..known]);
         self.flow = self.ledger.alloc_flow(&flow);

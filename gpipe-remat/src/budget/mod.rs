@@ -57,7 +57,7 @@ pub(crate) fn stages(
     cut.iter().enumerate().map(of_stage).collect()
 }
 
-/// Refuses parts of which one is about other layers, stages or micro-batches than the others.
+/// Cross-checks the numbers of layers, stages and micro-batches of the parts.
 pub(crate) fn check_parts(
     weights: &Weights,
     costs: &ModelCosts,

@@ -33,7 +33,7 @@ struct State {
 
 /// The choices within `available` bytes of activations that no other beats in everything. `work`
 /// is what it costs to compute a layer again. Of more than `most` choices for some first layers,
-/// only so many are followed.
+/// only that many are followed.
 pub(crate) fn search(
     chain: &Chain<'_>,
     moments: &Moments,
