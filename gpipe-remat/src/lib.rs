@@ -3,13 +3,15 @@
 
 mod assembly;
 mod budget;
+mod builder;
 mod bytes;
 mod costs;
 mod error;
 mod left;
 mod marks;
 mod micro_batch;
-mod owned;
+mod optimizer_step;
+mod param_state;
 pub mod planner;
 mod policy;
 mod predict;
@@ -17,23 +19,35 @@ mod run;
 mod stage;
 mod table;
 mod times;
+mod trainer;
 mod turn;
 mod update;
 mod watch;
 mod weights;
 
 pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
+pub use builder::AssemblyBuilder;
 pub use bytes::{Bytes, BytesError};
 pub use costs::ModelCosts;
 pub use error::{Error, Result};
 pub use micro_batch::micro_batches;
-pub use owned::{Owned, copy_owned, put_states, put_values};
+pub use optimizer_step::{StepStats, optimizer_step};
+pub use param_state::{ParamState, copy_owned, put_states, put_values};
 pub use policy::Policy;
 pub use predict::{StageMemory, predict_held, predict_memory};
 pub use stage::LayerStage;
 pub use table::{Kept, KeptRun, Table};
 pub use times::{Times, Work, simulator_costs};
+pub use trainer::{TrainStep, Trainer};
 pub use turn::{LossTurn, OutputTurn, Target};
-pub use update::{gradient_norm, merge_ties, share_ties, update};
+pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};
 pub use watch::{NonFinite, Pass, Value, first_non_finite};
 pub use weights::{Weight, Weights};
+use {Table as RematPlan, Weights as ParameterBytes};
+
+// Old names, until gpipe-cli has moved.
+mod old_names;
+#[doc(hidden)]
+pub use old_names::update;
+#[doc(hidden)]
+pub use param_state::ParamState as Owned;

@@ -55,7 +55,10 @@ pub fn copy_owned<T: Turn<Tensors> + 'static>(
 /// # Errors
 /// [`Error::Parameter`] for the first name that is missing, unknown or twice there, or whose value
 /// has another shape or element type.
-pub fn put_values<T: Turn<Tensors> + 'static>(pipeline: &mut Pipeline<LayerStage, T>, values: Vec<(String, Tensor)>) -> Result<()> {
+pub fn put_values<T: Turn<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    values: Vec<(String, Tensor)>,
+) -> Result<()> {
     let values = values.into_iter().map(|(name, value)| (name, vec![value]));
     let values = by_name(pipeline, values.collect(), |_| 1, "value")?;
     pipeline.each(move |_, stage| {
@@ -75,7 +78,10 @@ pub fn put_values<T: Turn<Tensors> + 'static>(pipeline: &mut Pipeline<LayerStage
 ///
 /// # Errors
 /// As [`put_values`], and if a parameter's state has more or fewer tensors.
-pub fn put_states<T: Turn<Tensors> + 'static>(pipeline: &mut Pipeline<LayerStage, T>, states: Vec<(String, Vec<Tensor>)>) -> Result<()> {
+pub fn put_states<T: Turn<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    states: Vec<(String, Vec<Tensor>)>,
+) -> Result<()> {
     let states = by_name(pipeline, states, |place| place.states, "optimizer state")?;
     pipeline
         .each(move |_, stage| {

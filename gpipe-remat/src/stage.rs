@@ -107,9 +107,17 @@ impl LayerStage {
         Ok(())
     }
 
-    /// Begins or ends to look at every value.
-    pub(crate) fn watch(&mut self, on: bool) {
-        self.watch = on.then(Watch::default);
+    /// Discards what the layers recorded of a step that is not to be committed.
+    pub(crate) fn discard(&mut self) -> Result<()> {
+        for layer in &mut self.layers {
+            layer.begin_mini_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Looks at every value of the steps to come, or no longer.
+    pub(crate) fn watch(&mut self, watch: Option<Watch>) {
+        self.watch = watch;
     }
 
     /// The first bad value of each micro-batch and pass.
@@ -217,6 +225,9 @@ impl LayerStage {
         let cx = self.cx(m);
         let mut runs = self.runs(m, op)?;
         let mut dy = self.take(dy)?;
+        if let Some(watch) = &self.watch {
+            watch.gradient_of_loss(m.index, &dy)?;
+        }
         self.begins(m)?;
         while let Some(Run { layers, left, .. }) = runs.pop() {
             let steps = self.restore(&cx, layers.clone(), left)?;
@@ -250,9 +261,7 @@ impl Stage for LayerStage {
         self.left_behind.clear();
         self.marks = Marks::default();
         self.device.reset_peak();
-        for layer in &mut self.layers {
-            layer.begin_mini_batch()?;
-        }
+        self.discard()?;
         self.try_params(|param| Ok(param.zero_grad()?))
     }
 

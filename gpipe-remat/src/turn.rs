@@ -6,8 +6,7 @@ use gpipe_sched::{MicroBatch, Turn};
 use gpipe_tensor::ops::Late;
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use crate::watch::{Pass, Value, Watch, first_in};
-use crate::{Error, NonFinite, Result};
+use crate::{Error, Result};
 
 /// What the outputs of a micro-batch are compared with.
 #[derive(Clone, Debug)]
@@ -26,8 +25,6 @@ pub struct LossTurn {
     transit: Device,
     losses: Vec<Option<Late>>,
     correct: u64,
-    /// Looks at every value, in a step that is run again to find a bad one.
-    watch: Option<Watch>,
 }
 
 impl LossTurn {
@@ -40,7 +37,6 @@ impl LossTurn {
             transit,
             losses: Vec::new(),
             correct: 0,
-            watch: None,
         }
     }
 
@@ -49,27 +45,9 @@ impl LossTurn {
         self.correct
     }
 
-    /// Begins or ends to look at every value.
-    pub(crate) fn watch(&mut self, on: bool) {
-        self.watch = on.then(Watch::default);
-    }
-
-    /// The first bad value of each micro-batch and pass.
-    pub(crate) fn seen(&self) -> Vec<NonFinite> {
-        self.watch.as_ref().map(Watch::take).unwrap_or_default()
-    }
-
-    fn look(&self, m: &MicroBatch, pass: Pass, value: Value, found: Option<f32>) {
-        if let (Some(watch), Some(found)) = (&self.watch, found) {
-            let new = NonFinite {
-                micro_batch: m.index,
-                layer: "loss".into(),
-                pass,
-                value,
-                found,
-            };
-            watch.note((0, 0), new);
-        }
+    /// The loss.
+    pub fn loss(&self) -> Loss {
+        self.loss
     }
 
     fn record(&mut self, m: usize, loss: Late) {
@@ -105,12 +83,6 @@ impl Turn<Tensors> for LossTurn {
             return Ok(None);
         }
         let (loss, dy) = self.loss.late_gradient(y, &target.values, target.divisor)?;
-        if self.watch.is_some() {
-            let loss = loss.read()?;
-            let bad = (!loss.is_finite()).then_some(loss as f32);
-            self.look(m, Pass::Forward, Value::Output, bad);
-            self.look(m, Pass::Backward, Value::InputGradient, first_in(&dy)?);
-        }
         self.record(m.index, loss);
         Ok(Some(Tensors::from_iter([dy.send(&self.transit)?])))
     }

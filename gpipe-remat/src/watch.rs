@@ -1,4 +1,4 @@
-//! The first value that is no finite number: where it came from.
+//! The first value that is not finite: where it came from.
 //!
 //! A training loop looks at the loss and the gradient norm of each step, which costs nothing. Only
 //! when one of them is not finite does it ask [`first_non_finite`], which runs the same batch again
@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use gpipe_layers::{Layer, try_params};
-use gpipe_sched::{ItemOf, PipelineError};
-use gpipe_tensor::{Tensor, ops};
+use gpipe_sched::{ItemOf, Pipeline, PipelineError, Turn};
+use gpipe_tensor::{Tensor, Tensors, ops};
 
-use crate::{Error, LayerStage, LossTurn, ModelPipeline, Result};
+use crate::{Error, LayerStage, Result};
 
 /// On which way through the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,20 +88,36 @@ impl fmt::Display for NonFinite {
 /// none: each value is finite, and only sums over layers are not.
 ///
 /// `batch` is that of the step whose loss or gradient norm was not finite, and parameters have not
-/// changed since. Gradients are those of the batch afterwards, as after any step.
+/// changed since. Gradients are those of the batch afterwards, as after any step; what layers with
+/// state of their own recorded is discarded, so that nothing of the batch is left in them.
 ///
 /// # Errors
 /// If a stage fails.
-pub fn first_non_finite(
-    pipeline: &mut ModelPipeline,
-    batch: Vec<ItemOf<LayerStage, LossTurn>>,
+pub fn first_non_finite<T: Turn<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    batch: Vec<ItemOf<LayerStage, T>>,
 ) -> std::result::Result<Option<NonFinite>, PipelineError> {
-    watch(pipeline, true)?;
+    let last = pipeline.schedule().stages() - 1;
+    pipeline.each(move |index, stage| {
+        stage.watch(Some(Watch::new(index == last)));
+        Ok::<_, Error>(())
+    })?;
     let ran = pipeline.step(batch);
     let of_stages = pipeline.gather(|_, stage| Ok::<_, Error>(stage.seen()));
-    let of_turn = pipeline.with_turn(|turn| Ok::<_, Error>(turn.seen()));
-    watch(pipeline, false)?;
-    ran?;
+    // The step was run to be looked at: nothing of it may be committed.
+    pipeline.each(|_, stage| {
+        stage.watch(None);
+        stage.discard()
+    })?;
+    let of_loss = ran?.losses.into_iter().enumerate();
+    let of_loss = of_loss.filter(|(_, loss)| !loss.is_finite());
+    let of_loss = of_loss.map(|(micro_batch, loss)| NonFinite {
+        micro_batch,
+        layer: LOSS.into(),
+        pass: Pass::Forward,
+        value: Value::Output,
+        found: loss as f32,
+    });
     // Each part tells the first of each micro-batch in its own order. What is bad in a micro-batch
     // goes with it through the loss and back, and into no other, so the first part on the way is
     // where it came from.
@@ -114,9 +130,9 @@ pub fn first_non_finite(
         *stage = of_down;
         back.extend::<Vec<_>>(of_back);
     }
-    let way = down.into_iter().flatten().chain(of_turn?).chain(back);
+    let path = down.into_iter().flatten().chain(of_loss).chain(back);
     // The least micro-batch; of its values the first, as the minimum of equals is.
-    let Some(first) = way.min_by_key(|found| found.micro_batch) else {
+    let Some(first) = path.min_by_key(|found| found.micro_batch) else {
         return Ok(None);
     };
     let name = first.layer.clone();
@@ -131,16 +147,8 @@ pub fn first_non_finite(
     }))
 }
 
-fn watch(pipeline: &mut ModelPipeline, on: bool) -> std::result::Result<(), PipelineError> {
-    pipeline.each(move |_, stage| {
-        stage.watch(on);
-        Ok::<_, Error>(())
-    })?;
-    pipeline.with_turn(move |turn| {
-        turn.watch(on);
-        Ok::<_, Error>(())
-    })
-}
+/// The name of what comes after the last layer.
+const LOSS: &str = "loss";
 
 /// What was found so far in one part of a pipeline: of each micro-batch and pass, the first on the
 /// way.
@@ -149,12 +157,41 @@ pub(crate) struct Watch {
     found: RefCell<BTreeMap<(usize, Pass), (Place, NonFinite)>>,
     /// Sums that were spoiled by an earlier micro-batch, as layer and parameter.
     spoiled: RefCell<HashSet<(String, String)>>,
+    /// Whether this is the last stage, to which the loss hands its gradient.
+    is_last: bool,
 }
 
 /// How far along the way: layers first, then what belongs to each.
 type Place = (usize, usize);
 
 impl Watch {
+    /// Looks at every value of a stage; `is_last` if the loss follows it.
+    pub fn new(is_last: bool) -> Self {
+        Self {
+            is_last,
+            ..Self::default()
+        }
+    }
+
+    /// Looks at the gradient that comes into the stage: the last stage has it from the loss, the
+    /// others from a stage that has looked at it.
+    pub fn gradient_of_loss(&self, micro_batch: usize, dy: &[Tensor]) -> Result<()> {
+        for tensor in dy.iter().filter(|_| self.is_last) {
+            if let Some(found) = first_in(tensor)? {
+                let new = NonFinite {
+                    micro_batch,
+                    layer: LOSS.into(),
+                    pass: Pass::Backward,
+                    value: Value::InputGradient,
+                    found,
+                };
+                self.note((0, 0), new);
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Everything found, and forgets it.
     pub fn take(&self) -> Vec<NonFinite> {
         self.spoiled.take();

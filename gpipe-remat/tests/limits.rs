@@ -8,8 +8,8 @@ use std::error::Error as _;
 use common::{CONTEXT, Model, Order, Outcome, Run};
 use gpipe_layers::{Flow, clip_factor};
 use gpipe_remat::{
-    Assembled, ModelCosts, Policy, Table, Weights, gradient_norm, merge_ties, micro_batches,
-    predict_memory, share_ties, update,
+    Assembled, ModelCosts, Policy, Table, Weights, apply_update, gradient_norm, merge_ties,
+    micro_batches, predict_memory, share_ties,
 };
 use gpipe_sched::{PipelineError, Place, Schedule, interleaved, zb_h1, zb_v};
 use gpipe_tensor::{Device, Error};
@@ -25,7 +25,7 @@ fn step(run: &Run, assembled: &mut Assembled, update_too: bool) -> Result<[u64; 
     merge_ties(pipeline)?;
     let norm = gradient_norm(pipeline)?;
     if update_too {
-        update(pipeline, &run.optimizer, 0.01, 1, clip_factor(norm, 0.5))?;
+        apply_update(pipeline, &run.optimizer, 0.01, 0, clip_factor(norm, 0.5))?;
         share_ties(pipeline)?;
     }
     Ok([loss.to_bits(), norm.to_bits()])

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::cuts::furthest;
+use gpipe_partition::search::{bisect, pack};
+
 use super::question::{Priced, Question};
 use crate::{Times, Work};
 
@@ -165,28 +166,10 @@ impl<'a> Bounds<'a> {
     /// limit permits, which is right because a longer run has no shorter way.
     fn bottleneck(&self, stages: usize) -> f64 {
         let layers = self.all.len() - 1;
-        let fits = |limit: f64| {
-            let mut start = 0;
-            for later in (0..stages).rev() {
-                let most = layers - later;
-                match furthest(start, most, |end| self.way(&(start..end)) <= limit) {
-                    Some(end) => start = end,
-                    None => return false,
-                }
-            }
-            start == layers
-        };
-        let (mut low, mut high) = (
-            0.0,
-            self.way(&(0..layers)) + self.way(&(layers - 1..layers)),
-        );
-        for _ in 0..60 {
-            let middle = 0.5 * (low + high);
-            match fits(middle) {
-                true => high = middle,
-                false => low = middle,
-            }
-        }
+        let within =
+            |limit: f64| pack(0..layers, stages, |_, part| self.way(&part) <= limit).map(|_| limit);
+        let high = self.way(&(0..layers)) + self.way(&(layers - 1..layers));
+        let (low, _) = bisect(0.0, high, 60, within);
         low
     }
 }

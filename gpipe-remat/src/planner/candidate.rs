@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::{Costs, LinkCosts, Schedule, StageCosts, Timeline, simulate, simulate_shared};
 
 use super::bound::Bounds;
@@ -263,29 +264,16 @@ impl<'a> Candidate<'a> {
             known.borrow_mut().insert(place, least);
             least
         };
-        let fits = |limit: u64| {
-            let mut start = 0;
-            for stage in 0..stages {
-                let most = layers - (stages - 1 - stage);
-                let within = |end| least(stage, start, end) <= limit;
-                match cuts::furthest(start, most, within) {
-                    Some(end) => start = end,
-                    None => return false,
-                }
-            }
-            start == layers
+        let within = |limit: u64| {
+            let fits = |stage, part: Range<usize>| least(stage, part.start, part.end) <= limit;
+            pack(0..layers, stages, fits).map(|_| limit)
         };
-        let (mut low, mut high) = (above / self.order.chunks as u64, 1_u64 << 20);
-        while !fits(high) && high < 1 << 62 {
+        let mut high = 1_u64 << 20;
+        while within(high).is_none() && high < 1 << 62 {
             high *= 2;
         }
-        while low + 1 < high {
-            let middle = low + (high - low) / 2;
-            match fits(middle) {
-                true => high = middle,
-                false => low = middle,
-            }
-        }
+        let low = above / self.order.chunks as u64;
+        let (_, high) = bisect(low, high, 64, within);
         high.saturating_mul(self.order.chunks as u64)
     }
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use gpipe_partition::search::least_bottleneck;
+
 use super::candidate::{Candidate, Found};
 
 /// Cuts and orders of workers that are all tried.
@@ -135,56 +137,16 @@ fn roomy(candidate: &Candidate<'_>, workers: &[usize]) -> Option<Cut> {
     })
 }
 
-/// The furthest end up to `most` of a run from `start` that fits, if any does; none fits after one
-/// that does not. Steps double first, as short runs are sooner judged.
-pub(super) fn furthest(start: usize, most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
-    let (mut good, mut bad) = (start, most + 1);
-    let mut step = 1;
-    while bad - good > 1 {
-        let next = good.saturating_add(step).min(good + (bad - good) / 2);
-        if fits(next) {
-            (good, step) = (next, step.saturating_mul(2));
-        } else {
-            // From now on it halves.
-            (bad, step) = (next, usize::MAX);
-        }
-    }
-    (good > start).then_some(good)
-}
-
 /// The cut whose longest stage is shortest, where a longer run never takes less.
 fn least_longest(
     candidate: &Candidate<'_>,
     seconds: impl Fn(usize, &Range<usize>) -> Option<f64>,
 ) -> Option<Cut> {
     let (layers, stages) = (candidate.layers(), candidate.stages());
-    let pack = |limit: f64| {
-        let mut cut = Cut::with_capacity(stages);
-        for stage in 0..stages {
-            let start = cut.last().map_or(0, |part: &Range<usize>| part.end);
-            let most = layers - (stages - 1 - stage);
-            let fits = |end| seconds(stage, &(start..end)).is_some_and(|s| s <= limit);
-            cut.push(start..furthest(start, most, fits)?);
-        }
-        (cut.last()?.end == layers).then_some(cut)
-    };
-    let mut best = pack(f64::MAX)?;
-    let longest = |cut: &Cut| {
-        let all = cut
-            .iter()
-            .enumerate()
-            .filter_map(|(stage, part)| seconds(stage, part));
-        all.fold(0.0, f64::max)
-    };
-    let (mut low, mut high) = (0.0, longest(&best));
-    for _ in 0..40 {
-        let middle = 0.5 * (low + high);
-        match pack(middle) {
-            Some(cut) => (high, best) = (longest(&cut).min(middle), cut),
-            None => low = middle,
-        }
-    }
-    Some(best)
+    let cost = |stage: usize, part: Range<usize>| seconds(stage, &part);
+    let (ends, _) = least_bottleneck(0..layers, stages, 0.0, 40, cost)?;
+    let starts = [0].into_iter().chain(ends.iter().copied());
+    Some(starts.zip(&ends).map(|(start, &end)| start..end).collect())
 }
 
 /// Moves boundaries by a layer as long as that helps.

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::Op;
 
 use super::candidate::Candidate;
-use super::cuts::furthest;
 use crate::Policy;
 
 /// Prefix sums of a model, and the limits of a candidate.
@@ -94,29 +94,15 @@ impl<'a> Room<'a> {
             let back = back.map_or(0.0, |held| bounds.way_back(part, held));
             Some(bounds.way(part).max(back) + sizes * again)
         };
-        let fits = |limit: f64| {
-            let mut start = 0;
-            for stage in 0..stages {
-                let most = layers - (stages - 1 - stage);
-                let within = |end| way(stage, &(start..end)).is_some_and(|way| way <= limit);
-                match furthest(start, most, within) {
-                    Some(end) => start = end,
-                    None => return false,
-                }
-            }
-            start == layers
+        let within = |limit: f64| {
+            let fits =
+                |stage, part: Range<usize>| way(stage, &part).is_some_and(|way| way <= limit);
+            pack(0..layers, stages, fits).map(|_| limit)
         };
-        if !fits(self.most) {
+        if within(self.most).is_none() {
             return self.most;
         }
-        let (mut low, mut high) = (0.0, self.most);
-        for _ in 0..50 {
-            let middle = 0.5 * (low + high);
-            match fits(middle) {
-                true => high = middle,
-                false => low = middle,
-            }
-        }
+        let (low, _) = bisect(0.0, self.most, 50, within);
         low
     }
 }
