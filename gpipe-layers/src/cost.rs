@@ -109,8 +109,8 @@ pub struct Memory {
     pub forward_peak: u64,
     /// During `input_grad`: dX, `pending_own` and scratch.
     pub input_grad_peak: u64,
-    /// During `last_grad`: `pending_own` and scratch.
-    pub last_grad_peak: u64,
+    /// During `param_only_grad`: `pending_own` and scratch.
+    pub param_only_grad_peak: u64,
     /// During `weight_grad`: scratch.
     pub weight_grad_peak: u64,
     /// During a fused `backward`; `None` where it is the two calls in a row.

@@ -51,7 +51,7 @@ pub trait Layer: Send {
     ///
     /// # Errors
     /// If the layer cannot take such tensors.
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)>;
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)>;
 
     /// dX from dY, and what dW still needs. The flow of gradients has one tensor for each float
     /// tensor of the forward flow (indices have none).
@@ -64,8 +64,13 @@ pub trait Layer: Send {
     ///
     /// # Errors
     /// As `input_grad`.
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         Ok(self.input_grad(saved, dy)?.1)
+    }
+
+    #[doc(hidden)]
+    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        self.param_only_grad(saved, dy)
     }
 
     /// Adds dW to the gradients.
@@ -104,9 +109,9 @@ pub trait Layer: Send {
     /// [`weight_grad`](Self::weight_grad) record before is not, until then.
     ///
     /// `forward` may run twice for the same samples, because a stage that keeps only its inputs
-    /// computes them again: record under [`samples`](Cx::samples), so that the second pass replaces
+    /// computes them again: record under [`samples`](PassContext::samples), so that the second pass replaces
     /// the first, or record in `weight_grad`, which runs once for each micro-batch. `forward` runs
-    /// in evaluation too, with [`train`](Cx::train) false.
+    /// in evaluation too, with [`train`](PassContext::train) false.
     ///
     /// # Errors
     /// If the state cannot be applied.
@@ -120,7 +125,7 @@ pub trait Layer: Send {
 
 /// What a pass needs to know besides its tensors: the keys of counter-based randomness.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cx {
+pub struct PassContext {
     /// The run's seed.
     pub seed: u64,
     /// The training step.
@@ -139,7 +144,7 @@ pub struct Saved {
     /// What layers inside this one saved.
     pub nested: Vec<Saved>,
     /// The keys of the randomness that was drawn, where any was.
-    pub cx: Option<Cx>,
+    pub cx: Option<PassContext>,
     /// The type of the input, where one of another type was kept.
     pub given: Option<DType>,
 }

@@ -209,9 +209,14 @@ impl Ledger {
         (dx, pending)
     }
 
-    /// [`Layer::last_grad`](crate::Layer::last_grad).
-    pub fn last_grad(&mut self, cost: &Cost, saved: SavedBuffers, dy: Buffers) -> PendingBuffers {
-        self.leave_pending(cost, saved, dy, cost.memory.last_grad_peak)
+    /// [`Layer::param_only_grad`](crate::Layer::param_only_grad).
+    pub fn param_only_grad(
+        &mut self,
+        cost: &Cost,
+        saved: SavedBuffers,
+        dy: Buffers,
+    ) -> PendingBuffers {
+        self.leave_pending(cost, saved, dy, cost.memory.param_only_grad_peak)
     }
 
     /// [`Layer::weight_grad`](crate::Layer::weight_grad).

@@ -8,7 +8,7 @@ use crate::{Error, Kind, Param, Result};
 
 /// How values move along their gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
+pub enum OptimizerKind {
     /// Stochastic gradient descent, as PyTorch's `SGD`: weight decay is added to the gradient.
     Sgd {
         /// Of the last velocity, how much stays; 0 remembers none.
@@ -44,11 +44,11 @@ impl std::str::FromStr for Decay {
     }
 }
 
-/// A rule and its weight decay.
+/// An algorithm and its weight decay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimizer {
     /// How values move.
-    pub rule: Rule,
+    pub kind: OptimizerKind,
     /// How strongly values are pulled to zero.
     pub weight_decay: f64,
     /// Which values are.
@@ -59,7 +59,7 @@ impl Optimizer {
     /// Stochastic gradient descent.
     pub fn sgd(momentum: f64, weight_decay: f64, decay: Decay) -> Self {
         Self {
-            rule: Rule::Sgd { momentum },
+            kind: OptimizerKind::Sgd { momentum },
             weight_decay,
             decay,
         }
@@ -68,7 +68,7 @@ impl Optimizer {
     /// AdamW.
     pub fn adamw(beta1: f64, beta2: f64, eps: f64, weight_decay: f64, decay: Decay) -> Self {
         Self {
-            rule: Rule::AdamW { beta1, beta2, eps },
+            kind: OptimizerKind::AdamW { beta1, beta2, eps },
             weight_decay,
             decay,
         }
@@ -79,9 +79,9 @@ impl Optimizer {
     /// # Errors
     /// [`Error::Config`] that names the first number which makes no sense.
     pub fn check(&self) -> Result<()> {
-        match self.rule {
-            Rule::Sgd { momentum } => below_one("momentum", momentum)?,
-            Rule::AdamW { beta1, beta2, eps } => {
+        match self.kind {
+            OptimizerKind::Sgd { momentum } => below_one("momentum", momentum)?,
+            OptimizerKind::AdamW { beta1, beta2, eps } => {
                 below_one("beta1", beta1)?;
                 below_one("beta2", beta2)?;
                 not_negative("eps", eps)?;
@@ -168,10 +168,10 @@ impl Optimizer {
             0.0
         };
         let lr = lr as f32;
-        match (&self.rule, state.as_mut_slice()) {
+        match (&self.kind, state.as_mut_slice()) {
             _ if *kind == Kind::Statistic => ops::add_assign(value, grad)
                 .and_then(|()| copy.map_or(Ok(()), |copy| copy.copy_from(value))),
-            (&Rule::AdamW { beta1, beta2, eps }, [first, second]) => {
+            (&OptimizerKind::AdamW { beta1, beta2, eps }, [first, second]) => {
                 let settings = ops::AdamW {
                     lr,
                     beta1: beta1 as f32,
@@ -183,7 +183,7 @@ impl Optimizer {
                     value, copy, grad, first, second, step, grad_scale, &settings,
                 )
             }
-            (&Rule::Sgd { momentum }, state) => {
+            (&OptimizerKind::Sgd { momentum }, state) => {
                 let settings = ops::Sgd {
                     lr,
                     momentum: momentum as f32,
@@ -191,7 +191,7 @@ impl Optimizer {
                 };
                 ops::sgd(value, copy, grad, state.first_mut(), grad_scale, &settings)
             }
-            (Rule::AdamW { .. }, _) => return Err(not_ready(name)),
+            (OptimizerKind::AdamW { .. }, _) => return Err(not_ready(name)),
         }
         .map_err(Error::within(name))
     }
@@ -199,10 +199,10 @@ impl Optimizer {
     /// What the tensors are called that are remembered of a parameter, in their order: as in
     /// PyTorch.
     pub fn state_names(&self) -> &'static [&'static str] {
-        match self.rule {
-            Rule::Sgd { momentum: 0.0 } => &[],
-            Rule::Sgd { .. } => &["momentum_buffer"],
-            Rule::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
+        match self.kind {
+            OptimizerKind::Sgd { momentum: 0.0 } => &[],
+            OptimizerKind::Sgd { .. } => &["momentum_buffer"],
+            OptimizerKind::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
         }
     }
 

@@ -3,7 +3,7 @@
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, MlpConfig, PRESETS, gpt, mlp, preset};
 use gpipe_layers::{
-    Cost, CostModel, Cx, Decay, Flow, Init, Layer, Loss, Optimizer, compute_in, try_params,
+    Cost, CostModel, Decay, Flow, Init, Layer, Loss, Optimizer, PassContext, compute_in, try_params,
 };
 use gpipe_tensor::{DType, DeviceId, Host, Shape, Tensor, Tensors, init_uniform};
 
@@ -322,7 +322,7 @@ fn a_perceptron_learns_a_product() {
     let x = init_uniform(&device, [64, 2], 1.0, 1, "x").unwrap();
     let products = x.f32s().unwrap().chunks(2).map(|pair| pair[0] * pair[1]);
     let products = Tensor::from_f32(&device, [64, 1], products.collect::<Vec<f32>>()).unwrap();
-    let cx = Cx {
+    let cx = PassContext {
         seed: 0,
         step: 0,
         samples: 0..64,

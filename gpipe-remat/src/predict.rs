@@ -263,7 +263,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Kept> Replay<'a, K> {
                 let passing: Buffers = dy.drain(own.min(dy.len())..).collect();
                 let mut dx = Buffers::new();
                 if layer == 0 {
-                    left.push((layer, self.ledger.last_grad(cost, saved, dy)));
+                    left.push((layer, self.ledger.param_only_grad(cost, saved, dy)));
                 } else if whole {
                     dx = self.ledger.backward(cost, saved, dy);
                 } else {

@@ -1,6 +1,6 @@
 //! Passing a flow through a run of layers, down and back.
 
-use gpipe_layers::{Cx, Layer, Pending, Saved};
+use gpipe_layers::{Layer, PassContext, Pending, Saved};
 use gpipe_tensor::Tensors;
 
 use crate::Result;
@@ -16,7 +16,7 @@ pub(crate) struct Step {
 /// Sends `x` down the layers, handing `keep` what each of them saves.
 pub(crate) fn forward(
     layers: &[Box<dyn Layer>],
-    cx: &Cx,
+    cx: &PassContext,
     mut x: Tensors,
     look: Option<Look>,
     mut keep: impl FnMut(Step),

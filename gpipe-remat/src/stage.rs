@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gpipe_layers::{Cx, Layer, Param, Saved, try_params};
+use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
 use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
@@ -147,8 +147,8 @@ impl LayerStage {
         Some(self.watch.as_ref()?.look(m.index, first))
     }
 
-    fn cx(&self, m: &MicroBatch) -> Cx {
-        Cx {
+    fn cx(&self, m: &MicroBatch) -> PassContext {
+        PassContext {
             seed: self.seed,
             step: m.step,
             samples: m.samples.clone(),
@@ -202,7 +202,7 @@ impl LayerStage {
     }
 
     /// What the layers of a run saved, computing it again if only their inputs were kept.
-    fn restore(&self, cx: &Cx, layers: Range<usize>, left: Left) -> Result<Vec<Step>> {
+    fn restore(&self, cx: &PassContext, layers: Range<usize>, left: Left) -> Result<Vec<Step>> {
         match left {
             Left::Saved(steps) => Ok(steps),
             Left::Inputs(x) => {
@@ -321,7 +321,7 @@ impl Stage for LayerStage {
     fn backward(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
         self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
             if is_first {
-                let pending = layer.last_grad(saved, dy)?;
+                let pending = layer.param_only_grad(saved, dy)?;
                 layer.weight_grad(pending)?;
                 return Ok(Tensors::new());
             }
@@ -333,7 +333,7 @@ impl Stage for LayerStage {
         let mut pending = Vec::with_capacity(self.layers.len());
         let dx = self.back(m, Op::InputGrad, dy, |layer, is_first, saved, dy| {
             if is_first {
-                pending.push(layer.last_grad(saved, dy)?);
+                pending.push(layer.param_only_grad(saved, dy)?);
                 return Ok(Tensors::new());
             }
             let (dx, left) = layer.input_grad(saved, dy)?;

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use common::{Model, Outcome, Run, VOCAB};
 use gpipe_layers::layers::{Residual, Sequential};
-use gpipe_layers::{Cost, Cx, Error, Flow, Layer, Loss, Memory, Param, Pending, Result, Saved};
+use gpipe_layers::{
+    Cost, Error, Flow, Layer, Loss, Memory, Param, PassContext, Pending, Result, Saved,
+};
 use gpipe_remat::{Assembled, Assembly, Policy, first_non_finite};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
 
@@ -66,7 +68,7 @@ impl Layer for Running {
         })
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         if cx.train {
             let values = x[0].to_f32s().map_err(Error::within(&self.name))?;
             let sum = values.iter().map(|&value| f64::from(value)).sum();
@@ -237,7 +239,7 @@ fn discarding_twice_is_discarding_once() {
     let inner = Sequential::new().then(Running::new("running", board.clone()));
     let mut layer = Residual::new("half", inner);
     let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
-    let cx = |start: u64| Cx {
+    let cx = |start: u64| PassContext {
         seed: 0,
         step: 0,
         samples: start..start + 2,

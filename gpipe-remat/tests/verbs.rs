@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{Model, Run};
 use gpipe_layers::{
-    Cost, Cx, Flow, Init, Kind, Layer, Loss, Optimizer, Param, Pending, Result, Saved,
+    Cost, Flow, Init, Kind, Layer, Loss, Optimizer, Param, PassContext, Pending, Result, Saved,
 };
 use gpipe_remat::{
     Assembled, Assembly, Policy, apply_update, copy_owned, gradient_norm, merge_ties, put_values,
@@ -56,7 +56,7 @@ impl Layer for Trapped {
         self.layer.cost(inputs)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         self.layer.forward(cx, x)
     }
 

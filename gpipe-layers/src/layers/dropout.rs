@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::flow::{floats, single, times};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
 
 /// In training, sets a share of the elements to zero and scales the others up. No mask is kept: it
 /// is a function of (seed, name, step, sample, element), the same when it is computed again.
@@ -27,7 +27,7 @@ impl Dropout {
         Ok(Self { name, rate })
     }
 
-    fn apply(&self, cx: &Cx, x: Tensor) -> Result<Tensor> {
+    fn apply(&self, cx: &PassContext, x: Tensor) -> Result<Tensor> {
         if !cx.train || self.rate == 0.0 {
             return Ok(x);
         }
@@ -91,7 +91,7 @@ impl Layer for Dropout {
         Ok(lingvo::dropout(&x.shape)?.flops)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let y = self.apply(cx, single(&self.name, x)?)?;
         let saved = Saved {
             cx: Some(cx.clone()),
@@ -108,7 +108,7 @@ impl Layer for Dropout {
         Ok((smallvec![self.apply(&cx, dy)?], Pending::default()))
     }
 
-    fn last_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
         Ok(Pending::default())
     }
 

@@ -5,7 +5,9 @@ use smallvec::smallvec;
 
 use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+};
 
 /// A table of one row for each token, and if wanted a second one of a row for each position, which
 /// is added: ids (B, T) give (B, T, width).
@@ -117,7 +119,7 @@ impl Layer for Embedding {
         Ok(lingvo::transformer_embedding(&ids.shape, self.vocab, self.width)?.flops)
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let ids = single(&self.name, x)?;
         self.check(&ids)?;
         let within = || Error::within(&self.name);
@@ -134,10 +136,10 @@ impl Layer for Embedding {
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
-        Ok((Tensors::new(), self.last_grad(saved, dy)?))
+        Ok((Tensors::new(), self.param_only_grad(saved, dy)?))
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         let [ids] = unpack(&self.name, saved.tensors)?;
         let dy = single(&self.name, dy)?;
         Ok(Pending {

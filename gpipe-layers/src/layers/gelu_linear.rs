@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unexpected, unpack};
 use super::{Activation, Function, Linear};
-use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
 
 /// A [`Linear`] with the GELU before it, bit for bit as the two in a row. Apart they would keep both x
 /// and GELU(x), the largest tensors of a transformer block; this keeps x alone, and computes GELU(x) again
@@ -55,7 +55,7 @@ impl Layer for GeluLinear {
                 pending_grad: true,
                 forward_peak: linear.memory.forward_peak.saturating_add(x.bytes()),
                 input_grad_peak: times(&[2, x.bytes()]),
-                last_grad_peak: x.bytes(),
+                param_only_grad_peak: x.bytes(),
                 ..Memory::default()
             },
             // GELU(x) is written once more.
@@ -71,7 +71,7 @@ impl Layer for GeluLinear {
         Ok(self.linear.lingvo(inputs)?.saturating_add(activation))
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(self.name(), x)?;
         let (y, _) = self.linear.forward(cx, smallvec![self.gelu(&x)?])?;
         let saved = Saved {
@@ -95,13 +95,13 @@ impl Layer for GeluLinear {
         Ok((smallvec![dx], pending))
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         let [x] = unpack(self.name(), saved.tensors)?;
         let given = Saved {
             tensors: smallvec![self.gelu(&x)?],
             ..Saved::default()
         };
-        self.linear.last_grad(given, dy)
+        self.linear.param_only_grad(given, dy)
     }
 
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {

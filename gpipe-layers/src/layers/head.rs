@@ -4,7 +4,7 @@ use gpipe_tensor::Tensors;
 
 use super::{Layout, Linear};
 use crate::lingvo;
-use crate::{Cost, Cx, Flow, Init, Layer, Param, Pending, Result, Saved};
+use crate::{Cost, Flow, Init, Layer, Param, PassContext, Pending, Result, Saved};
 
 /// logits = x·Wᵀ with W (vocab, width), which lies like a table of tokens so that it can be tied to
 /// one. It differs from any [`Linear`] in what Lingvo charges for it.
@@ -41,7 +41,7 @@ impl Layer for Head {
         Ok(lingvo::transformer_softmax(&inputs[0].shape, logits.shape.last())?.flops)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         self.0.forward(cx, x)
     }
 
@@ -49,8 +49,8 @@ impl Layer for Head {
         self.0.input_grad(saved, dy)
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
-        self.0.last_grad(saved, dy)
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        self.0.param_only_grad(saved, dy)
     }
 
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {

@@ -5,7 +5,9 @@ use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unexpected, unpack};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+};
 
 /// Each row of `width` elements is shifted and scaled to mean 0 and variance 1, then multiplied
 /// with a gain and shifted by a bias.
@@ -65,7 +67,7 @@ impl Layer for LayerNorm {
                 pending_own: gradients,
                 forward_peak: bytes.saturating_add(statistics),
                 input_grad_peak: backward,
-                last_grad_peak: backward,
+                param_only_grad_peak: backward,
                 ..Memory::default()
             },
             // x and y; x, dy and dx.
@@ -78,7 +80,7 @@ impl Layer for LayerNorm {
         Ok(lingvo::layer_norm(&x.shape)?.flops)
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
         let (y, statistics) = ops::layer_norm(&x, self.gain.value()?, self.bias.value()?, self.eps)
             .map_err(Error::within(&self.name))?;

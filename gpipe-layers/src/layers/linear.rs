@@ -5,7 +5,9 @@ use smallvec::smallvec;
 
 use super::flow::{checked, floats, output, single, times, unpack};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+};
 
 /// How the weight of a [`Linear`] lies in memory, and so its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +157,7 @@ impl Layer for Linear {
         Ok(product.flops.saturating_add(bias))
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let weight = self.weight.value()?;
@@ -188,7 +190,7 @@ impl Layer for Linear {
         Ok((smallvec![dx], pending))
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         let [x] = unpack(&self.name, saved.tensors)?;
         let dy = single(&self.name, dy)?;
         Ok(Pending {

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 use super::flow::{Flows, floats, foreign, single, times, unexpected};
 use super::{Sequential, replay};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Layer, Param, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, Layer, Param, PassContext, Pending, Result, Saved};
 
 /// A list of layers around which the input passes by and is added to their output.
 pub struct Residual {
@@ -141,7 +141,7 @@ impl Layer for Residual {
         Ok(flops)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let skip = single(&self.name, x)?;
         let mut flow: Tensors = smallvec![skip.clone()];
         let mut nested = Vec::with_capacity(self.layers.len());
@@ -169,11 +169,11 @@ impl Layer for Residual {
         Ok((self.add(back.dx, &back.skip)?, pending))
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         let layers = self.layers.iter().enumerate().rev();
         let back = back(&self.name, layers, saved, dy, |(i, layer), saved, dy| {
             if i == 0 {
-                return Ok((Tensors::new(), layer.last_grad(saved, dy)?));
+                return Ok((Tensors::new(), layer.param_only_grad(saved, dy)?));
             }
             layer.input_grad(saved, dy)
         })?;

@@ -155,9 +155,9 @@ fn go_back(
         }
         Way::Last => {
             let (pending, entry) = books.call(
-                &format!("last_grad of {name}"),
-                || layer.last_grad(saved, dy),
-                |ledger| ledger.last_grad(cost, saved_entry, dy_entry),
+                &format!("param_only_grad of {name}"),
+                || layer.param_only_grad(saved, dy),
+                |ledger| ledger.param_only_grad(cost, saved_entry, dy_entry),
             );
             (Tensors::new(), Buffers::new(), pending, entry)
         }

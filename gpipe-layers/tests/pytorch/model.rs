@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gpipe_layers::models::{GptConfig, gpt};
-use gpipe_layers::{Cx, Decay, Layer, Loss, Optimizer, Param, Rule, Saved, clip_factor};
+use gpipe_layers::{Decay, Layer, Loss, Optimizer, Param, PassContext, Rule, Saved, clip_factor};
 use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};
 use serde_json::Value;
@@ -99,7 +99,7 @@ impl Gpt {
     }
 
     fn forward(&self, samples: Range<usize>, input: Tensor) -> Result<(Tensor, Vec<Saved>)> {
-        let cx = Cx {
+        let cx = PassContext {
             seed: 0,
             step: 0,
             samples: samples.start as u64..samples.end as u64,
@@ -131,7 +131,7 @@ impl Gpt {
             let mut flow = Tensors::from_iter([dy]);
             for (index, (layer, saved)) in self.layers.iter_mut().zip(saved).enumerate().rev() {
                 if index == 0 {
-                    let pending = layer.last_grad(saved, std::mem::take(&mut flow))?;
+                    let pending = layer.param_only_grad(saved, std::mem::take(&mut flow))?;
                     layer.weight_grad(pending)?;
                 } else {
                     flow = layer.backward(saved, flow)?;
@@ -228,7 +228,7 @@ impl Gpt {
         for (parameter, value) in &values {
             let wanted = format!("{name}.{}.{parameter}", step + 1);
             let theirs = self.fixture.get(&wanted)?;
-            for rows in compared(parameter, value, &optimizer.rule) {
+            for rows in compared(parameter, value, &optimizer.kind) {
                 UPDATES.check(&wanted, &value.rows(rows.clone())?, &theirs.rows(rows)?)?;
             }
         }

@@ -243,7 +243,7 @@ impl Pass {
         let dy = std::mem::take(&mut self.flow);
         let mut dx = Buffers::new();
         let pending = if layer == 0 {
-            Some(self.ledger.last_grad(cost, saved, dy))
+            Some(self.ledger.param_only_grad(cost, saved, dy))
         } else if chain.split {
             let (gradients, pending) = self.ledger.input_grad(cost, saved, dy);
             dx = gradients;
