@@ -4,7 +4,9 @@
 
 use gpipe_layers::layers::Function;
 use gpipe_layers::{Decay, Flow, Loss, Optimizer, models};
-use gpipe_remat::{Assembly, ModelCosts, Policy, Table, Target, Weights, micro_batches, update};
+use gpipe_remat::{
+    Assembly, ModelCosts, ParameterBytes, Policy, Table, Target, micro_batches, update,
+};
 use gpipe_sched::{Item, MicroBatch, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
 
@@ -69,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{cut}");
     let optimizer = Optimizer::adamw(0.9, 0.99, 1e-8, 0.01, Decay::Matrices);
     let (cut, schedule) = (cut.ranges().collect::<Vec<_>>(), one_f_one_b(STAGES, 8)?);
-    let weights = Weights::new(&mut layers, Some(&optimizer));
+    let weights = ParameterBytes::new(&mut layers, Some(&optimizer));
     let assembly = Assembly {
         table: Table::new(Policy::Stage, &weights, &costs, &cut, &schedule)?,
         layers,

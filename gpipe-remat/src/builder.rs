@@ -7,7 +7,7 @@ use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
 use crate::assembly::{Assembled, Assembly, AssemblyError};
 use crate::{
-    Error, LossTurn, ModelCosts, ParameterBytes, Policy, RematPlan, Result, micro_batches,
+    Error, ModelCosts, ParameterBytes, Policy, RematPlan, Result, TrainingLoss, micro_batches,
 };
 
 /// The flow that enters a model, by the number of samples.
@@ -181,7 +181,7 @@ impl AssemblyBuilder {
     pub fn build(self, host: &Host) -> std::result::Result<Assembled, AssemblyError> {
         let loss = self.loss;
         self.build_to(host, move |last, transit| {
-            LossTurn::new(loss, last, transit)
+            TrainingLoss::new(loss, last, transit)
         })
     }
 

@@ -56,7 +56,7 @@ pub enum Error {
     },
     /// What a planner was asked makes no sense.
     #[error("{0}")]
-    Question(String),
+    PlanRequest(String),
     /// No plan fits the memory of the workers.
     #[error(
         "the model does not fit by {}: no cut, schedule or recomputation needs less than {mend} a worker, \

@@ -10,8 +10,10 @@ mod error;
 mod left;
 mod marks;
 mod micro_batch;
+mod non_finite;
 mod optimizer_step;
 mod param_state;
+mod parameter_bytes;
 pub mod planner;
 mod policy;
 mod predict;
@@ -20,10 +22,8 @@ mod stage;
 mod table;
 mod times;
 mod trainer;
-mod turn;
+mod training_loss;
 mod update;
-mod watch;
-mod weights;
 
 pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
 pub use builder::AssemblyBuilder;
@@ -31,23 +31,30 @@ pub use bytes::{Bytes, BytesError};
 pub use costs::ModelCosts;
 pub use error::{Error, Result};
 pub use micro_batch::micro_batches;
+pub use non_finite::{NonFinite, Pass, Value, first_non_finite};
 pub use optimizer_step::{StepStats, optimizer_step};
 pub use param_state::{ParamState, copy_owned, put_states, put_values};
+pub use parameter_bytes::{ParameterBytes, PlaceBytes};
 pub use policy::Policy;
 pub use predict::{StageMemory, predict_held, predict_memory};
 pub use stage::LayerStage;
 pub use table::{Kept, KeptRun, Table};
 pub use times::{Times, Work, simulator_costs};
 pub use trainer::{TrainStep, Trainer};
-pub use turn::{LossTurn, OutputTurn, Target};
+pub use training_loss::{OutputTurn, Target, TrainingLoss};
 pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};
-pub use watch::{NonFinite, Pass, Value, first_non_finite};
-pub use weights::{Weight, Weights};
-use {Table as RematPlan, Weights as ParameterBytes};
+
+use non_finite as watch;
+use table::Table as RematPlan;
 
 // Old names, until gpipe-cli has moved.
+#[doc(hidden)]
 mod old_names;
 #[doc(hidden)]
 pub use old_names::update;
 #[doc(hidden)]
 pub use param_state::ParamState as Owned;
+#[doc(hidden)]
+pub use parameter_bytes::{ParameterBytes as Weights, PlaceBytes as Weight};
+#[doc(hidden)]
+pub use training_loss::TrainingLoss as LossTurn;

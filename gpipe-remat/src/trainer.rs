@@ -5,7 +5,7 @@ use gpipe_sched::{Item, ItemOf, MicroBatch, Outcome, Pipeline, Turn};
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{
-    Assembled, Error, LayerStage, LossTurn, Result, StepStats, Target, first_non_finite,
+    Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, first_non_finite,
     micro_batches, optimizer_step,
 };
 
@@ -44,7 +44,7 @@ use crate::{
 /// assert!(last.loss < 0.7 * first.loss, "{} {}", first.loss, last.loss);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Trainer<T: Turn<Tensors> + 'static = LossTurn> {
+pub struct Trainer<T: Turn<Tensors> + 'static = TrainingLoss> {
     run: Assembled<T>,
     optimizer: Optimizer,
     learning_rate: Box<dyn Fn(u64) -> f64 + Send>,
@@ -151,7 +151,7 @@ impl<T: Turn<Tensors> + 'static> Trainer<T> {
     }
 }
 
-impl Trainer<LossTurn> {
+impl Trainer<TrainingLoss> {
     /// A training step. The first extent of every input and of the targets counts samples, which are
     /// cut into as many micro-batches as the schedule has. The loss is the mean over the targets.
     ///

@@ -90,14 +90,14 @@ fn extend(
     let device = candidate.schedule.device_of()[stage];
     let fastest = workers
         .iter()
-        .map(|&worker| candidate.question.workers[worker].speed);
+        .map(|&worker| candidate.request.workers[worker].speed);
     let fastest = fastest.fold(0.0, f64::max);
     for end in least..=layers - (stages - 1 - stage) {
         let part = start..end;
         let known = best.as_ref().map_or(below, |best| best.seconds.min(below));
         // Longer runs take longer.
-        let shared = candidate.question.cores.is_some();
-        if !shared && candidate.bounds.way(&part) / fastest * (1.0 - 1e-12) >= known {
+        let shared = candidate.request.cores.is_some();
+        if !shared && candidate.bounds.critical_path(&part) / fastest * (1.0 - 1e-12) >= known {
             break;
         }
         // Longer runs may still fit: what they hand on may be less.
@@ -113,8 +113,10 @@ fn extend(
 /// Cuts to begin with: even work for the speeds of the workers, and the least longest way.
 fn even(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
     let device_of = candidate.schedule.device_of();
-    let speed = |stage: usize| candidate.question.workers[workers[device_of[stage]]].speed;
-    let way = |stage: usize, part: &Range<usize>| Some(candidate.bounds.way(part) / speed(stage));
+    let speed = |stage: usize| candidate.request.workers[workers[device_of[stage]]].speed;
+    let way = |stage: usize, part: &Range<usize>| {
+        Some(candidate.bounds.critical_path(part) / speed(stage))
+    };
     let work = |stage: usize, part: &Range<usize>| Some(candidate.bounds.work(part) / speed(stage));
     let cuts = [
         least_longest(candidate, work),
@@ -133,7 +135,7 @@ fn roomy(candidate: &Candidate<'_>, workers: &[usize]) -> Option<Cut> {
         let plan = candidate.stage(stage, part, worker)?;
         let again = plan.again[0] * candidate.schedule.micro_batches() as f64;
         let work = candidate.bounds.work(part) + again;
-        Some(work / candidate.question.workers[worker].speed)
+        Some(work / candidate.request.workers[worker].speed)
     })
 }
 
@@ -198,7 +200,7 @@ fn ways(many: usize, few: usize) -> usize {
 }
 
 fn alike(candidate: &Candidate<'_>) -> bool {
-    let workers = &candidate.question.workers;
+    let workers = &candidate.request.workers;
     workers.windows(2).all(|pair| pair[0] == pair[1])
 }
 
@@ -208,7 +210,7 @@ fn arrangements(candidate: &Candidate<'_>) -> usize {
         return 1;
     }
     let (workers, devices) = (
-        candidate.question.workers.len(),
+        candidate.request.workers.len(),
         candidate.schedule.devices(),
     );
     (0..devices).fold(1_usize, |product, taken| {
@@ -226,7 +228,7 @@ fn all_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
         all = all
             .into_iter()
             .flat_map(|taken| {
-                let free = (0..candidate.question.workers.len())
+                let free = (0..candidate.request.workers.len())
                     .filter(|worker| !taken.contains(worker))
                     .collect::<Vec<_>>();
                 free.into_iter().map(move |worker| {
@@ -247,7 +249,7 @@ fn some_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     if alike(candidate) {
         return vec![(0..devices).collect()];
     }
-    let workers = &candidate.question.workers;
+    let workers = &candidate.request.workers;
     let mut fastest: Vec<usize> = (0..workers.len()).collect();
     fastest.sort_by(|&a, &b| workers[b].speed.total_cmp(&workers[a].speed));
     fastest.truncate(devices);

@@ -13,11 +13,11 @@ mod bound;
 mod candidate;
 mod cuts;
 mod described;
-mod paths;
-mod question;
-mod room;
+mod request;
 mod simple;
-mod stage;
+mod stage_bounds;
+mod stage_choice;
+mod tight_bound;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,7 +29,11 @@ use crate::{Bytes, Error, Kept, Result, Table};
 use bound::Bounds;
 use candidate::Candidate;
 pub use described::Described;
-pub use question::{FollowCosts, Link, MakeSchedule, NamedOrder, Priced, Question, Worker};
+pub use request::{Costed, FollowCosts, Link, MakeSchedule, NamedOrder, PlanRequest, Worker};
+
+// Old names, until gpipe-cli has moved.
+#[doc(hidden)]
+pub use self::{CertifiedPlan as Answer, Costed as Priced, PlanRequest as Question};
 
 /// Work that one answer may take: actions simulated. What is left then keeps its bound.
 const ACTIONS: u64 = 20_000_000;
@@ -42,7 +46,7 @@ const EFFORT: u64 = 400_000_000;
 pub struct Plan {
     /// The name of the order of work.
     pub order: String,
-    /// The worker of each device of the schedule, as listed in the question.
+    /// The worker of each device of the schedule, as listed in the request.
     pub workers: Vec<usize>,
     /// Number of micro-batches.
     pub micro_batches: usize,
@@ -66,9 +70,9 @@ pub struct Plan {
 
 /// The plan to use, and what is known about how good it is.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct CertifiedPlan {
     /// The fastest plan found, or one that is simpler and, as far as times are known, as fast
-    /// ([`Question::worth`]).
+    /// ([`PlanRequest::worth`]).
     pub plan: Plan,
     /// Seconds of the fastest plan found.
     pub fastest: f64,
@@ -83,7 +87,7 @@ pub struct Answer {
     pub with_more: Option<(Bytes, f64)>,
 }
 
-impl Answer {
+impl CertifiedPlan {
     /// How far above the best possible the plan is, at most: 0 is the best.
     pub fn gap(&self) -> f64 {
         if self.bound > 0.0 {
@@ -96,8 +100,8 @@ impl Answer {
 
 /// Answers questions about one model and its workers.
 pub struct Planner<'a> {
-    question: &'a Question<'a>,
-    priced: BTreeMap<usize, Rc<Priced>>,
+    request: &'a PlanRequest<'a>,
+    costed: BTreeMap<usize, Rc<Costed>>,
     left: u64,
 }
 
@@ -106,11 +110,11 @@ impl<'a> Planner<'a> {
     ///
     /// # Errors
     /// If there is no layer, no worker or no order, or a number is negative, infinite or none.
-    pub fn new(question: &'a Question<'a>) -> Result<Self> {
-        question.check()?;
+    pub fn new(request: &'a PlanRequest<'a>) -> Result<Self> {
+        request.check()?;
         Ok(Self {
-            question,
-            priced: BTreeMap::new(),
+            request,
+            costed: BTreeMap::new(),
             left: ACTIONS,
         })
     }
@@ -119,7 +123,7 @@ impl<'a> Planner<'a> {
     ///
     /// # Errors
     /// If nothing fits, with the bytes that would do.
-    pub fn answer(mut self) -> Result<Answer> {
+    pub fn answer(mut self) -> Result<CertifiedPlan> {
         let found = self.best(|_, _| true, f64::INFINITY)?;
         let Some((plan, bound)) = found else {
             return Err(self.does_not_fit()?);
@@ -135,7 +139,7 @@ impl<'a> Planner<'a> {
             None => None,
         };
         let with_more = self.with_more(&plan)?;
-        Ok(Answer {
+        Ok(CertifiedPlan {
             plan,
             fastest,
             bound,
@@ -184,7 +188,7 @@ impl<'a> Planner<'a> {
             return Ok(None);
         };
         if cut.len() != candidate.stages() || cut.iter().any(Range::is_empty) {
-            return Err(Error::Question(format!(
+            return Err(Error::PlanRequest(format!(
                 "a cut into {} parts for {} stages: give one for each",
                 cut.len(),
                 candidate.stages()
@@ -196,13 +200,13 @@ impl<'a> Planner<'a> {
             .map(|found| candidate.plan(&found)))
     }
 
-    fn priced(&mut self, micro_batches: usize) -> Result<Rc<Priced>> {
-        if let Some(priced) = self.priced.get(&micro_batches) {
-            return Ok(priced.clone());
+    fn costed(&mut self, micro_batches: usize) -> Result<Rc<Costed>> {
+        if let Some(costed) = self.costed.get(&micro_batches) {
+            return Ok(costed.clone());
         }
-        let priced = Rc::new(self.question.priced(micro_batches)?);
-        self.priced.insert(micro_batches, priced.clone());
-        Ok(priced)
+        let costed = Rc::new(self.request.costed(micro_batches)?);
+        self.costed.insert(micro_batches, costed.clone());
+        Ok(costed)
     }
 
     /// `None` where there are fewer layers than stages, or no schedule of that shape.
@@ -212,13 +216,13 @@ impl<'a> Planner<'a> {
         workers: usize,
         micro_batches: usize,
     ) -> Result<Option<Candidate<'a>>> {
-        let order = &self.question.orders[order];
-        if workers.saturating_mul(order.chunks) > self.question.weights.layers() {
+        let order = &self.request.orders[order];
+        if workers.saturating_mul(order.chunks) > self.request.weights.layers() {
             return Ok(None);
         }
-        let priced = self.priced(micro_batches)?;
+        let costed = self.costed(micro_batches)?;
         let schedule = (order.make)(workers, micro_batches);
-        Ok(schedule.map(|schedule| Candidate::new(self.question, order, schedule, priced)))
+        Ok(schedule.map(|schedule| Candidate::new(self.request, order, schedule, costed)))
     }
 
     /// The best plan of those for the numbers of workers and of stages a worker that are asked for, if it
@@ -228,14 +232,14 @@ impl<'a> Planner<'a> {
         is_asked: impl Fn(usize, usize) -> bool,
         below: f64,
     ) -> Result<Option<(Plan, f64)>> {
-        let question = self.question;
-        let layers = question.weights.layers();
+        let request = self.request;
+        let layers = request.weights.layers();
         let mut open = Vec::new();
-        for &micro_batches in &question.micro_batches {
-            let priced = self.priced(micro_batches)?;
-            let bounds = Bounds::new(question, &priced);
-            for (index, order) in question.orders.iter().enumerate() {
-                for workers in 1..=question.workers.len() {
+        for &micro_batches in &request.micro_batches {
+            let costed = self.costed(micro_batches)?;
+            let bounds = Bounds::new(request, &costed);
+            for (index, order) in request.orders.iter().enumerate() {
+                for workers in 1..=request.workers.len() {
                     let stages = workers.saturating_mul(order.chunks);
                     if stages > layers || !is_asked(workers, order.chunks) {
                         continue;
@@ -303,36 +307,36 @@ impl<'a> Planner<'a> {
     /// A copy on every worker: each its share of the step, and a ring that carries every gradient
     /// twice but for one share (Patarasuk and Yuan 2009).
     fn replicas(&self, single: f64) -> Option<f64> {
-        let question = self.question;
-        let workers = question.workers.len();
-        if workers < 2 || question.cores.is_some() {
+        let request = self.request;
+        let workers = request.workers.len();
+        if workers < 2 || request.cores.is_some() {
             return None;
         }
-        let slowest = question.workers.iter().map(|worker| worker.speed);
+        let slowest = request.workers.iter().map(|worker| worker.speed);
         let (slowest, fastest) = slowest.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| {
             (low.min(speed), high.max(speed))
         });
-        let layers = question.weights.layers();
-        let gradients = question.weights.of_stage(0..layers).gradients as f64;
+        let layers = request.weights.layers();
+        let gradients = request.weights.of_stage(0..layers).gradients as f64;
         let count = workers as f64;
-        let exchange = 2.0 * (count - 1.0) / count * gradients / question.link.bytes_per_second
-            + 2.0 * (count - 1.0) * question.link.latency;
+        let exchange = 2.0 * (count - 1.0) / count * gradients / request.link.bytes_per_second
+            + 2.0 * (count - 1.0) * request.link.latency;
         Some(single * (fastest / slowest) / count + exchange)
     }
 
     /// The least that helps, of some amounts above the limit.
     fn with_more(&mut self, plan: &Plan) -> Result<Option<(Bytes, f64)>> {
-        let Some(limit) = self.question.least_memory() else {
+        let Some(limit) = self.request.least_memory() else {
             return Ok(None);
         };
         for sixths in [7, 9, 12, 24_u64] {
             let more = limit.saturating_mul(sixths) / 6;
-            let question = self.question.with_memory(more);
-            let order = question
+            let request = self.request.with_memory(more);
+            let order = request
                 .orders
                 .iter()
                 .position(|order| order.name == plan.order);
-            let mut planner = Planner::new(&question)?;
+            let mut planner = Planner::new(&request)?;
             planner.left = ACTIONS / 20;
             let found =
                 planner.under(order.unwrap_or(0), plan.workers.len(), plan.micro_batches)?;
@@ -347,19 +351,19 @@ impl<'a> Planner<'a> {
 
     /// What would have to be there for something to fit.
     fn does_not_fit(&mut self) -> Result<Error> {
-        let question = self.question;
-        let Some(limit) = question.least_memory() else {
-            return Ok(Error::Question(
+        let request = self.request;
+        let Some(limit) = request.least_memory() else {
+            return Ok(Error::PlanRequest(
                 "no schedule has as few stages as there are layers: allow fewer workers".into(),
             ));
         };
-        let micro_batches = question.micro_batches.iter().copied().max().unwrap_or(1);
+        let micro_batches = request.micro_batches.iter().copied().max().unwrap_or(1);
         let mut least: Option<u64> = None;
-        for (index, order) in question.orders.iter().enumerate() {
-            let most = question
+        for (index, order) in request.orders.iter().enumerate() {
+            let most = request
                 .workers
                 .len()
-                .min(question.weights.layers() / order.chunks);
+                .min(request.weights.layers() / order.chunks);
             let Some(candidate) = self.candidate(index, most.max(1), micro_batches)? else {
                 continue;
             };

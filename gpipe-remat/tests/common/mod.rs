@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use gpipe_layers::{Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
 use gpipe_remat::{
-    Assembled, Assembly, Bytes, Error, ModelCosts, Policy, Table, Target, Weights, apply_update,
-    gradient_norm, merge_ties, micro_batches, share_ties,
+    Assembled, Assembly, Bytes, Error, ModelCosts, ParameterBytes, Policy, Table, Target,
+    apply_update, gradient_norm, merge_ties, micro_batches, share_ties,
 };
 use gpipe_sched::{Item, MicroBatch, Op, Schedule, Timeline, gpipe, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
@@ -120,7 +120,7 @@ impl Run {
         schedule: &Schedule,
     ) -> Result<Table, Error> {
         let (costs, cut) = (self.costs(layers), self.cut(layers.len()));
-        let weights = Weights::new(layers, Some(&self.optimizer));
+        let weights = ParameterBytes::new(layers, Some(&self.optimizer));
         Table::new(policy, &weights, &costs, &cut, schedule)
     }
 

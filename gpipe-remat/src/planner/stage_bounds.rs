@@ -9,7 +9,7 @@ use super::candidate::Candidate;
 use crate::Policy;
 
 /// Prefix sums of a model, and the limits of a candidate.
-pub(super) struct Room<'a> {
+pub(super) struct StageBounds<'a> {
     candidate: &'a Candidate<'a>,
     /// Work that no stage of a step that is good enough takes more of.
     most: f64,
@@ -30,7 +30,7 @@ struct Memory {
     in_flight: Vec<f64>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> StageBounds<'a> {
     /// For steps of less than `most` work on any worker.
     pub fn new(candidate: &'a Candidate<'a>, most: f64) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl<'a> Room<'a> {
 
     /// Whether no stage of a good enough step has as many layers.
     pub fn is_too_long(&self, part: &Range<usize>) -> bool {
-        self.candidate.bounds.way(part) > self.most
+        self.candidate.bounds.critical_path(part) > self.most
     }
 
     /// What a stage of these layers computes again of a full micro-batch, at least; `None` where it does
@@ -82,17 +82,17 @@ impl<'a> Room<'a> {
     }
 
     /// The least over all cuts of the longest way of a stage, as
-    /// [`Bounds::way`](super::bound::Bounds::way) and
-    /// [`Bounds::way_back`](super::bound::Bounds::way_back) have it, with what it computes again.
-    pub fn longest_way(&self) -> f64 {
+    /// [`Bounds::critical_path`](super::bound::Bounds::critical_path) and
+    /// [`Bounds::held_path`](super::bound::Bounds::held_path) have it, with what it computes again.
+    pub fn longest_critical_path(&self) -> f64 {
         let (layers, stages) = (self.layers(), self.candidate.stages());
         let sizes = self.candidate.bounds.sizes();
         let way = |stage: usize, part: &Range<usize>| {
             let again = self.again(stage, part)?;
             let bounds = &self.candidate.bounds;
             let back = self.candidate.held();
-            let back = back.map_or(0.0, |held| bounds.way_back(part, held));
-            Some(bounds.way(part).max(back) + sizes * again)
+            let back = back.map_or(0.0, |held| bounds.held_path(part, held));
+            Some(bounds.critical_path(part).max(back) + sizes * again)
         };
         let within = |limit: f64| {
             let fits =
@@ -111,16 +111,16 @@ impl Memory {
     /// `None` where memory is not limited, or where what is kept differs between micro-batches or is
     /// computed ahead.
     fn of(candidate: &Candidate<'_>) -> Option<Self> {
-        let question = candidate.question;
+        let request = candidate.request;
         let is_even = |policy: &Policy| matches!(policy, Policy::Keep | Policy::Budget(_));
         let mut actions = candidate.schedule.lanes().iter().flatten();
         let ahead = actions.any(|action| action.op == Op::Recompute);
-        if ahead || !question.policies.iter().all(is_even) {
+        if ahead || !request.policies.iter().all(is_even) {
             return None;
         }
-        let limits = question.workers.iter().map(|worker| worker.memory);
+        let limits = request.workers.iter().map(|worker| worker.memory);
         let limit = limits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
-        let costs = &candidate.priced.costs;
+        let costs = &candidate.costed.costs;
         let sizes = 0..costs.micro_batches();
         let smallest = sizes.min_by_key(|&m| costs.samples(m))?;
         let (mut fixed, mut left) = (vec![0.0], vec![0.0]);
@@ -141,7 +141,7 @@ impl Memory {
                 work_a_byte = work_a_byte.min(forward / bytes);
             }
             left.push(left[layer] + bytes);
-            let weights = question.weights.of_stage(layer..layer + 1);
+            let weights = request.weights.of_stage(layer..layer + 1);
             fixed.push(fixed[layer] + weights.fixed() as f64);
         }
         let schedule = &candidate.schedule;

@@ -4,20 +4,20 @@ use std::ops::Range;
 
 use gpipe_sched::{Costs, Schedule};
 
-use crate::{Error, ModelCosts, Policy, Result, Times, Weights, Work, micro_batches};
+use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Times, Work, micro_batches};
 
 /// Beyond this, an answer would take minutes.
 const MOST_LAYERS: usize = 4096;
 const MOST_WORKERS: usize = 256;
 
 /// Everything that a plan depends on.
-pub struct Question<'a> {
+pub struct PlanRequest<'a> {
     /// Bytes of parameters and what goes with them.
-    pub weights: &'a Weights,
+    pub weights: &'a ParameterBytes,
     /// Samples of a step.
     pub batch: usize,
     /// Costs and work of a batch in these micro-batches.
-    pub price: &'a dyn Fn(&[Range<usize>]) -> Result<Priced>,
+    pub price: &'a dyn Fn(&[Range<usize>]) -> Result<Costed>,
     /// Workers, in the order in which they are linked.
     pub workers: Vec<Worker>,
     /// From each worker to the next.
@@ -38,7 +38,7 @@ pub struct Question<'a> {
 }
 
 /// A batch's costs.
-pub struct Priced {
+pub struct Costed {
     /// Bytes and FLOPs.
     pub costs: ModelCosts,
     /// What each layer has to do, in any unit that [`Worker::speed`] is in units a second of.
@@ -94,19 +94,19 @@ pub struct NamedOrder {
     pub held: Option<fn(usize) -> usize>,
 }
 
-impl Question<'_> {
-    pub(super) fn priced(&self, parts: usize) -> Result<Priced> {
-        let priced = (self.price)(&micro_batches(self.batch, parts)?)?;
+impl PlanRequest<'_> {
+    pub(super) fn costed(&self, parts: usize) -> Result<Costed> {
+        let costed = (self.price)(&micro_batches(self.batch, parts)?)?;
         let layers = self.weights.layers();
-        let mut lists = vec![&priced.times];
-        lists.extend(&priced.told);
+        let mut lists = vec![&costed.times];
+        lists.extend(&costed.told);
         for times in lists {
             for cores in 1..=times.cores() {
-                if times.on(cores).len() != layers || priced.costs.layers() != layers {
+                if times.on(cores).len() != layers || costed.costs.layers() != layers {
                     return fault(format!(
                         "weights of {layers} layers, costs of {} and work of {}: give each for every \
                          layer",
-                        priced.costs.layers(),
+                        costed.costs.layers(),
                         times.on(cores).len()
                     ));
                 }
@@ -119,14 +119,14 @@ impl Question<'_> {
                 ));
             }
         }
-        let total: f64 = priced.times.work.iter().map(sum).sum();
+        let total: f64 = costed.times.work.iter().map(sum).sum();
         if !total.is_finite() {
             return fault("the layers together cost more than a number holds: scale them down");
         }
         if total == 0.0 {
             return fault("all layers cost nothing: there is nothing to plan");
         }
-        Ok(priced)
+        Ok(costed)
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -183,12 +183,12 @@ impl Question<'_> {
     }
 
     /// The same with this much memory for every worker.
-    pub(super) fn with_memory(&self, memory: u64) -> Question<'_> {
+    pub(super) fn with_memory(&self, memory: u64) -> PlanRequest<'_> {
         let more = |worker: &Worker| Worker {
             memory: Some(memory),
             ..*worker
         };
-        Question {
+        PlanRequest {
             weights: self.weights,
             batch: self.batch,
             price: self.price,
@@ -228,5 +228,5 @@ fn check(work: &[Work]) -> Result<()> {
 }
 
 fn fault<T>(message: impl Into<String>) -> Result<T> {
-    Err(Error::Question(message.into()))
+    Err(Error::PlanRequest(message.into()))
 }

@@ -19,7 +19,7 @@ pub struct Target {
 }
 
 /// The loss as the stage after the last one. Its bytes are counted with the last stage.
-pub struct LossTurn {
+pub struct TrainingLoss {
     loss: Loss,
     device: Device,
     transit: Device,
@@ -27,7 +27,7 @@ pub struct LossTurn {
     correct: u64,
 }
 
-impl LossTurn {
+impl TrainingLoss {
     /// A turn on the worker of the last stage, which counts on `device`; gradients on their way
     /// back count on `transit`.
     pub fn new(loss: Loss, device: Device, transit: Device) -> Self {
@@ -58,7 +58,7 @@ impl LossTurn {
     }
 }
 
-impl Turn<Tensors> for LossTurn {
+impl Turn<Tensors> for TrainingLoss {
     type Target = Target;
     type Error = Error;
 
