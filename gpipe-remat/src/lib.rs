@@ -6,6 +6,7 @@ mod budget;
 mod builder;
 mod bytes;
 mod costs;
+mod diagnosis;
 mod error;
 mod left;
 mod marks;
@@ -24,14 +25,16 @@ mod times;
 mod trainer;
 mod training_loss;
 mod update;
+mod value_watch;
 
 pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
 pub use builder::AssemblyBuilder;
 pub use bytes::{Bytes, BytesError};
 pub use costs::ModelCosts;
+pub use diagnosis::first_non_finite;
 pub use error::{Error, Result};
 pub use micro_batch::micro_batches;
-pub use non_finite::{NonFinite, Pass, Value, first_non_finite};
+pub use non_finite::{NonFinite, Pass, Value};
 pub use optimizer_step::{StepStats, optimizer_step};
 pub use param_state::{ParamState, copy_owned, put_states, put_values};
 pub use parameter_bytes::{ParameterBytes, PlaceBytes};
@@ -44,7 +47,6 @@ pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputTurn, Target, TrainingLoss};
 pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};
 
-use non_finite as watch;
 use table::Table as RematPlan;
 
 // Old names, until gpipe-cli has moved.

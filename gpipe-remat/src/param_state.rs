@@ -82,7 +82,7 @@ pub fn put_states<T: Turn<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     states: Vec<(String, Vec<Tensor>)>,
 ) -> Result<()> {
-    let states = by_name(pipeline, states, |place| place.states, "optimizer state")?;
+    let states = by_name(pipeline, states, |owner| owner.states, "optimizer state")?;
     pipeline
         .each(move |_, stage| {
             stage.try_params(|param| {
@@ -97,8 +97,8 @@ pub fn put_states<T: Turn<Tensors> + 'static>(
         .map_err(Error::from)
 }
 
-/// An owner, as its pipeline has it.
-struct Place {
+/// The owner of a parameter, as its pipeline has it.
+struct Owner {
     name: String,
     shape: Shape,
     states: usize,
@@ -108,21 +108,21 @@ struct Place {
 fn by_name<T: Turn<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     tensors: Vec<(String, Vec<Tensor>)>,
-    count: impl Fn(&Place) -> usize,
+    count: impl Fn(&Owner) -> usize,
     what: &str,
 ) -> Result<HashMap<String, Vec<Tensor>>> {
-    let places = pipeline.gather(|_, stage| {
-        let mut places = Vec::new();
+    let owners = pipeline.gather(|_, stage| {
+        let mut owners = Vec::new();
         stage.params(|param| {
             if !param.tied {
-                places.push(Place {
+                owners.push(Owner {
                     name: param.name.clone(),
                     shape: param.shape.clone(),
                     states: param.state.len(),
                 });
             }
         });
-        Ok::<_, Error>(places)
+        Ok::<_, Error>(owners)
     })?;
     let fault = |name: &str, message: String| Error::Parameter {
         name: name.to_owned(),
@@ -136,36 +136,36 @@ fn by_name<T: Turn<Tensors> + 'static>(
         named.insert(name, tensors);
     }
     let mut known = 0;
-    for place in places.iter().flatten() {
-        let Some(tensors) = named.get(&place.name) else {
-            return Err(fault(&place.name, format!("its {what} is missing")));
+    for owner in owners.iter().flatten() {
+        let Some(tensors) = named.get(&owner.name) else {
+            return Err(fault(&owner.name, format!("its {what} is missing")));
         };
         known += 1;
-        if tensors.len() != count(place) {
+        if tensors.len() != count(owner) {
             let message = format!(
                 "its {what} is {} tensors, not {}",
                 tensors.len(),
-                count(place)
+                count(owner)
             );
-            return Err(fault(&place.name, message));
+            return Err(fault(&owner.name, message));
         }
         for tensor in tensors {
-            if *tensor.shape() != place.shape || tensor.dtype() != DType::F32 {
+            if *tensor.shape() != owner.shape || tensor.dtype() != DType::F32 {
                 let message = format!(
                     "its {what} is {} of shape {}, not {} of shape {}",
                     tensor.dtype(),
                     tensor.shape(),
                     DType::F32,
-                    place.shape
+                    owner.shape
                 );
-                return Err(fault(&place.name, message));
+                return Err(fault(&owner.name, message));
             }
         }
     }
     if known < named.len() {
-        let places: Vec<&str> = places.iter().flatten().map(|p| p.name.as_str()).collect();
+        let known_names: Vec<&str> = owners.iter().flatten().map(|p| p.name.as_str()).collect();
         let mut strange: Vec<&String> = named.keys().collect();
-        strange.retain(|name| !places.contains(&name.as_str()));
+        strange.retain(|name| !known_names.contains(&name.as_str()));
         strange.sort();
         if let Some(name) = strange.first() {
             return Err(fault(name, "the model has no such parameter".into()));

@@ -10,8 +10,8 @@ use gpipe_tensor::{Device, Tensor, Tensors};
 use crate::left::{Left, LeftBehind, Run, State};
 use crate::marks::Marks;
 use crate::run::{self, Step};
-use crate::watch::{Look, NonFinite, Watch, first_in};
-use crate::{Error, KeptRun, Result, Table};
+use crate::value_watch::{Look, Watch, first_in};
+use crate::{Error, KeptRun, NonFinite, Result, Table};
 
 /// A run of layers on one device, as a stage of a pipeline.
 ///

@@ -9,9 +9,10 @@ use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::{Costs, LinkCosts, Schedule, StageCosts, Timeline, simulate, simulate_shared};
 
 use super::bound::Bounds;
+use super::plan::Plan;
 use super::request::{Costed, NamedOrder, PlanRequest};
-use super::stage_choice::{Chooser, StagePlan};
-use super::{Plan, cuts, forgets};
+use super::stage_choice::{Chooser, StagePlan, forgets};
+
 use crate::times::splits;
 use crate::{Table, Work, simulator_costs};
 
@@ -26,11 +27,11 @@ pub(super) struct Candidate<'a> {
     pub costed: Rc<Costed>,
     pub bounds: Bounds<'a>,
     chooser: Chooser<'a>,
-    chosen: RefCell<HashMap<Place, Option<Rc<StagePlan>>>>,
+    chosen: RefCell<HashMap<StageKey, Option<Rc<StagePlan>>>>,
 }
 
 /// A stage, its layers from and to, and the memory of its worker.
-type Place = (usize, usize, usize, Option<u64>);
+type StageKey = (usize, usize, usize, Option<u64>);
 
 /// A cut, what its stages keep, and how long a step takes.
 #[derive(Clone, Debug)]
@@ -110,16 +111,6 @@ impl<'a> Candidate<'a> {
         self.bounds.of(self.schedule.devices(), self.order.chunks)
     }
 
-    /// Whether all cuts are tried.
-    pub fn is_small(&self) -> bool {
-        cuts::is_small(self)
-    }
-
-    /// The best cut that takes less than `below`.
-    pub fn search(&self, left: &mut u64, below: f64) -> Option<Found> {
-        cuts::search(self, left, below)
-    }
-
     /// The memory of a stage of a worker: an equal share.
     fn limit(&self, worker: usize) -> Option<u64> {
         let memory = self.request.workers[worker].memory?;
@@ -129,12 +120,12 @@ impl<'a> Candidate<'a> {
     /// What a stage of these layers keeps, if it fits.
     pub fn stage(&self, stage: usize, part: &Range<usize>, worker: usize) -> Option<Rc<StagePlan>> {
         let limit = self.limit(worker);
-        let place = (stage, part.start, part.end, limit);
-        if let Some(known) = self.chosen.borrow().get(&place) {
+        let key = (stage, part.start, part.end, limit);
+        if let Some(known) = self.chosen.borrow().get(&key) {
             return known.clone();
         }
         let chosen = self.chooser.choose(stage, part, limit).map(Rc::new);
-        self.chosen.borrow_mut().insert(place, chosen.clone());
+        self.chosen.borrow_mut().insert(key, chosen.clone());
         chosen
     }
 
@@ -256,12 +247,12 @@ impl<'a> Candidate<'a> {
         let (layers, stages) = (self.layers(), self.stages());
         let known: RefCell<HashMap<(usize, usize, usize), u64>> = RefCell::default();
         let least = |stage: usize, start: usize, end: usize| {
-            let place = (stage, start, end);
-            if let Some(&known) = known.borrow().get(&place) {
+            let key = (stage, start, end);
+            if let Some(&known) = known.borrow().get(&key) {
                 return known;
             }
             let least = self.chooser.least(stage, &(start..end));
-            known.borrow_mut().insert(place, least);
+            known.borrow_mut().insert(key, least);
             least
         };
         let within = |limit: u64| {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Plan, Planner};
+use super::plan::Plan;
+use super::search::Planner;
 use crate::Result;
 
 impl Planner<'_> {

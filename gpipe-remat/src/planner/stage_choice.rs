@@ -115,13 +115,13 @@ impl<'a> Chooser<'a> {
     /// What a micro-batch of full size costs again, by cores, and all together on one.
     fn again(&self, part: &Range<usize>, kept: &[Kept]) -> (Vec<f64>, f64) {
         let (times, costs) = (&self.costed.times, &self.costed.costs);
-        let Some(forgetting) = kept.iter().find(|kept| super::forgets(kept)) else {
+        let Some(forgetting) = kept.iter().find(|kept| forgets(kept)) else {
             return (vec![0.0; times.cores()], 0.0);
         };
         let on = |cores: usize| times.again(cores, part, forgetting)[0];
         let again: Vec<f64> = (1..=times.cores()).map(on).collect();
         let sizes = (0..kept.len())
-            .filter(|&m| super::forgets(&kept[m]))
+            .filter(|&m| forgets(&kept[m]))
             .map(|m| costs.samples(m) as f64 / costs.samples(0) as f64);
         let total = sizes.sum::<f64>() * again[0];
         (again, total)
@@ -136,4 +136,9 @@ impl<'a> Chooser<'a> {
         };
         self.rules.iter().map(of_rule).min().unwrap_or(u64::MAX)
     }
+}
+
+/// Whether a stage that keeps this of a micro-batch computes anything again.
+pub(super) fn forgets(kept: &Kept) -> bool {
+    *kept != Kept::Everything
 }
