@@ -33,7 +33,7 @@ pub use bytes::{Bytes, BytesError};
 pub use costs::ModelCosts;
 pub use diagnosis::first_non_finite;
 pub use error::{Error, Result};
-pub use micro_batch::micro_batches;
+pub use micro_batch::{batch_items, micro_batches};
 pub use non_finite::{NonFinite, Pass, Value};
 pub use optimizer_step::{StepStats, optimizer_step};
 pub use param_state::{ParamState, copy_owned, put_states, put_values};
@@ -41,13 +41,11 @@ pub use parameter_bytes::{ParameterBytes, PlaceBytes};
 pub use policy::Policy;
 pub use predict::{StageMemory, predict_held, predict_memory};
 pub use stage::LayerStage;
-pub use table::{Kept, KeptRun, Table};
+pub use table::{Kept as Retained, KeptRun as RetainedRun, Table as RematPlan};
 pub use times::{Times, Work, simulator_costs};
 pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputTurn, Target, TrainingLoss};
 pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};
-
-use table::Table as RematPlan;
 
 // Old names, until gpipe-cli has moved.
 #[doc(hidden)]
@@ -58,5 +56,7 @@ pub use old_names::update;
 pub use param_state::ParamState as Owned;
 #[doc(hidden)]
 pub use parameter_bytes::{ParameterBytes as Weights, PlaceBytes as Weight};
+#[doc(hidden)]
+pub use table::{Kept, KeptRun, Table};
 #[doc(hidden)]
 pub use training_loss::TrainingLoss as LossTurn;

@@ -1,7 +1,9 @@
 //! Training in one call a step, for programs without a training loop of their own.
 
+use std::ops::Range;
+
 use gpipe_layers::Optimizer;
-use gpipe_sched::{Item, ItemOf, MicroBatch, Outcome, Pipeline, Turn};
+use gpipe_sched::{ItemOf, Outcome, Pipeline, Turn};
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{
@@ -160,8 +162,8 @@ impl Trainer<TrainingLoss> {
     /// else as [`step_on`](Self::step_on).
     pub fn step(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<TrainStep> {
         let parts = self.run.pipeline.schedule().micro_batches();
-        let divisor = self.divisor(targets)?;
-        self.step_on(|step| items(inputs, targets, divisor, parts, step, true))
+        let divisor = self.divisor(inputs, targets)?;
+        self.step_on(|step| batch_items(inputs, parts, step, true, target(targets, divisor)))
     }
 
     /// The loss of samples that are not learned from: the mean over the targets. Inputs and targets
@@ -170,15 +172,23 @@ impl Trainer<TrainingLoss> {
     /// # Errors
     /// If there are no samples, inputs and targets differ in their number, or a stage fails.
     pub fn evaluate(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<f64> {
-        let samples = targets.shape().rows();
-        let parts = self.run.pipeline.schedule().micro_batches().min(samples);
-        let divisor = self.divisor(targets)?;
-        let batch = items(inputs, targets, divisor, parts, self.step, false)?;
+        let parts = self.run.pipeline.schedule().micro_batches();
+        let parts = parts.min(targets.shape().rows());
+        let divisor = self.divisor(inputs, targets)?;
+        let batch = batch_items(inputs, parts, self.step, false, target(targets, divisor))?;
         let outcome = self.run.pipeline.forward(batch)?;
         Ok(outcome.losses.iter().sum())
     }
 
-    fn divisor(&mut self, targets: &Tensor) -> Result<f64> {
+    /// The number of targets, if they are for as many samples as there are inputs.
+    fn divisor(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<f64> {
+        let samples = targets.shape().rows();
+        if let Some(input) = inputs.iter().find(|input| input.shape().rows() != samples) {
+            return Err(Error::Assembly(format!(
+                "an input of {} samples but targets for {samples}: give as many of each",
+                input.shape().rows()
+            )));
+        }
         let loss = self
             .run
             .pipeline
@@ -187,40 +197,12 @@ impl Trainer<TrainingLoss> {
     }
 }
 
-/// A batch in `parts` micro-batches.
-fn items(
-    inputs: &[Tensor],
-    targets: &Tensor,
-    divisor: f64,
-    parts: usize,
-    step: u64,
-    train: bool,
-) -> Result<Vec<Item<Tensors, Target>>> {
-    let samples = targets.shape().rows();
-    for (index, input) in inputs.iter().enumerate() {
-        let rows = input.shape().rows();
-        if rows != samples {
-            return Err(Error::Assembly(format!(
-                "input {index} has {rows} samples but there are targets for {samples}: give as many"
-            )));
-        }
-    }
-    let item = |(index, rows): (usize, std::ops::Range<usize>)| {
-        let inputs = inputs.iter().map(|input| Ok(input.rows(rows.clone())?));
-        Ok(Item {
-            input: inputs.collect::<Result<Tensors>>()?,
-            target: Target {
-                values: targets.rows(rows.clone())?,
-                divisor,
-            },
-            micro_batch: MicroBatch {
-                index,
-                samples: rows.start as u64..rows.end as u64,
-                step,
-                train,
-            },
+/// The micro-batches' targets.
+fn target(targets: &Tensor, divisor: f64) -> impl FnMut(Range<usize>) -> Result<Target> {
+    move |rows| {
+        Ok(Target {
+            values: targets.rows(rows)?,
+            divisor,
         })
-    };
-    let ranges = micro_batches(samples, parts)?;
-    ranges.into_iter().enumerate().map(item).collect()
+    }
 }

@@ -302,3 +302,17 @@ fn state_of_a_layer_is_committed_by_a_step_that_succeeded_alone() {
         assert_eq!(committed(), [4, 4, 0], "{stages} stages");
     }
 }
+
+#[test]
+fn the_example_of_the_readme_makes_optimizer_steps() {
+    let readme = include_str!("../README.md");
+    let example = readme.split("```").nth(1).expect("an example");
+    assert!(readme.starts_with("# gpipe-remat"));
+    assert!(
+        example.contains("optimizer_step(&mut run.pipeline"),
+        "{example}"
+    );
+    for verb in ["merge_ties", "apply_update", "share_ties"] {
+        assert!(!example.contains(verb), "{verb}");
+    }
+}

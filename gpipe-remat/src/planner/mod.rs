@@ -2,12 +2,12 @@
 //! keep, so that a step takes the least time within the memory; and how far from the best possible
 //! that is, at most.
 //!
-//! For every order of work, number of workers and number of micro-batches there is a time that no
-//! cut and nothing kept can go below (`bound`, and more tightly `paths`). The planner goes through them from the lowest
-//! bound up, looks for the best cut of each by simulation (`cuts`), and stops where the bound of
-//! the next is above the best time found. Of each stage it keeps as much as fits: the time of a
-//! step is a longest path through the durations of all actions, so no stage gains from computing
-//! more again than it has to.
+//! For every schedule, number of workers and number of micro-batches there is a time that no cut goes
+//! below, whatever is kept (`bound`, and more tightly `tight_bound`). The planner goes through them
+//! from the lowest bound up (`search`), looks for the best cut of each by simulation (`cuts`), and
+//! stops where the next bound is above the best time found. Each stage keeps as much as fits
+//! (`stage_choice`): the time of a step is a longest path through the durations of all actions, so no
+//! stage gains from computing more again than it has to.
 
 mod bound;
 mod candidate;

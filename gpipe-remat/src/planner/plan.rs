@@ -6,7 +6,7 @@ use gpipe_sched::Schedule;
 
 use crate::{Bytes, Table};
 
-/// A way to train, and what it is predicted to take.
+/// How to train, and the predicted time and memory.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The name of the order of work.
@@ -25,7 +25,7 @@ pub struct Plan {
     pub seconds: f64,
     /// Share of the time in which workers idle.
     pub bubble: f64,
-    /// Most bytes of each stage.
+    /// Peak bytes of each stage.
     pub peaks: Vec<u64>,
     /// The stage that works longest.
     pub bottleneck: usize,
@@ -48,7 +48,7 @@ pub struct CertifiedPlan {
     /// Seconds with a copy of the model on every worker, each with its share of the batch and all
     /// gradients exchanged, where that fits.
     pub replicas: Option<f64>,
-    /// With so many bytes a worker instead, a step would take so many seconds.
+    /// A larger memory of each worker with which a step is faster, and its seconds.
     pub with_more: Option<(Bytes, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a planner is asked.
+//! The request that a plan answers.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use gpipe_sched::{Costs, Schedule};
 
 use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Times, Work, micro_batches};
 
-/// Beyond this, an answer would take minutes.
+/// Beyond this, planning would take minutes.
 const MOST_LAYERS: usize = 4096;
 const MOST_WORKERS: usize = 256;
 
@@ -29,22 +29,23 @@ pub struct PlanRequest<'a> {
     pub orders: &'a [NamedOrder],
     /// Numbers of micro-batches that may be used.
     pub micro_batches: Vec<usize>,
-    /// What more workers, or more stages on as many, have to save, as a share of the step's time: of
-    /// plans that are closer than times are known, the simplest is chosen. 0: the fastest is.
+    /// The least gain, as a share of the step's time, for which more workers, or more stages on as
+    /// many, are used: of plans that are closer than times are known, the simplest is chosen. 0: the
+    /// fastest.
     pub worth: f64,
     /// What may be kept. A stage takes the first policy of the least recomputation that fits its
     /// worker's memory; [`Policy::Budget`] stands for the best of all, whatever its bytes.
     pub policies: Vec<Policy>,
 }
 
-/// A batch's costs.
+/// The costs of a batch.
 pub struct Costed {
     /// Bytes and FLOPs.
     pub costs: ModelCosts,
-    /// What each layer has to do, in any unit that [`Worker::speed`] is in units a second of.
+    /// The work of each layer, in any unit of which [`Worker::speed`] counts units a second.
     pub times: Times,
-    /// What an order that follows the costs is told of them, where that is not what they are: a
-    /// run that is set up without a measurement knows no more than its FLOPs.
+    /// Times given to cost-driven schedules; `times` where `None`. (A run that is set up without a
+    /// measurement makes its schedule from FLOPs.)
     pub told: Option<Times>,
 }
 

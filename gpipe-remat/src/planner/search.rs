@@ -11,13 +11,13 @@ use super::plan::{CertifiedPlan, Plan};
 use super::request::{Costed, PlanRequest};
 use crate::{Bytes, Error, Result};
 
-/// Work that one answer may take: actions simulated. What is left then keeps its bound.
+/// The most actions simulated for one plan. Candidates left over keep their bound.
 const ACTIONS: u64 = 20_000_000;
 
-/// Actions that may be looked at for the bounds of one answer. What is left then keeps a simpler one.
+/// The most actions looked at for the bounds of one plan. Candidates left over keep a simpler bound.
 const EFFORT: u64 = 400_000_000;
 
-/// Answers questions about one model and its workers.
+/// Plans for one model and its workers.
 pub struct Planner<'a> {
     pub(super) request: &'a PlanRequest<'a>,
     costed: BTreeMap<usize, Rc<Costed>>,
@@ -25,10 +25,10 @@ pub struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// A planner for a question that makes sense.
+    /// A planner for a request that is consistent.
     ///
     /// # Errors
-    /// If there is no layer, no worker or no order, or a number is negative, infinite or none.
+    /// If there is no layer, no worker or no order, or a number is negative, infinite or NaN.
     pub fn new(request: &'a PlanRequest<'a>) -> Result<Self> {
         request.check()?;
         Ok(Self {
@@ -41,7 +41,7 @@ impl<'a> Planner<'a> {
     /// The plan to use.
     ///
     /// # Errors
-    /// If nothing fits, with the bytes that would do.
+    /// [`Error::DoesNotFit`] with the bytes that would do, if nothing fits.
     pub fn answer(mut self) -> Result<CertifiedPlan> {
         let found = self.best(|_, _| true, f64::INFINITY)?;
         let Some((plan, bound)) = found else {
@@ -68,11 +68,11 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// The best plan under one order of work, on so many workers, with so many micro-batches, and
-    /// the bound of all of them; `None` if none fits.
+    /// The best plan under one order of work for a number of workers and of micro-batches, and the
+    /// bound of all such plans; `None` if none fits.
     ///
     /// # Errors
-    /// If the schedule does not exist or the model has no price.
+    /// If the schedule does not exist or the model has no costs.
     pub fn under(
         &mut self,
         order: usize,
@@ -144,7 +144,7 @@ impl<'a> Planner<'a> {
         Ok(schedule.map(|schedule| Candidate::new(self.request, order, schedule, costed)))
     }
 
-    /// The best plan of those for the numbers of workers and of stages a worker that are asked for, if it
+    /// The best plan for the numbers of workers and of stages a worker that `is_asked` accepts, if it
     /// takes less than `below` seconds, and the bound of all of them.
     pub(super) fn best(
         &mut self,
@@ -243,7 +243,7 @@ impl<'a> Planner<'a> {
         Some(single * (fastest / slowest) / count + exchange)
     }
 
-    /// The least that helps, of some amounts above the limit.
+    /// The least of some amounts of memory above the limit with which a step is faster.
     fn with_more(&mut self, plan: &Plan) -> Result<Option<(Bytes, f64)>> {
         let Some(limit) = self.request.least_memory() else {
             return Ok(None);
@@ -268,7 +268,7 @@ impl<'a> Planner<'a> {
         Ok(None)
     }
 
-    /// What would have to be there for something to fit.
+    /// The error that says how much memory would do.
     fn does_not_fit(&mut self) -> Result<Error> {
         let request = self.request;
         let Some(limit) = request.least_memory() else {
