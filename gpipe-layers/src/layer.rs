@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use gpipe_tensor::{DType, Tensor, Tensors};
-use smallvec::SmallVec;
+use gpipe_tensor::Tensors;
 
-use crate::{Cost, Error, Flow, Param, Result};
+use crate::{Cost, Error, Flow, Param, Pending, Result, Saved};
 
 /// One step of a model: what it costs, what it computes, and its two gradients.
 ///
@@ -134,26 +133,4 @@ pub struct PassContext {
     pub samples: Range<u64>,
     /// Whether to drop out; false in evaluation.
     pub train: bool,
-}
-
-/// What a forward pass left for the backward pass of the same layer and micro-batch.
-#[derive(Debug, Default)]
-pub struct Saved {
-    /// Tensors, in an order that the layer knows.
-    pub tensors: SmallVec<[Tensor; 4]>,
-    /// What layers inside this one saved.
-    pub nested: Vec<Saved>,
-    /// The keys of the randomness that was drawn, where any was.
-    pub cx: Option<PassContext>,
-    /// The type of the input, where one of another type was kept.
-    pub given: Option<DType>,
-}
-
-/// What the input gradient left for the weight gradient of the same layer and micro-batch.
-#[derive(Debug, Default)]
-pub struct Pending {
-    /// Tensors, in an order that the layer knows.
-    pub tensors: SmallVec<[Tensor; 4]>,
-    /// What layers inside this one left.
-    pub nested: Vec<Pending>,
 }

@@ -91,7 +91,7 @@ impl Optimizer {
     }
 
     /// Bytes that are remembered of a parameter, its master included: none of a tied place, whose owner
-    /// updates.
+    /// updates, and none of a frozen parameter.
     pub fn state_bytes(&self, param: &Param) -> u64 {
         let tensors = self.states(param) + usize::from(param.has_master());
         param
@@ -117,7 +117,7 @@ impl Optimizer {
     }
 
     /// One update. `step` counts from 1; `grad_scale` scales the gradient first (clipping). A
-    /// statistic takes its gradient as it is.
+    /// statistic takes its gradient as it is, and a frozen parameter stays as it is.
     ///
     /// # Errors
     /// If the parameter or its state was not made.
@@ -140,6 +140,9 @@ impl Optimizer {
         step: u64,
         grad_scale: f32,
     ) -> Result<()> {
+        if param.frozen {
+            return Ok(());
+        }
         let (states, has_master) = (self.states(param), param.has_master());
         let Param {
             name,
@@ -208,7 +211,7 @@ impl Optimizer {
 
     /// How many tensors are remembered of a parameter.
     fn states(&self, param: &Param) -> usize {
-        if param.tied || param.kind == Kind::Statistic {
+        if param.tied || param.frozen || param.kind == Kind::Statistic {
             return 0;
         }
         self.state_names().len()

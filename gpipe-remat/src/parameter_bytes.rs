@@ -19,7 +19,7 @@ pub struct PlaceBytes {
     pub name: String,
     /// Bytes of its value.
     pub value: u64,
-    /// Bytes of its gradient.
+    /// Bytes of its gradient; none of a frozen parameter.
     pub gradient: u64,
     /// Bytes that the optimizer remembers of it, its value in single precision included where layers have
     /// one of a narrower type; none at a tied place.
@@ -38,8 +38,8 @@ impl ParameterBytes {
                 let single = Flow::f32(param.shape.clone());
                 weights.push(PlaceBytes {
                     name: param.name.clone(),
-                    value: single.clone().of(param.dtype).bytes(),
-                    gradient: single.bytes(),
+                    value: single.of(param.dtype).bytes(),
+                    gradient: param.grad_bytes(),
                     optimizer: match param.tied {
                         true => 0,
                         false => optimizer.map_or(0, |o| o.state_bytes(param)),

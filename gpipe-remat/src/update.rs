@@ -24,7 +24,7 @@ pub fn merge_ties<T: Turn<Tensors> + 'static>(
     let places = pipeline.gather(|_, stage| {
         let mut places: Vec<(String, Tensor)> = Vec::new();
         stage.try_params(|param| {
-            if param.tied {
+            if param.tied && !param.frozen {
                 places.push((param.name.clone(), param.grad()?.clone()));
             }
             Ok(())
@@ -39,7 +39,7 @@ pub fn merge_ties<T: Turn<Tensors> + 'static>(
         let device = stage.device().clone();
         stage.try_params(|param| {
             for (name, grad) in &places {
-                if !param.tied && *name == param.name {
+                if !param.tied && !param.frozen && *name == param.name {
                     let grad = grad.clone().receive(&device)?;
                     ops::add_assign(param.grad_mut()?, &grad)?;
                 }
@@ -77,7 +77,7 @@ pub(crate) fn gradient_norms<T: Turn<Tensors> + 'static>(
         let _busy = stage.device().clone().busy();
         let (mut grads, mut kinds): (Vec<Tensor>, Vec<Kind>) = Default::default();
         stage.try_params(|param| {
-            if !param.tied {
+            if !param.tied && !param.frozen {
                 grads.push(param.grad()?.clone());
                 kinds.push(param.kind);
             }

@@ -108,7 +108,9 @@ impl Look<'_> {
         let name = layer.name().to_owned();
         let mut sums = Vec::new();
         try_params(layer, |param| {
-            sums.push((param.name.clone(), param.grad()?.clone()));
+            if !param.frozen {
+                sums.push((param.name.clone(), param.grad()?.clone()));
+            }
             Ok(())
         })?;
         for (order, (parameter, sum)) in sums.into_iter().enumerate() {

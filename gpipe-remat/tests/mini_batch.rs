@@ -58,14 +58,7 @@ impl Layer for Running {
     }
 
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
-        Ok(Cost {
-            outputs: inputs.to_vec(),
-            memory: Memory {
-                alias: true,
-                ..Memory::default()
-            },
-            ..Cost::default()
-        })
+        Ok(Cost::new(inputs.to_vec()).with_memory(Memory::handed_on(1)))
     }
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {

@@ -56,8 +56,8 @@ impl Layer for Activation {
             weight_grad: 0,
             params: 0,
             memory: Memory {
-                saves_input: !keeps_output,
-                saves_output: keeps_output,
+                saved_inputs: (!keeps_output).into(),
+                saved_outputs: keeps_output.into(),
                 forward_peak: x.bytes(),
                 input_grad_peak: x.bytes(),
                 ..Memory::default()

@@ -5,7 +5,9 @@ use gpipe_tensor::{Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{Flows, floats, output, single, times, unexpected, unpack};
-use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
+};
 
 /// softmax(q·kᵀ/√(width/heads))·v over the positions up to each position's own: from (B, T, 3·width),
 /// which holds q, k and v in this order with the heads side by side in each, to (B, T, width).
@@ -87,8 +89,8 @@ impl Layer for CausalAttention {
             weight_grad: 0,
             params: 0,
             memory: Memory {
-                saves_input: true,
-                saves_output: true,
+                saved_inputs: TensorSet::All,
+                saved_outputs: TensorSet::All,
                 saved_own: sums,
                 forward_peak: y.bytes().saturating_add(sums),
                 input_grad_peak: inputs[0].bytes(),

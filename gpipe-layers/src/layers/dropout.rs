@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::flow::{floats, single, times};
 use crate::lingvo;
-use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, Layer, Memory, Origin, Param, PassContext, Pending, Result, Saved};
 
 /// In training, sets a share of the elements to zero and scales the others up. No mask is kept: it
 /// is a function of (seed, name, step, sample, element), the same when it is computed again.
@@ -59,13 +59,11 @@ impl Layer for Dropout {
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let x = floats(&self.name, inputs, None)?;
         let memory = if self.rate == 0.0 {
-            Memory {
-                alias: true,
-                ..Memory::default()
-            }
+            Memory::handed_on(1)
         } else {
             Memory {
-                in_place: true,
+                outputs: vec![Origin::Over(0)],
+                gradients: vec![Origin::Over(0)],
                 forward_peak: x.bytes(),
                 input_grad_peak: x.bytes(),
                 ..Memory::default()

@@ -7,6 +7,7 @@ use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
 use crate::lingvo;
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
 };
 
 /// A table of one row for each token, and if wanted a second one of a row for each position, which
@@ -39,7 +40,7 @@ impl Embedding {
     /// `{name}.weight` of the name given here.
     #[must_use]
     pub fn with_positions(mut self, name: &str, context: usize) -> Self {
-        self.position = Some(table(name, context, self.width, self.token.init));
+        self.position = Some(table(name, context, self.width, self.token.init.clone()));
         self
     }
 
@@ -98,12 +99,15 @@ impl Layer for Embedding {
             weight_grad: elements.saturating_add(added),
             params,
             memory: Memory {
-                saves_input: true,
-                pending_input: true,
-                pending_grad: true,
+                saved_inputs: TensorSet::All,
+                pending_inputs: TensorSet::All,
+                pending_grads: TensorSet::All,
                 forward_peak: y.bytes(),
                 // The positions' own indices.
-                weight_grad_peak: self.position.as_ref().map_or(0, |_| ids.bytes()),
+                weight_grad_peak: match &self.position {
+                    Some(table) if !table.frozen => ids.bytes(),
+                    _ => 0,
+                },
                 ..Memory::default()
             },
             // A row is read and written, its gradient read and added to what was there, which is of
@@ -151,13 +155,15 @@ impl Layer for Embedding {
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {
         let [ids, dy] = unpack(&self.name, pending.tensors)?;
         let within = || Error::within(&self.name);
-        ops::embedding_grad(&ids, &dy, self.token.grad_mut()?).map_err(within())?;
-        if let Some(table) = &mut self.position {
+        self.token
+            .add_grad(&self.name, |grad| ops::embedding_grad(&ids, &dy, grad))?;
+        if let Some(table) = self.position.as_mut().filter(|table| !table.frozen) {
             let time = ids.shape().last() as u32;
             let positions = (0..time).cycle().take(ids.elements()).collect();
             let positions = Tensor::from_u32(ids.device(), ids.shape().clone(), positions);
             let positions = positions.map_err(within())?;
-            ops::embedding_grad(&positions, &dy, table.grad_mut()?).map_err(within())?;
+            let add = |grad: &mut Tensor| ops::embedding_grad(&positions, &dy, grad);
+            table.add_grad(&self.name, add)?;
         }
         Ok(())
     }

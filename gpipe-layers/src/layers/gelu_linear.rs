@@ -6,7 +6,9 @@ use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unexpected, unpack};
 use super::{Activation, Function, Linear};
-use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
+};
 
 /// A [`Linear`] with the GELU before it, bit for bit as the two in a row. Apart they would keep both x
 /// and GELU(x), the largest tensors of a transformer block; this keeps x alone, and computes GELU(x) again
@@ -50,9 +52,9 @@ impl Layer for GeluLinear {
             forward: linear.forward.saturating_add(activation.forward),
             input_grad: linear.input_grad.saturating_add(activation.input_grad),
             memory: Memory {
-                saves_input: true,
+                saved_inputs: TensorSet::All,
                 pending_own: x.bytes(),
-                pending_grad: true,
+                pending_grads: TensorSet::All,
                 forward_peak: linear.memory.forward_peak.saturating_add(x.bytes()),
                 input_grad_peak: times(&[2, x.bytes()]),
                 param_only_grad_peak: x.bytes(),

@@ -25,10 +25,7 @@ impl Layer for Identity {
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         Ok(Cost {
             outputs: inputs.to_vec(),
-            memory: Memory {
-                alias: true,
-                ..Memory::default()
-            },
+            memory: Memory::handed_on(inputs.len()),
             ..Cost::default()
         })
     }

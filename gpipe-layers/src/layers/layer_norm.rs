@@ -7,6 +7,7 @@ use super::flow::{floats, single, times, unexpected, unpack};
 use crate::lingvo;
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
 };
 
 /// Each row of `width` elements is shifted and scaled to mean 0 and variance 1, then multiplied
@@ -62,7 +63,7 @@ impl Layer for LayerNorm {
             weight_grad: times(&[3, elements]),
             params: times(&[2, width]),
             memory: Memory {
-                saves_input: true,
+                saved_inputs: TensorSet::All,
                 saved_own: statistics,
                 pending_own: gradients,
                 forward_peak: bytes.saturating_add(statistics),
@@ -109,7 +110,7 @@ impl Layer for LayerNorm {
             let gradient = dparams.rows(row..row + 1);
             let gradient = gradient.and_then(|row| row.reshape([self.width]));
             let gradient = gradient.map_err(Error::within(&self.name))?;
-            ops::add_assign(param.grad_mut()?, &gradient).map_err(Error::within(&self.name))?;
+            param.add_grad(&self.name, |sum| ops::add_assign(sum, &gradient))?;
         }
         Ok(())
     }

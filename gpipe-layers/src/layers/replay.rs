@@ -11,7 +11,7 @@ pub(super) fn memory(x: &Flow, inner: &[Cost]) -> Memory {
     let param_only_grad_peak = Replay::forward(x, inner).2.param_only_grad();
     let backward_peak = Replay::forward(x, inner).2.backward();
     Memory {
-        saves_input,
+        saved_inputs: saves_input.into(),
         saved_own,
         forward_peak,
         param_only_grad_peak,
@@ -78,8 +78,8 @@ impl<'a> Replay<'a> {
         self.ledger.release_all(dx);
         let between = self.ledger.live();
         let memory = Memory {
-            pending_input: self.ledger.holders(&self.x) > 1,
-            pending_grad: self.ledger.holders(&self.dy) > 1,
+            pending_inputs: (self.ledger.holders(&self.x) > 1).into(),
+            pending_grads: (self.ledger.holders(&self.dy) > 1).into(),
             pending_own: between.saturating_sub(bytes).saturating_sub(bytes),
             input_grad_peak,
             ..Memory::default()

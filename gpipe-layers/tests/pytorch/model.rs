@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gpipe_layers::models::{GptConfig, gpt};
-use gpipe_layers::{Decay, Layer, Loss, Optimizer, Param, PassContext, Rule, Saved, clip_factor};
+use gpipe_layers::{
+    Decay, Layer, Loss, Optimizer, OptimizerKind, Param, PassContext, Saved, clip_factor,
+};
 use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};
 use serde_json::Value;
@@ -241,10 +243,10 @@ impl Gpt {
 /// Softmax does not feel what is added to a whole row of scores, so the bias of the keys has no
 /// gradient but rounding noise (1e-18 in double precision, 1e-9 in single), which AdamW, dividing
 /// by its size, makes a step of. It changes no output.
-fn compared(parameter: &str, value: &Tensor, rule: &Rule) -> Vec<Range<usize>> {
+fn compared(parameter: &str, value: &Tensor, kind: &OptimizerKind) -> Vec<Range<usize>> {
     let rows = value.shape().rows();
-    match rule {
-        Rule::AdamW { .. } if parameter.ends_with("attn.c_attn.bias") => {
+    match kind {
+        OptimizerKind::AdamW { .. } if parameter.ends_with("attn.c_attn.bias") => {
             [0..rows / 3, 2 * rows / 3..rows].into()
         }
         _ => std::iter::once(0..rows).collect(),

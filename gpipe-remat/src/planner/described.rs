@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_layers::{Cost, Flow, Memory};
+use gpipe_layers::{Cost, Flow, Memory, TensorSet};
 
 use super::request::Costed;
 use crate::{ModelCosts, ParameterBytes, PlaceBytes, Result, Times, Work};
@@ -70,20 +70,15 @@ impl Described {
             for layer in layers {
                 let outputs = vec![Flow::f32([samples, flow(layer.output)])];
                 let (out, own) = (outputs[0].bytes(), share(layer.saved, samples));
-                costs.push(Cost {
-                    forward: whole(layer.forward),
-                    memory: Memory {
-                        saves_input: true,
-                        saved_own: own,
-                        pending_input: true,
-                        pending_grad: true,
-                        forward_peak: out.saturating_add(own),
-                        input_grad_peak: input,
-                        ..Memory::default()
-                    },
-                    outputs,
-                    ..Cost::default()
-                });
+                let memory = Memory::new()
+                    .with_saved_inputs(TensorSet::All)
+                    .with_saved_own(own)
+                    .with_pending_inputs(TensorSet::All)
+                    .with_pending_grads(TensorSet::All)
+                    .with_forward_peak(out.saturating_add(own))
+                    .with_input_grad_peak(input);
+                let cost = Cost::new(outputs).with_flops(whole(layer.forward), 0, 0);
+                costs.push(cost.with_memory(memory));
                 input = out;
             }
             (vec![Flow::f32([samples, 0])], costs)

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gpipe_layers::Origin;
 use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::Op;
 
@@ -128,13 +129,20 @@ impl Memory {
         for layer in 0..candidate.layers() {
             let of = &costs.of(smallest);
             let memory = &of[layer].memory;
-            // The buffers of a layer that hands on what it took are counted where they came from.
-            let is_new = layer == 0 || !of[layer - 1].memory.alias;
-            let taken = costs.flow(smallest, layer).iter().take(costs.arity(layer));
-            let input: u64 = match memory.saves_input && is_new {
-                true => taken.map(|flow| flow.bytes()).sum(),
-                false => 0,
+            // What a layer hands on, or lets pass, is counted where it came from.
+            let is_new = |place: usize| match layer.checked_sub(1).map(|before| &of[before]) {
+                None => true,
+                Some(before) => {
+                    let origin = before.memory.output(place);
+                    place < before.outputs.len() && !matches!(origin, Origin::Same(_))
+                }
             };
+            let taken = costs.flow(smallest, layer).iter().take(costs.arity(layer));
+            let input: u64 = taken
+                .enumerate()
+                .filter(|(place, _)| memory.saved_inputs.contains(*place) && is_new(*place))
+                .map(|(_, flow)| flow.bytes())
+                .sum();
             let bytes = memory.saved_own.saturating_add(input) as f64;
             if bytes > 0.0 {
                 let [forward, ..] = candidate.bounds.thirds(&(layer..layer + 1));
