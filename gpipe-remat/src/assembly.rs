@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpipe_layers::{Layer, Loss, Optimizer, try_params};
-use gpipe_sched::{Pipeline, PipelineError, Schedule, Turn};
+use gpipe_sched::{LossStage, Pipeline, PipelineError, Schedule};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
 use crate::{Error, LayerStage, Result, Table, TrainingLoss};
@@ -36,7 +36,7 @@ pub struct Assembly {
 }
 
 /// A pipeline, and the handles that count its bytes.
-pub struct Assembled<T: Turn<Tensors> = TrainingLoss> {
+pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     /// Ready for its first step.
     pub pipeline: Pipeline<LayerStage, T>,
     /// One handle a stage.
@@ -62,7 +62,7 @@ impl Assembly {
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    pub fn build_to<T: Turn<Tensors> + 'static>(
+    pub fn build_to<T: LossStage<Tensors> + 'static>(
         self,
         host: &Host,
         turn: impl FnOnce(Device, Device) -> T + Send + 'static,

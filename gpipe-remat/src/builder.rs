@@ -2,12 +2,13 @@
 
 use gpipe_layers::{Flow, Layer, Loss, Optimizer};
 use gpipe_partition::CutRule;
-use gpipe_sched::{Schedule, ScheduleError, Turn, gpipe};
-use gpipe_tensor::{Device, DeviceId, Host, Tensors};
+use gpipe_sched::{LossStage, Schedule, ScheduleError, gpipe};
+use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors};
 
 use crate::assembly::{Assembled, Assembly, AssemblyError};
 use crate::{
-    Error, ModelCosts, ParameterBytes, Policy, RematPlan, Result, TrainingLoss, micro_batches,
+    CustomLoss, Error, ModelCosts, ParameterBytes, Policy, RematPlan, Result, TrainingLoss,
+    micro_batches,
 };
 
 /// The flow that enters a model, by the number of samples.
@@ -185,11 +186,26 @@ impl AssemblyBuilder {
         })
     }
 
+    /// [`build`](Self::build) with a loss of one's own: see [`CustomLoss::new`] for what `function` is
+    /// given and returns.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_with_loss<G: Send + 'static>(
+        self,
+        host: &Host,
+        function: impl FnMut(&Tensor, G) -> Result<(f64, Tensor)> + Send + 'static,
+    ) -> std::result::Result<Assembled<CustomLoss<G>>, AssemblyError> {
+        self.build_to(host, |last, transit| {
+            CustomLoss::new(last, transit, function)
+        })
+    }
+
     /// [`build`](Self::build) with another end, as [`Assembly::build_to`] has it.
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    pub fn build_to<T: Turn<Tensors> + 'static>(
+    pub fn build_to<T: LossStage<Tensors> + 'static>(
         self,
         host: &Host,
         turn: impl FnOnce(Device, Device) -> T + Send + 'static,

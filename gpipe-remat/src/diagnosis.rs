@@ -5,7 +5,7 @@
 //! with a look at every layer. Values are a function of parameters, batch, seed and step, so the
 //! second run meets the very value that spoiled the first, as long as no update came between.
 
-use gpipe_sched::{ItemOf, Pipeline, PipelineError, Turn};
+use gpipe_sched::{ItemOf, LossStage, Pipeline, PipelineError};
 use gpipe_tensor::Tensors;
 
 use crate::value_watch::{LOSS, Watch};
@@ -20,7 +20,7 @@ use crate::{Error, LayerStage, NonFinite, Pass, Value};
 ///
 /// # Errors
 /// If a stage fails.
-pub fn first_non_finite<T: Turn<Tensors> + 'static>(
+pub fn first_non_finite<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     batch: Vec<ItemOf<LayerStage, T>>,
 ) -> Result<Option<NonFinite>, PipelineError> {

@@ -6,6 +6,7 @@ mod budget;
 mod builder;
 mod bytes;
 mod costs;
+mod custom_loss;
 mod diagnosis;
 mod error;
 mod left;
@@ -31,6 +32,7 @@ pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
 pub use builder::AssemblyBuilder;
 pub use bytes::{Bytes, BytesError};
 pub use costs::ModelCosts;
+pub use custom_loss::CustomLoss;
 pub use diagnosis::first_non_finite;
 pub use error::{Error, Result};
 pub use micro_batch::{batch_items, micro_batches};
@@ -44,7 +46,7 @@ pub use stage::LayerStage;
 pub use table::{Kept as Retained, KeptRun as RetainedRun, Table as RematPlan};
 pub use times::{Times, Work, simulator_costs};
 pub use trainer::{TrainStep, Trainer};
-pub use training_loss::{OutputTurn, Target, TrainingLoss};
+pub use training_loss::{OutputStage, Target, TrainingLoss};
 pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};
 
 // Old names, until gpipe-cli has moved.
@@ -59,4 +61,4 @@ pub use parameter_bytes::{ParameterBytes as Weights, PlaceBytes as Weight};
 #[doc(hidden)]
 pub use table::{Kept, KeptRun, Table};
 #[doc(hidden)]
-pub use training_loss::TrainingLoss as LossTurn;
+pub use training_loss::{OutputStage as OutputTurn, TrainingLoss as LossTurn};

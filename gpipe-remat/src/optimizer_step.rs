@@ -1,7 +1,7 @@
 //! One optimizer step: from the gradients of a batch to the next values.
 
 use gpipe_layers::{Optimizer, clip_factor};
-use gpipe_sched::{Pipeline, Turn};
+use gpipe_sched::{LossStage, Pipeline};
 use gpipe_tensor::Tensors;
 
 use crate::update::{apply_update, commit_mini_batch, gradient_norms, merge_ties, share_ties};
@@ -43,7 +43,7 @@ pub struct StepStats {
 /// [`first_non_finite`](crate::first_non_finite) tells where the former come from.
 /// [`Error::Pipeline`] if a stage fails: parameters may then have been updated in other stages, so
 /// training goes on from values that were saved before.
-pub fn optimizer_step<T: Turn<Tensors> + 'static>(
+pub fn optimizer_step<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     optimizer: &Optimizer,
     lr: f64,

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use gpipe_sched::{Pipeline, PipelineError, Turn};
+use gpipe_sched::{LossStage, Pipeline, PipelineError};
 use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
 
 use crate::{Error, LayerStage, Result, share_ties};
@@ -26,7 +26,7 @@ pub struct ParamState {
 ///
 /// # Errors
 /// If there is no room for the copies.
-pub fn copy_owned<T: Turn<Tensors> + 'static>(
+pub fn copy_owned<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     device: &Device,
 ) -> std::result::Result<Vec<ParamState>, PipelineError> {
@@ -55,7 +55,7 @@ pub fn copy_owned<T: Turn<Tensors> + 'static>(
 /// # Errors
 /// [`Error::Parameter`] for the first name that is missing, unknown or twice there, or whose value
 /// has another shape or element type.
-pub fn put_values<T: Turn<Tensors> + 'static>(
+pub fn put_values<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     values: Vec<(String, Tensor)>,
 ) -> Result<()> {
@@ -78,7 +78,7 @@ pub fn put_values<T: Turn<Tensors> + 'static>(
 ///
 /// # Errors
 /// As [`put_values`], and if a parameter's state has more or fewer tensors.
-pub fn put_states<T: Turn<Tensors> + 'static>(
+pub fn put_states<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     states: Vec<(String, Vec<Tensor>)>,
 ) -> Result<()> {
@@ -105,7 +105,7 @@ struct Owner {
 }
 
 /// The tensors by name, if they are those that the pipeline's owners need.
-fn by_name<T: Turn<Tensors> + 'static>(
+fn by_name<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     tensors: Vec<(String, Vec<Tensor>)>,
     count: impl Fn(&Owner) -> usize,

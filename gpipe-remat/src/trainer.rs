@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use gpipe_layers::Optimizer;
-use gpipe_sched::{ItemOf, Outcome, Pipeline, Turn};
+use gpipe_sched::{ItemOf, LossStage, Outcome, Pipeline};
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{
-    Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, first_non_finite,
-    micro_batches, optimizer_step,
+    Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, batch_items,
+    first_non_finite, optimizer_step,
 };
 
 /// A pipeline, its optimizer and the number of the next step.
@@ -46,7 +46,7 @@ use crate::{
 /// assert!(last.loss < 0.7 * first.loss, "{} {}", first.loss, last.loss);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Trainer<T: Turn<Tensors> + 'static = TrainingLoss> {
+pub struct Trainer<T: LossStage<Tensors> + 'static = TrainingLoss> {
     run: Assembled<T>,
     optimizer: Optimizer,
     learning_rate: Box<dyn Fn(u64) -> f64 + Send>,
@@ -66,7 +66,7 @@ pub struct TrainStep {
     pub stats: StepStats,
 }
 
-impl<T: Turn<Tensors> + 'static> Trainer<T> {
+impl<T: LossStage<Tensors> + 'static> Trainer<T> {
     /// Trains `run`, which was assembled with the same optimizer. `learning_rate` gives the rate of
     /// a step, counted from 0; gradients are not clipped.
     pub fn new(
@@ -192,7 +192,7 @@ impl Trainer<TrainingLoss> {
         let loss = self
             .run
             .pipeline
-            .with_turn(|turn| Ok::<_, Error>(turn.loss()))?;
+            .with_loss_stage(|end| Ok::<_, Error>(end.loss_function()))?;
         Ok(loss.terms(targets)?)
     }
 }

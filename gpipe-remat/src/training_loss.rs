@@ -2,7 +2,7 @@
 //! pipeline that only runs forward.
 
 use gpipe_layers::Loss;
-use gpipe_sched::{MicroBatch, Turn};
+use gpipe_sched::{LossStage, MicroBatch};
 use gpipe_tensor::ops::Late;
 use gpipe_tensor::{Device, Tensor, Tensors};
 
@@ -45,8 +45,8 @@ impl TrainingLoss {
         self.correct
     }
 
-    /// The loss.
-    pub fn loss(&self) -> Loss {
+    /// The function that it computes.
+    pub fn loss_function(&self) -> Loss {
         self.loss
     }
 
@@ -58,7 +58,7 @@ impl TrainingLoss {
     }
 }
 
-impl Turn<Tensors> for TrainingLoss {
+impl LossStage<Tensors> for TrainingLoss {
     type Target = Target;
     type Error = Error;
 
@@ -68,7 +68,7 @@ impl Turn<Tensors> for TrainingLoss {
         Ok(())
     }
 
-    fn turn(&mut self, m: &MicroBatch, y: Tensors, target: Target) -> Result<Option<Tensors>> {
+    fn loss(&mut self, m: &MicroBatch, y: Tensors, target: Target) -> Result<Option<Tensors>> {
         let mut outputs = y.into_iter();
         let (Some(y), None) = (outputs.next(), outputs.next()) else {
             return Err(Error::Assembly(
@@ -95,14 +95,14 @@ impl Turn<Tensors> for TrainingLoss {
 }
 
 /// The end of a pipeline that only runs forward: keeps what comes out, until it is taken with
-/// [`Pipeline::with_turn`](gpipe_sched::Pipeline::with_turn). Its bytes are counted with the last
+/// [`Pipeline::with_loss_stage`](gpipe_sched::Pipeline::with_loss_stage). Its bytes are counted with the last
 /// stage.
-pub struct OutputTurn {
+pub struct OutputStage {
     device: Device,
     outputs: Vec<Tensor>,
 }
 
-impl OutputTurn {
+impl OutputStage {
     /// An end on the worker of the last stage, which counts on `device`.
     pub fn new(device: Device) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl OutputTurn {
     }
 }
 
-impl Turn<Tensors> for OutputTurn {
+impl LossStage<Tensors> for OutputStage {
     type Target = ();
     type Error = Error;
 
@@ -127,7 +127,7 @@ impl Turn<Tensors> for OutputTurn {
         Ok(())
     }
 
-    fn turn(&mut self, m: &MicroBatch, y: Tensors, (): ()) -> Result<Option<Tensors>> {
+    fn loss(&mut self, m: &MicroBatch, y: Tensors, (): ()) -> Result<Option<Tensors>> {
         let mut outputs = y.into_iter();
         let (Some(y), None) = (outputs.next(), outputs.next()) else {
             return Err(Error::Assembly(

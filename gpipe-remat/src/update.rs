@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use gpipe_layers::{Kind, Optimizer};
-use gpipe_sched::{Pipeline, PipelineError, Turn};
+use gpipe_sched::{LossStage, Pipeline, PipelineError};
 use gpipe_tensor::ops::{self, AdamWs};
 use gpipe_tensor::{Tensor, Tensors};
 
@@ -18,7 +18,7 @@ use crate::LayerStage;
 ///
 /// # Errors
 /// If a stage fails.
-pub fn merge_ties<T: Turn<Tensors> + 'static>(
+pub fn merge_ties<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
     let places = pipeline.gather(|_, stage| {
@@ -56,7 +56,7 @@ pub fn merge_ties<T: Turn<Tensors> + 'static>(
 ///
 /// # Errors
 /// If a stage fails.
-pub fn gradient_norm<T: Turn<Tensors> + 'static>(
+pub fn gradient_norm<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<f64, PipelineError> {
     Ok(gradient_norms(pipeline)?.norm)
@@ -70,7 +70,7 @@ pub(crate) struct GradientNorms {
     pub statistics: f64,
 }
 
-pub(crate) fn gradient_norms<T: Turn<Tensors> + 'static>(
+pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<GradientNorms, PipelineError> {
     let squares = pipeline.gather(|_, stage| {
@@ -103,7 +103,7 @@ pub(crate) fn gradient_norms<T: Turn<Tensors> + 'static>(
 ///
 /// # Errors
 /// If a stage fails.
-pub fn apply_update<T: Turn<Tensors> + 'static>(
+pub fn apply_update<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     optimizer: &Optimizer,
     lr: f64,
@@ -130,7 +130,7 @@ pub fn apply_update<T: Turn<Tensors> + 'static>(
 ///
 /// # Errors
 /// If a stage fails.
-pub fn share_ties<T: Turn<Tensors> + 'static>(
+pub fn share_ties<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
     let tied = pipeline.gather(|_, stage| {
@@ -173,7 +173,7 @@ pub fn share_ties<T: Turn<Tensors> + 'static>(
 ///
 /// # Errors
 /// If a stage fails.
-pub fn commit_mini_batch<T: Turn<Tensors> + 'static>(
+pub fn commit_mini_batch<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
     pipeline.each(|_, stage| stage.commit())

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{Model, Outcome, Run};
 use gpipe_layers::{
-    Cost, Cx, Flow, Init, Kind, Layer, Loss, Memory, Param, Pending, Result, Saved,
+    Cost, Flow, Init, Kind, Layer, Loss, Memory, Param, PassContext, Pending, Result, Saved,
 };
 use gpipe_remat::{
     Assembled, Assembly, Error, Policy, StepStats, copy_owned, first_non_finite, gradient_norm,
@@ -156,15 +156,10 @@ impl Layer for Counter {
     }
 
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
-        let mut memory = Memory::default();
-        memory.alias = true;
-        let mut cost = Cost::default();
-        cost.memory = memory;
-        cost.outputs = inputs.to_vec();
-        Ok(cost)
+        Ok(Cost::new(inputs.to_vec()).with_memory(Memory::handed_on(1)))
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         Ok((x, Saved::default()))
     }
 
