@@ -134,3 +134,25 @@ pub struct PassContext {
     /// Whether to drop out; false in evaluation.
     pub train: bool,
 }
+
+impl PassContext {
+    /// A training pass over these samples of a step's batch.
+    pub fn training(seed: u64, step: u64, samples: Range<u64>) -> Self {
+        Self {
+            seed,
+            step,
+            samples,
+            train: true,
+        }
+    }
+
+    /// A pass of an evaluation over these samples: nothing is dropped out.
+    pub fn evaluation(samples: Range<u64>) -> Self {
+        Self {
+            seed: 0,
+            step: 0,
+            samples,
+            train: false,
+        }
+    }
+}

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod choice;
 mod cost;
 mod cost_model;

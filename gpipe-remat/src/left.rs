@@ -61,6 +61,7 @@ pub(crate) struct Run {
 
 /// What is left of a forward pass: all that the backward pass needs, or what it is computed from.
 pub(crate) enum Left {
+    /// The first tensors of the input: those that some layer of the run takes.
     Inputs(Tensors),
     Saved(Vec<Step>),
 }

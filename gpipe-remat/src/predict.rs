@@ -100,6 +100,18 @@ pub(crate) fn activations<'a>(
     replay.ledger.peak()
 }
 
+/// How many tensors of the flow into a run of layers some layer of it takes, from the first.
+fn taken(costs: &ModelCosts, m: usize, layers: Range<usize>) -> usize {
+    let inputs = costs.flow(m, layers.start).len();
+    let passing = layers.map(|layer| {
+        costs
+            .flow(m, layer)
+            .len()
+            .saturating_sub(costs.arity(layer))
+    });
+    inputs - passing.fold(inputs, usize::min)
+}
+
 /// One stage's actions on a ledger.
 struct Replay<'a, K> {
     ledger: Ledger,
@@ -211,7 +223,8 @@ impl<'a, 'k, K: Fn(usize) -> &'k Kept> Replay<'a, K> {
                 flow = self.down(m, layers.clone(), flow, Some(&mut saved));
                 Left::Saved(saved)
             } else {
-                let inputs = self.ledger.hold_all(&flow);
+                let taken = taken(self.costs, m, layers.clone());
+                let inputs = self.ledger.hold_all(&flow[..taken]);
                 flow = self.down(m, layers.clone(), flow, None);
                 Left::Inputs(inputs)
             };

@@ -294,8 +294,8 @@ impl Stage for LayerStage {
         let x = self.take(x)?;
         self.begins(m)?;
         if !m.train {
-            let y = run::forward(&self.layers, &cx, x, None, drop)?;
-            return self.send(y);
+            let passed = run::forward(&self.layers, &cx, x, None, drop)?;
+            return self.send(passed.flow);
         }
         let mut runs = Vec::new();
         let mut flow = x;
@@ -305,11 +305,14 @@ impl Stage for LayerStage {
             let part = &self.layers[layers.clone()];
             let left = if kept {
                 let mut steps = Vec::with_capacity(layers.len());
-                flow = run::forward(part, &cx, flow, look, |step| steps.push(step))?;
+                flow = run::forward(part, &cx, flow, look, |step| steps.push(step))?.flow;
                 Left::Saved(steps)
             } else {
-                let inputs = flow.clone();
-                flow = run::forward(part, &cx, flow, look, drop)?;
+                let mut inputs = flow.clone();
+                let passed = run::forward(part, &cx, flow, look, drop)?;
+                // What passed by is the next stage's or run's to keep.
+                inputs.truncate(passed.taken);
+                flow = passed.flow;
                 Left::Inputs(inputs)
             };
             runs.push(Run { layers, kept, left });

@@ -13,7 +13,8 @@ use crate::{ModelCosts, Policy, Result, Weights};
 pub enum Kept {
     /// What every layer saved.
     Everything,
-    /// The input of the first of every run of this many layers; the rest is computed again.
+    /// The input of the first of every run of this many layers, as far as the run takes it; the
+    /// rest is computed again.
     Inputs {
         /// Layers a run; a stage of fewer is one run.
         run: usize,
@@ -28,7 +29,8 @@ pub struct KeptRun {
     /// The layers, counted from the stage's first.
     pub layers: Range<usize>,
     /// Whether what every layer saved is kept; otherwise the input of the first, from which the
-    /// run is computed again as a whole.
+    /// run is computed again as a whole. Of a flow of several tensors, those that no layer of the
+    /// run takes are handed on and not kept.
     pub kept: bool,
 }
 

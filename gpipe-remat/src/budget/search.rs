@@ -99,15 +99,16 @@ pub(crate) fn search(
             let length = end - layer - 1;
             let mut any = false;
             for (before, state) in states.iter().enumerate() {
+                let input = runs.input[length];
                 // Two runs in a row that are kept are one; two that are not are two.
                 let seen = state.held - state.output;
                 any |= put(
                     end,
                     State {
                         work: state.work.saturating_add(again),
-                        held: seen + runs.input,
+                        held: seen + input,
                         output: 0,
-                        forward: state.forward.max(seen + runs.input + runs.forward[length]),
+                        forward: state.forward.max(seen + input + runs.forward[length]),
                         back: state.back.max(seen + runs.back[length]),
                         start: layer,
                         kept: false,
