@@ -17,6 +17,14 @@ type Input = Box<dyn Fn(usize) -> Vec<Flow>>;
 /// A schedule for a number of stages and of micro-batches.
 type MakeSchedule = Box<dyn FnOnce(usize, usize) -> std::result::Result<Schedule, ScheduleError>>;
 
+/// Where the schedule comes from.
+enum Source {
+    /// Made for the number of stages and of micro-batches.
+    Make(MakeSchedule),
+    /// Decides both numbers itself.
+    Given(Schedule),
+}
+
 /// Decides a training pipeline: made by [`Assembly::builder`].
 ///
 /// | what | unless it is given |
@@ -24,7 +32,7 @@ type MakeSchedule = Box<dyn FnOnce(usize, usize) -> std::result::Result<Schedule
 /// | [`batch`](Self::batch) | nothing: it is needed |
 /// | [`devices`](Self::devices) | the CPU, for as many stages as the host has threads (or layers, if these are fewer) |
 /// | [`micro_batches`](Self::micro_batches) | four for each stage, as far as there are samples |
-/// | [`schedule`](Self::schedule) | [`gpipe`] |
+/// | [`schedule`](Self::schedule) or [`with_schedule`](Self::with_schedule) | [`gpipe`] |
 /// | [`cut`](Self::cut) | [`CutRule::Balance`], by the FLOPs of a training step |
 /// | [`policy`](Self::policy) | [`Policy::Stage`]: a stage keeps its input (GPipe's rule) |
 /// | [`loss`](Self::loss) | [`Loss::CrossEntropy`] |
@@ -36,7 +44,7 @@ pub struct AssemblyBuilder {
     batch: Option<(usize, Input)>,
     devices: Option<Vec<DeviceId>>,
     micro_batches: Option<usize>,
-    schedule: MakeSchedule,
+    schedule: Source,
     cut: CutRule,
     policy: Policy,
     loss: Loss,
@@ -52,7 +60,7 @@ impl Assembly {
             batch: None,
             devices: None,
             micro_batches: None,
-            schedule: Box::new(gpipe),
+            schedule: Source::Make(Box::new(gpipe)),
             cut: CutRule::Balance,
             policy: Policy::Stage,
             loss: Loss::CrossEntropy,
@@ -100,7 +108,17 @@ impl AssemblyBuilder {
         make: impl FnOnce(usize, usize) -> std::result::Result<Schedule, ScheduleError> + 'static,
     ) -> Self {
         Self {
-            schedule: Box::new(make),
+            schedule: Source::Make(Box::new(make)),
+            ..self
+        }
+    }
+
+    /// A schedule that is there already, such as one read from a table. It decides the number of stages
+    /// and of micro-batches.
+    pub fn with_schedule(self, schedule: Schedule) -> Self {
+        Self {
+            micro_batches: Some(schedule.micro_batches()),
+            schedule: Source::Given(schedule),
             ..self
         }
     }
@@ -154,11 +172,26 @@ impl AssemblyBuilder {
         let (samples, input) = batch.ok_or_else(|| {
             Error::Assembly("layers have no cost without a batch: call `batch`".into())
         })?;
-        let stages = threads.min(layers.len()).max(1);
+        let stages = match &schedule {
+            Source::Make(_) => threads.min(layers.len()).max(1),
+            Source::Given(schedule) => schedule.stages(),
+        };
         let devices = devices.unwrap_or_else(|| vec![DeviceId::Cpu; stages]);
         let parts = parts.unwrap_or_else(|| devices.len().saturating_mul(4).min(samples));
+        let schedule = match schedule {
+            Source::Make(make) => make(devices.len(), parts)?,
+            Source::Given(schedule) => schedule,
+        };
+        if (schedule.stages(), schedule.micro_batches()) != (devices.len(), parts) {
+            return Err(Error::Assembly(format!(
+                "a schedule of {} stages and {} micro-batches, {} devices and {parts} micro-batches: \
+                 give as many of each",
+                schedule.stages(),
+                schedule.micro_batches(),
+                devices.len(),
+            )));
+        }
         let ranges = micro_batches(samples, parts)?;
-        let schedule = schedule(devices.len(), parts)?;
         let costs = ModelCosts::new(&layers, &ranges, input)?;
         let cut = cut.cut(&costs.flops(), devices.len())?;
         let cut: Vec<_> = cut.ranges().collect();
