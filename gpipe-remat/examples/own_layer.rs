@@ -1,8 +1,7 @@
 //! A layer, a loss and a schedule of one's own: `cargo run -p gpipe-remat --example own_layer`
 
-use gpipe_layers::layers::{Layout, Linear};
 use gpipe_layers::{Cost, Decay, Error, Flow, Init, Kind, Layer, Memory, Optimizer, Param};
-use gpipe_layers::{PassContext, Pending, Result, Saved, TensorSet, check, make};
+use gpipe_layers::{PassContext, Pending, Result, Saved, TensorSet, check, layers, make};
 use gpipe_remat::{Assembly, Trainer, batch_items};
 use gpipe_sched::Schedule;
 use gpipe_tensor::{DeviceId, Host, Result as TensorResult, Tensor, Tensors, ops};
@@ -95,14 +94,12 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     // Gradients, bytes and the split backward pass are what the layer says.
     make(&mut norm, &cpu, 1)?;
     let rows = Tensor::from_f32(&cpu, [2, 4], [0.5, -1.0, 2.0, 0.7, 1.0, 0.3, -0.2, 0.8])?;
-    let (cx, rows) = (
-        PassContext::training(1, 0, 0..2),
-        Tensors::from_iter([rows]),
-    );
+    let rows = Tensors::from_iter([rows]);
+    let cx = PassContext::training(1, 0, 0..2);
     for check in [check::gradients, check::bytes, check::split] {
         check(&mut norm, &cx, &rows)?;
     }
-    let mix = Linear::new("mix", 4, 1, Layout::OutIn);
+    let mix = layers::Linear::new("mix", 4, 1, layers::Layout::OutIn);
     let optimizer = Optimizer::adamw(0.9, 0.99, 1e-8, 0.0, Decay::Matrices);
     // 1F1B on two devices, as PyTorch writes it.
     let schedule = Schedule::from_csv("0F0,0F1,,0B0,0F2,0B1,,0B2\n,1F0,1B0,1F1,1B1,1F2,1B2\n")?;
