@@ -8,15 +8,108 @@ use crate::{Cost, Error, Flow, Param, Pending, Result, Saved};
 
 /// One step of a model: what it costs, what it computes, and its two gradients.
 ///
-/// Ownership tells the story of the split backward pass: `forward` gives [`Saved`], `input_grad`
-/// consumes it and gives [`Pending`], `weight_grad` consumes that. Taking a gradient twice, or the
-/// weight gradient before the input gradient, does not compile.
+/// The types order the backward pass: `forward` returns [`Saved`], `input_grad` consumes it and
+/// returns [`Pending`], `weight_grad` consumes that. Taking a gradient twice, or the weight
+/// gradient before the input gradient, does not compile.
 ///
-/// # The memory contract
+/// # Memory contract
 ///
-/// So that a peak can be predicted to the byte ([`Memory`](crate::Memory) is the other half):
-/// a call holds what it was given (`x`, `dy`, `saved`, `pending`) until it returns, allocates what
-/// it returns, and frees everything else that it allocated.
+/// A call holds what it was given (`x`, `dy`, `saved`, `pending`) until it returns, allocates what
+/// it returns, and frees everything else that it allocated. [`Memory`](crate::Memory) describes
+/// the rest, and with it a peak is predicted to the byte.
+///
+/// # A layer of your own
+///
+/// A gain for each column: y = x · gain. dX is dY · gain, and the gradient of the gain is the sum
+/// of x · dY over the rows. `weight_grad` needs x and dY, so `Saved` holds x and `Pending` both.
+///
+/// ```
+/// use gpipe_layers::{
+///     Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+///     TensorSet, check, make,
+/// };
+/// use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
+///
+/// struct Gain(Param);
+///
+/// impl Gain {
+///     fn new(width: usize) -> Self {
+///         Self(Param::new("gain.weight", [width], Kind::Vector, Init::Ones))
+///     }
+///
+///     /// x · gain.
+///     fn scale(&self, x: &Tensor) -> Result<Tensor> {
+///         let gain = self.0.value()?.to_f32s().map_err(Error::within("gain"))?;
+///         let x_values = x.to_f32s().map_err(Error::within("gain"))?;
+///         let columns = gain.iter().cycle();
+///         let y: Vec<f32> = x_values.iter().zip(columns).map(|(x, gain)| x * gain).collect();
+///         Tensor::from_f32(x.device(), x.shape().clone(), y).map_err(Error::within("gain"))
+///     }
+/// }
+///
+/// impl Layer for Gain {
+///     fn name(&self) -> &str {
+///         "gain"
+///     }
+///
+///     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+///         let [x] = inputs else {
+///             return Err(Error::Config("gain takes one tensor".into()));
+///         };
+///         let memory = Memory::new()
+///             .with_saved_inputs(TensorSet::All)
+///             .with_pending_inputs(TensorSet::All)
+///             .with_pending_grads(TensorSet::All)
+///             .with_forward_peak(x.bytes()) // y
+///             .with_input_grad_peak(x.bytes()); // dX
+///         let n = x.elements();
+///         let cost = Cost::new(vec![x.clone()]).with_flops(n, n, 2 * n);
+///         Ok(cost.with_params(self.0.elements()).with_memory(memory))
+///     }
+///
+///     fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
+///         Ok((Tensors::from_iter([self.scale(&x[0])?]), Saved::new(x)))
+///     }
+///
+///     fn input_grad(&self, mut saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+///         let [x] = saved.take_tensors("gain")?;
+///         let dx = self.scale(&dy[0])?;
+///         Ok((Tensors::from_iter([dx]), Pending::new([x, dy[0].clone()])))
+///     }
+///
+///     // Without this, the default computes dX and drops it.
+///     fn param_only_grad(&self, mut saved: Saved, dy: Tensors) -> Result<Pending> {
+///         let [x] = saved.take_tensors("gain")?;
+///         Ok(Pending::new([x, dy[0].clone()]))
+///     }
+///
+///     fn weight_grad(&mut self, mut pending: Pending) -> Result<()> {
+///         let [x, dy] = pending.take_tensors("gain")?;
+///         self.0.add_grad("gain", |grad| {
+///             let width = grad.elements();
+///             let sums = grad.f32s_mut()?;
+///             for (i, (x, dy)) in x.to_f32s()?.iter().zip(dy.to_f32s()?.iter()).enumerate() {
+///                 sums[i % width] += x * dy;
+///             }
+///             Ok(())
+///         })
+///     }
+///
+///     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+///         visit(&mut self.0);
+///     }
+/// }
+///
+/// let device = Host::new(1)?.device(DeviceId::Cpu)?;
+/// let mut layer = Gain::new(3);
+/// make(&mut layer, &device, 0)?;
+/// let x = Tensor::from_f32(&device, [2, 3], [0.5, -1.0, 2.0, 1.0, 0.25, -0.75])?;
+/// let (cx, x) = (PassContext::training(0, 0, 0..2), Tensors::from_iter([x]));
+/// check::gradients(&mut layer, &cx, &x)?;
+/// check::bytes(&mut layer, &cx, &x)?;
+/// check::split(&mut layer, &cx, &x)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub trait Layer: Send {
     /// The layer's global name, such as `transformer.h.3.attn`.
     fn name(&self) -> &str;

@@ -30,7 +30,7 @@ pub use learning_rate::{LearningRate, LrSchedule};
 pub use ledger::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
 pub use loss::Loss;
 pub use memory::{Memory, Origin, TensorSet};
-pub use optimizer::{Decay, Optimizer, OptimizerKind, clip_factor};
+pub use optimizer::{AdamW, Decay, Optimizer, OptimizerKind, Sgd, clip_factor};
 pub use param::{Kind, Param, compute_in, freeze, make, try_params};
 pub use sampling::{Choice, Sampling};
 pub use saved::{Pending, Saved};

@@ -55,13 +55,16 @@ pub fn gradients_of(
     layer: &mut dyn Layer,
     cx: &PassContext,
     inputs: &Tensors,
-    reference: &dyn Fn(&[Vec<f64>], &[Vec<f64>]) -> Vec<Vec<f64>>,
+    reference: &Reference<'_>,
 ) -> Result<()> {
     let forward = |_: &mut dyn Layer, params: &[Vec<f64>], x: &[Vec<f64>]| Ok(reference(params, x));
     compare(layer, cx, inputs, 1e-3, REFERENCE_TOLERANCE, &forward)
 }
 
-/// The elements of each output from those of each parameter and input.
+/// The elements of each output of floats from those of each parameter and of each input.
+pub type Reference<'a> = dyn Fn(&[Vec<f64>], &[Vec<f64>]) -> Vec<Vec<f64>> + 'a;
+
+/// The same by a layer that may fail.
 type Forward<'a> = dyn Fn(&mut dyn Layer, &[Vec<f64>], &[Vec<f64>]) -> Result<Vec<Vec<f64>>> + 'a;
 
 fn compare(

@@ -31,7 +31,7 @@ use gpipe_tensor::{Device, Shape, Tensor, Tensors, init_uniform};
 use crate::{Error, Flow, Layer, PassContext, Saved, try_params};
 
 pub use bytes::bytes;
-pub use gradients::{REFERENCE_TOLERANCE, TOLERANCE, gradients, gradients_of};
+pub use gradients::{REFERENCE_TOLERANCE, Reference, TOLERANCE, gradients, gradients_of};
 pub use split::split;
 
 /// The result of a check.
