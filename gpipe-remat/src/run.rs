@@ -4,7 +4,7 @@ use gpipe_layers::{Layer, PassContext, Pending, Saved};
 use gpipe_tensor::Tensors;
 
 use crate::Result;
-use crate::watch::Look;
+use crate::value_watch::Look;
 
 /// What one layer left behind on the way down.
 pub(crate) struct Step {

@@ -10,8 +10,8 @@ use gpipe_tensor::{Device, Tensor, Tensors};
 use crate::left::{Left, Run, Stash, State};
 use crate::marks::DeviceEvents;
 use crate::run::{self, Step};
-use crate::watch::{Look, NonFinite, Watch, first_in};
-use crate::{Error, KeptRun, Result, Table};
+use crate::value_watch::{Look, Watch, first_in};
+use crate::{Error, NonFinite, RematPlan, Result, RetainedRun};
 
 /// A run of layers on one device, as a stage of a pipeline.
 ///
@@ -31,7 +31,7 @@ pub struct LayerStage {
     device: Device,
     /// Counts what is between two stages, so that it is in neither's bytes.
     transit: Device,
-    table: Arc<Table>,
+    table: Arc<RematPlan>,
     seed: u64,
     stash: Stash,
     /// Looks at every value, in a step that is run again to find a bad one.
@@ -47,7 +47,7 @@ impl LayerStage {
         layers: Vec<Box<dyn Layer>>,
         device: Device,
         transit: Device,
-        table: Arc<Table>,
+        table: Arc<RematPlan>,
         seed: u64,
     ) -> Self {
         Self {
@@ -107,9 +107,17 @@ impl LayerStage {
         Ok(())
     }
 
+    /// Discards what the layers recorded of a step that is not to be committed.
+    pub(crate) fn discard(&mut self) -> Result<()> {
+        for layer in &mut self.layers {
+            layer.begin_mini_batch()?;
+        }
+        Ok(())
+    }
+
     /// Switches the check of every value on or off.
-    pub(crate) fn watch(&mut self, on: bool) {
-        self.watch = on.then(Watch::default);
+    pub(crate) fn watch(&mut self, watch: Option<Watch>) {
+        self.watch = watch;
     }
 
     /// The first bad value of each micro-batch and pass.
@@ -221,6 +229,9 @@ impl LayerStage {
         let cx = self.cx(m);
         let mut runs = self.runs(m, op)?;
         let mut dy = self.take(dy)?;
+        if let Some(watch) = &self.watch {
+            watch.gradient_of_loss(m.index, &dy)?;
+        }
         self.begins(m)?;
         while let Some(Run { layers, left, .. }) = runs.pop() {
             let steps = self.restore(&cx, layers.clone(), left)?;
@@ -254,9 +265,7 @@ impl Stage for LayerStage {
         self.stash.clear();
         self.events = DeviceEvents::default();
         self.device.reset_peak();
-        for layer in &mut self.layers {
-            layer.begin_mini_batch()?;
-        }
+        self.discard()?;
         self.try_params(|param| Ok(param.zero_grad()?))
     }
 
@@ -295,7 +304,7 @@ impl Stage for LayerStage {
         let mut runs = Vec::new();
         let mut flow = x;
         let kept = self.table.kept(self.index, m.index);
-        for KeptRun { layers, kept } in kept.runs(self.layers.len()) {
+        for RetainedRun { layers, kept } in kept.runs(self.layers.len()) {
             let look = self.look(m, layers.start);
             let part = &self.layers[layers.clone()];
             let left = if kept {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use common::{Model, Run};
 use gpipe_layers::{Loss, freeze};
 use gpipe_remat::{
-    Assembled, Assembly, Error, Policy, Table, Weights, gradient_norm, merge_ties, predict_memory,
-    share_ties, update,
+    Assembled, Assembly, Error, ParameterBytes, Policy, RematPlan, gradient_norm, merge_ties,
+    predict_memory, share_ties, update,
 };
 use gpipe_tensor::{DeviceId, Host, Tensor};
 
@@ -48,8 +48,8 @@ fn step(run: &Run, frozen: fn(&str) -> bool) -> (f64, Bits, Bits, Bits) {
         freeze(layer.as_mut(), |param| frozen(&param.name));
     }
     let (costs, cut) = (run.costs(&layers), run.cut(layers.len()));
-    let weights = Weights::new(&mut layers, Some(&run.optimizer));
-    let table = Table::new(run.policy, &weights, &costs, &cut, &schedule).expect("a table");
+    let weights = ParameterBytes::new(&mut layers, Some(&run.optimizer));
+    let table = RematPlan::new(run.policy, &weights, &costs, &cut, &schedule).expect("a table");
     let memory = predict_memory(&weights, &costs, &cut, &schedule, &table);
     let assembly = Assembly {
         layers,

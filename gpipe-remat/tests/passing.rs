@@ -9,8 +9,8 @@ use gpipe_layers::{
     Saved, TensorSet, check,
 };
 use gpipe_remat::{
-    Assembled, Assembly, Bytes, ModelCosts, Policy, Table, Target, Weights, micro_batches,
-    predict_held, predict_memory,
+    Assembled, Assembly, Bytes, ModelCosts, ParameterBytes, Policy, RematPlan, Target,
+    micro_batches, predict_held, predict_memory,
 };
 use gpipe_sched::{Held, Item, MicroBatch, Schedule, Timeline, gpipe, one_f_one_b, zb_h1};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
@@ -183,7 +183,7 @@ fn layers(wide: usize) -> Vec<Box<dyn Layer>> {
 const CUT: [Range<usize>; 4] = [0..2, 2..4, 4..6, 6..8];
 
 struct Plan {
-    table: Table,
+    table: RematPlan,
     held: Vec<Vec<Held>>,
     peaks: Vec<u64>,
 }
@@ -196,8 +196,8 @@ fn costs(layers: &[Box<dyn Layer>]) -> ModelCosts {
 fn plan(wide: usize, policy: Policy, cut: &[Range<usize>], schedule: &Schedule) -> Option<Plan> {
     let mut layers = layers(wide);
     let costs = costs(&layers);
-    let weights = Weights::new(&mut layers, Some(&optimizer()));
-    let table = match Table::new(policy, &weights, &costs, cut, schedule) {
+    let weights = ParameterBytes::new(&mut layers, Some(&optimizer()));
+    let table = match RematPlan::new(policy, &weights, &costs, cut, schedule) {
         Ok(table) => table,
         Err(gpipe_remat::Error::Budget { .. }) => return None,
         Err(error) => panic!("{error}"),

@@ -14,8 +14,8 @@ use gpipe_layers::{
     Cost, Flow, Init, Kind, Layer, Loss, Optimizer, Param, PassContext, Pending, Result, Saved,
 };
 use gpipe_remat::{
-    Assembled, Assembly, Policy, copy_owned, gradient_norm, merge_ties, put_values, share_ties,
-    update,
+    Assembled, Assembly, Policy, apply_update, copy_owned, gradient_norm, merge_ties, put_values,
+    share_ties,
 };
 use gpipe_sched::{Part, PipelineError, Place};
 use gpipe_tensor::{DeviceId, Host, Tensors};
@@ -121,8 +121,8 @@ const VERBS: [(&str, Verb, &[Trap]); 5] = [
         &[Trap::Panic, Trap::Unmade],
     ),
     (
-        "update",
-        |run, optimizer| update(&mut run.pipeline, optimizer, 1e-3, 1, 1.0),
+        "apply_update",
+        |run, optimizer| apply_update(&mut run.pipeline, optimizer, 1e-3, 0, 1.0),
         &[Trap::Panic, Trap::Unmade],
     ),
     (

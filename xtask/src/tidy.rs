@@ -121,7 +121,7 @@ mod tests {
                 "#![doc = include_str!(\"../README.md\")]\n#![forbid(unsafe_code)]\n\nmod sync;\n",
             ),
             (
-                "gpipe-sched/src/sync.rs",
+                "gpipe-sched/src/executor/sync.rs",
                 "//! The clock.\n\nfn now() { std::time::Instant::now(); }\n",
             ),
         ]);

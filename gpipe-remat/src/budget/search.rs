@@ -1,13 +1,13 @@
 //! Which layers to keep: all choices that no other beats, by dynamic programming over the layers.
 
-use crate::KeptRun;
+use crate::RetainedRun;
 use crate::budget::chain::Chain;
 use crate::budget::moments::{Moments, Others};
 
 /// Runs that cover the stage's layers, and what they cost.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    pub runs: Vec<KeptRun>,
+    pub runs: Vec<RetainedRun>,
     /// Work that is done again.
     pub work: u64,
     /// Bytes held of a micro-batch between its passes.
@@ -177,7 +177,7 @@ fn trace(places: &[Vec<State>], first: usize, index: usize) -> Choice {
     let mut index = index;
     while place > 0 {
         let state = &places[place][index];
-        runs.push(KeptRun {
+        runs.push(RetainedRun {
             layers: state.start..first + place,
             kept: state.kept,
         });

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use gpipe_sched::{
-    Action, Item, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage, Turn,
+    Action, Item, LossStage, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage,
 };
 
-/// What a stage or the turn shall do wrong, and where.
+/// A planned failure of a stage or the loss stage, and where.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trouble {
     Error,
@@ -205,7 +205,7 @@ fn loss(y: i64, target: i64) -> f64 {
     (y.wrapping_sub(target) % 1_000_003) as f64
 }
 
-impl Turn<i64> for Difference {
+impl LossStage<i64> for Difference {
     type Target = i64;
     type Error = Failure;
 
@@ -214,7 +214,7 @@ impl Turn<i64> for Difference {
         self.plan.pass(Place::Begin(Part::Turn))
     }
 
-    fn turn(&mut self, m: &MicroBatch, y: i64, target: i64) -> Result<Option<i64>, Failure> {
+    fn loss(&mut self, m: &MicroBatch, y: i64, target: i64) -> Result<Option<i64>, Failure> {
         self.plan.pass(Place::Turn {
             micro_batch: m.index,
         })?;
@@ -237,11 +237,11 @@ pub fn build(schedule: Schedule, plan: &Plan) -> Result<ToyPipeline, PipelineErr
         stage_plan.pass(Place::Build(Part::Stage(stage)))?;
         Ok::<_, Failure>(Toy::new(stage, stage_plan.clone()))
     };
-    let make_turn = move || {
+    let make_loss_stage = move || {
         turn_plan.pass(Place::Build(Part::Turn))?;
         Ok::<_, Failure>(Difference::new(turn_plan))
     };
-    Pipeline::build(schedule, make_stage, make_turn)
+    Pipeline::build(schedule, make_stage, make_loss_stage)
 }
 
 fn input(step: u64, m: usize) -> i64 {
@@ -255,12 +255,7 @@ fn target(m: usize) -> i64 {
 pub fn batch(step: u64, micro_batches: usize, train: bool) -> Vec<Item<i64, i64>> {
     (0..micro_batches)
         .map(|index| Item {
-            micro_batch: MicroBatch {
-                index,
-                samples: index as u64..index as u64 + 1,
-                step,
-                train,
-            },
+            micro_batch: MicroBatch::new(index, index as u64..index as u64 + 1, step, train),
             input: input(step, index),
             target: target(index),
         })

@@ -23,9 +23,13 @@ mod exam;
 
 mod folded;
 
-mod greedy;
+mod zero_bubble;
 
-mod early;
+mod early_recompute;
+
+mod inference;
+
+mod kinds;
 
 mod refusals;
 
@@ -37,7 +41,7 @@ mod unequal;
 
 mod sharing;
 
-mod idle;
+mod bubble_breakdown;
 
 mod pictures;
 

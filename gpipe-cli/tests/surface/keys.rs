@@ -1,0 +1,217 @@
+//! Keys of the configuration, their defaults for every built-in model, and the values they take.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::{gpipe, stdout};
+
+/// The configuration that a plan with these arguments shows, as `section.key = value`.
+fn configuration(folder: &Path, arguments: &[&str]) -> Vec<String> {
+    let first = ["plan", "-v", "--set", "pipeline.threads=2"];
+    let shown = stdout(&gpipe(folder, &[&first, arguments].concat()));
+    let mut section = "";
+    let mut keys = Vec::new();
+    for line in shown.lines().filter(|line| !line.is_empty()) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        } else if line.starts_with('#') {
+            continue;
+        } else if section == "run" && !line.contains(" = ") || line.contains(": ") {
+            break;
+        } else {
+            keys.push(format!("{section}.{line}"));
+        }
+    }
+    keys
+}
+
+#[test]
+fn every_model_has_its_keys_and_defaults() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = configuration(folder.path(), &[]);
+    let mut text = format!("# gpt-nano\n{}\n", first.join("\n"));
+    let mut others = vec!["gpt-mini", "gpt2", "bench-tiny", "bench-a", "bench-b"];
+    if cfg!(feature = "digits") {
+        let all = configuration(folder.path(), &["--model", "mlp"]);
+        writeln!(text, "\n# mlp\n{}", all.join("\n")).unwrap();
+    }
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/parity/model");
+    others.push(recorded);
+    for model in others {
+        let name = if model == recorded { "a folder" } else { model };
+        writeln!(text, "\n# {name}, where it differs from gpt-nano").unwrap();
+        let keys = configuration(folder.path(), &["--model", model]);
+        let name = |line: &String| line.split(' ').next().unwrap_or_default().to_owned();
+        let [mine, theirs] = [&keys, &first].map(|keys| keys.iter().map(name).collect::<Vec<_>>());
+        assert_eq!(mine, theirs, "a GPT has the keys of a GPT");
+        for line in keys.iter().filter(|line| !first.contains(line)) {
+            if !line.starts_with("model.name") {
+                writeln!(text, "{line}").unwrap();
+            }
+        }
+    }
+    if cfg!(feature = "digits") {
+        insta::assert_snapshot!(text);
+    }
+}
+
+/// Every key with values that it takes, for the model that is named in front.
+const VALUES: &[(&str, &str, &[&str])] = &[
+    ("gpt-nano", "model.name", &["gpt-mini", "\"gpt-mini\""]),
+    ("gpt-nano", "model.blocks", &["6"]),
+    ("gpt-nano", "model.heads", &["2"]),
+    ("gpt-nano", "model.width", &["64"]),
+    ("gpt-nano", "model.vocab", &["300"]),
+    ("gpt-nano", "model.context", &["128"]),
+    ("gpt-nano", "model.tied", &["false"]),
+    ("gpt-nano", "model.gelu", &["erf", "tanh"]),
+    ("gpt-nano", "model.layer_norm_eps", &["1e-6"]),
+    ("gpt-nano", "model.dropout", &["0.25"]),
+    ("gpt-nano", "data.source", &["cicero"]),
+    ("gpt-nano", "data.tokenizer", &["bytes", "auto"]),
+    ("gpt-nano", "data.seq_len", &["32"]),
+    ("gpt-nano", "data.batch_size", &["8"]),
+    ("gpt-nano", "data.shuffle", &["false"]),
+    ("gpt-nano", "pipeline.stages", &["2"]),
+    (
+        "gpt-nano",
+        "pipeline.devices",
+        &["cpu*4", "cpu,cpu,cpu,cpu"],
+    ),
+    ("gpt-nano", "pipeline.micro_batches", &["4"]),
+    ("gpt-nano", "pipeline.micro_batch_size", &["3"]),
+    (
+        "gpt-nano",
+        "pipeline.schedule",
+        &[
+            "gpipe",
+            "1f1b",
+            "interleaved:2",
+            "looped-bfs:2",
+            "zb-h1",
+            "zb-h2",
+            "zero-bubble",
+            "zero-bubble:2",
+            "zb-v",
+            "v-half",
+            "v-min",
+            "dualpipe-v",
+        ],
+    ),
+    ("gpt-nano", "pipeline.partition", &["histogram", "3,3,4,1"]),
+    ("gpt-nano", "pipeline.cost_model", &["lingvo"]),
+    (
+        "gpt-nano",
+        "pipeline.remat",
+        &["keep", "stage", "except-last", "every:2", "budget:2GiB"],
+    ),
+    ("gpt-nano", "pipeline.threads", &["3"]),
+    ("gpt-nano", "pipeline.memory", &["2GiB", "unlimited"]),
+    ("gpt-nano", "optimizer.lr", &["0.1", "1"]),
+    ("gpt-nano", "optimizer.lr_schedule", &["constant", "cosine"]),
+    ("gpt-nano", "optimizer.warmup_steps", &["0"]),
+    ("gpt-nano", "optimizer.weight_decay", &["0"]),
+    ("gpt-nano", "optimizer.decay", &["all", "matrices"]),
+    ("gpt-nano", "optimizer.beta1", &["0.8"]),
+    ("gpt-nano", "optimizer.beta2", &["0.99"]),
+    ("gpt-nano", "optimizer.eps", &["1e-6"]),
+    ("gpt-nano", "optimizer.clip_norm", &["0"]),
+    ("gpt-nano", "run.steps", &["7"]),
+    ("gpt-nano", "run.eval_every", &["7"]),
+    ("gpt-nano", "run.save_every", &["0"]),
+    ("gpt-nano", "run.keep", &["0"]),
+    ("gpt-nano", "run.seed", &["7"]),
+    ("gpt-nano", "run.trace_steps", &["0", "3", "10,20..25"]),
+    ("gpt-nano", "run.watchdog", &["off", "2.5"]),
+    ("gpt-nano", "run.dtype", &["f32"]),
+    ("gpt-nano", "run.tf32", &["false"]),
+    ("mlp", "model.hidden", &["8,8,8", "8,16,8,4"]),
+    ("mlp", "model.dropout", &["0.5"]),
+    ("mlp", "data.source", &["digits"]),
+];
+
+#[test]
+fn every_key_can_be_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = String::new();
+    let mut set = Vec::new();
+    for (model, key, values) in VALUES {
+        if *model == "mlp" && cfg!(not(feature = "digits")) {
+            continue;
+        }
+        set.push((*model, *key));
+        for value in *values {
+            let setting = format!("{key}={value}");
+            let name = format!("model.name={model}");
+            let keys = configuration(folder.path(), &["--set", &name, "--set", &setting]);
+            let shown = match *key {
+                "pipeline.micro_batch_size" => "pipeline.micro_batches",
+                key => key,
+            };
+            let shown = format!("{shown} = ");
+            let found = keys.iter().find(|line| line.starts_with(&shown));
+            let found = found.unwrap_or_else(|| panic!("{setting} is not shown: {keys:?}"));
+            writeln!(text, "{model} --set {setting}: {found}").unwrap();
+        }
+    }
+    // And no key was forgotten.
+    for line in configuration(folder.path(), &[]) {
+        let key = line.split(' ').next().unwrap();
+        assert!(set.contains(&("gpt-nano", key)), "{key} is not tried");
+    }
+    if cfg!(feature = "digits") {
+        insta::assert_snapshot!(text);
+    }
+}
+
+/// The flags that stand for a key set just that one.
+#[test]
+fn every_flag_of_a_key_sets_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = configuration(folder.path(), &[]);
+    let flags: &[&[&str]] = &[
+        &["--model", "gpt-mini"],
+        &["--dropout", "0.25"],
+        &[
+            "--data",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/parity/text.txt"),
+        ],
+        &["--tokenizer", "bytes"],
+        &["--seq-len", "32"],
+        &["--batch-size", "32"],
+        &["--no-shuffle"],
+        &["--stages", "2"],
+        &["--devices", "cpu*2"],
+        &["--micro-batches", "4"],
+        &["--micro-batch-size", "8"],
+        &["--schedule", "1f1b"],
+        &["--partition", "histogram"],
+        &["--cost-model", "lingvo"],
+        &["--remat", "keep"],
+        &["--memory", "2GiB"],
+        &["--threads", "3"],
+        &["--lr", "0.5"],
+        &["--lr-schedule", "constant"],
+        &["--warmup-steps", "7"],
+        &["--weight-decay", "0.5"],
+        &["--clip-norm", "0.5"],
+        &["--steps", "7"],
+        &["--eval-every", "7"],
+        &["--save-every", "7"],
+        &["--keep", "7"],
+        &["--seed", "7"],
+        &["--trace-steps", "7"],
+        &["--watchdog", "7"],
+    ];
+    let mut text = String::new();
+    for flag in flags {
+        let after = configuration(folder.path(), flag);
+        let changed: Vec<&str> = after
+            .iter()
+            .filter(|line| !before.contains(line))
+            .map(|line| line.split(' ').next().unwrap())
+            .collect();
+        writeln!(text, "{}: {}", flag[0], changed.join(" ")).unwrap();
+    }
+    insta::assert_snapshot!(text);
+}
