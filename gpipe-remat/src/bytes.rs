@@ -98,7 +98,7 @@ impl FromStr for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// In the largest binary unit of which it is a whole number, so that it reads back exactly.
+    /// In the largest binary unit that divides it, so that it parses back exactly.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = BINARY.iter().find(|(_, unit)| self.0.is_multiple_of(*unit));
         let (name, unit) = whole.copied().unwrap_or(("B", 1));

@@ -15,12 +15,12 @@ pub struct ModelCosts {
     /// Samples of each micro-batch.
     sizes: Vec<usize>,
     /// Layer costs by samples: at most two sizes differ.
-    layers: BTreeMap<usize, Priced>,
+    layers: BTreeMap<usize, Costed>,
     arities: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
-struct Priced {
+struct Costed {
     /// One a layer.
     costs: Vec<Cost>,
     /// What enters each layer, and last what leaves the model.
@@ -39,9 +39,9 @@ impl ModelCosts {
         input: impl Fn(usize) -> Vec<Flow>,
     ) -> Result<Self> {
         let sizes: Vec<usize> = micro_batches.iter().map(|samples| samples.len()).collect();
-        let mut priced = BTreeMap::new();
+        let mut costed = BTreeMap::new();
         for &samples in &sizes {
-            if let Entry::Vacant(vacant) = priced.entry(samples) {
+            if let Entry::Vacant(vacant) = costed.entry(samples) {
                 vacant.insert(price(layers, input(samples))?);
             }
         }
@@ -51,7 +51,7 @@ impl ModelCosts {
         let arities = layers.iter().map(|layer| layer.arity()).collect();
         Ok(Self {
             sizes,
-            layers: priced,
+            layers: costed,
             arities,
         })
     }
@@ -72,13 +72,13 @@ impl ModelCosts {
                 let (input, costs) = costs(samples);
                 let outputs = costs.iter().map(|cost| cost.outputs.clone());
                 let flows = [input].into_iter().chain(outputs).collect();
-                vacant.insert(Priced { costs, flows });
+                vacant.insert(Costed { costs, flows });
             }
         }
         let count = layers
             .values()
             .next()
-            .map_or(0, |priced| priced.costs.len());
+            .map_or(0, |costed| costed.costs.len());
         if count == 0 {
             return Err(no_cost());
         }
@@ -137,10 +137,10 @@ impl ModelCosts {
     /// If Lingvo has no formula for a layer.
     pub fn prices(&self, layers: &[Box<dyn Layer>], model: CostModel) -> Result<Vec<u64>> {
         let mut prices = vec![0u64; layers.len()];
-        for (samples, priced) in &self.layers {
+        for (samples, costed) in &self.layers {
             let times = self.sizes.iter().filter(|size| *size == samples).count() as u64;
             for (index, (total, layer)) in prices.iter_mut().zip(layers).enumerate() {
-                let inputs = &priced.flows[index][..self.arities[index]];
+                let inputs = &costed.flows[index][..self.arities[index]];
                 let price = model.price(layer.as_ref(), inputs)?;
                 *total = total.saturating_add(price.saturating_mul(times));
             }
@@ -154,7 +154,7 @@ fn no_cost() -> Error {
 }
 
 /// The cost of every layer, each fed with what the one before it hands on.
-fn price(layers: &[Box<dyn Layer>], mut flow: Vec<Flow>) -> Result<Priced> {
+fn price(layers: &[Box<dyn Layer>], mut flow: Vec<Flow>) -> Result<Costed> {
     let mut costs = Vec::with_capacity(layers.len());
     let mut flows = vec![flow.clone()];
     for layer in layers {
@@ -166,5 +166,5 @@ fn price(layers: &[Box<dyn Layer>], mut flow: Vec<Flow>) -> Result<Priced> {
         flows.push(flow.clone());
         costs.push(cost);
     }
-    Ok(Priced { costs, flows })
+    Ok(Costed { costs, flows })
 }

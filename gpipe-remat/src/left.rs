@@ -1,4 +1,4 @@
-//! What each micro-batch left behind on a stage, until its backward pass takes it.
+//! Stash of a stage: what it holds of each micro-batch between forward and backward pass.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use crate::run::Step;
 
 /// What a stage holds of every micro-batch.
 #[derive(Default)]
-pub(crate) struct LeftBehind(Vec<State>);
+pub(crate) struct Stash(Vec<State>);
 
-impl LeftBehind {
-    /// Lets go of all of it.
+impl Stash {
+    /// Drops everything.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -61,6 +61,7 @@ pub(crate) struct Run {
 
 /// What is left of a forward pass: all that the backward pass needs, or what it is computed from.
 pub(crate) enum Left {
+    /// The first tensors of the input: those that some layer of the run takes.
     Inputs(Tensors),
     Saved(Vec<Step>),
 }

@@ -1,14 +1,14 @@
-//! Where the actions of a step lie in the work of a GPU, which runs them some time after they were asked
-//! for. A processor runs them at once, and has no such moments.
+//! Device events around the actions of a step: a GPU runs them asynchronously, some time after they
+//! were launched. A CPU runs them synchronously and records no events.
 
 use gpipe_sched::Ran;
 use gpipe_tensor::{Device, Moment};
 
 use crate::Result;
 
-/// Where the actions of a step lie in the work of a GPU.
+/// Device events around the actions of a step.
 #[derive(Default)]
-pub(crate) struct Marks {
+pub(crate) struct DeviceEvents {
     /// Of the action that is being asked for, where its flow was there.
     begun: Option<Moment>,
     /// The beginning and the end of each action.
@@ -17,7 +17,7 @@ pub(crate) struct Marks {
     last: Option<Moment>,
 }
 
-impl Marks {
+impl DeviceEvents {
     /// An action begins.
     pub(crate) fn begin(&mut self, device: &Device) -> Result<()> {
         self.begun = device.moment()?;

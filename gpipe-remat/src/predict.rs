@@ -6,7 +6,7 @@ use std::ops::Range;
 use gpipe_layers::{Buffers, Flow, Ledger, PendingBuffers, SavedBuffers};
 use gpipe_sched::{Held, Op, Schedule};
 
-use crate::{Kept, KeptRun, ModelCosts, Table, Weights};
+use crate::{ModelCosts, RematPlan, Retained, RetainedRun, Weights};
 
 /// The bytes that one stage's device handle counts during a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub fn predict_memory(
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &Table,
+    table: &RematPlan,
 ) -> Vec<StageMemory> {
     let of_stage = |(stage, part): (usize, &Range<usize>)| StageMemory {
         activations: activations(costs, part, schedule, stage, |m| table.kept(stage, m)),
@@ -61,7 +61,7 @@ pub fn predict_held(
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &Table,
+    table: &RematPlan,
 ) -> Vec<Vec<Held>> {
     let of_stage = |(stage, (memory, part)): (usize, (&StageMemory, &Range<usize>))| {
         let fixed = memory.fixed();
@@ -91,13 +91,25 @@ pub(crate) fn activations<'a>(
     part: &Range<usize>,
     schedule: &Schedule,
     stage: usize,
-    kept: impl Fn(usize) -> &'a Kept,
+    kept: impl Fn(usize) -> &'a Retained,
 ) -> u64 {
     let mut replay = Replay::new(costs, kept, schedule, stage, part.clone());
     for action in schedule.of_stage(stage) {
         replay.act(action.op, action.micro_batch);
     }
     replay.ledger.peak()
+}
+
+/// How many tensors of the flow into a run of layers some layer of it takes, from the first.
+fn taken(costs: &ModelCosts, m: usize, layers: Range<usize>) -> usize {
+    let inputs = costs.flow(m, layers.start).len();
+    let passing = layers.map(|layer| {
+        costs
+            .flow(m, layer)
+            .len()
+            .saturating_sub(costs.arity(layer))
+    });
+    inputs - passing.fold(inputs, usize::min)
 }
 
 /// One stage's actions on a ledger.
@@ -129,7 +141,7 @@ enum Left {
     Saved(Vec<SavedBuffers>),
 }
 
-impl<'a, 'k, K: Fn(usize) -> &'k Kept> Replay<'a, K> {
+impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
     fn new(
         costs: &'a ModelCosts,
         kept: K,
@@ -204,14 +216,15 @@ impl<'a, 'k, K: Fn(usize) -> &'k Kept> Replay<'a, K> {
             .ledger
             .alloc_flow(self.costs.flow(m, self.layers.start));
         let mut runs = Vec::new();
-        for KeptRun { layers, kept } in (self.kept)(m).runs(self.layers.len()) {
+        for RetainedRun { layers, kept } in (self.kept)(m).runs(self.layers.len()) {
             let layers = self.layers.start + layers.start..self.layers.start + layers.end;
             let left = if kept {
                 let mut saved = Vec::with_capacity(layers.len());
                 flow = self.down(m, layers.clone(), flow, Some(&mut saved));
                 Left::Saved(saved)
             } else {
-                let inputs = self.ledger.hold_all(&flow);
+                let taken = taken(self.costs, m, layers.clone());
+                let inputs = self.ledger.hold_all(&flow[..taken]);
                 flow = self.down(m, layers.clone(), flow, None);
                 Left::Inputs(inputs)
             };
@@ -263,7 +276,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Kept> Replay<'a, K> {
                 let passing: Buffers = dy.drain(own.min(dy.len())..).collect();
                 let mut dx = Buffers::new();
                 if layer == 0 {
-                    left.push((layer, self.ledger.last_grad(cost, saved, dy)));
+                    left.push((layer, self.ledger.param_only_grad(cost, saved, dy)));
                 } else if whole {
                     dx = self.ledger.backward(cost, saved, dy);
                 } else {

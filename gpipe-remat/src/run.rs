@@ -1,10 +1,10 @@
 //! Passing a flow through a run of layers, down and back.
 
-use gpipe_layers::{Cx, Layer, Pending, Saved};
+use gpipe_layers::{Layer, PassContext, Pending, Saved};
 use gpipe_tensor::Tensors;
 
 use crate::Result;
-use crate::watch::Look;
+use crate::value_watch::Look;
 
 /// What one layer left behind on the way down.
 pub(crate) struct Step {
@@ -13,16 +13,27 @@ pub(crate) struct Step {
     gradients: usize,
 }
 
+/// What a run of layers hands on.
+pub(crate) struct Passed {
+    pub(crate) flow: Tensors,
+    /// How many tensors of the run's input some layer of it took, from the first. The others passed
+    /// by, and are the last of `flow`.
+    pub(crate) taken: usize,
+}
+
 /// Sends `x` down the layers, handing `keep` what each of them saves.
 pub(crate) fn forward(
     layers: &[Box<dyn Layer>],
-    cx: &Cx,
+    cx: &PassContext,
     mut x: Tensors,
     look: Option<Look>,
     mut keep: impl FnMut(Step),
-) -> Result<Tensors> {
+) -> Result<Passed> {
+    let inputs = x.len();
+    let mut untouched = inputs;
     for (index, layer) in layers.iter().enumerate() {
         let passing: Tensors = x.drain(layer.arity().min(x.len())..).collect();
+        untouched = untouched.min(passing.len());
         let (mut y, saved) = layer.forward(cx, x)?;
         if let Some(look) = look {
             look.outputs(index, layer.as_ref(), &y)?;
@@ -34,7 +45,10 @@ pub(crate) fn forward(
         y.extend(passing);
         x = y;
     }
-    Ok(x)
+    Ok(Passed {
+        flow: x,
+        taken: inputs - untouched,
+    })
 }
 
 /// Sends `dy` back through the layers. `back` takes one layer, what it saved and the gradients of

@@ -3,15 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gpipe_layers::{Cx, Layer, Param, Saved, try_params};
+use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
 use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use crate::left::{Left, LeftBehind, Run, State};
-use crate::marks::Marks;
+use crate::left::{Left, Run, Stash, State};
+use crate::marks::DeviceEvents;
 use crate::run::{self, Step};
-use crate::watch::{Look, NonFinite, Watch, first_in};
-use crate::{Error, KeptRun, Result, Table};
+use crate::value_watch::{Look, Watch, first_in};
+use crate::{Error, NonFinite, RematPlan, Result, RetainedRun};
 
 /// A run of layers on one device, as a stage of a pipeline.
 ///
@@ -31,12 +31,12 @@ pub struct LayerStage {
     device: Device,
     /// Counts what is between two stages, so that it is in neither's bytes.
     transit: Device,
-    table: Arc<Table>,
+    table: Arc<RematPlan>,
     seed: u64,
-    left_behind: LeftBehind,
+    stash: Stash,
     /// Looks at every value, in a step that is run again to find a bad one.
     watch: Option<Watch>,
-    marks: Marks,
+    events: DeviceEvents,
 }
 
 impl LayerStage {
@@ -47,7 +47,7 @@ impl LayerStage {
         layers: Vec<Box<dyn Layer>>,
         device: Device,
         transit: Device,
-        table: Arc<Table>,
+        table: Arc<RematPlan>,
         seed: u64,
     ) -> Self {
         Self {
@@ -57,9 +57,9 @@ impl LayerStage {
             transit,
             table,
             seed,
-            left_behind: LeftBehind::default(),
+            stash: Stash::default(),
             watch: None,
-            marks: Marks::default(),
+            events: DeviceEvents::default(),
         }
     }
 
@@ -94,9 +94,30 @@ impl LayerStage {
         result
     }
 
-    /// Begins or ends to look at every value.
-    pub(crate) fn watch(&mut self, on: bool) {
-        self.watch = on.then(Watch::default);
+    /// Applies what the layers recorded of a training step to their own state
+    /// ([`Layer::commit_mini_batch`]). For a step that succeeded on every stage, once, after its
+    /// update; without it the next [`begin`](Stage::begin) discards what was recorded.
+    ///
+    /// # Errors
+    /// That of the first layer that fails.
+    pub fn commit(&mut self) -> Result<()> {
+        for layer in &mut self.layers {
+            layer.commit_mini_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Discards what the layers recorded of a step that is not to be committed.
+    pub(crate) fn discard(&mut self) -> Result<()> {
+        for layer in &mut self.layers {
+            layer.begin_mini_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Switches the check of every value on or off.
+    pub(crate) fn watch(&mut self, watch: Option<Watch>) {
+        self.watch = watch;
     }
 
     /// The first bad value of each micro-batch and pass.
@@ -126,8 +147,8 @@ impl LayerStage {
         Some(self.watch.as_ref()?.look(m.index, first))
     }
 
-    fn cx(&self, m: &MicroBatch) -> Cx {
-        Cx {
+    fn cx(&self, m: &MicroBatch) -> PassContext {
+        PassContext {
             seed: self.seed,
             step: m.step,
             samples: m.samples.clone(),
@@ -135,33 +156,37 @@ impl LayerStage {
         }
     }
 
-    /// Takes a flow over from whoever sent it.
+    /// Receives a flow: from here on, this device counts its bytes.
     fn take(&self, flow: Tensors) -> Result<Tensors> {
         let take = |tensor: Tensor| Ok(tensor.receive(&self.device)?);
         flow.into_iter().map(take).collect()
     }
 
-    /// Marks where an action begins that trains: whatever it has to wait for comes before.
+    /// DeviceEvents where an action begins that trains: whatever it has to wait for comes before.
     fn begins(&mut self, m: &MicroBatch) -> Result<()> {
         match m.train {
-            true => self.marks.begin(&self.device),
+            true => self.events.begin(&self.device),
             false => Ok(()),
         }
     }
 
-    /// Lets go of a flow: its bytes are on their way.
+    /// Sends a flow: from here on, the bytes in transit count it.
     fn send(&self, flow: Tensors) -> Result<Tensors> {
         let send = |tensor: Tensor| Ok(tensor.send(&self.transit)?);
         flow.into_iter().map(send).collect()
     }
 
     fn runs(&mut self, m: &MicroBatch, op: Op) -> Result<Vec<Run>> {
-        match self.left_behind.take(m.index) {
+        match self.stash.take(m.index) {
             State::Remembered(runs) => Ok(runs),
             state => {
-                let error =
-                    self.out_of_turn(m, op, "a forward pass that nobody has taken back", &state);
-                self.left_behind.put(m.index, state);
+                let error = self.out_of_turn(
+                    m,
+                    op,
+                    "a forward pass whose backward pass has not run",
+                    &state,
+                );
+                self.stash.put(m.index, state);
                 Err(error)
             }
         }
@@ -181,7 +206,7 @@ impl LayerStage {
     }
 
     /// What the layers of a run saved, computing it again if only their inputs were kept.
-    fn restore(&self, cx: &Cx, layers: Range<usize>, left: Left) -> Result<Vec<Step>> {
+    fn restore(&self, cx: &PassContext, layers: Range<usize>, left: Left) -> Result<Vec<Step>> {
         match left {
             Left::Saved(steps) => Ok(steps),
             Left::Inputs(x) => {
@@ -192,8 +217,8 @@ impl LayerStage {
         }
     }
 
-    /// Sends `dy` back through all runs, last to first; `back` handles one layer, told whether it
-    /// is the model's first, whose input gradient nobody wants.
+    /// Sends `dy` back through all runs, last to first; `back` handles one layer; its flag says
+    /// whether that is the model's first, whose input gradient is not needed.
     fn back(
         &mut self,
         m: &MicroBatch,
@@ -204,6 +229,9 @@ impl LayerStage {
         let cx = self.cx(m);
         let mut runs = self.runs(m, op)?;
         let mut dy = self.take(dy)?;
+        if let Some(watch) = &self.watch {
+            watch.gradient_of_loss(m.index, &dy)?;
+        }
         self.begins(m)?;
         while let Some(Run { layers, left, .. }) = runs.pop() {
             let steps = self.restore(&cx, layers.clone(), left)?;
@@ -234,9 +262,10 @@ impl Stage for LayerStage {
     type Error = Error;
 
     fn begin(&mut self, _step: u64) -> Result<()> {
-        self.left_behind.clear();
-        self.marks = Marks::default();
+        self.stash.clear();
+        self.events = DeviceEvents::default();
         self.device.reset_peak();
+        self.discard()?;
         self.try_params(|param| Ok(param.zero_grad()?))
     }
 
@@ -245,16 +274,16 @@ impl Stage for LayerStage {
     }
 
     fn leave(&mut self) -> Result<()> {
-        self.marks.end(&self.device)
+        self.events.end(&self.device)
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.marks.close(&self.device)?;
+        self.events.close(&self.device)?;
         Ok(self.device.finish()?)
     }
 
     fn ran(&mut self) -> Result<Vec<Ran>> {
-        self.marks.take()
+        self.events.take()
     }
 
     fn held(&mut self) -> Option<Held> {
@@ -269,34 +298,37 @@ impl Stage for LayerStage {
         let x = self.take(x)?;
         self.begins(m)?;
         if !m.train {
-            let y = run::forward(&self.layers, &cx, x, None, drop)?;
-            return self.send(y);
+            let passed = run::forward(&self.layers, &cx, x, None, drop)?;
+            return self.send(passed.flow);
         }
         let mut runs = Vec::new();
         let mut flow = x;
         let kept = self.table.kept(self.index, m.index);
-        for KeptRun { layers, kept } in kept.runs(self.layers.len()) {
+        for RetainedRun { layers, kept } in kept.runs(self.layers.len()) {
             let look = self.look(m, layers.start);
             let part = &self.layers[layers.clone()];
             let left = if kept {
                 let mut steps = Vec::with_capacity(layers.len());
-                flow = run::forward(part, &cx, flow, look, |step| steps.push(step))?;
+                flow = run::forward(part, &cx, flow, look, |step| steps.push(step))?.flow;
                 Left::Saved(steps)
             } else {
-                let inputs = flow.clone();
-                flow = run::forward(part, &cx, flow, look, drop)?;
+                let mut inputs = flow.clone();
+                let passed = run::forward(part, &cx, flow, look, drop)?;
+                // What passed by is the next stage's or run's to keep.
+                inputs.truncate(passed.taken);
+                flow = passed.flow;
                 Left::Inputs(inputs)
             };
             runs.push(Run { layers, kept, left });
         }
-        self.left_behind.put(m.index, State::Remembered(runs));
+        self.stash.put(m.index, State::Remembered(runs));
         self.send(flow)
     }
 
     fn backward(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
         self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
             if is_first {
-                let pending = layer.last_grad(saved, dy)?;
+                let pending = layer.param_only_grad(saved, dy)?;
                 layer.weight_grad(pending)?;
                 return Ok(Tensors::new());
             }
@@ -308,27 +340,27 @@ impl Stage for LayerStage {
         let mut pending = Vec::with_capacity(self.layers.len());
         let dx = self.back(m, Op::InputGrad, dy, |layer, is_first, saved, dy| {
             if is_first {
-                pending.push(layer.last_grad(saved, dy)?);
+                pending.push(layer.param_only_grad(saved, dy)?);
                 return Ok(Tensors::new());
             }
             let (dx, left) = layer.input_grad(saved, dy)?;
             pending.push(left);
             Ok(dx)
         })?;
-        self.left_behind.put(m.index, State::Pending(pending));
+        self.stash.put(m.index, State::Pending(pending));
         Ok(dx)
     }
 
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
         self.begins(m)?;
-        match self.left_behind.take(m.index) {
+        match self.stash.take(m.index) {
             State::Pending(pending) => {
                 let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
                 run::weight_grad(self.layers.iter_mut(), pending, look)
             }
             state => {
                 let error = self.out_of_turn(m, Op::WeightGrad, "the input gradient first", &state);
-                self.left_behind.put(m.index, state);
+                self.stash.put(m.index, state);
                 Err(error)
             }
         }
@@ -345,7 +377,7 @@ impl Stage for LayerStage {
             let left = Left::Saved(self.restore(&cx, layers.clone(), left)?);
             runs.insert(last, Run { layers, kept, left });
         }
-        self.left_behind.put(m.index, State::Remembered(runs));
+        self.stash.put(m.index, State::Remembered(runs));
         Ok(())
     }
 }

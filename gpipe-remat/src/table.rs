@@ -10,38 +10,40 @@ use crate::{ModelCosts, Policy, Result, Weights};
 
 /// What one stage keeps of one micro-batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Retained {
     /// What every layer saved.
     Everything,
-    /// The input of the first of every run of this many layers; the rest is computed again.
+    /// The input of the first of every run of this many layers, as far as the run takes it; the
+    /// rest is computed again.
     Inputs {
         /// Layers a run; a stage of fewer is one run.
         run: usize,
     },
     /// Some of one and some of the other: runs that cover the stage's layers in order.
-    Runs(Arc<[KeptRun]>),
+    Runs(Arc<[RetainedRun]>),
 }
 
 /// A run of layers that are treated alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptRun {
+pub struct RetainedRun {
     /// The layers, counted from the stage's first.
     pub layers: Range<usize>,
     /// Whether what every layer saved is kept; otherwise the input of the first, from which the
-    /// run is computed again as a whole.
+    /// run is computed again as a whole. Of a flow of several tensors, those that no layer of the
+    /// run takes are handed on and not kept.
     pub kept: bool,
 }
 
-impl Kept {
-    /// The runs of a stage of so many layers, first to last.
-    pub fn runs(&self, layers: usize) -> Vec<KeptRun> {
+impl Retained {
+    /// The runs of a stage of this many layers, first to last.
+    pub fn runs(&self, layers: usize) -> Vec<RetainedRun> {
         let (run, kept) = match self {
             Self::Runs(runs) => return runs.to_vec(),
             Self::Everything => (layers.max(1), true),
             Self::Inputs { run } => (*run, false),
         };
         let starts = (0..layers).step_by(run.max(1));
-        let run = |start: usize| KeptRun {
+        let run = |start: usize| RetainedRun {
             layers: start..layers.min(start.saturating_add(run)),
             kept,
         };
@@ -52,16 +54,16 @@ impl Kept {
 /// Policy and schedule together: what each stage keeps of each micro-batch. The stages, the
 /// memory prediction and the simulator read the same table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct RematPlan {
     micro_batches: usize,
-    cells: Vec<Kept>,
+    cells: Vec<Retained>,
 }
 
-impl Table {
+impl RematPlan {
     /// The table of `policy` for a model of these weights and costs that is cut like this.
     ///
     /// Where a stage's very next action is the backward pass of the micro-batch that it has just
-    /// sent forward (1F1B's last stage), there is nothing to gain from forgetting: it keeps all.
+    /// sent forward (1F1B's last stage), recomputation would save nothing: it keeps all.
     /// A budget decides for itself, once a stage, from the bytes.
     ///
     /// # Errors
@@ -82,7 +84,7 @@ impl Table {
     }
 
     /// Each stage keeps the same of every micro-batch.
-    pub fn of_stages(stages: Vec<Kept>, micro_batches: usize) -> Self {
+    pub fn of_stages(stages: Vec<Retained>, micro_batches: usize) -> Self {
         let cells = stages
             .into_iter()
             .flat_map(|kept| std::iter::repeat_n(kept, micro_batches))
@@ -94,7 +96,7 @@ impl Table {
     }
 
     /// What each stage keeps of each micro-batch: as many of every stage.
-    pub(crate) fn of_cells(stages: Vec<Vec<Kept>>) -> Self {
+    pub(crate) fn of_cells(stages: Vec<Vec<Retained>>) -> Self {
         Self {
             micro_batches: stages.first().map_or(0, Vec::len),
             cells: stages.into_iter().flatten().collect(),
@@ -105,12 +107,12 @@ impl Table {
     pub(crate) fn of_rule(policy: Policy, schedule: &Schedule) -> Self {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let rule = |m: usize| match policy {
-            Policy::Keep | Policy::Budget(_) => Kept::Everything,
-            Policy::ExceptLast if m + 1 == micro_batches => Kept::Everything,
-            Policy::Stage | Policy::ExceptLast => Kept::Inputs { run: usize::MAX },
-            Policy::Every(run) => Kept::Inputs { run },
+            Policy::Keep | Policy::Budget(_) => Retained::Everything,
+            Policy::ExceptLast if m + 1 == micro_batches => Retained::Everything,
+            Policy::Stage | Policy::ExceptLast => Retained::Inputs { run: usize::MAX },
+            Policy::Every(run) => Retained::Inputs { run },
         };
-        let mut cells: Vec<Kept> = (0..stages)
+        let mut cells: Vec<Retained> = (0..stages)
             .flat_map(|_| (0..micro_batches).map(&rule))
             .collect();
         let mut previous: Vec<Option<Action>> = vec![None; stages];
@@ -122,7 +124,7 @@ impl Table {
                     before.op == Op::Forward && before.micro_batch == action.micro_batch
                 });
             if turns_at_once {
-                cells[action.stage * micro_batches + action.micro_batch] = Kept::Everything;
+                cells[action.stage * micro_batches + action.micro_batch] = Retained::Everything;
             }
             previous[action.stage] = Some(action);
         }
@@ -134,12 +136,12 @@ impl Table {
 
     /// What `stage` keeps of micro-batch `m`. Micro-batches that the schedule does not have
     /// (evaluation) are not kept and not asked for.
-    pub fn kept(&self, stage: usize, m: usize) -> &Kept {
+    pub fn kept(&self, stage: usize, m: usize) -> &Retained {
         &self.cells[stage * self.micro_batches + m]
     }
 
     /// What `stage` keeps of each micro-batch.
-    pub(crate) fn of_stage(&self, stage: usize) -> &[Kept] {
+    pub(crate) fn of_stage(&self, stage: usize) -> &[Retained] {
         &self.cells[stage * self.micro_batches..][..self.micro_batches]
     }
 }

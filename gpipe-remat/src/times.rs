@@ -14,7 +14,7 @@ pub struct Work {
     pub forward: f64,
     /// Input gradient of a micro-batch.
     pub input_grad: f64,
-    /// Weight gradient of a micro-batch, right after its input gradient.
+    /// PlaceBytes gradient of a micro-batch, right after its input gradient.
     pub weight_grad: f64,
     /// What the weight gradient takes beyond that where it is taken apart: what it needs is then in no
     /// cache.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{Model, Run};
 use gpipe_layers::Layer;
-use gpipe_remat::{Bytes, Error, Kept, KeptRun, Policy, Table, Weights, predict_memory};
+use gpipe_remat::{Bytes, Error, Kept, KeptRun, ParameterBytes, Policy, Table, predict_memory};
 use gpipe_sched::{Schedule, dualpipe_v, gpipe, one_f_one_b, zb_h1};
 
 fn run(stages: usize, batch: usize, micro_batches: usize) -> Run {
@@ -65,7 +65,7 @@ impl Case {
             self.run.costs(&self.layers),
             self.run.cut(self.layers.len()),
         );
-        let weights = Weights::new(&mut self.layers, Some(&self.run.optimizer));
+        let weights = ParameterBytes::new(&mut self.layers, Some(&self.run.optimizer));
         let memory = predict_memory(&weights, &costs, &cut, &self.schedule, table);
         memory.iter().map(gpipe_remat::StageMemory::peak).collect()
     }
@@ -75,7 +75,7 @@ impl Case {
             self.run.costs(&self.layers),
             self.run.cut(self.layers.len()),
         );
-        let weights = Weights::new(&mut self.layers, Some(&self.run.optimizer));
+        let weights = ParameterBytes::new(&mut self.layers, Some(&self.run.optimizer));
         let policy = Policy::Budget(Bytes(bytes));
         Table::new(policy, &weights, &costs, &cut, &self.schedule)
     }

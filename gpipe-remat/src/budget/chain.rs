@@ -1,5 +1,9 @@
 //! The bytes of one micro-batch on one stage, layer by layer and run by run, from replays of the
 //! stage's own passes.
+//!
+//! A tensor counts where a layer made it and where the next layer or run took it. One that passes
+//! layers by counts nothing on its way, nor where it is taken at last: something else may hold it
+//! already, and a sum must not be too large. The replay of a whole choice counts it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +14,7 @@ use gpipe_layers::{Buffers, Flow, Ledger, SavedBuffers};
 
 use crate::ModelCosts;
 
-/// A stage's layers as a chain of which every link is kept or not.
+/// A stage's layers as a chain; each is kept or computed again.
 pub(crate) struct Chain<'a> {
     costs: &'a ModelCosts,
     m: usize,
@@ -44,8 +48,8 @@ pub(crate) struct Single {
 /// The runs that begin at one layer and are computed again.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    /// Bytes of the input, which is kept.
-    pub input: u64,
+    /// By last layer: bytes of what the run takes of its input, which is kept.
+    pub input: Vec<u64>,
     /// By last layer: the peak of the first forward pass beyond the input.
     pub forward: Vec<u64>,
     /// By last layer: the peak of recomputation and backward pass, with the input.
@@ -79,8 +83,8 @@ impl<'a> Chain<'a> {
                 for layer in start..chain.part.end {
                     pass.forward(&chain, layer);
                 }
-                pass.turn();
-                pass.begin_back(&chain, chain.part.end);
+                let known = pass.turn();
+                pass.begin_back(&chain, chain.part.end, known);
                 for layer in (start..chain.part.end).rev() {
                     pass.back(&chain, layer);
                 }
@@ -105,24 +109,26 @@ impl<'a> Chain<'a> {
 
     /// A layer that is kept.
     pub fn single(&self, layer: usize) -> Single {
-        let (costs, m) = (self.costs, self.m);
         let mut pass = Pass::new(self, layer);
-        let x = pass.ledger.live();
         pass.forward(self, layer);
         let forward = pass.ledger.peak();
-        let (live, y) = (pass.ledger.live(), bytes(costs.flow(m, layer + 1)));
-        pass.turn();
+        let live = pass.ledger.live();
+        let known = pass.turn();
         let saved = pass.ledger.live();
-        let output = y.saturating_sub(live - saved);
-        pass.begin_back(self, layer + 1);
+        pass.begin_back(self, layer + 1, known);
         let back = pass.back(self, layer) + self.pending(layer + 1);
-        // The same once more with another claim on the input: what it frees was not saved.
+        // The same once more, without what was saved: what the outputs alone hold.
         let mut pass = Pass::new(self, layer);
-        let claim = pass.ledger.hold_all(&pass.flow);
+        pass.forward(self, layer);
+        pass.forget();
+        let output = (pass.ledger.live() + saved).saturating_sub(live);
+        // And once more with another claim on the input: what it frees was not saved.
+        let mut pass = Pass::new(self, layer).claiming();
         pass.forward(self, layer);
         pass.turn();
         let with = pass.ledger.live();
-        pass.ledger.release_all(claim);
+        pass.let_go();
+        let input = pass.input.saturating_sub(with - pass.ledger.live());
         // A pending input of the next layer may be this layer's output.
         let back = match self.split {
             true => back - output.min(back),
@@ -131,7 +137,7 @@ impl<'a> Chain<'a> {
         let whole = self.whole.as_ref().map(|whole| whole.single(layer).back);
         Single {
             saved,
-            input: x.saturating_sub(with - pass.ledger.live()),
+            input,
             output,
             forward,
             back: whole.map_or(back, |whole| whole.min(back)),
@@ -149,29 +155,24 @@ impl<'a> Chain<'a> {
     }
 
     fn measure_runs(&self, start: usize) -> Runs {
-        let mut first = Pass::new(self, start);
-        let input = first.ledger.live();
-        let _claim = first.ledger.hold_all(&first.flow);
-        let mut runs = Runs {
-            input,
-            ..Runs::default()
-        };
+        let mut first = Pass::new(self, start).claiming();
+        let mut runs = Runs::default();
         for layer in start..self.part.end {
             first.forward(self, layer);
-            if let Some(saved) = first.saved.pop() {
-                first.ledger.release_saved(saved);
-            }
-            runs.forward.push(first.ledger.peak() - input);
+            first.forget();
+            runs.input.push(first.input);
+            let peak = first.ledger.peak();
+            runs.forward.push(peak.saturating_sub(first.input));
         }
         let mut again = Pass::new(self, start);
         for layer in start..self.part.end {
             again.forward(self, layer);
-            let gradients = bytes(&gradients(self.costs.flow(self.m, layer + 1)));
-            let waiting = gradients + self.pending(layer + 1);
+            let flow = &self.costs.flow(self.m, layer + 1)[..again.flow.len()];
+            let waiting = bytes(&gradients(flow)) + self.pending(layer + 1);
             runs.back.push(again.ledger.peak() + waiting);
         }
-        again.turn();
-        again.begin_back(self, self.part.end);
+        let known = again.turn();
+        again.begin_back(self, self.part.end, known);
         let peaks: Vec<u64> = (start..self.part.end)
             .rev()
             .map(|layer| again.back(self, layer))
@@ -190,26 +191,67 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// One micro-batch on its way down and back.
+/// One micro-batch on its way down and back: the first tensors of its flow, which some layer so far
+/// took or made.
 struct Pass {
     ledger: Ledger,
     flow: Buffers,
     saved: Vec<SavedBuffers>,
+    /// How many tensors of the first layer's input did not pass the layer before it.
+    fresh: usize,
+    /// How many of the input some layer has taken.
+    taken: usize,
+    /// Bytes of those, as far as they are fresh.
+    input: u64,
+    /// Further claims on that, where it is kept.
+    claims: Option<Buffers>,
 }
 
 impl Pass {
+    /// Before layer `start`.
     fn new(chain: &Chain<'_>, start: usize) -> Self {
-        let mut ledger = Ledger::new();
-        let flow = ledger.alloc_flow(chain.costs.flow(chain.m, start));
+        let before = (start > chain.part.start).then(|| &chain.costs.of(chain.m)[start - 1]);
         Self {
-            ledger,
-            flow,
+            ledger: Ledger::new(),
+            flow: Buffers::new(),
             saved: Vec::new(),
+            fresh: before.map_or(usize::MAX, |cost| cost.outputs.len()),
+            taken: 0,
+            input: 0,
+            claims: None,
+        }
+    }
+
+    /// The same, keeping the input.
+    fn claiming(self) -> Self {
+        Self {
+            claims: Some(Buffers::new()),
+            ..self
         }
     }
 
     fn forward(&mut self, chain: &Chain<'_>, layer: usize) {
-        let taken = chain.costs.arity(layer).min(self.flow.len());
+        let flow = chain.costs.flow(chain.m, layer);
+        let taken = chain.costs.arity(layer).min(flow.len());
+        // What no layer has taken so far was in the input all along.
+        let known = self.flow.len().min(taken);
+        for tensor in &flow[known..taken] {
+            let nothing = Flow {
+                shape: [0].into(),
+                dtype: tensor.dtype,
+            };
+            let tensor = match self.taken < self.fresh {
+                true => tensor,
+                false => &nothing,
+            };
+            self.taken += 1;
+            self.input = self.input.saturating_add(tensor.bytes());
+            let buffers = self.ledger.alloc_flow(std::slice::from_ref(tensor));
+            if let Some(claims) = &mut self.claims {
+                claims.extend(self.ledger.hold_all(&buffers));
+            }
+            self.flow.extend(buffers);
+        }
         let passing: Buffers = self.flow.drain(taken..).collect();
         let x = std::mem::take(&mut self.flow);
         let cost = &chain.costs.of(chain.m)[layer];
@@ -219,15 +261,31 @@ impl Pass {
         self.saved.push(saved);
     }
 
-    /// The flow leaves.
-    fn turn(&mut self) {
-        let flow = std::mem::take(&mut self.flow);
-        self.ledger.release_all(flow);
+    /// Gives back what the last layer saved.
+    fn forget(&mut self) {
+        if let Some(saved) = self.saved.pop() {
+            self.ledger.release_saved(saved);
+        }
     }
 
-    /// Gradients come in.
-    fn begin_back(&mut self, chain: &Chain<'_>, end: usize) {
-        let flow = gradients(chain.costs.flow(chain.m, end));
+    /// Keeps the input no longer.
+    fn let_go(&mut self) {
+        self.ledger
+            .release_all(self.claims.take().unwrap_or_default());
+    }
+
+    /// Releases the flow; the number of its tensors.
+    fn turn(&mut self) -> usize {
+        let flow = std::mem::take(&mut self.flow);
+        let known = flow.len();
+        self.ledger.release_all(flow);
+        known
+    }
+
+    /// Allocates the gradients of the first `known` tensors of the flow that leaves the layers
+    /// before `end`.
+    fn begin_back(&mut self, chain: &Chain<'_>, end: usize, known: usize) {
+        let flow = gradients(&chain.costs.flow(chain.m, end)[..known]);
         self.flow = self.ledger.alloc_flow(&flow);
     }
 
@@ -243,7 +301,7 @@ impl Pass {
         let dy = std::mem::take(&mut self.flow);
         let mut dx = Buffers::new();
         let pending = if layer == 0 {
-            Some(self.ledger.last_grad(cost, saved, dy))
+            Some(self.ledger.param_only_grad(cost, saved, dy))
         } else if chain.split {
             let (gradients, pending) = self.ledger.input_grad(cost, saved, dy);
             dx = gradients;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use gpipe_sched::Schedule;
 
 use crate::predict::activations;
-use crate::{Bytes, Error, Kept, KeptRun, ModelCosts, Result, StageMemory, Weights};
+use crate::{Bytes, Error, ModelCosts, Result, Retained, RetainedRun, StageMemory, Weights};
 use chain::Chain;
 use moments::Moments;
 use search::search;
@@ -38,7 +38,7 @@ pub(crate) fn stages(
     cut: &[Range<usize>],
     schedule: &Schedule,
     limit: Bytes,
-) -> Result<Vec<Kept>> {
+) -> Result<Vec<Retained>> {
     let of_stage = |(stage, part): (usize, &Range<usize>)| {
         let place = Place {
             costs,
@@ -57,7 +57,7 @@ pub(crate) fn stages(
     cut.iter().enumerate().map(of_stage).collect()
 }
 
-/// Refuses parts of which one is about other layers, stages or micro-batches than the others.
+/// Cross-checks the numbers of layers, stages and micro-batches of the parts.
 pub(crate) fn check_parts(
     weights: &Weights,
     costs: &ModelCosts,
@@ -99,7 +99,7 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// The peak of the stage, were it to keep this.
-    pub fn peak(&self, kept: &Kept) -> u64 {
+    pub fn peak(&self, kept: &Retained) -> u64 {
         StageMemory {
             activations: activations(self.costs, &self.part, self.schedule, self.stage, |_| kept),
             ..self.fixed
@@ -108,13 +108,13 @@ impl Place<'_> {
     }
 
     /// The choice of the least work that fits the limit, if any does, following `most` choices.
-    pub fn cheapest(&self, limit: u64, most: usize) -> Option<Kept> {
+    pub fn cheapest(&self, limit: u64, most: usize) -> Option<Retained> {
         let available = limit.checked_sub(self.fixed.fixed())?;
         if self.fixed.ties > available {
             return None;
         }
-        if self.peak(&Kept::Everything) <= limit {
-            return Some(Kept::Everything);
+        if self.peak(&Retained::Everything) <= limit {
+            return Some(Retained::Everything);
         }
         let mut choices = search(&self.chain(), &self.moments(), available, most, |layer| {
             self.costs.of(0)[layer].forward
@@ -126,8 +126,10 @@ impl Place<'_> {
 
     /// The fewest bytes that the stage can do with, whatever it computes again.
     pub fn least(&self) -> u64 {
-        let rules = (1..=self.part.len()).map(|run| Kept::Inputs { run });
-        let rules = rules.chain([Kept::Everything]).map(|kept| self.peak(&kept));
+        let rules = (1..=self.part.len()).map(|run| Retained::Inputs { run });
+        let rules = rules
+            .chain([Retained::Everything])
+            .map(|kept| self.peak(&kept));
         let mut least = rules.min().unwrap_or(0);
         let (chain, moments) = (self.chain(), self.moments());
         // Each round finds all that could be better; the replay says whether it is.
@@ -148,8 +150,10 @@ impl Place<'_> {
     pub fn simplest(&self) -> u64 {
         let lengths = std::iter::successors(Some(1_usize), |run| run.checked_mul(2));
         let lengths = lengths.take_while(|&run| run < 2 * self.part.len());
-        let rules = lengths.map(|run| Kept::Inputs { run });
-        let peaks = rules.chain([Kept::Everything]).map(|kept| self.peak(&kept));
+        let rules = lengths.map(|run| Retained::Inputs { run });
+        let peaks = rules
+            .chain([Retained::Everything])
+            .map(|kept| self.peak(&kept));
         peaks.min().unwrap_or(0)
     }
 
@@ -174,21 +178,21 @@ impl Place<'_> {
     }
 
     /// Runs of layers of the model, kept or not, as what the stage keeps.
-    fn kept(&self, runs: &[KeptRun]) -> Kept {
-        let mut merged: Vec<KeptRun> = Vec::with_capacity(runs.len());
+    fn kept(&self, runs: &[RetainedRun]) -> Retained {
+        let mut merged: Vec<RetainedRun> = Vec::with_capacity(runs.len());
         for run in runs {
             let layers = run.layers.start - self.part.start..run.layers.end - self.part.start;
             match merged.last_mut() {
                 Some(last) if last.kept && run.kept => last.layers.end = layers.end,
-                _ => merged.push(KeptRun {
+                _ => merged.push(RetainedRun {
                     layers,
                     kept: run.kept,
                 }),
             }
         }
         if merged.iter().all(|run| run.kept) {
-            return Kept::Everything;
+            return Retained::Everything;
         }
-        Kept::Runs(Arc::from(merged))
+        Retained::Runs(Arc::from(merged))
     }
 }

@@ -1,13 +1,13 @@
 //! Which layers to keep: all choices that no other beats, by dynamic programming over the layers.
 
-use crate::KeptRun;
+use crate::RetainedRun;
 use crate::budget::chain::Chain;
 use crate::budget::moments::{Moments, Others};
 
 /// Runs that cover the stage's layers, and what they cost.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    pub runs: Vec<KeptRun>,
+    pub runs: Vec<RetainedRun>,
     /// Work that is done again.
     pub work: u64,
     /// Bytes held of a micro-batch between its passes.
@@ -33,7 +33,7 @@ struct State {
 
 /// The choices within `available` bytes of activations that no other beats in everything. `work`
 /// is what it costs to compute a layer again. Of more than `most` choices for some first layers,
-/// only so many are followed.
+/// only that many are followed.
 pub(crate) fn search(
     chain: &Chain<'_>,
     moments: &Moments,
@@ -99,15 +99,16 @@ pub(crate) fn search(
             let length = end - layer - 1;
             let mut any = false;
             for (before, state) in states.iter().enumerate() {
+                let input = runs.input[length];
                 // Two runs in a row that are kept are one; two that are not are two.
                 let seen = state.held - state.output;
                 any |= put(
                     end,
                     State {
                         work: state.work.saturating_add(again),
-                        held: seen + runs.input,
+                        held: seen + input,
                         output: 0,
-                        forward: state.forward.max(seen + runs.input + runs.forward[length]),
+                        forward: state.forward.max(seen + input + runs.forward[length]),
                         back: state.back.max(seen + runs.back[length]),
                         start: layer,
                         kept: false,
@@ -176,7 +177,7 @@ fn trace(places: &[Vec<State>], first: usize, index: usize) -> Choice {
     let mut index = index;
     while place > 0 {
         let state = &places[place][index];
-        runs.push(KeptRun {
+        runs.push(RetainedRun {
             layers: state.start..first + place,
             kept: state.kept,
         });

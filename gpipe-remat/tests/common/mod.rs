@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use gpipe_layers::{Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
 use gpipe_remat::{
-    Assembled, Assembly, Bytes, Error, ModelCosts, Policy, Table, Target, Weights, gradient_norm,
-    merge_ties, micro_batches, share_ties, update,
+    Assembled, Assembly, Bytes, Error, ModelCosts, ParameterBytes, Policy, Table, Target,
+    apply_update, gradient_norm, merge_ties, micro_batches, share_ties,
 };
 use gpipe_sched::{Item, MicroBatch, Op, Schedule, Timeline, gpipe, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
@@ -120,7 +120,7 @@ impl Run {
         schedule: &Schedule,
     ) -> Result<Table, Error> {
         let (costs, cut) = (self.costs(layers), self.cut(layers.len()));
-        let weights = Weights::new(layers, Some(&self.optimizer));
+        let weights = ParameterBytes::new(layers, Some(&self.optimizer));
         Table::new(policy, &weights, &costs, &cut, schedule)
     }
 
@@ -244,14 +244,8 @@ impl Outcome {
             merge_ties(pipeline).expect("ties");
         }
         let norm = gradient_norm(pipeline).expect("a norm");
-        update(
-            pipeline,
-            &run.optimizer,
-            0.01,
-            step + 1,
-            clip_factor(norm, 0.5),
-        )
-        .expect("an update");
+        apply_update(pipeline, &run.optimizer, 0.01, step, clip_factor(norm, 0.5))
+            .expect("an update");
         share_ties(pipeline).expect("ties");
         self.losses.push(loss.to_bits());
         self.norms.push(norm.to_bits());

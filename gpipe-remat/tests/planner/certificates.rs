@@ -6,7 +6,7 @@ use gpipe_remat::{Bytes, Error, Kept, Policy};
 
 use crate::small::{POLICIES, Random, Small, following, more_orders, orders};
 
-/// Bound, best and plan are in this order on every question; the gap between the bound and the plan
+/// Bound, best and plan are in this order on every request; the gap between the bound and the plan
 /// is small on most.
 fn certificates(seeds: Range<u64>, equal: bool) -> Vec<f64> {
     let mut gaps = Vec::new();

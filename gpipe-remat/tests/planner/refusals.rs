@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_remat::planner::{Described, Planner, Question};
+use gpipe_remat::planner::{Described, PlanRequest, Planner};
 
 use crate::small::{POLICIES, Random, Small, orders};
 
@@ -20,8 +20,8 @@ fn what_makes_no_sense_is_refused_with_words() {
         };
         change(&mut small);
         let orders = orders();
-        let price = |samples: &[Range<usize>]| Described::priced(&small.layers, samples);
-        let question = Question {
+        let price = |samples: &[Range<usize>]| Described::costed(&small.layers, samples);
+        let request = PlanRequest {
             weights: &small.weights,
             batch: small.batch,
             price: &price,
@@ -33,7 +33,7 @@ fn what_makes_no_sense_is_refused_with_words() {
             worth,
             policies: POLICIES.to_vec(),
         };
-        let answer = Planner::new(&question).and_then(Planner::answer);
+        let answer = Planner::new(&request).and_then(Planner::answer);
         answer.expect_err("refused").to_string()
     };
     for worth in [-0.1, 1.0, f64::NAN] {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use gpipe_sched::Schedule;
 
-use super::question::{Priced, Question};
+use super::request::{Costed, PlanRequest};
 use crate::budget::{self, Place};
 use crate::predict::activations;
 use crate::{Kept, Policy, StageMemory, Table};
@@ -22,16 +22,16 @@ pub(super) struct StagePlan {
 
 /// Chooses what stages keep under one schedule.
 pub(super) struct Chooser<'a> {
-    question: &'a Question<'a>,
-    priced: Rc<Priced>,
+    request: &'a PlanRequest<'a>,
+    costed: Rc<Costed>,
     schedule: Rc<Schedule>,
     /// What each policy that is a rule keeps; `None` for a budget.
     rules: Vec<Option<Table>>,
 }
 
 impl<'a> Chooser<'a> {
-    pub fn new(question: &'a Question<'a>, priced: Rc<Priced>, schedule: Rc<Schedule>) -> Self {
-        let rules = question.policies.iter();
+    pub fn new(request: &'a PlanRequest<'a>, costed: Rc<Costed>, schedule: Rc<Schedule>) -> Self {
+        let rules = request.policies.iter();
         Self {
             rules: rules
                 .map(|&policy| match policy {
@@ -39,8 +39,8 @@ impl<'a> Chooser<'a> {
                     rule => Some(Table::of_rule(rule, &schedule)),
                 })
                 .collect(),
-            question,
-            priced,
+            request,
+            costed,
             schedule,
         }
     }
@@ -52,7 +52,7 @@ impl<'a> Chooser<'a> {
         part: &Range<usize>,
         limit: Option<u64>,
     ) -> Option<StagePlan> {
-        let fixed = self.question.weights.of_stage(part.clone());
+        let fixed = self.request.weights.of_stage(part.clone());
         if limit.is_some_and(|limit| fixed.fixed() > limit) {
             return None;
         }
@@ -82,17 +82,17 @@ impl<'a> Chooser<'a> {
 
     /// The most bytes of a stage that keeps this.
     pub fn peak(&self, stage: usize, part: &Range<usize>, kept: &[Kept]) -> u64 {
-        let costs = &self.priced.costs;
+        let costs = &self.costed.costs;
         StageMemory {
             activations: activations(costs, part, &self.schedule, stage, |m| &kept[m]),
-            ..self.question.weights.of_stage(part.clone())
+            ..self.request.weights.of_stage(part.clone())
         }
         .peak()
     }
 
     /// Whether there is time for the exact choice everywhere.
     fn is_small(&self) -> bool {
-        self.priced.times.work.len() <= 16
+        self.costed.times.work.len() <= 16
     }
 
     fn most(&self) -> usize {
@@ -104,24 +104,24 @@ impl<'a> Chooser<'a> {
 
     fn place(&self, stage: usize, part: &Range<usize>) -> Place<'_> {
         Place {
-            costs: &self.priced.costs,
+            costs: &self.costed.costs,
             schedule: &self.schedule,
             stage,
             part: part.clone(),
-            fixed: self.question.weights.of_stage(part.clone()),
+            fixed: self.request.weights.of_stage(part.clone()),
         }
     }
 
     /// What a micro-batch of full size costs again, by cores, and all together on one.
     fn again(&self, part: &Range<usize>, kept: &[Kept]) -> (Vec<f64>, f64) {
-        let (times, costs) = (&self.priced.times, &self.priced.costs);
-        let Some(forgetting) = kept.iter().find(|kept| super::forgets(kept)) else {
+        let (times, costs) = (&self.costed.times, &self.costed.costs);
+        let Some(forgetting) = kept.iter().find(|kept| forgets(kept)) else {
             return (vec![0.0; times.cores()], 0.0);
         };
         let on = |cores: usize| times.again(cores, part, forgetting)[0];
         let again: Vec<f64> = (1..=times.cores()).map(on).collect();
         let sizes = (0..kept.len())
-            .filter(|&m| super::forgets(&kept[m]))
+            .filter(|&m| forgets(&kept[m]))
             .map(|m| costs.samples(m) as f64 / costs.samples(0) as f64);
         let total = sizes.sum::<f64>() * again[0];
         (again, total)
@@ -136,4 +136,9 @@ impl<'a> Chooser<'a> {
         };
         self.rules.iter().map(of_rule).min().unwrap_or(u64::MAX)
     }
+}
+
+/// Whether a stage that keeps this of a micro-batch computes anything again.
+pub(super) fn forgets(kept: &Kept) -> bool {
+    *kept != Kept::Everything
 }

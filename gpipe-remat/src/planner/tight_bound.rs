@@ -10,7 +10,7 @@
 use gpipe_sched::{Op, Schedule};
 
 use super::candidate::Candidate;
-use super::room::Room;
+use super::stage_bounds::StageBounds;
 
 /// How much slower a device is made to find the chain that leads through it: where all are alike, many
 /// chains are equally long.
@@ -25,19 +25,19 @@ impl Candidate<'_> {
     /// [`bound`](Candidate::bound).
     pub fn tight_bound(&self, below: f64) -> f64 {
         let simple = self.bound();
-        let question = self.question;
-        if simple >= below || question.cores.is_some() {
+        let request = self.request;
+        if simple >= below || request.cores.is_some() {
             // Where cores are shared an action may be faster than it ever is on a path.
             return simple;
         }
-        let speeds = question.workers.iter().map(|worker| worker.speed);
+        let speeds = request.workers.iter().map(|worker| worker.speed);
         let fastest = speeds.fold(0.0, f64::max);
         let update = self.bounds.update_on(self.schedule.devices());
-        let room = Room::new(self, (below - update) * fastest);
+        let room = StageBounds::new(self, (below - update) * fastest);
         let seconds = |work: f64| (work / fastest + update) * (1.0 - 1e-9);
         let mut best = simple;
         if self.follows() {
-            best = best.max(seconds(room.longest_way()));
+            best = best.max(seconds(room.longest_critical_path()));
         } else {
             let chains = Chains::new(
                 &self.schedule,
@@ -56,7 +56,7 @@ impl Candidate<'_> {
     /// How many actions are looked at for a tight bound.
     pub fn effort(&self) -> u64 {
         let actions: usize = self.schedule.lanes().iter().map(Vec::len).sum();
-        match self.follows() || self.question.cores.is_some() {
+        match self.follows() || self.request.cores.is_some() {
             true => 0,
             false => (SLOWER.len() * actions * self.schedule.devices()) as u64,
         }
@@ -64,7 +64,7 @@ impl Candidate<'_> {
 }
 
 /// The least cost of any cut in which every stage has room.
-fn least(room: &Room<'_>, counts: &Counts) -> f64 {
+fn least(room: &StageBounds<'_>, counts: &Counts) -> f64 {
     let (layers, stages) = (room.layers(), counts.len());
     let mut before = vec![f64::INFINITY; layers + 1];
     before[0] = 0.0;

@@ -2,12 +2,11 @@
 //! pipeline that only runs forward.
 
 use gpipe_layers::Loss;
-use gpipe_sched::{MicroBatch, Turn};
+use gpipe_sched::{LossStage, MicroBatch};
 use gpipe_tensor::ops::Late;
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use crate::watch::{Pass, Value, Watch, first_in};
-use crate::{Error, NonFinite, Result};
+use crate::{Error, Result};
 
 /// What the outputs of a micro-batch are compared with.
 #[derive(Clone, Debug)]
@@ -20,17 +19,15 @@ pub struct Target {
 }
 
 /// The loss as the stage after the last one. Its bytes are counted with the last stage.
-pub struct LossTurn {
+pub struct TrainingLoss {
     loss: Loss,
     device: Device,
     transit: Device,
     losses: Vec<Option<Late>>,
     correct: u64,
-    /// Looks at every value, in a step that is run again to find a bad one.
-    watch: Option<Watch>,
 }
 
-impl LossTurn {
+impl TrainingLoss {
     /// A turn on the worker of the last stage, which counts on `device`; gradients on their way
     /// back count on `transit`.
     pub fn new(loss: Loss, device: Device, transit: Device) -> Self {
@@ -40,7 +37,6 @@ impl LossTurn {
             transit,
             losses: Vec::new(),
             correct: 0,
-            watch: None,
         }
     }
 
@@ -49,27 +45,9 @@ impl LossTurn {
         self.correct
     }
 
-    /// Begins or ends to look at every value.
-    pub(crate) fn watch(&mut self, on: bool) {
-        self.watch = on.then(Watch::default);
-    }
-
-    /// The first bad value of each micro-batch and pass.
-    pub(crate) fn seen(&self) -> Vec<NonFinite> {
-        self.watch.as_ref().map(Watch::take).unwrap_or_default()
-    }
-
-    fn look(&self, m: &MicroBatch, pass: Pass, value: Value, found: Option<f32>) {
-        if let (Some(watch), Some(found)) = (&self.watch, found) {
-            let new = NonFinite {
-                micro_batch: m.index,
-                layer: "loss".into(),
-                pass,
-                value,
-                found,
-            };
-            watch.note((0, 0), new);
-        }
+    /// The function that it computes.
+    pub fn loss_function(&self) -> Loss {
+        self.loss
     }
 
     fn record(&mut self, m: usize, loss: Late) {
@@ -80,7 +58,7 @@ impl LossTurn {
     }
 }
 
-impl Turn<Tensors> for LossTurn {
+impl LossStage<Tensors> for TrainingLoss {
     type Target = Target;
     type Error = Error;
 
@@ -90,7 +68,7 @@ impl Turn<Tensors> for LossTurn {
         Ok(())
     }
 
-    fn turn(&mut self, m: &MicroBatch, y: Tensors, target: Target) -> Result<Option<Tensors>> {
+    fn loss(&mut self, m: &MicroBatch, y: Tensors, target: Target) -> Result<Option<Tensors>> {
         let mut outputs = y.into_iter();
         let (Some(y), None) = (outputs.next(), outputs.next()) else {
             return Err(Error::Assembly(
@@ -105,12 +83,6 @@ impl Turn<Tensors> for LossTurn {
             return Ok(None);
         }
         let (loss, dy) = self.loss.late_gradient(y, &target.values, target.divisor)?;
-        if self.watch.is_some() {
-            let loss = loss.read()?;
-            let bad = (!loss.is_finite()).then_some(loss as f32);
-            self.look(m, Pass::Forward, Value::Output, bad);
-            self.look(m, Pass::Backward, Value::InputGradient, first_in(&dy)?);
-        }
         self.record(m.index, loss);
         Ok(Some(Tensors::from_iter([dy.send(&self.transit)?])))
     }
@@ -123,14 +95,14 @@ impl Turn<Tensors> for LossTurn {
 }
 
 /// The end of a pipeline that only runs forward: keeps what comes out, until it is taken with
-/// [`Pipeline::with_turn`](gpipe_sched::Pipeline::with_turn). Its bytes are counted with the last
+/// [`Pipeline::with_loss_stage`](gpipe_sched::Pipeline::with_loss_stage). Its bytes are counted with the last
 /// stage.
-pub struct OutputTurn {
+pub struct OutputStage {
     device: Device,
     outputs: Vec<Tensor>,
 }
 
-impl OutputTurn {
+impl OutputStage {
     /// An end on the worker of the last stage, which counts on `device`.
     pub fn new(device: Device) -> Self {
         Self {
@@ -146,7 +118,7 @@ impl OutputTurn {
     }
 }
 
-impl Turn<Tensors> for OutputTurn {
+impl LossStage<Tensors> for OutputStage {
     type Target = ();
     type Error = Error;
 
@@ -155,7 +127,7 @@ impl Turn<Tensors> for OutputTurn {
         Ok(())
     }
 
-    fn turn(&mut self, m: &MicroBatch, y: Tensors, (): ()) -> Result<Option<Tensors>> {
+    fn loss(&mut self, m: &MicroBatch, y: Tensors, (): ()) -> Result<Option<Tensors>> {
         let mut outputs = y.into_iter();
         let (Some(y), None) = (outputs.next(), outputs.next()) else {
             return Err(Error::Assembly(

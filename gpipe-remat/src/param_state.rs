@@ -1,18 +1,18 @@
-//! What a training run knows of its parameters, out of a running pipeline and back into one, by
-//! global name: what a checkpoint holds, whatever the cut.
+//! The state of every parameter, out of a running pipeline and back into one, by global name: what
+//! a checkpoint holds, whatever the cut.
 //!
 //! A tied parameter goes by its owner; putting values back ends with [`share_ties`].
 
 use std::collections::HashMap;
 
-use gpipe_sched::PipelineError;
-use gpipe_tensor::{DType, Device, Shape, Tensor};
+use gpipe_sched::{LossStage, Pipeline, PipelineError};
+use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
 
-use crate::{Error, ModelPipeline, Result, share_ties};
+use crate::{Error, LayerStage, Result, share_ties};
 
-/// What is known of one parameter, under its owner's name.
+/// The value of one parameter and what the optimizer remembers of it, under its owner's name.
 #[derive(Clone, Debug)]
-pub struct Owned {
+pub struct ParamState {
     /// The global name.
     pub name: String,
     /// The value, as exactly as the optimizer knows it.
@@ -26,17 +26,17 @@ pub struct Owned {
 ///
 /// # Errors
 /// If there is no room for the copies.
-pub fn copy_owned(
-    pipeline: &mut ModelPipeline,
+pub fn copy_owned<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
     device: &Device,
-) -> std::result::Result<Vec<Owned>, PipelineError> {
+) -> std::result::Result<Vec<ParamState>, PipelineError> {
     let device = device.clone();
     let owned = pipeline.gather(move |_, stage| {
         let mut owned = Vec::new();
         stage.try_params(|param| {
             if !param.tied {
                 let state = param.state.iter().map(|tensor| tensor.copy_to(&device));
-                owned.push(Owned {
+                owned.push(ParamState {
                     name: param.name.clone(),
                     value: param.exact()?.copy_to(&device)?,
                     state: state.collect::<std::result::Result<_, _>>()?,
@@ -55,7 +55,10 @@ pub fn copy_owned(
 /// # Errors
 /// [`Error::Parameter`] for the first name that is missing, unknown or twice there, or whose value
 /// has another shape or element type.
-pub fn put_values(pipeline: &mut ModelPipeline, values: Vec<(String, Tensor)>) -> Result<()> {
+pub fn put_values<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    values: Vec<(String, Tensor)>,
+) -> Result<()> {
     let values = values.into_iter().map(|(name, value)| (name, vec![value]));
     let values = by_name(pipeline, values.collect(), |_| 1, "value")?;
     pipeline.each(move |_, stage| {
@@ -75,8 +78,11 @@ pub fn put_values(pipeline: &mut ModelPipeline, values: Vec<(String, Tensor)>) -
 ///
 /// # Errors
 /// As [`put_values`], and if a parameter's state has more or fewer tensors.
-pub fn put_states(pipeline: &mut ModelPipeline, states: Vec<(String, Vec<Tensor>)>) -> Result<()> {
-    let states = by_name(pipeline, states, |place| place.states, "optimizer state")?;
+pub fn put_states<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    states: Vec<(String, Vec<Tensor>)>,
+) -> Result<()> {
+    let states = by_name(pipeline, states, |owner| owner.states, "optimizer state")?;
     pipeline
         .each(move |_, stage| {
             stage.try_params(|param| {
@@ -91,32 +97,32 @@ pub fn put_states(pipeline: &mut ModelPipeline, states: Vec<(String, Vec<Tensor>
         .map_err(Error::from)
 }
 
-/// An owner, as its pipeline has it.
-struct Place {
+/// The owner of a parameter, as its pipeline has it.
+struct Owner {
     name: String,
     shape: Shape,
     states: usize,
 }
 
 /// The tensors by name, if they are those that the pipeline's owners need.
-fn by_name(
-    pipeline: &mut ModelPipeline,
+fn by_name<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
     tensors: Vec<(String, Vec<Tensor>)>,
-    count: impl Fn(&Place) -> usize,
+    count: impl Fn(&Owner) -> usize,
     what: &str,
 ) -> Result<HashMap<String, Vec<Tensor>>> {
-    let places = pipeline.gather(|_, stage| {
-        let mut places = Vec::new();
+    let owners = pipeline.gather(|_, stage| {
+        let mut owners = Vec::new();
         stage.params(|param| {
             if !param.tied {
-                places.push(Place {
+                owners.push(Owner {
                     name: param.name.clone(),
                     shape: param.shape.clone(),
                     states: param.state.len(),
                 });
             }
         });
-        Ok::<_, Error>(places)
+        Ok::<_, Error>(owners)
     })?;
     let fault = |name: &str, message: String| Error::Parameter {
         name: name.to_owned(),
@@ -130,36 +136,36 @@ fn by_name(
         named.insert(name, tensors);
     }
     let mut known = 0;
-    for place in places.iter().flatten() {
-        let Some(tensors) = named.get(&place.name) else {
-            return Err(fault(&place.name, format!("its {what} is missing")));
+    for owner in owners.iter().flatten() {
+        let Some(tensors) = named.get(&owner.name) else {
+            return Err(fault(&owner.name, format!("its {what} is missing")));
         };
         known += 1;
-        if tensors.len() != count(place) {
+        if tensors.len() != count(owner) {
             let message = format!(
                 "its {what} is {} tensors, not {}",
                 tensors.len(),
-                count(place)
+                count(owner)
             );
-            return Err(fault(&place.name, message));
+            return Err(fault(&owner.name, message));
         }
         for tensor in tensors {
-            if *tensor.shape() != place.shape || tensor.dtype() != DType::F32 {
+            if *tensor.shape() != owner.shape || tensor.dtype() != DType::F32 {
                 let message = format!(
                     "its {what} is {} of shape {}, not {} of shape {}",
                     tensor.dtype(),
                     tensor.shape(),
                     DType::F32,
-                    place.shape
+                    owner.shape
                 );
-                return Err(fault(&place.name, message));
+                return Err(fault(&owner.name, message));
             }
         }
     }
     if known < named.len() {
-        let places: Vec<&str> = places.iter().flatten().map(|p| p.name.as_str()).collect();
+        let known_names: Vec<&str> = owners.iter().flatten().map(|p| p.name.as_str()).collect();
         let mut strange: Vec<&String> = named.keys().collect();
-        strange.retain(|name| !places.contains(&name.as_str()));
+        strange.retain(|name| !known_names.contains(&name.as_str()));
         strange.sort();
         if let Some(name) = strange.first() {
             return Err(fault(name, "the model has no such parameter".into()));

@@ -1,23 +1,23 @@
-//! What a planner is asked.
+//! The request that a plan answers.
 
 use std::ops::Range;
 
 use gpipe_sched::{Costs, Schedule};
 
-use crate::{Error, ModelCosts, Policy, Result, Times, Weights, Work, micro_batches};
+use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Times, Work, micro_batches};
 
-/// Beyond this, an answer would take minutes.
+/// Beyond this, planning would take minutes.
 const MOST_LAYERS: usize = 4096;
 const MOST_WORKERS: usize = 256;
 
 /// Everything that a plan depends on.
-pub struct Question<'a> {
+pub struct PlanRequest<'a> {
     /// Bytes of parameters and what goes with them.
-    pub weights: &'a Weights,
+    pub weights: &'a ParameterBytes,
     /// Samples of a step.
     pub batch: usize,
     /// Costs and work of a batch in these micro-batches.
-    pub price: &'a dyn Fn(&[Range<usize>]) -> Result<Priced>,
+    pub price: &'a dyn Fn(&[Range<usize>]) -> Result<Costed>,
     /// Workers, in the order in which they are linked.
     pub workers: Vec<Worker>,
     /// From each worker to the next.
@@ -29,22 +29,23 @@ pub struct Question<'a> {
     pub orders: &'a [NamedOrder],
     /// Numbers of micro-batches that may be used.
     pub micro_batches: Vec<usize>,
-    /// What more workers, or more stages on as many, have to save, as a share of the step's time: of
-    /// plans that are closer than times are known, the simplest is chosen. 0: the fastest is.
+    /// The least gain, as a share of the step's time, for which more workers, or more stages on as
+    /// many, are used: of plans that are closer than times are known, the simplest is chosen. 0: the
+    /// fastest.
     pub worth: f64,
     /// What may be kept. A stage takes the first policy of the least recomputation that fits its
     /// worker's memory; [`Policy::Budget`] stands for the best of all, whatever its bytes.
     pub policies: Vec<Policy>,
 }
 
-/// A batch's costs.
-pub struct Priced {
+/// The costs of a batch.
+pub struct Costed {
     /// Bytes and FLOPs.
     pub costs: ModelCosts,
-    /// What each layer has to do, in any unit that [`Worker::speed`] is in units a second of.
+    /// The work of each layer, in any unit of which [`Worker::speed`] counts units a second.
     pub times: Times,
-    /// What an order that follows the costs is told of them, where that is not what they are: a
-    /// run that is set up without a measurement knows no more than its FLOPs.
+    /// Times given to cost-driven schedules; `times` where `None`. (A run that is set up without a
+    /// measurement makes its schedule from FLOPs.)
     pub told: Option<Times>,
 }
 
@@ -94,19 +95,19 @@ pub struct NamedOrder {
     pub held: Option<fn(usize) -> usize>,
 }
 
-impl Question<'_> {
-    pub(super) fn priced(&self, parts: usize) -> Result<Priced> {
-        let priced = (self.price)(&micro_batches(self.batch, parts)?)?;
+impl PlanRequest<'_> {
+    pub(super) fn costed(&self, parts: usize) -> Result<Costed> {
+        let costed = (self.price)(&micro_batches(self.batch, parts)?)?;
         let layers = self.weights.layers();
-        let mut lists = vec![&priced.times];
-        lists.extend(&priced.told);
+        let mut lists = vec![&costed.times];
+        lists.extend(&costed.told);
         for times in lists {
             for cores in 1..=times.cores() {
-                if times.on(cores).len() != layers || priced.costs.layers() != layers {
+                if times.on(cores).len() != layers || costed.costs.layers() != layers {
                     return fault(format!(
                         "weights of {layers} layers, costs of {} and work of {}: give each for every \
                          layer",
-                        priced.costs.layers(),
+                        costed.costs.layers(),
                         times.on(cores).len()
                     ));
                 }
@@ -119,14 +120,14 @@ impl Question<'_> {
                 ));
             }
         }
-        let total: f64 = priced.times.work.iter().map(sum).sum();
+        let total: f64 = costed.times.work.iter().map(sum).sum();
         if !total.is_finite() {
             return fault("the layers together cost more than a number holds: scale them down");
         }
         if total == 0.0 {
             return fault("all layers cost nothing: there is nothing to plan");
         }
-        Ok(priced)
+        Ok(costed)
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -183,12 +184,12 @@ impl Question<'_> {
     }
 
     /// The same with this much memory for every worker.
-    pub(super) fn with_memory(&self, memory: u64) -> Question<'_> {
+    pub(super) fn with_memory(&self, memory: u64) -> PlanRequest<'_> {
         let more = |worker: &Worker| Worker {
             memory: Some(memory),
             ..*worker
         };
-        Question {
+        PlanRequest {
             weights: self.weights,
             batch: self.batch,
             price: self.price,
@@ -228,5 +229,5 @@ fn check(work: &[Work]) -> Result<()> {
 }
 
 fn fault<T>(message: impl Into<String>) -> Result<T> {
-    Err(Error::Question(message.into()))
+    Err(Error::PlanRequest(message.into()))
 }

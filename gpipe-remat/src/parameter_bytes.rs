@@ -8,18 +8,18 @@ use crate::StageMemory;
 
 /// The bytes of every layer's parameters, of their gradients, and of what an optimizer remembers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Weights {
-    layers: Vec<Vec<Weight>>,
+pub struct ParameterBytes {
+    layers: Vec<Vec<PlaceBytes>>,
 }
 
 /// One parameter at one of its places.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weight {
+pub struct PlaceBytes {
     /// Its global name, which all of its places share.
     pub name: String,
     /// Bytes of its value.
     pub value: u64,
-    /// Bytes of its gradient.
+    /// Bytes of its gradient; none of a frozen parameter.
     pub gradient: u64,
     /// Bytes that the optimizer remembers of it, its value in single precision included where layers have
     /// one of a narrower type; none at a tied place.
@@ -28,7 +28,7 @@ pub struct Weight {
     pub tied: bool,
 }
 
-impl Weights {
+impl ParameterBytes {
     /// Reads them off a model whose parameters need not be made yet. `optimizer` is `None` where
     /// there is none.
     pub fn new(layers: &mut [Box<dyn Layer>], optimizer: Option<&Optimizer>) -> Self {
@@ -36,10 +36,10 @@ impl Weights {
             let mut weights = Vec::new();
             layer.params(&mut |param: &mut Param| {
                 let single = Flow::f32(param.shape.clone());
-                weights.push(Weight {
+                weights.push(PlaceBytes {
                     name: param.name.clone(),
-                    value: single.clone().of(param.dtype).bytes(),
-                    gradient: single.bytes(),
+                    value: single.of(param.dtype).bytes(),
+                    gradient: param.grad_bytes(),
                     optimizer: match param.tied {
                         true => 0,
                         false => optimizer.map_or(0, |o| o.state_bytes(param)),
@@ -55,7 +55,7 @@ impl Weights {
     }
 
     /// Those of layers that are described rather than built, first to last.
-    pub fn of_layers(layers: Vec<Vec<Weight>>) -> Self {
+    pub fn of_layers(layers: Vec<Vec<PlaceBytes>>) -> Self {
         Self { layers }
     }
 
@@ -75,7 +75,7 @@ impl Weights {
             memory.optimizer = memory.optimizer.saturating_add(weight.optimizer);
         }
         for tied in after.iter().flatten().filter(|weight| weight.tied) {
-            let owns = |weight: &&Weight| !weight.tied && weight.name == tied.name;
+            let owns = |weight: &&PlaceBytes| !weight.tied && weight.name == tied.name;
             if here.iter().flatten().any(|weight| owns(&weight)) {
                 memory.ties = memory.ties.max(tied.gradient);
             }

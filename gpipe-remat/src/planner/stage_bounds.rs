@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
+use gpipe_layers::Origin;
+use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::Op;
 
 use super::candidate::Candidate;
-use super::cuts::furthest;
 use crate::Policy;
 
 /// Prefix sums of a model, and the limits of a candidate.
-pub(super) struct Room<'a> {
+pub(super) struct StageBounds<'a> {
     candidate: &'a Candidate<'a>,
     /// Work that no stage of a step that is good enough takes more of.
     most: f64,
@@ -30,7 +31,7 @@ struct Memory {
     in_flight: Vec<f64>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> StageBounds<'a> {
     /// For steps of less than `most` work on any worker.
     pub fn new(candidate: &'a Candidate<'a>, most: f64) -> Self {
         Self {
@@ -51,7 +52,7 @@ impl<'a> Room<'a> {
 
     /// Whether no stage of a good enough step has as many layers.
     pub fn is_too_long(&self, part: &Range<usize>) -> bool {
-        self.candidate.bounds.way(part) > self.most
+        self.candidate.bounds.critical_path(part) > self.most
     }
 
     /// What a stage of these layers computes again of a full micro-batch, at least; `None` where it does
@@ -82,41 +83,27 @@ impl<'a> Room<'a> {
     }
 
     /// The least over all cuts of the longest way of a stage, as
-    /// [`Bounds::way`](super::bound::Bounds::way) and
-    /// [`Bounds::way_back`](super::bound::Bounds::way_back) have it, with what it computes again.
-    pub fn longest_way(&self) -> f64 {
+    /// [`Bounds::critical_path`](super::bound::Bounds::critical_path) and
+    /// [`Bounds::held_path`](super::bound::Bounds::held_path) have it, with what it computes again.
+    pub fn longest_critical_path(&self) -> f64 {
         let (layers, stages) = (self.layers(), self.candidate.stages());
         let sizes = self.candidate.bounds.sizes();
         let way = |stage: usize, part: &Range<usize>| {
             let again = self.again(stage, part)?;
             let bounds = &self.candidate.bounds;
             let back = self.candidate.held();
-            let back = back.map_or(0.0, |held| bounds.way_back(part, held));
-            Some(bounds.way(part).max(back) + sizes * again)
+            let back = back.map_or(0.0, |held| bounds.held_path(part, held));
+            Some(bounds.critical_path(part).max(back) + sizes * again)
         };
-        let fits = |limit: f64| {
-            let mut start = 0;
-            for stage in 0..stages {
-                let most = layers - (stages - 1 - stage);
-                let within = |end| way(stage, &(start..end)).is_some_and(|way| way <= limit);
-                match furthest(start, most, within) {
-                    Some(end) => start = end,
-                    None => return false,
-                }
-            }
-            start == layers
+        let within = |limit: f64| {
+            let fits =
+                |stage, part: Range<usize>| way(stage, &part).is_some_and(|way| way <= limit);
+            pack(0..layers, stages, fits).map(|_| limit)
         };
-        if !fits(self.most) {
+        if within(self.most).is_none() {
             return self.most;
         }
-        let (mut low, mut high) = (0.0, self.most);
-        for _ in 0..50 {
-            let middle = 0.5 * (low + high);
-            match fits(middle) {
-                true => high = middle,
-                false => low = middle,
-            }
-        }
+        let (low, _) = bisect(0.0, self.most, 50, within);
         low
     }
 }
@@ -125,16 +112,16 @@ impl Memory {
     /// `None` where memory is not limited, or where what is kept differs between micro-batches or is
     /// computed ahead.
     fn of(candidate: &Candidate<'_>) -> Option<Self> {
-        let question = candidate.question;
+        let request = candidate.request;
         let is_even = |policy: &Policy| matches!(policy, Policy::Keep | Policy::Budget(_));
         let mut actions = candidate.schedule.lanes().iter().flatten();
         let ahead = actions.any(|action| action.op == Op::Recompute);
-        if ahead || !question.policies.iter().all(is_even) {
+        if ahead || !request.policies.iter().all(is_even) {
             return None;
         }
-        let limits = question.workers.iter().map(|worker| worker.memory);
+        let limits = request.workers.iter().map(|worker| worker.memory);
         let limit = limits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
-        let costs = &candidate.priced.costs;
+        let costs = &candidate.costed.costs;
         let sizes = 0..costs.micro_batches();
         let smallest = sizes.min_by_key(|&m| costs.samples(m))?;
         let (mut fixed, mut left) = (vec![0.0], vec![0.0]);
@@ -142,20 +129,27 @@ impl Memory {
         for layer in 0..candidate.layers() {
             let of = &costs.of(smallest);
             let memory = &of[layer].memory;
-            // The buffers of a layer that hands on what it took are counted where they came from.
-            let is_new = layer == 0 || !of[layer - 1].memory.alias;
-            let taken = costs.flow(smallest, layer).iter().take(costs.arity(layer));
-            let input: u64 = match memory.saves_input && is_new {
-                true => taken.map(|flow| flow.bytes()).sum(),
-                false => 0,
+            // What a layer hands on, or lets pass, is counted where it came from.
+            let is_new = |place: usize| match layer.checked_sub(1).map(|before| &of[before]) {
+                None => true,
+                Some(before) => {
+                    let origin = before.memory.output(place);
+                    place < before.outputs.len() && !matches!(origin, Origin::Same(_))
+                }
             };
+            let taken = costs.flow(smallest, layer).iter().take(costs.arity(layer));
+            let input: u64 = taken
+                .enumerate()
+                .filter(|(place, _)| memory.saved_inputs.contains(*place) && is_new(*place))
+                .map(|(_, flow)| flow.bytes())
+                .sum();
             let bytes = memory.saved_own.saturating_add(input) as f64;
             if bytes > 0.0 {
                 let [forward, ..] = candidate.bounds.thirds(&(layer..layer + 1));
                 work_a_byte = work_a_byte.min(forward / bytes);
             }
             left.push(left[layer] + bytes);
-            let weights = question.weights.of_stage(layer..layer + 1);
+            let weights = request.weights.of_stage(layer..layer + 1);
             fixed.push(fixed[layer] + weights.fixed() as f64);
         }
         let schedule = &candidate.schedule;
