@@ -8,7 +8,7 @@ use gpipe_layers::{Layer, Loss, Optimizer, try_params};
 use gpipe_sched::{LossStage, Pipeline, PipelineError, Schedule};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
-use crate::{Error, LayerStage, Result, Table, TrainingLoss};
+use crate::{Error, LayerStage, RematPlan, Result, TrainingLoss};
 
 /// A pipeline of layers that ends in a loss.
 pub type ModelPipeline = Pipeline<LayerStage, TrainingLoss>;
@@ -24,7 +24,7 @@ pub struct Assembly {
     /// When each stage works on which micro-batch.
     pub schedule: Schedule,
     /// What is kept between forward and backward.
-    pub table: Table,
+    pub table: RematPlan,
     /// Where each stage runs.
     pub devices: Vec<DeviceId>,
     /// The loss at the end.

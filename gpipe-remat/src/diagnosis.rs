@@ -8,7 +8,7 @@
 use gpipe_sched::{ItemOf, LossStage, Pipeline, PipelineError};
 use gpipe_tensor::Tensors;
 
-use crate::value_watch::{LOSS, Watch};
+use crate::stage::value_watch::{LOSS, Watch};
 use crate::{Error, LayerStage, NonFinite, Pass, Value};
 
 /// Runs `batch` again and finds the first value in it that is no finite number. `None` if there is

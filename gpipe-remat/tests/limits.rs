@@ -8,8 +8,8 @@ use std::error::Error as _;
 use common::{CONTEXT, Model, Order, Outcome, Run};
 use gpipe_layers::{Flow, clip_factor};
 use gpipe_remat::{
-    Assembled, ModelCosts, ParameterBytes, Policy, Table, apply_update, gradient_norm, merge_ties,
-    micro_batches, predict_memory, share_ties,
+    Assembled, ModelCosts, ParameterBytes, Policy, RematPlan, apply_update, gradient_norm,
+    merge_ties, micro_batches, predict_memory, share_ties,
 };
 use gpipe_sched::{PipelineError, Place, Schedule, interleaved, zb_h1, zb_v};
 use gpipe_tensor::{Device, Error};
@@ -183,7 +183,7 @@ fn predicted(run: &Run, schedule: &Schedule) -> Vec<u64> {
     let costs = ModelCosts::new(&layers, &samples, tokens).expect("a valid model");
     let cut = run.cut(layers.len());
     let weights = ParameterBytes::new(&mut layers, Some(&run.optimizer));
-    let table = Table::new(run.policy, &weights, &costs, &cut, schedule).expect("a table");
+    let table = RematPlan::new(run.policy, &weights, &costs, &cut, schedule).expect("a table");
     let memory = predict_memory(&weights, &costs, &cut, schedule, &table);
     memory.iter().map(gpipe_remat::StageMemory::peak).collect()
 }

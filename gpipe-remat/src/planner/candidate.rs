@@ -13,8 +13,8 @@ use super::plan::Plan;
 use super::request::{Costed, NamedOrder, PlanRequest};
 use super::stage_choice::{Chooser, StagePlan, forgets};
 
-use crate::times::splits;
-use crate::{Table, Work, simulator_costs};
+use super::times::splits;
+use crate::{RematPlan, Work, simulator_costs};
 
 /// To make a schedule that follows the costs takes about as long as so many simulations.
 const FOLLOWING: u64 = 16;
@@ -148,7 +148,7 @@ impl<'a> Candidate<'a> {
         let costs = match &self.costed.told {
             Some(told) => {
                 let kept = stages.iter().map(|stage| stage.kept.clone()).collect();
-                let (costs, table) = (&self.costed.costs, Table::of_cells(kept));
+                let (costs, table) = (&self.costed.costs, RematPlan::of_cells(kept));
                 simulator_costs(costs, told, cut, &self.schedule, &table).swap_remove(0)
             }
             None => self.costs(1, &self.schedule, cut, workers, &stages),
@@ -297,7 +297,7 @@ impl<'a> Candidate<'a> {
             micro_batches: self.schedule.micro_batches(),
             cut: found.cut.clone(),
             schedule: (*found.schedule).clone(),
-            table: Table::of_cells(kept),
+            table: RematPlan::of_cells(kept),
             seconds: found.seconds,
             bubble: found.bubble,
             peaks: (0..found.cut.len())

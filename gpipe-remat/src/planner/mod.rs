@@ -20,11 +20,13 @@ mod simple;
 mod stage_bounds;
 mod stage_choice;
 mod tight_bound;
+mod times;
 
 pub use described::Described;
 pub use plan::{CertifiedPlan, Plan};
 pub use request::{Costed, FollowCosts, Link, MakeSchedule, NamedOrder, PlanRequest, Worker};
 pub use search::Planner;
+pub use times::{Times, Work, simulator_costs};
 
 // Old names, until gpipe-cli has moved.
 #[doc(hidden)]

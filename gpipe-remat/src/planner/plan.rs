@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gpipe_sched::Schedule;
 
-use crate::{Bytes, Table};
+use crate::{Bytes, RematPlan};
 
 /// How to train, and the predicted time and memory.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Plan {
     /// When each stage works on what.
     pub schedule: Schedule,
     /// What each stage keeps of each micro-batch.
-    pub table: Table,
+    pub table: RematPlan,
     /// Predicted seconds of a step.
     pub seconds: f64,
     /// Share of the time in which workers idle.

@@ -6,15 +6,15 @@ use std::rc::Rc;
 use gpipe_sched::Schedule;
 
 use super::request::{Costed, PlanRequest};
-use crate::budget::{self, Place};
-use crate::predict::activations;
-use crate::{Kept, Policy, StageMemory, Table};
+use crate::memory::budget::{self, StageContext};
+use crate::memory::predict::activations;
+use crate::{Policy, RematPlan, Retained, StageMemory};
 
 /// What one stage keeps.
 #[derive(Debug)]
 pub(super) struct StagePlan {
     /// Of each micro-batch.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<Retained>,
     /// Work that each micro-batch which is not kept as a whole costs again: on one core, on two and
     /// so on.
     pub again: Vec<f64>,
@@ -26,7 +26,7 @@ pub(super) struct Chooser<'a> {
     costed: Rc<Costed>,
     schedule: Rc<Schedule>,
     /// What each policy that is a rule keeps; `None` for a budget.
-    rules: Vec<Option<Table>>,
+    rules: Vec<Option<RematPlan>>,
 }
 
 impl<'a> Chooser<'a> {
@@ -36,7 +36,7 @@ impl<'a> Chooser<'a> {
             rules: rules
                 .map(|&policy| match policy {
                     Policy::Budget(_) => None,
-                    rule => Some(Table::of_rule(rule, &schedule)),
+                    rule => Some(RematPlan::of_rule(rule, &schedule)),
                 })
                 .collect(),
             request,
@@ -60,8 +60,9 @@ impl<'a> Chooser<'a> {
         for rule in &self.rules {
             let kept = match (rule, limit) {
                 (Some(table), _) => table.of_stage(stage).to_vec(),
-                (None, None) => vec![Kept::Everything; self.schedule.micro_batches()],
-                (None, Some(limit)) => match self.place(stage, part).cheapest(limit, self.most()) {
+                (None, None) => vec![Retained::Everything; self.schedule.micro_batches()],
+                (None, Some(limit)) => match self.context(stage, part).cheapest(limit, self.most())
+                {
                     Some(kept) => vec![kept; self.schedule.micro_batches()],
                     None => continue,
                 },
@@ -81,7 +82,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// The most bytes of a stage that keeps this.
-    pub fn peak(&self, stage: usize, part: &Range<usize>, kept: &[Kept]) -> u64 {
+    pub fn peak(&self, stage: usize, part: &Range<usize>, kept: &[Retained]) -> u64 {
         let costs = &self.costed.costs;
         StageMemory {
             activations: activations(costs, part, &self.schedule, stage, |m| &kept[m]),
@@ -102,8 +103,8 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    fn place(&self, stage: usize, part: &Range<usize>) -> Place<'_> {
-        Place {
+    fn context(&self, stage: usize, part: &Range<usize>) -> StageContext<'_> {
+        StageContext {
             costs: &self.costed.costs,
             schedule: &self.schedule,
             stage,
@@ -113,7 +114,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// What a micro-batch of full size costs again, by cores, and all together on one.
-    fn again(&self, part: &Range<usize>, kept: &[Kept]) -> (Vec<f64>, f64) {
+    fn again(&self, part: &Range<usize>, kept: &[Retained]) -> (Vec<f64>, f64) {
         let (times, costs) = (&self.costed.times, &self.costed.costs);
         let Some(forgetting) = kept.iter().find(|kept| forgets(kept)) else {
             return (vec![0.0; times.cores()], 0.0);
@@ -129,16 +130,16 @@ impl<'a> Chooser<'a> {
 
     /// The fewest bytes that a stage can do with under any of the policies.
     pub fn least(&self, stage: usize, part: &Range<usize>) -> u64 {
-        let of_rule = |rule: &Option<Table>| match rule {
+        let of_rule = |rule: &Option<RematPlan>| match rule {
             Some(table) => self.peak(stage, part, table.of_stage(stage)),
-            None if self.is_small() => self.place(stage, part).least(),
-            None => self.place(stage, part).simplest(),
+            None if self.is_small() => self.context(stage, part).least(),
+            None => self.context(stage, part).simplest(),
         };
         self.rules.iter().map(of_rule).min().unwrap_or(u64::MAX)
     }
 }
 
 /// Whether a stage that keeps this of a micro-batch computes anything again.
-pub(super) fn forgets(kept: &Kept) -> bool {
-    *kept != Kept::Everything
+pub(super) fn forgets(kept: &Retained) -> bool {
+    *kept != Retained::Everything
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use gpipe_layers::{Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
 use gpipe_remat::{
-    Assembled, Assembly, Bytes, Error, ModelCosts, ParameterBytes, Policy, Table, Target,
+    Assembled, Assembly, Bytes, Error, ModelCosts, ParameterBytes, Policy, RematPlan, Target,
     apply_update, gradient_norm, merge_ties, micro_batches, share_ties,
 };
 use gpipe_sched::{Item, MicroBatch, Op, Schedule, Timeline, gpipe, one_f_one_b};
@@ -108,7 +108,7 @@ impl Run {
     }
 
     /// What is kept of each micro-batch.
-    pub fn table(&self, layers: &mut [Box<dyn Layer>], schedule: &Schedule) -> Table {
+    pub fn table(&self, layers: &mut [Box<dyn Layer>], schedule: &Schedule) -> RematPlan {
         self.try_table(self.policy, layers, schedule)
             .expect("a table")
     }
@@ -118,10 +118,10 @@ impl Run {
         policy: Policy,
         layers: &mut [Box<dyn Layer>],
         schedule: &Schedule,
-    ) -> Result<Table, Error> {
+    ) -> Result<RematPlan, Error> {
         let (costs, cut) = (self.costs(layers), self.cut(layers.len()));
         let weights = ParameterBytes::new(layers, Some(&self.optimizer));
-        Table::new(policy, &weights, &costs, &cut, schedule)
+        RematPlan::new(policy, &weights, &costs, &cut, schedule)
     }
 
     /// Two budgets: the least that every stage fits, and half as much again. None where a stage takes

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gpipe_remat::planner::{Described, Link, NamedOrder, PlanRequest, Planner, Worker};
-use gpipe_remat::{Kept, ParameterBytes, Policy, Table, micro_batches, predict_memory};
+use gpipe_remat::{ParameterBytes, Policy, RematPlan, Retained, micro_batches, predict_memory};
 use gpipe_sched::{
     Costs, LinkCosts, Schedule, ScheduleError, StageCosts, dualpipe_v, gpipe, interleaved,
     looped_bfs, one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2, zb_v, zero_bubble,
@@ -144,7 +144,7 @@ impl Small {
             .collect();
         let rules = POLICIES.map(|policy| {
             let cut: Cut = std::iter::once(0..self.layers.len()).collect();
-            Table::new(policy, &self.weights, &costed.costs, &cut, &schedule).expect("a rule")
+            RematPlan::new(policy, &self.weights, &costed.costs, &cut, &schedule).expect("a rule")
         });
         let mut best: Option<f64> = None;
         for cut in cuts(self.layers.len(), stages) {
@@ -199,7 +199,7 @@ impl Small {
                     let costs = Costs::new(stages.collect())
                         .with_links(links.collect())
                         .with_sizes(sizes.clone())
-                        .with_recompute(parts, |stage, m| *kept(stage, m) != Kept::Everything);
+                        .with_recompute(parts, |stage, m| *kept(stage, m) != Retained::Everything);
                     let seconds = simulate(&schedule, &costs).expect("costs").makespan();
                     best = Some(best.map_or(seconds, |best| best.min(seconds)));
                 }

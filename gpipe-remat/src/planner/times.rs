@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpipe_layers::Cost;
 use gpipe_sched::{Costs, Op, Schedule, StageCosts};
 
-use crate::{Kept, KeptRun, ModelCosts, Table};
+use crate::{ModelCosts, RematPlan, Retained, RetainedRun};
 
 /// What a layer has to do: seconds, or any other unit that everything is given in.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -131,9 +131,10 @@ impl Times {
 
     /// What it takes to compute those layers of a stage again that are not kept: all of it, and what
     /// of it an `R` leaves to the backward pass, which is all runs but the last.
-    pub(crate) fn again(&self, cores: usize, part: &Range<usize>, kept: &Kept) -> [f64; 2] {
+    pub(crate) fn again(&self, cores: usize, part: &Range<usize>, kept: &Retained) -> [f64; 2] {
         let work = &self.on(cores)[part.clone()];
-        let seconds = |run: KeptRun| -> f64 { work[run.layers].iter().map(|w| w.forward).sum() };
+        let seconds =
+            |run: RetainedRun| -> f64 { work[run.layers].iter().map(|w| w.forward).sum() };
         let runs = kept.runs(part.len()).into_iter().filter(|run| !run.kept);
         let seconds: Vec<f64> = runs.map(seconds).collect();
         let all: f64 = seconds.iter().sum();
@@ -155,7 +156,7 @@ pub fn simulator_costs(
     times: &Times,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &Table,
+    table: &RematPlan,
 ) -> Vec<Costs> {
     let largest = costs.samples(0) as f64;
     let micro_batches = schedule.micro_batches();
@@ -167,7 +168,7 @@ pub fn simulator_costs(
         for (stage, part) in cut.iter().enumerate() {
             // The same for every micro-batch of which not all is kept.
             let mut cells = table.of_stage(stage).iter();
-            let forgetting = cells.find(|kept| **kept != Kept::Everything);
+            let forgetting = cells.find(|kept| **kept != Retained::Everything);
             let [recompute, rest] =
                 forgetting.map_or([0.0; 2], |kept| times.again(cores, part, kept));
             stages.push(StageCosts {
@@ -180,7 +181,7 @@ pub fn simulator_costs(
             .with_sizes(sizes.clone())
             .with_left(left)
             .with_recompute(micro_batches, |stage, m| {
-                *table.kept(stage, m) != Kept::Everything
+                *table.kept(stage, m) != Retained::Everything
             })
     };
     (1..=times.cores()).map(on).collect()

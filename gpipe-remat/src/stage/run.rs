@@ -3,8 +3,8 @@
 use gpipe_layers::{Layer, PassContext, Pending, Saved};
 use gpipe_tensor::Tensors;
 
+use super::value_watch::Look;
 use crate::Result;
-use crate::value_watch::Look;
 
 /// What one layer left behind on the way down.
 pub(crate) struct Step {

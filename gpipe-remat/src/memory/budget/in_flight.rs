@@ -4,7 +4,7 @@ use gpipe_sched::{Action, Op};
 
 /// What is held beside the micro-batch that is worked on, at the moments that can be the worst.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Moments {
+pub(crate) struct InFlight {
     /// During forward passes.
     pub forward: Vec<Others>,
     /// During backward passes or input gradients.
@@ -26,43 +26,43 @@ pub(crate) struct Others {
     pub pending: u64,
 }
 
-impl Moments {
+impl InFlight {
     /// Those of a stage that acts like this.
     pub fn new(actions: impl Iterator<Item = Action>) -> Self {
-        let mut moments = Self::default();
+        let mut in_flight = Self::default();
         let mut now = Others::default();
         for action in actions {
             match action.op {
                 Op::Forward => {
-                    note(&mut moments.forward, now);
+                    note(&mut in_flight.forward, now);
                     now.remembered += 1;
                 }
                 Op::Backward | Op::InputGrad => {
                     now.remembered -= 1;
-                    note(&mut moments.back, now);
+                    note(&mut in_flight.back, now);
                     if action.op == Op::InputGrad {
-                        moments.split = true;
+                        in_flight.split = true;
                         now.pending += 1;
                     } else {
-                        moments.whole = true;
+                        in_flight.whole = true;
                     }
                 }
                 Op::WeightGrad => {
-                    note(&mut moments.weight, now);
+                    note(&mut in_flight.weight, now);
                     now.pending -= 1;
                 }
                 Op::Recompute => {}
             }
         }
-        moments
+        in_flight
     }
 }
 
 /// Remembers a moment unless another has at least as many of both.
-fn note(moments: &mut Vec<Others>, new: Others) {
+fn note(in_flight: &mut Vec<Others>, new: Others) {
     let covers = |a: &Others, b: &Others| a.remembered >= b.remembered && a.pending >= b.pending;
-    if !moments.iter().any(|old| covers(old, &new)) {
-        moments.retain(|old| !covers(&new, old));
-        moments.push(new);
+    if !in_flight.iter().any(|old| covers(old, &new)) {
+        in_flight.retain(|old| !covers(&new, old));
+        in_flight.push(new);
     }
 }

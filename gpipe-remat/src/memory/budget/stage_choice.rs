@@ -10,20 +10,16 @@
 //! is lost; and each choice that comes out is replayed to the byte, from the least work up, until
 //! one fits.
 
-mod chain;
-mod moments;
-mod search;
-
 use std::ops::Range;
 use std::sync::Arc;
 
 use gpipe_sched::Schedule;
 
-use crate::predict::activations;
-use crate::{Bytes, Error, ModelCosts, Result, Retained, RetainedRun, StageMemory, Weights};
-use chain::Chain;
-use moments::Moments;
-use search::search;
+use super::chain::Chain;
+use super::in_flight::InFlight;
+use super::search::search;
+use crate::memory::predict::activations;
+use crate::{Bytes, Error, ModelCosts, ParameterBytes, Result, Retained, RetainedRun, StageMemory};
 
 /// Choices that are followed. Models of few kinds of layers have far fewer; for one of hundreds of
 /// different layers on one stage the search would else go on for minutes.
@@ -33,14 +29,14 @@ pub(crate) const QUICK: usize = 48;
 
 /// What each stage keeps under the limit.
 pub(crate) fn stages(
-    weights: &Weights,
+    weights: &ParameterBytes,
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
     limit: Bytes,
 ) -> Result<Vec<Retained>> {
     let of_stage = |(stage, part): (usize, &Range<usize>)| {
-        let place = Place {
+        let place = StageContext {
             costs,
             schedule,
             stage,
@@ -59,7 +55,7 @@ pub(crate) fn stages(
 
 /// Cross-checks the numbers of layers, stages and micro-batches of the parts.
 pub(crate) fn check_parts(
-    weights: &Weights,
+    weights: &ParameterBytes,
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
@@ -87,7 +83,7 @@ pub(crate) fn check_parts(
 }
 
 /// A stage that looks for what to keep.
-pub(crate) struct Place<'a> {
+pub(crate) struct StageContext<'a> {
     pub costs: &'a ModelCosts,
     pub schedule: &'a Schedule,
     pub stage: usize,
@@ -97,7 +93,7 @@ pub(crate) struct Place<'a> {
     pub fixed: StageMemory,
 }
 
-impl Place<'_> {
+impl StageContext<'_> {
     /// The peak of the stage, were it to keep this.
     pub fn peak(&self, kept: &Retained) -> u64 {
         StageMemory {
@@ -116,7 +112,7 @@ impl Place<'_> {
         if self.peak(&Retained::Everything) <= limit {
             return Some(Retained::Everything);
         }
-        let mut choices = search(&self.chain(), &self.moments(), available, most, |layer| {
+        let mut choices = search(&self.chain(), &self.in_flight(), available, most, |layer| {
             self.costs.of(0)[layer].forward
         });
         choices.sort_by_key(|choice| (choice.work, choice.held));
@@ -131,10 +127,10 @@ impl Place<'_> {
             .chain([Retained::Everything])
             .map(|kept| self.peak(&kept));
         let mut least = rules.min().unwrap_or(0);
-        let (chain, moments) = (self.chain(), self.moments());
+        let (chain, in_flight) = (self.chain(), self.in_flight());
         // Each round finds all that could be better; the replay says whether it is.
         while let Some(below) = least.checked_sub(self.fixed.fixed() + 1) {
-            let choices = search(&chain, &moments, below, EXACT, |_| 0);
+            let choices = search(&chain, &in_flight, below, EXACT, |_| 0);
             let peaks = choices
                 .iter()
                 .map(|choice| self.peak(&self.kept(&choice.runs)));
@@ -162,7 +158,7 @@ impl Place<'_> {
         let micro_batches = 0..self.costs.micro_batches();
         let smallest = micro_batches.min_by_key(|&m| self.costs.samples(m));
         let has_turn = self.stage + 1 == self.schedule.stages();
-        let Moments { split, whole, .. } = self.moments();
+        let InFlight { split, whole, .. } = self.in_flight();
         let chain = |split| {
             let part = self.part.clone();
             Chain::new(self.costs, smallest.unwrap_or(0), part, has_turn, split)
@@ -173,8 +169,8 @@ impl Place<'_> {
         }
     }
 
-    fn moments(&self) -> Moments {
-        Moments::new(self.schedule.of_stage(self.stage))
+    fn in_flight(&self) -> InFlight {
+        InFlight::new(self.schedule.of_stage(self.stage))
     }
 
     /// Runs of layers of the model, kept or not, as what the stage keeps.

@@ -1,8 +1,8 @@
 //! Which layers to keep: all choices that no other beats, by dynamic programming over the layers.
 
+use super::chain::Chain;
+use super::in_flight::{InFlight, Others};
 use crate::RetainedRun;
-use crate::budget::chain::Chain;
-use crate::budget::moments::{Moments, Others};
 
 /// Runs that cover the stage's layers, and what they cost.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ struct State {
 /// only that many are followed.
 pub(crate) fn search(
     chain: &Chain<'_>,
-    moments: &Moments,
+    in_flight: &InFlight,
     available: u64,
     most: usize,
     work: impl Fn(usize) -> u64,
@@ -53,7 +53,7 @@ pub(crate) fn search(
         kept: true,
         before: 0,
     });
-    let alike = moments.forward == moments.back;
+    let alike = in_flight.forward == in_flight.back;
     for layer in part.clone() {
         let place = layer - part.start;
         thin(&mut places[place], most);
@@ -62,7 +62,7 @@ pub(crate) fn search(
         if states.is_empty() {
             continue;
         }
-        let fits = |state: &State| fits(moments, chain, available, state);
+        let fits = |state: &State| fits(in_flight, chain, available, state);
         let mut put = |end: usize, mut state: State| {
             if alike {
                 state.forward = state.forward.max(state.back);
@@ -130,7 +130,7 @@ pub(crate) fn search(
 }
 
 /// Whether it can still become a choice that fits.
-fn fits(moments: &Moments, chain: &Chain<'_>, available: u64, state: &State) -> bool {
+fn fits(in_flight: &InFlight, chain: &Chain<'_>, available: u64, state: &State) -> bool {
     let pending = chain.pending(chain.part.start);
     let within = |others: &[Others], own: u64| {
         others.iter().all(|others| {
@@ -139,9 +139,11 @@ fn fits(moments: &Moments, chain: &Chain<'_>, available: u64, state: &State) -> 
             remembered.saturating_add(waiting).saturating_add(own) <= available
         })
     };
-    within(&moments.forward, state.forward.max(state.held + chain.turn))
-        && within(&moments.back, state.back)
-        && within(&moments.weight, 0)
+    within(
+        &in_flight.forward,
+        state.forward.max(state.held + chain.turn),
+    ) && within(&in_flight.back, state.back)
+        && within(&in_flight.weight, 0)
 }
 
 /// Drops every state that another beats or equals in all numbers, and of more than `most` all but

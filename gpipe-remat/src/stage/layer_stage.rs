@@ -7,10 +7,10 @@ use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
 use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use crate::left::{Left, Run, Stash, State};
-use crate::marks::DeviceEvents;
-use crate::run::{self, Step};
-use crate::value_watch::{Look, Watch, first_in};
+use super::device_events::DeviceEvents;
+use super::run::{self, Step};
+use super::stash::{Stash, Stashed, StashedRun, StashedState};
+use super::value_watch::{Look, Watch, first_in};
 use crate::{Error, NonFinite, RematPlan, Result, RetainedRun};
 
 /// A run of layers on one device, as a stage of a pipeline.
@@ -176,9 +176,9 @@ impl LayerStage {
         flow.into_iter().map(send).collect()
     }
 
-    fn runs(&mut self, m: &MicroBatch, op: Op) -> Result<Vec<Run>> {
+    fn runs(&mut self, m: &MicroBatch, op: Op) -> Result<Vec<StashedRun>> {
         match self.stash.take(m.index) {
-            State::Remembered(runs) => Ok(runs),
+            StashedState::Remembered(runs) => Ok(runs),
             state => {
                 let error = self.out_of_turn(
                     m,
@@ -192,7 +192,13 @@ impl LayerStage {
         }
     }
 
-    fn out_of_turn(&self, m: &MicroBatch, op: Op, needed: &'static str, state: &State) -> Error {
+    fn out_of_turn(
+        &self,
+        m: &MicroBatch,
+        op: Op,
+        needed: &'static str,
+        state: &StashedState,
+    ) -> Error {
         let action = Action {
             stage: self.index,
             op,
@@ -206,10 +212,10 @@ impl LayerStage {
     }
 
     /// What the layers of a run saved, computing it again if only their inputs were kept.
-    fn restore(&self, cx: &PassContext, layers: Range<usize>, left: Left) -> Result<Vec<Step>> {
+    fn restore(&self, cx: &PassContext, layers: Range<usize>, left: Stashed) -> Result<Vec<Step>> {
         match left {
-            Left::Saved(steps) => Ok(steps),
-            Left::Inputs(x) => {
+            Stashed::Saved(steps) => Ok(steps),
+            Stashed::Inputs(x) => {
                 let mut steps = Vec::with_capacity(layers.len());
                 run::forward(&self.layers[layers], cx, x, None, |step| steps.push(step))?;
                 Ok(steps)
@@ -233,7 +239,7 @@ impl LayerStage {
             watch.gradient_of_loss(m.index, &dy)?;
         }
         self.begins(m)?;
-        while let Some(Run { layers, left, .. }) = runs.pop() {
+        while let Some(StashedRun { layers, left, .. }) = runs.pop() {
             let steps = self.restore(&cx, layers.clone(), left)?;
             let mut place = layers.end;
             let first_stage = self.index == 0;
@@ -310,18 +316,18 @@ impl Stage for LayerStage {
             let left = if kept {
                 let mut steps = Vec::with_capacity(layers.len());
                 flow = run::forward(part, &cx, flow, look, |step| steps.push(step))?.flow;
-                Left::Saved(steps)
+                Stashed::Saved(steps)
             } else {
                 let mut inputs = flow.clone();
                 let passed = run::forward(part, &cx, flow, look, drop)?;
                 // What passed by is the next stage's or run's to keep.
                 inputs.truncate(passed.taken);
                 flow = passed.flow;
-                Left::Inputs(inputs)
+                Stashed::Inputs(inputs)
             };
-            runs.push(Run { layers, kept, left });
+            runs.push(StashedRun { layers, kept, left });
         }
-        self.stash.put(m.index, State::Remembered(runs));
+        self.stash.put(m.index, StashedState::Remembered(runs));
         self.send(flow)
     }
 
@@ -347,14 +353,14 @@ impl Stage for LayerStage {
             pending.push(left);
             Ok(dx)
         })?;
-        self.stash.put(m.index, State::Pending(pending));
+        self.stash.put(m.index, StashedState::Pending(pending));
         Ok(dx)
     }
 
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
         self.begins(m)?;
         match self.stash.take(m.index) {
-            State::Pending(pending) => {
+            StashedState::Pending(pending) => {
                 let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
                 run::weight_grad(self.layers.iter_mut(), pending, look)
             }
@@ -373,11 +379,11 @@ impl Stage for LayerStage {
         let cx = self.cx(m);
         let mut runs = self.runs(m, Op::Recompute)?;
         if let Some(last) = runs.iter().rposition(|run| !run.kept) {
-            let Run { layers, kept, left } = runs.remove(last);
-            let left = Left::Saved(self.restore(&cx, layers.clone(), left)?);
-            runs.insert(last, Run { layers, kept, left });
+            let StashedRun { layers, kept, left } = runs.remove(last);
+            let left = Stashed::Saved(self.restore(&cx, layers.clone(), left)?);
+            runs.insert(last, StashedRun { layers, kept, left });
         }
-        self.stash.put(m.index, State::Remembered(runs));
+        self.stash.put(m.index, StashedState::Remembered(runs));
         Ok(())
     }
 }
