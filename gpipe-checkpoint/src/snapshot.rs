@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use gpipe_layers::Optimizer;
-use gpipe_remat::Owned;
+use gpipe_remat::ParamState;
 use gpipe_tensor::{Tensor, safetensors};
 
 use super::error::{Error, Result};
@@ -25,7 +25,7 @@ pub struct Snapshot {
     /// Where the run is.
     pub state: RunState,
     /// Every parameter and its optimizer state, as [`gpipe_remat::copy_owned`] gives them.
-    pub params: Vec<Owned>,
+    pub params: Vec<ParamState>,
     /// Names the tensors of the optimizer's state.
     pub optimizer: Optimizer,
     /// The text of `config.toml`, with which the run goes on.
@@ -41,7 +41,7 @@ impl Snapshot {
         let kinds = self.optimizer.state_names();
         let mut values = Vec::with_capacity(self.params.len());
         let mut states = Vec::new();
-        for Owned { name, value, state } in self.params {
+        for ParamState { name, value, state } in self.params {
             let named = kinds.iter().map(|kind| format!("{name}.{kind}"));
             states.extend(named.zip(state));
             values.push((name, value));

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// A batch as the pipeline takes it: one item for each micro-batch.
 pub type Batch = Vec<Item<Tensors, Target>>;
 
-/// The batch of a training step, which counts from 1, in `parts` micro-batches that differ by at most
+/// The batch of a training step, which counts from 0, in `parts` micro-batches that differ by at most
 /// one sample. Its tensors are counted on `device` until the pipeline takes them.
 ///
 /// The batch is a function of the data set's seed and the step: batches that were not made before it,
@@ -83,12 +83,12 @@ impl Cutter<'_> {
         let item = |(index, rows): (usize, Range<usize>)| {
             let (input, values) = self.dataset.tensors(self.device, &batch[rows.clone()])?;
             Ok(Item {
-                micro_batch: MicroBatch {
+                micro_batch: MicroBatch::new(
                     index,
-                    samples: rows.start as u64..rows.end as u64,
-                    step: self.step,
-                    train: self.train,
-                },
+                    rows.start as u64..rows.end as u64,
+                    self.step,
+                    self.train,
+                ),
                 input: Tensors::from_iter([input]),
                 target: Target {
                     values,
@@ -142,15 +142,15 @@ mod tests {
                 })
                 .collect()
         };
-        let first = inputs(1);
-        assert_ne!(first, inputs(2));
-        assert_eq!(first, inputs(1));
+        let first = inputs(0);
+        assert_ne!(first, inputs(1));
+        assert_eq!(first, inputs(0));
         let starts: Vec<u64> = first.chunks(4).map(|tokens| tokens[0] as u64 / 4).collect();
-        assert_eq!(starts, dataset.samples_of_step(1));
+        assert_eq!(starts, dataset.samples_of_step(0));
         // Recorded: another order would be another run.
         assert_eq!(starts, [10, 6, 2, 12, 11, 7, 9]);
         for parts in [0, 8] {
-            let refused = training_batch(&dataset, &device(), parts, 1).err().unwrap();
+            let refused = training_batch(&dataset, &device(), parts, 0).err().unwrap();
             assert!(refused.is_input_error(), "{refused}");
         }
     }

@@ -137,20 +137,20 @@ impl Dataset {
         }
     }
 
-    /// Samples that are drawn by the end of step `steps`.
+    /// Samples that are drawn by so many steps.
     pub fn samples_drawn(&self, steps: u64) -> u64 {
         let (made, samples) = self.before;
         samples.saturating_add(steps.saturating_sub(made).saturating_mul(self.batch))
     }
 
-    /// The samples of a step, which counts from 1. Without shuffling, step b + 1 has the samples
-    /// b · B to b · B + B − 1, from the start again at the end; otherwise each epoch has its order.
+    /// The samples of a step, which counts from 0. Without shuffling, step b has the samples b · B to
+    /// b · B + B − 1, from the start again at the end; otherwise each epoch has its order.
     /// Empty if all samples are held out.
     pub fn samples_of_step(&self, step: u64) -> Vec<u64> {
         if self.train == 0 {
             return Vec::new();
         }
-        let first = u128::from(self.samples_drawn(step.saturating_sub(1)));
+        let first = u128::from(self.samples_drawn(step));
         let mut order: Option<(u64, Permutation)> = None;
         let sample = |offset: u64| {
             let position = first + u128::from(offset);

@@ -1,7 +1,7 @@
 //! Optimizers: the update of a parameter from its gradient.
 
 use gpipe_tensor::Tensor;
-use gpipe_tensor::ops::{self, AdamWs};
+use gpipe_tensor::ops::{self, AdamWBatch};
 
 use crate::choice::choose;
 use crate::{Error, Kind, Param, Result};
@@ -225,7 +225,7 @@ impl Optimizer {
     /// # Errors
     /// If the parameter or its state was not made.
     pub fn update(&self, param: &mut Param, lr: f64, step: u64, grad_scale: f32) -> Result<()> {
-        let mut updates = AdamWs::default();
+        let mut updates = AdamWBatch::default();
         self.update_with(&mut updates, param, lr, step, grad_scale)?;
         updates.run().map_err(Error::within(&param.name))
     }
@@ -237,7 +237,7 @@ impl Optimizer {
     /// As [`update`](Self::update).
     pub fn update_with(
         &self,
-        updates: &mut AdamWs,
+        updates: &mut AdamWBatch,
         param: &mut Param,
         lr: f64,
         step: u64,

@@ -53,22 +53,3 @@ pub mod emulated {
 
 /// What crosses a stage boundary: one tensor, or a few.
 pub type Tensors = smallvec::SmallVec<[Tensor; 2]>;
-
-// Old names, until gpipe-cli has moved.
-#[doc(hidden)]
-pub use cuda_info::CudaInfo as FoundCuda;
-#[doc(hidden)]
-pub use device::DeviceEvent as Moment;
-#[doc(hidden)]
-pub use thread_budget::CpuSlot as Busy;
-impl Device {
-    #[doc(hidden)]
-    pub fn moment(&self) -> Result<Option<DeviceEvent>> {
-        self.record_event()
-    }
-
-    #[doc(hidden)]
-    pub fn busy(&self) -> CpuSlot {
-        self.cpu_slot()
-    }
-}

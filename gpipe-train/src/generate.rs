@@ -1,7 +1,7 @@
 //! Text from a model, token by token, through the pipeline's forward-only path.
 
 use gpipe_layers::{Choice, Sampling};
-use gpipe_remat::{Assembled, OutputTurn};
+use gpipe_remat::{Assembled, OutputStage};
 use gpipe_sched::{Item, MicroBatch};
 use gpipe_tensor::philox::{Key, Stream};
 use gpipe_tensor::{Tensor, Tensors};
@@ -15,7 +15,7 @@ const DRAWS: &str = "sample";
 
 /// A model that goes on from a prompt.
 pub struct Generator {
-    run: Assembled<OutputTurn>,
+    run: Assembled<OutputStage>,
     sampling: Sampling,
     draws: Stream,
     context: usize,
@@ -50,7 +50,7 @@ impl Generator {
             )));
         }
         Ok(Self {
-            run: setup.assemble_to(config, |last, _| OutputTurn::new(last))?,
+            run: setup.assemble_to(config, |last, _| OutputStage::new(last))?,
             sampling,
             draws: Key::new(config.run.seed.u64(), DRAWS, 0).sample(0),
             context,
@@ -84,17 +84,12 @@ impl Generator {
         let input =
             Tensor::from_u32(&run.transit, [1, window.len()], window).map_err(Error::run)?;
         let item = Item {
-            micro_batch: MicroBatch {
-                index: 0,
-                samples: 0..1,
-                step: 1,
-                train: false,
-            },
+            micro_batch: MicroBatch::new(0, 0..1, 0, false),
             input: Tensors::from_iter([input]),
             target: (),
         };
         run.pipeline.forward(vec![item]).map_err(Error::run)?;
-        let choice = run.pipeline.with_turn(move |turn| {
+        let choice = run.pipeline.with_loss_stage(move |turn| {
             let mut choice = None;
             for scores in turn.take() {
                 let vocab = scores.shape().last();

@@ -231,6 +231,8 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             timeline,
             peak_bytes,
         } = step;
+        // For people and in files steps count from 1.
+        let step = step + 1;
         let (steps, bubble) = (self.config.run.steps.u64(), timeline.bubble());
         self.pace.add(seconds);
         self.bubbles.push(bubble);

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use gpipe_remat::planner::{
-    Answer, Described, Link, NamedOrder, Plan, Planner, Priced, Question, Worker,
+    CertifiedPlan, Costed, Described, Link, NamedOrder, Plan, PlanRequest, Planner, Worker,
 };
-use gpipe_remat::{Bytes, ModelCosts, Policy, StageMemory, Times, Weights, Work};
+use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, StageMemory, Times, Work};
 
 use crate::config::{Cut, Devices, Named, ScheduleChoice, Size, TrainConfig};
 use crate::cost_import::CostFile;
@@ -19,7 +19,7 @@ use crate::setup::{self, Setup};
 /// these predictions are off by less.
 const MIN_GAIN: f64 = 0.05;
 
-type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Priced>;
+type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Costed>;
 
 /// Workers to plan for, in the place of this machine's or of those of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,7 +33,7 @@ pub struct PlanningOptions {
 /// A model, the workers that there are, and the plans to choose from.
 pub struct Recommender {
     names: Vec<String>,
-    weights: Weights,
+    weights: ParameterBytes,
     speed: Option<Rc<Speed>>,
     batch: usize,
     price: Box<Price>,
@@ -77,7 +77,7 @@ impl Recommender {
     ) -> Result<Self> {
         let mut layers = setup::layers(config)?;
         let optimizer = setup::optimizer(config);
-        let weights = Weights::new(&mut layers, Some(&optimizer));
+        let weights = ParameterBytes::new(&mut layers, Some(&optimizer));
         let names = layers.iter().map(|layer| layer.name().to_owned()).collect();
         let batch = config.data.batch_size.get();
         let table = ScheduleTable::of(config)?;
@@ -107,8 +107,11 @@ impl Recommender {
                 (Some(speed), Some(cores)) => speed.times(&costs, cores),
                 _ => flops.clone(),
             };
-            let told = Some(flops);
-            Ok(Priced { costs, times, told })
+            Ok(Costed {
+                costs,
+                times,
+                scheduling_times: Some(flops),
+            })
         };
         Ok(Self {
             names,
@@ -166,7 +169,7 @@ impl Recommender {
             cores: None,
             orders,
             micro_batches,
-            price: Box::new(move |samples| Described::priced(&layers, samples)),
+            price: Box::new(move |samples| Described::costed(&layers, samples)),
         })
     }
 
@@ -195,8 +198,8 @@ impl Recommender {
         Ok((self.price)(&samples).map_err(Error::input)?.costs)
     }
 
-    fn question(&self, policies: Vec<Policy>) -> Question<'_> {
-        Question {
+    fn request(&self, policies: Vec<Policy>) -> PlanRequest<'_> {
+        PlanRequest {
             weights: &self.weights,
             batch: self.batch,
             price: &*self.price,
@@ -205,7 +208,7 @@ impl Recommender {
             cores: self.cores,
             orders: &self.orders,
             micro_batches: self.micro_batches.clone(),
-            worth: match self.speed.as_deref() {
+            min_gain: match self.speed.as_deref() {
                 Some(Speed::Measured(_)) => MIN_GAIN,
                 _ => 0.0,
             },
@@ -217,9 +220,9 @@ impl Recommender {
     ///
     /// # Errors
     /// If nothing fits the memory: what would.
-    pub fn recommend(&self) -> Result<Answer> {
-        let question = self.question(vec![Policy::Budget(Bytes(u64::MAX))]);
-        let planner = Planner::new(&question).map_err(Error::input)?;
+    pub fn recommend(&self) -> Result<CertifiedPlan> {
+        let request = self.request(vec![Policy::Budget(Bytes(u64::MAX))]);
+        let planner = Planner::new(&request).map_err(Error::input)?;
         planner.answer().map_err(Error::input)
     }
 
@@ -231,7 +234,7 @@ impl Recommender {
     /// What is kept from forward to backward, so that every stage keeps as much as it was planned to.
     pub fn remat(&self, plan: &Plan) -> Policy {
         let stages = plan.cut.len();
-        let keeps = |stage: usize| *plan.table.kept(stage, 0) == gpipe_remat::Kept::Everything;
+        let keeps = |stage: usize| *plan.table.kept(stage, 0) == gpipe_remat::Retained::Everything;
         match self.memory() {
             Some(memory) if !(0..stages).all(keeps) => {
                 let chunks = plan.cut.len() / plan.workers.len();
@@ -283,8 +286,8 @@ impl Recommender {
         }
         let mut plans = Vec::new();
         for policy in policies {
-            let question = self.question(vec![policy]);
-            let mut planner = Planner::new(&question).map_err(Error::input)?;
+            let request = self.request(vec![policy]);
+            let mut planner = Planner::new(&request).map_err(Error::input)?;
             for order in 0..self.orders.len() {
                 for workers in 1..=self.workers.len() {
                     if workers == 1 && order > 1 {
@@ -356,16 +359,16 @@ impl Recommender {
 
     fn histogram(&self, best: &RankedPlan, config: &TrainConfig) -> Result<Option<RankedPlan>> {
         let parts = gpipe_remat::micro_batches(self.batch, best.plan.micro_batches);
-        let priced = parts
+        let costed = parts
             .and_then(|parts| (self.price)(&parts))
             .map_err(Error::input)?;
         let work = |work: &Work| work.forward + work.input_grad + work.weight_grad;
-        let work: Vec<f64> = priced.times.work.iter().map(work).collect();
+        let work: Vec<f64> = costed.times.work.iter().map(work).collect();
         let Ok(cut) = gpipe_partition::histogram(&work, best.plan.cut.len()) else {
             return Ok(None);
         };
-        let question = self.question(vec![best.policy]);
-        let mut planner = Planner::new(&question).map_err(Error::input)?;
+        let request = self.request(vec![best.policy]);
+        let mut planner = Planner::new(&request).map_err(Error::input)?;
         let cut: Vec<Range<usize>> = cut.ranges().collect();
         let (workers, micro_batches) = (best.plan.workers.len(), best.plan.micro_batches);
         let plan = planner.with_cut(best.order, workers, micro_batches, &cut);

@@ -131,9 +131,10 @@ impl PreparedRun {
         let ended = train(
             &recipe,
             &mut assembled,
-            made + 1..=steps,
+            made..steps,
             |pipeline, device, step| {
-                let number = step.step;
+                // For people and in files steps count from 1.
+                let number = step.step + 1;
                 progress.step(step)?;
                 let mut held_out_loss = None;
                 if config.run.eval_every.divides(number) {

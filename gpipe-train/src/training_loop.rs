@@ -1,15 +1,12 @@
 //! The training loop.
 
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
 use gpipe_data::Dataset;
-use gpipe_layers::{LearningRate, Optimizer, clip_factor};
-use gpipe_remat::{
-    Assembled, ModelPipeline, NonFinite, first_non_finite, gradient_norm, merge_ties, share_ties,
-    update,
-};
-use gpipe_sched::{PipelineError, Timeline};
+use gpipe_layers::{LearningRate, Optimizer};
+use gpipe_remat::{Assembled, ModelPipeline, NonFinite, first_non_finite, optimizer_step};
+use gpipe_sched::Timeline;
 use gpipe_tensor::Device;
 
 use crate::config::TrainConfig;
@@ -32,7 +29,7 @@ pub struct Recipe<'a> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Step {
-    /// Its number, from 1.
+    /// Its number, from 0.
     pub step: u64,
     /// Mean over the targets of the batch, before the update.
     pub loss: f64,
@@ -52,7 +49,7 @@ pub struct Step {
     pub peak_bytes: Vec<u64>,
 }
 
-/// Makes these steps (numbers from 1). `on_step` is shown every one, may use the pipeline before the
+/// Makes these steps (numbers from 0). `on_step` is shown every one, may use the pipeline before the
 /// next, and says whether there is to be one.
 ///
 /// # Errors
@@ -61,7 +58,7 @@ pub struct Step {
 pub fn train<E: From<Error>>(
     recipe: &Recipe<'_>,
     run: &mut Assembled,
-    steps: RangeInclusive<u64>,
+    steps: Range<u64>,
     mut on_step: impl FnMut(
         &mut ModelPipeline,
         &Device,
@@ -80,38 +77,41 @@ pub fn train<E: From<Error>>(
         transit,
     } = run;
     let parts = config.pipeline.micro_batches.get();
+    let clip = config.optimizer.clip_norm.get();
     let mut slowest = 0.0_f64;
     for step in steps {
         let started = Instant::now();
         let used = machine::cpu_time();
-        let failed = |error: PipelineError| Error::run_in(format!("step {step}"), error);
+        let batch = || gpipe_data::training_batch(dataset, transit, parts, step);
+        let failed = |error: gpipe_remat::Error| Error::run_in(format!("step {}", step + 1), error);
 
-        let batch =
-            gpipe_data::training_batch(dataset, transit, parts, step).map_err(Error::from)?;
-        let outcome = pipeline.step(batch).map_err(failed)?;
+        let outcome = pipeline.step(batch().map_err(Error::from)?);
+        let outcome = outcome.map_err(|error| failed(error.into()))?;
         slowest = slowest.max(outcome.timeline.makespan());
         pipeline.set_deadline(config.run.watchdog.deadline(slowest));
         let loss: f64 = outcome.losses.iter().sum();
-        merge_ties(pipeline).map_err(failed)?;
-        let grad_norm = gradient_norm(pipeline).map_err(failed)?;
-        if !(loss.is_finite() && grad_norm.is_finite()) {
-            let batch =
-                gpipe_data::training_batch(dataset, transit, parts, step).map_err(Error::from)?;
-            let first = first_non_finite(pipeline, batch).map_err(failed)?;
-            return Err(not_finite(step, first, grad_norm).into());
-        }
-        let lr = learning_rate.lr_at(step - 1);
-        let factor = clip_factor(grad_norm, config.optimizer.clip_norm.get());
-        update(pipeline, optimizer, lr, step, factor).map_err(failed)?;
-        share_ties(pipeline).map_err(failed)?;
+        let lr = learning_rate.lr_at(step);
+        let stats = match loss.is_finite() {
+            true => optimizer_step(pipeline, optimizer, lr, step, clip),
+            false => Err(gpipe_remat::Error::NonFiniteGradients { norm: loss }),
+        };
+        let stats = match stats {
+            Err(gpipe_remat::Error::NonFiniteGradients { norm }) => {
+                let batch = batch().map_err(Error::from)?;
+                let first =
+                    first_non_finite(pipeline, batch).map_err(|error| failed(error.into()))?;
+                return Err(not_finite(step, first, norm).into());
+            }
+            stats => stats.map_err(failed)?,
+        };
 
         let made = Step {
             step,
             loss,
-            grad_norm,
-            lr,
+            grad_norm: stats.grad_norm,
+            lr: stats.lr,
             seconds: started.elapsed().as_secs_f64(),
-            host_seconds: outcome.asking.into_iter().fold(0.0, f64::max),
+            host_seconds: outcome.host_seconds.iter().copied().fold(0.0, f64::max),
             cpu_seconds: used.and_then(machine::cpu_seconds_since),
             timeline: outcome.timeline,
             peak_bytes: devices.iter().map(Device::peak_bytes).collect(),
@@ -130,7 +130,7 @@ fn not_finite(step: u64, first: Option<NonFinite>, grad_norm: f64) -> Error {
         |first| first.to_string(),
     );
     let mend = "lower optimizer.lr, or set optimizer.clip_norm";
-    Error::run(format!("step {step}: {fault}: {mend}"))
+    Error::run(format!("step {}: {fault}: {mend}", step + 1))
 }
 
 /// The result of an evaluation on held-out samples.
@@ -145,7 +145,7 @@ pub struct Evaluation {
     pub targets: u64,
 }
 
-/// Evaluates the model on the held-out samples, forward only, after a step.
+/// Evaluates the model on the held-out samples, forward only, after `steps` steps.
 ///
 /// # Errors
 /// That of a stage.
@@ -153,7 +153,7 @@ pub fn evaluate(
     recipe: &Recipe<'_>,
     pipeline: &mut ModelPipeline,
     device: &Device,
-    step: u64,
+    steps: u64,
 ) -> Result<Evaluation> {
     let (size, parts) = (
         recipe.config.data.batch_size.get(),
@@ -161,12 +161,12 @@ pub fn evaluate(
     );
     let targets = recipe.dataset.held_out_targets();
     let (mut loss, mut correct) = (0.0, 0);
-    for batch in gpipe_data::evaluation_batches(recipe.dataset, device, size, parts, step)? {
-        let failed = |error| Error::run_in(format!("evaluation after step {step}"), error);
+    for batch in gpipe_data::evaluation_batches(recipe.dataset, device, size, parts, steps)? {
+        let failed = |error| Error::run_in(format!("evaluation after step {steps}"), error);
         let outcome = pipeline.forward(batch).map_err(failed)?;
         loss += outcome.losses.iter().sum::<f64>();
         correct += pipeline
-            .with_turn(|turn| Ok::<_, gpipe_remat::Error>(turn.correct()))
+            .with_loss_stage(|turn| Ok::<_, gpipe_remat::Error>(turn.correct()))
             .map_err(failed)?;
     }
     Ok(Evaluation {

@@ -1,8 +1,10 @@
 //! A small model in a pipeline, for the tests that save and restore.
 
 use gpipe_layers::models::{self, GptConfig};
-use gpipe_layers::{Decay, Flow, Loss, Optimizer, Rule};
-use gpipe_remat::{Assembled, Assembly, ModelCosts, Policy, Table, Weights, micro_batches};
+use gpipe_layers::{Decay, Flow, Loss, Optimizer, OptimizerKind};
+use gpipe_remat::{
+    Assembled, Assembly, ModelCosts, ParameterBytes, Policy, RematPlan, micro_batches,
+};
 use gpipe_sched::gpipe;
 use gpipe_tensor::{DeviceId, Host, safetensors};
 
@@ -10,7 +12,7 @@ use crate::snapshot::ModelFiles;
 
 /// AdamW, which remembers two tensors of each parameter.
 pub const OPTIMIZER: Optimizer = Optimizer {
-    rule: Rule::AdamW {
+    kind: OptimizerKind::AdamW {
         beta1: 0.9,
         beta2: 0.95,
         eps: 1e-8,
@@ -53,8 +55,8 @@ pub fn of_width(width: usize, stages: usize) -> Assembled {
         .ranges()
         .collect();
     let schedule = gpipe(stages, samples.len()).unwrap();
-    let weights = Weights::new(&mut layers, Some(&OPTIMIZER));
-    let table = Table::new(Policy::Keep, &weights, &costs, &cut, &schedule).unwrap();
+    let weights = ParameterBytes::new(&mut layers, Some(&OPTIMIZER));
+    let table = RematPlan::new(Policy::Keep, &weights, &costs, &cut, &schedule).unwrap();
     let assembly = Assembly {
         layers,
         cut,

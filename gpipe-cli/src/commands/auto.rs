@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use gpipe_remat::planner::{Answer, Plan, Worker};
+use gpipe_remat::planner::{CertifiedPlan, Plan, Worker};
 use gpipe_report::{Event, numbers};
 use gpipe_train::TrainConfig;
 use gpipe_train::profile::ProfileOptions;
@@ -45,7 +45,7 @@ pub fn show(recommender: &Recommender, talk: Talk) -> Result<()> {
     }
 }
 
-fn event(of: &Recommender, answer: &Answer) -> Event {
+fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
     let plan = &answer.plan;
     Event::Auto {
         stages: plan.cut.len(),
@@ -61,7 +61,7 @@ fn event(of: &Recommender, answer: &Answer) -> Event {
         bubble: plan.bubble,
         peak_bytes: plan.peaks.clone(),
         bottleneck_stage: plan.bottleneck,
-        bottleneck_layer: of.layer(plan.dearest).to_owned(),
+        bottleneck_layer: of.layer(plan.most_expensive).to_owned(),
         single_seconds: answer.single,
         replicas_seconds: answer.replicas,
         more_memory: answer.with_more.map(|(bytes, _)| bytes.0),
@@ -70,7 +70,7 @@ fn event(of: &Recommender, answer: &Answer) -> Event {
 }
 
 /// The plan and its certificate, in words.
-fn text(of: &Recommender, answer: &Answer) -> String {
+fn text(of: &Recommender, answer: &CertifiedPlan) -> String {
     let plan = &answer.plan;
     let mut lines = vec![
         format!(
@@ -91,7 +91,7 @@ fn text(of: &Recommender, answer: &Answer) -> String {
         ),
         format!(
             "bottleneck  {} on stage {}; workers idle {} of the time",
-            of.layer(plan.dearest),
+            of.layer(plan.most_expensive),
             plan.bottleneck,
             numbers::percent(plan.bubble)
         ),

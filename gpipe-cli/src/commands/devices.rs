@@ -1,6 +1,6 @@
 //! `gpipe devices`: where stages can run on this machine.
 
-use gpipe_tensor::{CudaDevice, DeviceId, FoundCuda, find_cuda};
+use gpipe_tensor::{CudaDevice, CudaInfo, DeviceId, find_cuda};
 
 use gpipe_report::{Event, FoundDevice, numbers};
 use gpipe_train::machine;
@@ -47,7 +47,7 @@ fn cuda() -> Vec<FoundDevice> {
             }];
         }
     };
-    let FoundCuda {
+    let CudaInfo {
         driver,
         cublas,
         nvrtc,

@@ -2,7 +2,7 @@
 
 use gpipe_data::AUTO;
 use gpipe_layers::Loss;
-use gpipe_remat::LossTurn;
+use gpipe_remat::TrainingLoss;
 use gpipe_report::{Event, numbers};
 use gpipe_train::{Overrides, Recipe, Setting, Setup, TrainConfig, evaluate};
 
@@ -52,7 +52,7 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
         learning_rate: setup.learning_rate.clone(),
     };
     let mut assembled = setup.assemble_to(&config, |last, transit| {
-        LossTurn::new(Loss::CrossEntropy, last, transit)
+        TrainingLoss::new(Loss::CrossEntropy, last, transit)
     })?;
     let found = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
     if talk.json {

@@ -25,7 +25,7 @@ fn windows_start_at_multiples_of_the_length_and_batches_wrap() {
         window(&tokens, 4, 2),
         (&[8, 9, 10, 11][..], &[9, 10, 11, 12][..])
     );
-    let steps: Vec<_> = (1..=4).map(|step| samples.samples_of_step(step)).collect();
+    let steps: Vec<_> = (0..4).map(|step| samples.samples_of_step(step)).collect();
     assert_eq!(steps, [[0, 1], [2, 0], [1, 2], [0, 1]]);
 }
 
@@ -49,7 +49,7 @@ fn a_tail_is_held_out_only_for_evaluation() {
     assert_eq!(evaluated.summary(), "45 samples of 4 tokens");
     let all = held_out(HeldOut::Everything);
     assert_eq!(all.held_out(), 0..49);
-    assert!(all.training_samples() == 0 && all.samples_of_step(1).is_empty());
+    assert!(all.training_samples() == 0 && all.samples_of_step(0).is_empty());
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn shuffled_steps_cover_each_epoch() {
         },
     )
     .unwrap();
-    let positions: Vec<u64> = (1..=10)
+    let positions: Vec<u64> = (0..10)
         .flat_map(|step| samples.samples_of_step(step))
         .collect();
     for epoch in positions.chunks(100) {
@@ -83,7 +83,7 @@ fn a_resumed_run_draws_what_it_would_have_drawn() {
     };
     let whole = samples(401, options.clone()).unwrap();
     let resumed = samples(401, options.clone()).unwrap().resumed_at(5, 30);
-    for step in 6..40 {
+    for step in 5..40 {
         assert_eq!(resumed.samples_of_step(step), whole.samples_of_step(step));
         assert_eq!(resumed.samples_drawn(step), 6 * step);
     }
@@ -93,8 +93,8 @@ fn a_resumed_run_draws_what_it_would_have_drawn() {
         ..options
     };
     let resumed = samples(401, larger).unwrap().resumed_at(5, 30);
-    let [six, seven] = [6, 7].map(|step| whole.samples_of_step(step));
-    assert_eq!(resumed.samples_of_step(6), [six, seven].concat());
+    let [six, seven] = [5, 6].map(|step| whole.samples_of_step(step));
+    assert_eq!(resumed.samples_of_step(5), [six, seven].concat());
     assert_eq!(resumed.samples_drawn(7), 54);
 }
 

@@ -1,7 +1,7 @@
 //! A pipeline of any number of stages gets the values of its folder, at every place of a tied one.
 
 use gpipe_layers::Loss;
-use gpipe_remat::{Assembled, Assembly, Kept, Table};
+use gpipe_remat::{Assembled, Assembly, RematPlan, Retained};
 use gpipe_sched::gpipe;
 use gpipe_tensor::{DType, DeviceId, Host};
 
@@ -19,7 +19,7 @@ fn assembled(model: &ModelConfig, stages: usize) -> Assembled {
         cut: (0..stages).map(|s| end(s)..end(s + 1)).collect(),
         layers,
         schedule: gpipe(stages, 1).unwrap(),
-        table: Table::of_stages(vec![Kept::Everything; stages], 1),
+        table: RematPlan::of_stages(vec![Retained::Everything; stages], 1),
         devices: vec![DeviceId::Cpu; stages],
         loss: Loss::CrossEntropy,
         optimizer: None,

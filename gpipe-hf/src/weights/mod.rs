@@ -11,7 +11,7 @@ use std::path::Path;
 use gpipe_files::Links;
 use gpipe_layers::Layer;
 use gpipe_remat::{LayerStage, share_ties};
-use gpipe_sched::{Pipeline, Turn};
+use gpipe_sched::{LossStage, Pipeline};
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
 use crate::error::{Error, Result};
@@ -84,7 +84,7 @@ impl Weights {
     ///
     /// # Errors
     /// [`Error::Load`] for what [`tensor`](Self::tensor) refuses, or a parameter of another shape.
-    pub fn load<T: Turn<Tensors> + 'static>(
+    pub fn load<T: LossStage<Tensors> + 'static>(
         self,
         pipeline: &mut Pipeline<LayerStage, T>,
     ) -> Result<()> {

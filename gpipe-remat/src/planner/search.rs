@@ -195,7 +195,7 @@ impl<'a> Planner<'a> {
             if !(found.as_ref().is_some_and(|found| found.exact) || cuts::is_small(&candidate)) {
                 doubtful.push(open);
             }
-            // Of fewer than all cuts, only those are told that are better.
+            // Of fewer than all cuts, only those that are better are reported.
             if let Some(found) = found
                 && found.seconds < seconds
             {

@@ -1,6 +1,6 @@
 //! The data of the page's script: the prediction and the measured steps of a run.
 
-use gpipe_sched::{Gap, Spent, Timeline};
+use gpipe_sched::{BubbleBreakdown, Gap, Timeline};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -45,7 +45,7 @@ pub(crate) struct Share {
     /// Whether it is the prediction.
     pub(crate) predicted: bool,
     /// Seconds of each device, by kind of time.
-    pub(crate) spent: Vec<Spent>,
+    pub(crate) spent: Vec<BubbleBreakdown>,
     /// Seconds that each stage works.
     pub(crate) stages: Vec<f64>,
     /// Seconds from the first start to the last end.
@@ -113,7 +113,8 @@ impl Picture {
                 .collect()
         };
         let recomputed: Vec<Vec<f64>> = record.stages.iter().map(of_stage).collect();
-        let spent = timeline.spent(|stage, m| recomputed[stage].get(m).copied().unwrap_or(0.0))?;
+        let spent = timeline
+            .bubble_breakdown(|stage, m| recomputed[stage].get(m).copied().unwrap_or(0.0))?;
         let mut stages = vec![0.0; record.stages.len()];
         for span in timeline.spans() {
             stages[span.action.stage] += span.end - span.start;

@@ -57,7 +57,7 @@ impl Plan {
         match planned {
             Some(_) if self.1 == Some(Planted::Silent) => Ok(()),
             Some(_) if self.1 == Some(Planted::Misplaced) => {
-                Err(Failure(Place::Turn { micro_batch: 99 }))
+                Err(Failure(Place::Loss { micro_batch: 99 }))
             }
             Some(_) if self.1 == Some(Planted::Stuck) => loop {
                 std::thread::park();
@@ -211,11 +211,11 @@ impl LossStage<i64> for Difference {
 
     fn begin(&mut self, _step: u64) -> Result<(), Failure> {
         self.losses.clear();
-        self.plan.pass(Place::Begin(Part::Turn))
+        self.plan.pass(Place::Begin(Part::LossStage))
     }
 
     fn loss(&mut self, m: &MicroBatch, y: i64, target: i64) -> Result<Option<i64>, Failure> {
-        self.plan.pass(Place::Turn {
+        self.plan.pass(Place::Loss {
             micro_batch: m.index,
         })?;
         self.losses
@@ -238,7 +238,7 @@ pub fn build(schedule: Schedule, plan: &Plan) -> Result<ToyPipeline, PipelineErr
         Ok::<_, Failure>(Toy::new(stage, stage_plan.clone()))
     };
     let make_loss_stage = move || {
-        turn_plan.pass(Place::Build(Part::Turn))?;
+        turn_plan.pass(Place::Build(Part::LossStage))?;
         Ok::<_, Failure>(Difference::new(turn_plan))
     };
     Pipeline::build(schedule, make_stage, make_loss_stage)
@@ -303,10 +303,10 @@ pub fn assert_transparent(pipeline: &mut ToyPipeline, step: u64) {
 pub fn places(schedule: &Schedule) -> Vec<Place> {
     let actions = schedule.lanes().iter().flatten().copied();
     let mut places: Vec<Place> = actions.map(Place::Action).collect();
-    places.extend((0..schedule.micro_batches()).map(|micro_batch| Place::Turn { micro_batch }));
+    places.extend((0..schedule.micro_batches()).map(|micro_batch| Place::Loss { micro_batch }));
     for stage in (0..schedule.stages()).map(Part::Stage) {
         places.extend([Place::Begin(stage), Place::Finish(stage)]);
     }
-    places.push(Place::Begin(Part::Turn));
+    places.push(Place::Begin(Part::LossStage));
     places
 }

@@ -140,7 +140,12 @@ fn evaluation_fails_like_a_step() {
 
 #[test]
 fn a_stage_that_cannot_be_made_ends_the_build() {
-    for part in [Part::Stage(0), Part::Stage(1), Part::Stage(2), Part::Turn] {
+    for part in [
+        Part::Stage(0),
+        Part::Stage(1),
+        Part::Stage(2),
+        Part::LossStage,
+    ] {
         for trouble in [Trouble::Error, Trouble::Panic] {
             let plan = Plan::default();
             plan.set(Some((Place::Build(part), trouble)));

@@ -44,11 +44,3 @@ pub use sgd::{Sgd, SgdUpdate, sgd};
 pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
 pub use squared_error::{deferred_squared_error, squared_error};
 pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sums_of_squares};
-
-// Old names, until all crates have moved.
-#[doc(hidden)]
-pub use {
-    adamw::AdamWBatch as AdamWs, cross_entropy::deferred_cross_entropy as late_cross_entropy,
-    deferred_scalar::DeferredScalar as Late,
-    squared_error::deferred_squared_error as late_squared_error,
-};

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use gpipe_layers::{Cx, Flow, Layer, Loss, Optimizer, Param, Saved, make, try_params};
+use gpipe_layers::{Flow, Layer, Loss, Optimizer, Param, PassContext, Saved, make, try_params};
 use gpipe_remat::ModelCosts;
-use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors, ops};
+use gpipe_tensor::{Device, DeviceId, Tensor, Tensors, ops};
 
 use super::empty;
 use super::file::{Passes, Profile, Size};
@@ -243,7 +243,7 @@ impl Bench {
     /// forward pass, input gradient, weight gradient, weight gradient taken apart, and update of each layer.
     fn pass(&mut self, number: u64) -> Result<Vec<[f64; 5]>> {
         let device = self.device.clone();
-        let _busy = device.busy();
+        let _busy = device.cpu_slot();
         let mut times = vec![[0.0; 5]; self.parts.len()];
         for (times, seconds) in times.iter_mut().zip(self.down(number)?) {
             times[0] = seconds;
@@ -257,7 +257,7 @@ impl Bench {
     }
 
     fn down(&mut self, number: u64) -> Result<Vec<f64>> {
-        let cx = Cx {
+        let cx = PassContext {
             seed: 0,
             step: number,
             samples: 0..self.samples,
@@ -299,7 +299,7 @@ impl Bench {
             let (part, times) = (&mut self.parts[index], &mut times[index]);
             let start = Instant::now();
             let pending = match part.is_first {
-                true => part.layer.last_grad(saved, dy),
+                true => part.layer.param_only_grad(saved, dy),
                 false => part.layer.input_grad(saved, dy).map(|(_, pending)| pending),
             };
             let pending = pending.map_err(Error::run)?;

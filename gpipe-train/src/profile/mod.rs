@@ -123,6 +123,7 @@ impl Speed {
         let rate = machine::flops_per_second(
             rows.saturating_mul(largest),
             config.model.config().widest(),
+            *config.run.instruction_set,
         )?;
         Ok(Self::Estimate(rate))
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use gpipe_hf::Weights;
 use gpipe_layers::{Init, Layer, LearningRate, Optimizer};
 use gpipe_partition::{Loads, Partition};
-use gpipe_remat::{ModelCosts, StageMemory, Table, Times, simulator_costs};
+use gpipe_remat::{ModelCosts, ParameterBytes, RematPlan, StageMemory, Times, simulator_costs};
 use gpipe_sched::Schedule;
 use gpipe_tensor::{DeviceId, Shape};
 
@@ -38,7 +38,7 @@ pub struct Setup {
     /// When each stage works on what.
     pub schedule: Schedule,
     /// What is kept between forward and backward.
-    pub table: Table,
+    pub table: RematPlan,
     /// Predicted bytes of each stage.
     pub memory: Vec<StageMemory>,
     /// Parameters, a tied one counted once.
@@ -95,15 +95,15 @@ impl Setup {
         let loads = partition.loads(&prices).map_err(Error::input)?;
 
         let optimizer = optimizer(config);
-        let bytes = gpipe_remat::Weights::new(&mut layers, Some(&optimizer));
+        let bytes = ParameterBytes::new(&mut layers, Some(&optimizer));
         let ranges: Vec<Range<usize>> = partition.ranges().collect();
         let keep = |schedule: &Schedule| {
-            Table::new(*pipeline.remat, &bytes, &costs, &ranges, schedule).map_err(Error::input)
+            RematPlan::new(*pipeline.remat, &bytes, &costs, &ranges, schedule).map_err(Error::input)
         };
         let mut table = keep(&schedule)?;
         if follows {
             let flops = Times::of_flops(&costs, 1.0);
-            let times = |schedule: &Schedule, table: &Table| {
+            let times = |schedule: &Schedule, table: &RematPlan| {
                 simulator_costs(&costs, &flops, &ranges, schedule, table).swap_remove(0)
             };
             if let ScheduleChoice::ZeroBubble(_) = *pipeline.schedule {

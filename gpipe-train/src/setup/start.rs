@@ -1,8 +1,8 @@
 //! From a plan to workers that run: here a run begins to need memory.
 
 use gpipe_layers::{Loss, Optimizer};
-use gpipe_remat::{Assembled, Assembly, AssemblyError, LossTurn};
-use gpipe_sched::Turn;
+use gpipe_remat::{Assembled, Assembly, AssemblyError, TrainingLoss};
+use gpipe_sched::LossStage;
 use gpipe_tensor::{Device, Host, Tensors};
 
 use super::Setup;
@@ -18,7 +18,7 @@ impl Setup {
     pub fn assemble(self, config: &TrainConfig) -> Result<Assembled> {
         let optimizer = Some(self.optimizer.clone());
         self.start(config, optimizer, |last, transit| {
-            LossTurn::new(Loss::CrossEntropy, last, transit)
+            TrainingLoss::new(Loss::CrossEntropy, last, transit)
         })
     }
 
@@ -26,7 +26,7 @@ impl Setup {
     ///
     /// # Errors
     /// As [`assemble`](Self::assemble).
-    pub fn assemble_to<T: Turn<Tensors> + 'static>(
+    pub fn assemble_to<T: LossStage<Tensors> + 'static>(
         self,
         config: &TrainConfig,
         turn: impl FnOnce(Device, Device) -> T + Send + 'static,
@@ -34,7 +34,7 @@ impl Setup {
         self.start(config, None, turn)
     }
 
-    fn start<T: Turn<Tensors> + 'static>(
+    fn start<T: LossStage<Tensors> + 'static>(
         self,
         config: &TrainConfig,
         optimizer: Option<Optimizer>,

@@ -1,6 +1,6 @@
 //! The table of the devices' time: work, recomputation, and the causes of idling.
 
-use gpipe_sched::{Cause, Spent};
+use gpipe_sched::{BubbleBreakdown, Cause};
 
 use super::common::{MARKS, PARTS, Pictures};
 use crate::html::escape::{escape, table};
@@ -24,7 +24,11 @@ pub(crate) fn bubble(pictures: &Pictures) -> String {
             String::new()
         };
         for share in &picture.shares {
-            let all = share.spent.iter().copied().fold(Spent::default(), add);
+            let all = share
+                .spent
+                .iter()
+                .copied()
+                .fold(BubbleBreakdown::default(), add);
             let label = format!("{mark}{}", escape(&share.label));
             rows.push(spent_row(
                 &label,
@@ -69,8 +73,8 @@ pub(crate) fn bubble(pictures: &Pictures) -> String {
     )
 }
 
-fn add(a: Spent, b: Spent) -> Spent {
-    let mut sum = Spent {
+fn add(a: BubbleBreakdown, b: BubbleBreakdown) -> BubbleBreakdown {
+    let mut sum = BubbleBreakdown {
         work: a.work + b.work,
         recompute: a.recompute + b.recompute,
         ..a
@@ -82,7 +86,7 @@ fn add(a: Spent, b: Spent) -> Spent {
     sum
 }
 
-fn spent_row(label: &str, spent: &Spent, whole: f64) -> Vec<String> {
+fn spent_row(label: &str, spent: &BubbleBreakdown, whole: f64) -> Vec<String> {
     let share = |part: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let mut bar = String::from("<div class=\"stack\">");
     let mut cells = Vec::new();

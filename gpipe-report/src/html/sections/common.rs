@@ -1,6 +1,6 @@
 //! Names, types and figures that several sections of the page use.
 
-use gpipe_sched::Spent;
+use gpipe_sched::BubbleBreakdown;
 
 use crate::html::picture::Picture;
 use crate::run::Run;
@@ -10,7 +10,7 @@ use crate::timeline::record::Record;
 pub(crate) const MARKS: [&str; 2] = ["A", "B"];
 
 /// A kind of time: its name, and the seconds that were spent on it.
-type Kind = (&'static str, fn(&Spent) -> f64);
+type Kind = (&'static str, fn(&BubbleBreakdown) -> f64);
 
 /// Kinds of time, by the names that the style colours.
 pub(crate) const PARTS: [Kind; 7] = [
