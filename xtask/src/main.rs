@@ -42,7 +42,13 @@ fn run(flags: &Xtask) -> anyhow::Result<()> {
     let root = tree::root().context("xtask lies in the workspace that it works on")?;
     shell.change_dir(&root);
     match &flags.subcommand {
-        XtaskCmd::Tidy(_) => tidy::run(&root),
+        XtaskCmd::Tidy(flags) => {
+            let root = flags.root.as_deref().unwrap_or(&root);
+            match flags.circles {
+                true => tidy::list_circles(root),
+                false => tidy::run(root),
+            }
+        }
         XtaskCmd::Ci(flags) => ci::run(&shell, &root, flags),
         XtaskCmd::Parity(flags) => parity::run(&shell, &root, flags),
         XtaskCmd::Exam(flags) => exam::run(&shell, flags),
