@@ -7,6 +7,7 @@ mod dist;
 mod exam;
 mod flags;
 mod gpu;
+mod package;
 mod parity;
 mod tidy;
 mod tree;
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            match error.is::<gpu::Missing>() {
+            match error.is::<gpu::programs::Missing>() {
                 true => ExitCode::from(2),
                 false => ExitCode::FAILURE,
             }

@@ -9,45 +9,16 @@ mod layout;
 mod manifests;
 mod modules;
 mod paths;
+mod problem;
 mod quiet;
 mod sources;
 mod unsafety;
 
-use std::fmt;
 use std::path::Path;
 
 use crate::tree::Tree;
-
-/// One violation of a rule.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The file, from the root.
-    path: String,
-    /// The line, from 1, where there is one.
-    line: Option<usize>,
-    /// What is wrong and how to mend it.
-    message: String,
-}
-
-impl Problem {
-    fn new(path: &str, line: Option<usize>, message: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path)?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        write!(f, ": {}", self.message)
-    }
-}
+pub use manifests::is_private;
+use problem::Problem;
 
 /// Prints the circles of files and the imports that make them, or that there are none.
 pub fn list_circles(root: &Path) -> anyhow::Result<()> {
@@ -78,6 +49,7 @@ fn check(tree: &Tree) -> Vec<Problem> {
         layout::root,
         layout::readmes,
         layout::packages,
+        layout::links,
         layout::module_docs,
         manifests::arrows,
         manifests::shared_settings,

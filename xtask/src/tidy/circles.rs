@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::Problem;
 use super::modules::{Crate, Need, production};
+use super::problem::Problem;
 use crate::tree::Tree;
 
 /// Files that need each other.

@@ -1,7 +1,7 @@
 //! Where things lie, and that they say what they are for.
 
-use super::Problem;
 use super::manifests::is_private;
+use super::problem::Problem;
 use crate::tree::{Tree, is_crate};
 
 /// What each package may be used under.
@@ -70,6 +70,23 @@ pub fn packages(tree: &Tree) -> Vec<Problem> {
             if !tree.files.contains_key(&path) {
                 let message = "is missing: every package holds its licences and its changes";
                 problems.push(Problem::new(&path, None, message));
+            }
+        }
+    }
+    problems
+}
+
+/// The page of a crate is read on registries too, where the files beside its folder are not.
+pub fn links(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let pages = tree.crates().map(|name| format!("{name}/README.md"));
+    for page in pages {
+        let text = tree.files.get(&page).map_or("", |text| text);
+        for (line, text) in text.lines().enumerate() {
+            if text.contains("](../") {
+                let message = "a link out of the package leads nowhere on a registry: name the crate instead, as \
+                               https://docs.rs/CRATE";
+                problems.push(Problem::new(&page, Some(line + 1), message));
             }
         }
     }
@@ -149,6 +166,17 @@ mod tests {
         }
         let private = [("xtask/Cargo.toml", "[package]\npublish = false\n")];
         assert_eq!(packages(&tree_of(&private)), []);
+    }
+
+    #[test]
+    fn links_stay_in_the_package() {
+        let text = "[tables](reference/keys.md)\n[sched](../gpipe-sched/README.md)\n";
+        let tree = tree_of(&[("gpipe-a/README.md", text), ("gpipe-a/GPU.md", text)]);
+        let found: Vec<(String, Option<usize>)> = links(&tree)
+            .into_iter()
+            .map(|problem| (problem.path, problem.line))
+            .collect();
+        assert_eq!(found, [("gpipe-a/README.md".to_owned(), Some(2))]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::Problem;
+use super::problem::Problem;
 use crate::tree::Tree;
 
 /// Which crates of the workspace a crate may depend on: the arrows of ARCHITECTURE.md.

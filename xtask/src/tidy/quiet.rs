@@ -1,9 +1,9 @@
 //! What a library leaves to the program.
 
-use super::Problem;
 use super::code::lines_with;
 use super::modules::production;
 use super::paths::imports;
+use super::problem::Problem;
 use crate::tree::Tree;
 
 /// A thing that a library may not do unless it is for that.

@@ -1,8 +1,8 @@
 //! What may stand in Rust sources.
 
-use super::Problem;
 use super::code::{lines_with, without_prose};
 use super::modules::production;
+use super::problem::Problem;
 use crate::tree::Tree;
 
 /// Nothing is left for later, in tests neither.
