@@ -21,6 +21,8 @@ xflags::xflags! {
             /// Runs only the steps whose name starts with this; may be repeated.
             repeated --only name: String
         }
+        /// Writes the table of keys in gpipe-cli/reference anew, from what the program says.
+        cmd reference {}
         /// Makes the archive to hand out in target/dist: the program, its pages, completions and
         /// licences, with the SHA-256 beside it.
         cmd dist {

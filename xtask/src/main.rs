@@ -1,4 +1,4 @@
-//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist | gpu | parity`.
+//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist | gpu | parity | reference`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -15,7 +15,7 @@ mod tree;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use xshell::Shell;
+use xshell::{Shell, cmd};
 
 use flags::{Xtask, XtaskCmd};
 
@@ -55,6 +55,27 @@ fn run(flags: &Xtask) -> anyhow::Result<()> {
         XtaskCmd::Exam(flags) => exam::run(&shell, flags),
         XtaskCmd::Bench(flags) => bench::run(&shell, &root, flags),
         XtaskCmd::Gpu(flags) => gpu::run(&shell, &root, flags),
+        XtaskCmd::Reference(_) => reference(&shell),
         XtaskCmd::Dist(flags) => dist::run(&shell, &root, flags),
     }
+}
+
+/// Lets the test that compares the pages with the program write them; what it cannot write, it names.
+fn reference(shell: &Shell) -> anyhow::Result<()> {
+    let test = cmd!(
+        shell,
+        "cargo test --quiet -p gpipe-cli --test cli reference::"
+    );
+    // The first run fails where it has written something.
+    test.ignore_status()
+        .quiet()
+        .ignore_stdout()
+        .ignore_stderr()
+        .env("GPIPE_REFERENCE", "write")
+        .run()?;
+    Ok(cmd!(
+        shell,
+        "cargo test --quiet -p gpipe-cli --test cli reference::"
+    )
+    .run()?)
 }
