@@ -7,6 +7,7 @@ mod circles;
 mod code;
 mod layout;
 mod manifests;
+mod map;
 mod modules;
 mod paths;
 mod problem;
@@ -50,6 +51,7 @@ fn check(tree: &Tree) -> Vec<Problem> {
         layout::readmes,
         layout::packages,
         layout::links,
+        map::complete,
         layout::module_docs,
         manifests::arrows,
         manifests::shared_settings,

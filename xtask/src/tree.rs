@@ -34,7 +34,7 @@ impl Tree {
                     tree.read_folder(&entry, &name)?;
                 }
                 name.push('/');
-            } else if name == "Cargo.toml" {
+            } else if name == "Cargo.toml" || name.ends_with(".md") {
                 tree.read_file(&entry, &name)?;
             }
             tree.root.push(name);
