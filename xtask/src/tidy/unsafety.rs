@@ -1,7 +1,7 @@
 //! `unsafe` lives in one crate, and says why it is sound.
 
-use super::Problem;
 use super::code::{lines_with, without_prose};
+use super::problem::Problem;
 use crate::tree::Tree;
 
 const HOME: &str = "gpipe-tensor";
