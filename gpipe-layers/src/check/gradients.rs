@@ -150,8 +150,11 @@ fn compare(
     clean(layer)
 }
 
-/// The elements of each parameter, and the place and kind of those that have a gradient.
-fn params(layer: &mut dyn Layer) -> Result<(Vec<Vec<f64>>, Vec<(usize, Kind)>)> {
+/// The place and kind of each parameter that has a gradient.
+type Trained = Vec<(usize, Kind)>;
+
+/// The elements of each parameter, and those that have a gradient.
+fn params(layer: &mut dyn Layer) -> Result<(Vec<Vec<f64>>, Trained)> {
     let mut tensors: Vec<Tensor> = Vec::new();
     let mut trained = Vec::new();
     try_params(layer, |param| {
