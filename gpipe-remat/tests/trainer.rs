@@ -45,7 +45,7 @@ fn a_trainer_makes_the_steps_of_the_verbs() {
                     panic!("{error}");
                 };
                 assert_eq!((first.micro_batch, first.layer.as_str()), (1, "loss"));
-                assert_eq!(first.value, Value::Output);
+                assert_eq!(first.value, Value::InputGradient);
                 assert_eq!(trainer.next_step(), before);
             }
             let made = trainer
@@ -157,7 +157,7 @@ fn a_function_is_a_loss() {
         first.get_or_insert(a.loss);
         last = a.loss;
     }
-    assert!(last < 0.8 * first.expect("a step"), "{first:?} {last}");
+    assert!(last < 0.9 * first.expect("a step"), "{first:?} {last}");
     // An evaluation is the loss of the next step, and changes nothing.
     let loss = known.evaluate(&inputs, &targets).expect("an evaluation");
     let few = [inputs[0].rows(0..3).expect("rows")];
