@@ -5,7 +5,7 @@ use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 use super::{
     CheckError, Result, clean, device_of, f64s, random_gradients, saved, take_gradients, tensor,
 };
-use crate::{Layer, PassContext, try_params};
+use crate::{Kind, Layer, PassContext, try_params};
 
 /// How far a gradient may be from differences of the layer's own outputs, as a share of the largest
 /// element. The outputs are of single precision: their last bits, divided by a step of 1/32, are
@@ -21,7 +21,8 @@ pub const REFERENCE_TOLERANCE: f64 = 2e-5;
 ///
 /// Each element of each input and parameter takes four forward passes: use small sizes, and values
 /// of about 1 that stay 1/32 away from kinks such as that of ReLU at 0. Inputs and parameters are
-/// of single precision.
+/// of single precision. What a statistic gathers ([`Kind::Statistic`]) is no gradient and not
+/// compared.
 ///
 /// # Errors
 /// [`CheckError::Value`] for the first element that is off by more than [`TOLERANCE`]; and whatever
@@ -119,7 +120,10 @@ fn compare(
         )?;
     }
     let mut at = params.clone();
-    for (gradient, i) in gradients.iter().zip(trained) {
+    for (gradient, (i, kind)) in gradients.iter().zip(trained) {
+        if kind == Kind::Statistic {
+            continue;
+        }
         let wanted = differences(&params[i], step, |values| {
             at[i].copy_from_slice(values);
             value(layer, &at, &x)
@@ -146,13 +150,16 @@ fn compare(
     clean(layer)
 }
 
-/// The elements of each parameter, and which of them have a gradient.
-fn params(layer: &mut dyn Layer) -> Result<(Vec<Vec<f64>>, Vec<usize>)> {
+/// The place and kind of each parameter that has a gradient.
+type Trained = Vec<(usize, Kind)>;
+
+/// The elements of each parameter, and those that have a gradient.
+fn params(layer: &mut dyn Layer) -> Result<(Vec<Vec<f64>>, Trained)> {
     let mut tensors: Vec<Tensor> = Vec::new();
     let mut trained = Vec::new();
     try_params(layer, |param| {
         if !param.frozen {
-            trained.push(tensors.len());
+            trained.push((tensors.len(), param.kind));
         }
         tensors.push(param.value()?.clone());
         Ok(())
