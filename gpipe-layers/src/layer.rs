@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use gpipe_tensor::Tensors;
+use gpipe_tensor::philox::Key;
 
 use crate::{Cost, Error, Flow, Param, Pending, Result, Saved};
 
@@ -160,11 +161,6 @@ pub trait Layer: Send {
         Ok(self.input_grad(saved, dy)?.1)
     }
 
-    #[doc(hidden)]
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
-        self.param_only_grad(saved, dy)
-    }
-
     /// Adds dW to the gradients.
     ///
     /// # Errors
@@ -220,7 +216,7 @@ pub trait Layer: Send {
 pub struct PassContext {
     /// The run's seed.
     pub seed: u64,
-    /// The training step.
+    /// The training step, counted from 0.
     pub step: u64,
     /// The samples of the step's batch that these rows are, whatever the micro-batches.
     pub samples: Range<u64>,
@@ -229,6 +225,12 @@ pub struct PassContext {
 }
 
 impl PassContext {
+    /// The key of the random numbers that a layer of this name draws in this step. Philox counts steps
+    /// from 1.
+    pub fn key(&self, name: &str) -> Key {
+        Key::new(self.seed, name, self.step.wrapping_add(1))
+    }
+
     /// A training pass over these samples of a step's batch.
     pub fn training(seed: u64, step: u64, samples: Range<u64>) -> Self {
         Self {

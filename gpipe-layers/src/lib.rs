@@ -34,9 +34,3 @@ pub use optimizer::{AdamW, Decay, Optimizer, OptimizerKind, Sgd, clip_factor};
 pub use param::{Kind, Param, compute_in, freeze, make, try_params};
 pub use sampling::{Choice, Sampling};
 pub use saved::{Pending, Saved};
-
-// Old names, until gpipe-cli has moved. (Also `Layer::last_grad`.)
-#[doc(hidden)]
-pub use layer::PassContext as Cx;
-#[doc(hidden)]
-pub use optimizer::OptimizerKind as Rule;

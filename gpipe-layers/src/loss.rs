@@ -51,10 +51,10 @@ impl Loss {
         y: Tensor,
         targets: &Tensor,
         divisor: f64,
-    ) -> Result<(ops::Late, Tensor)> {
+    ) -> Result<(ops::DeferredScalar, Tensor)> {
         match self {
-            Self::CrossEntropy => ops::late_cross_entropy(y, targets, divisor),
-            Self::SquaredError => ops::late_squared_error(y, targets, divisor),
+            Self::CrossEntropy => ops::deferred_cross_entropy(y, targets, divisor),
+            Self::SquaredError => ops::deferred_squared_error(y, targets, divisor),
         }
         .map_err(Error::within(self.name()))
     }

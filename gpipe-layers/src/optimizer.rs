@@ -1,7 +1,7 @@
 //! Optimizers: the update of a parameter from its gradient.
 
 use gpipe_tensor::Tensor;
-use gpipe_tensor::ops::{self, AdamWs};
+use gpipe_tensor::ops::{self, AdamWBatch};
 
 use crate::choice::choose;
 use crate::{Error, Kind, Param, Result};
@@ -225,7 +225,7 @@ impl Optimizer {
     /// # Errors
     /// If the parameter or its state was not made.
     pub fn update(&self, param: &mut Param, lr: f64, step: u64, grad_scale: f32) -> Result<()> {
-        let mut updates = AdamWs::default();
+        let mut updates = AdamWBatch::default();
         self.update_with(&mut updates, param, lr, step, grad_scale)?;
         updates.run().map_err(Error::within(&param.name))
     }
@@ -237,7 +237,7 @@ impl Optimizer {
     /// As [`update`](Self::update).
     pub fn update_with(
         &self,
-        updates: &mut AdamWs,
+        updates: &mut AdamWBatch,
         param: &mut Param,
         lr: f64,
         step: u64,
@@ -285,9 +285,16 @@ impl Optimizer {
                     eps: eps as f32,
                     weight_decay,
                 };
-                updates.add(
-                    value, copy, grad, first, second, step, grad_scale, &settings,
-                )
+                let update = ops::AdamWUpdate {
+                    value,
+                    copy,
+                    grad,
+                    first,
+                    second,
+                    step,
+                    grad_scale,
+                };
+                updates.add(update, &settings)
             }
             (&OptimizerKind::Sgd { momentum }, state) => {
                 let settings = ops::Sgd {
@@ -295,7 +302,14 @@ impl Optimizer {
                     momentum: momentum as f32,
                     weight_decay,
                 };
-                ops::sgd(value, copy, grad, state.first_mut(), grad_scale, &settings)
+                let update = ops::SgdUpdate {
+                    value,
+                    copy,
+                    grad,
+                    velocity: state.first_mut(),
+                    grad_scale,
+                };
+                ops::sgd(update, &settings)
             }
             (OptimizerKind::AdamW { .. }, _) => return Err(not_ready(name)),
         }

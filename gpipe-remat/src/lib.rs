@@ -35,14 +35,3 @@ pub use stage::LayerStage;
 pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputStage, Target, TrainingLoss};
 pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};
-
-// Old names, until gpipe-cli has moved.
-mod old_names;
-#[doc(hidden)]
-pub use self::{
-    OutputStage as OutputTurn, ParamState as Owned, ParameterBytes as Weights,
-    PlaceBytes as Weight, RematPlan as Table, Retained as Kept, RetainedRun as KeptRun,
-    TrainingLoss as LossTurn,
-};
-#[doc(hidden)]
-pub use old_names::update;

@@ -3,7 +3,7 @@
 
 use gpipe_layers::Loss;
 use gpipe_sched::{LossStage, MicroBatch};
-use gpipe_tensor::ops::Late;
+use gpipe_tensor::ops::DeferredScalar;
 use gpipe_tensor::{Device, Tensor, Tensors};
 
 use crate::{Error, Result};
@@ -23,7 +23,7 @@ pub struct TrainingLoss {
     loss: Loss,
     device: Device,
     transit: Device,
-    losses: Vec<Option<Late>>,
+    losses: Vec<Option<DeferredScalar>>,
     correct: u64,
 }
 
@@ -50,7 +50,7 @@ impl TrainingLoss {
         self.loss
     }
 
-    fn record(&mut self, m: usize, loss: Late) {
+    fn record(&mut self, m: usize, loss: DeferredScalar) {
         if self.losses.len() <= m {
             self.losses.resize_with(m + 1, || None);
         }
@@ -79,7 +79,7 @@ impl LossStage<Tensors> for TrainingLoss {
         if !m.train {
             self.correct += self.loss.correct(&y, &target.values)?;
             let loss = self.loss.value(&y, &target.values, target.divisor)?;
-            self.record(m.index, Late::from(loss));
+            self.record(m.index, DeferredScalar::from(loss));
             return Ok(None);
         }
         let (loss, dy) = self.loss.late_gradient(y, &target.values, target.divisor)?;
@@ -89,7 +89,7 @@ impl LossStage<Tensors> for TrainingLoss {
 
     fn losses(&mut self) -> Result<Vec<f64>> {
         let losses = std::mem::take(&mut self.losses).into_iter();
-        let read = |loss: Option<Late>| Ok(loss.map_or(Ok(0.0), |loss| loss.read())?);
+        let read = |loss: Option<DeferredScalar>| Ok(loss.map_or(Ok(0.0), |loss| loss.read())?);
         losses.map(read).collect()
     }
 }

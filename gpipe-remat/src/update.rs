@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use gpipe_layers::{Kind, Optimizer};
 use gpipe_sched::{LossStage, Pipeline, PipelineError};
-use gpipe_tensor::ops::{self, AdamWs};
+use gpipe_tensor::ops::{self, AdamWBatch};
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::LayerStage;
@@ -74,7 +74,7 @@ pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<GradientNorms, PipelineError> {
     let squares = pipeline.gather(|_, stage| {
-        let _busy = stage.device().clone().busy();
+        let _busy = stage.device().clone().cpu_slot();
         let (mut grads, mut kinds): (Vec<Tensor>, Vec<Kind>) = Default::default();
         stage.try_params(|param| {
             if !param.tied && !param.frozen {
@@ -114,8 +114,8 @@ pub fn apply_update<T: LossStage<Tensors> + 'static>(
     // The bias corrections of AdamW count updates from 1.
     let number = step.saturating_add(1);
     pipeline.each(move |_, stage| {
-        let _busy = stage.device().clone().busy();
-        let mut updates = AdamWs::default();
+        let _busy = stage.device().clone().cpu_slot();
+        let mut updates = AdamWBatch::default();
         stage.try_params(|param| {
             if !param.tied {
                 optimizer.update_with(&mut updates, param, lr, number, factor)?;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use common::{Model, Run};
 use gpipe_layers::{Loss, freeze};
 use gpipe_remat::{
-    Assembled, Assembly, Error, ParameterBytes, Policy, RematPlan, gradient_norm, merge_ties,
-    predict_memory, share_ties, update,
+    Assembled, Assembly, Error, ParameterBytes, Policy, RematPlan, apply_update, gradient_norm,
+    merge_ties, predict_memory, share_ties,
 };
 use gpipe_tensor::{DeviceId, Host, Tensor};
 
@@ -67,7 +67,7 @@ fn step(run: &Run, frozen: fn(&str) -> bool) -> (f64, Bits, Bits, Bits) {
     pipeline.step(run.items(0)).expect("a step");
     merge_ties(pipeline).expect("ties");
     let norm = gradient_norm(pipeline).expect("a norm");
-    update(pipeline, &run.optimizer, 0.01, 1, 1.0).expect("an update");
+    apply_update(pipeline, &run.optimizer, 0.01, 0, 1.0).expect("an update");
     share_ties(pipeline).expect("ties");
     for (device, memory) in assembled.devices.iter().zip(&memory) {
         assert_eq!(device.peak_bytes(), memory.peak(), "{run:?}");

@@ -78,7 +78,7 @@ fn refuse_every_buffer(run: &Run, schedule: &Schedule) -> Result<usize, String> 
             }
             if !matches!(
                 error.place(),
-                Some(Place::Action(_) | Place::Turn { .. } | Place::Visit(_))
+                Some(Place::Action(_) | Place::Loss { .. } | Place::Visit(_))
             ) {
                 return Err(format!(
                     "buffer {n} of handle {index} has no place: {error}"

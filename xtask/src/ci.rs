@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -10,7 +11,7 @@ use xshell::{Shell, cmd};
 
 use crate::flags::{Ci, Exam};
 use crate::tree::Tree;
-use crate::{exam, tidy, tree};
+use crate::{exam, package, tidy, tree};
 
 /// One check.
 struct Step {
@@ -21,6 +22,7 @@ struct Step {
 enum What {
     Tidy,
     Exam,
+    Package,
     /// Arguments of cargo, and the environment they run in.
     Cargo {
         arguments: Vec<String>,
@@ -59,6 +61,7 @@ impl Step {
     fn run(&self, shell: &Shell, root: &Path) -> anyhow::Result<()> {
         match &self.what {
             What::Tidy => tidy::run(root),
+            What::Package => package::run(shell, root),
             What::Exam => {
                 let quick = Exam {
                     row: Vec::new(),
@@ -121,6 +124,10 @@ pub fn run(shell: &Shell, root: &Path, flags: &Ci) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the compiler and clippy may not say. The last one finds what the standard library got after the
+/// `rust-version` of the workspace.
+const LINTS: &str = "-D warnings -D clippy::incompatible_msrv";
+
 /// The steps: what fails fastest first.
 fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
     let mut steps = vec![
@@ -129,7 +136,14 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
             name: "tidy".into(),
             what: What::Tidy,
         },
-        Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
+        Step {
+            name: "package".into(),
+            what: What::Package,
+        },
+        Step::cargo(
+            "clippy",
+            &format!("clippy --workspace --all-targets -- {LINTS}"),
+        ),
         // The README's second command, word for word.
         Step::cargo("test", "test --workspace"),
         Step::cargo("docs", "doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings"),
@@ -139,7 +153,7 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
     steps.extend([
         Step::cargo(
             "cuda clippy",
-            "clippy --workspace --all-targets --features cuda,emulated -- -D warnings",
+            &format!("clippy --workspace --all-targets --features cuda,emulated -- {LINTS}"),
         ),
         Step::cargo("cuda docs", "doc --workspace --no-deps --features cuda")
             .with("RUSTDOCFLAGS", "-D warnings"),
@@ -160,6 +174,7 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         ));
         steps.extend(feature_steps(tree, name)?);
     }
+    steps.extend(minimum_version(tree)?);
     // The backend on emulated GPUs; without g++ the tests say that they are skipped.
     steps.push(Step::cargo(
         "emulated gpipe-tensor",
@@ -195,6 +210,52 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
     // The program is built already: packing takes seconds.
     steps.push(Step::cargo("dist", "xtask dist --check"));
     Ok(steps)
+}
+
+/// A check with the oldest compiler that is promised, where it is installed; elsewhere the lint among
+/// [`LINTS`] stands for it.
+fn minimum_version(tree: &Tree) -> anyhow::Result<Option<Step>> {
+    let manifest: Table = tree
+        .files
+        .get("Cargo.toml")
+        .map_or("", |text| text)
+        .parse()?;
+    let version = || {
+        manifest
+            .get("workspace")?
+            .get("package")?
+            .get("rust-version")?
+            .as_str()
+    };
+    let Some(version) = version() else {
+        return Ok(None);
+    };
+    let rustup = Command::new("rustup").args(["toolchain", "list"]).output();
+    let installed = rustup.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    Ok(
+        toolchain(&installed.unwrap_or_default(), version).map(|toolchain| {
+            let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
+            Step::cargo(
+                "minimum version",
+                &format!("+{toolchain} check --workspace --all-targets --target-dir"),
+            )
+            .argument(format!("{target}/minimum"))
+        }),
+    )
+}
+
+/// The name of the toolchain of a version, such as `1.90` or `1.90.0`, in what rustup lists.
+fn toolchain<'a>(installed: &'a str, version: &str) -> Option<&'a str> {
+    let names = installed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    let mut found = names.filter(|name| {
+        let rest = name
+            .strip_prefix(version)
+            .map(|rest| rest.trim_start_matches(".0"));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    });
+    found.next()
 }
 
 /// Without default features, and with every feature alone.
@@ -270,6 +331,16 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_compiler_is_found_by_its_version() {
+        let installed = "stable-x86_64-unknown-linux-gnu (active, default)\n\
+                         1.9.0-x86_64-unknown-linux-gnu\n1.90.0-x86_64-unknown-linux-gnu\n";
+        let found = toolchain(installed, "1.90");
+        assert_eq!(found, Some("1.90.0-x86_64-unknown-linux-gnu"));
+        assert_eq!(toolchain("1.90-x86_64-pc-windows-msvc\n", "1.90.0"), None);
+        assert_eq!(toolchain("1.905.0-a\n1.90.1-a\n", "1.90"), None);
+    }
+
+    #[test]
     fn the_steps_of_this_workspace() {
         let root = tree::root().unwrap();
         let steps = steps(&Tree::read(&root).unwrap(), &root).unwrap();
@@ -277,6 +348,7 @@ mod tests {
         for name in [
             "fmt",
             "tidy",
+            "package",
             "clippy",
             "test",
             "docs",

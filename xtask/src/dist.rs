@@ -99,6 +99,10 @@ fn collect(shell: &Shell, root: &Path, program: &Path, host: &str) -> anyhow::Re
         "README.md".into(),
         File::text(read(root.join("gpipe-cli/README.md"))?),
     );
+    for page in tree::entries(&root.join("gpipe-cli/reference"))? {
+        let name = page.file_name().unwrap_or_default().to_string_lossy();
+        files.insert(format!("reference/{name}"), File::text(read(page.clone())?));
+    }
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         files.insert(name.into(), File::text(read(root.join(name))?));
     }

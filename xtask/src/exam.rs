@@ -10,6 +10,7 @@
 //! exam F1 teeth 6/6                  faults planted for row F1, and caught
 //! ```
 
+mod numbers;
 mod rows;
 mod run;
 mod tally;
@@ -19,8 +20,8 @@ use std::time::Instant;
 use xshell::Shell;
 
 use crate::flags::Exam;
+use numbers::Numbers;
 use rows::{Row, rows};
-use run::Numbers;
 
 /// Runs the rows that are asked for, and fails if one does.
 pub fn run(shell: &Shell, flags: &Exam) -> anyhow::Result<()> {

@@ -6,7 +6,12 @@ xflags::xflags! {
     /// Automation for gpipe.
     cmd xtask {
         /// Checks the invariants that a machine can check without compiling.
-        cmd tidy {}
+        cmd tidy {
+            /// Lists the circles of files and the imports that make them, and stops.
+            optional --circles
+            /// Another checkout than the one that this program was built in.
+            optional --root dir: PathBuf
+        }
         /// Runs every check that a change must pass, in the order of their cost.
         cmd ci {
             /// Lists the steps and stops.
@@ -16,6 +21,8 @@ xflags::xflags! {
             /// Runs only the steps whose name starts with this; may be repeated.
             repeated --only name: String
         }
+        /// Writes the table of keys in gpipe-cli/reference anew, from what the program says.
+        cmd reference {}
         /// Makes the archive to hand out in target/dist: the program, its pages, completions and
         /// licences, with the SHA-256 beside it.
         cmd dist {

@@ -16,18 +16,6 @@ use crate::flags::Gpu;
 use programs::Programs;
 use results::Results;
 
-/// There is no GPU to work on.
-#[derive(Debug)]
-pub struct Missing(pub String);
-
-impl std::fmt::Display for Missing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "no GPU to work on: {}", self.0)
-    }
-}
-
-impl std::error::Error for Missing {}
-
 /// Packs the programs, or runs the checks.
 pub fn run(shell: &Shell, root: &Path, flags: &Gpu) -> anyhow::Result<()> {
     if flags.archive || flags.check {
@@ -39,7 +27,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Gpu) -> anyhow::Result<()> {
 /// Runs every check and every measurement, and writes what came out.
 ///
 /// # Errors
-/// [`Missing`] without a GPU; that a check failed, after all of them.
+/// [`programs::Missing`] without a GPU; that a check failed, after all of them.
 pub fn check(shell: &Shell, flags: &Gpu) -> anyhow::Result<()> {
     let programs = match &flags.programs {
         Some(folder) => Programs::in_folder(&std::path::absolute(folder)?),

@@ -1,4 +1,4 @@
-//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist | gpu | parity`.
+//! Automation for gpipe, with no tool but cargo: `cargo xtask tidy | ci | exam | bench | dist | gpu | parity | reference`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -7,6 +7,7 @@ mod dist;
 mod exam;
 mod flags;
 mod gpu;
+mod package;
 mod parity;
 mod tidy;
 mod tree;
@@ -14,7 +15,7 @@ mod tree;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use xshell::Shell;
+use xshell::{Shell, cmd};
 
 use flags::{Xtask, XtaskCmd};
 
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            match error.is::<gpu::Missing>() {
+            match error.is::<gpu::programs::Missing>() {
                 true => ExitCode::from(2),
                 false => ExitCode::FAILURE,
             }
@@ -42,12 +43,39 @@ fn run(flags: &Xtask) -> anyhow::Result<()> {
     let root = tree::root().context("xtask lies in the workspace that it works on")?;
     shell.change_dir(&root);
     match &flags.subcommand {
-        XtaskCmd::Tidy(_) => tidy::run(&root),
+        XtaskCmd::Tidy(flags) => {
+            let root = flags.root.as_deref().unwrap_or(&root);
+            match flags.circles {
+                true => tidy::list_circles(root),
+                false => tidy::run(root),
+            }
+        }
         XtaskCmd::Ci(flags) => ci::run(&shell, &root, flags),
         XtaskCmd::Parity(flags) => parity::run(&shell, &root, flags),
         XtaskCmd::Exam(flags) => exam::run(&shell, flags),
         XtaskCmd::Bench(flags) => bench::run(&shell, &root, flags),
         XtaskCmd::Gpu(flags) => gpu::run(&shell, &root, flags),
+        XtaskCmd::Reference(_) => reference(&shell),
         XtaskCmd::Dist(flags) => dist::run(&shell, &root, flags),
     }
+}
+
+/// Lets the test that compares the pages with the program write them; what it cannot write, it names.
+fn reference(shell: &Shell) -> anyhow::Result<()> {
+    let test = cmd!(
+        shell,
+        "cargo test --quiet -p gpipe-cli --test cli reference::"
+    );
+    // The first run fails where it has written something.
+    test.ignore_status()
+        .quiet()
+        .ignore_stdout()
+        .ignore_stderr()
+        .env("GPIPE_REFERENCE", "write")
+        .run()?;
+    Ok(cmd!(
+        shell,
+        "cargo test --quiet -p gpipe-cli --test cli reference::"
+    )
+    .run()?)
 }

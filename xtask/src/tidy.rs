@@ -3,46 +3,30 @@
 //! Every rule is a function from texts to problems, so that its tests can plant a violation and see
 //! it caught.
 
+mod circles;
 mod code;
 mod layout;
 mod manifests;
+mod map;
+mod modules;
+mod paths;
+mod problem;
+mod quiet;
 mod sources;
 mod unsafety;
 
-use std::fmt;
 use std::path::Path;
 
 use crate::tree::Tree;
+pub use manifests::is_private;
+use problem::Problem;
 
-/// One violation of a rule.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The file, from the root.
-    path: String,
-    /// The line, from 1, where there is one.
-    line: Option<usize>,
-    /// What is wrong and how to mend it.
-    message: String,
-}
-
-impl Problem {
-    fn new(path: &str, line: Option<usize>, message: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path)?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        write!(f, ": {}", self.message)
-    }
+/// Prints the circles of files and the imports that make them, or that there are none.
+pub fn list_circles(root: &Path) -> anyhow::Result<()> {
+    let found = circles::find(&Tree::read(root)?);
+    print!("{}", circles::listed(&found));
+    anyhow::ensure!(found.is_empty(), "{} circles of files", found.len());
+    Ok(())
 }
 
 /// Checks the repository, prints what is wrong, and fails if anything is.
@@ -65,10 +49,16 @@ fn check(tree: &Tree) -> Vec<Problem> {
     let rules = [
         layout::root,
         layout::readmes,
+        layout::packages,
+        layout::links,
+        map::complete,
         layout::module_docs,
         manifests::arrows,
         manifests::shared_settings,
-        sources::libraries_stay_quiet,
+        manifests::documented_with_features,
+        quiet::libraries_stay_quiet,
+        circles::none,
+        sources::thin_program,
         sources::nothing_unfinished,
         unsafety::forbidden,
         unsafety::explained,
@@ -113,12 +103,16 @@ mod tests {
             ),
             (
                 "gpipe-sched/Cargo.toml",
-                "[dependencies]\nthiserror.workspace = true\n[lints]\nworkspace = true\n",
+                "[package.metadata.docs.rs]\nall-features = true\n[dependencies]\nthiserror.workspace = true\n\
+                 [lints]\nworkspace = true\n",
             ),
             ("gpipe-sched/README.md", "# gpipe-sched\n"),
+            ("gpipe-sched/CHANGELOG.md", "# Changelog\n"),
+            ("gpipe-sched/LICENSE-MIT", ""),
+            ("gpipe-sched/LICENSE-APACHE", ""),
             (
                 "gpipe-sched/src/lib.rs",
-                "#![doc = include_str!(\"../README.md\")]\n#![forbid(unsafe_code)]\n\nmod sync;\n",
+                "#![doc = include_str!(\"../README.md\")]\n#![forbid(unsafe_code)]\n\nmod executor;\n",
             ),
             (
                 "gpipe-sched/src/executor/sync.rs",
@@ -139,10 +133,28 @@ mod tests {
             ),
             (
                 "gpipe-sched/src/lib.rs",
-                "fn f() { println!(\"{}\", todo!()); unsafe { g() } }\n",
+                "mod a;\nfn f() { println!(\"{}\", todo!()); unsafe { g() } a::A; }\n",
             ),
-            ("gpipe-tensor/Cargo.toml", "[lints]\nworkspace = true\n"),
+            (
+                "gpipe-sched/src/a.rs",
+                "//! A.\npub struct A;\nfn h() { crate::f() }\n",
+            ),
+            (
+                "gpipe-cli/Cargo.toml",
+                "[package]\npublish = false\n[lints]\nworkspace = true\n",
+            ),
+            ("gpipe-cli/README.md", ""),
+            (
+                "gpipe-cli/src/a.rs",
+                &format!("//! Long.\n{}", "\n".repeat(4000)),
+            ),
+            (
+                "gpipe-tensor/Cargo.toml",
+                "[package.metadata.docs.rs]\nfeatures = []\n[lints]\nworkspace = true\n",
+            ),
             ("gpipe-tensor/README.md", ""),
+            ("gpipe-tensor/CHANGELOG.md", ""),
+            ("gpipe-tensor/LICENSE-MIT", ""),
             (
                 "gpipe-tensor/src/lib.rs",
                 "#![doc = include_str!(\"../README.md\")]\nfn f() { unsafe { g() } }\n",
@@ -151,23 +163,37 @@ mod tests {
         assert_eq!(
             lines(check(&tree)),
             [
-                "notes.txt: does not belong in the root: only Cargo.toml, Cargo.lock, README.md, LICENSE-*, \
-                 gpipe-*, xtask and dot-files do",
+                "notes.txt: does not belong in the root: only Cargo.toml, Cargo.lock, README.md, \
+                 ARCHITECTURE.md, CONTRIBUTING.md, CHANGELOG.md, LICENSE-*, gpipe-*, xtask and dot-files do",
                 "gpipe-sched/README.md: is missing: every crate says what it is for",
-                "gpipe-sched/src/lib.rs: does not show the README as the crate's docs: begin with \
-                 #![doc = include_str!(\"../README.md\")]",
+                "gpipe-sched/src/lib.rs: does not show the README as the crate's docs: begin with #![doc = \
+                 include_str!(\"../README.md\")]",
+                "gpipe-sched/LICENSE-MIT: is missing: every package holds its licences and its changes",
+                "gpipe-sched/LICENSE-APACHE: is missing: every package holds its licences and its changes",
+                "gpipe-sched/CHANGELOG.md: is missing: every package holds its licences and its changes",
+                "gpipe-tensor/LICENSE-APACHE: is missing: every package holds its licences and its changes",
                 "gpipe-sched/src/lib.rs: has no module docs: begin with `//!` and what the file is for",
                 "gpipe-sched/Cargo.toml: gpipe-sched depends on gpipe-tensor: it may depend on no crate of the \
                  workspace",
                 "gpipe-sched/Cargo.toml: foo has a version of its own: write `foo.workspace = true` and the \
                  version in the root",
                 "gpipe-sched/Cargo.toml: the workspace's lints do not apply: add [lints] workspace = true",
-                "gpipe-sched/src/lib.rs:1: println! in a library: bytes go out through return values or io::Write",
-                "gpipe-sched/src/lib.rs:1: todo! is unfinished work: finish it or leave it out",
+                "gpipe-sched/Cargo.toml: no features are chosen for docs.rs: add [package.metadata.docs.rs] \
+                 with all-features = true, or features = [...]",
+                "gpipe-sched/src/lib.rs:2: println! in a library: bytes go out through return values or \
+                 io::Write",
+                "gpipe-sched/src/a.rs:3: a circle of files: a.rs -> lib.rs -> a.rs: import from the defining \
+                 file, or move what both need to one of its own (`cargo xtask tidy --circles` lists every \
+                 import)",
+                "gpipe-cli/src/: 4001 lines of Rust outside of tests, where 4000 is the cap: move what is not \
+                 flags, commands, console or exit codes to a library; a new command may raise the cap in \
+                 xtask/src/tidy/sources.rs",
+                "gpipe-sched/src/lib.rs:2: todo! is unfinished work: finish it or leave it out",
                 "gpipe-sched/src/lib.rs: unsafe code is not forbidden: add #![forbid(unsafe_code)]",
-                "gpipe-sched/src/lib.rs:1: unsafe outside gpipe-tensor: move it there",
+                "gpipe-sched/src/lib.rs:2: unsafe outside gpipe-tensor: move it there",
                 "gpipe-tensor/src/lib.rs:2: unsafe without a SAFETY comment: say why it is sound",
-                "gpipe-tensor/src/lib.rs: unsafe in another module: list it in tidy/unsafety.rs, and how it is tried",
+                "gpipe-tensor/src/lib.rs: unsafe in another module: list it in tidy/unsafety.rs, and how it is \
+                 tried",
             ]
         );
     }

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use anyhow::Context as _;
 
-/// The names in the root, and the text of every source, manifest and README of the crates.
+/// The names in the root, and the text of every source, manifest, page and licence of the crates.
 #[derive(Default)]
 pub struct Tree {
     /// Names in the root that git does not ignore; folders end in a slash.
@@ -34,7 +34,7 @@ impl Tree {
                     tree.read_folder(&entry, &name)?;
                 }
                 name.push('/');
-            } else if name == "Cargo.toml" {
+            } else if name == "Cargo.toml" || name.ends_with(".md") {
                 tree.read_file(&entry, &name)?;
             }
             tree.root.push(name);
@@ -50,6 +50,7 @@ impl Tree {
             } else if [".rs", ".toml", ".md"]
                 .iter()
                 .any(|end| path.ends_with(end))
+                || file_name(&entry).starts_with("LICENSE-")
             {
                 self.read_file(&entry, &path)?;
             }

@@ -1,4 +1,4 @@
-//! What scripts read is what the README says: every kind, every key, every type.
+//! What scripts read is what `reference/json.md` says: every kind, every key, every type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,18 +8,14 @@ use serde_json::Value;
 use super::models::on_recorded;
 use super::{gpipe, objects, parse, small};
 
-const README: &str = include_str!("../../README.md");
+const PAGE: &str = include_str!("../../reference/json.md");
 
 /// The documented keys of every kind with the type of their values.
 fn documented() -> BTreeMap<&'static str, BTreeMap<&'static str, &'static str>> {
     let mut kinds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
-    let lines = README
-        .lines()
-        .skip_while(|line| *line != "### JSON")
-        .skip(1);
     let mut kind = "";
-    for line in lines.take_while(|line| !line.starts_with("### ")) {
-        if let Some(name) = line.strip_prefix("#### `") {
+    for line in PAGE.lines() {
+        if let Some(name) = line.strip_prefix("## `") {
             kind = name.trim_end_matches('`');
         } else if let Some(row) = line.strip_prefix("| `") {
             let mut cells = row.split(" | ");
@@ -105,7 +101,7 @@ fn every_object_has_exactly_the_documented_keys() {
         let kind = object["kind"].as_str().unwrap();
         let keys = documented
             .get(kind)
-            .unwrap_or_else(|| panic!("the README does not know the kind {kind}"));
+            .unwrap_or_else(|| panic!("the page does not know the kind {kind}"));
         let named: BTreeSet<&str> = keys.keys().copied().chain(["kind"]).collect();
         let got: BTreeSet<&str> = object.keys().map(String::as_str).collect();
         assert_eq!(got, named, "keys of {kind}");
@@ -121,6 +117,6 @@ fn every_object_has_exactly_the_documented_keys() {
     let promised: BTreeSet<&str> = documented.keys().copied().collect();
     assert_eq!(
         kinds, promised,
-        "kinds that were printed, and kinds in the README"
+        "kinds that were printed, and kinds in the page"
     );
 }

@@ -9,6 +9,7 @@ mod hostile;
 mod models;
 mod parity;
 mod plan;
+mod reference;
 mod report;
 mod resume;
 mod save_cost;

@@ -1,6 +1,5 @@
 //! Causal self-attention (arXiv:1706.03762), without its projections.
 
-use gpipe_tensor::philox::Key;
 use gpipe_tensor::{Tensors, ops};
 use smallvec::smallvec;
 
@@ -48,7 +47,7 @@ impl CausalAttention {
     fn dropout(&self, cx: &PassContext) -> Option<ops::Dropout> {
         (cx.train && self.dropout > 0.0).then(|| ops::Dropout {
             rate: self.dropout,
-            key: Key::new(cx.seed, &self.name, cx.step),
+            key: cx.key(&self.name),
             samples: cx.samples.clone(),
         })
     }

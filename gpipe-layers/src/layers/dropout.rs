@@ -1,6 +1,5 @@
 //! Dropout (Srivastava et al., JMLR 15, 2014).
 
-use gpipe_tensor::philox::Key;
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
@@ -33,7 +32,7 @@ impl Dropout {
         }
         let dropout = ops::Dropout {
             rate: self.rate,
-            key: Key::new(cx.seed, &self.name, cx.step),
+            key: cx.key(&self.name),
             samples: cx.samples.clone(),
         };
         ops::dropout(x, &dropout).map_err(Error::within(&self.name))

@@ -145,11 +145,11 @@ impl<'a> Candidate<'a> {
         let Some(follow) = &self.order.follow else {
             return self.timed(self.schedule.clone(), cut, workers, stages);
         };
-        let costs = match &self.costed.told {
-            Some(told) => {
+        let costs = match &self.costed.scheduling_times {
+            Some(scheduling_times) => {
                 let kept = stages.iter().map(|stage| stage.kept.clone()).collect();
                 let (costs, table) = (&self.costed.costs, RematPlan::of_cells(kept));
-                simulator_costs(costs, told, cut, &self.schedule, &table).swap_remove(0)
+                simulator_costs(costs, scheduling_times, cut, &self.schedule, &table).swap_remove(0)
             }
             None => self.costs(1, &self.schedule, cut, workers, &stages),
         };
@@ -281,7 +281,7 @@ impl<'a> Candidate<'a> {
             } = work[*layer];
             forward + input_grad + weight_grad
         };
-        let dearest = part
+        let most_expensive = part
             .clone()
             .max_by(|a, b| seconds(a).total_cmp(&seconds(b)));
         let (request, schedule) = (self.request, found.schedule.clone());
@@ -307,7 +307,7 @@ impl<'a> Candidate<'a> {
                 })
                 .collect(),
             bottleneck: found.bottleneck,
-            dearest: dearest.unwrap_or(part.start),
+            most_expensive: most_expensive.unwrap_or(part.start),
         }
     }
 }

@@ -242,7 +242,7 @@ fn all_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     all
 }
 
-/// Orders worth a look where there are too many: the fastest workers as they were listed, from the
+/// Orders of workers to be tried where there are too many: the fastest workers as they were listed, from the
 /// fastest down, from the slowest up, and those with the most memory first.
 fn some_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     let devices = candidate.schedule.devices();

@@ -97,7 +97,7 @@ impl Described {
                 work: layers.iter().map(work).collect(),
                 ..Times::default()
             },
-            told: None,
+            scheduling_times: None,
         })
     }
 }

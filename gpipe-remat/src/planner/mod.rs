@@ -27,7 +27,3 @@ pub use plan::{CertifiedPlan, Plan};
 pub use request::{Costed, FollowCosts, Link, MakeSchedule, NamedOrder, PlanRequest, Worker};
 pub use search::Planner;
 pub use times::{Times, Work, simulator_costs};
-
-// Old names, until gpipe-cli has moved.
-#[doc(hidden)]
-pub use self::{CertifiedPlan as Answer, Costed as Priced, PlanRequest as Question};

@@ -30,14 +30,14 @@ pub struct Plan {
     /// The stage that works longest.
     pub bottleneck: usize,
     /// The layer of that stage that works longest.
-    pub dearest: usize,
+    pub most_expensive: usize,
 }
 
 /// The plan to use, and what is known about how good it is.
 #[derive(Clone, Debug)]
 pub struct CertifiedPlan {
     /// The fastest plan found, or one that is simpler and, as far as times are known, as fast
-    /// ([`PlanRequest::worth`](super::PlanRequest::worth)).
+    /// ([`PlanRequest::min_gain`](super::PlanRequest::min_gain)).
     pub plan: Plan,
     /// Seconds of the fastest plan found.
     pub fastest: f64,

@@ -32,7 +32,7 @@ pub struct PlanRequest<'a> {
     /// The least gain, as a share of the step's time, for which more workers, or more stages on as
     /// many, are used: of plans that are closer than times are known, the simplest is chosen. 0: the
     /// fastest.
-    pub worth: f64,
+    pub min_gain: f64,
     /// What may be kept. A stage takes the first policy of the least recomputation that fits its
     /// worker's memory; [`Policy::Budget`] stands for the best of all, whatever its bytes.
     pub policies: Vec<Policy>,
@@ -46,7 +46,7 @@ pub struct Costed {
     pub times: Times,
     /// Times given to cost-driven schedules; `times` where `None`. (A run that is set up without a
     /// measurement makes its schedule from FLOPs.)
-    pub told: Option<Times>,
+    pub scheduling_times: Option<Times>,
 }
 
 /// A device.
@@ -101,7 +101,7 @@ impl PlanRequest<'_> {
         let costed = (self.price)(&micro_batches(self.batch, parts)?)?;
         let layers = self.weights.layers();
         let mut lists = vec![&costed.times];
-        lists.extend(&costed.told);
+        lists.extend(&costed.scheduling_times);
         for times in lists {
             for cores in 1..=times.cores() {
                 if times.on(cores).len() != layers || costed.costs.layers() != layers {
@@ -167,10 +167,10 @@ impl PlanRequest<'_> {
                  bandwidth above 0"
             ));
         }
-        if !(0.0..1.0).contains(&self.worth) {
+        if !(0.0..1.0).contains(&self.min_gain) {
             return fault(format!(
                 "more workers have to save {} of a step: use a share from 0 up and below 1",
-                self.worth
+                self.min_gain
             ));
         }
         match self.cores {
@@ -199,7 +199,7 @@ impl PlanRequest<'_> {
             cores: self.cores,
             orders: self.orders,
             micro_batches: self.micro_batches.clone(),
-            worth: self.worth,
+            min_gain: self.min_gain,
             policies: self.policies.clone(),
         }
     }

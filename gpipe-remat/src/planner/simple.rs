@@ -10,11 +10,11 @@ impl Planner<'_> {
     /// Of the plans that are as fast as this one, as far as times are known, that with the fewest workers
     /// and of these with the fewest stages.
     pub(super) fn simplest(&mut self, plan: Plan) -> Result<Plan> {
-        let worth = self.request.worth;
-        if worth == 0.0 {
+        let min_gain = self.request.min_gain;
+        if min_gain == 0.0 {
             return Ok(plan);
         }
-        let most = plan.seconds / (1.0 - worth);
+        let most = plan.seconds / (1.0 - min_gain);
         let chunks: BTreeSet<usize> = (self.request.orders.iter())
             .map(|order| order.chunks)
             .collect();

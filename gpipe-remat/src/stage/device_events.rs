@@ -2,7 +2,7 @@
 //! were launched. A CPU runs them synchronously and records no events.
 
 use gpipe_sched::Ran;
-use gpipe_tensor::{Device, Moment};
+use gpipe_tensor::{Device, DeviceEvent};
 
 use crate::Result;
 
@@ -10,24 +10,24 @@ use crate::Result;
 #[derive(Default)]
 pub(crate) struct DeviceEvents {
     /// Of the action that is being asked for, where its flow was there.
-    begun: Option<Moment>,
+    begun: Option<DeviceEvent>,
     /// The beginning and the end of each action.
-    ended: Vec<(Moment, Moment)>,
+    ended: Vec<(DeviceEvent, DeviceEvent)>,
     /// Where all of them were over.
-    last: Option<Moment>,
+    last: Option<DeviceEvent>,
 }
 
 impl DeviceEvents {
     /// An action begins.
     pub(crate) fn begin(&mut self, device: &Device) -> Result<()> {
-        self.begun = device.moment()?;
+        self.begun = device.record_event()?;
         Ok(())
     }
 
     /// The action that began, if one did, was asked for to its end.
     pub(crate) fn end(&mut self, device: &Device) -> Result<()> {
         if let Some(begun) = self.begun.take()
-            && let Some(end) = device.moment()?
+            && let Some(end) = device.record_event()?
         {
             self.ended.push((begun, end));
         }
@@ -37,7 +37,7 @@ impl DeviceEvents {
     /// All actions of the step were asked for.
     pub(crate) fn close(&mut self, device: &Device) -> Result<()> {
         if !self.ended.is_empty() {
-            self.last = device.moment()?;
+            self.last = device.record_event()?;
         }
         Ok(())
     }

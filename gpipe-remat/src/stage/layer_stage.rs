@@ -276,7 +276,7 @@ impl Stage for LayerStage {
     }
 
     fn enter(&self) -> impl Sized + use<> {
-        self.device.busy()
+        self.device.cpu_slot()
     }
 
     fn leave(&mut self) -> Result<()> {

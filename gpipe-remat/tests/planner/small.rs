@@ -231,7 +231,7 @@ impl Small {
     /// For the simplest plan, where others save no more than this share.
     pub fn ask_with<T>(
         &self,
-        worth: f64,
+        min_gain: f64,
         orders: Vec<NamedOrder>,
         micro_batches: &[usize],
         policies: &[Policy],
@@ -247,7 +247,7 @@ impl Small {
             cores: None,
             orders: &orders,
             micro_batches: micro_batches.to_vec(),
-            worth,
+            min_gain,
             policies: policies.to_vec(),
         };
         ask(Planner::new(&request).expect("a question that makes sense"))

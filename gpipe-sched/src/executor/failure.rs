@@ -15,14 +15,14 @@ pub enum Part {
     /// A stage, counted from 0.
     Stage(usize),
     /// The loss stage, after the last stage.
-    Turn,
+    LossStage,
 }
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stage(stage) => write!(f, "stage {stage}"),
-            Self::Turn => f.write_str("the loss stage"),
+            Self::LossStage => f.write_str("the loss stage"),
         }
     }
 }
@@ -38,7 +38,7 @@ pub enum Place {
     /// An action of a stage.
     Action(Action),
     /// The loss of one micro-batch.
-    Turn {
+    Loss {
         /// The micro-batch.
         micro_batch: usize,
     },
@@ -64,7 +64,7 @@ impl fmt::Display for Place {
                     "stage {stage}, micro-batch {micro_batch}, {op} ({action})"
                 )
             }
-            Self::Turn { micro_batch } => write!(f, "the loss stage, micro-batch {micro_batch}"),
+            Self::Loss { micro_batch } => write!(f, "the loss stage, micro-batch {micro_batch}"),
             Self::Finish(part) => write!(f, "{part}, at the end of a step"),
             Self::Visit(part) => write!(f, "{part}, in a visit"),
         }

@@ -3,9 +3,9 @@
 use std::convert::Infallible;
 use std::error::Error;
 
-use crate::Turn;
 use crate::executor::batch::Item;
 use crate::executor::failure::PipelineError;
+use crate::executor::loss_stage::LossStage;
 use crate::executor::pipeline::Pipeline;
 use crate::executor::stage::{MicroBatch, Stage};
 
@@ -141,8 +141,7 @@ impl<F> Default for CollectOutputs<F> {
     }
 }
 
-// `LossStage` with `fn loss` once the old names of lib.rs are gone.
-impl<F> Turn<F> for CollectOutputs<F> {
+impl<F> LossStage<F> for CollectOutputs<F> {
     type Target = ();
     type Error = InferenceError<Infallible>;
 
@@ -151,7 +150,7 @@ impl<F> Turn<F> for CollectOutputs<F> {
         Ok(())
     }
 
-    fn turn(&mut self, m: &MicroBatch, y: F, _target: ()) -> Result<Option<F>, Self::Error> {
+    fn loss(&mut self, m: &MicroBatch, y: F, _target: ()) -> Result<Option<F>, Self::Error> {
         if m.train {
             return Err(InferenceError::NoGradient);
         }

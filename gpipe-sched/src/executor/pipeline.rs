@@ -201,7 +201,7 @@ where
         let (reply, replies) = mpsc::channel();
         self.workers[device].give(Box::new(move |worker| {
             if let Some(loss_stage) = &mut worker.loss_stage {
-                let _ = reply.send(guard(Place::Visit(Part::Turn), || visit(loss_stage)));
+                let _ = reply.send(guard(Place::Visit(Part::LossStage), || visit(loss_stage)));
             }
         }));
         replies
@@ -292,7 +292,7 @@ where
     };
     let stages = owned.into_iter().map(stage).collect::<Result<_, _>>()?;
     let loss_stage = make_loss_stage
-        .map(|make_loss_stage| guard(Place::Build(Part::Turn), make_loss_stage))
+        .map(|make_loss_stage| guard(Place::Build(Part::LossStage), make_loss_stage))
         .transpose()?;
     Ok(Worker {
         device,

@@ -27,9 +27,6 @@ pub struct Outcome {
     /// Seconds that the host thread of each device spent in actions: computing, or, on an
     /// asynchronous device, launching the work.
     pub host_seconds: Vec<f64>,
-    // Old name, until gpipe-cli has moved.
-    #[doc(hidden)]
-    pub asking: Vec<f64>,
     /// The spans of all actions, in seconds since the call.
     pub timeline: Timeline,
 }
@@ -205,7 +202,6 @@ impl Gathered {
         }
         Ok(Outcome {
             losses: self.losses,
-            asking: self.host_seconds.clone(),
             host_seconds: self.host_seconds,
             timeline: Timeline::new(self.answered.len(), self.spans).with_held(&self.held),
         })

@@ -67,7 +67,7 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             guard(Place::Begin(Part::Stage(*index)), || stage.begin(step))?;
         }
         if let Some(loss_stage) = &mut self.loss_stage {
-            guard(Place::Begin(Part::Turn), || loss_stage.begin(step))?;
+            guard(Place::Begin(Part::LossStage), || loss_stage.begin(step))?;
         }
         let lane = &context.schedule.lanes()[self.device];
         let mut targets: Vec<Option<T::Target>> = targets.into_iter().map(Some).collect();
@@ -116,7 +116,7 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         let losses = self
             .loss_stage
             .as_mut()
-            .map(|loss_stage| guard(Place::Finish(Part::Turn), || loss_stage.losses()));
+            .map(|loss_stage| guard(Place::Finish(Part::LossStage), || loss_stage.losses()));
         context.progress.end(self.device);
         Ok(Report {
             spans,
@@ -170,7 +170,7 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         };
         let m = &context.micro_batches[action.micro_batch];
         guard(
-            Place::Turn {
+            Place::Loss {
                 micro_batch: m.index,
             },
             || loss_stage.loss(m, y, target),
@@ -192,7 +192,7 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             return Ok(());
         }
         let place = match action.op {
-            Op::Forward => Place::Turn {
+            Op::Forward => Place::Loss {
                 micro_batch: action.micro_batch,
             },
             _ => Place::Action(action),

@@ -140,7 +140,12 @@ fn evaluation_fails_like_a_step() {
 
 #[test]
 fn a_stage_that_cannot_be_made_ends_the_build() {
-    for part in [Part::Stage(0), Part::Stage(1), Part::Stage(2), Part::Turn] {
+    for part in [
+        Part::Stage(0),
+        Part::Stage(1),
+        Part::Stage(2),
+        Part::LossStage,
+    ] {
         for trouble in [Trouble::Error, Trouble::Panic] {
             let plan = Plan::default();
             plan.set(Some((Place::Build(part), trouble)));
@@ -172,7 +177,10 @@ fn visits_fail_one_by_one() {
     let error = pipeline
         .with_loss_stage(|_| Err::<(), _>("no such thing"))
         .unwrap_err();
-    assert_eq!(error.to_string(), "the loss stage, in a visit: no such thing");
+    assert_eq!(
+        error.to_string(),
+        "the loss stage, in a visit: no such thing"
+    );
     assert_transparent(&mut pipeline, 0);
 }
 

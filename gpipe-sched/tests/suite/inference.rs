@@ -140,6 +140,6 @@ fn collecting_outputs_is_no_loss() {
         target: (),
     };
     let error = pipeline.step(vec![item]).unwrap_err();
-    assert_eq!(error.place(), Some(Place::Turn { micro_batch: 0 }));
+    assert_eq!(error.place(), Some(Place::Loss { micro_batch: 0 }));
     assert!(error.to_string().contains("only infers"), "{error}");
 }

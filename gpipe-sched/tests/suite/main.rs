@@ -1,5 +1,5 @@
-//! In the order in which a reader would ask: does it compute the same, what if something fails,
-//! are the schedules right and the wrong ones refused, does time add up, and how does it look.
+//! Tests by topic: transparency, failures, schedules and refusals, simulated and measured times,
+//! drawings and tables.
 #![cfg(not(shuttle))]
 
 #[path = "../common/mod.rs"]

@@ -4,38 +4,19 @@
 mod peer;
 mod products;
 mod shown;
-
-use std::path::PathBuf;
+mod sizes;
+mod wanted;
 
 use xshell::Shell;
 
-use super::summary::Summary;
 use super::table::table;
 use crate::flags::Bench;
 use crate::gpu::programs::Programs;
 use crate::gpu::train::{Trained, train};
 use peer::Peer;
-
-/// What is to be measured, and how it is shown.
-#[derive(Default)]
-pub struct Wanted {
-    /// A model of no use, to try the measurement itself.
-    pub small: bool,
-    /// One object a line instead of tables.
-    pub json: bool,
-    /// Tables in Markdown.
-    pub markdown: bool,
-    /// A folder with gpt2_cuda.py.
-    pub peers: Option<PathBuf>,
-    /// The Python that runs it.
-    pub python: Option<PathBuf>,
-    /// How often everything runs, in turns.
-    pub rounds: Option<usize>,
-    /// Measured steps of a run.
-    pub steps: Option<usize>,
-    /// Samples of a step.
-    pub batch: Option<usize>,
-}
+use shown::Row;
+use sizes::{GPT2, MICRO_BATCHES, SMALL, Sizes, WARM_UP};
+pub use wanted::Wanted;
 
 /// Measures what was asked for, on this machine's GPU.
 pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
@@ -55,40 +36,6 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sizes of a model and of its batch.
-struct Sizes {
-    blocks: usize,
-    width: usize,
-    heads: usize,
-    vocabulary: usize,
-    sequence: usize,
-    batch: usize,
-}
-
-const GPT2: Sizes = Sizes {
-    blocks: 12,
-    width: 768,
-    heads: 12,
-    vocabulary: 50257,
-    sequence: 1024,
-    batch: 32,
-};
-
-const SMALL: Sizes = Sizes {
-    blocks: 2,
-    width: 32,
-    heads: 2,
-    vocabulary: 256,
-    sequence: 16,
-    batch: 8,
-};
-
-/// Micro-batches of the runs that have more than one.
-const MICRO_BATCHES: usize = 8;
-
-/// Steps that are run and not counted: the first compiles, makes handles and fills the pool.
-const WARM_UP: usize = 3;
-
 /// What is multiplied, and what says so to gpipe.
 const PRECISIONS: [(&str, &[&str]); 3] = [
     ("f32", &[]),
@@ -102,48 +49,6 @@ const WAYS: [(&str, usize); 3] = [
     ("cuda:0", MICRO_BATCHES),
     ("cuda:0*2", MICRO_BATCHES),
 ];
-
-impl Sizes {
-    /// As flags of gpipe.
-    fn flags(&self) -> Vec<String> {
-        let keys = [
-            ("blocks", self.blocks),
-            ("width", self.width),
-            ("heads", self.heads),
-            ("vocab", self.vocabulary),
-        ];
-        let mut flags: Vec<String> = ["--model", "gpt2"].map(str::to_owned).to_vec();
-        for (key, value) in keys {
-            flags.extend(["--set".to_owned(), format!("model.{key}={value}")]);
-        }
-        for (flag, value) in [("--seq-len", self.sequence), ("--batch-size", self.batch)] {
-            flags.extend([flag.to_owned(), value.to_string()]);
-        }
-        flags
-    }
-
-    fn tokens(&self) -> usize {
-        self.batch * self.sequence
-    }
-
-    /// FLOPs of a step: three times the forward pass's products, attention in full.
-    fn flops(&self) -> f64 {
-        let block = 24 * self.width * self.width + 4 * self.sequence * self.width;
-        let head = 2 * self.width * self.vocabulary;
-        3.0 * self.tokens() as f64 * (self.blocks * block + head) as f64
-    }
-}
-
-/// One precision and one way.
-struct Row {
-    precision: &'static str,
-    devices: &'static str,
-    micro_batches: usize,
-    seconds: Vec<f64>,
-    asking: Vec<f64>,
-    working: Vec<f64>,
-    bytes: u64,
-}
 
 /// Measures, and gives what is to be printed.
 pub fn measure(programs: &Programs, wanted: &Wanted) -> anyhow::Result<String> {
@@ -270,10 +175,6 @@ fn add(
     row.asking.extend(run.asking.iter().skip(WARM_UP));
     row.working.push(run.working);
     row.bytes = row.bytes.max(run.bytes);
-}
-
-fn median(times: &[f64]) -> f64 {
-    Summary::of(times).map_or(f64::NAN, |summary| summary.median)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use super::run::Numbers;
+use super::numbers::Numbers;
 
 /// A row of the exam.
 pub struct Row {
@@ -126,6 +126,7 @@ impl Test {
 pub fn rows() -> Vec<Row> {
     let sched = |filter| Test::new("gpipe-sched", "suite", filter);
     let remat = |binary, filter| Test::new("gpipe-remat", binary, filter);
+    let checkpoint = |filter| Test::new("gpipe-checkpoint", "", filter);
     let cli = |binary, filter| Test::new("gpipe-cli", binary, filter);
     vec![
         Row {
@@ -240,15 +241,15 @@ pub fn rows() -> Vec<Row> {
             name: "C3",
             what: "whatever a loss of power leaves of a save, a checkpoint stands whole",
             at_least: 3_000,
-            tests: vec![cli("", "crashes::at_every_moment")],
-            teeth: Some(cli("", "crashes::teeth")),
+            tests: vec![checkpoint("crashes::at_every_moment")],
+            teeth: Some(checkpoint("crashes::teeth")),
             quick: true,
         },
         Row {
             name: "C4",
             what: "whichever call of a save fails, the old checkpoint stands and the next save works",
             at_least: 700,
-            tests: vec![cli("", "checkpoint::tests::faults")],
+            tests: vec![checkpoint("tests::faults")],
             teeth: None,
             quick: true,
         },
@@ -256,7 +257,7 @@ pub fn rows() -> Vec<Row> {
             name: "C5",
             what: "flipped bits and truncations of a checkpoint are noticed, and the file is named",
             at_least: 28_000,
-            tests: vec![cli("", "checkpoint::tests::damage")],
+            tests: vec![checkpoint("tests::damage")],
             teeth: None,
             quick: true,
         },
@@ -264,7 +265,7 @@ pub fn rows() -> Vec<Row> {
             name: "C6",
             what: "a save holds what was there when it was called",
             at_least: 1_000,
-            tests: vec![cli("", "nothing_is_torn")],
+            tests: vec![checkpoint("nothing_is_torn")],
             teeth: None,
             quick: true,
         },
@@ -282,7 +283,7 @@ pub fn rows() -> Vec<Row> {
             at_least: 15,
             tests: vec![
                 Test::new("gpipe-tensor", "", "floats::").miri(),
-                Test::new("gpipe-tensor", "", "lent::").miri(),
+                Test::new("gpipe-tensor", "", "fork_join::").miri(),
                 Test::new("gpipe-tensor", "", "pool::").miri(),
                 Test::new("gpipe-tensor", "", "tensor::").miri(),
                 Test::new("gpipe-sched", "", "").miri(),

@@ -3,17 +3,9 @@
 use anyhow::Context as _;
 use xshell::{Shell, cmd};
 
+use super::numbers::Numbers;
 use super::rows::{Row, Test};
 use super::tally::{self, Tally};
-
-/// At which numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbers {
-    /// Those of `cargo test`.
-    Small,
-    /// Those of the row.
-    Full,
-}
 
 /// Runs a row; what it counted, if that is as it should be.
 pub fn row(shell: &Shell, row: &Row, numbers: Numbers) -> anyhow::Result<String> {

@@ -7,7 +7,17 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-use super::Missing;
+/// There is no GPU to work on.
+#[derive(Debug)]
+pub struct Missing(pub String);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "no GPU to work on: {}", self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
 
 /// Where they are.
 pub struct Programs {

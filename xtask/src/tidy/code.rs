@@ -178,7 +178,7 @@ pub fn lines_with<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usiz
     found.map(|(at, _)| 1 + bytes[..at].iter().filter(|&&byte| byte == b'\n').count())
 }
 
-fn is_word(byte: u8) -> bool {
+pub fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 

@@ -1,7 +1,19 @@
 //! Where things lie, and that they say what they are for.
 
-use super::Problem;
+use super::manifests::is_private;
+use super::problem::Problem;
 use crate::tree::{Tree, is_crate};
+
+/// What each package may be used under.
+const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
+
+/// The pages of the root.
+const PAGES: [&str; 4] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+];
 
 /// The root holds a short list of things.
 pub fn root(tree: &Tree) -> Vec<Problem> {
@@ -9,12 +21,13 @@ pub fn root(tree: &Tree) -> Vec<Problem> {
         Some(folder) => folder.starts_with('.') || is_crate(folder),
         None => {
             name.starts_with('.')
-                || name.starts_with("LICENSE-")
-                || ["Cargo.toml", "Cargo.lock", "README.md"].contains(&name)
+                || LICENCES.contains(&name)
+                || PAGES.contains(&name)
+                || ["Cargo.toml", "Cargo.lock"].contains(&name)
         }
     };
-    let message = "does not belong in the root: only Cargo.toml, Cargo.lock, README.md, LICENSE-*, gpipe-*, \
-                   xtask and dot-files do";
+    let message = "does not belong in the root: only Cargo.toml, Cargo.lock, README.md, ARCHITECTURE.md, \
+                   CONTRIBUTING.md, CHANGELOG.md, LICENSE-*, gpipe-*, xtask and dot-files do";
     let strange = tree.root.iter().filter(|name| !allowed(name));
     strange
         .map(|name| Problem::new(name, None, message))
@@ -48,6 +61,38 @@ pub fn readmes(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
+/// What is published holds its licences and says what has changed. Links to the root's licences will do.
+pub fn packages(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for name in tree.crates().filter(|name| !is_private(tree, name)) {
+        for file in LICENCES.into_iter().chain(["CHANGELOG.md"]) {
+            let path = format!("{name}/{file}");
+            if !tree.files.contains_key(&path) {
+                let message = "is missing: every package holds its licences and its changes";
+                problems.push(Problem::new(&path, None, message));
+            }
+        }
+    }
+    problems
+}
+
+/// The page of a crate is read on registries too, where the files beside its folder are not.
+pub fn links(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let pages = tree.crates().map(|name| format!("{name}/README.md"));
+    for page in pages {
+        let text = tree.files.get(&page).map_or("", |text| text);
+        for (line, text) in text.lines().enumerate() {
+            if text.contains("](../") {
+                let message = "a link out of the package leads nowhere on a registry: name the crate instead, as \
+                               https://docs.rs/CRATE";
+                problems.push(Problem::new(&page, Some(line + 1), message));
+            }
+        }
+    }
+    problems
+}
+
 /// Every source file begins with what it is for.
 pub fn module_docs(tree: &Tree) -> Vec<Problem> {
     let documented = |text: &str| {
@@ -74,6 +119,8 @@ mod tests {
             ("LICENSE-MIT", ""),
             ("gpipe-cli/src/main.rs", ""),
             ("xtask/src/main.rs", ""),
+            ("ARCHITECTURE.md", ""),
+            ("LICENSE-OTHER", ""),
             ("scripts/run.sh", ""),
             ("todo.md", ""),
         ]);
@@ -81,7 +128,7 @@ mod tests {
             .into_iter()
             .map(|problem| problem.path)
             .collect();
-        assert_eq!(named, ["scripts/", "todo.md"]);
+        assert_eq!(named, ["LICENSE-OTHER", "scripts/", "todo.md"]);
     }
 
     #[test]
@@ -96,6 +143,40 @@ mod tests {
         );
         let problems = readmes(&tree_of(&[("gpipe-a/src/lib.rs", "//! Something else.\n")]));
         assert_eq!(problems.len(), 2, "{:?}", lines(problems));
+    }
+
+    #[test]
+    fn packages_hold_their_licences() {
+        let whole = [
+            ("gpipe-a/Cargo.toml", ""),
+            ("gpipe-a/CHANGELOG.md", ""),
+            ("gpipe-a/LICENSE-APACHE", ""),
+            ("gpipe-a/LICENSE-MIT", ""),
+        ];
+        assert_eq!(packages(&tree_of(&whole)), []);
+        assert_eq!(packages(&tree_of(&whole[1..])), []);
+        for missing in 1..whole.len() {
+            let mut files = whole.to_vec();
+            let (path, _) = files.remove(missing);
+            let named: Vec<String> = packages(&tree_of(&files))
+                .into_iter()
+                .map(|problem| problem.path)
+                .collect();
+            assert_eq!(named, [path]);
+        }
+        let private = [("xtask/Cargo.toml", "[package]\npublish = false\n")];
+        assert_eq!(packages(&tree_of(&private)), []);
+    }
+
+    #[test]
+    fn links_stay_in_the_package() {
+        let text = "[tables](reference/keys.md)\n[sched](../gpipe-sched/README.md)\n";
+        let tree = tree_of(&[("gpipe-a/README.md", text), ("gpipe-a/GPU.md", text)]);
+        let found: Vec<(String, Option<usize>)> = links(&tree)
+            .into_iter()
+            .map(|problem| (problem.path, problem.line))
+            .collect();
+        assert_eq!(found, [("gpipe-a/README.md".to_owned(), Some(2))]);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use toml::{Table, Value};
 
-use super::Problem;
+use super::problem::Problem;
 use crate::tree::Tree;
 
-/// Which crates of the workspace a crate may depend on: the arrows of the README.
-const ARROWS: [(&str, &[&str]); 7] = [
+/// Which crates of the workspace a crate may depend on: the arrows of ARCHITECTURE.md.
+const ARROWS: [(&str, &[&str]); 13] = [
     ("gpipe-partition", &[]),
     ("gpipe-sched", &[]),
     ("gpipe-tensor", &[]),
@@ -20,6 +20,13 @@ const ARROWS: [(&str, &[&str]); 7] = [
             "gpipe-tensor",
         ],
     ),
+    ("gpipe-files", &[]),
+    // None of these four on another.
+    ("gpipe-checkpoint", FIVE_AND_FILES),
+    ("gpipe-hf", FIVE_AND_FILES),
+    ("gpipe-data", FIVE_AND_FILES),
+    ("gpipe-report", FIVE_AND_FILES),
+    ("gpipe-train", BELOW_TRAIN),
     (
         "gpipe-cli",
         &[
@@ -28,9 +35,35 @@ const ARROWS: [(&str, &[&str]); 7] = [
             "gpipe-layers",
             "gpipe-tensor",
             "gpipe-remat",
+            "gpipe-files",
+            "gpipe-checkpoint",
+            "gpipe-hf",
+            "gpipe-data",
+            "gpipe-report",
+            "gpipe-train",
         ],
     ),
     ("xtask", &[]),
+];
+const FIVE_AND_FILES: &[&str] = &[
+    "gpipe-partition",
+    "gpipe-sched",
+    "gpipe-layers",
+    "gpipe-tensor",
+    "gpipe-remat",
+    "gpipe-files",
+];
+const BELOW_TRAIN: &[&str] = &[
+    "gpipe-partition",
+    "gpipe-sched",
+    "gpipe-layers",
+    "gpipe-tensor",
+    "gpipe-remat",
+    "gpipe-files",
+    "gpipe-checkpoint",
+    "gpipe-hf",
+    "gpipe-data",
+    "gpipe-report",
 ];
 
 /// Crates depend on each other only along the arrows, their tests included.
@@ -82,6 +115,42 @@ pub fn shared_settings(tree: &Tree) -> Vec<Problem> {
         }
         if !manifest.get("lints").is_some_and(inherits) {
             let message = "the workspace's lints do not apply: add [lints] workspace = true";
+            problems.push(Problem::new(&path, None, message));
+        }
+    }
+    problems
+}
+
+/// The crate is not for registries.
+pub fn is_private(tree: &Tree, name: &str) -> bool {
+    let manifest = parse(tree, &format!("{name}/Cargo.toml"), &mut Vec::new());
+    let publish = manifest.and_then(|manifest| manifest.get("package")?.get("publish")?.as_bool());
+    publish == Some(false)
+}
+
+/// The pages of a registry show every feature.
+pub fn documented_with_features(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for name in tree.crates().filter(|name| !is_private(tree, name)) {
+        let path = format!("{name}/Cargo.toml");
+        let Some(manifest) = parse(tree, &path, &mut Vec::new()) else {
+            continue;
+        };
+        let docs = || {
+            manifest
+                .get("package")?
+                .get("metadata")?
+                .get("docs")?
+                .get("rs")
+        };
+        let chosen = docs().and_then(Value::as_table).is_some_and(|docs| {
+            ["all-features", "features", "no-default-features"]
+                .iter()
+                .any(|key| docs.contains_key(*key))
+        });
+        if !chosen {
+            let message = "no features are chosen for docs.rs: add [package.metadata.docs.rs] with all-features = \
+                           true, or features = [...]";
             problems.push(Problem::new(&path, None, message));
         }
     }
@@ -166,6 +235,36 @@ mod tests {
     }
 
     #[test]
+    fn siblings_do_not_lean_on_each_other() {
+        let siblings = ["checkpoint", "hf", "data", "report"];
+        for from in siblings {
+            for section in ["dependencies", "dev-dependencies"] {
+                for to in siblings
+                    .into_iter()
+                    .chain(["train", "cli"])
+                    .filter(|to| *to != from)
+                {
+                    let manifest = format!("[{section}]\ngpipe-{to}.workspace = true\n");
+                    let problems = arrow_problems(&format!("gpipe-{from}"), &manifest);
+                    assert_eq!(problems.len(), 1, "{from} on {to}");
+                    let below = format!("[{section}]\ngpipe-{from}.workspace = true\n");
+                    assert_eq!(arrow_problems("gpipe-files", &below).len(), 1);
+                    assert_eq!(arrow_problems("gpipe-remat", &below).len(), 1);
+                    assert_eq!(arrow_problems("gpipe-train", &below), [""; 0]);
+                    assert_eq!(arrow_problems("gpipe-cli", &below), [""; 0]);
+                }
+                for to in ["files", "remat", "tensor"] {
+                    let manifest = format!("[{section}]\ngpipe-{to}.workspace = true\n");
+                    assert_eq!(arrow_problems(&format!("gpipe-{from}"), &manifest), [""; 0]);
+                }
+            }
+        }
+        let on = |name: &str| format!("[dependencies]\n{name}.workspace = true\n");
+        assert_eq!(arrow_problems("gpipe-train", &on("gpipe-cli")).len(), 1);
+        assert_eq!(arrow_problems("gpipe-cli", &on("gpipe-train")), [""; 0]);
+    }
+
+    #[test]
     fn no_kind_of_dependency_escapes() {
         for section in [
             "dev-dependencies",
@@ -202,6 +301,22 @@ mod tests {
         assert_eq!(check(&with("rayon = { version = \"1\" }")).len(), 1);
         assert_eq!(check(&with("rayon = { path = \"../../rayon\" }")).len(), 1);
         assert_eq!(check("[dependencies]\n").len(), 1);
+    }
+
+    #[test]
+    fn docs_rs_knows_the_features() {
+        let check = |manifest: &str| {
+            let tree = tree_of(&[("gpipe-sched/Cargo.toml", manifest)]);
+            documented_with_features(&tree).len()
+        };
+        assert_eq!(
+            check("[package.metadata.docs.rs]\nall-features = true\n"),
+            0
+        );
+        assert_eq!(check("[package.metadata.docs.rs]\nfeatures = [\"a\"]\n"), 0);
+        assert_eq!(check("[package.metadata.docs.rs]\n"), 1);
+        assert_eq!(check("[package]\n"), 1);
+        assert_eq!(check("[package]\npublish = false\n"), 0);
     }
 
     #[test]

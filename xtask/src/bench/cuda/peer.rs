@@ -6,7 +6,8 @@ use std::process::Command;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::{MICRO_BATCHES, Sizes, WARM_UP, Wanted};
+use super::sizes::{MICRO_BATCHES, Sizes, WARM_UP};
+use super::wanted::Wanted;
 
 /// How to run them.
 pub struct Peer {

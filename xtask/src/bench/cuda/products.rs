@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::peer::Peer;
-use super::{MICRO_BATCHES, Sizes};
+use super::sizes::{MICRO_BATCHES, Sizes};
 use crate::gpu::programs::Programs;
 
 /// A product of matrices, and PyTorch's time for the same one.

@@ -2,8 +2,21 @@
 
 use serde_json::json;
 
+use super::peer;
 use super::products::Product;
-use super::{Row, Sizes, median, peer};
+use super::sizes::Sizes;
+use crate::bench::summary::Summary;
+
+/// One precision and one way.
+pub struct Row {
+    pub precision: &'static str,
+    pub devices: &'static str,
+    pub micro_batches: usize,
+    pub seconds: Vec<f64>,
+    pub asking: Vec<f64>,
+    pub working: Vec<f64>,
+    pub bytes: u64,
+}
 
 /// A line for each way, and for each of PyTorch's.
 pub fn rows(sizes: &Sizes, rows: &[Row], theirs: &[peer::Row]) -> Vec<[String; 10]> {
@@ -113,4 +126,8 @@ pub fn json_lines(
         .chain(products)
         .map(|line| format!("{line}\n"))
         .collect()
+}
+
+fn median(times: &[f64]) -> f64 {
+    Summary::of(times).map_or(f64::NAN, |summary| summary.median)
 }
