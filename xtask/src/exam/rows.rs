@@ -80,7 +80,7 @@ impl Test {
         if self.miri { "rustup" } else { "cargo" }
     }
 
-    /// What it is told. Small numbers run in the build that `cargo test` has made already.
+    /// The arguments of the program. Small numbers run in the build that `cargo test` has made already.
     pub fn arguments(&self, numbers: Numbers) -> Vec<String> {
         let mut arguments: Vec<String> = Vec::new();
         if self.miri {
