@@ -1,2 +1,34 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod checkpoint;
+mod error;
+mod fault;
+mod fs;
+mod lock;
+mod manifest;
+mod names;
+mod read;
+mod restore;
+mod resume;
+mod run_state;
+mod saver;
+mod search;
+mod snapshot;
+mod write;
+
+pub use checkpoint::Checkpoint;
+pub use error::{Error, Result};
+pub use fault::{Fault, Skipped};
+pub use lock::Lock;
+pub use manifest::{Listed, Manifest};
+pub use names::{CONFIG, FOLDER, MODEL, OPTIMIZER, STATE};
+pub use resume::{HeldRun, Location, Resumed, find, locate, resume};
+pub use run_state::{Best, RunState};
+pub use saver::{Clock, Saved, Saver, SaverOptions};
+pub use search::{Search, last_run, newest};
+pub use snapshot::{ModelFiles, Snapshot};
+pub use write::{Failure, remove_all};
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,9 @@
 
 use std::io;
 
+use gpipe_train::Error;
+
+use crate::args::flag_for;
 use crate::output::style;
 use crate::signals;
 
@@ -34,30 +37,9 @@ impl Fail {
         Self::Usage(anyhow::Error::msg(message.into()))
     }
 
-    /// [`Fail::asked`] whose first line is the message; the others are a picture, drawn below it.
-    pub fn drawn(text: String) -> Self {
-        match text.split_once('\n') {
-            Some((message, picture)) => Self::usage(Drawn {
-                message: message.to_owned(),
-                picture: picture.to_owned(),
-            }),
-            None => Self::asked(text),
-        }
-    }
-
     /// A failure on the way.
     pub fn run(failure: impl Into<anyhow::Error>) -> Self {
         Self::Run(failure.into())
-    }
-
-    /// The error alone, for what takes any error.
-    pub fn into_error(self) -> anyhow::Error {
-        match self {
-            Self::Usage(error) | Self::Run(error) => error,
-            Self::Unequal => anyhow::Error::msg("a comparison found a difference"),
-            Self::Stopped => anyhow::Error::msg("a signal ended the run"),
-            Self::Closed => anyhow::Error::msg("whoever read the output has gone"),
-        }
     }
 
     /// A failure to write `what`; a closed pipe is no failure.
@@ -99,9 +81,60 @@ impl Fail {
         }
         if chain {
             for cause in error.chain() {
-                anstream::eprintln!("  caused by: {}", printable(&cause.to_string()));
+                anstream::eprintln!(
+                    "  caused by: {}",
+                    printable(&with_flags(&cause.to_string()))
+                );
             }
         }
+    }
+}
+
+impl From<Error> for Fail {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Invalid(message) => Self::asked(message),
+            Error::Drawn { message, picture } => Self::usage(Drawn { message, picture }),
+            Error::Input(source) => match source.downcast::<gpipe_report::Error>() {
+                Ok(error) => Self::from(*error),
+                Err(source) => Self::Usage(anyhow::Error::from_boxed(source)),
+            },
+            error => Self::run(error),
+        }
+    }
+}
+
+/// The flags that mend an error of a run's folder or of a page.
+impl From<gpipe_report::Error> for Fail {
+    fn from(error: gpipe_report::Error) -> Self {
+        use gpipe_report::Error as Report;
+        let out = |path: &std::path::Path, words: &str| {
+            Self::asked(format!("--out {}: {words}", path.display()))
+        };
+        match &error {
+            Report::FolderExists { path } => out(
+                path,
+                "exists already: choose another folder, or --overwrite",
+            ),
+            Report::NotAFolder { path } => out(
+                path,
+                "is no folder, and --overwrite replaces folders only: choose another name",
+            ),
+            Report::FolderNotMade { .. } => Self::asked(format!("--out {error}")),
+            Report::NoFreeName { runs } => Self::asked(format!(
+                "no name is free in {}: choose one with --out",
+                runs.display()
+            )),
+            Report::PageNotWritten { .. } => Self::asked(format!("{error} with --out")),
+            other if other.is_input_error() => Self::usage(error),
+            _ => Self::run(error),
+        }
+    }
+}
+
+impl From<gpipe_checkpoint::Error> for Fail {
+    fn from(error: gpipe_checkpoint::Error) -> Self {
+        Error::from(error).into()
     }
 }
 
@@ -134,7 +167,38 @@ fn one_line(error: &anyhow::Error) -> String {
         }
         line.push_str(&words);
     }
-    printable(&line)
+    printable(&with_flags(&line))
+}
+
+/// Settings in a message of a library, such as `` `pipeline.stages = 4` ``, as a user of the program
+/// types them.
+fn with_flags(message: &str) -> String {
+    let mut parts = message.split('`');
+    let mut line = parts.next().unwrap_or_default().to_owned();
+    let is_key = |key: &str| {
+        let plain = |part: &str| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        key.split_once('.')
+            .is_some_and(|(section, key)| plain(section) && plain(key))
+    };
+    // A part is in quotes if another one follows; what is no setting keeps its quotes.
+    let mut in_quotes = true;
+    while let Some(part) = parts.next() {
+        let setting = part.split_once(" = ").filter(|(key, _)| is_key(key));
+        match setting {
+            Some((key, value)) if in_quotes => {
+                line += &flag_for(key, value);
+                line += parts.next().unwrap_or_default();
+            }
+            _ => {
+                line.push('`');
+                line += part;
+                in_quotes = !in_quotes;
+            }
+        }
+    }
+    line
 }
 
 /// The most characters of an error that are shown of its beginning, and of its end, where the mend
@@ -191,6 +255,33 @@ mod tests {
             line.ends_with("x\\u{202e}\\u{1b}[2J: unknown; use gpt2"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn settings_become_flags() {
+        let cases = [
+            (
+                "8 stages: use `pipeline.stages = 6` or fewer",
+                "8 stages: use --stages 6 or fewer",
+            ),
+            (
+                "unknown key `run.stpes`: did you mean `run.steps`?",
+                "unknown key `run.stpes`: did you mean `run.steps`?",
+            ),
+            (
+                "`data.source = a b`: empty: use `model.vocab = 256`",
+                "--data a b: empty: use --set model.vocab=256",
+            ),
+            (
+                "use `run.tf32 = false` or `data.shuffle = false`",
+                "use --set run.tf32=false or --no-shuffle",
+            ),
+            ("`a`: use `pipeline.stages = 1`", "`a`: use --stages 1"),
+            ("one ` alone", "one ` alone"),
+        ];
+        for (message, line) in cases {
+            assert_eq!(with_flags(message), line);
+        }
     }
 
     #[test]

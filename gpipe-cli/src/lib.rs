@@ -2,23 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod checkpoint;
 mod commands;
-mod config;
-mod data;
-mod described;
 mod fail;
-#[cfg(feature = "cuda")]
-mod kernels;
-mod machine;
-mod model_folder;
 mod output;
 #[doc(hidden)]
 pub mod parsers;
-mod precision;
-mod profile;
-mod report;
-mod setup;
 mod signals;
 
 use std::process::ExitCode;

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use clap::Parser as _;
 
+use gpipe_checkpoint::Manifest;
+use gpipe_data::{StreamDecoder, Vocabulary};
+use gpipe_train::Overrides;
+
 use crate::args::{Args, Settings};
-use crate::checkpoint::Manifest;
 use crate::commands::plan;
-use crate::config;
-use crate::data::{Speaker, Tokenizer, Vocabulary};
 use crate::fail::{Fail, Result};
-use crate::model_folder;
 
 /// What was understood, or what the user is told.
 pub type Answer = std::result::Result<String, String>;
@@ -24,8 +24,8 @@ pub type Answer = std::result::Result<String, String>;
 /// The line that the user sees.
 pub fn config(text: &[u8]) -> Answer {
     let resolve = || {
-        let text = config::text(Path::new("file.toml"), text.to_vec())?;
-        config::resolve_text(&text)?.to_toml().map_err(Fail::Run)
+        let overrides = Overrides::new().file_bytes(Path::new("file.toml"), text.to_vec())?;
+        Ok(overrides.resolve()?.to_toml()?)
     };
     answer(resolve())
 }
@@ -39,7 +39,7 @@ pub fn setting(text: &str) -> Answer {
         set: vec![text.to_owned()],
         ..Settings::default()
     };
-    answer(config::resolve(&settings).and_then(|config| config.to_toml().map_err(Fail::Run)))
+    answer(settings.resolve().and_then(|config| Ok(config.to_toml()?)))
 }
 
 /// A whole command line, without the program's name.
@@ -72,8 +72,7 @@ pub fn costs(text: &str) -> Answer {
 /// The line that the user sees.
 pub fn manifest(list: &[u8]) -> Answer {
     let read = |bytes: &[u8]| {
-        let manifest = Manifest::parse(bytes)
-            .map_err(|fault| Fail::asked(format!("manifest.json {fault}")))?;
+        let manifest = Manifest::parse(bytes).map_err(|fault| Fail::asked(fault.to_string()))?;
         let bytes = manifest.to_bytes().map_err(Fail::run)?;
         let list = Manifest::unsealed(&bytes).unwrap_or_default();
         Ok(String::from_utf8_lossy(list).into_owned())
@@ -87,8 +86,8 @@ pub fn manifest(list: &[u8]) -> Answer {
 /// # Errors
 /// The line that the user sees.
 pub fn model_config(bytes: &[u8]) -> Answer {
-    let described = model_folder::parse_config(bytes);
-    answer(described.map_or_else(told("config.json"), |known| Ok(format!("{known:?}"))))
+    let described = gpipe_hf::parse_config(bytes).map_err(gpipe_train::Error::from);
+    answer(described.map_or_else(|error| Err(error.into()), |known| Ok(format!("{known:?}"))))
 }
 
 /// The `model.safetensors.index.json` of a model, as a file again.
@@ -96,12 +95,11 @@ pub fn model_config(bytes: &[u8]) -> Answer {
 /// # Errors
 /// The line that the user sees.
 pub fn weights_index(bytes: &[u8]) -> Answer {
-    let index = model_folder::parse_index(bytes);
-    answer(
-        index.map_or_else(told("model.safetensors.index.json"), |index| {
-            Ok(serde_json::json!({ "weight_map": index.0 }).to_string())
-        }),
-    )
+    let index = gpipe_hf::parse_index(bytes).map_err(gpipe_train::Error::from);
+    answer(index.map_or_else(
+        |error| Err(error.into()),
+        |index| Ok(serde_json::json!({ "weight_map": index.weight_map }).to_string()),
+    ))
 }
 
 /// A `tokenizer.json`: its tokens of a text, and what is said of them.
@@ -111,22 +109,14 @@ pub fn weights_index(bytes: &[u8]) -> Answer {
 pub fn tokenizer(bytes: &[u8]) -> Answer {
     const TEXT: &str = "The pipe drains, 12 don't\n\n  \u{e9}e\u{301}\u{1f642} <|end|> the";
     let said = || {
-        let tokenizer = Tokenizer::parse(bytes)?;
-        let size = tokenizer.size();
-        let vocabulary = Vocabulary::File(Box::new(tokenizer));
-        let tokens = vocabulary.tokens(TEXT.into(), 1, "the text");
-        let tokens = tokens.map_err(|fail| fail.line().unwrap_or_default())?;
-        let mut speaker = Speaker::new(&vocabulary);
-        let mut said: String = tokens.iter().map(|&token| speaker.say(token)).collect();
-        said += &speaker.end();
-        Ok(format!("{size} {tokens:?} {said:?}"))
+        let vocabulary = Vocabulary::parse(bytes)?;
+        let tokens = vocabulary.encode(TEXT.into(), 1, "the text")?;
+        let mut decoder = StreamDecoder::new(&vocabulary);
+        let mut said: String = tokens.iter().map(|&token| decoder.push(token)).collect();
+        said += &decoder.finish();
+        Ok::<_, gpipe_data::Error>(format!("{} {tokens:?} {said:?}", vocabulary.size()))
     };
-    answer(said().or_else(told("tokenizer.json")))
-}
-
-/// A fault of a file as the user sees it.
-fn told<T>(file: &str) -> impl FnOnce(String) -> Result<T> + use<'_, T> {
-    move |fault| Err(Fail::asked(format!("{file}: {fault}")))
+    answer(said().map_err(|error| gpipe_train::Error::from(error).into()))
 }
 
 fn answer(result: Result<String>) -> Answer {

@@ -1,2 +1,22 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod companions;
+mod config_json;
+mod description;
+mod error;
+mod folder;
+mod index;
+mod names;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+pub use companions::{Companions, tokenizer_file};
+pub use config_json::{parse_config, read_config};
+pub use description::Description;
+pub use error::{Error, Result};
+pub use folder::to_files;
+pub use index::{Index, parse_index};
+pub use names::{CONFIG, INDEX, TOKENIZER, WEIGHTS};
+pub use weights::{Weights, parameter_shapes};

@@ -2,6 +2,8 @@
 
 use gpipe_tensor::{DType, Shape};
 
+use crate::Memory;
+
 /// The shape and element type of one tensor of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
@@ -55,6 +57,7 @@ impl std::fmt::Display for Flow {
 
 /// What one pass of one micro-batch through a layer costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cost {
     /// The flow that it hands on.
     pub outputs: Vec<Flow>,
@@ -73,46 +76,47 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// A pass that hands on this flow and costs nothing else.
+    pub fn new(outputs: Vec<Flow>) -> Self {
+        Self {
+            outputs,
+            ..Self::default()
+        }
+    }
+
+    /// The same with these FLOPs: forward, input gradient, weight gradient.
+    #[must_use]
+    pub fn with_flops(self, forward: u64, input_grad: u64, weight_grad: u64) -> Self {
+        Self {
+            forward,
+            input_grad,
+            weight_grad,
+            ..self
+        }
+    }
+
+    /// The same with this number of parameters.
+    #[must_use]
+    pub fn with_params(self, params: u64) -> Self {
+        Self { params, ..self }
+    }
+
+    /// The same with these bytes of activations.
+    #[must_use]
+    pub fn with_memory(self, memory: Memory) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// The same with these bytes that are read and written.
+    #[must_use]
+    pub fn with_traffic(self, traffic: u64) -> Self {
+        Self { traffic, ..self }
+    }
+
     /// FLOPs of the forward pass and both gradients.
     pub fn flops(&self) -> u64 {
         [self.input_grad, self.weight_grad]
             .into_iter()
             .fold(self.forward, u64::saturating_add)
     }
-}
-
-/// The bytes that a layer holds and when, so that a peak is predicted exactly.
-///
-/// A buffer that several hold counts once, so what a layer keeps of its input, output or output
-/// gradient is told apart (`…input`, `…output`, `…grad`) from what is its own. Each `…_peak` is the
-/// most that is alive during that call beyond what was alive when it began.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// The outputs are the inputs' own buffers (and dX is dY's).
-    pub alias: bool,
-    /// The outputs are written over the inputs where nothing else holds these, and dX over dY; the
-    /// peaks below then lack the outputs (dX).
-    pub in_place: bool,
-    /// `Saved` holds the inputs.
-    pub saves_input: bool,
-    /// `Saved` holds the outputs.
-    pub saves_output: bool,
-    /// Bytes of everything else in `Saved`.
-    pub saved_own: u64,
-    /// `Pending` holds the inputs.
-    pub pending_input: bool,
-    /// `Pending` holds dY.
-    pub pending_grad: bool,
-    /// Bytes of everything else in `Pending`.
-    pub pending_own: u64,
-    /// During `forward`: outputs, `saved_own` and scratch.
-    pub forward_peak: u64,
-    /// During `input_grad`: dX, `pending_own` and scratch.
-    pub input_grad_peak: u64,
-    /// During `last_grad`: `pending_own` and scratch.
-    pub last_grad_peak: u64,
-    /// During `weight_grad`: scratch.
-    pub weight_grad_peak: u64,
-    /// During a fused `backward`; `None` where it is the two calls in a row.
-    pub backward_peak: Option<u64>,
 }

@@ -1,9 +1,9 @@
-//! Two opinions of what a layer costs.
+//! Two cost models of a layer.
 
 use crate::choice::choose;
 use crate::{Error, Flow, Layer, Result};
 
-/// Whose arithmetic a cut of the model is weighed by.
+/// The formulas that weigh the layers of a model for a cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CostModel {
     /// Every FLOP of forward, input gradient and weight gradient, by [`Layer::cost`].
@@ -15,7 +15,7 @@ pub enum CostModel {
 }
 
 impl CostModel {
-    /// What this model charges for one micro-batch through the layer.
+    /// Cost of one micro-batch through the layer, in FLOPs of this model.
     ///
     /// # Errors
     /// If the layer cannot take such a flow, or Lingvo has no formula for it.

@@ -33,12 +33,38 @@ pub enum Error {
         /// What is missing or in the wrong order.
         message: String,
     },
+    /// A layer of another crate failed with an error of its own.
+    #[error("{layer}: {source}")]
+    Foreign {
+        /// The layer's name.
+        layer: String,
+        /// What failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A model, loss or optimizer was configured with values that make no sense.
     #[error("{0}")]
     Config(String),
 }
 
 impl Error {
+    /// Says which layer an error of any other type arose in, such as one of the layer's own crate.
+    ///
+    /// ```
+    /// use gpipe_layers::Error;
+    ///
+    /// let parsed = "x".parse::<u8>().map_err(Error::foreign("table"));
+    /// assert_eq!(parsed.unwrap_err().to_string(), "table: invalid digit found in string");
+    /// ```
+    pub fn foreign<E>(layer: &str) -> impl FnOnce(E) -> Self + '_
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        move |source| Self::Foreign {
+            layer: layer.to_owned(),
+            source: source.into(),
+        }
+    }
+
     /// Says which layer a tensor error arose in.
     pub fn within(layer: &str) -> impl FnOnce(gpipe_tensor::Error) -> Self + '_ {
         move |source| Self::Tensor {

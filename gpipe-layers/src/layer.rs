@@ -2,22 +2,115 @@
 
 use std::ops::Range;
 
-use gpipe_tensor::{DType, Tensor, Tensors};
-use smallvec::SmallVec;
+use gpipe_tensor::Tensors;
+use gpipe_tensor::philox::Key;
 
-use crate::{Cost, Error, Flow, Param, Result};
+use crate::{Cost, Error, Flow, Param, Pending, Result, Saved};
 
 /// One step of a model: what it costs, what it computes, and its two gradients.
 ///
-/// Ownership tells the story of the split backward pass: `forward` gives [`Saved`], `input_grad`
-/// consumes it and gives [`Pending`], `weight_grad` consumes that. Taking a gradient twice, or the
-/// weight gradient before the input gradient, does not compile.
+/// The types order the backward pass: `forward` returns [`Saved`], `input_grad` consumes it and
+/// returns [`Pending`], `weight_grad` consumes that. Taking a gradient twice, or the weight
+/// gradient before the input gradient, does not compile.
 ///
-/// # The memory contract
+/// # Memory contract
 ///
-/// So that a peak can be predicted to the byte ([`Memory`](crate::Memory) is the other half):
-/// a call holds what it was given (`x`, `dy`, `saved`, `pending`) until it returns, allocates what
-/// it returns, and frees everything else that it allocated.
+/// A call holds what it was given (`x`, `dy`, `saved`, `pending`) until it returns, allocates what
+/// it returns, and frees everything else that it allocated. [`Memory`](crate::Memory) describes
+/// the rest, and with it a peak is predicted to the byte.
+///
+/// # A layer of your own
+///
+/// A gain for each column: y = x · gain. dX is dY · gain, and the gradient of the gain is the sum
+/// of x · dY over the rows. `weight_grad` needs x and dY, so `Saved` holds x and `Pending` both.
+///
+/// ```
+/// use gpipe_layers::{
+///     Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+///     TensorSet, check, make,
+/// };
+/// use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
+///
+/// struct Gain(Param);
+///
+/// impl Gain {
+///     fn new(width: usize) -> Self {
+///         Self(Param::new("gain.weight", [width], Kind::Vector, Init::Ones))
+///     }
+///
+///     /// x · gain.
+///     fn scale(&self, x: &Tensor) -> Result<Tensor> {
+///         let gain = self.0.value()?.to_f32s().map_err(Error::within("gain"))?;
+///         let x_values = x.to_f32s().map_err(Error::within("gain"))?;
+///         let columns = gain.iter().cycle();
+///         let y: Vec<f32> = x_values.iter().zip(columns).map(|(x, gain)| x * gain).collect();
+///         Tensor::from_f32(x.device(), x.shape().clone(), y).map_err(Error::within("gain"))
+///     }
+/// }
+///
+/// impl Layer for Gain {
+///     fn name(&self) -> &str {
+///         "gain"
+///     }
+///
+///     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+///         let [x] = inputs else {
+///             return Err(Error::Config("gain takes one tensor".into()));
+///         };
+///         let memory = Memory::new()
+///             .with_saved_inputs(TensorSet::All)
+///             .with_pending_inputs(TensorSet::All)
+///             .with_pending_grads(TensorSet::All)
+///             .with_forward_peak(x.bytes()) // y
+///             .with_input_grad_peak(x.bytes()); // dX
+///         let n = x.elements();
+///         let cost = Cost::new(vec![x.clone()]).with_flops(n, n, 2 * n);
+///         Ok(cost.with_params(self.0.elements()).with_memory(memory))
+///     }
+///
+///     fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
+///         Ok((Tensors::from_iter([self.scale(&x[0])?]), Saved::new(x)))
+///     }
+///
+///     fn input_grad(&self, mut saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+///         let [x] = saved.take_tensors("gain")?;
+///         let dx = self.scale(&dy[0])?;
+///         Ok((Tensors::from_iter([dx]), Pending::new([x, dy[0].clone()])))
+///     }
+///
+///     // Without this, the default computes dX and drops it.
+///     fn param_only_grad(&self, mut saved: Saved, dy: Tensors) -> Result<Pending> {
+///         let [x] = saved.take_tensors("gain")?;
+///         Ok(Pending::new([x, dy[0].clone()]))
+///     }
+///
+///     fn weight_grad(&mut self, mut pending: Pending) -> Result<()> {
+///         let [x, dy] = pending.take_tensors("gain")?;
+///         self.0.add_grad("gain", |grad| {
+///             let width = grad.elements();
+///             let sums = grad.f32s_mut()?;
+///             for (i, (x, dy)) in x.to_f32s()?.iter().zip(dy.to_f32s()?.iter()).enumerate() {
+///                 sums[i % width] += x * dy;
+///             }
+///             Ok(())
+///         })
+///     }
+///
+///     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+///         visit(&mut self.0);
+///     }
+/// }
+///
+/// let device = Host::new(1)?.device(DeviceId::Cpu)?;
+/// let mut layer = Gain::new(3);
+/// make(&mut layer, &device, 0)?;
+/// let x = Tensor::from_f32(&device, [2, 3], [0.5, -1.0, 2.0, 1.0, 0.25, -0.75])?;
+/// let (cx, x) = (PassContext::training(0, 0, 0..2), Tensors::from_iter([x]));
+/// check::gradients(&mut layer, &cx, &x)?;
+/// check::bytes(&mut layer, &cx, &x)?;
+/// check::split(&mut layer, &cx, &x)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub trait Layer: Send {
     /// The layer's global name, such as `transformer.h.3.attn`.
     fn name(&self) -> &str;
@@ -51,7 +144,7 @@ pub trait Layer: Send {
     ///
     /// # Errors
     /// If the layer cannot take such tensors.
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)>;
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)>;
 
     /// dX from dY, and what dW still needs. The flow of gradients has one tensor for each float
     /// tensor of the forward flow (indices have none).
@@ -60,11 +153,11 @@ pub trait Layer: Send {
     /// If `dy` does not have the shapes of the outputs.
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)>;
 
-    /// [`input_grad`](Self::input_grad) where nobody wants dX: the first layer of a model.
+    /// [`input_grad`](Self::input_grad) without dX: for the first layer of a model.
     ///
     /// # Errors
     /// As `input_grad`.
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         Ok(self.input_grad(saved, dy)?.1)
     }
 
@@ -84,41 +177,77 @@ pub trait Layer: Send {
         Ok(dx)
     }
 
+    /// Begins a mini-batch: discards what an unfinished one left in the layer's own state.
+    ///
+    /// Called before the first pass of every training step and every evaluation, and so also after
+    /// a step that failed. Calling it twice is the same as calling it once. A layer without state
+    /// of its own needs nothing here.
+    ///
+    /// # Errors
+    /// If the state cannot be discarded.
+    fn begin_mini_batch(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Applies to the layer's own state what the passes of this mini-batch recorded.
+    ///
+    /// Called once after a training step that succeeded on all workers, wherever the model is cut;
+    /// not after an evaluation, nor after a step that was run again to find a value that is not
+    /// finite. What is applied here is part of the model; what [`forward`](Self::forward) and
+    /// [`weight_grad`](Self::weight_grad) record before is not, until then.
+    ///
+    /// `forward` may run twice for the same samples, because a stage that keeps only its inputs
+    /// computes them again: record under [`samples`](PassContext::samples), so that the second pass replaces
+    /// the first, or record in `weight_grad`, which runs once for each micro-batch. `forward` runs
+    /// in evaluation too, with [`train`](PassContext::train) false.
+    ///
+    /// # Errors
+    /// If the state cannot be applied.
+    fn commit_mini_batch(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Visits the parameters, always in the same order.
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param));
 }
 
-/// What a pass needs to know besides its tensors: the keys of counter-based randomness.
+/// Context of a pass besides its tensors: the keys of counter-based random numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cx {
+pub struct PassContext {
     /// The run's seed.
     pub seed: u64,
-    /// The training step.
+    /// The training step, counted from 0.
     pub step: u64,
-    /// Which samples of the step's batch these rows are: never which micro-batch.
+    /// The samples of the step's batch that these rows are, whatever the micro-batches.
     pub samples: Range<u64>,
-    /// Whether to drop out; false in evaluation.
+    /// Whether this is a training pass; false in evaluation, which drops nothing out.
     pub train: bool,
 }
 
-/// What a forward pass left for the backward pass of the same layer and micro-batch.
-#[derive(Debug, Default)]
-pub struct Saved {
-    /// Tensors, in an order that the layer knows.
-    pub tensors: SmallVec<[Tensor; 4]>,
-    /// What layers inside this one saved.
-    pub nested: Vec<Saved>,
-    /// The keys of the randomness that was drawn, where any was.
-    pub cx: Option<Cx>,
-    /// The type of the input, where one of another type was kept.
-    pub given: Option<DType>,
-}
+impl PassContext {
+    /// The key of the random numbers that a layer of this name draws in this step. Philox counts steps
+    /// from 1.
+    pub fn key(&self, name: &str) -> Key {
+        Key::new(self.seed, name, self.step.wrapping_add(1))
+    }
 
-/// What the input gradient left for the weight gradient of the same layer and micro-batch.
-#[derive(Debug, Default)]
-pub struct Pending {
-    /// Tensors, in an order that the layer knows.
-    pub tensors: SmallVec<[Tensor; 4]>,
-    /// What layers inside this one left.
-    pub nested: Vec<Pending>,
+    /// A training pass over these samples of a step's batch.
+    pub fn training(seed: u64, step: u64, samples: Range<u64>) -> Self {
+        Self {
+            seed,
+            step,
+            samples,
+            train: true,
+        }
+    }
+
+    /// A pass of an evaluation over these samples: nothing is dropped out.
+    pub fn evaluation(samples: Range<u64>) -> Self {
+        Self {
+            seed: 0,
+            step: 0,
+            samples,
+            train: false,
+        }
+    }
 }

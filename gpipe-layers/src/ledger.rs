@@ -2,14 +2,13 @@
 
 use smallvec::SmallVec;
 
-use crate::{Cost, Flow};
+use crate::{Cost, Flow, Origin};
 
-/// A count of bytes that are alive, kept the way a device keeps it: every buffer has holders and
-/// dies with the last.
+/// Counts live bytes as a device does: every buffer has holders and is freed with the last.
 ///
 /// The methods named after those of [`Layer`](crate::Layer) replay one call each, from the layer's
-/// [`Cost`] alone, under the memory contract. So whoever replays the calls that a run will make
-/// knows its live and peak bytes to the byte before it begins:
+/// [`Cost`] alone, under the memory contract. Replaying the calls of a run before it begins
+/// predicts its live and peak bytes exactly:
 ///
 /// ```
 /// use gpipe_layers::layers::{Activation, Function};
@@ -46,8 +45,8 @@ struct Entry {
     holders: usize,
 }
 
-/// One holder's claim on a buffer of a [`Ledger`]. Given back with [`Ledger::release`]; a claim that
-/// is dropped instead keeps its buffer alive forever.
+/// One holder's claim on a buffer of a [`Ledger`]. Release it with [`Ledger::release`]; a claim that
+/// is dropped instead keeps its buffer alive.
 #[derive(Debug)]
 #[must_use]
 pub struct Buffer(usize);
@@ -55,11 +54,15 @@ pub struct Buffer(usize);
 /// The buffers of a flow, one a tensor.
 pub type Buffers = SmallVec<[Buffer; 2]>;
 
+/// Of each tensor that a call returns, the buffer that it reuses.
+type Known = SmallVec<[Option<Buffer>; 2]>;
+
 /// What a [`Saved`](crate::Saved) would hold.
 #[derive(Debug)]
 #[must_use]
 pub struct SavedBuffers {
-    inputs: Buffers,
+    /// Inputs, with their places.
+    inputs: SmallVec<[(usize, Buffer); 2]>,
     rest: Buffers,
     /// Bytes of each tensor of dX.
     gradients: SmallVec<[u64; 2]>,
@@ -129,9 +132,9 @@ impl Ledger {
         buffers.into_iter().for_each(|buffer| self.release(buffer));
     }
 
-    /// Gives back what a forward pass saved: nobody will take its gradient.
+    /// Releases what a forward pass saved, where no gradient is taken.
     pub fn release_saved(&mut self, saved: SavedBuffers) {
-        self.release_all(saved.inputs);
+        self.release_all(saved.inputs.into_iter().map(|(_, buffer)| buffer));
         self.release_all(saved.rest);
     }
 
@@ -150,7 +153,7 @@ impl Ledger {
         self.entries[buffer.0].bytes
     }
 
-    /// Says that for a moment this much more is alive than now.
+    /// Raises the peak to this many bytes beyond those that are live.
     pub fn touch(&mut self, bytes: u64) {
         self.peak = self.peak.max(self.live.saturating_add(bytes));
     }
@@ -159,26 +162,29 @@ impl Ledger {
     pub fn forward(&mut self, cost: &Cost, x: Buffers) -> (Buffers, SavedBuffers) {
         let memory = &cost.memory;
         let gradients = self.gradients(&x);
-        let y = if self.overwrites(cost, &x) {
-            let outputs = total(cost.outputs.iter().map(Flow::bytes));
-            self.touch(memory.forward_peak.saturating_sub(outputs));
-            self.hold_all(&x)
-        } else {
-            self.touch(memory.forward_peak);
-            if memory.alias {
-                self.hold_all(&x)
-            } else {
-                self.alloc_flow(&cost.outputs)
-            }
-        };
+        let bytes = cost.outputs.iter().map(Flow::bytes);
+        let origins = bytes.enumerate().map(|(k, b)| (memory.output(k), b));
+        let (known, written_over) = self.reuse(origins, &x);
+        self.touch(memory.forward_peak.saturating_sub(written_over));
+        let outputs = known.into_iter().zip(&cost.outputs);
+        let y: Buffers = outputs
+            .map(|(known, flow)| {
+                known.unwrap_or_else(|| self.insert(flow.bytes(), flow.dtype.is_float()))
+            })
+            .collect();
         let mut rest = Buffers::new();
-        if memory.saves_output {
-            rest = self.hold_all(&y);
+        for (k, buffer) in y.iter().enumerate() {
+            if memory.saved_outputs.contains(k) {
+                rest.push(self.hold(buffer));
+            }
         }
         rest.extend(self.own(memory.saved_own));
-        let mut inputs = x;
-        if !memory.saves_input {
-            self.release_all(std::mem::take(&mut inputs));
+        let mut inputs = SmallVec::new();
+        for (i, buffer) in x.into_iter().enumerate() {
+            match memory.saved_inputs.contains(i) {
+                true => inputs.push((i, buffer)),
+                false => self.release(buffer),
+            }
         }
         let saved = SavedBuffers {
             inputs,
@@ -195,23 +201,22 @@ impl Ledger {
         saved: SavedBuffers,
         dy: Buffers,
     ) -> (Buffers, PendingBuffers) {
-        let gradients = saved.gradients.clone();
-        let mut dx = None;
-        let mut peak = cost.memory.input_grad_peak;
-        if self.overwrites(cost, &dy) {
-            peak = peak.saturating_sub(total(gradients.iter().copied()));
-            dx = Some(self.hold_all(&dy));
-        } else if cost.memory.alias {
-            dx = Some(self.hold_all(&dy));
-        }
+        let bytes = saved.gradients.clone();
+        let (known, written_over) = self.reuse_gradients(cost, &bytes, &dy);
+        let peak = cost.memory.input_grad_peak.saturating_sub(written_over);
         let pending = self.leave_pending(cost, saved, dy, peak);
-        let dx = dx.unwrap_or_else(|| self.alloc_gradients(&gradients));
+        let dx = self.fill(known, &bytes);
         (dx, pending)
     }
 
-    /// [`Layer::last_grad`](crate::Layer::last_grad).
-    pub fn last_grad(&mut self, cost: &Cost, saved: SavedBuffers, dy: Buffers) -> PendingBuffers {
-        self.leave_pending(cost, saved, dy, cost.memory.last_grad_peak)
+    /// [`Layer::param_only_grad`](crate::Layer::param_only_grad).
+    pub fn param_only_grad(
+        &mut self,
+        cost: &Cost,
+        saved: SavedBuffers,
+        dy: Buffers,
+    ) -> PendingBuffers {
+        self.leave_pending(cost, saved, dy, cost.memory.param_only_grad_peak)
     }
 
     /// [`Layer::weight_grad`](crate::Layer::weight_grad).
@@ -228,13 +233,11 @@ impl Ledger {
             return dx;
         };
         self.touch(peak);
-        let gradients = saved.gradients.clone();
+        let bytes = saved.gradients.clone();
+        let (known, _) = self.reuse_gradients(cost, &bytes, &dy);
         self.release_saved(saved);
-        if cost.memory.alias {
-            return dy;
-        }
         self.release_all(dy);
-        self.alloc_gradients(&gradients)
+        self.fill(known, &bytes)
     }
 
     fn insert(&mut self, bytes: u64, has_gradient: bool) -> Buffer {
@@ -270,12 +273,44 @@ impl Ledger {
             .collect()
     }
 
-    fn alloc_gradients(&mut self, bytes: &[u64]) -> Buffers {
-        bytes.iter().map(|&bytes| self.alloc(bytes)).collect()
+    /// Claims on the buffers of `given` that tensors of these origins and bytes come from, and the
+    /// bytes of those that are written over.
+    fn reuse(
+        &mut self,
+        tensors: impl Iterator<Item = (Origin, u64)>,
+        given: &[Buffer],
+    ) -> (Known, u64) {
+        let mut written_over = 0_u64;
+        let mut known = Known::new();
+        for (origin, bytes) in tensors {
+            let source = match origin {
+                Origin::New => None,
+                Origin::Same(place) => given.get(place),
+                Origin::Over(place) => {
+                    let source = given.get(place).filter(|buffer| self.is_unique(buffer));
+                    if source.is_some() {
+                        written_over = written_over.saturating_add(bytes);
+                    }
+                    source
+                }
+            };
+            known.push(source.map(|buffer| self.hold(buffer)));
+        }
+        (known, written_over)
     }
 
-    fn overwrites(&self, cost: &Cost, flow: &[Buffer]) -> bool {
-        cost.memory.in_place && flow.iter().all(|buffer| self.is_unique(buffer))
+    fn reuse_gradients(&mut self, cost: &Cost, bytes: &[u64], dy: &[Buffer]) -> (Known, u64) {
+        let bytes = bytes.iter().copied().enumerate();
+        let origins = bytes.map(|(j, bytes)| (cost.memory.gradient(j), bytes));
+        self.reuse(origins, dy)
+    }
+
+    /// The claims, with new buffers where there is none.
+    fn fill(&mut self, known: Known, bytes: &[u64]) -> Buffers {
+        let tensors = known.into_iter().zip(bytes);
+        tensors
+            .map(|(known, &bytes)| known.unwrap_or_else(|| self.alloc(bytes)))
+            .collect()
     }
 
     /// From what was saved to what is pending. What the layer keeps may move from one to the other,
@@ -290,21 +325,21 @@ impl Ledger {
         let memory = &cost.memory;
         self.touch(peak);
         let mut kept = Buffers::new();
-        if memory.pending_input {
-            kept = self.hold_all(&saved.inputs);
+        for (i, buffer) in &saved.inputs {
+            if memory.pending_inputs.contains(*i) {
+                kept.push(self.hold(buffer));
+            }
         }
-        if memory.pending_grad {
-            kept.extend(self.hold_all(&dy));
+        for (k, buffer) in dy.iter().enumerate() {
+            if memory.pending_grads.contains(k) {
+                kept.push(self.hold(buffer));
+            }
         }
         self.release_saved(saved);
         self.release_all(dy);
         kept.extend(self.own(memory.pending_own));
         PendingBuffers(kept)
     }
-}
-
-fn total(bytes: impl Iterator<Item = u64>) -> u64 {
-    bytes.fold(0, u64::saturating_add)
 }
 
 impl PendingBuffers {

@@ -1,29 +1,36 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod choice;
 mod cost;
 mod cost_model;
 mod error;
+mod init;
 mod layer;
 pub mod layers;
 mod learning_rate;
 mod ledger;
 pub mod lingvo;
 mod loss;
+mod memory;
 pub mod models;
 mod optimizer;
 mod param;
 mod sampling;
+mod saved;
 
-pub use cost::{Cost, Flow, Memory};
+pub use cost::{Cost, Flow};
 pub use cost_model::CostModel;
 pub use error::{Error, Result};
 pub use gpipe_tensor::ops::Gelu;
-pub use layer::{Cx, Layer, Pending, Saved};
+pub use init::{ElementFn, Init};
+pub use layer::{Layer, PassContext};
 pub use learning_rate::{LearningRate, LrSchedule};
 pub use ledger::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
 pub use loss::Loss;
-pub use optimizer::{Decay, Optimizer, Rule, clip_factor};
-pub use param::{Init, Kind, Param, compute_in, make, try_params};
+pub use memory::{Memory, Origin, TensorSet};
+pub use optimizer::{AdamW, Decay, Optimizer, OptimizerKind, Sgd, clip_factor};
+pub use param::{Kind, Param, compute_in, freeze, make, try_params};
 pub use sampling::{Choice, Sampling};
+pub use saved::{Pending, Saved};

@@ -1,4 +1,4 @@
-//! The losses: what turns a forward flow into a backward one.
+//! Losses, and their gradients with respect to the output of a model.
 
 use gpipe_tensor::{Tensor, ops};
 
@@ -7,6 +7,7 @@ use crate::{Error, Result};
 /// A loss. It is divided by a number that the caller gives, because the mean over a batch is a sum
 /// over its micro-batches only if each divides by the count of the whole batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Loss {
     /// −ln softmax(y)\[target\], summed over the rows whose target is not [`ops::IGNORE`].
     CrossEntropy,
@@ -50,10 +51,10 @@ impl Loss {
         y: Tensor,
         targets: &Tensor,
         divisor: f64,
-    ) -> Result<(ops::Late, Tensor)> {
+    ) -> Result<(ops::DeferredScalar, Tensor)> {
         match self {
-            Self::CrossEntropy => ops::late_cross_entropy(y, targets, divisor),
-            Self::SquaredError => ops::late_squared_error(y, targets, divisor),
+            Self::CrossEntropy => ops::deferred_cross_entropy(y, targets, divisor),
+            Self::SquaredError => ops::deferred_squared_error(y, targets, divisor),
         }
         .map_err(Error::within(self.name()))
     }

@@ -1,14 +1,14 @@
-//! From a gradient to the next value.
+//! Optimizers: the update of a parameter from its gradient.
 
 use gpipe_tensor::Tensor;
-use gpipe_tensor::ops::{self, AdamWs};
+use gpipe_tensor::ops::{self, AdamWBatch};
 
 use crate::choice::choose;
 use crate::{Error, Kind, Param, Result};
 
-/// How values move along their gradients.
+/// An optimization algorithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
+pub enum OptimizerKind {
     /// Stochastic gradient descent, as PyTorch's `SGD`: weight decay is added to the gradient.
     Sgd {
         /// Of the last velocity, how much stays; 0 remembers none.
@@ -44,34 +44,137 @@ impl std::str::FromStr for Decay {
     }
 }
 
-/// A rule and its weight decay.
+/// An algorithm and its weight decay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimizer {
-    /// How values move.
-    pub rule: Rule,
+    /// The algorithm.
+    pub kind: OptimizerKind,
     /// How strongly values are pulled to zero.
     pub weight_decay: f64,
     /// Which values are.
     pub decay: Decay,
 }
 
-impl Optimizer {
-    /// Stochastic gradient descent.
-    pub fn sgd(momentum: f64, weight_decay: f64, decay: Decay) -> Self {
+/// The settings of stochastic gradient descent; the default is PyTorch's.
+///
+/// ```
+/// use gpipe_layers::{Optimizer, Sgd};
+///
+/// let sgd: Optimizer = Sgd { momentum: 0.9, ..Sgd::default() }.into();
+/// assert_eq!(sgd.state_names(), ["momentum_buffer"]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sgd {
+    /// Of the last velocity, how much stays; 0 remembers none.
+    pub momentum: f64,
+    /// How strongly values are pulled to zero.
+    pub weight_decay: f64,
+    /// Which values are.
+    pub decay: Decay,
+}
+
+impl Default for Sgd {
+    fn default() -> Self {
         Self {
-            rule: Rule::Sgd { momentum },
+            momentum: 0.0,
+            weight_decay: 0.0,
+            decay: Decay::All,
+        }
+    }
+}
+
+impl From<Sgd> for Optimizer {
+    fn from(settings: Sgd) -> Self {
+        let Sgd {
+            momentum,
+            weight_decay,
+            decay,
+        } = settings;
+        Self {
+            kind: OptimizerKind::Sgd { momentum },
             weight_decay,
             decay,
         }
     }
+}
 
-    /// AdamW.
-    pub fn adamw(beta1: f64, beta2: f64, eps: f64, weight_decay: f64, decay: Decay) -> Self {
+/// The settings of AdamW; the default is PyTorch's.
+///
+/// ```
+/// use gpipe_layers::{AdamW, Decay, Optimizer};
+///
+/// let adamw: Optimizer = AdamW {
+///     beta2: 0.95,
+///     decay: Decay::Matrices,
+///     ..AdamW::default()
+/// }
+/// .into();
+/// assert_eq!(adamw.weight_decay, 0.01);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// How strongly values are pulled to zero.
+    pub weight_decay: f64,
+    /// Which values are.
+    pub decay: Decay,
+}
+
+impl Default for AdamW {
+    fn default() -> Self {
         Self {
-            rule: Rule::AdamW { beta1, beta2, eps },
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.01,
+            decay: Decay::All,
+        }
+    }
+}
+
+impl From<AdamW> for Optimizer {
+    fn from(settings: AdamW) -> Self {
+        let AdamW {
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+            decay,
+        } = settings;
+        Self {
+            kind: OptimizerKind::AdamW { beta1, beta2, eps },
             weight_decay,
             decay,
         }
+    }
+}
+
+impl Optimizer {
+    #[doc(hidden)]
+    pub fn sgd(momentum: f64, weight_decay: f64, decay: Decay) -> Self {
+        Sgd {
+            momentum,
+            weight_decay,
+            decay,
+        }
+        .into()
+    }
+
+    #[doc(hidden)]
+    pub fn adamw(beta1: f64, beta2: f64, eps: f64, weight_decay: f64, decay: Decay) -> Self {
+        AdamW {
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+            decay,
+        }
+        .into()
     }
 
     /// Checks the numbers.
@@ -79,9 +182,9 @@ impl Optimizer {
     /// # Errors
     /// [`Error::Config`] that names the first number which makes no sense.
     pub fn check(&self) -> Result<()> {
-        match self.rule {
-            Rule::Sgd { momentum } => below_one("momentum", momentum)?,
-            Rule::AdamW { beta1, beta2, eps } => {
+        match self.kind {
+            OptimizerKind::Sgd { momentum } => below_one("momentum", momentum)?,
+            OptimizerKind::AdamW { beta1, beta2, eps } => {
                 below_one("beta1", beta1)?;
                 below_one("beta2", beta2)?;
                 not_negative("eps", eps)?;
@@ -91,7 +194,7 @@ impl Optimizer {
     }
 
     /// Bytes that are remembered of a parameter, its master included: none of a tied place, whose owner
-    /// updates.
+    /// updates, and none of a frozen parameter.
     pub fn state_bytes(&self, param: &Param) -> u64 {
         let tensors = self.states(param) + usize::from(param.has_master());
         param
@@ -117,12 +220,12 @@ impl Optimizer {
     }
 
     /// One update. `step` counts from 1; `grad_scale` scales the gradient first (clipping). A
-    /// statistic takes its gradient as it is.
+    /// statistic takes its gradient as it is, and a frozen parameter stays as it is.
     ///
     /// # Errors
     /// If the parameter or its state was not made.
     pub fn update(&self, param: &mut Param, lr: f64, step: u64, grad_scale: f32) -> Result<()> {
-        let mut updates = AdamWs::default();
+        let mut updates = AdamWBatch::default();
         self.update_with(&mut updates, param, lr, step, grad_scale)?;
         updates.run().map_err(Error::within(&param.name))
     }
@@ -134,12 +237,15 @@ impl Optimizer {
     /// As [`update`](Self::update).
     pub fn update_with(
         &self,
-        updates: &mut AdamWs,
+        updates: &mut AdamWBatch,
         param: &mut Param,
         lr: f64,
         step: u64,
         grad_scale: f32,
     ) -> Result<()> {
+        if param.frozen {
+            return Ok(());
+        }
         let (states, has_master) = (self.states(param), param.has_master());
         let Param {
             name,
@@ -168,10 +274,10 @@ impl Optimizer {
             0.0
         };
         let lr = lr as f32;
-        match (&self.rule, state.as_mut_slice()) {
+        match (&self.kind, state.as_mut_slice()) {
             _ if *kind == Kind::Statistic => ops::add_assign(value, grad)
                 .and_then(|()| copy.map_or(Ok(()), |copy| copy.copy_from(value))),
-            (&Rule::AdamW { beta1, beta2, eps }, [first, second]) => {
+            (&OptimizerKind::AdamW { beta1, beta2, eps }, [first, second]) => {
                 let settings = ops::AdamW {
                     lr,
                     beta1: beta1 as f32,
@@ -179,19 +285,33 @@ impl Optimizer {
                     eps: eps as f32,
                     weight_decay,
                 };
-                updates.add(
-                    value, copy, grad, first, second, step, grad_scale, &settings,
-                )
+                let update = ops::AdamWUpdate {
+                    value,
+                    copy,
+                    grad,
+                    first,
+                    second,
+                    step,
+                    grad_scale,
+                };
+                updates.add(update, &settings)
             }
-            (&Rule::Sgd { momentum }, state) => {
+            (&OptimizerKind::Sgd { momentum }, state) => {
                 let settings = ops::Sgd {
                     lr,
                     momentum: momentum as f32,
                     weight_decay,
                 };
-                ops::sgd(value, copy, grad, state.first_mut(), grad_scale, &settings)
+                let update = ops::SgdUpdate {
+                    value,
+                    copy,
+                    grad,
+                    velocity: state.first_mut(),
+                    grad_scale,
+                };
+                ops::sgd(update, &settings)
             }
-            (Rule::AdamW { .. }, _) => return Err(not_ready(name)),
+            (OptimizerKind::AdamW { .. }, _) => return Err(not_ready(name)),
         }
         .map_err(Error::within(name))
     }
@@ -199,16 +319,16 @@ impl Optimizer {
     /// What the tensors are called that are remembered of a parameter, in their order: as in
     /// PyTorch.
     pub fn state_names(&self) -> &'static [&'static str] {
-        match self.rule {
-            Rule::Sgd { momentum: 0.0 } => &[],
-            Rule::Sgd { .. } => &["momentum_buffer"],
-            Rule::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
+        match self.kind {
+            OptimizerKind::Sgd { momentum: 0.0 } => &[],
+            OptimizerKind::Sgd { .. } => &["momentum_buffer"],
+            OptimizerKind::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
         }
     }
 
     /// How many tensors are remembered of a parameter.
     fn states(&self, param: &Param) -> usize {
-        if param.tied || param.kind == Kind::Statistic {
+        if param.tied || param.frozen || param.kind == Kind::Statistic {
             return 0;
         }
         self.state_names().len()
@@ -252,120 +372,4 @@ pub fn clip_factor(norm: f64, max: f64) -> f32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use gpipe_tensor::{Device, DeviceId, Host};
-
-    use super::*;
-    use crate::Init;
-
-    fn device() -> Device {
-        Host::new(1).unwrap().device(DeviceId::Cpu).unwrap()
-    }
-
-    fn rules(weight_decay: f64, decay: Decay) -> [Optimizer; 3] {
-        [
-            Optimizer::sgd(0.0, weight_decay, decay),
-            Optimizer::sgd(0.9, weight_decay, decay),
-            Optimizer::adamw(0.9, 0.95, 1e-8, weight_decay, decay),
-        ]
-    }
-
-    fn ready(optimizer: &Optimizer, kind: Kind) -> Param {
-        let mut param = Param::new("w", [2, 2], kind, Init::Ones);
-        param.make(&device(), 0).unwrap();
-        optimizer.make_state(&mut param).unwrap();
-        param
-    }
-
-    #[test]
-    fn only_what_should_decay_decays() {
-        for (decay, vectors_decay) in [(Decay::Matrices, false), (Decay::All, true)] {
-            for optimizer in rules(0.5, decay) {
-                for (kind, decays) in [(Kind::Matrix, true), (Kind::Vector, vectors_decay)] {
-                    let mut param = ready(&optimizer, kind);
-                    // Without a gradient, decay alone moves the value: by lr · decay · value.
-                    optimizer.update(&mut param, 0.1, 1, 1.0).unwrap();
-                    let wanted = if decays { 0.95 } else { 1.0 };
-                    let value = param.value().unwrap().f32s().unwrap()[0];
-                    assert!(
-                        (value - wanted).abs() < 1e-6,
-                        "{optimizer:?} {kind:?}: {value}"
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_statistic_takes_its_gradient_as_it_is() {
-        for optimizer in rules(0.5, Decay::All) {
-            let mut param = ready(&optimizer, Kind::Statistic);
-            let grad = param.grad_mut().unwrap();
-            grad.f32s_mut().unwrap().fill(0.25);
-            optimizer.update(&mut param, 0.1, 1, 0.5).unwrap();
-            assert_eq!(param.value().unwrap().f32s().unwrap(), [1.25; 4]);
-            assert!(param.state.is_empty());
-        }
-    }
-
-    #[test]
-    fn the_predicted_bytes_are_allocated() {
-        for (optimizer, tensors) in rules(0.0, Decay::All).into_iter().zip([0, 1, 2]) {
-            let device = device();
-            let mut param = Param::new("w", [3, 5], Kind::Matrix, Init::Ones);
-            param.make(&device, 0).unwrap();
-            let before = device.live_bytes();
-            optimizer.make_state(&mut param).unwrap();
-            assert_eq!(optimizer.state_bytes(&param), tensors * 15 * 4);
-            assert_eq!(device.live_bytes() - before, tensors * 15 * 4);
-        }
-    }
-
-    #[test]
-    fn only_an_owner_that_is_ready_is_updated() {
-        for optimizer in rules(0.0, Decay::All) {
-            let mut bare = Param::new("w", [2], Kind::Vector, Init::Ones);
-            assert!(optimizer.make_state(&mut bare).is_err());
-            assert!(optimizer.update(&mut bare, 0.1, 1, 1.0).is_err());
-            let mut place = ready(&optimizer, Kind::Matrix).tied();
-            let error = optimizer.update(&mut place, 0.1, 1, 1.0).unwrap_err();
-            assert!(error.to_string().contains("update owners only"), "{error}");
-        }
-        let [_, momentum, adamw] = rules(0.0, Decay::All);
-        let mut param = ready(&momentum, Kind::Matrix);
-        assert!(adamw.update(&mut param, 0.1, 1, 1.0).is_err());
-    }
-
-    #[test]
-    fn numbers_that_make_no_sense_are_named() {
-        let adamw = |beta1, beta2, eps, decay| {
-            let optimizer = Optimizer::adamw(beta1, beta2, eps, decay, Decay::All);
-            optimizer.check().map_err(|error| error.to_string())
-        };
-        assert_eq!(adamw(0.9, 0.95, 1e-8, 0.1), Ok(()));
-        for (result, named) in [
-            (adamw(1.0, 0.95, 1e-8, 0.1), "beta1 is 1"),
-            (adamw(0.9, f64::NAN, 1e-8, 0.1), "beta2 is NaN"),
-            (adamw(0.9, 0.95, -1.0, 0.1), "eps is -1"),
-            (adamw(0.9, 0.95, 1e-8, f64::INFINITY), "weight decay is inf"),
-        ] {
-            assert!(result.unwrap_err().starts_with(named));
-        }
-        assert!(Optimizer::sgd(1.5, 0.0, Decay::All).check().is_err());
-    }
-
-    #[test]
-    fn the_clip_factor_brings_a_norm_down_to_its_limit() {
-        assert_eq!(clip_factor(5.0, 0.0), 1.0);
-        assert_eq!(clip_factor(0.5, 1.0), 1.0);
-        assert_eq!(clip_factor(0.0, 1.0), 1.0);
-        assert!((clip_factor(4.0, 1.0) - 0.25).abs() < 1e-6);
-    }
-
-    #[test]
-    fn decays_have_names() {
-        assert_eq!("matrices".parse::<Decay>().unwrap(), Decay::Matrices);
-        let error = "none".parse::<Decay>().unwrap_err().to_string();
-        assert_eq!(error, "unknown decay `none`: use matrices or all");
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
 //! A parameter: its name, value, gradient and what the optimizer remembers of it.
 
-use gpipe_tensor::{DType, Device, Shape, Tensor, init_normal, init_uniform};
+use gpipe_tensor::{DType, Device, Shape, Tensor};
 
-use crate::{Error, Layer, Result};
+use crate::{Error, Init, Layer, Result};
 
-/// What a parameter is to the optimizer.
+/// How the optimizer treats a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A matrix: decayed under `decay = "matrices"`.
@@ -15,44 +15,38 @@ pub enum Kind {
     Statistic,
 }
 
-/// How a parameter begins. Values are a function of (seed, name, element), never of the cut.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Init {
-    /// All zeros.
-    Zeros,
-    /// All ones.
-    Ones,
-    /// Normal with mean zero and this standard deviation.
-    Normal(f32),
-    /// Uniform between minus this and this.
-    Uniform(f32),
-}
-
 /// One place of a parameter. A tied parameter has several places under one name; the first in
 /// layer order owns it, the others follow. Every place has a value and a gradient of its own.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Param {
     /// The global name, such as `transformer.h.3.attn.c_attn.weight`.
     pub name: String,
     /// The extents.
     pub shape: Shape,
-    /// What it is to the optimizer.
+    /// How the optimizer treats it.
     pub kind: Kind,
-    /// How it begins.
+    /// Its initial value.
     pub init: Init,
     /// Whether another, earlier place owns it: this one only uses it and gathers a gradient.
     pub tied: bool,
+    /// Whether it stays as it is: it has no gradient and no optimizer state, and is not updated.
+    /// Set it before the parameter is made.
+    pub frozen: bool,
     /// The type of the value, which layers compute with. Gradients and what the optimizer remembers are
     /// of single precision in any case.
     pub dtype: DType,
     /// The value; `None` until the parameter is made.
     pub value: Option<Tensor>,
     /// What the optimizer updates where the value is of a narrower type: the same in single precision,
-    /// of which the value is the nearest number (arXiv:1710.03740). None where tied.
+    /// of which the value is the nearest number (arXiv:1710.03740). None where tied
+    /// or frozen.
     pub master: Option<Tensor>,
-    /// The sum of the gradients of the micro-batches so far; made with the value.
+    /// The sum of the gradients of the micro-batches so far; made with the value. `None` where
+    /// frozen.
     pub grad: Option<Tensor>,
-    /// What the optimizer remembers (momentum; first and second moment). Empty where tied.
+    /// What the optimizer remembers (momentum; first and second moment). Empty where tied or
+    /// frozen.
     pub state: Vec<Tensor>,
 }
 
@@ -65,6 +59,7 @@ impl Param {
             kind,
             init,
             tied: false,
+            frozen: false,
             dtype: DType::F32,
             value: None,
             master: None,
@@ -80,6 +75,16 @@ impl Param {
         Self { tied: true, ..self }
     }
 
+    /// The same, frozen: layers compute with its value, and nothing changes it. A tied parameter is
+    /// frozen at its owner; a place that is frozen adds nothing to the owner's gradient.
+    #[must_use]
+    pub fn frozen(self) -> Self {
+        Self {
+            frozen: true,
+            ..self
+        }
+    }
+
     /// Number of elements; `u64::MAX` where that is not enough.
     pub fn elements(&self) -> u64 {
         self.shape
@@ -89,28 +94,36 @@ impl Param {
 
     /// Whether the optimizer updates a master instead of the value.
     pub(crate) fn has_master(&self) -> bool {
-        self.dtype != DType::F32 && !self.tied
+        self.dtype != DType::F32 && !self.tied && !self.frozen
+    }
+
+    /// Bytes of the gradient, which is of single precision: none of a frozen parameter.
+    pub fn grad_bytes(&self) -> u64 {
+        match self.frozen {
+            true => 0,
+            false => self.elements().saturating_mul(size_of::<f32>() as u64),
+        }
     }
 
     /// Allocates the value, a function of the seed, the name and `init`, its master if it has one, and a
-    /// gradient of zeros.
+    /// gradient of zeros unless it is frozen.
     ///
     /// # Errors
     /// If there is no room for them.
     pub fn make(&mut self, device: &Device, seed: u64) -> Result<()> {
         let shape = || self.shape.clone();
-        let master = match self.init {
-            Init::Zeros => Tensor::zeros(device, shape()),
-            Init::Ones => ones(device, shape()),
-            Init::Normal(std) => init_normal(device, shape(), std.into(), seed, &self.name),
-            Init::Uniform(bound) => init_uniform(device, shape(), bound.into(), seed, &self.name),
-        };
+        let master = self.init.tensor(device, shape(), seed, &self.name);
         let master = master.map_err(Error::within(&self.name))?;
         let value = master.to_dtype(self.dtype);
         self.value = Some(value.map_err(Error::within(&self.name))?);
         self.master = self.has_master().then_some(master);
-        let grad = Tensor::zeros(device, shape());
-        self.grad = Some(grad.map_err(Error::within(&self.name))?);
+        self.grad = match self.frozen {
+            true => None,
+            false => {
+                let zeros = Tensor::zeros(device, shape());
+                Some(zeros.map_err(Error::within(&self.name))?)
+            }
+        };
         self.state.clear();
         Ok(())
     }
@@ -134,27 +147,46 @@ impl Param {
     /// The sum of the gradients so far.
     ///
     /// # Errors
-    /// If the parameter was not made.
+    /// If the parameter was not made, or is frozen.
     pub fn grad(&self) -> Result<&Tensor> {
-        self.grad.as_ref().ok_or_else(|| self.not_made())
+        self.grad.as_ref().ok_or_else(|| self.no_grad())
     }
 
-    /// The sum of the gradients so far, to be added to.
+    /// The sum of the gradients so far, to be added to. [`add_grad`](Self::add_grad) is the same
+    /// for a parameter that may be frozen.
     ///
     /// # Errors
-    /// If the parameter was not made.
+    /// If the parameter was not made, or is frozen.
     pub fn grad_mut(&mut self) -> Result<&mut Tensor> {
-        match &mut self.grad {
-            Some(grad) => Ok(grad),
-            None => Err(not_made(&self.name)),
+        let error = self.grad.is_none().then(|| self.no_grad());
+        self.grad
+            .as_mut()
+            .ok_or_else(|| error.unwrap_or_else(|| not_made(&self.name)))
+    }
+
+    /// Hands the sum of the gradients so far to `add`; does nothing for a frozen parameter.
+    ///
+    /// # Errors
+    /// If the parameter was not made; and that of `add`, with the name of `layer`.
+    pub fn add_grad(
+        &mut self,
+        layer: &str,
+        add: impl FnOnce(&mut Tensor) -> gpipe_tensor::Result<()>,
+    ) -> Result<()> {
+        match self.frozen {
+            true => Ok(()),
+            false => add(self.grad_mut()?).map_err(Error::within(layer)),
         }
     }
 
-    /// Forgets the gradients so far.
+    /// Sets the gradient to zero; does nothing for a frozen parameter.
     ///
     /// # Errors
     /// If the parameter was not made, or something else still holds the gradient.
     pub fn zero_grad(&mut self) -> Result<()> {
+        if self.frozen {
+            return Ok(());
+        }
         let zeroed = self.grad_mut()?.fill(0.0);
         zeroed.map_err(Error::within(&self.name))
     }
@@ -182,6 +214,16 @@ impl Param {
             .map_err(Error::within(&self.name))
     }
 
+    fn no_grad(&self) -> Error {
+        match self.frozen {
+            true => Error::State {
+                layer: self.name.clone(),
+                message: "the parameter is frozen: it has no gradient".into(),
+            },
+            false => self.not_made(),
+        }
+    }
+
     fn not_made(&self) -> Error {
         not_made(&self.name)
     }
@@ -192,12 +234,6 @@ fn not_made(name: &str) -> Error {
         layer: name.to_owned(),
         message: "the parameter was not made: call `make` first".into(),
     }
-}
-
-fn ones(device: &Device, shape: Shape) -> gpipe_tensor::Result<Tensor> {
-    let mut tensor = Tensor::empty(device, shape)?;
-    tensor.fill(1.0)?;
-    Ok(tensor)
 }
 
 /// Visits the parameters of a layer with a closure that may fail; the first error ends the visit.
@@ -220,6 +256,11 @@ pub fn try_params(
 /// Lets a layer compute with values of this type, which its parameters are made of from now on.
 pub fn compute_in(layer: &mut dyn Layer, dtype: DType) {
     layer.params(&mut |param| param.dtype = dtype);
+}
+
+/// Freezes the parameters of a layer that `which` names: before they are made.
+pub fn freeze(layer: &mut dyn Layer, which: impl Fn(&Param) -> bool) {
+    layer.params(&mut |param| param.frozen |= which(param));
 }
 
 /// Makes every parameter of a layer ([`Param::make`]).

@@ -5,7 +5,7 @@
 pub struct Sampling {
     /// Scores are divided by this: below 1 likely tokens become likelier; 0 takes the likeliest.
     pub temperature: f64,
-    /// Only so many of the likeliest tokens can be chosen; all if `None`.
+    /// Number of likeliest tokens to choose from; all if `None`.
     pub top_k: Option<usize>,
 }
 

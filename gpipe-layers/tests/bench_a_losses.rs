@@ -4,7 +4,7 @@
 use std::num::NonZero;
 
 use gpipe_layers::models::{GptConfig, gpt, preset};
-use gpipe_layers::{Cx, Decay, Init, Layer, Loss, Optimizer, Param, Result, try_params};
+use gpipe_layers::{Decay, Init, Layer, Loss, Optimizer, Param, PassContext, Result, try_params};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors};
 
 /// Steele, Lea and Flood's mixer, from which both sides draw values and data.
@@ -66,7 +66,7 @@ fn forward_and_back(
     x: Tensor,
     y: &Tensor,
 ) -> Result<f64> {
-    let cx = Cx {
+    let cx = PassContext {
         seed: 0,
         step,
         samples: 0..x.shape().rows() as u64,

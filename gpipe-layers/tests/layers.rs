@@ -5,6 +5,8 @@
 mod bytes;
 #[path = "layers/cases.rs"]
 mod cases;
+#[path = "layers/faults.rs"]
+mod faults;
 #[path = "layers/gradients.rs"]
 mod gradients;
 #[path = "layers/reference.rs"]

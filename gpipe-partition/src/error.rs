@@ -1,7 +1,5 @@
 //! What can go wrong when a list of layers is cut.
 
-use crate::Partition;
-
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -74,6 +72,17 @@ pub enum Error {
         /// How many layers there are.
         layers: usize,
     },
+    /// The explicit sizes are not one for each stage.
+    #[error("{sizes} sizes but {parts} stages: give one size for each, or use {sizes} stages")]
+    SizeCount {
+        /// How many sizes there are.
+        sizes: usize,
+        /// How many stages were asked for.
+        parts: usize,
+    },
+    /// The text names no [`CutRule`](crate::CutRule).
+    #[error("`{0}` is no partition: use balance, histogram or sizes such as 3,3,4,2")]
+    UnknownRule(String),
     /// One layer alone does not fit a stage, so no cut helps.
     #[error("layer {layer} alone does not fit a stage: make it smaller or the limit larger")]
     LayerDoesNotFit {
@@ -105,8 +114,8 @@ pub enum Error {
         costs: usize,
         /// How many layers the partition has.
         layers: usize,
-        /// The partition.
-        partition: Partition,
+        /// The sizes of its parts, as `3,3,4,2`.
+        partition: String,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::balance::{Prefix, bottleneck};
+use crate::oracle::{Prefix, bottleneck};
 use crate::{Error, Partition, Result};
 
 /// The cost of each stage of a [`Partition`], and how far the worst is from the optimum.
@@ -16,13 +16,23 @@ pub struct Loads {
     optimum: u64,
 }
 
+impl Partition {
+    /// What each stage costs, given what each layer costs, and what the best cut would cost.
+    ///
+    /// # Errors
+    /// If there is not one cost for each layer, or if they add up to more than a `u64` holds.
+    pub fn loads(&self, costs: &[u64]) -> Result<Loads> {
+        Loads::new(self, costs)
+    }
+}
+
 impl Loads {
-    pub(crate) fn new(partition: &Partition, costs: &[u64]) -> Result<Self> {
+    fn new(partition: &Partition, costs: &[u64]) -> Result<Self> {
         if costs.len() != partition.layers() {
             return Err(Error::CostCount {
                 costs: costs.len(),
                 layers: partition.layers(),
-                partition: partition.clone(),
+                partition: partition.to_string(),
             });
         }
         let prefix = Prefix::new(costs)?;
@@ -41,7 +51,7 @@ impl Loads {
         &self.loads
     }
 
-    /// The cost of the dearest stage: the time between two micro-batches when the pipeline is full.
+    /// The cost of the most expensive stage: the time between two micro-batches when the pipeline is full.
     #[must_use]
     pub fn bottleneck(&self) -> u64 {
         self.loads.iter().copied().max().unwrap_or(0)

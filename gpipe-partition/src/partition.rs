@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::error::check_counts;
-use crate::{Error, Loads, Result};
+use crate::{Error, Result};
 
 /// Which layers each stage holds: contiguous runs in order, none empty, that cover every layer once.
 ///
@@ -61,14 +61,6 @@ impl Partition {
     pub fn part_of(&self, layer: usize) -> Option<usize> {
         (layer < self.layers()).then(|| self.ends.partition_point(|&end| end <= layer))
     }
-
-    /// What each stage costs when each layer costs so much, and what the best cut would cost.
-    ///
-    /// # Errors
-    /// If there is not one cost for each layer, or if they add up to more than a `u64` holds.
-    pub fn loads(&self, costs: &[u64]) -> Result<Loads> {
-        Loads::new(self, costs)
-    }
 }
 
 impl fmt::Display for Partition {
@@ -104,7 +96,7 @@ pub fn explicit(sizes: &[usize], layers: usize) -> Result<Partition> {
 }
 
 /// Sizes as a user writes them.
-fn join(sizes: &[usize]) -> String {
+pub(crate) fn join(sizes: &[usize]) -> String {
     let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
     words.join(",")
 }

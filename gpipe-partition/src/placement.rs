@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::balance::Oracle;
+use crate::oracle::Oracle;
 use crate::{Error, Result};
 
 /// How often a run is cut at settled boundaries before freedom ends. Real models need two or three
@@ -37,13 +37,13 @@ where
             ends.push(run.layers.end);
             continue;
         }
-        let dearest = singles[run.layers.clone()]
+        let most = singles[run.layers.clone()]
             .iter()
             .copied()
             .max()
             .unwrap_or(0);
-        let limit = oracle.bottleneck(run.layers.clone(), run.parts, dearest)?;
-        let windows = windows(oracle, &run, limit);
+        let limit = oracle.bottleneck(run.layers.clone(), run.parts, most)?;
+        let windows = windows(oracle, &run, limit)?;
         let settled = |window: &Range<usize>| window.start == window.end;
         if run.round < ROUNDS && windows.iter().any(settled) {
             let first_open = open.len();
@@ -92,7 +92,7 @@ fn accumulated_weights(singles: &[u64]) -> Vec<u128> {
 
 /// The earliest and latest place (both possible) of each boundary inside a run, over all cuts
 /// within the limit.
-fn windows<F>(oracle: &Oracle<F>, run: &Run, limit: u64) -> Vec<Range<usize>>
+fn windows<F>(oracle: &Oracle<F>, run: &Run, limit: u64) -> Result<Vec<Range<usize>>>
 where
     F: Fn(Range<usize>) -> Option<u64>,
 {
@@ -108,7 +108,15 @@ where
         end = oracle.earliest(end, run.layers.start + part + 1, limit);
         window.start = end;
     }
-    windows
+    // Some cut stays within the limit, so that its boundaries lie in all windows.
+    if let Some(part) = windows.iter().position(|window| window.start > window.end) {
+        let start = part
+            .checked_sub(1)
+            .map_or(run.layers.start, |before| windows[before].end);
+        let end = windows[part].end + 1;
+        return Err(Error::NotMonotone { start, end });
+    }
+    Ok(windows)
 }
 
 /// Sets the boundaries of a run one after the other, each near an equal share of what is left.
@@ -179,11 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_layer_does_not_excuse_a_lopsided_rest() {
+    fn an_expensive_layer_does_not_excuse_a_lopsided_rest() {
         assert_eq!(sizes(&[1, 1, 1, 1, 1, 1, 8], 4), [2, 2, 2, 1]);
         assert_eq!(sizes(&[8, 1, 1, 1, 1, 1, 1], 4), [1, 2, 2, 2]);
         assert_eq!(sizes(&[9, 1, 1, 1, 1, 1, 1, 9], 5), [1, 2, 2, 2, 1]);
-        // The rest has a dearest layer of its own.
+        // The rest has a most expensive layer of its own.
         assert_eq!(sizes(&[1, 1, 1, 1, 1, 1, 20, 100], 5), [2, 2, 2, 1, 1]);
     }
 

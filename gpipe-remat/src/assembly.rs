@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpipe_layers::{Layer, Loss, Optimizer, try_params};
-use gpipe_sched::{Pipeline, PipelineError, Schedule, Turn};
+use gpipe_sched::{LossStage, Pipeline, PipelineError, Schedule};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
-use crate::{Error, LayerStage, LossTurn, Result, Table};
+use crate::{Error, LayerStage, RematPlan, Result, TrainingLoss};
 
 /// A pipeline of layers that ends in a loss.
-pub type ModelPipeline = Pipeline<LayerStage, LossTurn>;
+pub type ModelPipeline = Pipeline<LayerStage, TrainingLoss>;
 
 type Layers = Vec<Box<dyn Layer>>;
 
@@ -24,7 +24,7 @@ pub struct Assembly {
     /// When each stage works on which micro-batch.
     pub schedule: Schedule,
     /// What is kept between forward and backward.
-    pub table: Table,
+    pub table: RematPlan,
     /// Where each stage runs.
     pub devices: Vec<DeviceId>,
     /// The loss at the end.
@@ -36,7 +36,7 @@ pub struct Assembly {
 }
 
 /// A pipeline, and the handles that count its bytes.
-pub struct Assembled<T: Turn<Tensors> = LossTurn> {
+pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     /// Ready for its first step.
     pub pipeline: Pipeline<LayerStage, T>,
     /// One handle a stage.
@@ -53,7 +53,7 @@ impl Assembly {
     pub fn build(self, host: &Host) -> std::result::Result<Assembled, AssemblyError> {
         let loss = self.loss;
         self.build_to(host, move |last, transit| {
-            LossTurn::new(loss, last, transit)
+            TrainingLoss::new(loss, last, transit)
         })
     }
 
@@ -62,7 +62,7 @@ impl Assembly {
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    pub fn build_to<T: Turn<Tensors> + 'static>(
+    pub fn build_to<T: LossStage<Tensors> + 'static>(
         self,
         host: &Host,
         turn: impl FnOnce(Device, Device) -> T + Send + 'static,

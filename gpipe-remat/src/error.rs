@@ -56,7 +56,7 @@ pub enum Error {
     },
     /// What a planner was asked makes no sense.
     #[error("{0}")]
-    Question(String),
+    PlanRequest(String),
     /// No plan fits the memory of the workers.
     #[error(
         "the model does not fit by {}: no cut, schedule or recomputation needs less than {mend} a worker, \
@@ -71,6 +71,26 @@ pub enum Error {
         needed: crate::Bytes,
         /// What is missing.
         short: crate::Bytes,
+    },
+    /// Layers could not be cut into stages.
+    #[error(transparent)]
+    Partition(#[from] gpipe_partition::Error),
+    /// Gradients are not finite, so no parameter was changed.
+    #[error("the norm of the gradients is {norm}: no parameter was changed")]
+    NonFiniteGradients {
+        /// The norm of all gradients, statistics included.
+        norm: f64,
+    },
+    /// A value of a training step is not finite, so no parameter was changed.
+    #[error("{0}: no parameter was changed; use a lower learning rate, or clip the gradients")]
+    NonFinite(crate::NonFinite),
+    /// A number that an optimizer step cannot use.
+    #[error("{what} is {value}: use a finite number from 0 up")]
+    Setting {
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        value: f64,
     },
     /// What was to be put into a pipeline does not fit its model.
     #[error("parameter {name}: {message}")]

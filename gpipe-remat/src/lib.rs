@@ -2,38 +2,36 @@
 #![forbid(unsafe_code)]
 
 mod assembly;
-mod budget;
-mod bytes;
-mod costs;
+mod builder;
+mod custom_loss;
+mod diagnosis;
 mod error;
-mod left;
-mod marks;
+mod memory;
 mod micro_batch;
-mod owned;
+mod non_finite;
+mod optimizer_step;
+mod param_state;
 pub mod planner;
-mod policy;
-mod predict;
-mod run;
 mod stage;
-mod table;
-mod times;
-mod turn;
+mod trainer;
+mod training_loss;
 mod update;
-mod watch;
-mod weights;
 
 pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
-pub use bytes::{Bytes, BytesError};
-pub use costs::ModelCosts;
+pub use builder::AssemblyBuilder;
+pub use custom_loss::CustomLoss;
+pub use diagnosis::first_non_finite;
 pub use error::{Error, Result};
-pub use micro_batch::micro_batches;
-pub use owned::{Owned, copy_owned, put_states, put_values};
-pub use policy::Policy;
-pub use predict::{StageMemory, predict_held, predict_memory};
+pub use memory::{
+    Bytes, BytesError, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan, Retained,
+    RetainedRun, StageMemory, predict_held, predict_memory,
+};
+pub use micro_batch::{batch_items, micro_batches};
+pub use non_finite::{NonFinite, Pass, Value};
+pub use optimizer_step::{StepStats, optimizer_step};
+pub use param_state::{ParamState, copy_owned, put_states, put_values};
+pub use planner::{Times, Work, simulator_costs};
 pub use stage::LayerStage;
-pub use table::{Kept, KeptRun, Table};
-pub use times::{Times, Work, simulator_costs};
-pub use turn::{LossTurn, OutputTurn, Target};
-pub use update::{gradient_norm, merge_ties, share_ties, update};
-pub use watch::{NonFinite, Pass, Value, first_non_finite};
-pub use weights::{Weight, Weights};
+pub use trainer::{TrainStep, Trainer};
+pub use training_loss::{OutputStage, Target, TrainingLoss};
+pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};

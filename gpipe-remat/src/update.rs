@@ -1,27 +1,30 @@
-//! From gradients to the next values, in four verbs that a training loop calls in this order:
-//! [`merge_ties`], [`gradient_norm`], [`update`], [`share_ties`].
+//! From gradients to the next values, in the verbs of which
+//! [`optimizer_step`](crate::optimizer_step) is made: [`merge_ties`], [`gradient_norm`],
+//! [`apply_update`], [`share_ties`], [`commit_mini_batch`], in this order.
 //!
-//! Each is the same at every number of stages, to the bit: what crosses stages is gathered in
-//! layer order and combined there.
+//! The result of each is the same at every number of stages, to the bit: what crosses stages is
+//! gathered in layer order and combined there.
 
 use std::collections::HashMap;
 
-use gpipe_layers::Optimizer;
-use gpipe_sched::{Pipeline, PipelineError, Turn};
-use gpipe_tensor::ops::{self, AdamWs};
+use gpipe_layers::{Kind, Optimizer};
+use gpipe_sched::{LossStage, Pipeline, PipelineError};
+use gpipe_tensor::ops::{self, AdamWBatch};
 use gpipe_tensor::{Tensor, Tensors};
 
-use crate::{LayerStage, ModelPipeline};
+use crate::LayerStage;
 
 /// Adds the gradients of tied places to those of their owners, in layer order.
 ///
 /// # Errors
 /// If a stage fails.
-pub fn merge_ties(pipeline: &mut ModelPipeline) -> Result<(), PipelineError> {
+pub fn merge_ties<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+) -> Result<(), PipelineError> {
     let places = pipeline.gather(|_, stage| {
         let mut places: Vec<(String, Tensor)> = Vec::new();
         stage.try_params(|param| {
-            if param.tied {
+            if param.tied && !param.frozen {
                 places.push((param.name.clone(), param.grad()?.clone()));
             }
             Ok(())
@@ -36,7 +39,7 @@ pub fn merge_ties(pipeline: &mut ModelPipeline) -> Result<(), PipelineError> {
         let device = stage.device().clone();
         stage.try_params(|param| {
             for (name, grad) in &places {
-                if !param.tied && *name == param.name {
+                if !param.tied && !param.frozen && *name == param.name {
                     let grad = grad.clone().receive(&device)?;
                     ops::add_assign(param.grad_mut()?, &grad)?;
                 }
@@ -46,46 +49,76 @@ pub fn merge_ties(pipeline: &mut ModelPipeline) -> Result<(), PipelineError> {
     })
 }
 
-/// The norm of all gradients together. Each parameter's sum of squares is taken by itself and the
-/// sums are added in layer order, so the cut does not show.
+/// The norm of all gradients together: of every parameter that is owned, but for statistics
+/// ([`Kind::Statistic`]), whose gradients are applied as they are. The sum of squares of each
+/// parameter is taken by itself and the sums are added in layer order, so the norm does not depend
+/// on the cut.
 ///
 /// # Errors
 /// If a stage fails.
-pub fn gradient_norm(pipeline: &mut ModelPipeline) -> Result<f64, PipelineError> {
+pub fn gradient_norm<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+) -> Result<f64, PipelineError> {
+    Ok(gradient_norms(pipeline)?.norm)
+}
+
+/// What is known of all gradients together.
+pub(crate) struct GradientNorms {
+    /// Without statistics.
+    pub norm: f64,
+    /// Of the statistics alone.
+    pub statistics: f64,
+}
+
+pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+) -> Result<GradientNorms, PipelineError> {
     let squares = pipeline.gather(|_, stage| {
-        let _busy = stage.device().clone().busy();
-        let mut grads: Vec<Tensor> = Vec::new();
+        let _busy = stage.device().clone().cpu_slot();
+        let (mut grads, mut kinds): (Vec<Tensor>, Vec<Kind>) = Default::default();
         stage.try_params(|param| {
-            if !param.tied {
+            if !param.tied && !param.frozen {
                 grads.push(param.grad()?.clone());
+                kinds.push(param.kind);
             }
             Ok(())
         })?;
         let grads: Vec<&Tensor> = grads.iter().collect();
-        Ok::<_, crate::Error>(ops::sums_of_squares(&grads)?)
+        let squares = ops::sums_of_squares(&grads)?;
+        Ok::<_, crate::Error>(kinds.into_iter().zip(squares).collect::<Vec<_>>())
     })?;
-    Ok(squares.into_iter().flatten().sum::<f64>().sqrt())
+    let squares = || squares.iter().flatten();
+    let sum = |is_statistic: bool| -> f64 {
+        let of_kind = squares().filter(|(kind, _)| (*kind == Kind::Statistic) == is_statistic);
+        of_kind.map(|(_, square)| square).sum()
+    };
+    Ok(GradientNorms {
+        norm: sum(false).sqrt(),
+        statistics: sum(true).sqrt(),
+    })
 }
 
-/// One optimizer step on every parameter that is owned. `step` counts from 1; `factor` scales the
-/// gradients first (clipping).
+/// One update of every parameter that is owned. `step` is the number of the step, counted from 0;
+/// `factor` scales the gradients first (clipping), but for statistics.
 ///
 /// # Errors
 /// If a stage fails.
-pub fn update(
-    pipeline: &mut ModelPipeline,
+pub fn apply_update<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
     optimizer: &Optimizer,
     lr: f64,
     step: u64,
     factor: f32,
 ) -> Result<(), PipelineError> {
     let optimizer = optimizer.clone();
+    // The bias corrections of AdamW count updates from 1.
+    let number = step.saturating_add(1);
     pipeline.each(move |_, stage| {
-        let _busy = stage.device().clone().busy();
-        let mut updates = AdamWs::default();
+        let _busy = stage.device().clone().cpu_slot();
+        let mut updates = AdamWBatch::default();
         stage.try_params(|param| {
             if !param.tied {
-                optimizer.update_with(&mut updates, param, lr, step, factor)?;
+                optimizer.update_with(&mut updates, param, lr, number, factor)?;
             }
             Ok(())
         })?;
@@ -97,7 +130,7 @@ pub fn update(
 ///
 /// # Errors
 /// If a stage fails.
-pub fn share_ties<T: Turn<Tensors> + 'static>(
+pub fn share_ties<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
     let tied = pipeline.gather(|_, stage| {
@@ -132,4 +165,16 @@ pub fn share_ties<T: Turn<Tensors> + 'static>(
             Ok(())
         })
     })
+}
+
+/// Applies what layers with state of their own recorded of a training step
+/// ([`Layer::commit_mini_batch`](gpipe_layers::Layer::commit_mini_batch)). The last verb of a step,
+/// when everything that may fail has succeeded; without it the next step discards what was recorded.
+///
+/// # Errors
+/// If a stage fails.
+pub fn commit_mini_batch<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+) -> Result<(), PipelineError> {
+    pipeline.each(|_, stage| stage.commit())
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use common::{Model, Run};
 use gpipe_layers::Layer;
-use gpipe_remat::{Bytes, Error, Kept, KeptRun, Policy, Table, Weights, predict_memory};
+use gpipe_remat::{
+    Bytes, Error, ParameterBytes, Policy, RematPlan, Retained, RetainedRun, predict_memory,
+};
 use gpipe_sched::{Schedule, dualpipe_v, gpipe, one_f_one_b, zb_h1};
 
 fn run(stages: usize, batch: usize, micro_batches: usize) -> Run {
@@ -23,17 +25,17 @@ fn run(stages: usize, batch: usize, micro_batches: usize) -> Run {
 }
 
 /// Every way in which a stage of so many layers can keep some and compute runs of others again.
-fn all(layers: usize) -> Vec<Kept> {
-    fn extend(runs: &mut Vec<KeptRun>, count: usize, found: &mut Vec<Kept>) {
+fn all(layers: usize) -> Vec<Retained> {
+    fn extend(runs: &mut Vec<RetainedRun>, count: usize, found: &mut Vec<Retained>) {
         let start = runs.last().map_or(0, |run| run.layers.end);
         if start == count {
-            found.push(Kept::Runs(Arc::from(runs.clone())));
+            found.push(Retained::Runs(Arc::from(runs.clone())));
             return;
         }
         for end in start + 1..=count {
             for kept in [true, false] {
                 let layers = start..end;
-                runs.push(KeptRun { layers, kept });
+                runs.push(RetainedRun { layers, kept });
                 extend(runs, count, found);
                 runs.pop();
             }
@@ -60,28 +62,28 @@ impl Case {
     }
 
     /// The peak of every stage under a table.
-    fn peaks(&mut self, table: &Table) -> Vec<u64> {
+    fn peaks(&mut self, table: &RematPlan) -> Vec<u64> {
         let (costs, cut) = (
             self.run.costs(&self.layers),
             self.run.cut(self.layers.len()),
         );
-        let weights = Weights::new(&mut self.layers, Some(&self.run.optimizer));
+        let weights = ParameterBytes::new(&mut self.layers, Some(&self.run.optimizer));
         let memory = predict_memory(&weights, &costs, &cut, &self.schedule, table);
         memory.iter().map(gpipe_remat::StageMemory::peak).collect()
     }
 
-    fn table(&mut self, bytes: u64) -> Result<Table, Error> {
+    fn table(&mut self, bytes: u64) -> Result<RematPlan, Error> {
         let (costs, cut) = (
             self.run.costs(&self.layers),
             self.run.cut(self.layers.len()),
         );
-        let weights = Weights::new(&mut self.layers, Some(&self.run.optimizer));
+        let weights = ParameterBytes::new(&mut self.layers, Some(&self.run.optimizer));
         let policy = Policy::Budget(Bytes(bytes));
-        Table::new(policy, &weights, &costs, &cut, &self.schedule)
+        RematPlan::new(policy, &weights, &costs, &cut, &self.schedule)
     }
 
     /// FLOPs that a stage computes again.
-    fn work(&self, stage: usize, kept: &Kept) -> u64 {
+    fn work(&self, stage: usize, kept: &Retained) -> u64 {
         let costs = self.run.costs(&self.layers);
         let part = self.run.cut(self.layers.len())[stage].clone();
         let again = kept.runs(part.len()).into_iter().filter(|run| !run.kept);
@@ -119,11 +121,11 @@ fn no_choice_that_fits_computes_less() {
                 let choices = all(part.len());
                 let mut known = Vec::new();
                 for kept in &choices {
-                    let table = Table::of_stages(
+                    let table = RematPlan::of_stages(
                         (0..stages)
                             .map(|other| match other == stage {
                                 true => kept.clone(),
-                                false => Kept::Everything,
+                                false => Retained::Everything,
                             })
                             .collect(),
                         micro_batches,
@@ -192,7 +194,7 @@ fn more_bytes_are_no_more_work() {
     let schedule = gpipe(2, 4).expect("a valid size");
     let mut case = Case::new(run(2, 8, 4), schedule);
     let table = case.table(u64::MAX).expect("room");
-    assert!((0..2).all(|stage| *table.kept(stage, 0) == Kept::Everything));
+    assert!((0..2).all(|stage| *table.kept(stage, 0) == Retained::Everything));
     let most = case.peaks(&table).into_iter().max().expect("two stages");
     let mut works: Vec<u64> = Vec::new();
     for share in 1..=40 {

@@ -62,7 +62,7 @@ fn the_step_after_a_failure_is_as_if_nothing_had_happened() {
                     .pipeline
                     .step(bad_target)
                     .expect_err("a bad target");
-                assert_eq!(error.place(), Some(Place::Turn { micro_batch: m }));
+                assert_eq!(error.place(), Some(Place::Loss { micro_batch: m }));
                 let message = error.to_string();
                 assert!(
                     message.contains(&format!("index {VOCAB} is outside of 0..{VOCAB}")),

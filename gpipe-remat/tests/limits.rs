@@ -8,8 +8,8 @@ use std::error::Error as _;
 use common::{CONTEXT, Model, Order, Outcome, Run};
 use gpipe_layers::{Flow, clip_factor};
 use gpipe_remat::{
-    Assembled, ModelCosts, Policy, Table, Weights, gradient_norm, merge_ties, micro_batches,
-    predict_memory, share_ties, update,
+    Assembled, ModelCosts, ParameterBytes, Policy, RematPlan, apply_update, gradient_norm,
+    merge_ties, micro_batches, predict_memory, share_ties,
 };
 use gpipe_sched::{PipelineError, Place, Schedule, interleaved, zb_h1, zb_v};
 use gpipe_tensor::{Device, Error};
@@ -25,7 +25,7 @@ fn step(run: &Run, assembled: &mut Assembled, update_too: bool) -> Result<[u64; 
     merge_ties(pipeline)?;
     let norm = gradient_norm(pipeline)?;
     if update_too {
-        update(pipeline, &run.optimizer, 0.01, 1, clip_factor(norm, 0.5))?;
+        apply_update(pipeline, &run.optimizer, 0.01, 0, clip_factor(norm, 0.5))?;
         share_ties(pipeline)?;
     }
     Ok([loss.to_bits(), norm.to_bits()])
@@ -78,7 +78,7 @@ fn refuse_every_buffer(run: &Run, schedule: &Schedule) -> Result<usize, String> 
             }
             if !matches!(
                 error.place(),
-                Some(Place::Action(_) | Place::Turn { .. } | Place::Visit(_))
+                Some(Place::Action(_) | Place::Loss { .. } | Place::Visit(_))
             ) {
                 return Err(format!(
                     "buffer {n} of handle {index} has no place: {error}"
@@ -182,8 +182,8 @@ fn predicted(run: &Run, schedule: &Schedule) -> Vec<u64> {
     let tokens = |samples| vec![Flow::u32([samples, CONTEXT])];
     let costs = ModelCosts::new(&layers, &samples, tokens).expect("a valid model");
     let cut = run.cut(layers.len());
-    let weights = Weights::new(&mut layers, Some(&run.optimizer));
-    let table = Table::new(run.policy, &weights, &costs, &cut, schedule).expect("a table");
+    let weights = ParameterBytes::new(&mut layers, Some(&run.optimizer));
+    let table = RematPlan::new(run.policy, &weights, &costs, &cut, schedule).expect("a table");
     let memory = predict_memory(&weights, &costs, &cut, schedule, &table);
     memory.iter().map(gpipe_remat::StageMemory::peak).collect()
 }

@@ -7,7 +7,8 @@ use std::ops::Range;
 use common::{CONTEXT, Model, Order, Outcome, Run};
 use gpipe_layers::{Flow, Layer, Optimizer, models};
 use gpipe_remat::{
-    ModelCosts, Policy, StageMemory, Table, Weights, micro_batches, predict_held, predict_memory,
+    ModelCosts, ParameterBytes, Policy, RematPlan, StageMemory, micro_batches, predict_held,
+    predict_memory,
 };
 use gpipe_sched::{
     Costs, Held, Schedule, Timeline, dualpipe_v, gpipe, interleaved, looped_bfs, one_f_one_b,
@@ -39,8 +40,8 @@ impl Plan {
     ) -> (Vec<StageMemory>, Vec<Vec<Held>>) {
         let tokens = |samples| vec![Flow::u32([samples, self.context])];
         let costs = ModelCosts::new(&self.layers, &self.samples, tokens).expect("a valid model");
-        let weights = Weights::new(&mut self.layers, optimizer);
-        let table = Table::new(policy, &weights, &costs, &self.cut, schedule).expect("a table");
+        let weights = ParameterBytes::new(&mut self.layers, optimizer);
+        let table = RematPlan::new(policy, &weights, &costs, &self.cut, schedule).expect("a table");
         let memory = predict_memory(&weights, &costs, &self.cut, schedule, &table);
         let held = predict_held(&memory, &costs, &self.cut, schedule, &table);
         (memory, held)

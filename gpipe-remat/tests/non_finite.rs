@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Model, Order, Run};
-use gpipe_layers::{Cx, Loss};
+use gpipe_layers::{Loss, PassContext};
 use gpipe_remat::Target;
 use gpipe_remat::{NonFinite, Pass, Policy, Value, first_non_finite, share_ties};
 use gpipe_sched::{Item, Schedule, zb_h1, zb_v};
@@ -99,7 +99,7 @@ fn by_hand(run: &Run, plant: &Plant) -> Option<NonFinite> {
         })
     };
     for (m, item) in items(run, plant).into_iter().enumerate() {
-        let cx = Cx {
+        let cx = PassContext {
             seed: 7,
             step: 0,
             samples: item.micro_batch.samples,
@@ -135,7 +135,7 @@ fn by_hand(run: &Run, plant: &Plant) -> Option<NonFinite> {
             let saved = kept.pop().expect("one a layer");
             let pending = if index == 0 {
                 layer
-                    .last_grad(saved, flow)
+                    .param_only_grad(saved, flow)
                     .map(|pending| (Tensors::new(), pending))
             } else {
                 layer.input_grad(saved, flow)

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Model, Order, Outcome, Run};
 use gpipe_layers::{Decay, Optimizer};
-use gpipe_remat::{Assembled, Owned, Policy, copy_owned, put_states, put_values};
+use gpipe_remat::{Assembled, ParamState, Policy, copy_owned, put_states, put_values};
 use gpipe_tensor::Tensor;
 
 fn run(stages: usize, order: Order, policy: Policy) -> Run {
@@ -31,12 +31,12 @@ fn train(run: &Run, assembled: &mut Assembled, steps: std::ops::Range<u64>) -> O
     outcome
 }
 
-fn out(assembled: &mut Assembled) -> Vec<Owned> {
+fn out(assembled: &mut Assembled) -> Vec<ParamState> {
     let device = assembled.transit.host().device(gpipe_tensor::DeviceId::Cpu);
     copy_owned(&mut assembled.pipeline, &device.unwrap()).unwrap()
 }
 
-fn put(assembled: &mut Assembled, owned: Vec<Owned>) -> gpipe_remat::Result<()> {
+fn put(assembled: &mut Assembled, owned: Vec<ParamState>) -> gpipe_remat::Result<()> {
     let (values, states) = owned
         .into_iter()
         .map(|owned| ((owned.name.clone(), owned.value), (owned.name, owned.state)))
@@ -80,7 +80,7 @@ fn copies_do_not_see_the_next_step() {
     let run = run(2, Order::Gpipe, Policy::Keep);
     let mut assembled = run.assemble();
     train(&run, &mut assembled, 0..1);
-    let bits = |owned: &[Owned]| -> Vec<u32> {
+    let bits = |owned: &[ParamState]| -> Vec<u32> {
         let tensors = owned
             .iter()
             .flat_map(|owned| std::iter::once(&owned.value).chain(&owned.state));
@@ -96,7 +96,7 @@ fn copies_do_not_see_the_next_step() {
 }
 
 /// Makes what was taken out unfit to be put back.
-type Spoil<'a> = &'a dyn Fn(&mut Vec<Owned>);
+type Spoil<'a> = &'a dyn Fn(&mut Vec<ParamState>);
 
 #[test]
 fn what_does_not_fit_is_named_and_changes_nothing() {
@@ -105,11 +105,11 @@ fn what_does_not_fit_is_named_and_changes_nothing() {
     let good = out(&mut assembled);
     let mut before = Outcome::default();
     before.read(&mut assembled);
-    let other = |owned: &Owned| {
+    let other = |owned: &ParamState| {
         let device = owned.value.device();
         Tensor::zeros(device, [owned.value.elements() + 1]).unwrap()
     };
-    let index = |owned: &Owned| {
+    let index = |owned: &ParamState| {
         let shape = owned.value.shape().clone();
         let zeros = vec![0; owned.value.elements()];
         Tensor::from_u32(owned.value.device(), shape, zeros).unwrap()

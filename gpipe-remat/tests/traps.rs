@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use common::{Model, Run};
-use gpipe_layers::{Cost, Cx, Error, Flow, Layer, Loss, Param, Pending, Result, Saved};
+use gpipe_layers::{Cost, Error, Flow, Layer, Loss, Param, PassContext, Pending, Result, Saved};
 use gpipe_remat::{Assembled, Assembly, Policy, gradient_norm, merge_ties};
 use gpipe_sched::{Action, Op, PipelineError, Place, Schedule, gpipe, one_f_one_b, zb_h1};
 use gpipe_tensor::{DeviceId, Host, Tensors};
@@ -103,7 +103,7 @@ impl Layer for Trapped {
         self.layer.cost(inputs)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         self.pass(Call::Forward, cx.samples.start)?;
         self.layer.forward(cx, x)
     }

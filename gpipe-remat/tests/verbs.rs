@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use common::{Model, Run};
 use gpipe_layers::{
-    Cost, Cx, Flow, Init, Kind, Layer, Loss, Optimizer, Param, Pending, Result, Saved,
+    Cost, Flow, Init, Kind, Layer, Loss, Optimizer, Param, PassContext, Pending, Result, Saved,
 };
 use gpipe_remat::{
-    Assembled, Assembly, Policy, copy_owned, gradient_norm, merge_ties, put_values, share_ties,
-    update,
+    Assembled, Assembly, Policy, apply_update, copy_owned, gradient_norm, merge_ties, put_values,
+    share_ties,
 };
 use gpipe_sched::{Part, PipelineError, Place};
 use gpipe_tensor::{DeviceId, Host, Tensors};
@@ -56,7 +56,7 @@ impl Layer for Trapped {
         self.layer.cost(inputs)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         self.layer.forward(cx, x)
     }
 
@@ -121,8 +121,8 @@ const VERBS: [(&str, Verb, &[Trap]); 5] = [
         &[Trap::Panic, Trap::Unmade],
     ),
     (
-        "update",
-        |run, optimizer| update(&mut run.pipeline, optimizer, 1e-3, 1, 1.0),
+        "apply_update",
+        |run, optimizer| apply_update(&mut run.pipeline, optimizer, 1e-3, 0, 1.0),
         &[Trap::Panic, Trap::Unmade],
     ),
     (

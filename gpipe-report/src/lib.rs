@@ -1,2 +1,20 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod error;
+mod event;
+mod folder;
+mod html;
+pub mod numbers;
+mod run;
+mod scalars;
+mod tensorboard;
+mod timeline;
+
+pub use error::{Error, Result};
+pub use event::{Event, FoundDevice};
+pub use folder::{MadeRun, NewRun, PAGE, RunFolder};
+pub use html::{html, write_html};
+pub use run::{Run, RunEnd, RunStart, RunStep, read_run};
+pub use tensorboard::TensorBoard;
+pub use timeline::{FlatTimeline, Machine, MeasuredStep, Record, RunInfo, StageInfo, Tracer};

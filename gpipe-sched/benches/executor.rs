@@ -1,5 +1,5 @@
-//! What the executor, the checker and the simulator cost by themselves. Throughput is in actions:
-//! the executor's budget is 10 microseconds for each.
+//! Overhead of the executor, the checker and the simulator. Throughput is in actions: the
+//! executor's budget is 10 microseconds per action.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gpipe_sched::{Costs, Empty, Schedule, gpipe, one_f_one_b, simulate};

@@ -1,5 +1,5 @@
-//! How the time to make and to simulate a schedule grows with its actions, up to 1024 stages of 4096
-//! micro-batches, on one core.
+//! Growth of the time to build and to simulate a schedule with its actions, up to 1024 stages of
+//! 4096 micro-batches, on one core.
 //!
 //! `cargo run --release -p gpipe-sched --example growth [--json]`
 
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The most memory that the process had, where the system tells.
+/// Peak memory of the process, where the system reports it.
 fn peak() -> String {
     peak_kib().map_or("unknown".to_owned(), |kib| format!("{kib} kB"))
 }

@@ -1,4 +1,4 @@
-//! What an action costs by itself: steps of stages that do nothing.
+//! Cost of an action by itself: steps of stages that do nothing.
 //!
 //! `cargo run --release -p gpipe-sched --example overhead [--json]`
 
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use gpipe_sched::{Empty, gpipe, one_f_one_b};
 
-/// Steps of which the median counts, after one that warms up.
+/// Steps per measurement, after one for warm-up; the median counts.
 const STEPS: usize = 40;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,7 +1,7 @@
-//! Stages that only sleep: the bubble that the papers predict, and the one that the executor has.
+//! Stages that only sleep: predicted bubbles beside those of the executor.
 //!
-//! `cargo run --release -p gpipe-sched --example sleepers [MILLISECONDS] [--json]`: how long an action takes, 20
-//! unless told; more on a machine that is busy and wakes sleepers late.
+//! `cargo run --release -p gpipe-sched --example sleepers [MILLISECONDS] [--json]`: the duration of
+//! an action, 20 by default; more on a busy machine, which wakes sleepers late.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -14,10 +14,10 @@ use gpipe_sched::{
     zb_v, zero_bubble,
 };
 
-/// The shortest of these counts: a busy machine wakes sleepers late.
+/// Steps per measurement; the shortest counts, because a busy machine wakes sleepers late.
 const STEPS: usize = 2;
 
-/// Sleeps as long for a forward pass as for each half of a backward pass.
+/// Sleeps equally long for a forward pass and for each half of a backward pass.
 struct Sleeper(Duration);
 
 impl Stage for Sleeper {
@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The bubble of the best of some steps.
+/// The bubble of the shortest step.
 fn measure(schedule: Schedule, work: Duration) -> Result<f64, Box<dyn Error>> {
     let micro_batches = schedule.micro_batches();
     let make_stage = move |_| Ok::<_, Infallible>(Sleeper(work));

@@ -1,52 +1,39 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod action;
-mod builders;
-mod check;
-mod costs;
-mod csv;
-mod early;
-mod empty;
-mod failure;
-mod fault;
-mod grid;
-mod hop;
-mod idle;
-mod mailbox;
-mod memory;
-mod pipeline;
-mod round;
+mod executor;
 mod schedule;
-mod shared;
+mod schedule_kind;
 mod simulate;
-mod slots;
-mod stage;
-mod sync;
-mod timeline;
-mod trace;
-mod walk;
-mod watchdog;
-mod worker;
 
-pub use action::{Action, ActionError, Op};
-pub use builders::{
-    ZeroBubbleError, dualpipe_v, forward_only, gpipe, interleaved, looped_bfs, one_f_one_b, v_half,
-    v_min, zb_h1, zb_h2, zb_v, zero_bubble,
-};
-pub use costs::{Costs, CostsError, LinkCosts, StageCosts};
-pub use csv::CsvError;
-pub use empty::Empty;
-pub use failure::{Part, PipelineError, Place};
-pub use fault::{Cell, Fault, ScheduleError};
-pub use hop::Direction;
-pub use idle::{Cause, Gap, Spent};
-pub use memory::{Held, Level};
-pub use pipeline::{Item, ItemOf, Outcome, Pipeline};
-pub use schedule::Schedule;
-pub use shared::simulate_shared;
-pub use simulate::{simulate, step_seconds};
-pub use slots::Slots;
-pub use stage::{MicroBatch, Ran, Stage, Turn};
-pub use timeline::{Span, Timeline};
-pub use watchdog::{Doing, Stuck};
+pub use executor::batch::{Item, ItemOf};
+pub use executor::empty::Empty;
+pub use executor::failure::{Part, PipelineError, Place};
+pub use executor::inference::{CollectOutputs, InferenceError, InferenceStage};
+pub use executor::loss_stage::LossStage;
+pub use executor::pipeline::Pipeline;
+pub use executor::stage::{MicroBatch, Ran, Stage};
+pub use executor::step::Outcome;
+pub use executor::watchdog::{Doing, Stuck};
+pub use schedule::action::{Action, ActionError, Op};
+pub use schedule::builders::alternating::{gpipe, one_f_one_b};
+pub use schedule::builders::dualpipe_v::dualpipe_v;
+pub use schedule::builders::forward_only::forward_only;
+pub use schedule::builders::interleaved::interleaved;
+pub use schedule::builders::looped_bfs::looped_bfs;
+pub use schedule::builders::split::{zb_h1, zb_h2};
+pub use schedule::builders::v_shape::{v_half, v_min};
+pub use schedule::builders::zb_v::zb_v;
+pub use schedule::csv::CsvError;
+pub use schedule::data::Schedule;
+pub use schedule::fault::{Cell, Fault, ScheduleError};
+pub use schedule::slots::Slots;
+pub use schedule::transfer::Direction;
+pub use schedule_kind::{BuildScheduleError, ParseScheduleError, ScheduleKind};
+pub use simulate::bubble_breakdown::{BubbleBreakdown, Cause, Gap};
+pub use simulate::costs::{Costs, CostsError, LinkCosts, StageCosts};
+pub use simulate::level::{Held, Level};
+pub use simulate::shared::simulate_shared;
+pub use simulate::simulator::{simulate, step_seconds};
+pub use simulate::timeline::{Span, Timeline};
+pub use simulate::zero_bubble::{ZeroBubbleError, zero_bubble};

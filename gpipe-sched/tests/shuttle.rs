@@ -11,7 +11,7 @@ use shuttle::rand::{Rng, thread_rng};
 const STAGES: usize = 3;
 const MICRO_BATCHES: usize = 3;
 
-/// The interleavings of one check: more in the exam, which counts them.
+/// Interleavings of one check: more in the exam, which counts them.
 fn interleavings(small: usize, full: usize) -> usize {
     let count = match std::env::var_os("GPIPE_EXAM") {
         Some(_) => full,
@@ -21,7 +21,7 @@ fn interleavings(small: usize, full: usize) -> usize {
     count
 }
 
-/// Steps, evaluates and visits: nothing deadlocks, whoever runs first, and all is as in a loop.
+/// Steps and evaluates: no interleaving deadlocks, and all results are those of a loop.
 #[test]
 fn every_interleaving_computes_the_same() {
     for make in [gpipe, one_f_one_b] {
@@ -41,8 +41,8 @@ fn every_interleaving_computes_the_same() {
     }
 }
 
-/// Something goes wrong at one or two places chosen anew each time: the caller hears of one of them
-/// in every interleaving, and the next step, which starts at once, hears nothing.
+/// One or two failures at random places: in every interleaving the caller gets one of them, and the
+/// next step, which starts at once, is not affected.
 #[test]
 fn a_failure_anywhere_ends_the_step_and_only_this_step() {
     for make in [gpipe, one_f_one_b] {
@@ -71,7 +71,7 @@ fn a_failure_anywhere_ends_the_step_and_only_this_step() {
     }
 }
 
-/// A stage that cannot be made: the others are let go.
+/// A stage that cannot be built: the other workers end.
 #[test]
 fn a_build_that_fails_leaves_no_thread() {
     shuttle::check_random(

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use gpipe_tensor::ops::{self, AdamW, Layout};
+use gpipe_tensor::ops::{self, AdamW, AdamWUpdate, Layout};
 use gpipe_tensor::philox::Key;
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, init_normal};
 
@@ -78,7 +78,18 @@ fn element_wise(c: &mut Criterion) {
         weight_decay: 0.1,
     };
     group.bench_function("adamw", |t| {
-        t.iter(|| ops::adamw(&mut a, None, &b, &mut first, &mut second, 1, 1.0, &o));
+        t.iter(|| {
+            let update = AdamWUpdate {
+                value: &mut a,
+                copy: None,
+                grad: &b,
+                first: &mut first,
+                second: &mut second,
+                step: 1,
+                grad_scale: 1.0,
+            };
+            ops::adamw(update, &o)
+        });
     });
 
     group.throughput(Throughput::Bytes(bytes));

@@ -1,30 +1,16 @@
-//! What a user names (`cpu`, `cuda:1`) and what a worker holds: a handle that counts its bytes.
+//! One worker's handle to a device, which counts the bytes of its buffers.
+
+mod open;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{Event, Gpu};
-use crate::turns::Busy;
-use crate::{Error, Host, Result};
-
-/// The name of a device: `cpu` or `cuda:N`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DeviceId {
-    /// The host's processor.
-    Cpu,
-    /// The CUDA device of this ordinal.
-    Cuda(u32),
-}
-
-impl std::fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
-        }
-    }
-}
+use crate::device_id::DeviceId;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::thread_budget::CpuSlot;
 
 impl std::str::FromStr for DeviceId {
     type Err = Error;
@@ -47,16 +33,16 @@ pub struct Device(Arc<Handle>);
 struct Handle {
     id: DeviceId,
     host: Host,
-    /// Streams and libraries, unless this is the processor.
+    /// Streams and library handles of a GPU; none for the CPU.
     #[cfg(feature = "cuda")]
     gpu: Option<Gpu>,
     live: AtomicU64,
     peak: AtomicU64,
     /// The peak since it was last taken.
     recent: AtomicU64,
-    /// What `live` must not exceed.
+    /// Upper limit of `live`.
     limit: AtomicU64,
-    /// Buffers until one is refused, for tests; below zero there is none to refuse.
+    /// For tests: allocations until one is refused; negative for none.
     #[cfg(feature = "failing")]
     countdown: std::sync::atomic::AtomicI64,
     /// Threads that an operation may use now.
@@ -64,7 +50,7 @@ struct Handle {
 }
 
 impl Device {
-    /// A handle to the processor.
+    /// A handle to the CPU.
     pub(crate) fn cpu(host: Host) -> Self {
         Self::new(
             DeviceId::Cpu,
@@ -96,22 +82,22 @@ impl Device {
         self.0.id
     }
 
-    /// The threads and buffers that this handle shares with its neighbours.
+    /// The host whose threads and buffers this handle shares.
     pub fn host(&self) -> &Host {
         &self.0.host
     }
 
-    /// The streams and libraries, unless this is the processor.
+    /// The streams and library handles of a GPU; `None` for the CPU.
     #[cfg(feature = "cuda")]
     pub(crate) fn gpu(&self) -> Option<&Gpu> {
         self.0.gpu.as_ref()
     }
 
-    /// Waits until all operations so far are done, and tells what went wrong in them: a GPU works
-    /// after it was asked.
+    /// Waits until all operations so far are done. Operations on a GPU are asynchronous, and their failures
+    /// are reported here or by a later operation.
     ///
     /// # Errors
-    /// What a device found wrong while it worked.
+    /// If an operation so far has failed on the device.
     pub fn finish(&self) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = self.gpu() {
@@ -120,15 +106,15 @@ impl Device {
         Ok(())
     }
 
-    /// The point that the operations so far come to, where a device does them after it was asked; none
-    /// on the processor.
+    /// Records an event after all operations so far, on a device that works asynchronously; `None` on
+    /// the CPU.
     ///
     /// # Errors
     /// If the device does not answer.
-    pub fn moment(&self) -> Result<Option<Moment>> {
+    pub fn record_event(&self) -> Result<Option<DeviceEvent>> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = self.gpu() {
-            return gpu.moment().map(Moment).map(Some);
+            return gpu.record_event().map(DeviceEvent).map(Some);
         }
         Ok(None)
     }
@@ -138,63 +124,64 @@ impl Device {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Bytes of the buffers that are alive and belong to this handle.
+    /// Bytes of all live buffers of this handle.
     pub fn live_bytes(&self) -> u64 {
         self.0.live.load(Ordering::Relaxed)
     }
 
-    /// The most that [`live_bytes`](Self::live_bytes) was since the last [`reset_peak`](Self::reset_peak).
+    /// The peak of [`live_bytes`](Self::live_bytes) since the last [`reset_peak`](Self::reset_peak).
     pub fn peak_bytes(&self) -> u64 {
         self.0.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets the peak: it is what is alive now.
+    /// Resets the peak to the bytes that are live now.
     pub fn reset_peak(&self) {
         self.0.peak.store(self.live_bytes(), Ordering::Relaxed);
     }
 
-    /// The most that [`live_bytes`](Self::live_bytes) was since the last call of this. It is a peak of
-    /// its own, for those who watch single actions.
+    /// The peak of [`live_bytes`](Self::live_bytes) since the last call of this function. It is counted
+    /// apart from [`peak_bytes`](Self::peak_bytes), to measure single actions.
     pub fn take_recent_peak(&self) -> u64 {
         self.0.recent.swap(self.live_bytes(), Ordering::Relaxed)
     }
 
-    /// Refuses buffers with which [`live_bytes`](Self::live_bytes) would exceed `bytes`; `u64::MAX`
-    /// is no limit. What is alive already stays.
+    /// Limits [`live_bytes`](Self::live_bytes) to `bytes`: an allocation beyond it fails. `u64::MAX` means
+    /// no limit. Live buffers stay.
     pub fn set_limit(&self, bytes: u64) {
         self.0.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Refuses the buffer after the next `buffers` ones, once: a test of what happens then.
+    /// For tests: the allocation after the next `buffers` ones fails, once.
     #[cfg(feature = "failing")]
     pub fn fail_after(&self, buffers: u32) {
         self.0.countdown.store(buffers.into(), Ordering::Relaxed);
     }
 
-    /// Whether a buffer is still to be refused; it no longer is.
+    /// For tests: cancels [`the failure`](Self::fail_after) to come; returns whether there was one.
     #[cfg(feature = "failing")]
     pub fn disarm(&self) -> bool {
         self.0.countdown.swap(-1, Ordering::Relaxed) >= 0
     }
 
-    /// Waits for a turn on the processor and takes a share of its threads until the guard is dropped.
+    /// Waits for a free CPU slot and holds a share of the host's threads until the slot is dropped.
     ///
-    /// A stage calls this at the beginning of an action: at most as many actions run at once as the
-    /// host has threads, and those that do share them evenly: one that runs alone uses them all until
-    /// another begins. What runs on a GPU takes no turn: its threads only ask for work.
-    pub fn busy(&self) -> Busy {
+    /// A stage takes a slot at the beginning of an action. At most [`Host::threads`] actions run at
+    /// once, and running actions share the threads evenly: a single action uses all of them until
+    /// another begins. An action on a GPU needs no slot and gets one at once.
+    pub fn cpu_slot(&self) -> CpuSlot {
         if self.id() != DeviceId::Cpu {
-            return Busy::elsewhere();
+            return CpuSlot::elsewhere();
         }
-        self.0.host.turns().begin(self.0.share.clone())
+        self.0.host.thread_budget().begin(self.0.share.clone())
     }
 
-    /// How many threads an operation may use now. It never decides how work is cut.
+    /// Threads that an operation may use now. The number never decides how work is cut.
     pub(crate) fn share(&self) -> usize {
         self.0.share.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes that are about to be alive; [`saw`](Self::saw) is told the sum when they are.
+    /// Adds bytes of a buffer to be allocated, and returns the sum, to be passed to [`saw`](Self::saw) after
+    /// the allocation.
     pub(crate) fn count(&self, bytes: usize) -> Result<u64> {
         #[cfg(feature = "failing")]
         if self.0.countdown.fetch_sub(1, Ordering::Relaxed) == 0 {
@@ -209,7 +196,7 @@ impl Device {
         Ok(live)
     }
 
-    /// So many bytes were alive.
+    /// Updates the peaks: `live` bytes were live at once.
     pub(crate) fn saw(&self, live: u64) {
         self.0.peak.fetch_max(live, Ordering::Relaxed);
         self.0.recent.fetch_max(live, Ordering::Relaxed);
@@ -220,18 +207,18 @@ impl Device {
     }
 }
 
-/// A point in the work of a GPU, and when it was there.
-pub struct Moment(
+/// A point in the work of a GPU, with its time: see [`Device::record_event`].
+pub struct DeviceEvent(
     #[cfg(feature = "cuda")] Event,
     #[cfg(not(feature = "cuda"))] std::convert::Infallible,
 );
 
-impl Moment {
-    /// Seconds from here to a later point of the same device. Both have to be over, as they are after
-    /// [`Device::finish`].
+impl DeviceEvent {
+    /// Seconds from this event to a later one of the same device. Both must have occurred, as they have
+    /// after [`Device::finish`].
     ///
     /// # Errors
-    /// If they are not, or the device has failed.
+    /// If one has not occurred, or the device has failed.
     pub fn seconds_until(&self, later: &Self) -> Result<f64> {
         #[cfg(feature = "cuda")]
         return self.0.seconds_until(&later.0);

@@ -1,11 +1,11 @@
-//! What can go wrong in this crate.
+//! The error type of this crate.
 
 use crate::{DType, DeviceId, Shape};
 
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on tensors failed: always with the operation and the shapes.
+/// Why an operation on tensors failed; names the operation and the shapes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,7 +16,7 @@ pub enum Error {
         op: &'static str,
         /// What the operation needs, in words.
         expected: String,
-        /// What it was given.
+        /// The shape of the operand.
         got: String,
     },
     /// The element type does not fit the operation.
@@ -26,10 +26,10 @@ pub enum Error {
         op: &'static str,
         /// The type that it needs.
         expected: DType,
-        /// The type that it was given.
+        /// The type of the operand.
         got: DType,
     },
-    /// The number of elements or bytes of a shape does not fit the machine.
+    /// The number of elements or bytes of a shape overflows.
     #[error("{op}: a tensor of shape {shape} is too large for this machine")]
     Size {
         /// The operation.
@@ -37,7 +37,7 @@ pub enum Error {
         /// The shape asked for.
         shape: Shape,
     },
-    /// The system has no memory left for a buffer.
+    /// The system or device has no memory for a buffer.
     #[error(
         "out of memory: no {bytes} bytes for a tensor; use smaller micro-batches, a smaller model or more rematerialization"
     )]
@@ -52,31 +52,31 @@ pub enum Error {
     Limit {
         /// The bytes asked for.
         bytes: usize,
-        /// What may be alive at once.
+        /// The limit of live bytes.
         limit: u64,
     },
-    /// A tensor that others still see was to be changed in place.
+    /// An in-place operation on a tensor whose buffer something else holds.
     #[error("{op}: cannot change a tensor in place that something else still holds")]
     Shared {
         /// The operation.
         op: &'static str,
     },
-    /// An index points outside of what it indexes.
+    /// An index is out of range.
     #[error("{op}: index {index} is outside of 0..{len}")]
     Index {
         /// The operation.
         op: &'static str,
         /// The offending index.
         index: u64,
-        /// The number of valid ones.
+        /// The number of valid indices.
         len: u64,
     },
-    /// An argument other than a shape has a value that makes no sense.
+    /// An argument other than a shape has an invalid value.
     #[error("{op}: {message}")]
     Argument {
         /// The operation.
         op: &'static str,
-        /// What is wrong and what would be right.
+        /// What is wrong, and what is valid.
         message: String,
     },
     /// The text does not name a device.
@@ -85,33 +85,36 @@ pub enum Error {
     /// The text does not name a precision.
     #[error("unknown precision `{0}`: use `f32` or `bf16`")]
     UnknownPrecision(String),
+    /// The text does not name an instruction set.
+    #[error("unknown instruction set `{0}`: use `best` or `avx512`")]
+    UnknownInstructionSet(String),
     /// The device cannot be used by this build on this machine.
     #[error("device {device} is not available: {reason}")]
     Unavailable {
         /// The device asked for.
         device: DeviceId,
-        /// Why, and what would help.
+        /// The reason, and what would help.
         reason: String,
     },
-    /// A call of the driver, cuBLAS or NVRTC failed. What a device does later than it was asked shows
-    /// in a later call.
+    /// A call of the driver, cuBLAS or NVRTC failed. Failures of asynchronous work are reported by a later
+    /// call.
     #[cfg(feature = "cuda")]
     #[error("cuda: {call}: {message}")]
     Cuda {
         /// The function.
         call: &'static str,
-        /// What it answered.
+        /// The error message.
         message: String,
     },
-    /// The elements are needed on the host, but lie elsewhere.
+    /// The elements are needed on the host, but are on another device.
     #[error("{op}: the tensor is on {device}: copy it to the processor first")]
     Elsewhere {
         /// The operation.
         op: &'static str,
-        /// Where they lie.
+        /// The device of the tensor.
         device: DeviceId,
     },
-    /// Bytes that are no valid safetensors file, or name what is not there.
+    /// Invalid safetensors data, or a tensor that the file does not have.
     #[error("safetensors: {0}")]
     Format(String),
 }

@@ -4,32 +4,36 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-#[cfg(feature = "cuda")]
-use crate::cuda::Gpu;
+use crate::error::{Error, Result};
 use crate::floats::Floats;
-use crate::pool::Pool;
-use crate::turns::Turns;
-use crate::{Device, DeviceId, Error, Result, ops};
+use crate::instruction_set::InstructionSet;
 #[cfg(feature = "cuda")]
-use crate::{KernelCache, find_cuda};
+use crate::kernel_cache::KernelCache;
+use crate::pool::Pool;
+use crate::thread_budget::ThreadBudget;
 
-/// What the factors are that matrix products multiply. Sums are of single precision in any case, and
-/// so is everything else.
+/// The precision of the factors of matrix products. Sums and all other operations are in single
+/// precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Floats as they are.
+    /// Single-precision factors.
     #[default]
     Single,
-    /// Floats rounded to bf16, to 8 bits, where at least 16 rows and columns and 32 terms make it
-    /// worth while: what a unit multiplies that is made for it.
+    /// Factors rounded to bf16 (8 bits) in products with at least 16 rows, 16 columns and 32 terms, which
+    /// AMX computes.
     Bf16,
 }
 
 impl Precision {
-    /// Whether this processor multiplies such factors faster than it would others: floats always, bf16
-    /// where there is a unit for it (AMX, on Linux).
+    /// Whether this processor supports products of this precision: `Single` always, `Bf16` where AMX is
+    /// available (on Linux).
     pub fn is_available(self) -> bool {
-        self == Self::Single || ops::multiplies_bf16()
+        self.is_available_with(InstructionSet::Best)
+    }
+
+    /// Whether products of this precision are supported on this processor within `instructions`.
+    pub fn is_available_with(self, instructions: InstructionSet) -> bool {
+        self == Self::Single || instructions.uses_amx()
     }
 }
 
@@ -54,18 +58,19 @@ impl FromStr for Precision {
     }
 }
 
-/// The processor's threads and the buffers that were freed and wait for their next use.
+/// The thread budget and the pool of freed buffers that all workers of a process share.
 ///
-/// Buffers change hands at every stage boundary, so the pool is one for all workers: what the
-/// receiver frees, the sender takes for its next output.
+/// Buffers change hands at every stage boundary, hence one pool for all workers: a sender takes for its
+/// next output what a receiver has freed.
 #[derive(Clone)]
 pub struct Host(Arc<Shared>);
 
 struct Shared {
-    turns: Arc<Turns>,
+    thread_budget: Arc<ThreadBudget>,
     precision: Precision,
-    /// Threads that help with an operation: one fewer than there may be, as the thread that begins it
-    /// takes part. One more would look for work on a processor that another needs.
+    instructions: InstructionSet,
+    /// Helper threads of operations: one fewer than the budget, since the calling thread takes part. One
+    /// more would compete with it for a processor.
     pool: Option<rayon::ThreadPool>,
     buffers: Mutex<Pool>,
     #[cfg(feature = "cuda")]
@@ -75,19 +80,19 @@ struct Shared {
 }
 
 impl Host {
-    /// A host whose operations use at most `threads` threads in all.
+    /// A host whose operations use at most `threads` threads in total.
     ///
     /// # Errors
-    /// [`Error::Argument`] for zero threads, or if the system does not give them.
+    /// [`Error::Argument`] for zero threads, or if the system cannot start them.
     pub fn new(threads: usize) -> Result<Self> {
         Self::with(threads, Precision::Single)
     }
 
-    /// As [`new`](Self::new), with matrix products of this precision.
+    /// Like [`new`](Self::new), with matrix products of this precision.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 where no unit of the processor
-    /// multiplies it: it would only be slower.
+    /// As [`new`](Self::new), and [`Error::Argument`] for bf16 on a processor without AMX, where it would
+    /// only be slower.
     pub fn with(threads: usize, precision: Precision) -> Result<Self> {
         if !precision.is_available() {
             return Err(Error::Argument {
@@ -113,8 +118,9 @@ impl Host {
             ),
         };
         Ok(Self(Arc::new(Shared {
-            turns: Arc::new(Turns::new(threads)),
+            thread_budget: Arc::new(ThreadBudget::new(threads)),
             precision,
+            instructions: InstructionSet::default(),
             pool,
             buffers: Mutex::default(),
             #[cfg(feature = "cuda")]
@@ -124,46 +130,42 @@ impl Host {
         })))
     }
 
-    /// A new handle to the device `id`, for one worker.
+    /// The same host with matrix products limited to `instructions`; call it before the first device is
+    /// opened.
+    ///
+    /// ```
+    /// use gpipe_tensor::{DeviceId, Host, InstructionSet};
+    ///
+    /// // The same bits on every processor with AVX-512, whether it has AMX or not.
+    /// let host = Host::new(2)?.with_instruction_set(InstructionSet::Avx512)?;
+    /// let device = host.device(DeviceId::Cpu)?;
+    /// assert_eq!(device.host().instruction_set(), InstructionSet::Avx512);
+    /// # Ok::<(), gpipe_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a device that this build or machine does not have.
-    pub fn device(&self, id: DeviceId) -> Result<Device> {
-        match id {
-            DeviceId::Cpu => Ok(Device::cpu(self.clone())),
-            DeviceId::Cuda(ordinal) => self.cuda(ordinal),
+    /// [`Error::Argument`] for a host of [`Precision::Bf16`] and a level without AMX, and if a device of
+    /// this host is already open.
+    pub fn with_instruction_set(mut self, instructions: InstructionSet) -> Result<Self> {
+        if !self.precision().is_available_with(instructions) {
+            return Err(Error::Argument {
+                op: "bf16",
+                message: format!(
+                    "the instruction set `{instructions}` has no unit for it (AMX): use f32, or `best`"
+                ),
+            });
         }
+        let Some(shared) = Arc::get_mut(&mut self.0) else {
+            return Err(Error::Argument {
+                op: "instruction set",
+                message: "devices of this host are open already: set it before the first".into(),
+            });
+        };
+        shared.instructions = instructions;
+        Ok(self)
     }
 
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, ordinal: u32) -> Result<Device> {
-        let device = DeviceId::Cuda(ordinal);
-        let unavailable = |reason| Error::Unavailable { device, reason };
-        let found = find_cuda().map_err(unavailable)?;
-        if self.precision() == Precision::Bf16 {
-            let reason = "products in bf16 are the processor's: use f32, or --devices cpu";
-            return Err(unavailable(reason.into()));
-        }
-        if ordinal as usize >= found.devices.len() {
-            let reason = match found.devices.len() {
-                1 => "this machine has cuda:0 alone".into(),
-                count => format!("this machine has cuda:0 to cuda:{}", count - 1),
-            };
-            return Err(unavailable(reason));
-        }
-        let gpu = Gpu::open(ordinal, self.0.kernels.as_deref(), self.0.tf32)?;
-        Ok(Device::new(device, self.clone(), Some(gpu)))
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn cuda(&self, ordinal: u32) -> Result<Device> {
-        Err(Error::Unavailable {
-            device: DeviceId::Cuda(ordinal),
-            reason: crate::found::NO_SUPPORT.into(),
-        })
-    }
-
-    /// The same with a place for compiled kernels; to be called before the first device is asked for.
+    /// The same host with a cache of compiled kernels. Call it before the first device is opened.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub fn with_kernel_cache(mut self, cache: Box<dyn KernelCache>) -> Self {
@@ -173,9 +175,8 @@ impl Host {
         self
     }
 
-    /// The same with products on GPUs whose factors are rounded to TF32, to 11 bits, which their tensor
-    /// cores multiply, rather than true single precision; to be called before the first device is asked
-    /// for.
+    /// The same host with products on GPUs whose factors are rounded to TF32 (11 bits), which tensor cores
+    /// multiply, instead of true single precision. Call it before the first device is opened.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub fn with_tf32(mut self) -> Self {
@@ -185,24 +186,41 @@ impl Host {
         self
     }
 
-    /// The thread budget.
+    /// Threads in the budget.
     pub fn threads(&self) -> usize {
-        self.0.turns.threads()
+        self.0.thread_budget.threads()
     }
 
-    /// What matrix products multiply.
+    /// The precision of matrix products on the CPU.
     pub fn precision(&self) -> Precision {
         self.0.precision
     }
 
-    /// The threads that help with an operation, if there may be any.
+    /// Where compiled kernels are kept between runs.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn kernel_cache(&self) -> Option<&dyn KernelCache> {
+        self.0.kernels.as_deref()
+    }
+
+    /// Whether products on GPUs may round their factors to TF32.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn tf32(&self) -> bool {
+        self.0.tf32
+    }
+
+    /// The most capable instructions that matrix products may use.
+    pub fn instruction_set(&self) -> InstructionSet {
+        self.0.instructions
+    }
+
+    /// The helper threads, if the budget is more than one thread.
     pub(crate) fn pool(&self) -> Option<&rayon::ThreadPool> {
         self.0.pool.as_ref()
     }
 
-    /// Who computes, of all workers.
-    pub(crate) fn turns(&self) -> &Arc<Turns> {
-        &self.0.turns
+    /// The thread budget that all workers share.
+    pub(crate) fn thread_budget(&self) -> &Arc<ThreadBudget> {
+        &self.0.thread_budget
     }
 
     /// A buffer of `n` floats with unspecified contents.
@@ -225,8 +243,8 @@ impl Host {
     }
 }
 
-/// A poisoned lock only says that another worker panicked: its data are still consistent, since
-/// nothing in here can panic half-way.
+/// Locks despite poison: a poisoned lock means that another worker panicked, but the data are consistent,
+/// since no code panics while it holds the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -234,15 +252,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DeviceId;
 
     #[test]
     fn an_operation_uses_the_share_of_its_action() {
         let host = Host::new(4).unwrap();
         let [one, other] = [0, 1].map(|_| host.device(DeviceId::Cpu).unwrap());
         assert_eq!(one.share(), 4);
-        let _first = one.busy();
+        let _first = one.cpu_slot();
         assert_eq!(one.share(), 4);
-        let second = other.busy();
+        let second = other.cpu_slot();
         assert_eq!((one.share(), other.share()), (2, 2));
         drop(second);
         assert_eq!(one.share(), 4);
@@ -262,6 +281,36 @@ mod tests {
             "unknown precision `f64`: use `f32` or `bf16`"
         );
         assert_eq!(Host::new(1).unwrap().precision(), Precision::Single);
+    }
+
+    #[test]
+    fn an_instruction_set_is_chosen_before_the_first_device() {
+        let host = Host::new(1).unwrap();
+        assert_eq!(host.instruction_set(), InstructionSet::Best);
+        let host = host.with_instruction_set(InstructionSet::Avx512).unwrap();
+        assert_eq!(host.instruction_set(), InstructionSet::Avx512);
+        let _device = host.device(DeviceId::Cpu).unwrap();
+        let refused = host.with_instruction_set(InstructionSet::Best);
+        assert_eq!(
+            refused.err().unwrap().to_string(),
+            "instruction set: devices of this host are open already: set it before the first"
+        );
+    }
+
+    #[test]
+    fn bf16_is_refused_where_amx_is_switched_off() {
+        assert!(!Precision::Bf16.is_available_with(InstructionSet::Avx512));
+        assert!(Precision::Single.is_available_with(InstructionSet::Avx512));
+        let Ok(host) = Host::with(1, Precision::Bf16) else {
+            return; // A processor without AMX refuses it in any case.
+        };
+        assert_eq!(
+            host.with_instruction_set(InstructionSet::Avx512)
+                .err()
+                .unwrap()
+                .to_string(),
+            "bf16: the instruction set `avx512` has no unit for it (AMX): use f32, or `best`"
+        );
     }
 
     #[test]

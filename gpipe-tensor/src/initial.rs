@@ -3,7 +3,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::philox::Key;
 use crate::{Device, Error, Result, Shape, Tensor};
 
@@ -77,7 +77,7 @@ fn fill(
     let stream = Key::new(seed, name, BEFORE_ALL_STEPS).sample(0);
     let mut tensor = Tensor::empty(device, shape)?;
     let chunks = tensor.f32s_mut()?.chunks_mut(CHUNK).enumerate();
-    each(device, chunks, |(index, chunk)| {
+    for_each(device, chunks, |(index, chunk)| {
         let mut bits = vec![0; chunk.len().next_multiple_of(2)];
         stream.fill((index * CHUNK) as u64, &mut bits);
         for (values, pair) in chunk.chunks_mut(2).zip(bits.chunks_exact(2)) {

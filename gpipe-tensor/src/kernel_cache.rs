@@ -1,11 +1,11 @@
-//! Where compiled kernels are kept from one process to the next.
+//! A cache of compiled kernels, which outlives a process.
 
-/// A place for compiled kernels. What is stored under a key is a function of the key: a cache may
-/// forget, but it gives nothing else than what it got.
+/// A cache of compiled kernels. The image of a key is a function of the key: a cache may forget an image, but
+/// must never return other bytes than were stored.
 pub trait KernelCache: Send + Sync {
-    /// What was stored under the key, if it is still there and whole.
+    /// The complete image stored under `key`, if the cache still has it.
     fn load(&self, key: &str) -> Option<Vec<u8>>;
 
-    /// Keeps an image. Nobody is told if that fails: the next process compiles again.
+    /// Stores an image. A failure is silent: the next process compiles again.
     fn store(&self, key: &str, image: &[u8]);
 }

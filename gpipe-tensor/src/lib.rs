@@ -1,20 +1,24 @@
 #![doc = include_str!("../README.md")]
+#![warn(clippy::too_many_arguments)]
 
 #[cfg(any(test, feature = "cuda"))]
 mod cuda;
+mod cuda_info;
 mod device;
+mod device_id;
 mod dtype;
 mod error;
+mod find_cuda;
 mod floats;
-mod found;
+mod fork_join;
 mod host;
 mod initial;
+mod instruction_set;
 #[cfg(feature = "cuda")]
 mod kernel_cache;
-mod lent;
 mod math;
 pub mod ops;
-mod parallel;
+pub mod parallel;
 pub mod philox;
 mod pool;
 pub mod safetensors;
@@ -23,21 +27,25 @@ mod simd;
 mod tensor;
 #[cfg(test)]
 mod testing;
-mod turns;
+mod thread_budget;
 
-pub use device::{Device, DeviceId, Moment};
+pub use cuda_info::{CudaDevice, CudaInfo};
+pub use device::{Device, DeviceEvent};
+pub use device_id::DeviceId;
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use found::{CudaDevice, FoundCuda, find_cuda};
+pub use find_cuda::find_cuda;
 pub use host::{Host, Precision};
 pub use initial::{init_normal, init_uniform};
+pub use instruction_set::InstructionSet;
 #[cfg(feature = "cuda")]
 pub use kernel_cache::KernelCache;
 pub use shape::Shape;
 pub use tensor::Tensor;
-pub use turns::Busy;
+pub use thread_budget::CpuSlot;
 
-/// For tests alone: a host with GPUs that are emulated, as C++ for one shared library. See GPU.md.
+/// For tests alone: a host with GPUs that are emulated, as C++ for one shared library. See GPU.md. The C++
+/// around the kernels is in the repository, not in the published package: tests pass it in.
 #[cfg(feature = "emulated")]
 pub mod emulated {
     pub use crate::cuda::text::{host as source, kernels};

@@ -1,4 +1,4 @@
-//! Buffers that were freed and wait for their next use.
+//! The pool of freed buffers.
 
 use std::collections::{HashMap, VecDeque};
 use std::thread::{self, ThreadId};
@@ -9,28 +9,28 @@ use crate::floats::Floats;
 /// Buffers shorter than this are left to the allocator.
 const POOLED_ELEMENTS: usize = 1024;
 
-/// Of the free buffers of a length, how many of the last freed are looked at for one that the asking
-/// thread freed: what was freed before them is in no cache by now.
+/// Most recently freed buffers of a length among which one freed by the calling thread is preferred; older
+/// ones are in no cache any more.
 const NEAR: usize = 64;
 
-/// The free buffers, by exact length: training asks for the same lengths in every step, and from
-/// the second step on finds them all here.
+/// Free buffers by exact length. Training needs the same lengths in every step, so from the second step on
+/// all of them are in the pool.
 ///
-/// What lies free is bounded by twice the most that was ever in use at once, so that work of ever
-/// changing sizes cannot pile buffers up; beyond that the longest unused are given back.
+/// The free elements are bounded by twice the peak of elements in use, so that changing sizes cannot
+/// accumulate buffers; beyond that the least recently used are returned to the system.
 #[derive(Default)]
 pub(crate) struct Pool {
-    /// The free ones of each length, the last freed at the back.
+    /// Free buffers of each length, most recently freed last.
     free: HashMap<usize, VecDeque<Freed>>,
-    /// Elements that lie free, are in use, and were at most in use.
+    /// Elements that are free, in use, and the peak of those in use.
     idle: usize,
     in_use: usize,
     most_in_use: usize,
-    /// Counts the freed buffers.
+    /// Number of buffers freed so far.
     time: u64,
 }
 
-/// A buffer that lies free.
+/// A free buffer.
 struct Freed {
     /// When it was freed.
     time: u64,
@@ -61,9 +61,9 @@ impl Pool {
         Ok(taken)
     }
 
-    /// The last that the asking thread freed is the likeliest to be in the cache of its processor still.
-    /// One of another thread's may be in that of another processor, from which every line would have to
-    /// be fetched first: then rather the one that lies free for the longest time.
+    /// Prefers the buffer that the calling thread freed last, which is likely still in its processor's cache.
+    /// A buffer of another thread may be in another processor's cache, from which each line would be
+    /// fetched: otherwise takes the least recently freed one.
     fn reuse(&mut self, n: usize) -> Option<Freed> {
         let list = self.free.get_mut(&n)?;
         let asking = thread::current().id();
@@ -74,7 +74,7 @@ impl Pool {
         }
     }
 
-    /// Keeps a buffer that is no longer used.
+    /// Returns a buffer to the pool.
     pub(crate) fn give(&mut self, buffer: Floats) {
         let n = buffer.len();
         if n < POOLED_ELEMENTS {
@@ -95,7 +95,7 @@ impl Pool {
         }
     }
 
-    /// Gives every free buffer back to the system, which has no memory left.
+    /// Returns all free buffers to the system, when it has no memory left.
     fn clear(&mut self) {
         self.free.clear();
         self.idle = 0;

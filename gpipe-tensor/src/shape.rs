@@ -1,8 +1,8 @@
 //! The extents of a tensor, outermost first.
 
-use smallvec::SmallVec;
+mod checked;
 
-use crate::{Error, Result};
+use smallvec::SmallVec;
 
 /// The extents of a row-major tensor, outermost first; no extents is a scalar.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,24 +17,6 @@ impl Shape {
     /// The number of extents.
     pub fn rank(&self) -> usize {
         self.0.len()
-    }
-
-    /// The number of elements.
-    ///
-    /// # Errors
-    /// [`Error::Size`] if the product does not fit a `usize`.
-    pub fn elements(&self) -> Result<usize> {
-        // An extent of zero anywhere makes the product zero, whatever overflows before it.
-        if self.0.contains(&0) {
-            return Ok(0);
-        }
-        self.0
-            .iter()
-            .try_fold(1usize, |product, &extent| product.checked_mul(extent))
-            .ok_or_else(|| Error::Size {
-                op: "shape",
-                shape: self.clone(),
-            })
     }
 
     /// The outermost extent, 1 for a scalar: what micro-batches are cut along.
@@ -66,16 +48,6 @@ impl Shape {
         }
         Self(dims)
     }
-
-    /// The tensor seen as a matrix: (product of all extents but the innermost, innermost).
-    ///
-    /// # Errors
-    /// [`Error::Size`] if the product does not fit a `usize`.
-    pub fn matrix(&self) -> Result<(usize, usize)> {
-        let columns = self.last();
-        let leading = Self(self.0[..self.0.len().saturating_sub(1)].into());
-        Ok((leading.elements()?, columns))
-    }
 }
 
 impl std::fmt::Display for Shape {
@@ -106,6 +78,7 @@ impl<const N: usize> From<[usize; N]> for Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     #[test]
     fn a_shape_is_seen_as_rows_or_as_a_matrix() {

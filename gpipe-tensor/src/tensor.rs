@@ -1,8 +1,10 @@
-//! The tensor: a shape and a run of rows of a counted buffer.
+//! The tensor: a shape, and a range of a counted buffer.
 
 mod cross;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod device_buffer;
 mod make;
 
 use std::ops::Range;
@@ -18,7 +20,7 @@ use crate::{DType, Device, Error, Result, Shape};
 #[derive(Clone)]
 pub struct Tensor {
     shape: Shape,
-    /// The elements of the buffer that this tensor sees.
+    /// The range of the buffer that this tensor covers.
     elements: Range<usize>,
     storage: Arc<Storage>,
 }
@@ -33,7 +35,7 @@ enum Buffer {
     F32(Floats),
     U32(Vec<u32>),
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Buffer),
+    Cuda(device_buffer::DeviceBuffer),
 }
 
 impl Buffer {
@@ -48,7 +50,7 @@ impl Buffer {
 }
 
 impl Storage {
-    /// Counts so many bytes, then makes the buffer for them.
+    /// Counts `bytes`, then allocates the buffer.
     fn new(device: &Device, bytes: usize, make: impl FnOnce() -> Result<Buffer>) -> Result<Self> {
         let live = device.count(bytes)?;
         match make() {
@@ -90,7 +92,7 @@ impl Tensor {
         }
     }
 
-    /// The handle whose count the buffer is in.
+    /// The handle that counts the buffer.
     pub fn device(&self) -> &Device {
         &self.storage.device
     }
@@ -100,7 +102,7 @@ impl Tensor {
         self.elements.len()
     }
 
-    /// The bytes that these elements take.
+    /// The size of the elements in bytes.
     pub fn bytes(&self) -> usize {
         self.elements() * self.dtype().bytes()
     }
@@ -122,11 +124,11 @@ impl Tensor {
         }
     }
 
-    /// A copy of the floats on the host in single precision, wherever they lie: it waits for the
-    /// operations so far.
+    /// A copy of the floats on the host in single precision, from any device. Waits for the operations so
+    /// far.
     ///
     /// # Errors
-    /// [`Error::DType`] for a tensor of indices; what went wrong on a device.
+    /// [`Error::DType`] for a tensor of indices; errors of the device.
     pub fn to_f32s(&self) -> Result<Vec<f32>> {
         #[cfg(feature = "cuda")]
         if let Buffer::Cuda(buffer) = &self.storage.buffer {
@@ -176,7 +178,7 @@ impl Tensor {
     /// Sets every float to `value`, in place.
     ///
     /// # Errors
-    /// As [`f32s_mut`](Self::f32s_mut), but not for where the floats lie.
+    /// [`Error::Shared`] and [`Error::DType`] as [`f32s_mut`](Self::f32s_mut); works on any device.
     pub fn fill(&mut self, value: f32) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = self.gpu().cloned() {
@@ -186,12 +188,12 @@ impl Tensor {
         Ok(())
     }
 
-    /// Whether nothing else holds the buffer, so that it may be changed in place.
+    /// Whether this tensor alone holds the buffer, so that it may be changed in place.
     pub fn is_unique(&self) -> bool {
         Arc::strong_count(&self.storage) == 1
     }
 
-    /// The floats as a matrix: all extents but the innermost are rows.
+    /// The floats as a matrix view: all extents but the innermost form the rows.
     ///
     /// # Errors
     /// [`Error::DType`] for a tensor of indices.
@@ -201,7 +203,7 @@ impl Tensor {
             .map_err(|e| Error::shape("matrix", e.to_string(), &self.shape))
     }
 
-    /// The same elements under another shape.
+    /// The same elements with another shape; shares the buffer.
     ///
     /// # Errors
     /// [`Error::Shape`] if the number of elements differs.
@@ -223,7 +225,7 @@ impl Tensor {
     /// A view of a run of rows (along the outermost extent): a micro-batch of a batch.
     ///
     /// # Errors
-    /// [`Error::Index`] if the rows reach beyond the end.
+    /// [`Error::Index`] if the range ends beyond the last row.
     pub fn rows(&self, rows: Range<usize>) -> Result<Self> {
         let total = self.shape.rows();
         if rows.start > rows.end || rows.end > total {

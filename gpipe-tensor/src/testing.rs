@@ -10,7 +10,7 @@ pub(crate) fn device() -> Device {
     device_with(1)
 }
 
-/// A handle of a host of so many threads.
+/// A handle of a host of `threads` threads.
 pub(crate) fn device_with(threads: usize) -> Device {
     Host::new(threads)
         .and_then(|host| host.device(DeviceId::Cpu))

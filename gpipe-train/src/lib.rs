@@ -1,2 +1,37 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
+mod autosave;
+mod changes;
+pub mod config;
+pub mod cost_import;
+mod dataset;
+mod error;
+mod generate;
+#[cfg(feature = "cuda")]
+mod kernel_cache;
+pub mod machine;
+mod model_source;
+mod pace;
+mod precision;
+pub mod profile;
+mod progress;
+pub mod recommend;
+mod resume;
+mod run;
+mod search_space;
+mod setup;
+pub mod text_table;
+mod training_loop;
+pub mod verify;
+
+pub use config::{Overrides, Setting, TrainConfig};
+pub use dataset::{dataset, held_out_dataset, vocabulary};
+pub use error::{BoxedError, Error, Result};
+pub use generate::Generator;
+pub use model_source::{ModelSource, find};
+pub use progress::{ProgressSink, Silent};
+pub use resume::StartPoint;
+pub use run::{PreparedRun, RunEnd, RunOptions};
+pub use setup::{Forecast, Setup, cut, follow, schedule};
+pub use training_loop::{Evaluation, Recipe, Step, evaluate, train};

@@ -1,7 +1,7 @@
 //! What was typed.
 //!
 //! A flag that stands for a key of the configuration is kept as text: it means the same as
-//! `--set KEY=TEXT`, and [`crate::config`] gives both their meaning in one place.
+//! `--set KEY=TEXT`, and [`gpipe_train::Overrides`] gives both their meaning in one place.
 
 mod generate;
 mod plan;
@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 pub use generate::{Artifact, GenerateArgs};
 pub use plan::{AutoArgs, PlanArgs};
-pub use settings::{Settings, Workers};
+pub use settings::{Settings, Workers, flag_for, set};
 pub use train::{TrainArgs, VerifyArgs};
 pub use trained::{EvalArgs, SampleArgs};
 

@@ -1,11 +1,13 @@
 //! `gpipe devices`: where stages can run on this machine.
 
-use gpipe_tensor::{CudaDevice, DeviceId, FoundCuda, find_cuda};
+use gpipe_tensor::{CudaDevice, CudaInfo, DeviceId, find_cuda};
+
+use gpipe_report::{Event, FoundDevice, numbers};
+use gpipe_train::machine;
 
 use crate::args::Talk;
 use crate::fail::Result;
-use crate::machine;
-use crate::output::{Event, FoundDevice, numbers, print, style};
+use crate::output::{print, style};
 
 /// Prints a device after the other, as `--devices` names them.
 pub fn run(talk: Talk) -> Result<()> {
@@ -45,7 +47,7 @@ fn cuda() -> Vec<FoundDevice> {
             }];
         }
     };
-    let FoundCuda {
+    let CudaInfo {
         driver,
         cublas,
         nvrtc,

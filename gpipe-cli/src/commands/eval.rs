@@ -1,81 +1,65 @@
-//! `gpipe eval`: how well a model says a text, through the pipeline's forward-only path.
+//! `gpipe eval`: the loss of a model on a text, through the pipeline's forward-only path.
 
+use gpipe_data::AUTO;
 use gpipe_layers::Loss;
-use gpipe_remat::LossTurn;
+use gpipe_remat::TrainingLoss;
+use gpipe_report::{Event, numbers};
+use gpipe_train::{Overrides, Recipe, Setting, Setup, TrainConfig, evaluate};
 
-use super::train::{Recipe, evaluate};
-use crate::args::{EvalArgs, Settings, Talk};
-use crate::config;
-use crate::data::{self, Found};
+use super::train::kernel_cache;
+use crate::args::{EvalArgs, Talk, set};
 use crate::fail::Result;
-use crate::model_folder;
-use crate::output::{Console, Event, numbers, print};
-use crate::setup::Setup;
+use crate::output::{Console, print};
 
 /// Evaluates a model on the text that its run held out, or on all of another.
 pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
     let console = Console::new(talk, 1)?;
-    let place = model_folder::find(&args.model)?;
-    for warning in &place.warnings {
+    let source = gpipe_train::find(&args.model)?;
+    for warning in &source.warnings {
         console.warn(warning)?;
     }
-    let of_run = place.run.is_some();
-    let config = config::resolve(&Settings {
-        config: place.run,
-        model: Some(place.model.to_string_lossy().into_owned()),
-        data: args.data.clone(),
-        // The checkpoint has the tokenizer of its run.
-        tokenizer: args.tokenizer.clone().or_else(|| Some(data::AUTO.into())),
-        seq_len: args.seq_len.clone(),
-        batch_size: args.batch_size.clone(),
-        set: args.set.clone(),
-        ..args.workers.settings()
-    })?;
-    let classifies = config.model.classifies();
-    let known = config.model.vocab.get();
-    let found = match classifies {
-        true => Found::bytes(),
-        false => data::find_vocabulary(&config.data.tokenizer, Some(&place.model), known)?,
-    };
+    let config = configuration(args, &source)?;
+    let is_classifier = config.model.is_classifier();
+    let found = gpipe_train::vocabulary(&config, Some(&source.model))?;
     if let Some(warning) = &found.warning {
         console.warn(warning)?;
     }
+    let of_run = source.run.is_some();
     let held_out = of_run && args.data.is_none() && config.run.eval_every.get() > 0;
-    let samples = match held_out {
-        true => data::samples(&config, &found.vocabulary)?,
-        false => data::all_samples(&config, &found.vocabulary)?,
+    let dataset = match held_out {
+        true => gpipe_train::dataset(&config, &found.vocabulary)?,
+        false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,
     };
-    let mut setup = Setup::new(&config)?;
+    let mut setup = Setup::new(&config)?.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
-    let held_out = samples.held_out();
-    let tokens = (held_out.end - held_out.start) * samples.length() as u64;
     let [_, unit] = config.model.unit();
-    let cut = match classifies {
+    let cut = match is_classifier {
         true => String::new(),
-        false => format!(" in samples of {}", samples.length()),
+        false => format!(" in samples of {}", dataset.targets_per_sample()),
     };
     console.say(&format!(
         "{}: {} parameters; {}: {} {unit}{cut}",
         config.model.name,
         numbers::short(setup.parameters as f64),
         config.data.source,
-        numbers::short(tokens as f64),
+        numbers::short(dataset.held_out_targets() as f64),
     ))?;
     let recipe = Recipe {
         config: &config,
-        samples: &samples,
+        dataset: &dataset,
         optimizer: setup.optimizer.clone(),
         learning_rate: setup.learning_rate.clone(),
     };
     let mut assembled = setup.assemble_to(&config, |last, transit| {
-        LossTurn::new(Loss::CrossEntropy, last, transit)
+        TrainingLoss::new(Loss::CrossEntropy, last, transit)
     })?;
     let found = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
     if talk.json {
-        return print(&Event::eval(None, found.loss, found.accuracy, found.targets).to_json()?);
+        let event = Event::eval(None, found.loss, found.accuracy, found.targets);
+        return print(&event.to_json()?);
     }
-    let perplexity = match classifies {
+    let perplexity = match is_classifier {
         true => String::new(),
         false => format!("  perplexity {:.3}", found.loss.exp()),
     };
@@ -85,4 +69,32 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
         numbers::per_mille(found.accuracy),
         found.targets
     ))
+}
+
+/// The configuration of the model's run, if there is one, under the flags.
+fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<TrainConfig> {
+    let overrides = match &source.run {
+        Some(file) => Overrides::new().file(file)?,
+        None => Overrides::new(),
+    };
+    let mut settings = args.workers.settings();
+    let model = source.model.to_string_lossy().into_owned();
+    settings.push(Setting::new("model.name", model));
+    let typed = [
+        ("--data", "data.source", &args.data),
+        ("--tokenizer", "data.tokenizer", &args.tokenizer),
+        ("--seq-len", "data.seq_len", &args.seq_len),
+        ("--batch-size", "data.batch_size", &args.batch_size),
+    ];
+    for (flag, key, text) in typed {
+        if let Some(text) = text {
+            settings.push(Setting::text(format!("{flag} {text}"), key, text));
+        }
+    }
+    if args.tokenizer.is_none() {
+        // The checkpoint has the tokenizer of its run.
+        settings.push(Setting::new("data.tokenizer", AUTO));
+    }
+    let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
+    Ok(overrides.resolve()?)
 }

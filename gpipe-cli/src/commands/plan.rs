@@ -7,39 +7,44 @@ use gpipe_remat::StageMemory;
 use gpipe_remat::planner::Described;
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
-use super::auto::Choice;
-use super::stages;
+use gpipe_report::{Event, numbers};
+use gpipe_train::cost_import::{self, CostFile};
+use gpipe_train::profile::{ProfileOptions, Speed};
+use gpipe_train::recommend::Recommender;
+use gpipe_train::{Setup, TrainConfig};
+
+use super::{auto, compare, profile, stages};
 use crate::args::{PlanArgs, Talk};
-use crate::config::{self, Config};
-use crate::described::{self, Description};
 use crate::fail::{Fail, Result};
-use crate::output::{Event, numbers, print, style, terminal_width, warn};
-use crate::precision;
-use crate::profile::{Speed, Wanted};
-use crate::setup::{self, Setup};
+use crate::output::{print, style, terminal_width, warn};
 
 /// Plans the run that was configured, or one for bare costs.
 pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
-    let config = config::resolve(&args.settings)?;
-    let speed = Wanted {
-        beside: args.settings.config.as_deref(),
+    let config = args.settings.resolve()?;
+    let path = profile::path(args.settings.config.as_deref());
+    let options = ProfileOptions {
+        path: &path,
         measure: args.profile,
     };
     if args.auto || args.compare {
-        let choice = match &args.costs {
+        let planning = args.planning.options(config.pipeline.memory.bytes())?;
+        let recommender = match &args.costs {
             None => {
-                let choice = Choice::of_model(&config, &args.planning, speed, talk)?;
-                if args.profile {
-                    choice.show_profile(&config, talk)?;
+                let mut progress = profile::progress(talk);
+                let recommender =
+                    Recommender::of_model(&config, &planning, options, &mut progress)?;
+                if let (true, Some(speed)) = (args.profile, recommender.speed()) {
+                    let (costs, workers) = (recommender.costs(&config)?, recommender.workers());
+                    profile::show(speed, &costs, workers.len(), talk)?;
                 }
-                choice
+                recommender
             }
-            Some(costs) => Choice::of_description(read(costs)?, &config, &args.planning)?,
+            Some(costs) => Recommender::of_costs(read(costs)?, &config, &planning)?,
         };
         return if args.auto {
-            choice.show(talk)
+            auto::show(&recommender, talk)
         } else {
-            choice.compare(&config, talk)
+            compare::show(&recommender, &config, talk)
         };
     }
     if args.planning.is_given() {
@@ -51,7 +56,7 @@ pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
         None => {
             let setup = Setup::new(&config)?;
             write_table(args, &setup.schedule)?;
-            show_setup(&config, &setup, speed, talk)
+            show_setup(&config, &setup, options, talk)
         }
         Some(costs) => show_costs(&whole(costs)?, args, &config, talk),
     }
@@ -74,9 +79,9 @@ fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
 }
 
 /// A list of costs is of work forward and twice as much back; a file says more.
-fn read(costs: &str) -> Result<Description> {
+fn read(costs: &str) -> Result<CostFile> {
     if is_file(costs) {
-        return described::read(Path::new(costs));
+        return read_file(costs);
     }
     let layer = |(index, cost): (usize, u64)| {
         let third = cost as f64 / 3.0;
@@ -88,7 +93,7 @@ fn read(costs: &str) -> Result<Description> {
             ..Described::default()
         }
     };
-    Ok(Description {
+    Ok(CostFile {
         layers: parse(costs)?.into_iter().enumerate().map(layer).collect(),
         batch: None,
         workers: None,
@@ -96,12 +101,17 @@ fn read(costs: &str) -> Result<Description> {
     })
 }
 
+fn read_file(costs: &str) -> Result<CostFile> {
+    let read = cost_import::read(Path::new(costs));
+    read.map_err(|error| Fail::asked(format!("--costs {error}")))
+}
+
 /// Costs in whole numbers: nanoseconds, if they are those of a file.
 fn whole(costs: &str) -> Result<Vec<u64>> {
     if !is_file(costs) {
         return parse(costs);
     }
-    let layers = described::read(Path::new(costs))?.layers;
+    let layers = read_file(costs)?.layers;
     let all: f64 = layers.iter().map(work).sum();
     if !(all.is_finite() && all < 1e9) {
         return Err(Fail::asked(format!(
@@ -126,25 +136,34 @@ fn is_file(costs: &str) -> bool {
 }
 
 /// Shows the plan of a run.
-pub fn show(config: &Config, speed: Wanted<'_>, talk: Talk) -> Result<()> {
-    show_setup(config, &Setup::new(config)?, speed, talk)
+pub fn show(config: &TrainConfig, config_file: Option<&Path>, talk: Talk) -> Result<()> {
+    let options = ProfileOptions {
+        path: &profile::path(config_file),
+        measure: false,
+    };
+    show_setup(config, &Setup::new(config)?, options, talk)
 }
 
-fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> Result<()> {
+fn show_setup(
+    config: &TrainConfig,
+    setup: &Setup,
+    options: ProfileOptions<'_>,
+    talk: Talk,
+) -> Result<()> {
     let forecast = setup.forecast()?;
-    let wants_profile = speed.measure;
+    let wants_profile = options.measure;
     let samples = setup.costs.samples(0);
-    let speed = Speed::of(config, speed, &[samples], talk)?;
+    let speed = Speed::of(config, options, &[samples], &mut profile::progress(talk))?;
     let threads = config.pipeline.threads.get();
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
     // A plan of what is too large helps to make it smaller.
     if let Err(fault) = setup.check_memory(config)
-        && let Some(fault) = fault.line()
+        && let Some(fault) = Fail::from(fault).line()
     {
         warn(&format!("train would refuse this: {fault}"))?;
     }
     if wants_profile {
-        speed.show(&setup.costs, setup.schedule.devices(), talk)?;
+        profile::show(&speed, &setup.costs, setup.schedule.devices(), talk)?;
     }
     if talk.json {
         return publish(
@@ -156,7 +175,7 @@ fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> 
         );
     }
     if talk.verbose {
-        print(&config.to_toml().map_err(Fail::Run)?)?;
+        print(&config.to_toml()?)?;
         print("")?;
     }
     let pipeline = &config.pipeline;
@@ -191,7 +210,7 @@ fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> 
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
         numbers::step_time(seconds),
-        speed.source(threads),
+        profile::source(&speed, threads),
         numbers::bytes(largest),
         numbers::bytes(
             forecast
@@ -199,14 +218,14 @@ fn show_setup(config: &Config, setup: &Setup, speed: Wanted<'_>, talk: Talk) -> 
                 .iter()
                 .fold(0, |sum, &peak| sum.saturating_add(peak))
         ),
-        precision::told(setup.parameter_bytes),
+        numbers::parameter_bytes(setup.parameter_bytes),
     ))
 }
 
 /// What a step trains on, in words.
-fn batch(config: &Config) -> String {
+fn batch(config: &TrainConfig) -> String {
     let (samples, tokens) = (config.data.batch_size.get(), config.data.seq_len.get());
-    match config.model.classifies() {
+    match config.model.is_classifier() {
         true => format!("{samples} images"),
         false => format!("{samples} samples of {tokens} tokens"),
     }
@@ -228,7 +247,7 @@ fn verdict(loads: &Loads) -> String {
 
 /// Shows the plan for a list of costs, of which backward passes are taken to cost twice as much as
 /// forward passes.
-fn show_costs(costs: &[u64], args: &PlanArgs, config: &Config, talk: Talk) -> Result<()> {
+fn show_costs(costs: &[u64], args: &PlanArgs, config: &TrainConfig, talk: Talk) -> Result<()> {
     let pipeline = &config.pipeline;
     let stages = pipeline.stages.get();
     if stages > costs.len() {
@@ -237,11 +256,11 @@ fn show_costs(costs: &[u64], args: &PlanArgs, config: &Config, talk: Talk) -> Re
             "{stages} stages but {layers} layers: use --stages {layers} or fewer"
         )));
     }
-    let partition = setup::cut(&pipeline.partition, costs, stages)?;
+    let partition = gpipe_train::cut(&pipeline.partition, costs, stages)?;
     let loads = partition.loads(costs).map_err(Fail::usage)?;
-    let schedule = setup::schedule(&pipeline.schedule, stages, pipeline.micro_batches.get())?;
+    let schedule = gpipe_train::schedule(&pipeline.schedule, stages, pipeline.micro_batches.get())?;
     let times = thirds(&loads);
-    let schedule = setup::follow(&pipeline.schedule, schedule, &times)?;
+    let schedule = gpipe_train::follow(&pipeline.schedule, schedule, &times)?;
     write_table(args, &schedule)?;
     let timeline = simulate(&schedule, &times).map_err(Fail::usage)?;
     let bubble = timeline.bubble();

@@ -1,107 +1,100 @@
-//! `gpipe sample`: text from a model, token by token, through the pipeline's forward-only path.
+//! `gpipe sample`: text from a model, token by token.
 
 use std::io::{IsTerminal, Write};
 
-use gpipe_layers::{Choice, Sampling};
-use gpipe_remat::{Assembled, OutputTurn};
-use gpipe_sched::{Item, MicroBatch};
-use gpipe_tensor::philox::Key;
-use gpipe_tensor::{Tensor, Tensors};
+use gpipe_data::{AUTO, StreamDecoder};
+use gpipe_layers::Sampling;
+use gpipe_report::Event;
+use gpipe_train::{Generator, ModelSource, Overrides, Setting, Setup, TrainConfig};
 
-use crate::args::{SampleArgs, Settings, Talk};
-use crate::config;
-use crate::data::{self, Found, Speaker};
+use super::train::kernel_cache;
+use crate::args::{SampleArgs, Talk};
 use crate::fail::{Fail, Result};
-use crate::model_folder;
-use crate::output::{Console, Event, print};
-use crate::setup::Setup;
-
-/// The name under which random numbers are drawn: a token is a function of (seed, its number).
-const DRAWS: &str = "sample";
+use crate::output::{Console, print};
 
 /// Says a text that begins with the prompt.
 pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
     let sampling = checked(args)?;
-    let place = model_folder::find(&args.model)?;
+    let source = gpipe_train::find(&args.model)?;
     let console = Console::new(talk, 1)?;
-    for warning in &place.warnings {
+    for warning in &source.warnings {
         console.warn(warning)?;
     }
-    let config = config::resolve(&Settings {
-        config: place.run,
-        model: Some(place.model.to_string_lossy().into_owned()),
-        batch_size: Some("1".into()),
-        micro_batches: Some("1".into()),
-        seq_len: Some("1".into()),
-        seed: args.seed.clone(),
-        // The checkpoint has the tokenizer of its run.
-        tokenizer: args.tokenizer.clone().or_else(|| Some(data::AUTO.into())),
-        ..args.workers.settings()
-    })?;
-    if config.model.classifies() {
+    let config = configuration(args, &source)?;
+    let Some(vocab) = config.model.vocab() else {
         return Err(Fail::asked(format!(
             "{}: the model classifies images and says no text: gpipe eval says how well",
             args.model.display()
         )));
+    };
+    let found = gpipe_train::vocabulary(&config, Some(&source.model))?;
+    if let Some(warning) = &found.warning {
+        console.warn(warning)?;
     }
-    let (context, vocab) = (config.model.context.get(), config.model.vocab.get());
-    let Found {
-        vocabulary,
-        warning,
-        ..
-    } = data::find_vocabulary(&config.data.tokenizer, Some(&place.model), vocab)?;
-    if let Some(warning) = warning {
-        console.warn(&warning)?;
-    }
-    let prompt = args.prompt.clone().into_bytes();
-    let mut known = vocabulary.tokens(prompt, 1, "--prompt")?;
-    if known.is_empty() {
+    let vocabulary = &found.vocabulary;
+    let prompt = vocabulary
+        .encode(args.prompt.clone().into_bytes(), 1, "--prompt")
+        .map_err(gpipe_train::Error::from)?;
+    if prompt.is_empty() {
         return Err(Fail::asked(
             "--prompt: the tokenizer makes no tokens of it: use another",
         ));
     }
-    if let Some(token) = known.iter().find(|&&token| token as usize >= vocab) {
+    if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
         return Err(Fail::asked(format!(
             "--prompt: token {token} is beyond the {vocab} tokens that the model knows: use another"
         )));
     }
-    let mut setup = Setup::new(&config)?;
+    let mut setup = Setup::new(&config)?.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
-    let mut assembled = setup.assemble_to(&config, |last, _| OutputTurn::new(last))?;
-
-    let draws = Key::new(config.run.seed.u64(), DRAWS, 0).sample(0);
-    let mut speaker = Speaker::new(&vocabulary).after(&known);
+    let mut decoder = StreamDecoder::new(vocabulary).after(&prompt);
+    let mut generator = Generator::new(setup, &config, prompt, sampling)?;
     if !talk.json {
         say(&args.prompt)?;
     }
-    for number in 0..args.tokens {
-        let window = known[known.len().saturating_sub(context)..].to_vec();
-        let draw = f64::from(draws.uniform(number.into()));
-        let Choice {
-            token,
-            log_probability,
-        } = next(&mut assembled, window, sampling, draw)?;
-        // Fits: the model has fewer tokens than there are 32-bit numbers.
-        let token = token as u32;
-        known.push(token);
-        let text = speaker.say(token);
+    for _ in 0..args.tokens {
+        let (token, log_probability) = generator.next_token()?;
+        let text = decoder.push(token);
         match talk.json {
-            true => print(
-                &Event::Token {
+            true => {
+                let event = Event::Token {
                     token,
                     text,
                     log_probability,
-                }
-                .to_json()?,
-            )?,
+                };
+                print(&event.to_json()?)?;
+            }
             false => say(&text)?,
         }
     }
     match talk.json {
         true => Ok(()),
-        false => say(&format!("{}\n", speaker.end())),
+        false => say(&format!("{}\n", decoder.finish())),
     }
+}
+
+/// The configuration of the model's run, if there is one, for one prompt.
+fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig> {
+    let overrides = match &source.run {
+        Some(file) => Overrides::new().file(file)?,
+        None => Overrides::new(),
+    };
+    let mut settings = args.workers.settings();
+    let model = source.model.to_string_lossy().into_owned();
+    settings.push(Setting::new("model.name", model));
+    for key in ["data.batch_size", "pipeline.micro_batches", "data.seq_len"] {
+        settings.push(Setting::new(key, 1));
+    }
+    if let Some(seed) = &args.seed {
+        settings.push(Setting::text(format!("--seed {seed}"), "run.seed", seed));
+    }
+    settings.push(match &args.tokenizer {
+        Some(file) => Setting::text(format!("--tokenizer {file}"), "data.tokenizer", file),
+        // The checkpoint has the tokenizer of its run.
+        None => Setting::new("data.tokenizer", AUTO),
+    });
+    Ok(overrides.layer(settings)?.resolve()?)
 }
 
 fn checked(args: &SampleArgs) -> Result<Sampling> {
@@ -131,41 +124,6 @@ fn checked(args: &SampleArgs) -> Result<Sampling> {
     Ok(Sampling {
         temperature: *temperature,
         top_k: *top_k,
-    })
-}
-
-/// The token that comes after those of `window`.
-fn next(
-    run: &mut Assembled<OutputTurn>,
-    window: Vec<u32>,
-    sampling: Sampling,
-    draw: f64,
-) -> Result<Choice> {
-    let input = Tensor::from_u32(&run.transit, [1, window.len()], window).map_err(Fail::run)?;
-    let item = Item {
-        micro_batch: MicroBatch {
-            index: 0,
-            samples: 0..1,
-            step: 1,
-            train: false,
-        },
-        input: Tensors::from_iter([input]),
-        target: (),
-    };
-    run.pipeline.forward(vec![item]).map_err(Fail::run)?;
-    let choice = run.pipeline.with_turn(move |turn| {
-        let mut choice = None;
-        for scores in turn.take() {
-            let vocab = scores.shape().last();
-            let scores = scores.to_f32s()?;
-            choice = sampling.choose(&scores[scores.len().saturating_sub(vocab)..], draw);
-        }
-        Ok::<_, gpipe_tensor::Error>(choice)
-    });
-    choice.map_err(Fail::run)?.ok_or_else(|| {
-        Fail::Run(anyhow::Error::msg(
-            "the model's scores are not finite: its weights have diverged, use an earlier checkpoint",
-        ))
     })
 }
 

@@ -2,10 +2,11 @@
 
 use gpipe_sched::{Costs, Op, Schedule, simulate};
 
-use crate::config::Order;
+use gpipe_report::numbers;
+use gpipe_train::config::ScheduleChoice;
+
 use crate::fail::{Fail, Result};
-use crate::output::{numbers, table};
-use crate::setup;
+use crate::output::table;
 
 /// Devices and micro-batches of the comparison.
 const COMPARED: (usize, usize) = (4, 8);
@@ -92,7 +93,7 @@ pub fn page() -> Result<String> {
     let mut rows = Vec::new();
     let mut pictures = String::new();
     for (name, source, text) in SCHEDULES {
-        let order: Order = name.parse().map_err(Fail::asked)?;
+        let order: ScheduleChoice = name.parse().map_err(Fail::asked)?;
         let schedule = made(&order, COMPARED)?;
         rows.push(row(name, source, &order, &schedule)?);
         let drawn = if order.chunks() == 1 {
@@ -120,13 +121,22 @@ pub fn page() -> Result<String> {
     ))
 }
 
-fn made(order: &Order, (devices, micro_batches): (usize, usize)) -> Result<Schedule> {
+fn made(order: &ScheduleChoice, (devices, micro_batches): (usize, usize)) -> Result<Schedule> {
     let stages = devices * order.chunks();
-    let schedule = setup::schedule(order, stages, micro_batches)?;
-    setup::follow(order, schedule, &Costs::even(stages, 1.0, 2.0))
+    let schedule = gpipe_train::schedule(order, stages, micro_batches)?;
+    Ok(gpipe_train::follow(
+        order,
+        schedule,
+        &Costs::even(stages, 1.0, 2.0),
+    )?)
 }
 
-fn row(name: &str, source: &str, order: &Order, schedule: &Schedule) -> Result<Vec<String>> {
+fn row(
+    name: &str,
+    source: &str,
+    order: &ScheduleChoice,
+    schedule: &Schedule,
+) -> Result<Vec<String>> {
     let costs = Costs::even(schedule.stages(), 1.0, 2.0);
     let bubble = simulate(schedule, &costs).map_err(Fail::usage)?.bubble();
     // A stage is so much smaller where a worker has several.

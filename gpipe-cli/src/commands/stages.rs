@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use crate::output::{numbers, table_within};
-use crate::setup::Setup;
+use gpipe_report::numbers;
+use gpipe_train::Setup;
+
+use crate::output::table_within;
 
 /// What is told of a stage.
 struct Column {

@@ -2,12 +2,13 @@
 
 use gpipe_remat::Bytes;
 use gpipe_remat::planner::{Link, Worker};
+use gpipe_train::recommend::PlanningOptions;
 
 use crate::args::AutoArgs;
 use crate::fail::{Fail, Result};
 
 /// `8*300T:80GiB,4*100T`: how many, FLOP/s, and the memory if it is not that of `--memory`.
-pub fn parse(list: &str, memory: Option<u64>) -> Result<Vec<Worker>> {
+fn parse(list: &str, memory: Option<u64>) -> Result<Vec<Worker>> {
     let mut workers = Vec::new();
     for item in list.split(',').map(str::trim) {
         let fault = || {
@@ -53,15 +54,24 @@ fn scaled(text: &str) -> Option<f64> {
 }
 
 impl AutoArgs {
+    /// What is planned for; `memory` is that of workers that have none of their own.
+    pub fn options(&self, memory: Option<u64>) -> Result<PlanningOptions> {
+        let workers = self.workers.as_deref().map(|list| parse(list, memory));
+        Ok(PlanningOptions {
+            workers: workers.transpose()?,
+            link: self.link()?,
+        })
+    }
+
     /// Whether any of it was typed.
     pub fn is_given(&self) -> bool {
         self.workers.is_some() || self.link.is_some()
     }
 
     /// `5e-6:25G`: seconds and bytes a second.
-    pub fn link(&self) -> Result<Link> {
+    fn link(&self) -> Result<Option<Link>> {
         let Some(text) = &self.link else {
-            return Ok(Link::FREE);
+            return Ok(None);
         };
         let fault = || {
             Fail::asked(format!(
@@ -71,10 +81,10 @@ impl AutoArgs {
         let (latency, bandwidth) = text.split_once(':').ok_or_else(fault)?;
         let latency = scaled(latency.trim()).filter(|latency| *latency >= 0.0);
         let bandwidth = scaled(bandwidth.trim()).filter(|bandwidth| *bandwidth > 0.0);
-        Ok(Link {
+        Ok(Some(Link {
             latency: latency.ok_or_else(fault)?,
             bytes_per_second: bandwidth.ok_or_else(fault)?,
-        })
+        }))
     }
 }
 
@@ -108,9 +118,9 @@ mod tests {
             }
             .link()
         };
-        let read = link("5e-6:25G").unwrap();
+        let read = link("5e-6:25G").unwrap().unwrap();
         assert_eq!((read.latency, read.bytes_per_second), (5e-6, 25e9));
-        assert_eq!(AutoArgs::default().link().unwrap(), Link::FREE);
+        assert_eq!(AutoArgs::default().link().unwrap(), None);
         for bad in ["", "1", "1:0", "-1:1", "nan:1", "1:x"] {
             assert!(link(bad).is_err(), "{bad}");
         }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use gpipe_report::Event;
+use gpipe_train::ProgressSink;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::style;
@@ -84,13 +86,49 @@ impl Console {
     }
 
     /// Shows the line of a step: always in the bar, and every so many steps as a line that stays.
-    pub fn step(&self, step: u64, line: &str) -> Result<()> {
+    fn show_step(&self, step: u64, line: &str) -> Result<()> {
         self.bar.set_message(line.to_owned());
         self.bar.set_position(step);
         if step.is_multiple_of(self.every) || step == 1 || step == self.steps {
             self.say(line)?;
         }
         Ok(())
+    }
+}
+
+impl ProgressSink for Console {
+    type Error = Fail;
+
+    fn begin(&mut self, _steps: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn line(&mut self, text: &str) -> Result<()> {
+        self.say(text)
+    }
+
+    fn warning(&mut self, text: &str) -> Result<()> {
+        self.warn(text)
+    }
+
+    fn step(&mut self, step: u64, line: &str) -> Result<()> {
+        self.show_step(step, line)
+    }
+
+    fn event(&mut self, event: &Event) -> Result<()> {
+        match self.talk.json {
+            true => print(&event.to_json()?),
+            false => Ok(()),
+        }
+    }
+
+    fn summary(&mut self, text: &str) -> Result<()> {
+        self.bar.finish_and_clear();
+        match (self.talk.quiet, self.talk.json) {
+            (true, _) => Ok(()),
+            (false, true) => self.say(text),
+            (false, false) => print(text),
+        }
     }
 }
 

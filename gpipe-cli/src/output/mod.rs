@@ -1,17 +1,7 @@
-//! What is said, where and how: results on stdout, talk on stderr, everything in the run's folder.
+//! The terminal: results on stdout, talk on stderr.
 
 mod console;
-mod event;
-pub mod numbers;
-mod pace;
-mod run_folder;
-mod scalars;
 pub mod style;
-mod table;
-mod tensorboard;
 
 pub use console::{Console, print, terminal_width, warn};
-pub use event::{Event, FoundDevice};
-pub use pace::{Pace, median};
-pub use run_folder::{NewRun, RUNS, RunFolder};
-pub use table::{table, table_within};
+pub use gpipe_train::text_table::{table, table_within};

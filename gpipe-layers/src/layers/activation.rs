@@ -6,9 +6,9 @@ use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unpack};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
 
-/// Which function.
+/// An element-wise function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// max(x, 0)
@@ -56,8 +56,8 @@ impl Layer for Activation {
             weight_grad: 0,
             params: 0,
             memory: Memory {
-                saves_input: !keeps_output,
-                saves_output: keeps_output,
+                saved_inputs: (!keeps_output).into(),
+                saved_outputs: keeps_output.into(),
                 forward_peak: x.bytes(),
                 input_grad_peak: x.bytes(),
                 ..Memory::default()
@@ -77,7 +77,7 @@ impl Layer for Activation {
         Ok(lingvo::activation(&x.shape, function)?.flops)
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
         let (y, kept): (Tensor, Tensor) = match self.function {
             Function::Relu => ops::relu(&x).map(|y| (y.clone(), y)),
@@ -102,7 +102,7 @@ impl Layer for Activation {
         Ok((smallvec![dx], Pending::default()))
     }
 
-    fn last_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
         Ok(Pending::default())
     }
 

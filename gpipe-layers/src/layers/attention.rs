@@ -1,11 +1,12 @@
 //! Causal self-attention (arXiv:1706.03762), without its projections.
 
-use gpipe_tensor::philox::Key;
 use gpipe_tensor::{Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{Flows, floats, output, single, times, unexpected, unpack};
-use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
+};
 
 /// softmax(q·kᵀ/√(width/heads))·v over the positions up to each position's own: from (B, T, 3·width),
 /// which holds q, k and v in this order with the heads side by side in each, to (B, T, width).
@@ -43,10 +44,10 @@ impl CausalAttention {
         })
     }
 
-    fn dropout(&self, cx: &Cx) -> Option<ops::Dropout> {
+    fn dropout(&self, cx: &PassContext) -> Option<ops::Dropout> {
         (cx.train && self.dropout > 0.0).then(|| ops::Dropout {
             rate: self.dropout,
-            key: Key::new(cx.seed, &self.name, cx.step),
+            key: cx.key(&self.name),
             samples: cx.samples.clone(),
         })
     }
@@ -87,8 +88,8 @@ impl Layer for CausalAttention {
             weight_grad: 0,
             params: 0,
             memory: Memory {
-                saves_input: true,
-                saves_output: true,
+                saved_inputs: TensorSet::All,
+                saved_outputs: TensorSet::All,
                 saved_own: sums,
                 forward_peak: y.bytes().saturating_add(sums),
                 input_grad_peak: inputs[0].bytes(),
@@ -107,7 +108,7 @@ impl Layer for CausalAttention {
         Ok(times(&[15, batch, time, time, self.width as u64]))
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let qkv = single(&self.name, x)?;
         let (y, sums) = ops::attention(&qkv, self.heads, self.dropout(cx).as_ref())
             .map_err(Error::within(&self.name))?;
@@ -128,7 +129,7 @@ impl Layer for CausalAttention {
         Ok((smallvec![dqkv], Pending::default()))
     }
 
-    fn last_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
         Ok(Pending::default())
     }
 

@@ -1,12 +1,11 @@
 //! Dropout (Srivastava et al., JMLR 15, 2014).
 
-use gpipe_tensor::philox::Key;
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{floats, single, times};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, Layer, Memory, Origin, Param, PassContext, Pending, Result, Saved};
 
 /// In training, sets a share of the elements to zero and scales the others up. No mask is kept: it
 /// is a function of (seed, name, step, sample, element), the same when it is computed again.
@@ -27,13 +26,13 @@ impl Dropout {
         Ok(Self { name, rate })
     }
 
-    fn apply(&self, cx: &Cx, x: Tensor) -> Result<Tensor> {
+    fn apply(&self, cx: &PassContext, x: Tensor) -> Result<Tensor> {
         if !cx.train || self.rate == 0.0 {
             return Ok(x);
         }
         let dropout = ops::Dropout {
             rate: self.rate,
-            key: Key::new(cx.seed, &self.name, cx.step),
+            key: cx.key(&self.name),
             samples: cx.samples.clone(),
         };
         ops::dropout(x, &dropout).map_err(Error::within(&self.name))
@@ -59,13 +58,11 @@ impl Layer for Dropout {
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let x = floats(&self.name, inputs, None)?;
         let memory = if self.rate == 0.0 {
-            Memory {
-                alias: true,
-                ..Memory::default()
-            }
+            Memory::handed_on(1)
         } else {
             Memory {
-                in_place: true,
+                outputs: vec![Origin::Over(0)],
+                gradients: vec![Origin::Over(0)],
                 forward_peak: x.bytes(),
                 input_grad_peak: x.bytes(),
                 ..Memory::default()
@@ -91,7 +88,7 @@ impl Layer for Dropout {
         Ok(lingvo::dropout(&x.shape)?.flops)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let y = self.apply(cx, single(&self.name, x)?)?;
         let saved = Saved {
             cx: Some(cx.clone()),
@@ -108,7 +105,7 @@ impl Layer for Dropout {
         Ok((smallvec![self.apply(&cx, dy)?], Pending::default()))
     }
 
-    fn last_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, _saved: Saved, _dy: Tensors) -> Result<Pending> {
         Ok(Pending::default())
     }
 

@@ -5,7 +5,10 @@ use smallvec::smallvec;
 
 use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
+};
 
 /// A table of one row for each token, and if wanted a second one of a row for each position, which
 /// is added: ids (B, T) give (B, T, width).
@@ -19,8 +22,8 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// An embedding of tokens with the parameter `{name}.weight`, which begins normal with this
-    /// standard deviation.
+    /// An embedding of tokens with the parameter `{name}.weight`, initialized from a
+    /// normal distribution with this standard deviation.
     pub fn new(name: impl Into<String>, vocab: usize, width: usize, std: f32) -> Self {
         let name = name.into();
         let token = table(&name, vocab, width, Init::Normal(std));
@@ -37,7 +40,7 @@ impl Embedding {
     /// `{name}.weight` of the name given here.
     #[must_use]
     pub fn with_positions(mut self, name: &str, context: usize) -> Self {
-        self.position = Some(table(name, context, self.width, self.token.init));
+        self.position = Some(table(name, context, self.width, self.token.init.clone()));
         self
     }
 
@@ -96,12 +99,15 @@ impl Layer for Embedding {
             weight_grad: elements.saturating_add(added),
             params,
             memory: Memory {
-                saves_input: true,
-                pending_input: true,
-                pending_grad: true,
+                saved_inputs: TensorSet::All,
+                pending_inputs: TensorSet::All,
+                pending_grads: TensorSet::All,
                 forward_peak: y.bytes(),
                 // The positions' own indices.
-                weight_grad_peak: self.position.as_ref().map_or(0, |_| ids.bytes()),
+                weight_grad_peak: match &self.position {
+                    Some(table) if !table.frozen => ids.bytes(),
+                    _ => 0,
+                },
                 ..Memory::default()
             },
             // A row is read and written, its gradient read and added to what was there, which is of
@@ -117,7 +123,7 @@ impl Layer for Embedding {
         Ok(lingvo::transformer_embedding(&ids.shape, self.vocab, self.width)?.flops)
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let ids = single(&self.name, x)?;
         self.check(&ids)?;
         let within = || Error::within(&self.name);
@@ -134,10 +140,10 @@ impl Layer for Embedding {
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
-        Ok((Tensors::new(), self.last_grad(saved, dy)?))
+        Ok((Tensors::new(), self.param_only_grad(saved, dy)?))
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         let [ids] = unpack(&self.name, saved.tensors)?;
         let dy = single(&self.name, dy)?;
         Ok(Pending {
@@ -149,13 +155,15 @@ impl Layer for Embedding {
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {
         let [ids, dy] = unpack(&self.name, pending.tensors)?;
         let within = || Error::within(&self.name);
-        ops::embedding_grad(&ids, &dy, self.token.grad_mut()?).map_err(within())?;
-        if let Some(table) = &mut self.position {
+        self.token
+            .add_grad(&self.name, |grad| ops::embedding_grad(&ids, &dy, grad))?;
+        if let Some(table) = self.position.as_mut().filter(|table| !table.frozen) {
             let time = ids.shape().last() as u32;
             let positions = (0..time).cycle().take(ids.elements()).collect();
             let positions = Tensor::from_u32(ids.device(), ids.shape().clone(), positions);
             let positions = positions.map_err(within())?;
-            ops::embedding_grad(&positions, &dy, table.grad_mut()?).map_err(within())?;
+            let add = |grad: &mut Tensor| ops::embedding_grad(&positions, &dy, grad);
+            table.add_grad(&self.name, add)?;
         }
         Ok(())
     }

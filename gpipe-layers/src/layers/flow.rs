@@ -1,8 +1,8 @@
 //! Taking flows and saved tensors apart, with errors that name the layer.
 
 use gpipe_tensor::{DType, Shape, Tensor, Tensors};
-use smallvec::SmallVec;
 
+pub(super) use crate::saved::{foreign, unpack};
 use crate::{Error, Flow, Result};
 
 /// The one tensor of a flow.
@@ -51,28 +51,6 @@ pub(super) fn checked(layer: &str, shape: &Shape) -> Result<u64> {
 pub(super) fn output(layer: &str, shape: Shape, dtype: DType) -> Result<Flow> {
     checked(layer, &shape)?;
     Ok(Flow { shape, dtype })
-}
-
-/// The tensors that this layer saved, as many as it knows that it saves.
-pub(super) fn unpack<const N: usize>(
-    layer: &str,
-    tensors: SmallVec<[Tensor; 4]>,
-) -> Result<[Tensor; N]> {
-    let count = tensors.len();
-    tensors
-        .into_vec()
-        .try_into()
-        .map_err(|_| foreign(layer, N, count))
-}
-
-/// An error: what was handed in was left by another layer.
-pub(super) fn foreign(layer: &str, expected: usize, count: usize) -> Error {
-    Error::State {
-        layer: layer.to_owned(),
-        message: format!(
-            "expected {expected} saved parts, got {count}: hand back what this layer left behind"
-        ),
-    }
 }
 
 /// An error: the flow is not one that the layer takes.

@@ -6,7 +6,9 @@ use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unexpected, unpack};
 use super::{Activation, Function, Linear};
-use crate::{Cost, Cx, Error, Flow, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
+};
 
 /// A [`Linear`] with the GELU before it, bit for bit as the two in a row. Apart they would keep both x
 /// and GELU(x), the largest tensors of a transformer block; this keeps x alone, and computes GELU(x) again
@@ -50,12 +52,12 @@ impl Layer for GeluLinear {
             forward: linear.forward.saturating_add(activation.forward),
             input_grad: linear.input_grad.saturating_add(activation.input_grad),
             memory: Memory {
-                saves_input: true,
+                saved_inputs: TensorSet::All,
                 pending_own: x.bytes(),
-                pending_grad: true,
+                pending_grads: TensorSet::All,
                 forward_peak: linear.memory.forward_peak.saturating_add(x.bytes()),
                 input_grad_peak: times(&[2, x.bytes()]),
-                last_grad_peak: x.bytes(),
+                param_only_grad_peak: x.bytes(),
                 ..Memory::default()
             },
             // GELU(x) is written once more.
@@ -71,7 +73,7 @@ impl Layer for GeluLinear {
         Ok(self.linear.lingvo(inputs)?.saturating_add(activation))
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(self.name(), x)?;
         let (y, _) = self.linear.forward(cx, smallvec![self.gelu(&x)?])?;
         let saved = Saved {
@@ -83,25 +85,26 @@ impl Layer for GeluLinear {
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
         let [x] = unpack(self.name(), saved.tensors)?;
-        // The linear layer is told of x in the place of what it was given, and hands it on.
-        let told = Saved {
+        // The linear layer only moves what it saved to `Pending`: x stands in for GELU(x) until that
+        // is computed below.
+        let stand_in = Saved {
             tensors: smallvec![x.clone()],
             ..Saved::default()
         };
-        let (flow, mut pending) = self.linear.input_grad(told, dy)?;
+        let (flow, mut pending) = self.linear.input_grad(stand_in, dy)?;
         let mut dx = single(self.name(), flow)?;
         pending.tensors[0] =
             ops::gelu_with_grad(&x, &mut dx, self.form).map_err(Error::within(self.name()))?;
         Ok((smallvec![dx], pending))
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         let [x] = unpack(self.name(), saved.tensors)?;
         let given = Saved {
             tensors: smallvec![self.gelu(&x)?],
             ..Saved::default()
         };
-        self.linear.last_grad(given, dy)
+        self.linear.param_only_grad(given, dy)
     }
 
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {

@@ -4,15 +4,16 @@ use gpipe_tensor::Tensors;
 
 use super::{Layout, Linear};
 use crate::lingvo;
-use crate::{Cost, Cx, Flow, Init, Layer, Param, Pending, Result, Saved};
+use crate::{Cost, Flow, Init, Layer, Param, PassContext, Pending, Result, Saved};
 
 /// logits = x·Wᵀ with W (vocab, width), which lies like a table of tokens so that it can be tied to
-/// one. It differs from any [`Linear`] in what Lingvo charges for it.
+/// one. It differs from a [`Linear`] in Lingvo's cost.
 #[derive(Debug)]
 pub struct Head(Linear);
 
 impl Head {
-    /// A head with the parameter `{name}.weight`, normal with this standard deviation at first.
+    /// A head with the parameter `{name}.weight`, initialized from a normal
+    /// distribution with this standard deviation.
     pub fn new(name: impl Into<String>, width: usize, vocab: usize, std: f32) -> Self {
         let linear = Linear::new(name, width, vocab, Layout::OutIn).without_bias();
         Self(linear.init(Init::Normal(std), Init::Zeros))
@@ -41,7 +42,7 @@ impl Layer for Head {
         Ok(lingvo::transformer_softmax(&inputs[0].shape, logits.shape.last())?.flops)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         self.0.forward(cx, x)
     }
 
@@ -49,8 +50,8 @@ impl Layer for Head {
         self.0.input_grad(saved, dy)
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
-        self.0.last_grad(saved, dy)
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        self.0.param_only_grad(saved, dy)
     }
 
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {

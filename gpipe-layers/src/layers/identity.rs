@@ -2,7 +2,7 @@
 
 use gpipe_tensor::Tensors;
 
-use crate::{Cost, Cx, Flow, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{Cost, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
 
 /// Hands its input on, at no cost.
 #[derive(Debug)]
@@ -25,10 +25,7 @@ impl Layer for Identity {
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         Ok(Cost {
             outputs: inputs.to_vec(),
-            memory: Memory {
-                alias: true,
-                ..Memory::default()
-            },
+            memory: Memory::handed_on(inputs.len()),
             ..Cost::default()
         })
     }
@@ -37,7 +34,7 @@ impl Layer for Identity {
         Ok(0)
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         Ok((x, Saved::default()))
     }
 

@@ -5,7 +5,10 @@ use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unexpected, unpack};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
+};
 
 /// Each row of `width` elements is shifted and scaled to mean 0 and variance 1, then multiplied
 /// with a gain and shifted by a bias.
@@ -60,12 +63,12 @@ impl Layer for LayerNorm {
             weight_grad: times(&[3, elements]),
             params: times(&[2, width]),
             memory: Memory {
-                saves_input: true,
+                saved_inputs: TensorSet::All,
                 saved_own: statistics,
                 pending_own: gradients,
                 forward_peak: bytes.saturating_add(statistics),
                 input_grad_peak: backward,
-                last_grad_peak: backward,
+                param_only_grad_peak: backward,
                 ..Memory::default()
             },
             // x and y; x, dy and dx.
@@ -78,7 +81,7 @@ impl Layer for LayerNorm {
         Ok(lingvo::layer_norm(&x.shape)?.flops)
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
         let (y, statistics) = ops::layer_norm(&x, self.gain.value()?, self.bias.value()?, self.eps)
             .map_err(Error::within(&self.name))?;
@@ -107,7 +110,7 @@ impl Layer for LayerNorm {
             let gradient = dparams.rows(row..row + 1);
             let gradient = gradient.and_then(|row| row.reshape([self.width]));
             let gradient = gradient.map_err(Error::within(&self.name))?;
-            ops::add_assign(param.grad_mut()?, &gradient).map_err(Error::within(&self.name))?;
+            param.add_grad(&self.name, |sum| ops::add_assign(sum, &gradient))?;
         }
         Ok(())
     }

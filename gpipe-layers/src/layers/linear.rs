@@ -1,13 +1,16 @@
 //! y = x·W + b.
 
-use gpipe_tensor::{Tensors, ops};
+use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{checked, floats, output, single, times, unpack};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Init, Kind, Layer, Memory, Param, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
+};
 
-/// How the weight of a [`Linear`] lies in memory, and so its shape.
+/// Memory layout, and so shape, of the weight of a [`Linear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// (in, out): y = x·W, as the `Conv1D` of Hugging Face's GPT-2.
@@ -51,7 +54,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A linear layer with the parameters `{name}.weight` and `{name}.bias`, which begin as in
+    /// A linear layer with the parameters `{name}.weight` and `{name}.bias`, initialized as in
     /// PyTorch: uniform within 1/√inputs.
     pub fn new(name: impl Into<String>, inputs: usize, outputs: usize, layout: Layout) -> Self {
         let name = name.into();
@@ -60,7 +63,7 @@ impl Linear {
             format!("{name}.weight"),
             layout.shape(inputs, outputs),
             Kind::Matrix,
-            init,
+            init.clone(),
         );
         let bias = Param::new(format!("{name}.bias"), [outputs], Kind::Vector, init);
         Self {
@@ -73,7 +76,7 @@ impl Linear {
         }
     }
 
-    /// The same with other beginnings.
+    /// The same with other initial values.
     #[must_use]
     pub fn init(mut self, weight: Init, bias: Init) -> Self {
         self.weight.init = weight;
@@ -102,6 +105,11 @@ impl Linear {
     }
 }
 
+/// The FLOPs of a gradient that a frozen parameter does without.
+fn trained(param: &Param, flops: u64) -> u64 {
+    if param.frozen { 0 } else { flops }
+}
+
 impl Layer for Linear {
     fn name(&self) -> &str {
         &self.name
@@ -124,14 +132,15 @@ impl Layer for Linear {
         Ok(Cost {
             forward: product.saturating_add(sum),
             input_grad: product,
-            weight_grad: product.saturating_add(sum),
+            weight_grad: trained(&self.weight, product)
+                .saturating_add(self.bias.as_ref().map_or(0, |bias| trained(bias, sum))),
             params: weight + bias,
             memory: Memory {
-                saves_input: own == 0,
+                saved_inputs: (own == 0).into(),
                 saved_own: own,
-                pending_input: own == 0,
+                pending_inputs: (own == 0).into(),
                 pending_own: own,
-                pending_grad: true,
+                pending_grads: TensorSet::All,
                 forward_peak: y.bytes().saturating_add(own),
                 input_grad_peak: x.bytes().saturating_add(own),
                 ..Memory::default()
@@ -155,7 +164,7 @@ impl Layer for Linear {
         Ok(product.flops.saturating_add(bias))
     }
 
-    fn forward(&self, _cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let weight = self.weight.value()?;
@@ -188,7 +197,7 @@ impl Layer for Linear {
         Ok((smallvec![dx], pending))
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         let [x] = unpack(&self.name, saved.tensors)?;
         let dy = single(&self.name, dy)?;
         Ok(Pending {
@@ -203,10 +212,10 @@ impl Layer for Linear {
             Layout::InOut => (&x, &dy),
             Layout::OutIn => (&dy, &x),
         };
-        ops::matmul_accumulate(ops::Layout::Tn, a, b, self.weight.grad_mut()?)
-            .map_err(Error::within(&self.name))?;
+        let add = |grad: &mut Tensor| ops::matmul_accumulate(ops::Layout::Tn, a, b, grad);
+        self.weight.add_grad(&self.name, add)?;
         if let Some(bias) = &mut self.bias {
-            ops::sum_rows_accumulate(&dy, bias.grad_mut()?).map_err(Error::within(&self.name))?;
+            bias.add_grad(&self.name, |grad| ops::sum_rows_accumulate(&dy, grad))?;
         }
         Ok(())
     }

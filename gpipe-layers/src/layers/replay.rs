@@ -8,13 +8,13 @@ use crate::{Buffer, Buffers, Cost, Flow, Ledger, Memory, SavedBuffers};
 pub(super) fn memory(x: &Flow, inner: &[Cost]) -> Memory {
     let (forward_peak, saved_own, replay) = Replay::forward(x, inner);
     let saves_input = replay.ledger.holders(&replay.x) > 1;
-    let last_grad_peak = Replay::forward(x, inner).2.last_grad();
+    let param_only_grad_peak = Replay::forward(x, inner).2.param_only_grad();
     let backward_peak = Replay::forward(x, inner).2.backward();
     Memory {
-        saves_input,
+        saved_inputs: saves_input.into(),
         saved_own,
         forward_peak,
-        last_grad_peak,
+        param_only_grad_peak,
         backward_peak: Some(backward_peak),
         ..replay.split()
     }
@@ -78,8 +78,8 @@ impl<'a> Replay<'a> {
         self.ledger.release_all(dx);
         let between = self.ledger.live();
         let memory = Memory {
-            pending_input: self.ledger.holders(&self.x) > 1,
-            pending_grad: self.ledger.holders(&self.dy) > 1,
+            pending_inputs: (self.ledger.holders(&self.x) > 1).into(),
+            pending_grads: (self.ledger.holders(&self.dy) > 1).into(),
             pending_own: between.saturating_sub(bytes).saturating_sub(bytes),
             input_grad_peak,
             ..Memory::default()
@@ -95,13 +95,13 @@ impl<'a> Replay<'a> {
     }
 
     /// The peak of the gradient without dX.
-    fn last_grad(mut self) -> u64 {
+    fn param_only_grad(mut self) -> u64 {
         let begin = self.ledger.live();
         let mut flow: Buffers = smallvec![self.ledger.hold(&self.dy)];
         let steps = self.inner.iter().zip(self.saved).enumerate().rev();
         for (i, (cost, saved)) in steps {
             if i == 0 {
-                let _pending = self.ledger.last_grad(cost, saved, flow);
+                let _pending = self.ledger.param_only_grad(cost, saved, flow);
                 break;
             }
             let (dx, _pending) = self.ledger.input_grad(cost, saved, flow);

@@ -6,13 +6,13 @@ use smallvec::smallvec;
 use super::flow::{Flows, floats, foreign, single, times, unexpected};
 use super::{Sequential, replay};
 use crate::lingvo;
-use crate::{Cost, Cx, Error, Flow, Layer, Param, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, Layer, Param, PassContext, Pending, Result, Saved};
 
 /// A list of layers around which the input passes by and is added to their output.
 pub struct Residual {
     name: String,
     layers: Vec<Box<dyn Layer>>,
-    /// What Lingvo charges, where that is not the sum of its parts.
+    /// Lingvo's cost, where it is not the sum of the parts.
     formula: Option<fn(&Flow) -> Result<u64>>,
 }
 
@@ -62,9 +62,9 @@ impl Residual {
     }
 }
 
-/// What is left of a way back through the layers inside.
+/// Result of a backward pass through the inner layers.
 struct Back<P> {
-    /// dY, which has passed the layers by.
+    /// dY of the skip connection.
     skip: Tensor,
     /// What the first layer gave.
     dx: Tensors,
@@ -72,7 +72,7 @@ struct Back<P> {
     left: Vec<P>,
 }
 
-/// Takes dY back through `layers`, of which the last comes first; `step` takes it through one.
+/// Backward pass through `layers`, given last to first; `step` handles one of them.
 fn back<L, P>(
     name: &str,
     layers: impl ExactSizeIterator<Item = L>,
@@ -141,7 +141,7 @@ impl Layer for Residual {
         Ok(flops)
     }
 
-    fn forward(&self, cx: &Cx, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let skip = single(&self.name, x)?;
         let mut flow: Tensors = smallvec![skip.clone()];
         let mut nested = Vec::with_capacity(self.layers.len());
@@ -169,11 +169,11 @@ impl Layer for Residual {
         Ok((self.add(back.dx, &back.skip)?, pending))
     }
 
-    fn last_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
         let layers = self.layers.iter().enumerate().rev();
         let back = back(&self.name, layers, saved, dy, |(i, layer), saved, dy| {
             if i == 0 {
-                return Ok((Tensors::new(), layer.last_grad(saved, dy)?));
+                return Ok((Tensors::new(), layer.param_only_grad(saved, dy)?));
             }
             layer.input_grad(saved, dy)
         })?;
@@ -201,6 +201,16 @@ impl Layer for Residual {
             Ok((layer.backward(saved, dy)?, ()))
         })?;
         self.add(back.dx, &back.skip)
+    }
+
+    fn begin_mini_batch(&mut self) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.begin_mini_batch())
+    }
+
+    fn commit_mini_batch(&mut self) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.commit_mini_batch())
     }
 
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {

@@ -4,7 +4,7 @@ use gpipe_layers::layers::{
     Activation, CausalAttention, Dropout, Embedding, Function, GeluLinear, Head, Identity,
     LayerNorm, Layout, Linear, Residual, Sequential,
 };
-use gpipe_layers::{Cx, Flow, Gelu, Layer, make, try_params};
+use gpipe_layers::{Flow, Gelu, Layer, PassContext, make, try_params};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors, init_uniform};
 
 use super::reference as plain;
@@ -179,8 +179,8 @@ pub fn device() -> Device {
     Host::new(2).unwrap().device(DeviceId::Cpu).unwrap()
 }
 
-pub fn cx(batch: usize) -> Cx {
-    Cx {
+pub fn cx(batch: usize) -> PassContext {
+    PassContext {
         seed: 5,
         step: 3,
         samples: 10..10 + batch as u64,

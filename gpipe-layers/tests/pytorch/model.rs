@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gpipe_layers::models::{GptConfig, gpt};
-use gpipe_layers::{Cx, Decay, Layer, Loss, Optimizer, Param, Rule, Saved, clip_factor};
+use gpipe_layers::{
+    Decay, Layer, Loss, Optimizer, OptimizerKind, Param, PassContext, Saved, clip_factor,
+};
 use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};
 use serde_json::Value;
@@ -99,7 +101,7 @@ impl Gpt {
     }
 
     fn forward(&self, samples: Range<usize>, input: Tensor) -> Result<(Tensor, Vec<Saved>)> {
-        let cx = Cx {
+        let cx = PassContext {
             seed: 0,
             step: 0,
             samples: samples.start as u64..samples.end as u64,
@@ -131,7 +133,7 @@ impl Gpt {
             let mut flow = Tensors::from_iter([dy]);
             for (index, (layer, saved)) in self.layers.iter_mut().zip(saved).enumerate().rev() {
                 if index == 0 {
-                    let pending = layer.last_grad(saved, std::mem::take(&mut flow))?;
+                    let pending = layer.param_only_grad(saved, std::mem::take(&mut flow))?;
                     layer.weight_grad(pending)?;
                 } else {
                     flow = layer.backward(saved, flow)?;
@@ -228,7 +230,7 @@ impl Gpt {
         for (parameter, value) in &values {
             let wanted = format!("{name}.{}.{parameter}", step + 1);
             let theirs = self.fixture.get(&wanted)?;
-            for rows in compared(parameter, value, &optimizer.rule) {
+            for rows in compared(parameter, value, &optimizer.kind) {
                 UPDATES.check(&wanted, &value.rows(rows.clone())?, &theirs.rows(rows)?)?;
             }
         }
@@ -241,10 +243,10 @@ impl Gpt {
 /// Softmax does not feel what is added to a whole row of scores, so the bias of the keys has no
 /// gradient but rounding noise (1e-18 in double precision, 1e-9 in single), which AdamW, dividing
 /// by its size, makes a step of. It changes no output.
-fn compared(parameter: &str, value: &Tensor, rule: &Rule) -> Vec<Range<usize>> {
+fn compared(parameter: &str, value: &Tensor, kind: &OptimizerKind) -> Vec<Range<usize>> {
     let rows = value.shape().rows();
-    match rule {
-        Rule::AdamW { .. } if parameter.ends_with("attn.c_attn.bias") => {
+    match kind {
+        OptimizerKind::AdamW { .. } if parameter.ends_with("attn.c_attn.bias") => {
             [0..rows / 3, 2 * rows / 3..rows].into()
         }
         _ => std::iter::once(0..rows).collect(),

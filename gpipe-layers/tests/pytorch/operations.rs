@@ -191,16 +191,16 @@ fn steps_of_adamw() -> Result<()> {
     let value = pytorch.given("value")?;
     let (mut first, mut second) = (zeros_like(value)?, zeros_like(value)?);
     three_steps(&pytorch, |value, grad, step| {
-        ops::adamw(
+        let update = ops::AdamWUpdate {
             value,
-            None,
+            copy: None,
             grad,
-            &mut first,
-            &mut second,
+            first: &mut first,
+            second: &mut second,
             step,
-            1.0,
-            &settings,
-        )?;
+            grad_scale: 1.0,
+        };
+        ops::adamw(update, &settings)?;
         Ok(())
     })
 }
@@ -216,7 +216,11 @@ fn steps_of_sgd_with_momentum() -> Result<()> {
     };
     let mut velocity = zeros_like(pytorch.given("value")?)?;
     three_steps(&pytorch, |value, grad, _| {
-        ops::sgd(value, None, grad, Some(&mut velocity), 1.0, &settings)?;
+        let update = ops::SgdUpdate {
+            velocity: Some(&mut velocity),
+            ..ops::SgdUpdate::new(value, grad)
+        };
+        ops::sgd(update, &settings)?;
         Ok(())
     })
 }

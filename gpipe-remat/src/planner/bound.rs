@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::cuts::furthest;
-use super::question::{Priced, Question};
+use gpipe_partition::search::{bisect, pack};
+
+use super::request::{Costed, PlanRequest};
 use crate::{Times, Work};
 
 /// Prefix sums of a model's work, and what follows from them.
 pub(super) struct Bounds<'a> {
-    question: &'a Question<'a>,
+    request: &'a PlanRequest<'a>,
     times: Times,
     forward: Vec<f64>,
     input_grad: Vec<f64>,
@@ -21,17 +22,17 @@ pub(super) struct Bounds<'a> {
 }
 
 impl<'a> Bounds<'a> {
-    pub fn new(question: &'a Question<'a>, priced: &Priced) -> Self {
-        let costs = &priced.costs;
+    pub fn new(request: &'a PlanRequest<'a>, costed: &Costed) -> Self {
+        let costs = &costed.costs;
         let size = |m| costs.samples(m) as f64 / costs.samples(0) as f64;
         let sums = |number: &dyn Fn(usize) -> f64| {
             let mut sums = vec![0.0];
-            for layer in 0..priced.times.work.len() {
+            for layer in 0..costed.times.work.len() {
                 sums.push(sums[layer] + number(layer));
             }
             sums
         };
-        let work = &priced.times.work;
+        let work = &costed.times.work;
         // Nobody wants the gradient of the model's input.
         let wanted = |layer: usize| {
             if layer == 0 {
@@ -41,8 +42,8 @@ impl<'a> Bounds<'a> {
             }
         };
         Self {
-            question,
-            times: priced.times.clone(),
+            request,
+            times: costed.times.clone(),
             forward: sums(&|layer| work[layer].forward),
             input_grad: sums(&wanted),
             all: sums(&|layer| work[layer].forward + wanted(layer) + work[layer].weight_grad),
@@ -55,7 +56,7 @@ impl<'a> Bounds<'a> {
     /// Seconds that no step on so many workers, each with so many stages, goes below.
     pub fn of(&self, workers: usize, chunks: usize) -> f64 {
         let layers = self.all.len() - 1;
-        if let Some(cores) = self.question.cores {
+        if let Some(cores) = self.request.cores {
             return self.of_cores(workers, cores) * (1.0 - 1e-12);
         }
         let speeds = self.fastest(workers);
@@ -75,7 +76,7 @@ impl<'a> Bounds<'a> {
     /// The same for workers that share cores: each that is busy has as many of them as the others or one
     /// more, and all of them together have never more than there are.
     fn of_cores(&self, workers: usize, cores: usize) -> f64 {
-        let speeds = self.question.workers.iter().map(|worker| worker.speed);
+        let speeds = self.request.workers.iter().map(|worker| worker.speed);
         let speed = speeds.fold(0.0, f64::max);
         let shares: BTreeSet<usize> = (1..=workers.min(cores))
             .flat_map(|busy| [cores / busy, cores.div_ceil(busy)])
@@ -107,7 +108,7 @@ impl<'a> Bounds<'a> {
 
     /// The work on the way of a stage of these layers: the first micro-batch comes down to it, it
     /// does its own for all of them, and the last goes back up from it.
-    pub fn way(&self, part: &Range<usize>) -> f64 {
+    pub fn critical_path(&self, part: &Range<usize>) -> f64 {
         let of = |sums: &[f64]| sums[part.end] - sums[part.start];
         let down = self.smallest * self.forward[part.start];
         let up = self.smallest * self.input_grad[part.start];
@@ -140,7 +141,7 @@ impl<'a> Bounds<'a> {
 
     /// The speeds of the fastest workers.
     fn fastest(&self, workers: usize) -> Vec<f64> {
-        let mut speeds: Vec<f64> = self.question.workers.iter().map(|w| w.speed).collect();
+        let mut speeds: Vec<f64> = self.request.workers.iter().map(|w| w.speed).collect();
         speeds.sort_by(|a, b| b.total_cmp(a));
         speeds.truncate(workers);
         speeds
@@ -148,7 +149,7 @@ impl<'a> Bounds<'a> {
 
     /// The same where a stage holds so many micro-batches at most: no more than those it has taken
     /// before the first comes back to it, which has gone all the way down and up to there.
-    pub fn way_back(&self, part: &Range<usize>, held: usize) -> f64 {
+    pub fn held_path(&self, part: &Range<usize>, held: usize) -> f64 {
         let layers = self.all.len() - 1;
         let [down, ..] = self.thirds(&(0..layers));
         let [_, up, _] = self.thirds(&(part.end..layers));
@@ -165,28 +166,14 @@ impl<'a> Bounds<'a> {
     /// limit permits, which is right because a longer run has no shorter way.
     fn bottleneck(&self, stages: usize) -> f64 {
         let layers = self.all.len() - 1;
-        let fits = |limit: f64| {
-            let mut start = 0;
-            for later in (0..stages).rev() {
-                let most = layers - later;
-                match furthest(start, most, |end| self.way(&(start..end)) <= limit) {
-                    Some(end) => start = end,
-                    None => return false,
-                }
-            }
-            start == layers
+        let within = |limit: f64| {
+            pack(0..layers, stages, |_, part| {
+                self.critical_path(&part) <= limit
+            })
+            .map(|_| limit)
         };
-        let (mut low, mut high) = (
-            0.0,
-            self.way(&(0..layers)) + self.way(&(layers - 1..layers)),
-        );
-        for _ in 0..60 {
-            let middle = 0.5 * (low + high);
-            match fits(middle) {
-                true => high = middle,
-                false => low = middle,
-            }
-        }
+        let high = self.critical_path(&(0..layers)) + self.critical_path(&(layers - 1..layers));
+        let (low, _) = bisect(0.0, high, 60, within);
         low
     }
 }

@@ -5,31 +5,33 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::{Costs, LinkCosts, Schedule, StageCosts, Timeline, simulate, simulate_shared};
 
 use super::bound::Bounds;
-use super::question::{NamedOrder, Priced, Question};
-use super::stage::{Chooser, StagePlan};
-use super::{Plan, cuts, forgets};
-use crate::times::splits;
-use crate::{Table, Work, simulator_costs};
+use super::plan::Plan;
+use super::request::{Costed, NamedOrder, PlanRequest};
+use super::stage_choice::{Chooser, StagePlan, forgets};
+
+use super::times::splits;
+use crate::{RematPlan, Work, simulator_costs};
 
 /// To make a schedule that follows the costs takes about as long as so many simulations.
 const FOLLOWING: u64 = 16;
 
 /// A schedule without a cut.
 pub(super) struct Candidate<'a> {
-    pub question: &'a Question<'a>,
+    pub request: &'a PlanRequest<'a>,
     order: &'a NamedOrder,
     pub schedule: Rc<Schedule>,
-    pub priced: Rc<Priced>,
+    pub costed: Rc<Costed>,
     pub bounds: Bounds<'a>,
     chooser: Chooser<'a>,
-    chosen: RefCell<HashMap<Place, Option<Rc<StagePlan>>>>,
+    chosen: RefCell<HashMap<StageKey, Option<Rc<StagePlan>>>>,
 }
 
 /// A stage, its layers from and to, and the memory of its worker.
-type Place = (usize, usize, usize, Option<u64>);
+type StageKey = (usize, usize, usize, Option<u64>);
 
 /// A cut, what its stages keep, and how long a step takes.
 #[derive(Clone, Debug)]
@@ -49,20 +51,20 @@ pub(super) struct Found {
 
 impl<'a> Candidate<'a> {
     pub fn new(
-        question: &'a Question<'a>,
+        request: &'a PlanRequest<'a>,
         order: &'a NamedOrder,
         schedule: Schedule,
-        priced: Rc<Priced>,
+        costed: Rc<Costed>,
     ) -> Self {
         let schedule = Rc::new(schedule);
         Self {
-            question,
+            request,
             order,
-            bounds: Bounds::new(question, &priced),
-            chooser: Chooser::new(question, priced.clone(), schedule.clone()),
+            bounds: Bounds::new(request, &costed),
+            chooser: Chooser::new(request, costed.clone(), schedule.clone()),
             chosen: RefCell::default(),
             schedule,
-            priced,
+            costed,
         }
     }
 
@@ -71,7 +73,7 @@ impl<'a> Candidate<'a> {
     }
 
     pub fn layers(&self) -> usize {
-        self.priced.times.work.len()
+        self.costed.times.work.len()
     }
 
     /// Stages a worker.
@@ -91,7 +93,7 @@ impl<'a> Candidate<'a> {
 
     /// The size of each micro-batch, that of the largest counting 1.
     pub fn sizes(&self) -> Vec<f64> {
-        let costs = &self.priced.costs;
+        let costs = &self.costed.costs;
         let size = |m| costs.samples(m) as f64 / costs.samples(0) as f64;
         (0..costs.micro_batches()).map(size).collect()
     }
@@ -109,31 +111,21 @@ impl<'a> Candidate<'a> {
         self.bounds.of(self.schedule.devices(), self.order.chunks)
     }
 
-    /// Whether all cuts are tried.
-    pub fn is_small(&self) -> bool {
-        cuts::is_small(self)
-    }
-
-    /// The best cut that takes less than `below`.
-    pub fn search(&self, left: &mut u64, below: f64) -> Option<Found> {
-        cuts::search(self, left, below)
-    }
-
     /// The memory of a stage of a worker: an equal share.
     fn limit(&self, worker: usize) -> Option<u64> {
-        let memory = self.question.workers[worker].memory?;
+        let memory = self.request.workers[worker].memory?;
         Some(memory / self.order.chunks as u64)
     }
 
     /// What a stage of these layers keeps, if it fits.
     pub fn stage(&self, stage: usize, part: &Range<usize>, worker: usize) -> Option<Rc<StagePlan>> {
         let limit = self.limit(worker);
-        let place = (stage, part.start, part.end, limit);
-        if let Some(known) = self.chosen.borrow().get(&place) {
+        let key = (stage, part.start, part.end, limit);
+        if let Some(known) = self.chosen.borrow().get(&key) {
             return known.clone();
         }
         let chosen = self.chooser.choose(stage, part, limit).map(Rc::new);
-        self.chosen.borrow_mut().insert(place, chosen.clone());
+        self.chosen.borrow_mut().insert(key, chosen.clone());
         chosen
     }
 
@@ -153,16 +145,16 @@ impl<'a> Candidate<'a> {
         let Some(follow) = &self.order.follow else {
             return self.timed(self.schedule.clone(), cut, workers, stages);
         };
-        let costs = match &self.priced.told {
-            Some(told) => {
+        let costs = match &self.costed.scheduling_times {
+            Some(scheduling_times) => {
                 let kept = stages.iter().map(|stage| stage.kept.clone()).collect();
-                let (costs, table) = (&self.priced.costs, Table::of_cells(kept));
-                simulator_costs(costs, told, cut, &self.schedule, &table).swap_remove(0)
+                let (costs, table) = (&self.costed.costs, RematPlan::of_cells(kept));
+                simulator_costs(costs, scheduling_times, cut, &self.schedule, &table).swap_remove(0)
             }
             None => self.costs(1, &self.schedule, cut, workers, &stages),
         };
         let schedule = Rc::new(follow(&self.schedule, &costs)?);
-        let chooser = Chooser::new(self.question, self.priced.clone(), schedule.clone());
+        let chooser = Chooser::new(self.request, self.costed.clone(), schedule.clone());
         let chosen = places().map(|(stage, part)| {
             let limit = self.limit(worker(stage));
             chooser.choose(stage, part, limit).map(Rc::new)
@@ -179,18 +171,18 @@ impl<'a> Candidate<'a> {
         stages: Vec<Rc<StagePlan>>,
     ) -> Option<Found> {
         let costs = |cores| self.costs(cores, &schedule, cut, workers, &stages);
-        let timeline = match self.question.cores {
+        let timeline = match self.request.cores {
             None => simulate(&schedule, &costs(1)),
             Some(cores) => {
-                let most = cores.min(self.priced.times.cores());
+                let most = cores.min(self.costed.times.cores());
                 let by_share: Vec<Costs> = (1..=most).map(costs).collect();
                 simulate_shared(&schedule, &by_share, cores)
             }
         };
         let timeline = timeline.ok()?;
-        let speed = |device: usize| self.question.workers[workers[device]].speed;
-        let times = &self.priced.times;
-        let update = times.update(cut, schedule.device_of(), speed, self.question.cores);
+        let speed = |device: usize| self.request.workers[workers[device]].speed;
+        let times = &self.costed.times;
+        let update = times.update(cut, schedule.device_of(), speed, self.request.cores);
         Some(Found {
             seconds: timeline.makespan() + update,
             cut: cut.to_vec(),
@@ -212,9 +204,9 @@ impl<'a> Candidate<'a> {
         stages: &[Rc<StagePlan>],
     ) -> Costs {
         let device_of = schedule.device_of();
-        let Priced { costs, times, .. } = &*self.priced;
+        let Costed { costs, times, .. } = &*self.costed;
         let of_stage = |stage: usize| {
-            let speed = self.question.workers[workers[device_of[stage]]].speed;
+            let speed = self.request.workers[workers[device_of[stage]]].speed;
             let alone = times.of_stage(cores, &cut[stage], splits(schedule, stage));
             StageCosts {
                 forward: alone.forward / speed,
@@ -224,7 +216,7 @@ impl<'a> Candidate<'a> {
             }
         };
         let stage_costs = (0..cut.len()).map(of_stage).collect();
-        let link = self.question.link;
+        let link = self.request.link;
         let links = cut.windows(2).enumerate().map(|(stage, pair)| {
             if device_of[stage] == device_of[stage + 1] {
                 return LinkCosts::default();
@@ -255,43 +247,30 @@ impl<'a> Candidate<'a> {
         let (layers, stages) = (self.layers(), self.stages());
         let known: RefCell<HashMap<(usize, usize, usize), u64>> = RefCell::default();
         let least = |stage: usize, start: usize, end: usize| {
-            let place = (stage, start, end);
-            if let Some(&known) = known.borrow().get(&place) {
+            let key = (stage, start, end);
+            if let Some(&known) = known.borrow().get(&key) {
                 return known;
             }
             let least = self.chooser.least(stage, &(start..end));
-            known.borrow_mut().insert(place, least);
+            known.borrow_mut().insert(key, least);
             least
         };
-        let fits = |limit: u64| {
-            let mut start = 0;
-            for stage in 0..stages {
-                let most = layers - (stages - 1 - stage);
-                let within = |end| least(stage, start, end) <= limit;
-                match cuts::furthest(start, most, within) {
-                    Some(end) => start = end,
-                    None => return false,
-                }
-            }
-            start == layers
+        let within = |limit: u64| {
+            let fits = |stage, part: Range<usize>| least(stage, part.start, part.end) <= limit;
+            pack(0..layers, stages, fits).map(|_| limit)
         };
-        let (mut low, mut high) = (above / self.order.chunks as u64, 1_u64 << 20);
-        while !fits(high) && high < 1 << 62 {
+        let mut high = 1_u64 << 20;
+        while within(high).is_none() && high < 1 << 62 {
             high *= 2;
         }
-        while low + 1 < high {
-            let middle = low + (high - low) / 2;
-            match fits(middle) {
-                true => high = middle,
-                false => low = middle,
-            }
-        }
+        let low = above / self.order.chunks as u64;
+        let (_, high) = bisect(low, high, 64, within);
         high.saturating_mul(self.order.chunks as u64)
     }
 
     /// The plan that was found, with all that is known of it.
     pub fn plan(&self, found: &Found) -> Plan {
-        let work = &self.priced.times.work;
+        let work = &self.costed.times.work;
         let part = found.cut[found.bottleneck].clone();
         let seconds = |layer: &usize| {
             let Work {
@@ -302,11 +281,11 @@ impl<'a> Candidate<'a> {
             } = work[*layer];
             forward + input_grad + weight_grad
         };
-        let dearest = part
+        let most_expensive = part
             .clone()
             .max_by(|a, b| seconds(a).total_cmp(&seconds(b)));
-        let (question, schedule) = (self.question, found.schedule.clone());
-        let chooser = Chooser::new(question, self.priced.clone(), schedule);
+        let (request, schedule) = (self.request, found.schedule.clone());
+        let chooser = Chooser::new(request, self.costed.clone(), schedule);
         let kept = found
             .stages
             .iter()
@@ -318,7 +297,7 @@ impl<'a> Candidate<'a> {
             micro_batches: self.schedule.micro_batches(),
             cut: found.cut.clone(),
             schedule: (*found.schedule).clone(),
-            table: Table::of_cells(kept),
+            table: RematPlan::of_cells(kept),
             seconds: found.seconds,
             bubble: found.bubble,
             peaks: (0..found.cut.len())
@@ -328,7 +307,7 @@ impl<'a> Candidate<'a> {
                 })
                 .collect(),
             bottleneck: found.bottleneck,
-            dearest: dearest.unwrap_or(part.start),
+            most_expensive: most_expensive.unwrap_or(part.start),
         }
     }
 }

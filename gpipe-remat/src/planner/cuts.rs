@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use gpipe_partition::search::least_bottleneck;
+
 use super::candidate::{Candidate, Found};
 
 /// Cuts and orders of workers that are all tried.
@@ -88,14 +90,14 @@ fn extend(
     let device = candidate.schedule.device_of()[stage];
     let fastest = workers
         .iter()
-        .map(|&worker| candidate.question.workers[worker].speed);
+        .map(|&worker| candidate.request.workers[worker].speed);
     let fastest = fastest.fold(0.0, f64::max);
     for end in least..=layers - (stages - 1 - stage) {
         let part = start..end;
         let known = best.as_ref().map_or(below, |best| best.seconds.min(below));
         // Longer runs take longer.
-        let shared = candidate.question.cores.is_some();
-        if !shared && candidate.bounds.way(&part) / fastest * (1.0 - 1e-12) >= known {
+        let shared = candidate.request.cores.is_some();
+        if !shared && candidate.bounds.critical_path(&part) / fastest * (1.0 - 1e-12) >= known {
             break;
         }
         // Longer runs may still fit: what they hand on may be less.
@@ -111,8 +113,10 @@ fn extend(
 /// Cuts to begin with: even work for the speeds of the workers, and the least longest way.
 fn even(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
     let device_of = candidate.schedule.device_of();
-    let speed = |stage: usize| candidate.question.workers[workers[device_of[stage]]].speed;
-    let way = |stage: usize, part: &Range<usize>| Some(candidate.bounds.way(part) / speed(stage));
+    let speed = |stage: usize| candidate.request.workers[workers[device_of[stage]]].speed;
+    let way = |stage: usize, part: &Range<usize>| {
+        Some(candidate.bounds.critical_path(part) / speed(stage))
+    };
     let work = |stage: usize, part: &Range<usize>| Some(candidate.bounds.work(part) / speed(stage));
     let cuts = [
         least_longest(candidate, work),
@@ -131,25 +135,8 @@ fn roomy(candidate: &Candidate<'_>, workers: &[usize]) -> Option<Cut> {
         let plan = candidate.stage(stage, part, worker)?;
         let again = plan.again[0] * candidate.schedule.micro_batches() as f64;
         let work = candidate.bounds.work(part) + again;
-        Some(work / candidate.question.workers[worker].speed)
+        Some(work / candidate.request.workers[worker].speed)
     })
-}
-
-/// The furthest end up to `most` of a run from `start` that fits, if any does; none fits after one
-/// that does not. Steps double first, as short runs are sooner judged.
-pub(super) fn furthest(start: usize, most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
-    let (mut good, mut bad) = (start, most + 1);
-    let mut step = 1;
-    while bad - good > 1 {
-        let next = good.saturating_add(step).min(good + (bad - good) / 2);
-        if fits(next) {
-            (good, step) = (next, step.saturating_mul(2));
-        } else {
-            // From now on it halves.
-            (bad, step) = (next, usize::MAX);
-        }
-    }
-    (good > start).then_some(good)
 }
 
 /// The cut whose longest stage is shortest, where a longer run never takes less.
@@ -158,33 +145,10 @@ fn least_longest(
     seconds: impl Fn(usize, &Range<usize>) -> Option<f64>,
 ) -> Option<Cut> {
     let (layers, stages) = (candidate.layers(), candidate.stages());
-    let pack = |limit: f64| {
-        let mut cut = Cut::with_capacity(stages);
-        for stage in 0..stages {
-            let start = cut.last().map_or(0, |part: &Range<usize>| part.end);
-            let most = layers - (stages - 1 - stage);
-            let fits = |end| seconds(stage, &(start..end)).is_some_and(|s| s <= limit);
-            cut.push(start..furthest(start, most, fits)?);
-        }
-        (cut.last()?.end == layers).then_some(cut)
-    };
-    let mut best = pack(f64::MAX)?;
-    let longest = |cut: &Cut| {
-        let all = cut
-            .iter()
-            .enumerate()
-            .filter_map(|(stage, part)| seconds(stage, part));
-        all.fold(0.0, f64::max)
-    };
-    let (mut low, mut high) = (0.0, longest(&best));
-    for _ in 0..40 {
-        let middle = 0.5 * (low + high);
-        match pack(middle) {
-            Some(cut) => (high, best) = (longest(&cut).min(middle), cut),
-            None => low = middle,
-        }
-    }
-    Some(best)
+    let cost = |stage: usize, part: Range<usize>| seconds(stage, &part);
+    let (ends, _) = least_bottleneck(0..layers, stages, 0.0, 40, cost)?;
+    let starts = [0].into_iter().chain(ends.iter().copied());
+    Some(starts.zip(&ends).map(|(start, &end)| start..end).collect())
 }
 
 /// Moves boundaries by a layer as long as that helps.
@@ -236,7 +200,7 @@ fn ways(many: usize, few: usize) -> usize {
 }
 
 fn alike(candidate: &Candidate<'_>) -> bool {
-    let workers = &candidate.question.workers;
+    let workers = &candidate.request.workers;
     workers.windows(2).all(|pair| pair[0] == pair[1])
 }
 
@@ -246,7 +210,7 @@ fn arrangements(candidate: &Candidate<'_>) -> usize {
         return 1;
     }
     let (workers, devices) = (
-        candidate.question.workers.len(),
+        candidate.request.workers.len(),
         candidate.schedule.devices(),
     );
     (0..devices).fold(1_usize, |product, taken| {
@@ -264,7 +228,7 @@ fn all_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
         all = all
             .into_iter()
             .flat_map(|taken| {
-                let free = (0..candidate.question.workers.len())
+                let free = (0..candidate.request.workers.len())
                     .filter(|worker| !taken.contains(worker))
                     .collect::<Vec<_>>();
                 free.into_iter().map(move |worker| {
@@ -278,14 +242,14 @@ fn all_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     all
 }
 
-/// Orders worth a look where there are too many: the fastest workers as they were listed, from the
+/// Orders of workers to be tried where there are too many: the fastest workers as they were listed, from the
 /// fastest down, from the slowest up, and those with the most memory first.
 fn some_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     let devices = candidate.schedule.devices();
     if alike(candidate) {
         return vec![(0..devices).collect()];
     }
-    let workers = &candidate.question.workers;
+    let workers = &candidate.request.workers;
     let mut fastest: Vec<usize> = (0..workers.len()).collect();
     fastest.sort_by(|&a, &b| workers[b].speed.total_cmp(&workers[a].speed));
     fastest.truncate(devices);

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use gpipe_layers::{Cost, Flow, Memory};
+use gpipe_layers::{Cost, Flow, Memory, TensorSet};
 
-use super::question::Priced;
-use crate::{ModelCosts, Result, Times, Weight, Weights, Work};
+use super::request::Costed;
+use crate::{ModelCosts, ParameterBytes, PlaceBytes, Result, Times, Work};
 
 /// A layer as a list of numbers, over a whole batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,9 +30,9 @@ pub struct Described {
 
 impl Described {
     /// The bytes of parameters and what goes with them.
-    pub fn weights(layers: &[Self]) -> Weights {
+    pub fn weights(layers: &[Self]) -> ParameterBytes {
         let weight = |layer: &Self| {
-            vec![Weight {
+            vec![PlaceBytes {
                 name: layer.name.clone(),
                 value: layer.parameters,
                 gradient: layer.parameters,
@@ -40,7 +40,7 @@ impl Described {
                 tied: false,
             }]
         };
-        Weights::of_layers(layers.iter().map(weight).collect())
+        ParameterBytes::of_layers(layers.iter().map(weight).collect())
     }
 
     /// The costs of these layers for a batch that is cut like this: a micro-batch has its share of
@@ -48,7 +48,7 @@ impl Described {
     ///
     /// # Errors
     /// If there is no layer or no sample.
-    pub fn priced(layers: &[Self], micro_batches: &[Range<usize>]) -> Result<Priced> {
+    pub fn costed(layers: &[Self], micro_batches: &[Range<usize>]) -> Result<Costed> {
         let batch: usize = micro_batches.iter().map(Range::len).sum();
         let share = |bytes: u64, samples: usize| {
             let share = u128::from(bytes) * samples as u128 / batch.max(1) as u128;
@@ -70,20 +70,15 @@ impl Described {
             for layer in layers {
                 let outputs = vec![Flow::f32([samples, flow(layer.output)])];
                 let (out, own) = (outputs[0].bytes(), share(layer.saved, samples));
-                costs.push(Cost {
-                    forward: whole(layer.forward),
-                    memory: Memory {
-                        saves_input: true,
-                        saved_own: own,
-                        pending_input: true,
-                        pending_grad: true,
-                        forward_peak: out.saturating_add(own),
-                        input_grad_peak: input,
-                        ..Memory::default()
-                    },
-                    outputs,
-                    ..Cost::default()
-                });
+                let memory = Memory::new()
+                    .with_saved_inputs(TensorSet::All)
+                    .with_saved_own(own)
+                    .with_pending_inputs(TensorSet::All)
+                    .with_pending_grads(TensorSet::All)
+                    .with_forward_peak(out.saturating_add(own))
+                    .with_input_grad_peak(input);
+                let cost = Cost::new(outputs).with_flops(whole(layer.forward), 0, 0);
+                costs.push(cost.with_memory(memory));
                 input = out;
             }
             (vec![Flow::f32([samples, 0])], costs)
@@ -96,13 +91,13 @@ impl Described {
             weight_grad: layer.weight_grad * part,
             ..Work::default()
         };
-        Ok(Priced {
+        Ok(Costed {
             costs: ModelCosts::of_costs(micro_batches, costs)?,
             times: Times {
                 work: layers.iter().map(work).collect(),
                 ..Times::default()
             },
-            told: None,
+            scheduling_times: None,
         })
     }
 }

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::{Plan, Planner};
+use super::plan::Plan;
+use super::search::Planner;
 use crate::Result;
 
 impl Planner<'_> {
     /// Of the plans that are as fast as this one, as far as times are known, that with the fewest workers
     /// and of these with the fewest stages.
     pub(super) fn simplest(&mut self, plan: Plan) -> Result<Plan> {
-        let worth = self.question.worth;
-        if worth == 0.0 {
+        let min_gain = self.request.min_gain;
+        if min_gain == 0.0 {
             return Ok(plan);
         }
-        let most = plan.seconds / (1.0 - worth);
-        let chunks: BTreeSet<usize> = (self.question.orders.iter())
+        let most = plan.seconds / (1.0 - min_gain);
+        let chunks: BTreeSet<usize> = (self.request.orders.iter())
             .map(|order| order.chunks)
             .collect();
         let own = (plan.workers.len(), plan.cut.len() / plan.workers.len());

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use gpipe_layers::{Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
 use gpipe_remat::{
-    Assembled, Assembly, Bytes, Error, ModelCosts, Policy, Table, Target, Weights, gradient_norm,
-    merge_ties, micro_batches, share_ties, update,
+    Assembled, Assembly, Bytes, Error, ModelCosts, ParameterBytes, Policy, RematPlan, Target,
+    apply_update, gradient_norm, merge_ties, micro_batches, share_ties,
 };
 use gpipe_sched::{Item, MicroBatch, Op, Schedule, Timeline, gpipe, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
@@ -108,7 +108,7 @@ impl Run {
     }
 
     /// What is kept of each micro-batch.
-    pub fn table(&self, layers: &mut [Box<dyn Layer>], schedule: &Schedule) -> Table {
+    pub fn table(&self, layers: &mut [Box<dyn Layer>], schedule: &Schedule) -> RematPlan {
         self.try_table(self.policy, layers, schedule)
             .expect("a table")
     }
@@ -118,10 +118,10 @@ impl Run {
         policy: Policy,
         layers: &mut [Box<dyn Layer>],
         schedule: &Schedule,
-    ) -> Result<Table, Error> {
+    ) -> Result<RematPlan, Error> {
         let (costs, cut) = (self.costs(layers), self.cut(layers.len()));
-        let weights = Weights::new(layers, Some(&self.optimizer));
-        Table::new(policy, &weights, &costs, &cut, schedule)
+        let weights = ParameterBytes::new(layers, Some(&self.optimizer));
+        RematPlan::new(policy, &weights, &costs, &cut, schedule)
     }
 
     /// Two budgets: the least that every stage fits, and half as much again. None where a stage takes
@@ -244,14 +244,8 @@ impl Outcome {
             merge_ties(pipeline).expect("ties");
         }
         let norm = gradient_norm(pipeline).expect("a norm");
-        update(
-            pipeline,
-            &run.optimizer,
-            0.01,
-            step + 1,
-            clip_factor(norm, 0.5),
-        )
-        .expect("an update");
+        apply_update(pipeline, &run.optimizer, 0.01, step, clip_factor(norm, 0.5))
+            .expect("an update");
         share_ties(pipeline).expect("ties");
         self.losses.push(loss.to_bits());
         self.norms.push(norm.to_bits());

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use gpipe_remat::{Bytes, Error, Kept, Policy};
+use gpipe_remat::{Bytes, Error, Policy, Retained};
 
 use crate::small::{POLICIES, Random, Small, following, more_orders, orders};
 
-/// Bound, best and plan are in this order on every question; the gap between the bound and the plan
+/// Bound, best and plan are in this order on every request; the gap between the bound and the plan
 /// is small on most.
 fn certificates(seeds: Range<u64>, equal: bool) -> Vec<f64> {
     let mut gaps = Vec::new();
@@ -149,7 +149,7 @@ fn nothing_better_is_left_out_where_a_budget_is_kept() {
                 assert!(bound <= best * (1.0 + 1e-9), "{seed}: {bound} above {best}");
                 let table = &answer.plan.table;
                 let mut stages = 0..answer.plan.cut.len();
-                let forgets = stages.any(|stage| *table.kept(stage, 0) != Kept::Everything);
+                let forgets = stages.any(|stage| *table.kept(stage, 0) != Retained::Everything);
                 limited += usize::from(forgets);
             }
             Err(error) => assert!(best.is_infinite(), "{seed}: {error} but {best}"),

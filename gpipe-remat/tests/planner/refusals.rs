@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_remat::planner::{Described, Planner, Question};
+use gpipe_remat::planner::{Described, PlanRequest, Planner};
 
 use crate::small::{POLICIES, Random, Small, orders};
 
@@ -10,7 +10,7 @@ use crate::small::{POLICIES, Random, Small, orders};
 fn what_makes_no_sense_is_refused_with_words() {
     let mut random = Random(3);
     let small = Small::new(&mut random, 8, 2, true);
-    let refused_at = |worth: f64, change: &dyn Fn(&mut Small)| {
+    let refused_at = |min_gain: f64, change: &dyn Fn(&mut Small)| {
         let mut small = Small {
             layers: small.layers.clone(),
             weights: small.weights.clone(),
@@ -20,8 +20,8 @@ fn what_makes_no_sense_is_refused_with_words() {
         };
         change(&mut small);
         let orders = orders();
-        let price = |samples: &[Range<usize>]| Described::priced(&small.layers, samples);
-        let question = Question {
+        let price = |samples: &[Range<usize>]| Described::costed(&small.layers, samples);
+        let request = PlanRequest {
             weights: &small.weights,
             batch: small.batch,
             price: &price,
@@ -30,14 +30,14 @@ fn what_makes_no_sense_is_refused_with_words() {
             cores: None,
             orders: &orders,
             micro_batches: vec![2],
-            worth,
+            min_gain,
             policies: POLICIES.to_vec(),
         };
-        let answer = Planner::new(&question).and_then(Planner::answer);
+        let answer = Planner::new(&request).and_then(Planner::answer);
         answer.expect_err("refused").to_string()
     };
-    for worth in [-0.1, 1.0, f64::NAN] {
-        let said = refused_at(worth, &|_| {});
+    for min_gain in [-0.1, 1.0, f64::NAN] {
+        let said = refused_at(min_gain, &|_| {});
         assert!(said.contains("a share from 0 up and below 1"), "{said}");
     }
     let refused = |change: &dyn Fn(&mut Small)| refused_at(0.0, change);

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use gpipe_remat::planner::{Described, Link, NamedOrder, Planner, Question, Worker};
-use gpipe_remat::{Kept, Policy, Table, Weights, micro_batches, predict_memory};
+use gpipe_remat::planner::{Described, Link, NamedOrder, PlanRequest, Planner, Worker};
+use gpipe_remat::{ParameterBytes, Policy, RematPlan, Retained, micro_batches, predict_memory};
 use gpipe_sched::{
     Costs, LinkCosts, Schedule, ScheduleError, StageCosts, dualpipe_v, gpipe, interleaved,
     looped_bfs, one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2, zb_v, zero_bubble,
@@ -88,7 +88,7 @@ pub type Cut = Vec<Range<usize>>;
 /// A question of a few layers, and the best answer found by trying everything.
 pub struct Small {
     pub layers: Vec<Described>,
-    pub weights: Weights,
+    pub weights: ParameterBytes,
     pub workers: Vec<Worker>,
     pub link: Link,
     pub batch: usize,
@@ -137,21 +137,21 @@ impl Small {
         let schedule = (order.make)(devices, parts)?;
         let (stages, device_of) = (schedule.stages(), schedule.device_of());
         let samples = micro_batches(self.batch, parts).expect("a valid size");
-        let priced = Described::priced(&self.layers, &samples).expect("costs");
+        let costed = Described::costed(&self.layers, &samples).expect("costs");
         let sizes: Vec<f64> = samples
             .iter()
             .map(|part| part.len() as f64 / samples[0].len() as f64)
             .collect();
         let rules = POLICIES.map(|policy| {
             let cut: Cut = std::iter::once(0..self.layers.len()).collect();
-            Table::new(policy, &self.weights, &priced.costs, &cut, &schedule).expect("a rule")
+            RematPlan::new(policy, &self.weights, &costed.costs, &cut, &schedule).expect("a rule")
         });
         let mut best: Option<f64> = None;
         for cut in cuts(self.layers.len(), stages) {
             // What each policy holds and does again, stage by stage.
             let mut options: Vec<Vec<(usize, u64)>> = vec![Vec::new(); stages];
             for (policy, table) in rules.iter().enumerate() {
-                let memory = predict_memory(&self.weights, &priced.costs, &cut, &schedule, table);
+                let memory = predict_memory(&self.weights, &costed.costs, &cut, &schedule, table);
                 for (stage, memory) in memory.iter().enumerate() {
                     options[stage].push((policy, memory.peak()));
                 }
@@ -174,7 +174,7 @@ impl Small {
                     };
                     let stages = cut.iter().enumerate().map(|(stage, part)| {
                         let speed = worker(stage).speed;
-                        let work = &priced.times.work;
+                        let work = &costed.times.work;
                         let forward = sum(part.clone(), &|l| work[l].forward) / speed;
                         let wanted = part.start.max(1)..part.end.max(1);
                         StageCosts {
@@ -188,7 +188,7 @@ impl Small {
                         if device_of[stage] == device_of[stage + 1] {
                             return LinkCosts::default();
                         }
-                        let flow = priced.costs.flow(0, part.start);
+                        let flow = costed.costs.flow(0, part.start);
                         let seconds = flow[0].bytes() as f64 / self.link.bytes_per_second;
                         LinkCosts {
                             latency: self.link.latency,
@@ -199,7 +199,7 @@ impl Small {
                     let costs = Costs::new(stages.collect())
                         .with_links(links.collect())
                         .with_sizes(sizes.clone())
-                        .with_recompute(parts, |stage, m| *kept(stage, m) != Kept::Everything);
+                        .with_recompute(parts, |stage, m| *kept(stage, m) != Retained::Everything);
                     let seconds = simulate(&schedule, &costs).expect("costs").makespan();
                     best = Some(best.map_or(seconds, |best| best.min(seconds)));
                 }
@@ -231,14 +231,14 @@ impl Small {
     /// For the simplest plan, where others save no more than this share.
     pub fn ask_with<T>(
         &self,
-        worth: f64,
+        min_gain: f64,
         orders: Vec<NamedOrder>,
         micro_batches: &[usize],
         policies: &[Policy],
         ask: impl FnOnce(Planner<'_>) -> T,
     ) -> T {
-        let price = |samples: &[Range<usize>]| Described::priced(&self.layers, samples);
-        let question = Question {
+        let price = |samples: &[Range<usize>]| Described::costed(&self.layers, samples);
+        let request = PlanRequest {
             weights: &self.weights,
             batch: self.batch,
             price: &price,
@@ -247,10 +247,10 @@ impl Small {
             cores: None,
             orders: &orders,
             micro_batches: micro_batches.to_vec(),
-            worth,
+            min_gain,
             policies: policies.to_vec(),
         };
-        ask(Planner::new(&question).expect("a question that makes sense"))
+        ask(Planner::new(&request).expect("a question that makes sense"))
     }
 }
 

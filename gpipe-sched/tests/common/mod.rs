@@ -1,30 +1,30 @@
-//! A pipeline of plain arithmetic: exact, and sensitive to the order of everything.
+//! A pipeline of integer arithmetic: exact, and sensitive to the order of all operations.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use gpipe_sched::{
-    Action, Item, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage, Turn,
+    Action, Item, LossStage, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage,
 };
 
-/// What a stage or the turn shall do wrong, and where.
+/// A planned failure of a stage or the loss stage, and where.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trouble {
     Error,
     Panic,
 }
 
-/// What is wrong with the test's own stages: faults that the tests of failures must notice.
+/// Faults planted in the test's own stages, which the tests of failures must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// A failure is not handed on.
+    /// A failure is not returned.
     Silent,
-    /// A failure names another place.
+    /// A failure names a wrong place.
     Misplaced,
-    /// The next step finds what the failed one left.
+    /// State of a failed step remains in the next.
     Unclean,
-    /// A failure never comes to its end.
+    /// A failure blocks forever.
     Stuck,
 }
 
@@ -32,7 +32,7 @@ impl Planted {
     pub const ALL: [Self; 4] = [Self::Silent, Self::Misplaced, Self::Unclean, Self::Stuck];
 }
 
-/// Shared by all stages of a pipeline: the trouble to come.
+/// Planned failures, shared by all stages of a pipeline.
 #[derive(Clone, Default)]
 pub struct Plan(Arc<Mutex<Vec<(Place, Trouble)>>>, Option<Planted>);
 
@@ -57,7 +57,7 @@ impl Plan {
         match planned {
             Some(_) if self.1 == Some(Planted::Silent) => Ok(()),
             Some(_) if self.1 == Some(Planted::Misplaced) => {
-                Err(Failure(Place::Turn { micro_batch: 99 }))
+                Err(Failure(Place::Loss { micro_batch: 99 }))
             }
             Some(_) if self.1 == Some(Planted::Stuck) => loop {
                 std::thread::park();
@@ -205,17 +205,17 @@ fn loss(y: i64, target: i64) -> f64 {
     (y.wrapping_sub(target) % 1_000_003) as f64
 }
 
-impl Turn<i64> for Difference {
+impl LossStage<i64> for Difference {
     type Target = i64;
     type Error = Failure;
 
     fn begin(&mut self, _step: u64) -> Result<(), Failure> {
         self.losses.clear();
-        self.plan.pass(Place::Begin(Part::Turn))
+        self.plan.pass(Place::Begin(Part::LossStage))
     }
 
-    fn turn(&mut self, m: &MicroBatch, y: i64, target: i64) -> Result<Option<i64>, Failure> {
-        self.plan.pass(Place::Turn {
+    fn loss(&mut self, m: &MicroBatch, y: i64, target: i64) -> Result<Option<i64>, Failure> {
+        self.plan.pass(Place::Loss {
             micro_batch: m.index,
         })?;
         self.losses
@@ -237,11 +237,11 @@ pub fn build(schedule: Schedule, plan: &Plan) -> Result<ToyPipeline, PipelineErr
         stage_plan.pass(Place::Build(Part::Stage(stage)))?;
         Ok::<_, Failure>(Toy::new(stage, stage_plan.clone()))
     };
-    let make_turn = move || {
-        turn_plan.pass(Place::Build(Part::Turn))?;
+    let make_loss_stage = move || {
+        turn_plan.pass(Place::Build(Part::LossStage))?;
         Ok::<_, Failure>(Difference::new(turn_plan))
     };
-    Pipeline::build(schedule, make_stage, make_turn)
+    Pipeline::build(schedule, make_stage, make_loss_stage)
 }
 
 fn input(step: u64, m: usize) -> i64 {
@@ -255,19 +255,14 @@ fn target(m: usize) -> i64 {
 pub fn batch(step: u64, micro_batches: usize, train: bool) -> Vec<Item<i64, i64>> {
     (0..micro_batches)
         .map(|index| Item {
-            micro_batch: MicroBatch {
-                index,
-                samples: index as u64..index as u64 + 1,
-                step,
-                train,
-            },
+            micro_batch: MicroBatch::new(index, index as u64..index as u64 + 1, step, train),
             input: input(step, index),
             target: target(index),
         })
         .collect()
 }
 
-/// Losses and gradients of a step without any pipeline: one micro-batch after the other.
+/// Losses and gradients of a step without a pipeline: one micro-batch after the other.
 pub fn sequential(step: u64, stages: usize, micro_batches: usize) -> (Vec<f64>, Vec<i64>) {
     let mut losses = Vec::new();
     let mut gradients = vec![0; stages];
@@ -288,7 +283,7 @@ pub fn sequential(step: u64, stages: usize, micro_batches: usize) -> (Vec<f64>, 
     (losses, gradients)
 }
 
-/// Runs one step and compares it with [`sequential`], exactly.
+/// Runs one step and compares it exactly with [`sequential`].
 pub fn assert_transparent(pipeline: &mut ToyPipeline, step: u64) {
     let stages = pipeline.schedule().stages();
     let micro_batches = pipeline.schedule().micro_batches();
@@ -304,14 +299,14 @@ pub fn assert_transparent(pipeline: &mut ToyPipeline, step: u64) {
     );
 }
 
-/// Every place of a step at which something can go wrong.
+/// Every place of a step at which a failure can occur.
 pub fn places(schedule: &Schedule) -> Vec<Place> {
     let actions = schedule.lanes().iter().flatten().copied();
     let mut places: Vec<Place> = actions.map(Place::Action).collect();
-    places.extend((0..schedule.micro_batches()).map(|micro_batch| Place::Turn { micro_batch }));
+    places.extend((0..schedule.micro_batches()).map(|micro_batch| Place::Loss { micro_batch }));
     for stage in (0..schedule.stages()).map(Part::Stage) {
         places.extend([Place::Begin(stage), Place::Finish(stage)]);
     }
-    places.push(Place::Begin(Part::Turn));
+    places.push(Place::Begin(Part::LossStage));
     places
 }

@@ -169,7 +169,7 @@ device 1   1F0 1B0 1F1 1B1"
 /// PyTorch 2.15 numbers the forward passes of the last rank of its 1F1B from 1.
 #[test]
 fn a_wrong_table_of_pytorch_is_refused() {
-    let CsvError::Place {
+    let CsvError::Invalid {
         row,
         column,
         source,
@@ -196,7 +196,7 @@ fn large_numbers_cost_nothing() {
     ] {
         assert!(matches!(
             Schedule::from_csv(&table),
-            Err(CsvError::Place { .. })
+            Err(CsvError::Invalid { .. })
         ));
     }
 }

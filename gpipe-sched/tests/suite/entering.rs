@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use gpipe_sched::{Item, MicroBatch, Pipeline, Stage, Turn, gpipe};
+use gpipe_sched::{Item, LossStage, MicroBatch, Pipeline, Stage, gpipe};
 
 type Log = Arc<Mutex<Vec<&'static str>>>;
 
@@ -54,7 +54,7 @@ impl Stage for Diary {
 
 struct Echo(Log);
 
-impl Turn<u32> for Echo {
+impl LossStage<u32> for Echo {
     type Target = ();
     type Error = Infallible;
 
@@ -62,7 +62,7 @@ impl Turn<u32> for Echo {
         Ok(())
     }
 
-    fn turn(&mut self, _m: &MicroBatch, y: u32, _target: ()) -> Result<Option<u32>, Infallible> {
+    fn loss(&mut self, _m: &MicroBatch, y: u32, _target: ()) -> Result<Option<u32>, Infallible> {
         note(&self.0, "turn");
         Ok(Some(y))
     }
@@ -81,12 +81,7 @@ fn events(input: u32) -> Vec<&'static str> {
         move || Ok::<_, Infallible>(Echo(turn)),
     )
     .expect("a pipeline");
-    let micro_batch = MicroBatch {
-        index: 0,
-        samples: 0..1,
-        step: 0,
-        train: true,
-    };
+    let micro_batch = MicroBatch::new(0, 0..1, 0, true);
     let item = Item {
         micro_batch,
         input,

@@ -9,8 +9,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use gpipe_sched::{
-    Action, Fault, Item, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule, Stage,
-    Turn, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1, zb_h2, zb_v,
+    Action, Fault, Item, LossStage, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule,
+    Stage, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1, zb_h2, zb_v,
 };
 
 use crate::common::{Failure, Plan, Trouble, assert_transparent, batch, build, places};
@@ -140,7 +140,12 @@ fn evaluation_fails_like_a_step() {
 
 #[test]
 fn a_stage_that_cannot_be_made_ends_the_build() {
-    for part in [Part::Stage(0), Part::Stage(1), Part::Stage(2), Part::Turn] {
+    for part in [
+        Part::Stage(0),
+        Part::Stage(1),
+        Part::Stage(2),
+        Part::LossStage,
+    ] {
         for trouble in [Trouble::Error, Trouble::Panic] {
             let plan = Plan::default();
             plan.set(Some((Place::Build(part), trouble)));
@@ -167,12 +172,15 @@ fn visits_fail_one_by_one() {
     });
     // Both failed; the caller hears of the first in model order.
     let error = error.unwrap_err();
-    assert_eq!(error.to_string(), "stage 1, visited: panicked: at one");
+    assert_eq!(error.to_string(), "stage 1, in a visit: panicked: at one");
     assert_eq!(visited.load(Ordering::Relaxed), 4);
     let error = pipeline
-        .with_turn(|_| Err::<(), _>("no such thing"))
+        .with_loss_stage(|_| Err::<(), _>("no such thing"))
         .unwrap_err();
-    assert_eq!(error.to_string(), "the turn, visited: no such thing");
+    assert_eq!(
+        error.to_string(),
+        "the loss stage, in a visit: no such thing"
+    );
     assert_transparent(&mut pipeline, 0);
 }
 
@@ -266,7 +274,7 @@ impl Stage for Rude {
 
 struct Nothing;
 
-impl Turn<()> for Nothing {
+impl LossStage<()> for Nothing {
     type Target = ();
     type Error = Failure;
 
@@ -274,7 +282,7 @@ impl Turn<()> for Nothing {
         Ok(())
     }
 
-    fn turn(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Failure> {
+    fn loss(&mut self, _m: &MicroBatch, _y: (), _target: ()) -> Result<Option<()>, Failure> {
         Ok(Some(()))
     }
 
@@ -299,12 +307,7 @@ fn rude(how: Rudeness, dropped: &Arc<AtomicUsize>) -> Pipeline<Rude, Nothing> {
 }
 
 fn units() -> Vec<Item<(), ()>> {
-    let micro_batch = |index| MicroBatch {
-        index,
-        samples: 0..0,
-        step: 0,
-        train: true,
-    };
+    let micro_batch = |index| MicroBatch::new(index, 0..0, 0, true);
     (0..4)
         .map(|m| Item {
             micro_batch: micro_batch(m),

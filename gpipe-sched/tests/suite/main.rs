@@ -1,5 +1,5 @@
-//! In the order in which a reader would ask: does it compute the same, what if something fails,
-//! are the schedules right and the wrong ones refused, does time add up, and how does it look.
+//! Tests by topic: transparency, failures, schedules and refusals, simulated and measured times,
+//! drawings and tables.
 #![cfg(not(shuttle))]
 
 #[path = "../common/mod.rs"]
@@ -23,9 +23,13 @@ mod exam;
 
 mod folded;
 
-mod greedy;
+mod zero_bubble;
 
-mod early;
+mod early_recompute;
+
+mod inference;
+
+mod kinds;
 
 mod refusals;
 
@@ -37,7 +41,7 @@ mod unequal;
 
 mod sharing;
 
-mod idle;
+mod bubble_breakdown;
 
 mod pictures;
 

@@ -130,7 +130,7 @@ fn one_processor_does_one_thing_at_a_time() {
         let work: f64 = (0..4).map(|device| free.busy(device)).sum();
         assert!((shared.makespan() - work).abs() < 1e-9);
         assert_eq!(shared.schedule().unwrap(), schedule);
-        let spent = shared.spent(|_, _| 0.0).unwrap();
+        let spent = shared.bubble_breakdown(|_, _| 0.0).unwrap();
         assert!(spent.iter().all(|spent| spent.processor > 0.0));
     }
 }

@@ -116,7 +116,7 @@ fn visits_see_every_stage_once_and_come_back_in_model_order() {
         expected.map(|(stage, value, device)| (stage, value, format!("gpipe-{device}")))
     );
     let thread = pipeline
-        .with_turn(|_| Ok::<_, Failure>(std::thread::current().name().map(str::to_owned)))
+        .with_loss_stage(|_| Ok::<_, Failure>(std::thread::current().name().map(str::to_owned)))
         .unwrap();
     assert_eq!(thread.as_deref(), Some("gpipe-0"));
 }

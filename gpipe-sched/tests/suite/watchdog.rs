@@ -88,9 +88,9 @@ fn a_step_that_hangs_ends_and_says_who_waits_for_whom() {
     );
     let text = error.to_string();
     for part in [
-        "device 1 is within 1F1; device 0 waits to do 0B0 for gradients of micro-batch 0 for stage 0 \
+        "device 1 runs 1F1; device 0 waits before 0B0 for gradients of micro-batch 0 for stage 0 \
          from stage 1",
-        "device 2 waits to do 2F1 for activations of micro-batch 1 for stage 2 from stage 1",
+        "device 2 waits before 2F1 for activations of micro-batch 1 for stage 2 from stage 1",
     ] {
         assert!(text.contains(part), "{text}");
     }

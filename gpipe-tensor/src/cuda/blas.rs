@@ -1,12 +1,13 @@
-//! Products of matrices by cuBLAS, one handle a worker.
+//! Products of matrices by cuBLAS, with one handle per worker.
 
 use std::ffi::c_int;
 
-use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t, cublasOperation_t};
+use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t};
 
-use super::context::Name;
 use super::entry::Pointer;
 use super::mixed::Mixed;
+use super::product::{Product, form};
+use super::raw_handle::RawHandle;
 use super::status::Status;
 use super::stream::Stream;
 use crate::{DType, Error, Result};
@@ -14,49 +15,25 @@ use crate::{DType, Error, Result};
 #[cfg(feature = "link-cublas")]
 use super::linked::sgemm;
 
-/// Bytes that products may use besides their operands: what NVIDIA advises for its largest devices.
-/// Fixed, so that neither the choice of algorithms nor their bits depend on what is free.
+/// Workspace of products in bytes: what NVIDIA recommends for its largest devices. Fixed, so that neither the
+/// choice of algorithms nor their bits depend on free memory.
 const WORKSPACE: usize = 32 << 20;
 
 /// A handle of the library, bound to a stream.
 pub(super) struct Blas {
-    raw: Name<cublasHandle_t>,
+    raw: RawHandle<cublasHandle_t>,
     workspace: u64,
 }
 
-/// Row-major matrices, item after item: c = a·b, or c += a·b.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Product {
-    /// Rows of c.
-    pub m: usize,
-    /// Columns of c.
-    pub n: usize,
-    /// What is summed over.
-    pub k: usize,
-    /// Whether a lies in memory as (k, m).
-    pub a_transposed: bool,
-    /// Whether b lies in memory as (n, k).
-    pub b_transposed: bool,
-    /// Whether c is added to.
-    pub accumulate: bool,
-    /// How many products.
-    pub items: usize,
-    /// The type of a and b.
-    pub stored: DType,
-    /// The type of c: that of a and b, or single precision, in which sums are taken in any case.
-    pub result: DType,
-}
-
 impl Blas {
-    /// A handle for products on `stream`: in true single precision, unless the factors may be rounded
-    /// to TF32.
+    /// A handle for products on `stream`: in true single precision, or with factors rounded to TF32.
     pub fn new(stream: &Stream, tf32: bool) -> Result<Self> {
         stream.context().bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the stream's context is the thread's; the call writes one name.
         unsafe { sys::cublasCreate_v2(&mut raw) }.check("cublasCreate_v2")?;
         let mut blas = Self {
-            raw: Name(raw),
+            raw: RawHandle(raw),
             workspace: 0,
         };
         match blas.prepare(stream, tf32) {
@@ -68,7 +45,7 @@ impl Blas {
         }
     }
 
-    /// Stream, workspace and precision.
+    /// Sets stream, workspace and precision.
     fn prepare(&mut self, stream: &Stream, tf32: bool) -> Result<()> {
         let raw = self.raw.0;
         self.workspace = stream.alloc(WORKSPACE)?;
@@ -88,7 +65,7 @@ impl Blas {
 
     /// Ends the handle, after all products on its stream so far.
     pub fn end(&mut self, stream: &Stream) {
-        // Nobody is left who could be told of an error.
+        // A destructor cannot report an error.
         if stream.context().bind().is_ok() {
             // SAFETY: the handle is alive and destroyed once.
             let _destroyed = unsafe { sys::cublasDestroy_v2(self.raw.0) };
@@ -189,14 +166,6 @@ impl Blas {
             )
         }
         .check("cublasSgemmStridedBatched")
-    }
-}
-
-/// How the library reads a matrix.
-pub(super) fn form(transposed: bool) -> cublasOperation_t {
-    match transposed {
-        false => cublasOperation_t::CUBLAS_OP_N,
-        true => cublasOperation_t::CUBLAS_OP_T,
     }
 }
 

@@ -13,39 +13,30 @@ use cudarc::driver::sys::{
 
 use super::module::Module;
 use super::probe;
+use super::raw_handle::RawHandle;
 use super::status::Status;
 use crate::{KernelCache, Result};
-
-/// What the driver knows something by. It is a name: this process reads nothing behind it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Name<T>(pub T);
-
-// SAFETY: the driver's functions may be called from any thread with any name that it gave; what a
-// name stands for is freed once, by whoever owns it.
-unsafe impl<T> Send for Name<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Name<T> {}
 
 /// The primary context of a device, its memory pool and the kernels that are loaded there.
 pub(crate) struct Context {
     pub ordinal: u32,
-    /// No other context that was ever open in this process has it.
+    /// Unique among all contexts ever opened by this process.
     serial: u64,
     device: CUdevice,
-    raw: Name<CUcontext>,
-    pool: Name<CUmemoryPool>,
+    raw: RawHandle<CUcontext>,
+    pool: RawHandle<CUmemoryPool>,
     /// The devices that may write to the pool, besides its own.
     writers: Mutex<Vec<u32>>,
-    /// Set last, and gone before the context.
+    /// Loaded last, unloaded before the context.
     module: Option<Module>,
 }
 
-/// The contexts that are open, by ordinal.
+/// The open contexts, by ordinal.
 static OPEN: Mutex<BTreeMap<u32, Weak<Context>>> = Mutex::new(BTreeMap::new());
 
 impl Context {
-    /// The context of the device of this ordinal, which the probe has seen; kernels come from the
-    /// cache if it has them.
+    /// The context of the device of this ordinal, which the probe has found; takes kernels from the cache if
+    /// it has them.
     pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>) -> Result<Arc<Self>> {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,8 +52,8 @@ impl Context {
             ordinal,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             device,
-            raw: Name(raw),
-            pool: Name(pool),
+            raw: RawHandle(raw),
+            pool: RawHandle(pool),
             writers: Mutex::default(),
             module: None,
         };
@@ -76,7 +67,7 @@ impl Context {
             sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut all).cast())
                 .check("cuMemPoolSetAttribute")?;
         }
-        context.pool = Name(pool);
+        context.pool = RawHandle(pool);
         context.module = Some(Module::load(probe::capability(device)?, cache)?);
         let context = Arc::new(context);
         open.insert(ordinal, Arc::downgrade(&context));
@@ -86,7 +77,7 @@ impl Context {
     /// Makes this the calling thread's context.
     pub fn bind(&self) -> Result<()> {
         thread_local! {
-            /// Which context the thread is in, by serial number: a name may come again.
+            /// Serial number of the thread's context: a raw handle may be reused.
             static BOUND: Cell<u64> = const { Cell::new(0) };
         }
         if BOUND.get() == self.serial {
@@ -113,7 +104,7 @@ impl Context {
         self.module.as_ref()
     }
 
-    /// Gives the pool's free memory back to the device, once everything on it is done.
+    /// Waits for all work, then returns the free memory of the pool to the device.
     pub(super) fn trim(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: the context is the thread's, and the pool is the device's own.
@@ -123,8 +114,7 @@ impl Context {
         }
     }
 
-    /// Whether this device writes to the memory of `to` without the host; from now on it may, if it
-    /// can.
+    /// Enables peer access to the memory of `to`, if the hardware can; returns whether it is enabled.
     pub(super) fn reaches(&self, to: &Self) -> Result<bool> {
         let mut writers = to.writers.lock().unwrap_or_else(PoisonError::into_inner);
         if writers.contains(&self.ordinal) {
@@ -149,7 +139,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Nobody is left who could be told of an error.
+        // A destructor cannot report an error.
         if self.bind().is_ok() {
             // SAFETY: the context is the thread's.
             let _done = unsafe { sys::cuCtxSynchronize() };

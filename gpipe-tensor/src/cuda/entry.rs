@@ -1,4 +1,4 @@
-//! Entry points of kernels: a table for the compiler's side, typed functions for the caller's.
+//! Entry points of kernels: tables for the compiler, typed functions for callers.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ impl Param {
     }
 }
 
-/// What is handed to a kernel for a parameter.
+/// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arg {
     Pointer(Pointer),
@@ -76,7 +76,7 @@ pub(crate) enum Arg {
 }
 
 impl Arg {
-    /// Where the value lies: what the driver wants for each parameter.
+    /// Address of the value, which the driver takes for each parameter.
     pub fn address(&self) -> *const std::ffi::c_void {
         match self {
             Self::Pointer(Pointer(value)) | Self::U64(value) => std::ptr::from_ref(value).cast(),
@@ -167,7 +167,7 @@ impl Form {
     }
 }
 
-/// A kernel, and all that it needs to run.
+/// A kernel launch: entry point, arguments, grid and shared memory.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub form: Form,
@@ -184,7 +184,7 @@ impl fmt::Display for Launch {
     }
 }
 
-/// A kernel and its arguments: what is left to say is over how many blocks it runs.
+/// A kernel and its arguments, still without a grid.
 pub(crate) struct Call {
     pub form: Form,
     pub args: SmallVec<[Arg; 16]>,
@@ -202,7 +202,7 @@ impl Call {
         }
     }
 
-    /// So that a thread meets each of `n` elements, or a few: such kernels step by the grid.
+    /// One thread for one or more of `n` elements: such kernels step by the size of the grid.
     pub fn over_elements(self, n: usize) -> Launch {
         const MOST: u64 = 1 << 16;
         let blocks = (n as u64).div_ceil(u64::from(THREADS));
@@ -220,7 +220,7 @@ impl Call {
         self.launch(items as u64, 8 * THREADS / WARP)
     }
 
-    /// So many blocks with so many floats of shared memory each.
+    /// `blocks` blocks with `floats` floats of shared memory each.
     pub fn blocks_with(self, blocks: usize, floats: usize) -> Launch {
         self.launch(blocks as u64, 4 * floats as u32)
     }
@@ -232,13 +232,13 @@ impl Call {
     }
 }
 
-/// A parameter's type, as a type of Rust: what the functions of [`entries!`] are checked with.
+/// A parameter's type as a Rust type, against which the functions of [`entries!`] are checked.
 pub(crate) trait Kind {
-    /// What is handed over.
+    /// The type of the value.
     type Value;
-    /// What the kernel declares.
+    /// The parameter in the kernel's signature.
     const PARAM: Param;
-    /// What the driver gets.
+    /// The argument that the driver takes.
     fn arg(value: Self::Value) -> Arg;
 }
 
@@ -295,6 +295,7 @@ macro_rules! entries {
             };
 
             #[cfg_attr(not(test), allow(dead_code, reason = "a kernel that only tests launch"))]
+            #[allow(clippy::too_many_arguments, reason = "as many as the kernel has parameters")]
             pub(super) fn call(stored: DType, $($param: <kind::$kind as Kind>::Value),*) -> Call {
                 Call {
                     form: Form { entry: &ENTRY, stored },

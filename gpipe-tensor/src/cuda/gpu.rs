@@ -1,27 +1,28 @@
-//! One worker's part of a device: its streams, its cuBLAS handle, its way to the host.
+//! One worker's handle to a GPU: its streams, its cuBLAS handle, its staging memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::blas::{Blas, Product};
+use super::blas::Blas;
 use super::context::Context;
 use super::entry::{Launch, Pointer};
-use super::memory::Memory;
-use super::staging::{PIECE, Pinned, Staging};
+use super::pinned::Pinned;
+use super::product::Product;
+use super::staging::{PIECE, Staging};
 use super::stream::{Event, Stream};
 use crate::{DeviceId, KernelCache, Result};
 
-/// A worker's handle to a device.
+/// A worker's handle to a GPU.
 ///
 /// ```text
-///  arrive   ── alloc ── copy in ──●                        what comes from elsewhere
+///  arrive   ── alloc ── copy in ──●                        data from other handles or the host
 ///                                 ╰─► wait
 ///  compute  ───────── kernels ────────── kernels ──●─ …    all operations, in order
 ///                                                  ╰─► wait
 ///  leave                                               ── copy out ── free
 /// ```
 ///
-/// Copies have streams of their own, so that they pass while kernels run; the events of the picture
-/// are all that orders them.
+/// Copies have streams of their own and overlap with kernels; only the events in the picture order
+/// them.
 #[derive(Clone)]
 pub(crate) struct Gpu(Arc<Worker>);
 
@@ -29,10 +30,10 @@ pub(crate) struct Worker {
     pub(super) compute: Stream,
     pub(super) arrive: Stream,
     pub(super) leave: Stream,
-    /// Made for the first product: a handle that never multiplies needs no workspace.
+    /// Created for the first product: a handle that never multiplies needs no workspace.
     blas: Mutex<Option<Blas>>,
     tf32: bool,
-    staging: Staging,
+    pub(super) staging: Staging,
 }
 
 impl std::ops::Deref for Gpu {
@@ -44,8 +45,8 @@ impl std::ops::Deref for Gpu {
 }
 
 impl Gpu {
-    /// A new handle to the device of this ordinal, which the probe has seen; its products may round
-    /// their factors to TF32, or not.
+    /// A new handle to the device of this ordinal, which the probe has found. With `tf32`, products round
+    /// their factors to TF32.
     pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>, tf32: bool) -> Result<Self> {
         let context = Context::open(ordinal, cache)?;
         Ok(Self(Arc::new(Worker {
@@ -77,26 +78,26 @@ impl Gpu {
         self.compute.context()
     }
 
-    /// Waits on the host until all operations so far are done, and tells what went wrong in them.
+    /// Waits on the host until all operations so far are done; reports their failures.
     pub fn synchronize(&self) -> Result<()> {
         self.compute.synchronize()
     }
 
-    /// The point that the operations so far come to, with the time of it.
-    pub fn moment(&self) -> Result<Event> {
+    /// Records an event with its time after all operations so far.
+    pub fn record_event(&self) -> Result<Event> {
         self.compute.record_timed()
     }
 
-    /// Runs a kernel after the operations so far. Its pointers are those of [`Memory`] that belongs
-    /// to this handle, as large as the operation's tensors.
+    /// Runs a kernel after the operations so far. Its pointers must be into
+    /// [`Memory`](super::Memory) of this handle, as large as the operation's tensors.
     pub fn launch(&self, launch: &Launch) -> Result<()> {
         // SAFETY: the compute stream may use all memory of this handle: where that was filled from
         // elsewhere, this stream waits for it. Operations check shapes before they launch.
         unsafe { self.compute.launch(launch) }
     }
 
-    /// Multiplies matrices after the operations so far, unless an extent is zero; what
-    /// [`launch`](Self::launch) asks of pointers holds here too.
+    /// Multiplies matrices after the operations so far, unless an extent is zero; pointers as for
+    /// [`launch`](Self::launch).
     pub fn multiply(&self, product: Product, a: Pointer, b: Pointer, c: Pointer) -> Result<()> {
         let Product { m, n, k, items, .. } = product;
         if m * n * k * items == 0 {
@@ -124,32 +125,7 @@ impl Gpu {
         unsafe { self.compute.copy(to.0, from.0, bytes) }
     }
 
-    /// Memory for the operations from now on, with unspecified contents.
-    pub fn alloc(&self, bytes: usize) -> Result<Memory> {
-        let at = self.compute.alloc(bytes)?;
-        Ok(Memory::new(self.clone(), at))
-    }
-
-    /// Memory for the operations from now on, with these bytes in it.
-    pub fn upload(&self, bytes: &[u8]) -> Result<Memory> {
-        let arriving = Arriving::new(self, bytes.len())?;
-        let at = arriving.at;
-        for (piece, place) in bytes.chunks(PIECE).zip((0..).step_by(PIECE)) {
-            let mut pinned = self.take(piece.len())?;
-            pinned.write(piece);
-            // SAFETY: the memory was made for so many bytes on this stream, and the pinned one is
-            // left alone until the event.
-            unsafe { self.arrive.copy_in(at + place, &pinned, piece.len())? };
-            let event = Arc::new(self.arrive.record_or_wait()?);
-            self.staging.give(pinned, event.clone());
-            if place as usize + piece.len() == bytes.len() {
-                self.compute.wait(&event)?;
-            }
-        }
-        Ok(arriving.landed())
-    }
-
-    /// The bytes at `from` after the operations so far: the host waits for them.
+    /// Copies the bytes at `from` to the host after the operations so far, and waits for them.
     pub fn download(&self, from: Pointer, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -181,113 +157,18 @@ impl Gpu {
         Ok(bytes.as_chunks().0.iter().copied().map(value).collect())
     }
 
-    /// A copy of so many bytes at `from` for the operations of `to`, and the point after which the
-    /// source may be changed or freed. The bytes are there where they were settled, or else after the
-    /// operations so far.
-    pub fn send(
-        &self,
-        from: Pointer,
-        settled: Option<Event>,
-        bytes: usize,
-        to: &Self,
-    ) -> Result<(Memory, Event)> {
-        let arriving = Arriving::new(to, bytes)?;
-        match self.send_to(arriving.at, from, settled, bytes, to) {
-            Ok(sent) => Ok((arriving.landed(), sent)),
-            Err(error) => {
-                // What was asked for already uses the memory.
-                self.leave.give_up();
-                to.arrive.give_up();
-                Err(error)
-            }
-        }
-    }
-
-    /// [`send`](Self::send) to memory that was asked for on the stream `arrive` of `to`.
-    fn send_to(
-        &self,
-        at: u64,
-        from: Pointer,
-        settled: Option<Event>,
-        bytes: usize,
-        to: &Self,
-    ) -> Result<Event> {
-        self.leave.wait(&self.settled_or_now(settled)?)?;
-        let reaches = self.is_beside(to) || self.context().reaches(to.context())?;
-        if reaches {
-            // The memory must be there before something is written to it.
-            self.leave.wait(&to.arrive.record()?)?;
-            // SAFETY: what is read was written, and what is written was made, before events that this
-            // stream waits for; both are of so many bytes.
-            unsafe {
-                match self.is_beside(to) {
-                    true => self.leave.copy(at, from.0, bytes)?,
-                    false => self.leave.copy_to_peer(at, to.context(), from.0, bytes)?,
-                }
-            }
-            let sent = self.leave.record()?;
-            to.compute.wait(&sent)?;
-            return Ok(sent);
-        }
-        for place in (0..bytes).step_by(PIECE) {
-            let length = PIECE.min(bytes - place);
-            let pinned = self.take(length)?;
-            let place = place as u64;
-            // SAFETY: as above; the second copy waits for the first, and the pinned memory is left
-            // alone until the second is done.
-            unsafe {
-                self.leave.copy_out(&pinned, from.0 + place, length)?;
-                let out = self.leave.record_or_wait()?;
-                let waits = to.arrive.wait(&out);
-                waits.inspect_err(|_| self.leave.give_up())?;
-                to.arrive.copy_in(at + place, &pinned, length)?;
-            }
-            let done = to.arrive.record_or_wait()?;
-            self.staging.give(pinned, Arc::new(done));
-        }
-        to.compute.wait(&to.arrive.record()?)?;
-        self.leave.record()
-    }
-
-    /// Lets the operations of `to`, a handle to the same device, come after those of this one until a
-    /// point, or else so far.
+    /// Orders later operations of `to`, a handle to the same device, after this handle's operations before
+    /// `settled`, or all so far.
     pub fn precede(&self, settled: Option<Event>, to: &Self) -> Result<()> {
         to.compute.wait(&self.settled_or_now(settled)?)
     }
 
-    fn settled_or_now(&self, settled: Option<Event>) -> Result<Event> {
+    pub(super) fn settled_or_now(&self, settled: Option<Event>) -> Result<Event> {
         settled.map_or_else(|| self.compute.record(), Ok)
     }
 
-    fn take(&self, bytes: usize) -> Result<Pinned> {
+    pub(super) fn take(&self, bytes: usize) -> Result<Pinned> {
         self.staging.take(self.context(), bytes)
-    }
-}
-
-/// Memory that is being filled from elsewhere: the operations do not wait for it yet.
-struct Arriving {
-    at: u64,
-    to: Gpu,
-}
-
-impl Arriving {
-    fn new(to: &Gpu, bytes: usize) -> Result<Self> {
-        Ok(Self {
-            at: to.arrive.alloc(bytes)?,
-            to: to.clone(),
-        })
-    }
-
-    /// The memory, for which the operations now wait.
-    fn landed(mut self) -> Memory {
-        Memory::new(self.to.clone(), std::mem::take(&mut self.at))
-    }
-}
-
-impl Drop for Arriving {
-    fn drop(&mut self) {
-        // SAFETY: a copy to it could not be asked for, so that this stream alone knows of it.
-        let _freed = unsafe { self.to.arrive.free(self.at) };
     }
 }
 

@@ -1,5 +1,5 @@
-//! cuBLAS's product in single precision, linked when the program is built, for hosts where a program may
-//! not choose its libraries as it runs.
+//! cuBLAS's product in single precision, linked at build time, for hosts where a program may not load
+//! libraries at run time.
 //!
 //! Handles are still made by the library that is loaded: the two have to be the same file. The status
 //! is an enumeration of Rust in these bindings, which knows no code that came later than 2016.

@@ -1,4 +1,4 @@
-//! Memory of a device that belongs to a handle.
+//! A GPU's memory that belongs to a handle.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,21 +9,29 @@ use super::gpu::Gpu;
 use super::stream::Event;
 use crate::Result;
 
-/// Memory that the operations of one handle use. It is freed after those of them that were asked for
-/// before it was dropped, and after the copies of it, whichever thread drops it.
+/// Memory that the operations of one handle use. Dropping it, on any thread, frees it after the operations
+/// launched so far and after all copies of it.
 pub(crate) struct Memory {
-    at: CUdeviceptr,
-    gpu: Gpu,
+    pub(super) at: CUdeviceptr,
+    pub(super) gpu: Gpu,
     /// The end of the last copy to another handle, since the memory was last changed.
-    copied: Mutex<Option<Event>>,
-    /// Where its contents are whole, if no operation has looked at it since: what comes from there need
-    /// not wait for what the handle was asked for later.
-    settled: Mutex<Option<Event>>,
+    pub(super) copied: Mutex<Option<Event>>,
+    /// The event after which its contents are final, unless an operation has used it since: a copy need not
+    /// wait for later operations of the handle.
+    pub(super) settled: Mutex<Option<Event>>,
+}
+
+impl Gpu {
+    /// Uninitialized memory for later operations.
+    pub fn alloc(&self, bytes: usize) -> Result<Memory> {
+        let at = self.compute.alloc(bytes)?;
+        Ok(Memory::new(self.clone(), at))
+    }
 }
 
 impl Memory {
-    /// Memory at an address that came from the pool of the handle's device, and that the handle's
-    /// compute stream may use from now on.
+    /// Memory at an address from the pool of the handle's device, which the handle's compute stream may use
+    /// from now on.
     pub(super) fn new(gpu: Gpu, at: CUdeviceptr) -> Self {
         Self {
             at,
@@ -33,23 +41,23 @@ impl Memory {
         }
     }
 
-    /// Whose it is.
+    /// The handle that it belongs to.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// Where `offset` bytes into it are.
-    fn place(&self, offset: usize) -> Pointer {
+    /// The address `offset` bytes into it.
+    pub(super) fn place(&self, offset: usize) -> Pointer {
         Pointer(self.at + offset as u64)
     }
 
-    /// Where `offset` bytes into it are, to be read.
+    /// The address `offset` bytes into it, to be read.
     pub fn at(&self, offset: usize) -> Pointer {
         drop(taken(&self.settled));
         self.place(offset)
     }
 
-    /// The same, to be written: after the copies of what was there.
+    /// The address `offset` bytes into it, to be written: orders later operations after the copies of it.
     pub fn written_at(&mut self, offset: usize) -> Result<Pointer> {
         if let Some(event) = taken(&self.copied) {
             self.gpu.compute.wait(&event)?;
@@ -57,48 +65,15 @@ impl Memory {
         Ok(self.at(offset))
     }
 
-    /// Notes that its contents are those after the operations so far: it is on its way elsewhere.
+    /// Records that its contents are final after the operations so far, before it moves to another handle.
     pub fn settle(&mut self) -> Result<()> {
         self.settled = Mutex::new(Some(self.gpu.compute.record()?));
         Ok(())
     }
-
-    /// A copy of so many bytes from `offset` on for another handle.
-    pub fn copy_for(&self, to: &Gpu, offset: usize, bytes: usize) -> Result<Self> {
-        if to.is(&self.gpu) {
-            let copy = to.alloc(bytes)?;
-            to.copy(copy.at(0), self.place(offset), bytes)?;
-            return Ok(copy);
-        }
-        let (copy, event) = self.gpu.send(self.place(offset), None, bytes, to)?;
-        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
-        *copied = Some(event);
-        Ok(copy)
-    }
-
-    /// All of so many bytes for another handle, and gone from this one: handed over where both are on
-    /// one device, else copied.
-    pub fn hand_to(mut self, to: &Gpu, bytes: usize) -> Result<Self> {
-        let copied = self.copied.get_mut();
-        let is_copied = copied.unwrap_or_else(PoisonError::into_inner).is_some();
-        let settled = taken(&self.settled);
-        if self.gpu.is_beside(to) && !is_copied {
-            self.gpu.precede(settled, to)?;
-            self.gpu = to.clone();
-            return Ok(self);
-        }
-        let (copy, _) = self.gpu.send(self.place(0), settled, bytes, to)?;
-        let at = std::mem::take(&mut self.at);
-        // SAFETY: nothing else holds the memory, so that the operations which used it are those
-        // before the copy, for which this stream has waited: none has since it was settled. Nobody
-        // frees it again.
-        unsafe { self.gpu.leave.free(at)? };
-        Ok(copy)
-    }
 }
 
-/// The event that was noted, which is none any more.
-fn taken(event: &Mutex<Option<Event>>) -> Option<Event> {
+/// Takes the recorded event, if any.
+pub(super) fn taken(event: &Mutex<Option<Event>>) -> Option<Event> {
     event.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -107,7 +82,7 @@ impl Drop for Memory {
         let copied = taken(&self.copied);
         let at = std::mem::take(&mut self.at);
         let (compute, leave) = (&self.gpu.compute, &self.gpu.leave);
-        // Who would be told of an error has gone; what comes next on the streams says it again.
+        // A destructor cannot report an error; the next call on the streams does.
         let _freed = match copied {
             // SAFETY: what uses the memory is work of this stream so far; nobody frees it again.
             None => unsafe { compute.free(at) },

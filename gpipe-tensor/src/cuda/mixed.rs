@@ -1,4 +1,4 @@
-//! Products of matrices whose factors are not of single precision, while their sums are.
+//! Products of matrices with factors of lower precision and sums of single precision.
 
 use std::ffi::{c_int, c_void};
 
@@ -6,8 +6,8 @@ use cudarc::cublas::sys::{
     self, cublasComputeType_t, cublasGemmAlgo_t, cublasHandle_t, cudaDataType,
 };
 
-use super::blas::form;
 use super::entry::Pointer;
+use super::product::form;
 use super::status::Status;
 use crate::{DType, Error, Result};
 
@@ -25,7 +25,7 @@ pub(super) struct Mixed {
     pub items: c_int,
     /// The type of the factors, and that of c.
     pub types: [DType; 2],
-    /// What c is multiplied with; what is multiplied with 0 is not read.
+    /// Factor of the old c, which is not read if this is 0.
     pub old: f32,
 }
 

@@ -7,22 +7,22 @@ use std::fmt::Write as _;
 use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
 
-use super::context::Name;
 use super::entry::Form;
 use super::probe::compiler_version;
+use super::raw_handle::RawHandle;
 use super::status::Status;
 use crate::{DType, Error, KernelCache, Result};
 
 /// A loaded module and its entry points.
 pub(crate) struct Module {
-    raw: Name<CUmodule>,
-    functions: HashMap<(&'static str, DType), Name<CUfunction>>,
+    raw: RawHandle<CUmodule>,
+    functions: HashMap<(&'static str, DType), RawHandle<CUfunction>>,
 }
 
 impl Module {
     /// Loads the kernels for a device of this compute capability into the thread's context.
     pub fn load(capability: (u32, u32), cache: Option<&dyn KernelCache>) -> Result<Self> {
-        let source = super::source();
+        let source = super::source::source();
         let options = [
             format!("--gpu-architecture=sm_{}{}", capability.0, capability.1),
             // The processor rounds each product, and so do the kernels.
@@ -49,17 +49,17 @@ impl Module {
         unsafe { driver::cuModuleLoadData(&mut raw, image.as_ptr().cast()) }
             .check("cuModuleLoadData")?;
         let mut module = Self {
-            raw: Name(raw),
+            raw: RawHandle(raw),
             functions: HashMap::new(),
         };
-        for form in super::entries().flat_map(|entry| entry.forms()) {
+        for form in super::source::entries().flat_map(|entry| entry.forms()) {
             let name = text(form.name())?;
             let mut function = std::ptr::null_mut();
             // SAFETY: the module is loaded, the name ends in a zero; the call writes one name.
             unsafe { driver::cuModuleGetFunction(&mut function, module.raw.0, name.as_ptr()) }
                 .check("cuModuleGetFunction")?;
             let place = (form.entry.name, form.stored);
-            module.functions.insert(place, Name(function));
+            module.functions.insert(place, RawHandle(function));
         }
         Ok(module)
     }
@@ -78,7 +78,7 @@ impl Drop for Module {
     }
 }
 
-/// What an image depends on, as a name: the FNV-1a hash of 128 bits.
+/// The cache key of an image: the 128-bit FNV-1a hash of all that it depends on.
 fn key(source: &str, options: &[String], compiler: &str) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let parts = options.iter().map(String::as_str).chain([compiler, source]);
@@ -100,7 +100,7 @@ fn text(text: impl Into<Vec<u8>>) -> Result<CString> {
     })
 }
 
-/// A program of the compiler's, gone with its owner.
+/// A program of NVRTC; destroyed on drop.
 struct Program(nvrtcProgram);
 
 impl Drop for Program {
@@ -148,7 +148,7 @@ fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
     }
 }
 
-/// What the compiler says of a program.
+/// The compiler's log of a program.
 fn log(program: &Program) -> Result<String> {
     let mut size = 0;
     // SAFETY: the program was created, and the second call writes as many bytes as the first says.

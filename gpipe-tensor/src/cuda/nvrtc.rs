@@ -147,14 +147,14 @@ fn every_kernel_compiles_for_every_device_with_the_tables_parameters() {
         eprintln!("skipped: no NVRTC: install nvidia-cuda-nvrtc-cu12 and set GPIPE_NVRTC");
         return;
     };
-    let forms = super::entries().flat_map(|entry| entry.forms());
+    let forms = super::source::entries().flat_map(|entry| entry.forms());
     let wanted = forms.map(|form| {
         let params = form.entry.params.iter();
         let types: Vec<String> = params.map(|(_, p)| ptx_type(*p).to_owned()).collect();
         (form.name(), types)
     });
     let wanted: BTreeMap<String, Vec<String>> = wanted.collect();
-    let source = super::source();
+    let source = super::source::source();
     for device in DEVICES {
         let compiled = compile(&nvrtc, &source, device);
         assert_eq!(parameters(&compiled.ptx), wanted, "{device}");

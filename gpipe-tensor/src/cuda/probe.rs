@@ -1,5 +1,5 @@
-//! Looking for CUDA without touching what is not there: a call into a library that is missing would
-//! be a panic.
+//! The search for CUDA. It checks that each library can be loaded before it is called: a call into a missing
+//! library would panic.
 
 use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
@@ -9,11 +9,11 @@ use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
 use cudarc::nvrtc::sys as nvrtc;
 
 use super::status::Status;
-use crate::{CudaDevice, DeviceId, FoundCuda, Result};
+use crate::{CudaDevice, CudaInfo, DeviceId, Result};
 
-/// What is there, looked for once; what was missing is looked for again the next time.
-pub(crate) fn find() -> std::result::Result<FoundCuda, String> {
-    static FOUND: OnceLock<FoundCuda> = OnceLock::new();
+/// The libraries and devices. A success is remembered; after a failure the next call searches again.
+pub(crate) fn find() -> std::result::Result<CudaInfo, String> {
+    static FOUND: OnceLock<CudaInfo> = OnceLock::new();
     if let Some(found) = FOUND.get() {
         return Ok(found.clone());
     }
@@ -21,7 +21,7 @@ pub(crate) fn find() -> std::result::Result<FoundCuda, String> {
     Ok(FOUND.get_or_init(|| found).clone())
 }
 
-fn look() -> std::result::Result<FoundCuda, String> {
+fn look() -> std::result::Result<CudaInfo, String> {
     let missing = |what: &str, mend: &str| Err(format!("{what}: {mend}, or use --devices cpu"));
     // SAFETY: it loads the library, whose start-up code alone runs; so do the two below.
     if !unsafe { sys::is_culib_present() } {
@@ -81,10 +81,10 @@ fn look() -> std::result::Result<FoundCuda, String> {
     Ok(found)
 }
 
-/// The CUDA that drivers 570 know, the oldest with every call that is made here.
+/// CUDA 12.8, of drivers 570: the oldest that has every call made here.
 const OLDEST: c_int = 12_080;
 
-/// The newest CUDA that the driver knows, 12080 being 12.8.
+/// The newest CUDA version that the driver supports, as a number: 12080 is 12.8.
 fn known() -> Result<c_int> {
     let mut version = 0;
     // SAFETY: the driver is there and was initialised; the call writes one number.
@@ -96,13 +96,13 @@ fn version(number: c_int) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
 }
 
-/// Everything, all libraries being there.
-fn described() -> Result<FoundCuda> {
+/// Versions and devices, given that all libraries are present.
+fn described() -> Result<CudaInfo> {
     let mut devices = 0;
     // SAFETY: the driver is there and was initialised; the call writes one number.
     unsafe { sys::cuDeviceGetCount(&mut devices) }.check("cuDeviceGetCount")?;
     let devices = (0..devices).map(|ordinal| device(ordinal, devices));
-    Ok(FoundCuda {
+    Ok(CudaInfo {
         driver: version(known()?),
         cublas: cublas_version(),
         nvrtc: compiler_version()?,
@@ -110,7 +110,7 @@ fn described() -> Result<FoundCuda> {
     })
 }
 
-/// The version of cuBLAS, which is asked without a handle: that would take a context.
+/// The version of cuBLAS, queried without a handle, which would need a context.
 fn cublas_version() -> String {
     let mut version = 0;
     // SAFETY: the library is there; the call writes one number, or answers that it wants a handle.
@@ -153,7 +153,7 @@ pub(super) fn capability(device: CUdevice) -> Result<(u32, u32)> {
     Ok((attribute(MAJOR)?, attribute(MINOR)?))
 }
 
-/// Whether a device reaches the memory of another.
+/// Whether a device has peer access to the memory of another.
 pub(super) fn reaches(device: CUdevice, peer: CUdevice) -> Result<bool> {
     let mut reaches = 0;
     // SAFETY: both devices are ones that the driver gave; the call writes one number.

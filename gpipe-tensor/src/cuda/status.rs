@@ -1,4 +1,4 @@
-//! What calls of the driver, cuBLAS and NVRTC answer, as errors of this crate.
+//! Status codes of the driver, cuBLAS and NVRTC as errors of this crate.
 
 use std::ffi::CStr;
 
@@ -8,9 +8,9 @@ use cudarc::nvrtc::sys::nvrtcResult;
 
 use crate::{Error, Result};
 
-/// An answer that may be an error.
+/// A status code.
 pub(crate) trait Status {
-    /// Nothing, or what went wrong in `call`.
+    /// `Ok` for success, else the error of `call`.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -53,7 +53,7 @@ impl Status for nvrtcResult {
     }
 }
 
-/// The driver's own words for a status.
+/// The driver's description of a status.
 fn described(status: CUresult) -> String {
     let mut text = std::ptr::null();
     // SAFETY: the function writes an address of a text that lives as long as the library, or null.

@@ -1,30 +1,31 @@
-//! Streams and events: what a device does, and in which order.
+//! Streams and events: the work of a GPU and its order.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUresult, CUstream};
 
-use super::context::{Context, Name};
+use super::context::Context;
 use super::entry::{Launch, THREADS};
-use super::staging::Pinned;
+use super::pinned::Pinned;
+use super::raw_handle::RawHandle;
 use super::status::Status;
 use crate::{Error, Result};
 
-/// Work that a device does in order; only events order the work of two streams.
+/// A queue of work that a GPU does in order; only events order the work of two streams.
 pub(crate) struct Stream {
-    raw: Name<CUstream>,
+    raw: RawHandle<CUstream>,
     context: Arc<Context>,
 }
 
-/// A point in the work of a stream.
+/// A point in the work of a stream, and its time if recorded with it.
 pub(crate) struct Event {
-    raw: Name<CUevent>,
+    raw: RawHandle<CUevent>,
     context: Arc<Context>,
 }
 
 impl Stream {
-    /// A stream that waits for no other.
+    /// A new stream, not ordered with any other.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
@@ -32,7 +33,7 @@ impl Stream {
         // SAFETY: the context is the thread's; the call writes one name.
         unsafe { sys::cuStreamCreate(&mut raw, flag) }.check("cuStreamCreate")?;
         Ok(Self {
-            raw: Name(raw),
+            raw: RawHandle(raw),
             context: context.clone(),
         })
     }
@@ -47,12 +48,12 @@ impl Stream {
         &self.context
     }
 
-    /// The point that this stream has come to when all work so far is done.
+    /// Records an event after all work so far.
     pub fn record(&self) -> Result<Event> {
         self.record_as(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// [`record`](Self::record) with the time of it.
+    /// Records an event with its time.
     pub fn record_timed(&self) -> Result<Event> {
         self.record_as(sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
@@ -64,7 +65,7 @@ impl Stream {
         // SAFETY: the context is the thread's; the call writes one name.
         unsafe { sys::cuEventCreate(&mut raw, flag) }.check("cuEventCreate")?;
         let event = Event {
-            raw: Name(raw),
+            raw: RawHandle(raw),
             context: self.context.clone(),
         };
         // SAFETY: event and stream are of the same context, and both are alive.
@@ -72,33 +73,33 @@ impl Stream {
         Ok(event)
     }
 
-    /// [`record`](Self::record); if that fails, all work so far is done all the same when it answers, so
-    /// that what the work uses may be freed.
+    /// [`record`](Self::record); if that fails, waits until all work so far is done, so that its memory may
+    /// be freed.
     pub fn record_or_wait(&self) -> Result<Event> {
         self.record().inspect_err(|_| self.give_up())
     }
 
-    /// Waits on the host after an error, so that what the work so far uses may be freed.
+    /// Waits on the host after an error, so that the memory of the work so far may be freed.
     pub fn give_up(&self) {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _done = self.synchronize();
     }
 
-    /// Lets all work from now on wait for a point in the work of another stream.
+    /// Orders all later work after an event of another stream.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the event is alive and was recorded; it may be of another context.
         unsafe { sys::cuStreamWaitEvent(self.raw.0, event.raw.0, 0) }.check("cuStreamWaitEvent")
     }
 
-    /// Waits on the host until all work so far is done, and tells what went wrong in it.
+    /// Waits on the host until all work so far is done; reports its failures.
     pub fn synchronize(&self) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the stream is alive.
         unsafe { sys::cuStreamSynchronize(self.raw.0) }.check("cuStreamSynchronize")
     }
 
-    /// Memory that is there for the work after this, with unspecified contents; 0 for no bytes.
+    /// Allocates uninitialized memory for later work; address 0 for no bytes.
     pub fn alloc(&self, bytes: usize) -> Result<CUdeviceptr> {
         if bytes == 0 {
             return Ok(0);
@@ -111,7 +112,7 @@ impl Stream {
         };
         let mut status = ask();
         if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            // What lies free may be in pieces that are too small.
+            // The free memory of the pool may be fragmented.
             self.context.trim()?;
             status = ask();
         }
@@ -162,7 +163,7 @@ impl Stream {
             .check("cuMemcpyDtoDAsync_v2")
     }
 
-    /// Copies to the memory of another device, which this one reaches.
+    /// Copies to the memory of another device by peer access.
     ///
     /// # Safety
     /// As [`copy`](Self::copy).
@@ -252,7 +253,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Nobody is left who could be told of an error.
+        // A destructor cannot report an error.
         if self.context.bind().is_ok() {
             // SAFETY: the stream is alive and destroyed once; its work goes on.
             let _destroyed = unsafe { sys::cuStreamDestroy_v2(self.raw.0) };
@@ -268,8 +269,8 @@ impl Event {
         unsafe { sys::cuEventSynchronize(self.raw.0) }.check("cuEventSynchronize")
     }
 
-    /// Seconds from this point to a later one, both of which are over, were recorded with their times,
-    /// and are of one device.
+    /// Seconds from this event to a later one. Both must have occurred, be recorded with their times, and be
+    /// of the same device.
     pub fn seconds_until(&self, later: &Self) -> Result<f64> {
         self.context.bind()?;
         let mut milliseconds = 0.0;

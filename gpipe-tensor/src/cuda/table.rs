@@ -1,15 +1,11 @@
 //! Tables of tensors, for kernels that work on many of them in one launch.
 
 use super::entry::Pointer;
-#[cfg(feature = "cuda")]
-use super::{Gpu, Memory};
-#[cfg(feature = "cuda")]
-use crate::Result;
 
 /// Elements of a tensor that a block works on: `CHUNK` of the kernels.
 pub(crate) const CHUNK: usize = 16384;
 
-/// A row a tensor: addresses, elements, and how many blocks come before its own.
+/// One row per tensor: addresses, number of elements, and number of blocks before its own.
 #[derive(Default)]
 pub(crate) struct Table {
     words: Vec<u64>,
@@ -18,7 +14,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Adds `n` elements that begin at these addresses, as many of them in every row.
+    /// Adds a row of `n` elements at these addresses; every row has the same number of addresses.
     pub fn push(&mut self, places: &[Pointer], n: usize) {
         self.words.extend(places.iter().map(|place| place.0));
         self.words.extend([n as u64, self.blocks as u64]);
@@ -26,7 +22,7 @@ impl Table {
         self.blocks += n.div_ceil(CHUNK);
     }
 
-    /// How many there are.
+    /// Number of rows.
     pub fn rows(&self) -> u32 {
         self.rows
     }
@@ -36,15 +32,15 @@ impl Table {
         self.blocks
     }
 
-    /// What a kernel reads.
+    /// The table as a kernel reads it.
     #[cfg(test)]
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// The table for the operations from now on.
+    /// The table as bytes, to be uploaded.
     #[cfg(feature = "cuda")]
-    pub fn upload(&self, gpu: &Gpu) -> Result<Memory> {
-        gpu.upload(bytemuck::cast_slice(&self.words))
+    pub fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.words)
     }
 }

@@ -1,8 +1,9 @@
-//! What the emulators are compiled from: C++ around the unchanged kernels.
+//! Sources of the emulators: C++ around the unchanged kernels.
 //!
 //! [`machine`] runs kernels, thread by thread. [`host`] is a whole host of devices: it exports the
 //! calls of a driver, of cuBLAS and of NVRTC that the program makes, so that the program can be run
-//! where there is no GPU. Both are for tests.
+//! where there is no GPU. Both are for tests, which bring the C++: it is no part of the published
+//! package.
 
 use std::fmt::Write as _;
 
@@ -17,31 +18,16 @@ pub(super) struct Barrier {
     pub place: String,
 }
 
-/// The host's parts, each before those that use it.
-#[cfg(feature = "emulated")]
-const HOST: &[(&str, &str)] = &[
-    ("settings.cpp", include_str!("emulator/host/settings.cpp")),
-    ("memory.cpp", include_str!("emulator/host/memory.cpp")),
-    ("queue.cpp", include_str!("emulator/host/queue.cpp")),
-    ("devices.cpp", include_str!("emulator/host/devices.cpp")),
-    (
-        "allocation.cpp",
-        include_str!("emulator/host/allocation.cpp"),
-    ),
-    ("streams.cpp", include_str!("emulator/host/streams.cpp")),
-    ("kernels.cpp", include_str!("emulator/host/kernels.cpp")),
-    ("blas.cpp", include_str!("emulator/host/blas.cpp")),
-];
-
-/// The kernels between the two halves of the machine, and their barriers, each with its number.
-pub(super) fn machine() -> (String, Vec<Barrier>) {
-    let (head, tail) = include_str!("emulator/machine.cpp")
+/// The kernels between the two halves of `machine` (machine.cpp), and their barriers, each with its
+/// number.
+pub(super) fn machine(machine: &str) -> (String, Vec<Barrier>) {
+    let (head, tail) = machine
         .split_once("// KERNELS\n")
         .expect("machine.cpp says where the kernels go");
     let mut source = String::from(head);
     let mut barriers = Vec::new();
     let (mut file, mut line_number) = (String::new(), 0);
-    for line in super::source().lines() {
+    for line in super::source::source().lines() {
         line_number += 1;
         if let Some(name) = line.strip_prefix("#line 1 ") {
             file = name.trim_matches('"').to_owned();
@@ -60,7 +46,7 @@ pub(super) fn machine() -> (String, Vec<Barrier>) {
         source.push('\n');
     }
     source.push_str("static const Kernel KERNELS[] = {\n");
-    for entry in super::entries() {
+    for entry in super::source::entries() {
         let kinds: String = entry.params.iter().map(|(_, param)| kind(*param)).collect();
         for form in entry.forms() {
             let name = form.name();
@@ -87,16 +73,22 @@ fn kind(param: Param) -> char {
     }
 }
 
-/// An emulated host in C++, for one shared library that is found under the names of all three.
+/// An emulated host in C++, for one shared library that takes the place of driver, cuBLAS and NVRTC.
+///
+/// `kernels_machine` is the text of machine.cpp, `parts` are the names and texts of the host's files, each
+/// before those that use it.
+///
+/// # Panics
+/// If machine.cpp has no line `// KERNELS`.
 #[cfg(feature = "emulated")]
-pub fn host() -> String {
-    let (mut source, _) = machine();
+pub fn host(kernels_machine: &str, parts: &[(&str, &str)]) -> String {
+    let (mut source, _) = machine(kernels_machine);
     let _ = writeln!(
         source,
         "static const uint64_t SOURCE_HASH = {:#x}ull;",
-        hash(&super::source())
+        hash(&super::source::source())
     );
-    for (path, text) in HOST {
+    for (path, text) in parts {
         let _ = writeln!(source, "#line 1 \"{path}\"\n{text}");
     }
     source
@@ -105,7 +97,7 @@ pub fn host() -> String {
 /// What the emulated compiler takes: the kernels that the host was compiled with.
 #[cfg(feature = "emulated")]
 pub fn kernels() -> String {
-    super::source()
+    super::source::source()
 }
 
 /// FNV-1a: what an image of the emulated compiler says of its source.

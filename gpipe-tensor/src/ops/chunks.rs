@@ -1,10 +1,10 @@
-//! What operations share that make a new tensor of the shape of their operand, chunk by chunk.
+//! Element-wise operations, chunk by chunk.
 
-use crate::parallel::each;
+use crate::parallel::for_each;
 use crate::{Result, Tensor};
 
-/// A tensor like `x`, whose chunks of so many elements `kernel` writes from those of `x`; it is also
-/// told which chunk that is.
+/// A tensor like `x` whose chunks of this many elements `kernel` computes from those of `x`, given the index
+/// of the chunk.
 pub(super) fn map(
     x: &Tensor,
     chunk: usize,
@@ -15,7 +15,7 @@ pub(super) fn map(
         .f32s()?
         .chunks(chunk)
         .zip(out.f32s_mut()?.chunks_mut(chunk));
-    each(x.device(), chunks.enumerate(), |(index, (x, out))| {
+    for_each(x.device(), chunks.enumerate(), |(index, (x, out))| {
         kernel(index, x, out);
     });
     Ok(out)
@@ -31,7 +31,7 @@ pub(super) fn map_two(
     let mut out = Tensor::empty(a.device(), a.shape().clone())?;
     let operands = a.f32s()?.chunks(chunk).zip(b.f32s()?.chunks(chunk));
     let chunks = operands.zip(out.f32s_mut()?.chunks_mut(chunk));
-    each(a.device(), chunks.enumerate(), |(index, ((a, b), out))| {
+    for_each(a.device(), chunks.enumerate(), |(index, ((a, b), out))| {
         kernel(index, a, b, out);
     });
     Ok(out)

@@ -3,17 +3,18 @@
 //! Every result is a function of the operands' shapes and values, never of the number of threads.
 //! A result belongs to the handle of the first operand.
 
-use crate::{Error, Result, Tensor};
-
 pub(crate) mod adamw;
 pub(crate) mod add;
 pub(crate) mod attention;
+mod check;
 mod chunks;
 pub(crate) mod cross_entropy;
+mod deferred_scalar;
 pub(crate) mod dropout;
 pub(crate) mod embedding;
 pub(crate) mod gelu;
-mod late;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 pub(crate) mod layer_norm;
 mod matmul;
 pub(crate) mod relu;
@@ -25,57 +26,21 @@ pub(crate) mod softmax;
 pub(crate) mod squared_error;
 pub(crate) mod sum;
 
-pub use adamw::{AdamW, AdamWs, adamw};
+pub use adamw::{AdamW, AdamWBatch, AdamWUpdate, adamw};
 pub use add::{add, add_assign};
 pub use attention::{attention, attention_grad};
-pub use cross_entropy::{IGNORE, correct, cross_entropy, cross_entropy_loss, late_cross_entropy};
+pub use cross_entropy::{
+    IGNORE, correct, cross_entropy, cross_entropy_loss, deferred_cross_entropy,
+};
+pub use deferred_scalar::DeferredScalar;
 pub use dropout::{Dropout, dropout};
 pub use embedding::{embedding, embedding_grad};
 pub use gelu::{Gelu, gelu, gelu_grad, gelu_with_grad};
-pub use late::Late;
 pub use layer_norm::{layer_norm, layer_norm_grad};
-pub(crate) use matmul::multiplies_bf16;
 pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
 pub use relu::{relu, relu_grad};
 pub use scale::{scale, scale_assign};
-pub use sgd::{Sgd, sgd};
+pub use sgd::{Sgd, SgdUpdate, sgd};
 pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
-pub use squared_error::{late_squared_error, squared_error};
+pub use squared_error::{deferred_squared_error, squared_error};
 pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sums_of_squares};
-
-/// The operations' kernels for CUDA.
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) const KERNELS: &[&[&crate::cuda::entry::Entry]] = &[
-    adamw::cuda::KERNELS,
-    add::cuda::KERNELS,
-    attention::cuda::KERNELS,
-    cross_entropy::cuda::KERNELS,
-    dropout::cuda::KERNELS,
-    embedding::cuda::KERNELS,
-    gelu::cuda::KERNELS,
-    layer_norm::cuda::KERNELS,
-    relu::cuda::KERNELS,
-    scale::cuda::KERNELS,
-    sgd::cuda::KERNELS,
-    softmax::cuda::KERNELS,
-    squared_error::cuda::KERNELS,
-    sum::cuda::KERNELS,
-];
-
-/// An error unless both tensors have the same shape.
-fn check_same_shape(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
-    if a.shape() == b.shape() {
-        return Ok(());
-    }
-    let expected = format!("tensors of the shape {}", a.shape());
-    Err(Error::shape(op, expected, b.shape()))
-}
-
-/// An error unless a sum can be divided by `divisor`; 0 stands for a batch without targets.
-fn check_divisor(op: &'static str, divisor: f64) -> Result<()> {
-    if divisor >= 0.0 && divisor.is_finite() {
-        return Ok(());
-    }
-    let message = format!("a divisor of {divisor} makes no mean: use the number of targets");
-    Err(Error::Argument { op, message })
-}

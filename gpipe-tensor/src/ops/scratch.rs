@@ -1,4 +1,4 @@
-//! Floats that an operation needs while it runs.
+//! Temporary buffers of operations.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::floats::Floats;
 use crate::{Device, Host, Result};
 
-/// A buffer of the host's pool with unspecified contents. It is in no handle's count: how many an
-/// operation takes depends on its threads.
+/// A buffer of the host's pool with unspecified contents. No handle counts it, since the number of buffers
+/// of an operation depends on its threads.
 pub(super) struct Scratch {
     floats: Floats,
     host: Host,
@@ -42,7 +42,7 @@ impl DerefMut for Scratch {
     }
 }
 
-/// Scratch for as many items as can be in work at once.
+/// Scratch buffers, one for each item that can be processed at once.
 pub(super) struct Spare(Mutex<Vec<Scratch>>);
 
 impl Spare {
@@ -56,7 +56,7 @@ impl Spare {
         Ok(Self(Mutex::new(all?)))
     }
 
-    /// Hands one of them to `work`.
+    /// Runs `work` with one of the buffers.
     pub(super) fn lend(&self, work: impl FnOnce(&mut [f32])) {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = lock().pop();

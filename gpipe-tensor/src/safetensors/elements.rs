@@ -7,7 +7,7 @@ use crate::{Device, Error, Result, Shape, Tensor};
 /// The types that can be read.
 pub(super) const READABLE: [Dtype; 4] = [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::U32];
 
-/// The tensor of these bytes, of which there are as many as the shape needs.
+/// The tensor of these bytes, whose number the caller has checked against the shape.
 pub(super) fn read(
     name: &str,
     dtype: Dtype,

@@ -1,4 +1,4 @@
-//! The header of a safetensors file: read and checked before anything that it claims is believed.
+//! The header of a safetensors file, completely checked before it is used.
 //!
 //! The crate `safetensors` keeps the last of two tensors of one name, and adds offsets without
 //! looking for an overflow; so the header is checked here, and only its types are taken from there.

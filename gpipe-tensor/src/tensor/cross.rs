@@ -1,4 +1,4 @@
-//! Tensors that go from one handle to another, or whose values do.
+//! Tensors and values that move from one handle to another.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::Tensor;
 use crate::{DType, Device, Error, Result};
 
 impl Tensor {
-    /// Copies the floats of `from`, wherever they lie, over these, in place; those of another type as
-    /// [`to_dtype`](Self::to_dtype) does.
+    /// Overwrites the floats with those of `from`, which may be on any device, converted as by
+    /// [`to_dtype`](Self::to_dtype).
     ///
     /// # Errors
     /// [`Error::Shape`] if the shapes differ; as [`fill`](Self::fill), and as
@@ -25,11 +25,11 @@ impl Tensor {
         Ok(())
     }
 
-    /// Hands the tensor over to `device`. A whole buffer that nothing else holds changes hands
-    /// with its bytes; otherwise the elements are copied.
+    /// Moves the tensor to `device`. A whole buffer that nothing else holds moves together with the count of
+    /// its bytes; otherwise the elements are copied.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is no room for it.
+    /// [`Error::OutOfMemory`] if `device` has no memory for it.
     pub fn receive(mut self, device: &Device) -> Result<Self> {
         if self.device().is(device) {
             return Ok(self);
@@ -50,11 +50,11 @@ impl Tensor {
         self.copy_to(device)
     }
 
-    /// Lets go of the tensor until somebody receives it: `transit` counts its bytes meanwhile, unless
-    /// something else holds the buffer too. On a GPU it stays where it is.
+    /// Prepares the tensor for [`receive`](Self::receive) by another worker: `transit` counts its bytes in the
+    /// meantime, unless something else holds the buffer too. The memory of a GPU is not copied.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if a copy is needed and there is no room for it.
+    /// [`Error::OutOfMemory`] if a copy is needed and there is no memory for it.
     pub fn send(self, transit: &Device) -> Result<Self> {
         #[cfg(feature = "cuda")]
         if self.gpu().is_some() {
@@ -63,11 +63,10 @@ impl Tensor {
         self.receive(transit)
     }
 
-    /// A copy of the elements in a buffer of its own on `device`; on the processor, floats are of single
-    /// precision.
+    /// A copy of the elements in a new buffer on `device`; on the CPU, floats are in single precision.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is no room for the copy.
+    /// [`Error::OutOfMemory`] if there is no memory for the copy.
     pub fn copy_to(&self, device: &Device) -> Result<Self> {
         #[cfg(feature = "cuda")]
         if self.gpu().is_some() || device.gpu().is_some() {

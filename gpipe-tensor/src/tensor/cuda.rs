@@ -1,27 +1,17 @@
-//! Tensors in the memory of a GPU, and the ways there and back.
+//! Tensors in the memory of a GPU, and copies from and to it.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::cast_slice;
 
+use super::device_buffer::DeviceBuffer;
 use crate::cuda::entry::Pointer;
 use crate::cuda::{Gpu, Memory};
 use crate::ops::scale;
 use crate::{DType, Device, Error, Result, Tensor};
 
-/// Elements in the memory of a GPU.
-pub(super) struct Buffer {
-    /// Absent only while it changes hands.
-    memory: Option<Memory>,
-    elements: usize,
-    dtype: DType,
-    /// Of indices, what they are: operations check them before they ask for work.
-    indices: Option<Vec<u32>>,
-}
-
-/// Whether the kernels are there for this type.
+/// Whether there are kernels for this type.
 pub(super) fn computes_in(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16)
 }
@@ -49,7 +39,7 @@ fn buffer(
     dtype: DType,
     indices: Option<Vec<u32>>,
 ) -> super::Buffer {
-    super::Buffer::Cuda(Buffer {
+    super::Buffer::Cuda(DeviceBuffer {
         memory: Some(memory),
         elements,
         dtype,
@@ -57,74 +47,17 @@ fn buffer(
     })
 }
 
-impl Buffer {
-    pub(super) fn bytes(&self) -> usize {
-        self.dtype.bytes() * self.elements
-    }
-
-    pub(super) fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    fn memory(&self) -> Result<&Memory> {
-        self.memory.as_ref().ok_or_else(|| Error::Argument {
-            op: "tensor",
-            message: "its memory was lost when a copy failed".into(),
-        })
-    }
-
-    /// That the elements are not on the host.
-    pub(super) fn elsewhere(&self, op: &'static str) -> Error {
-        match &self.memory {
-            Some(memory) => Error::Elsewhere {
-                op,
-                device: memory.gpu().id(),
-            },
-            None => Error::Shared { op },
-        }
-    }
-
-    pub(super) fn indices(&self, elements: Range<usize>) -> Result<&[u32]> {
-        match &self.indices {
-            Some(indices) => Ok(&indices[elements]),
-            None => Err(Error::DType {
-                op: "indices",
-                expected: DType::U32,
-                got: self.dtype,
-            }),
-        }
-    }
-
-    pub(super) fn to_floats(&self, elements: Range<usize>) -> Result<Vec<f32>> {
-        let memory = self.memory()?;
-        let (gpu, n) = (memory.gpu(), elements.len());
-        let at = memory.at(self.dtype.bytes() * elements.start);
-        match self.dtype {
-            DType::F32 => gpu.read(at, n, f32::from_ne_bytes),
-            // A brain float is the upper half of a single-precision one.
-            DType::BF16 => gpu.read(at, n, |half| {
-                f32::from_bits(u32::from(u16::from_ne_bytes(half)) << 16)
-            }),
-            got => Err(Error::DType {
-                op: "floats",
-                expected: DType::F32,
-                got,
-            }),
-        }
-    }
-}
-
-/// A tensor's memory for the time of an operation.
+/// A tensor's memory for the duration of an operation.
 pub(crate) struct Operand<'a> {
-    /// Where its elements begin.
+    /// Address of the first element.
     pub at: Pointer,
-    /// Of a tensor of the host, a copy that goes with the operation.
+    /// A temporary copy, for a tensor on the host.
     _own: Option<Memory>,
     _tensor: PhantomData<&'a Tensor>,
 }
 
 impl Tensor {
-    /// The GPU that the elements lie on.
+    /// The GPU that holds the elements; `None` for a tensor on the host.
     pub(crate) fn gpu(&self) -> Option<&Gpu> {
         match &self.storage.buffer {
             super::Buffer::Cuda(buffer) => buffer.memory.as_ref().map(Memory::gpu),
@@ -132,8 +65,8 @@ impl Tensor {
         }
     }
 
-    /// The elements for an operation of `gpu` to read as of this type; those of a tensor of the host are
-    /// copied there for its time.
+    /// The elements as operand of an operation on `gpu`; a tensor on the host is copied for its
+    /// duration.
     ///
     /// # Errors
     /// [`Error::DType`] for elements of another type.
@@ -172,7 +105,7 @@ impl Tensor {
         Err(Error::DType { op, expected, got })
     }
 
-    /// The floats of this type for an operation of `gpu` to write.
+    /// Address of the floats as result of an operation on `gpu`.
     ///
     /// # Errors
     /// [`Error::Shared`] if anything else holds the buffer; [`Error::DType`] for elements of another type.
@@ -180,7 +113,7 @@ impl Tensor {
         self.check_dtype(op, dtype)?;
         let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared { op })?;
         match &mut storage.buffer {
-            super::Buffer::Cuda(Buffer {
+            super::Buffer::Cuda(DeviceBuffer {
                 memory: Some(memory),
                 indices: None,
                 ..
@@ -195,7 +128,7 @@ impl Tensor {
         let at = self.written("fill", gpu, dtype)?;
         match dtype {
             DType::F32 => gpu.fill(at, value, n),
-            _ => gpu.launch(&scale::cuda::fill(dtype, at, n, value)),
+            _ => gpu.launch(&scale::kernels::fill(dtype, at, n, value)),
         }
     }
 
@@ -203,7 +136,7 @@ impl Tensor {
     pub(super) fn send_across(mut self, transit: &Device) -> Result<Self> {
         if self.recount(transit)?
             && let Some(storage) = Arc::get_mut(&mut self.storage)
-            && let super::Buffer::Cuda(Buffer {
+            && let super::Buffer::Cuda(DeviceBuffer {
                 memory: Some(memory),
                 ..
             }) = &mut storage.buffer
@@ -213,8 +146,8 @@ impl Tensor {
         Ok(self)
     }
 
-    /// Moves the bytes from the count of one handle to that of another, if this is all of a buffer
-    /// that nothing else holds; says whether it is.
+    /// Moves the bytes from the count of one handle to that of another, if this tensor covers a whole buffer
+    /// that nothing else holds; returns whether it does.
     fn recount(&mut self, device: &Device) -> Result<bool> {
         let own = self.bytes();
         let Some(storage) = Arc::get_mut(&mut self.storage) else {
@@ -232,7 +165,7 @@ impl Tensor {
         Ok(true)
     }
 
-    /// [`Tensor::receive`] where a GPU takes part.
+    /// [`Tensor::receive`] from or to a GPU.
     pub(super) fn receive_across(mut self, device: &Device) -> Result<Self> {
         let (Some(from), Some(to)) = (self.gpu(), device.gpu()) else {
             return self.copy_across(device);
@@ -243,7 +176,7 @@ impl Tensor {
         }
         if let (false, Some(storage)) = (stays, Arc::get_mut(&mut self.storage)) {
             let bytes = storage.buffer.bytes();
-            if let super::Buffer::Cuda(Buffer { memory, .. }) = &mut storage.buffer {
+            if let super::Buffer::Cuda(DeviceBuffer { memory, .. }) = &mut storage.buffer {
                 *memory = match memory.take() {
                     Some(memory) => Some(memory.hand_to(to_of(device)?, bytes)?),
                     None => None,
@@ -253,7 +186,7 @@ impl Tensor {
         Ok(self)
     }
 
-    /// [`Tensor::copy_to`] where a GPU takes part.
+    /// [`Tensor::copy_to`] from or to a GPU.
     pub(super) fn copy_across(&self, device: &Device) -> Result<Self> {
         let (Some(_), Some(to)) = (self.gpu(), device.gpu()) else {
             return match self.dtype() {
@@ -280,7 +213,7 @@ impl Tensor {
         })
     }
 
-    /// [`Tensor::copy_from`] where a GPU takes part.
+    /// [`Tensor::copy_from`] from or to a GPU.
     pub(super) fn copy_from_across(&mut self, from: &Self) -> Result<()> {
         const OP: &str = "copy_from";
         let Some(gpu) = self.gpu().cloned() else {
@@ -305,8 +238,8 @@ impl Tensor {
         let to = self.written(OP, &gpu, old)?;
         match (new, old) {
             (new, old) if new == old => gpu.copy(to, operand.at, from.bytes()),
-            (DType::F32, narrow) => gpu.launch(&scale::cuda::narrow(narrow, operand.at, to, n)),
-            (narrow, _) => gpu.launch(&scale::cuda::widen(narrow, operand.at, to, n)),
+            (DType::F32, narrow) => gpu.launch(&scale::kernels::narrow(narrow, operand.at, to, n)),
+            (narrow, _) => gpu.launch(&scale::kernels::widen(narrow, operand.at, to, n)),
         }
     }
 }
@@ -315,7 +248,7 @@ fn to_of(device: &Device) -> Result<&Gpu> {
     device.gpu().ok_or_else(|| foreign("receive"))
 }
 
-/// That an operand is not where the operation is.
+/// The error for an operand of another handle than the operation's.
 fn foreign(op: &'static str) -> Error {
     Error::Argument {
         op,

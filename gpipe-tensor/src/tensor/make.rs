@@ -1,4 +1,4 @@
-//! How a tensor comes to be: of zeros, of given values, or of nothing yet.
+//! Constructors: zeros, given values, or uninitialized results.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ impl Tensor {
     /// A tensor of zeros.
     ///
     /// # Errors
-    /// [`Error::Size`] if the shape does not fit the machine, [`Error::OutOfMemory`] if it does not
-    /// fit now.
+    /// [`Error::Size`] if the size overflows, [`Error::OutOfMemory`] if there is not enough free
+    /// memory.
     pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
         let n = checked_elements("tensor", &shape, DType::F32)?;
@@ -29,13 +29,13 @@ impl Tensor {
     /// A tensor of floats with unspecified contents, for an operation that writes every element.
     ///
     /// # Errors
-    /// [`Error::Size`] if the shape does not fit the machine, [`Error::OutOfMemory`] if it does not
-    /// fit now.
+    /// [`Error::Size`] if the size overflows, [`Error::OutOfMemory`] if there is not enough free
+    /// memory.
     pub fn empty(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         Self::empty_of(device, shape.into(), DType::F32)
     }
 
-    /// [`empty`](Self::empty) of elements of this type. The processor has but single precision.
+    /// [`empty`](Self::empty) of elements of this type. The CPU stores floats in single precision only.
     fn empty_of(device: &Device, shape: Shape, dtype: DType) -> Result<Self> {
         let n = checked_elements("tensor", &shape, dtype)?;
         #[cfg(feature = "cuda")]
@@ -64,11 +64,11 @@ impl Tensor {
         Self::empty_of(self.device(), shape.into(), self.dtype())
     }
 
-    /// The floats in this type, to the nearest, of equally near ones the even: the tensor itself if they
-    /// are, else a copy where it lies.
+    /// The floats converted to this type on the same handle, rounded to nearest even. A tensor of this type
+    /// already is returned as it is.
     ///
     /// # Errors
-    /// [`Error::DType`] for a tensor of indices; [`Error::Argument`] for a type that is not stored there;
+    /// [`Error::DType`] for a tensor of indices; [`Error::Argument`] for a type that the device does not store;
     /// [`Error::OutOfMemory`].
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if self.dtype() == dtype {
@@ -117,7 +117,7 @@ impl Tensor {
         Self::over(device, shape, DType::U32, || Ok(Buffer::U32(values)))
     }
 
-    /// All of a new buffer of as many elements of this type.
+    /// A tensor that covers all of a new buffer.
     pub(super) fn over(
         device: &Device,
         shape: Shape,

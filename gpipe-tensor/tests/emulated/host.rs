@@ -43,6 +43,27 @@ impl Outcome {
     }
 }
 
+/// The emulated host's C++, its parts each before those that use it.
+fn source() -> String {
+    macro_rules! parts {
+        ($($name:literal),*) => {
+            [$(($name, include_str!(concat!("../../src/cuda/emulator/host/", $name)))),*]
+        };
+    }
+    let parts = parts![
+        "settings.cpp",
+        "memory.cpp",
+        "queue.cpp",
+        "devices.cpp",
+        "allocation.cpp",
+        "streams.cpp",
+        "kernels.cpp",
+        "blas.cpp"
+    ];
+    let machine = include_str!("../../src/cuda/emulator/machine.cpp");
+    gpipe_tensor::emulated::source(machine, &parts)
+}
+
 impl Host {
     /// The host, or none after saying why.
     pub fn get() -> Option<&'static Self> {
@@ -52,7 +73,7 @@ impl Host {
                 eprintln!("skipped: GPUs are emulated on x86-64 under Linux only");
                 return None;
             }
-            match compile::library("host", &gpipe_tensor::emulated::source(), "-O2") {
+            match compile::library("host", &source(), "-O2") {
                 Ok(library) => Some(Host { library }),
                 Err(why) => {
                     eprintln!("skipped: no emulated GPUs: {why}");

@@ -283,7 +283,7 @@ pub fn rows() -> Vec<Row> {
             at_least: 15,
             tests: vec![
                 Test::new("gpipe-tensor", "", "floats::").miri(),
-                Test::new("gpipe-tensor", "", "lent::").miri(),
+                Test::new("gpipe-tensor", "", "fork_join::").miri(),
                 Test::new("gpipe-tensor", "", "pool::").miri(),
                 Test::new("gpipe-tensor", "", "tensor::").miri(),
                 Test::new("gpipe-sched", "", "").miri(),

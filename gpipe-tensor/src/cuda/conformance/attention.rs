@@ -2,8 +2,8 @@
 
 use super::memory::{Memory, near, random, rounded};
 use super::{Gpu, Outcome};
-use crate::ops::attention::cuda::{self, Gradient, Sizes};
-use crate::ops::dropout::cuda::Numbers;
+use crate::ops::attention::kernels::{self, Gradient, Sizes};
+use crate::ops::dropout::kernels::Numbers;
 use crate::ops::{self, Dropout};
 use crate::philox::Key;
 use crate::testing::device;
@@ -64,7 +64,7 @@ fn attention_of(
     let m_out = Memory::room(stored, samples * len * width);
     let m_dqkv = Memory::room(stored, qkv.len());
     let [m_lse, m_means] = [0; 2].map(|_| Memory::room(single, samples * heads * len));
-    let launch = cuda::forward(stored, m_qkv.at(), m_out.at(), m_lse.at(), sizes);
+    let launch = kernels::forward(stored, m_qkv.at(), m_out.at(), m_lse.at(), sizes);
     gpu.run(launch, [&m_qkv, &m_out, &m_lse])?;
     near("out", stored, &m_out, out.f32s().expect("floats"), 4e-6)?;
     near("lse", single, &m_lse, lse.f32s().expect("floats"), 4e-6)?;
@@ -82,7 +82,7 @@ fn attention_of(
         d_out: m_d_out.at(),
         dqkv: m_dqkv.at(),
     };
-    let launches = cuda::backward(stored, at, sizes).into_iter().flatten();
+    let launches = kernels::backward(stored, at, sizes).into_iter().flatten();
     gpu.run(
         launches,
         [&m_qkv, &m_out, &m_lse, &m_means, &m_d_out, &m_dqkv],

@@ -30,11 +30,11 @@ pub(super) fn add(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let wanted = floats(ops::add(&ta, &tb));
         let [ma, mb] = [&a, &b].map(|values| Memory::floats(stored, values));
         let out = Memory::room(stored, n);
-        let launch = ops::add::cuda::add(stored, ma.at(), mb.at(), out.at(), n, width);
+        let launch = ops::add::kernels::add(stored, ma.at(), mb.at(), out.at(), n, width);
         gpu.run([launch], [&ma, &mb, &out])?;
         same("a + repeated b", stored, &out, &wanted)?;
         // In place, and operands of the same size.
-        let launch = ops::add::cuda::add(stored, out.at(), ma.at(), out.at(), n, n);
+        let launch = ops::add::kernels::add(stored, out.at(), ma.at(), out.at(), n, n);
         gpu.run([launch], [&ma, &out])?;
         let sums: Vec<f32> = wanted.iter().map(|&x| rounded(stored, x)).collect();
         let wanted = floats(ops::add(&tensor([n], &sums), &tensor([n], &a)));
@@ -43,14 +43,25 @@ pub(super) fn add(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let sums = random(DType::F32, n, 3);
         let total = Memory::floats(DType::F32, &sums);
         gpu.run(
-            [ops::add::cuda::accumulate(stored, total.at(), ma.at(), n)],
+            [ops::add::kernels::accumulate(
+                stored,
+                total.at(),
+                ma.at(),
+                n,
+            )],
             [&total, &ma],
         )?;
         let wanted = floats(ops::add(&tensor([n], &sums), &tensor([n], &a)));
         same("sum + a", DType::F32, &total, &wanted)?;
         let out = Memory::room(stored, n);
         gpu.run(
-            [ops::add::cuda::repeat(stored, mb.at(), out.at(), n, width)],
+            [ops::add::kernels::repeat(
+                stored,
+                mb.at(),
+                out.at(),
+                n,
+                width,
+            )],
             [&mb, &out],
         )?;
         same("repeated b", stored, &out, &b.repeat(rows))?;
@@ -59,13 +70,13 @@ pub(super) fn add(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 }
 
 pub(super) fn scale(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    use ops::scale::cuda;
+    use ops::scale::kernels;
     for n in EDGES.into_iter().chain([1000]) {
         let x = random(stored, n, 1);
         let memory = Memory::floats(stored, &x);
         let out = Memory::room(stored, n);
         gpu.run(
-            [cuda::scale(stored, memory.at(), out.at(), n, -0.3)],
+            [kernels::scale(stored, memory.at(), out.at(), n, -0.3)],
             [&memory, &out],
         )?;
         same(
@@ -74,11 +85,11 @@ pub(super) fn scale(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             &out,
             &floats(ops::scale(&tensor([n], &x), -0.3)),
         )?;
-        gpu.run([cuda::fill(stored, out.at(), n, 0.1)], [&out])?;
+        gpu.run([kernels::fill(stored, out.at(), n, 0.1)], [&out])?;
         same("filled", stored, &out, &vec![0.1; n])?;
         let wide = Memory::room(DType::F32, n);
         gpu.run(
-            [cuda::widen(stored, memory.at(), wide.at(), n)],
+            [kernels::widen(stored, memory.at(), wide.at(), n)],
             [&memory, &wide],
         )?;
         same("widened", DType::F32, &wide, &x)?;
@@ -99,7 +110,7 @@ pub(super) fn scale(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             .for_each(|(x, special)| *x = special);
         let memory = Memory::floats(DType::F32, &any);
         gpu.run(
-            [cuda::narrow(stored, memory.at(), out.at(), n)],
+            [kernels::narrow(stored, memory.at(), out.at(), n)],
             [&memory, &out],
         )?;
         same("narrowed", stored, &out, &any)?;
@@ -108,7 +119,7 @@ pub(super) fn scale(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 }
 
 pub(super) fn relu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    use ops::relu::cuda;
+    use ops::relu::kernels;
     for n in EDGES.into_iter().chain([1000]) {
         let (mut x, dy) = (random(stored, n, 1), random(stored, n, 2));
         let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
@@ -118,9 +129,9 @@ pub(super) fn relu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let y = ops::relu(&tensor([n], &x)).expect("floats");
         let [mx, mdy] = [&x, &dy].map(|values| Memory::floats(stored, values));
         let [my, mdx] = [0; 2].map(|_| Memory::room(stored, n));
-        gpu.run([cuda::forward(stored, mx.at(), my.at(), n)], [&mx, &my])?;
+        gpu.run([kernels::forward(stored, mx.at(), my.at(), n)], [&mx, &my])?;
         same("relu", stored, &my, y.f32s().expect("floats"))?;
-        let launch = cuda::backward(stored, my.at(), mdy.at(), mdx.at(), n);
+        let launch = kernels::backward(stored, my.at(), mdy.at(), mdx.at(), n);
         gpu.run([launch], [&my, &mdy, &mdx])?;
         let wanted = floats(ops::relu_grad(&y, &tensor([n], &dy)));
         same("relu_grad", stored, &mdx, &wanted)?;
@@ -140,7 +151,7 @@ pub(super) fn gelu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 
 /// With a bias where there are several rows.
 fn gelu_of(gpu: &Gpu<'_>, stored: DType, form: Gelu, rows: usize, width: usize) -> Outcome {
-    use ops::gelu::cuda;
+    use ops::gelu::kernels;
     let n = rows * width;
     let mut x = random(stored, n, 1);
     x.iter_mut().for_each(|x| *x = rounded(stored, *x * 9.0));
@@ -158,17 +169,28 @@ fn gelu_of(gpu: &Gpu<'_>, stored: DType, form: Gelu, rows: usize, width: usize) 
             (tensor([n], &floats(sum)), mbias.at())
         }
     };
-    let launch = cuda::forward(form, stored, mx.at(), at, my.at(), n, width);
+    let launch = kernels::forward(form, stored, mx.at(), at, my.at(), n, width);
     gpu.run([launch], [&mx, &mbias, &my])?;
     same("gelu", stored, &my, &floats(ops::gelu(&biased, form)))?;
-    let launch = cuda::backward(form, stored, mx.at(), at, mdy.at(), mdx.at(), n, width);
+    let launch = kernels::backward(
+        form,
+        stored,
+        kernels::Backward {
+            x: mx.at(),
+            bias: at,
+            dy: mdy.at(),
+            dx: mdx.at(),
+        },
+        n,
+        width,
+    );
     gpu.run([launch], [&mx, &mbias, &mdy, &mdx])?;
     let wanted = floats(ops::gelu_grad(&biased, &tensor([n], &dy), form));
     same("gelu_grad", stored, &mdx, &wanted)
 }
 
 pub(super) fn dropout(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    use ops::dropout::cuda::{self, Numbers};
+    use ops::dropout::kernels::{self, Numbers};
     for width in EDGES.into_iter().chain([63, 64, 65, 1000]) {
         for (rate, first) in [(0.3, 0), (0.9, u64::from(u32::MAX) - 1)] {
             let samples = 3;
@@ -182,7 +204,7 @@ pub(super) fn dropout(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             let mask = dropout.mask("dropout", samples).expect("a rate below 1");
             let by = Numbers::new(mask.expect("a rate above 0"), dropout.key, first);
             let memory = Memory::floats(stored, &x);
-            let launch = cuda::dropout(stored, memory.at(), memory.at(), samples, width, by);
+            let launch = kernels::dropout(stored, memory.at(), memory.at(), samples, width, by);
             gpu.run([launch], [&memory])?;
             same("dropout", stored, &memory, &wanted)?;
         }

@@ -2,7 +2,7 @@
 
 use super::memory::{Memory, near, random, rounded, same};
 use super::{EDGES, Gpu, Outcome};
-use crate::ops::sum::cuda::{CHUNK, Reduction};
+use crate::ops::sum::kernels::{CHUNK, Reduction};
 use crate::ops::{self, IGNORE};
 use crate::testing::device;
 use crate::{DType, Shape, Tensor};
@@ -38,7 +38,7 @@ pub(super) fn sum(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 }
 
 fn whole_sums(gpu: &Gpu<'_>, stored: DType, n: usize) -> Outcome {
-    use ops::sum::cuda::reduce;
+    use ops::sum::kernels::reduce;
     let x = random(stored, n, 1);
     let (host, x) = (tensor([n], &x), Memory::floats(stored, &x));
     let parts = n.div_ceil(CHUNK);
@@ -75,7 +75,7 @@ fn whole_sums(gpu: &Gpu<'_>, stored: DType, n: usize) -> Outcome {
 }
 
 fn rows_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
-    use ops::sum::cuda::{RUN, sum_rows};
+    use ops::sum::kernels::{RUN, sum_rows};
     let (x, sums) = (random(stored, rows * width, 1), random(SINGLE, width, 2));
     let mut wanted = tensor([width], &sums);
     if width > 0 {
@@ -90,7 +90,7 @@ fn rows_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
 }
 
 pub(super) fn squared_error(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    use ops::squared_error::cuda;
+    use ops::squared_error::kernels;
     for n in EDGES.into_iter().chain([CHUNK + 1]) {
         let (y, target) = (random(stored, n, 1), random(stored, n, 2));
         let divisor = 7.0;
@@ -99,7 +99,7 @@ pub(super) fn squared_error(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let [y, target] = [&y, &target].map(|values| Memory::floats(stored, values));
         let partials = Memory::unwritten(n.div_ceil(CHUNK) * 8);
         let slope = (2.0 / divisor) as f32;
-        let launch = cuda::squared_error(stored, y.at(), target.at(), partials.at(), n, slope);
+        let launch = kernels::squared_error(stored, y.at(), target.at(), partials.at(), n, slope);
         gpu.run([launch], [&y, &target, &partials])?;
         same("gradient", stored, &y, floats(&dy))?;
         let got = partials.doubles().into_iter().sum::<f64>() / divisor;
@@ -119,7 +119,7 @@ pub(super) fn softmax(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 }
 
 fn softmax_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize, causal: bool) -> Outcome {
-    use ops::softmax::cuda;
+    use ops::softmax::kernels;
     let n = rows * width;
     let (mut x, dy) = (random(stored, n, 1), random(stored, n, 2));
     x.iter_mut().for_each(|x| *x = rounded(stored, *x * 20.0));
@@ -135,7 +135,7 @@ fn softmax_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize, causal: b
         true => ops::causal_softmax(&tx),
         false => ops::softmax(&tx),
     };
-    let launch = cuda::forward(stored, mx.at(), my.at(), rows, width, causal);
+    let launch = kernels::forward(stored, mx.at(), my.at(), rows, width, causal);
     gpu.run([launch], [&mx, &my])?;
     near("softmax", stored, &my, floats(&y.expect("scores")), 2e-6)?;
     // From the very numbers that the kernel reads.
@@ -144,7 +144,7 @@ fn softmax_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize, causal: b
         true => ops::causal_softmax_grad(&y, &tdy),
         false => ops::softmax_grad(&y, &tdy),
     };
-    let launch = cuda::backward(stored, my.at(), mdy.at(), mdx.at(), rows, width, causal);
+    let launch = kernels::backward(stored, my.at(), mdy.at(), mdx.at(), rows, width, causal);
     gpu.run([launch], [&my, &mdy, &mdx])?;
     near(
         "softmax_grad",
@@ -165,8 +165,8 @@ pub(super) fn layer_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 }
 
 fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
-    use ops::layer_norm::cuda;
-    use ops::sum::cuda::RUN;
+    use ops::layer_norm::kernels;
+    use ops::sum::kernels::RUN;
     let (eps, n) = (1e-5, rows * width);
     let [x, dy] = [1, 2].map(|seed| random(stored, n, seed));
     let [gain, bias] = [3, 4].map(|seed| random(stored, width, seed));
@@ -178,7 +178,7 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
     let [my, mdx] = [0; 2].map(|_| Memory::room(stored, n));
     let mstats = Memory::room(SINGLE, 2 * rows);
     let operands = [mx.at(), mgain.at(), mbias.at()];
-    let launch = cuda::forward(stored, operands, my.at(), mstats.at(), rows, width, eps);
+    let launch = kernels::forward(stored, operands, my.at(), mstats.at(), rows, width, eps);
     gpu.run([launch], [&mx, &mgain, &mbias, &my, &mstats])?;
     // A short row may be nearly constant: its deviation is small, and so are its digits.
     let tolerance = if width < 8 { 1e-4 } else { 4e-6 };
@@ -200,13 +200,15 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
     // The gradients from the very statistics that the kernel reads.
     let stats = tensor([rows, 2], &mstats.values(SINGLE));
     let (dx, dparams) = ops::layer_norm_grad(&tx, &stats, &tgain, &tdy).expect("operands fit");
-    let launch = cuda::input_grad(
+    let launch = kernels::input_grad(
         stored,
-        mx.at(),
-        mstats.at(),
-        mgain.at(),
-        mdy.at(),
-        mdx.at(),
+        kernels::InputGrad {
+            x: mx.at(),
+            stats: mstats.at(),
+            gain: mgain.at(),
+            dy: mdy.at(),
+            dx: mdx.at(),
+        },
         rows,
         width,
     );
@@ -221,13 +223,15 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
     let sums = random(SINGLE, 2 * width, 5);
     let msums = Memory::floats(SINGLE, &sums);
     let partials = Memory::room(SINGLE, rows.div_ceil(RUN) * 2 * width);
-    let launches = cuda::params_grad(
+    let launches = kernels::params_grad(
         stored,
-        mx.at(),
-        mstats.at(),
-        mdy.at(),
-        partials.at(),
-        msums.at(),
+        kernels::ParamsGrad {
+            x: mx.at(),
+            stats: mstats.at(),
+            dy: mdy.at(),
+            partials: partials.at(),
+            dparams: msums.at(),
+        },
         rows,
         width,
     );
@@ -252,7 +256,7 @@ pub(super) fn cross_entropy(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 }
 
 fn cross_entropy_of(gpu: &Gpu<'_>, stored: DType, rows: usize, classes: usize) -> Outcome {
-    use ops::cross_entropy::cuda;
+    use ops::cross_entropy::kernels;
     let mut logits = random(stored, rows * classes, 1);
     logits
         .iter_mut()
@@ -272,7 +276,7 @@ fn cross_entropy_of(gpu: &Gpu<'_>, stored: DType, rows: usize, classes: usize) -
     let aims = Tensor::from_u32(&device(), [rows], targets.clone()).expect("a target a row");
     let [memory, targets] = [Memory::floats(stored, &logits), Memory::indices(&targets)];
     let hits = Memory::unwritten(rows * 4);
-    let launch = cuda::correct(stored, memory.at(), targets.at(), hits.at(), rows, classes);
+    let launch = kernels::correct(stored, memory.at(), targets.at(), hits.at(), rows, classes);
     gpu.run([launch], [&memory, &targets, &hits])?;
     let got: u64 = hits.u32s().into_iter().map(u64::from).sum();
     let wanted = ops::correct(&host, &aims).expect("targets below the classes");
@@ -281,7 +285,7 @@ fn cross_entropy_of(gpu: &Gpu<'_>, stored: DType, rows: usize, classes: usize) -
     }
     let divisor = 5.0;
     let [losses, again] = [0; 2].map(|_| Memory::unwritten(rows * 8));
-    let launch = cuda::losses(
+    let launch = kernels::losses(
         stored,
         memory.at(),
         targets.at(),
@@ -294,7 +298,7 @@ fn cross_entropy_of(gpu: &Gpu<'_>, stored: DType, rows: usize, classes: usize) -
     let got = losses.doubles().into_iter().sum::<f64>() / divisor;
     near_double("loss", got, loss, 2e-6)?;
     let (at, aims) = (memory.at(), targets.at());
-    let launch = cuda::gradient(stored, at, aims, again.at(), rows, classes, divisor);
+    let launch = kernels::gradient(stored, at, aims, again.at(), rows, classes, divisor);
     gpu.run([launch], [&memory, &targets, &again])?;
     if losses.doubles() != again.doubles() {
         return Err("the loss alone has other bits".into());
@@ -319,7 +323,7 @@ fn embedding_of(
     rows: usize,
     width: usize,
 ) -> Outcome {
-    use ops::embedding::cuda;
+    use ops::embedding::kernels;
     let ids: Vec<u32> = (0..positions)
         .map(|i| (i * 7919 % 1009 % rows) as u32)
         .collect();
@@ -336,11 +340,11 @@ fn embedding_of(
     let mids = Memory::indices(&ids);
     let [mtable, mdy] = [&table, &dy].map(|values| Memory::floats(stored, values));
     let my = Memory::room(stored, positions * width);
-    let launch = cuda::forward(stored, mids.at(), mtable.at(), my.at(), positions, width);
+    let launch = kernels::forward(stored, mids.at(), mtable.at(), my.at(), positions, width);
     gpu.run([launch], [&mids, &mtable, &my])?;
     same("embedding", stored, &my, floats(&y))?;
     let mgrad = Memory::floats(SINGLE, &grad);
-    let launch = cuda::backward(stored, mids.at(), mdy.at(), mgrad.at(), positions, width);
+    let launch = kernels::backward(stored, mids.at(), mdy.at(), mgrad.at(), positions, width);
     gpu.run([launch], [&mids, &mdy, &mgrad])?;
     same("gradient of the table", SINGLE, &mgrad, floats(&sums))
 }

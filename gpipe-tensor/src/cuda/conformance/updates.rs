@@ -5,7 +5,7 @@ use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
 use crate::cuda::table::{self, Table};
 use crate::ops::adamw::Factors;
-use crate::ops::{self, AdamW, Sgd};
+use crate::ops::{self, AdamW, AdamWUpdate, Sgd, SgdUpdate};
 use crate::testing::device;
 use crate::{DType, Tensor};
 
@@ -26,10 +26,19 @@ pub(super) fn adamw(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let [mut v, g, mut m, mut s] =
             all.map(|values| Tensor::from_f32(&device(), [n], values).expect("n values"));
         let (step, scale) = (3, 0.5);
-        ops::adamw(&mut v, None, &g, &mut m, &mut s, step, scale, &settings).expect("operands fit");
+        let update = AdamWUpdate {
+            value: &mut v,
+            copy: None,
+            grad: &g,
+            first: &mut m,
+            second: &mut s,
+            step,
+            grad_scale: scale,
+        };
+        ops::adamw(update, &settings).expect("operands fit");
         let [mv, mg, mm, ms] = all.map(|values| Memory::floats(SINGLE, values));
         let copy = Memory::room(stored, n);
-        let launch = ops::adamw::cuda::adamw(
+        let launch = ops::adamw::kernels::adamw(
             stored,
             mv.at(),
             copy.at(),
@@ -87,7 +96,7 @@ pub(super) fn adamw_rows(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         {
             let states = [m.at(), s.at()];
             let launch =
-                ops::adamw::cuda::adamw(stored, v.at(), copy.at(), g.at(), states, n, &factors);
+                ops::adamw::kernels::adamw(stored, v.at(), copy.at(), g.at(), states, n, &factors);
             gpu.run([launch], [v, g, m, s, copy])?;
             updates.push(&[tv.at(), to.at(), tg.at(), tm.at(), ts.at()], n);
             squares.push(&[tg.at()], n);
@@ -98,8 +107,8 @@ pub(super) fn adamw_rows(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         );
         let squared = Memory::words(squares.words());
         let launches = [
-            ops::adamw::cuda::adamw_rows(stored, &updates, rows.at(), &factors),
-            ops::sum::cuda::squares(SINGLE, &squares, squared.at(), partials.at()),
+            ops::adamw::kernels::adamw_rows(stored, &updates, rows.at(), &factors),
+            ops::sum::kernels::squares(SINGLE, &squares, squared.at(), partials.at()),
         ];
         let all = together
             .iter()
@@ -113,8 +122,9 @@ pub(super) fn adamw_rows(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             same("copy of one of many", stored, to, &copy.values(stored))?;
             let chunks = n.div_ceil(table::CHUNK);
             let alone = Memory::unwritten(8 * chunks);
-            let reduction = ops::sum::cuda::Reduction::Squares;
-            let launch = ops::sum::cuda::reduce(reduction, SINGLE, together[1].at(), alone.at(), n);
+            let reduction = ops::sum::kernels::Reduction::Squares;
+            let launch =
+                ops::sum::kernels::reduce(reduction, SINGLE, together[1].at(), alone.at(), n);
             gpu.run([launch], [&together[1], &alone])?;
             let found: Vec<f64> = parts.by_ref().take(chunks).collect();
             if found != alone.doubles() {
@@ -138,7 +148,12 @@ pub(super) fn sgd(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             let [mut v, g, mut u] =
                 all.map(|values| Tensor::from_f32(&device(), [n], values).expect("n values"));
             let moving = (momentum != 0.0).then_some(&mut u);
-            ops::sgd(&mut v, None, &g, moving, 0.5, &settings).expect("operands fit");
+            let update = SgdUpdate {
+                velocity: moving,
+                grad_scale: 0.5,
+                ..SgdUpdate::new(&mut v, &g)
+            };
+            ops::sgd(update, &settings).expect("operands fit");
             let [mv, mg, mu] = all.map(|values| Memory::floats(SINGLE, values));
             let copy = Memory::room(stored, n);
             let at = if momentum == 0.0 {
@@ -147,7 +162,7 @@ pub(super) fn sgd(gpu: &Gpu<'_>, stored: DType) -> Outcome {
                 mu.at()
             };
             let places = [mv.at(), copy.at(), mg.at(), at];
-            let launch = ops::sgd::cuda::sgd(stored, places, n, 0.5, &settings);
+            let launch = ops::sgd::kernels::sgd(stored, places, n, 0.5, &settings);
             gpu.run([launch], [&mv, &mg, &mu, &copy])?;
             same("value", SINGLE, &mv, v.f32s().expect("floats"))?;
             same("velocity", SINGLE, &mu, u.f32s().expect("floats"))?;

@@ -1,66 +1,99 @@
-//! Launches of the kernel of AdamW.
+//! AdamW on a GPU: launches.
 
-use super::Factors;
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::factors::Factors;
+use super::kernels;
+use super::update::AdamWUpdate;
+use crate::cuda::Gpu;
+use crate::cuda::entry::Pointer;
 use crate::cuda::table::Table;
+use crate::{DType, Result, Tensor};
 
-entries! {
-    adamw<T>(
-        value: OutF32, copy: Out, grad: InF32, first: OutF32, second: OutF32, n: U64,
-        grad_scale: F32, keep: F32, first_share: F32, beta2: F32, second_share: F32,
-        step_size: F32, root_correction: F32, eps: F32,
-    );
-    adamw_rows<T>(
-        table: InU64, rows: U32, grad_scale: F32, keep: F32, first_share: F32, beta2: F32,
-        second_share: F32, step_size: F32, root_correction: F32, eps: F32,
-    );
+impl AdamWUpdate<'_> {
+    /// The type of the copy, and the addresses of all tensors.
+    fn places(&mut self, gpu: &Gpu) -> Result<(DType, [Pointer; 5])> {
+        const OP: &str = "adamw";
+        let single = DType::F32;
+        let value = self.value.written(OP, gpu, single)?;
+        let (stored, copy) = match &mut self.copy {
+            Some(copy) => {
+                let stored = copy.dtype();
+                (stored, copy.written(OP, gpu, stored)?)
+            }
+            None => (single, Pointer::NULL),
+        };
+        let first = self.first.written(OP, gpu, single)?;
+        let second = self.second.written(OP, gpu, single)?;
+        // A gradient on the host would be copied for this call only.
+        let grad = self.grad.operand(OP, gpu, single)?.at;
+        Ok((stored, [value, copy, grad, first, second]))
+    }
+
+    /// Clones of the tensors, which keep their buffers alive.
+    fn held(&self) -> impl Iterator<Item = Tensor> + use<> {
+        let copy = self.copy.as_deref().cloned();
+        let others = [&*self.value, self.grad, &*self.first, &*self.second];
+        others.map(Tensor::clone).into_iter().chain(copy)
+    }
 }
 
-/// One step on values in single precision; `copy`, unless null, gets them in the stored type.
-pub(crate) fn adamw(
+/// One step.
+pub(super) fn adamw(gpu: &Gpu, mut update: AdamWUpdate<'_>, factors: &Factors) -> Result<()> {
+    let n = update.value.elements();
+    let (stored, [value, copy, grad, first, second]) = update.places(gpu)?;
+    let states = [first, second];
+    gpu.launch(&kernels::adamw(
+        stored, value, copy, grad, states, n, factors,
+    ))
+}
+
+/// Steps that are collected, and not launched yet.
+#[derive(Default)]
+pub(super) struct Waiting(Vec<Group>);
+
+/// Steps of one handle with the same factors and the same type of copies.
+struct Group {
+    gpu: Gpu,
     stored: DType,
-    value: Pointer,
-    copy: Pointer,
-    grad: Pointer,
-    [first, second]: [Pointer; 2],
-    n: usize,
-    by: &Factors,
-) -> Launch {
-    adamw::call(
-        stored,
-        value,
-        copy,
-        grad,
-        first,
-        second,
-        n as u64,
-        by.grad_scale,
-        by.keep,
-        by.first_share,
-        by.beta2,
-        by.second_share,
-        by.step_size,
-        by.root_correction,
-        by.eps,
-    )
-    .over_elements(n)
+    factors: Factors,
+    table: Table,
+    /// Keeps the buffers in the table alive.
+    held: Vec<Tensor>,
 }
 
-/// [`adamw`] of every row: value, copy, gradient and both states. `at` is where the table lies.
-pub(crate) fn adamw_rows(stored: DType, table: &Table, at: Pointer, by: &Factors) -> Launch {
-    adamw_rows::call(
-        stored,
-        at,
-        table.rows(),
-        by.grad_scale,
-        by.keep,
-        by.first_share,
-        by.beta2,
-        by.second_share,
-        by.step_size,
-        by.root_correction,
-        by.eps,
-    )
-    .blocks_with(table.blocks(), 0)
+impl Waiting {
+    /// Collects a step.
+    pub fn add(&mut self, gpu: &Gpu, mut update: AdamWUpdate<'_>, factors: Factors) -> Result<()> {
+        let n = update.value.elements();
+        let (stored, places) = update.places(gpu)?;
+        let is_it =
+            |group: &Group| group.gpu.is(gpu) && group.stored == stored && group.factors == factors;
+        let place = match self.0.iter().position(is_it) {
+            Some(place) => place,
+            None => {
+                self.0.push(Group {
+                    gpu: gpu.clone(),
+                    stored,
+                    factors,
+                    table: Table::default(),
+                    held: Vec::new(),
+                });
+                self.0.len() - 1
+            }
+        };
+        self.0[place].table.push(&places, n);
+        self.0[place].held.extend(update.held());
+        Ok(())
+    }
+
+    /// Launches all steps.
+    pub fn run(self) -> Result<()> {
+        for group in self.0 {
+            let table = group.gpu.upload(group.table.bytes())?;
+            let launch =
+                kernels::adamw_rows(group.stored, &group.table, table.at(0), &group.factors);
+            group.gpu.launch(&launch)?;
+            drop(group.held);
+        }
+        Ok(())
+    }
 }

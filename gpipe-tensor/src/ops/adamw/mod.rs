@@ -1,30 +1,21 @@
 //! AdamW: Loshchilov and Hutter, "Decoupled weight decay regularization" (2017).
 
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+mod factors;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
+mod update;
 
-use crate::parallel::{CHUNK, each};
-use crate::simd::vectorised;
-use crate::{Error, Result, Tensor};
+pub use factors::AdamW;
+pub(crate) use factors::Factors;
+pub use update::AdamWUpdate;
 
-/// The settings of [`adamw`], named as PyTorch names them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamW {
-    /// The learning rate.
-    pub lr: f32,
-    /// How much of the mean gradient stays from step to step.
-    pub beta1: f32,
-    /// How much of the mean squared gradient stays from step to step.
-    pub beta2: f32,
-    /// Added to the divisor.
-    pub eps: f32,
-    /// The share of the value, times the learning rate, that each step takes away.
-    pub weight_decay: f32,
-}
+use super::check::check_same_shape;
+use crate::parallel::{CHUNK, for_each};
+use crate::{Error, Result};
 
-/// Step `step` (from 1) of AdamW as PyTorch computes it, with g = grad · `grad_scale`:
+/// One step of AdamW as PyTorch computes it, with g = grad · `grad_scale`:
 ///
 /// ```text
 /// value  -= lr · decay · value
@@ -33,54 +24,44 @@ pub struct AdamW {
 /// value  -= lr / (1 - beta1^step) · first / (√second / √(1 - beta2^step) + eps)
 /// ```
 ///
-/// `copy`, if there is one, gets the new value in its own type: what layers compute with, where the
-/// value is its master in single precision.
-///
 /// # Errors
 /// [`Error::Shape`] if the tensors differ in shape; [`Error::Argument`] for step 0;
-/// [`Error::Shared`] if something else holds what is to be changed.
-pub fn adamw(
-    value: &mut Tensor,
-    copy: Option<&mut Tensor>,
-    grad: &Tensor,
-    first: &mut Tensor,
-    second: &mut Tensor,
-    step: u64,
-    grad_scale: f32,
-    o: &AdamW,
-) -> Result<()> {
-    check(value, [grad, first, second], copy.as_deref(), step)?;
-    let device = value.device().clone();
-    let factors = Factors::new(o, step, grad_scale);
+/// [`Error::Shared`] if something else holds a tensor that is updated.
+pub fn adamw(update: AdamWUpdate<'_>, settings: &AdamW) -> Result<()> {
+    check(&update)?;
+    let factors = Factors::new(settings, update.step, update.grad_scale);
     #[cfg(feature = "cuda")]
-    if let Some(gpu) = value.gpu().cloned() {
-        let update = gpu::Update {
-            value,
-            copy,
-            grad,
-            first,
-            second,
-        };
-        return gpu::adamw(&gpu, update, &factors);
+    if let Some(gpu) = update.value.gpu().cloned() {
+        return cuda::adamw(&gpu, update, &factors);
     }
+    let AdamWUpdate {
+        value,
+        copy,
+        grad,
+        first,
+        second,
+        ..
+    } = update;
+    let device = value.device().clone();
     let chunks = value
         .f32s_mut()?
         .chunks_mut(CHUNK)
         .zip(first.f32s_mut()?.chunks_mut(CHUNK))
         .zip(second.f32s_mut()?.chunks_mut(CHUNK))
         .zip(grad.f32s()?.chunks(CHUNK));
-    each(&device, chunks, |(((values, firsts), seconds), grads)| {
+    for_each(&device, chunks, |(((values, firsts), seconds), grads)| {
         factors.update(values, firsts, seconds, grads);
     });
     copy.map_or(Ok(()), |copy| copy.copy_from(value))
 }
 
 /// Refuses tensors of other shapes than the value's, and step 0.
-fn check(value: &Tensor, others: [&Tensor; 3], copy: Option<&Tensor>, step: u64) -> Result<()> {
-    for other in others.into_iter().chain(copy) {
-        super::check_same_shape("adamw", value, other)?;
+fn check(update: &AdamWUpdate<'_>) -> Result<()> {
+    let others = [update.grad, update.first, update.second];
+    for other in others.into_iter().chain(update.copy.as_deref()) {
+        check_same_shape("adamw", update.value, other)?;
     }
-    if step == 0 {
+    if update.step == 0 {
         return Err(Error::Argument {
             op: "adamw",
             message: "steps count from 1".into(),
@@ -90,50 +71,33 @@ fn check(value: &Tensor, others: [&Tensor; 3], copy: Option<&Tensor>, step: u64)
 }
 
 /// Steps of many parameters: a GPU makes them in one launch for all that have the same settings and
-/// type, the bits being those of [`adamw`].
+/// type, with the bits of [`adamw`].
 #[derive(Default)]
-pub struct AdamWs {
+pub struct AdamWBatch {
     #[cfg(feature = "cuda")]
-    waiting: gpu::Waiting,
+    waiting: cuda::Waiting,
 }
 
-impl AdamWs {
-    /// [`adamw`]: at once on the processor, by a GPU when [`run`](Self::run) is called. Until then
-    /// this holds the tensors.
+impl AdamWBatch {
+    /// [`adamw`]: at once on the CPU, on a GPU when [`run`](Self::run) is called. Until then the batch
+    /// holds the tensors.
     ///
     /// # Errors
     /// As [`adamw`].
-    pub fn add(
-        &mut self,
-        value: &mut Tensor,
-        copy: Option<&mut Tensor>,
-        grad: &Tensor,
-        first: &mut Tensor,
-        second: &mut Tensor,
-        step: u64,
-        grad_scale: f32,
-        o: &AdamW,
-    ) -> Result<()> {
+    pub fn add(&mut self, update: AdamWUpdate<'_>, settings: &AdamW) -> Result<()> {
         #[cfg(feature = "cuda")]
-        if let (Some(gpu), true) = (value.gpu().cloned(), grad.gpu().is_some()) {
-            check(value, [grad, first, second], copy.as_deref(), step)?;
-            let update = gpu::Update {
-                value,
-                copy,
-                grad,
-                first,
-                second,
-            };
-            let factors = Factors::new(o, step, grad_scale);
+        if let (Some(gpu), true) = (update.value.gpu().cloned(), update.grad.gpu().is_some()) {
+            check(&update)?;
+            let factors = Factors::new(settings, update.step, update.grad_scale);
             return self.waiting.add(&gpu, update, factors);
         }
-        adamw(value, copy, grad, first, second, step, grad_scale, o)
+        adamw(update, settings)
     }
 
-    /// Makes the steps that are left to be made.
+    /// Makes the remaining steps.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] without room for their list.
+    /// [`Error::OutOfMemory`] if the device has no memory for the list of tensors.
     pub fn run(self) -> Result<()> {
         #[cfg(feature = "cuda")]
         self.waiting.run()?;
@@ -141,52 +105,10 @@ impl AdamWs {
     }
 }
 
-/// What a step multiplies with, worked out once in double precision.
-#[derive(PartialEq)]
-pub(crate) struct Factors {
-    grad_scale: f32,
-    keep: f32,
-    first_share: f32,
-    beta2: f32,
-    second_share: f32,
-    step_size: f32,
-    root_correction: f32,
-    eps: f32,
-}
-
-impl Factors {
-    pub(crate) fn new(o: &AdamW, step: u64, grad_scale: f32) -> Self {
-        let [lr, beta1, beta2, decay] = [o.lr, o.beta1, o.beta2, o.weight_decay].map(f64::from);
-        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
-        Self {
-            grad_scale,
-            keep: (1.0 - lr * decay) as f32,
-            first_share: (1.0 - beta1) as f32,
-            beta2: o.beta2,
-            second_share: (1.0 - beta2) as f32,
-            step_size: (lr / correction(beta1)) as f32,
-            root_correction: (1.0 / correction(beta2).sqrt()) as f32,
-            eps: o.eps,
-        }
-    }
-
-    fn update(&self, values: &mut [f32], firsts: &mut [f32], seconds: &mut [f32], grads: &[f32]) {
-        vectorised!({
-            let states = firsts.iter_mut().zip(seconds.iter_mut());
-            for ((value, grad), (first, second)) in values.iter_mut().zip(grads).zip(states) {
-                let grad = grad * self.grad_scale;
-                *first = self.first_share.mul_add(grad - *first, *first);
-                *second = self.beta2.mul_add(*second, self.second_share * grad * grad);
-                let divisor = second.sqrt().mul_add(self.root_correction, self.eps);
-                *value = (-self.step_size).mul_add(*first / divisor, self.keep * *value);
-            }
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tensor;
     use crate::testing::{
         assert_close, assert_same_bits_for_any_threads, bits, device, f64s, random,
     };
@@ -213,9 +135,16 @@ mod tests {
                 first,
                 second,
             } = self;
-            adamw(
-                value, None, grad, first, second, step, grad_scale, &SETTINGS,
-            )
+            let update = AdamWUpdate {
+                value,
+                copy: None,
+                grad,
+                first,
+                second,
+                step,
+                grad_scale,
+            };
+            adamw(update, &SETTINGS)
         }
     }
 

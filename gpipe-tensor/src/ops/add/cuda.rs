@@ -1,33 +1,35 @@
-//! Launches of the kernels of sums.
+//! Sums of tensors on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::kernels;
+use crate::cuda::Gpu;
+use crate::{Result, Tensor};
 
-entries! {
-    add<T>(a: In, b: In, out: Out, n: U64, period: U64);
-    accumulate<T>(sum: OutF32, x: In, n: U64);
-    repeat<T>(row: In, out: Out, n: U64, period: U64);
+/// a + b, where b is repeated.
+pub(super) fn add(gpu: &Gpu, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    const OP: &str = "add";
+    let stored = a.dtype();
+    let mut out = a.empty_like(a.shape().clone())?;
+    let (n, period) = (a.elements(), b.elements());
+    let to = out.written(OP, gpu, stored)?;
+    let (a, b) = (a.operand(OP, gpu, stored)?, b.operand(OP, gpu, stored)?);
+    gpu.launch(&kernels::add(stored, a.at, b.at, to, n, period))?;
+    Ok(out)
 }
 
-/// out = a + b over `n` elements, where b has `period` of them and is repeated; `out` may be `a`.
-pub(crate) fn add(
-    stored: DType,
-    a: Pointer,
-    b: Pointer,
-    out: Pointer,
-    n: usize,
-    period: usize,
-) -> Launch {
-    add::call(stored, a, b, out, n as u64, period as u64).over_elements(n)
+/// a += b, where b is repeated.
+pub(super) fn add_assign(gpu: &Gpu, a: &mut Tensor, b: &Tensor) -> Result<()> {
+    const OP: &str = "add_assign";
+    let (n, period, stored) = (a.elements(), b.elements(), a.dtype());
+    let at = a.written(OP, gpu, stored)?;
+    let b = b.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::add(stored, at, b.at, at, n, period))
 }
 
-/// Adds `n` elements of any type to as many sums in single precision.
-#[cfg(test)]
-pub(crate) fn accumulate(stored: DType, sum: Pointer, x: Pointer, n: usize) -> Launch {
-    accumulate::call(stored, sum, x, n as u64).over_elements(n)
-}
-
-/// Fills `n` elements with a row of `period`, again and again.
-pub(crate) fn repeat(stored: DType, row: Pointer, out: Pointer, n: usize, period: usize) -> Launch {
-    repeat::call(stored, row, out, n as u64, period as u64).over_elements(n)
+/// Fills `out` with a row, again and again.
+pub(in crate::ops) fn repeat(gpu: &Gpu, row: &Tensor, out: &mut Tensor) -> Result<()> {
+    const OP: &str = "repeat";
+    let (n, period, stored) = (out.elements(), row.elements(), out.dtype());
+    let to = out.written(OP, gpu, stored)?;
+    let row = row.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::repeat(stored, row.at, to, n, period))
 }

@@ -1,12 +1,12 @@
 //! Sums of tensors: residual connections, position tables. The gradient of a sum is the gradient
 //! itself, summed over the rows where an operand was repeated.
 
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-pub(in crate::ops) mod gpu;
+pub(in crate::ops) mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
-use crate::parallel::{CHUNK, each_on, threads_over};
+use crate::parallel::{CHUNK, for_each_on, threads_over};
 use crate::simd::vectorised;
 use crate::{Error, Result, Tensor};
 
@@ -18,13 +18,13 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     check("add", a, b)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
-        return gpu::add(gpu, a, b);
+        return cuda::add(gpu, a, b);
     }
     let mut out = Tensor::empty(a.device(), a.shape().clone())?;
     let (a_floats, b) = (a.f32s()?, b.f32s()?);
     let chunks = chunks_of_both(out.f32s_mut()?, b);
     let threads = threads_over(a.device(), a.elements());
-    each_on(threads, a.device(), chunks, |(start, out, b)| {
+    for_each_on(threads, a.device(), chunks, |(start, out, b)| {
         let a = &a_floats[start..start + out.len()];
         vectorised!({
             for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
@@ -43,12 +43,12 @@ pub fn add_assign(a: &mut Tensor, b: &Tensor) -> Result<()> {
     check("add_assign", a, b)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu().cloned() {
-        return gpu::add_assign(&gpu, a, b);
+        return cuda::add_assign(&gpu, a, b);
     }
     let device = a.device().clone();
     let threads = threads_over(&device, a.elements());
     let chunks = chunks_of_both(a.f32s_mut()?, b.f32s()?);
-    each_on(threads, &device, chunks, |(_, a, b)| {
+    for_each_on(threads, &device, chunks, |(_, a, b)| {
         vectorised!({
             for (a, b) in a.iter_mut().zip(b) {
                 *a += b;

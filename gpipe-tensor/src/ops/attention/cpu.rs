@@ -2,9 +2,10 @@
 
 use ndarray::{ArrayViewMut2, ArrayViewMut3, Axis, aview1};
 
+use crate::instruction_set::InstructionSet;
 use crate::math::exp;
 use crate::ops::dropout::Mask;
-use crate::ops::matmul::gemm::{Gemm, Matrix, MatrixMut};
+use crate::ops::matmul::matrix::{Gemm, Matrix, MatrixMut};
 use crate::ops::rows::{LANES, dot, exponentials, max};
 use crate::philox::Stream;
 use crate::simd::vectorised;
@@ -26,6 +27,8 @@ pub(super) struct Head<'a> {
     pub size: usize,
     /// Positions.
     pub len: usize,
+    /// The instructions that products may use.
+    pub instructions: InstructionSet,
     /// Which probabilities to drop, the numbers that decide, and the first of them.
     pub dropout: Option<(Mask, Stream, u64)>,
 }
@@ -83,6 +86,7 @@ impl<'a> Head<'a> {
         };
         let keys = self.part(1, 0).transposed();
         gemm.run(
+            self.instructions,
             self.part(0, block.first),
             keys,
             MatrixMut::new(scores, block.keys),
@@ -106,6 +110,7 @@ impl<'a> Head<'a> {
             let gemm = Gemm::new(block.rows, self.size, block.keys);
             let values = self.part(2, 0);
             gemm.run(
+                self.instructions,
                 Matrix::new(scores, block.keys),
                 values,
                 MatrixMut::new(result, self.size),
@@ -121,7 +126,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Turns scores into what multiplies the values: probabilities, but for each row's factor.
+    /// Turns scores into the unnormalized probabilities that multiply the values.
     fn softmax(self, block: &Block, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32]) {
         // One loop over the rows for each thing that waits for the one before: while a row waits,
         // the next ones can go on.
@@ -173,17 +178,33 @@ impl<'a> Head<'a> {
             self.scores(&block, p);
             let d_rows = self.single(d_out, first);
             let values = self.part(2, 0).transposed();
-            Gemm::new(rows, keys, self.size).run(d_rows, values, MatrixMut::new(ds, keys));
+            Gemm::new(rows, keys, self.size).run(
+                self.instructions,
+                d_rows,
+                values,
+                MatrixMut::new(ds, keys),
+            );
             self.softmax_grad(&block, out, d_out, lse, p, ds);
             let (p, ds) = (Matrix::new(p, keys), Matrix::new(ds, keys));
             let add = Gemm {
                 accumulate: true,
                 ..Gemm::new(keys, self.size, rows)
             };
-            add.run(p.transposed(), d_rows, MatrixMut::new(dv, self.size));
+            add.run(
+                self.instructions,
+                p.transposed(),
+                d_rows,
+                MatrixMut::new(dv, self.size),
+            );
             let queries = self.part(0, first);
-            add.run(ds.transposed(), queries, MatrixMut::new(dk, self.size));
+            add.run(
+                self.instructions,
+                ds.transposed(),
+                queries,
+                MatrixMut::new(dk, self.size),
+            );
             Gemm::new(rows, self.size, keys).run(
+                self.instructions,
                 ds,
                 self.part(1, 0),
                 MatrixMut::new(dq, self.size),

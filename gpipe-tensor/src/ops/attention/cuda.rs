@@ -1,156 +1,76 @@
-//! Launches of the kernels of attention.
+//! Attention on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::dropout::cuda::Numbers;
+use super::kernels::{self, Gradient, Sizes};
+use super::plan::Plan;
+use crate::cuda::Gpu;
+use crate::ops::dropout::kernels::Numbers;
+use crate::{DType, Error, Result, Tensor};
 
-/// Floats of shared memory that every device gives a block without being asked twice.
-const SHARED: usize = 48 * 1024 / 4;
-
-entries! {
-    attention<T>(
-        qkv: In, out: Out, lse: OutF32, len: U64, heads: U32, size: U32, tile: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_means<T>(
-        out: In, d_out: In, means: OutF32, samples: U64, len: U64, heads: U32, size: U32,
-    );
-    attention_grad_queries<T>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out,
-        len: U64, heads: U32, size: U32, tile: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_keys<T>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out,
-        len: U64, heads: U32, size: U32, tile: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-}
-
-/// The sizes of attention, and its dropout.
-#[derive(Clone, Copy)]
-pub(crate) struct Sizes {
-    pub samples: usize,
-    pub len: usize,
-    pub heads: usize,
-    /// Elements of a head.
-    pub size: usize,
-    pub dropout: Numbers,
-}
-
-impl Sizes {
-    fn scale(self) -> f32 {
-        1.0 / (self.size as f32).sqrt()
-    }
-
-    /// The largest tile whose floats fit, and how many these are; none for heads that are too large.
-    fn tile(self, floats: impl Fn(usize) -> usize) -> Option<(usize, usize)> {
-        let tiles = [32, 16, 8, 4, 2, 1].map(|tile| (tile, floats(tile)));
-        tiles.into_iter().find(|&(_, floats)| floats <= SHARED)
-    }
-
-    /// One block for each tile of positions of each head of each sample.
-    fn blocks(self, tile: usize) -> usize {
-        self.samples * self.heads * self.len.div_ceil(tile)
+fn sizes(plan: &Plan<'_>) -> Sizes {
+    let numbers = |(mask, dropout): (_, &crate::ops::Dropout)| {
+        Numbers::new(mask, dropout.key, dropout.samples.start)
+    };
+    Sizes {
+        samples: plan.batch,
+        len: plan.len,
+        heads: plan.heads,
+        size: plan.size,
+        dropout: plan.dropout.map_or(Numbers::NONE, numbers),
     }
 }
 
-/// The results of all heads, and the logarithms of their rows' sums; none for heads of more elements
-/// than a block's shared memory holds.
-pub(crate) fn forward(
-    stored: DType,
-    qkv: Pointer,
-    out: Pointer,
-    lse: Pointer,
-    sizes: Sizes,
-) -> Option<Launch> {
-    let size = sizes.size;
-    let (tile, floats) = sizes.tile(|tile| tile * (3 * (size + 1) + (tile + 1) + 3 + size))?;
-    let Numbers {
-        key: [low, high],
-        first_sample,
-        threshold,
-        kept,
-    } = sizes.dropout;
-    let call = attention::call(
-        stored,
-        qkv,
-        out,
-        lse,
-        sizes.len as u64,
-        sizes.heads as u32,
-        size as u32,
-        tile as u32,
-        sizes.scale(),
-        first_sample,
-        low,
-        high,
-        threshold,
-        kept,
-    );
-    Some(call.blocks_with(sizes.blocks(tile), floats))
-}
-
-/// What the gradient reads, and where it goes; `means` is (B, heads, T) and written first.
-#[derive(Clone, Copy)]
-pub(crate) struct Gradient {
-    pub qkv: Pointer,
-    pub out: Pointer,
-    pub lse: Pointer,
-    pub means: Pointer,
-    pub d_out: Pointer,
-    pub dqkv: Pointer,
-}
-
-/// The gradient in three launches: the rows' means, the queries, keys and values.
-pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Launch; 3]> {
-    let size = sizes.size;
-    let means = attention_means::call(
-        stored,
-        at.out,
-        at.d_out,
-        at.means,
-        sizes.samples as u64,
-        sizes.len as u64,
-        sizes.heads as u32,
-        size as u32,
-    );
-    let Numbers {
-        key: [low, high],
-        first_sample,
-        threshold,
-        kept,
-    } = sizes.dropout;
-    let queries = sizes.tile(|tile| tile * (4 * (size + 1) + (tile + 1) + size))?;
-    let keys = sizes.tile(|tile| tile * (4 * (size + 1) + 2 * (tile + 1) + 2 * size))?;
-    let [queries, keys] = [
-        (
-            attention_grad_queries::call as fn(_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _) -> _,
-            queries,
+fn too_large(op: &'static str, plan: &Plan<'_>) -> Error {
+    Error::Argument {
+        op,
+        message: format!(
+            "heads of {} elements do not fit the shared memory of a GPU: use more heads",
+            plan.size
         ),
-        (attention_grad_keys::call, keys),
-    ]
-    .map(|(call, (tile, floats))| {
-        call(
-            stored,
-            at.qkv,
-            at.lse,
-            at.means,
-            at.d_out,
-            at.dqkv,
-            sizes.len as u64,
-            sizes.heads as u32,
-            size as u32,
-            tile as u32,
-            sizes.scale(),
-            first_sample,
-            low,
-            high,
-            threshold,
-            kept,
-        )
-        .blocks_with(sizes.blocks(tile), floats)
-    });
-    let rows = sizes.samples * sizes.heads * sizes.len;
-    Some([means.a_warp_each(rows), queries, keys])
+    }
+}
+
+/// Fills `out` and `lse`.
+pub(super) fn forward(
+    gpu: &Gpu,
+    plan: &Plan<'_>,
+    qkv: &Tensor,
+    out: &mut Tensor,
+    lse: &mut Tensor,
+) -> Result<()> {
+    const OP: &str = "attention";
+    let stored = qkv.dtype();
+    let out = out.written(OP, gpu, stored)?;
+    let lse = lse.written(OP, gpu, DType::F32)?;
+    let qkv = qkv.operand(OP, gpu, stored)?;
+    let launch = kernels::forward(stored, qkv.at, out, lse, sizes(plan));
+    gpu.launch(&launch.ok_or_else(|| too_large(OP, plan))?)
+}
+
+/// Fills `dqkv`.
+pub(super) fn backward(
+    gpu: &Gpu,
+    plan: &Plan<'_>,
+    [qkv, out, lse, d_out]: [&Tensor; 4],
+    dqkv: &mut Tensor,
+) -> Result<()> {
+    const OP: &str = "attention_grad";
+    let means = gpu.alloc(4 * lse.elements())?;
+    let stored = qkv.dtype();
+    let dqkv = dqkv.written(OP, gpu, stored)?;
+    let (qkv, out) = (qkv.operand(OP, gpu, stored)?, out.operand(OP, gpu, stored)?);
+    let lse = lse.operand(OP, gpu, DType::F32)?;
+    let d_out = d_out.operand(OP, gpu, stored)?;
+    let at = Gradient {
+        qkv: qkv.at,
+        out: out.at,
+        lse: lse.at,
+        means: means.at(0),
+        d_out: d_out.at,
+        dqkv,
+    };
+    let launches = kernels::backward(stored, at, sizes(plan));
+    for launch in launches.ok_or_else(|| too_large(OP, plan))? {
+        gpu.launch(&launch)?;
+    }
+    Ok(())
 }

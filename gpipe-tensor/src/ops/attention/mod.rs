@@ -1,20 +1,21 @@
 //! Causal attention of many heads: softmax(Q·Kᵀ/√s)·V without ever holding all scores.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
+mod plan;
 #[cfg(test)]
 mod tests;
 
 use ndarray::{ArrayViewMut, Axis};
 
-use super::dropout::{Dropout, Mask};
+use super::dropout::Dropout;
 use super::scratch::Spare;
-use crate::parallel::{each_on, threads_for};
+use crate::parallel::{for_each_on, threads_for};
 use crate::{Error, Result, Tensor};
-use cpu::Head;
+use plan::Plan;
 
 /// Attention within each head of each sample, where position i sees the positions 0..=i.
 ///
@@ -47,7 +48,7 @@ pub fn attention(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = qkv.gpu() {
-        gpu::forward(gpu, &plan, qkv, &mut out, &mut lse)?;
+        cuda::forward(gpu, &plan, qkv, &mut out, &mut lse)?;
         return Ok((out, lse));
     }
     let floats = qkv.f32s()?;
@@ -56,7 +57,7 @@ pub fn attention(
     let items = view.exact_chunks_mut([1, len, size]).into_iter();
     let items = items.zip(lse.f32s_mut()?.chunks_mut(len)).enumerate();
     let threads = threads_for(qkv.device(), plan.multiplications());
-    each_on(threads, qkv.device(), items, |(item, (out, lse))| {
+    for_each_on(threads, qkv.device(), items, |(item, (out, lse))| {
         let out = out.index_axis_move(Axis(0), 0);
         scratch.lend(|scratch| plan.head(floats, item).forward(out, lse, scratch));
     });
@@ -110,7 +111,7 @@ pub fn attention_grad(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = qkv.gpu() {
-        gpu::backward(gpu, &plan, [qkv, out, lse, d_out], &mut dqkv)?;
+        cuda::backward(gpu, &plan, [qkv, out, lse, d_out], &mut dqkv)?;
         return Ok(dqkv);
     }
     let (floats, lse) = (qkv.f32s()?, lse.f32s()?.chunks(len));
@@ -119,7 +120,7 @@ pub fn attention_grad(
     let scratch = Spare::new(qkv.device(), plan.items(), cpu::backward_scratch(len, size))?;
     let mut view = view([batch, len, 3, width], dqkv.f32s_mut()?)?;
     let items = view.exact_chunks_mut([1, len, 3, size]).into_iter();
-    each_on(
+    for_each_on(
         threads_for(qkv.device(), plan.multiplications()),
         qkv.device(),
         items.zip(lse).enumerate(),
@@ -134,84 +135,6 @@ pub fn attention_grad(
         },
     );
     Ok(dqkv)
-}
-
-/// The sizes, and how dropout goes about.
-struct Plan<'a> {
-    batch: usize,
-    len: usize,
-    heads: usize,
-    /// Elements of a position's queries, all heads together.
-    width: usize,
-    /// Elements of one head.
-    size: usize,
-    dropout: Option<(Mask, &'a Dropout)>,
-}
-
-impl<'a> Plan<'a> {
-    fn new(
-        op: &'static str,
-        qkv: &Tensor,
-        heads: usize,
-        dropout: Option<&'a Dropout>,
-    ) -> Result<Self> {
-        let &[batch, len, columns] = qkv.shape().dims() else {
-            return Err(Error::shape(
-                op,
-                "queries, keys and values (B, T, 3d)",
-                qkv.shape(),
-            ));
-        };
-        let size = columns / 3 / heads.max(1);
-        if size == 0 || size * heads * 3 != columns {
-            let expected = format!("(B, T, 3d) with d a multiple of {heads} heads");
-            return Err(Error::shape(op, expected, qkv.shape()));
-        }
-        let dropout = match dropout {
-            Some(dropout) => dropout.mask(op, batch)?.map(|mask| (mask, dropout)),
-            None => None,
-        };
-        let width = size * heads;
-        Ok(Self {
-            batch,
-            len,
-            heads,
-            width,
-            size,
-            dropout,
-        })
-    }
-
-    /// Heads of all samples: what threads share out.
-    fn items(&self) -> usize {
-        self.batch * self.heads
-    }
-
-    /// Of the forward pass, if there were no mask; the backward pass has more.
-    fn multiplications(&self) -> usize {
-        let of_item = self
-            .len
-            .saturating_mul(self.len)
-            .saturating_mul(2 * self.size);
-        self.items().saturating_mul(of_item)
-    }
-
-    /// One of the items, sample by sample.
-    fn head<'b>(&self, qkv: &'b [f32], item: usize) -> Head<'b> {
-        let (sample, head) = (item / self.heads, item % self.heads);
-        let row = 3 * self.width;
-        Head {
-            qkv: &qkv[sample * self.len * row..(sample + 1) * self.len * row],
-            column: head * self.size,
-            width: self.width,
-            size: self.size,
-            len: self.len,
-            dropout: self.dropout.map(|(mask, dropout)| {
-                let stream = dropout.key.sample(dropout.samples.start + sample as u64);
-                (mask, stream, (head * self.len * self.len) as u64)
-            }),
-        }
-    }
 }
 
 /// The elements of a tensor under a shape of this many extents.

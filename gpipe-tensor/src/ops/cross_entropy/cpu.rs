@@ -1,8 +1,10 @@
 //! The kernels of the cross-entropy.
 
-use super::IGNORE;
 use crate::ops::rows::{RUN, exponentials, max};
 use crate::simd::vectorised;
+
+/// The target of a row that counts neither in the loss nor in the gradient.
+pub const IGNORE: u32 = u32::MAX;
 
 /// Puts the gradient in the place of the logits, and gives each row's loss.
 pub(super) fn gradient(

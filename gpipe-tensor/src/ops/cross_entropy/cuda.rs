@@ -1,47 +1,64 @@
-//! Launches of the kernels of the cross-entropy.
+//! The cross-entropy on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::kernels;
+use crate::cuda::Gpu;
+use crate::ops::deferred_scalar::DeferredScalar;
+use crate::{DType, Result, Tensor};
 
-entries! {
-    cross_entropy<T>(logits: Out, targets: InU32, losses: OutF64, width: U64, divisor: F64);
-    cross_entropy_loss<T>(logits: In, targets: InU32, losses: OutF64, width: U64);
-    correct<T>(logits: In, targets: InU32, hits: OutU32, width: U64);
-}
-
-/// Puts the gradient in the place of the logits, and gives one loss a row, yet to be divided.
-pub(crate) fn gradient(
-    stored: DType,
-    logits: Pointer,
-    targets: Pointer,
-    losses: Pointer,
-    rows: usize,
+/// The loss, and the gradient in the place of the logits.
+pub(super) fn gradient(
+    gpu: &Gpu,
+    logits: &mut Tensor,
     width: usize,
+    targets: &Tensor,
     divisor: f64,
-) -> Launch {
-    cross_entropy::call(stored, logits, targets, losses, width as u64, divisor).a_block_each(rows)
+) -> Result<DeferredScalar> {
+    const OP: &str = "cross_entropy";
+    let rows = targets.elements();
+    let losses = gpu.alloc(8 * rows)?;
+    let stored = logits.dtype();
+    let at = logits.written(OP, gpu, stored)?;
+    let targets = targets.operand(OP, gpu, DType::U32)?;
+    let to = losses.at(0);
+    gpu.launch(&kernels::gradient(
+        stored, at, targets.at, to, rows, width, divisor,
+    ))?;
+    Ok(DeferredScalar::on_device(losses, rows, divisor))
 }
 
-/// One loss a row, yet to be divided.
-pub(crate) fn losses(
-    stored: DType,
-    logits: Pointer,
-    targets: Pointer,
-    losses: Pointer,
-    rows: usize,
+/// The loss alone.
+pub(super) fn losses(
+    gpu: &Gpu,
+    logits: &Tensor,
     width: usize,
-) -> Launch {
-    cross_entropy_loss::call(stored, logits, targets, losses, width as u64).a_block_each(rows)
+    targets: &Tensor,
+    divisor: f64,
+) -> Result<DeferredScalar> {
+    const OP: &str = "cross_entropy_loss";
+    let rows = targets.elements();
+    let losses = gpu.alloc(8 * rows)?;
+    let stored = logits.dtype();
+    let logits = logits.operand(OP, gpu, stored)?;
+    let targets = targets.operand(OP, gpu, DType::U32)?;
+    let to = losses.at(0);
+    gpu.launch(&kernels::losses(
+        stored, logits.at, targets.at, to, rows, width,
+    ))?;
+    Ok(DeferredScalar::on_device(losses, rows, divisor))
 }
 
-/// 1 for each row whose largest logit is where the target is, else 0.
-pub(crate) fn correct(
-    stored: DType,
-    logits: Pointer,
-    targets: Pointer,
-    hits: Pointer,
-    rows: usize,
-    width: usize,
-) -> Launch {
-    correct::call(stored, logits, targets, hits, width as u64).a_block_each(rows)
+/// How many rows have their largest logit where the target is.
+pub(super) fn correct(gpu: &Gpu, logits: &Tensor, width: usize, targets: &Tensor) -> Result<u64> {
+    const OP: &str = "correct";
+    let rows = targets.elements();
+    let hits = gpu.alloc(4 * rows)?;
+    let stored = logits.dtype();
+    let logits = logits.operand(OP, gpu, stored)?;
+    let targets = targets.operand(OP, gpu, DType::U32)?;
+    let to = hits.at(0);
+    gpu.launch(&kernels::correct(
+        stored, logits.at, targets.at, to, rows, width,
+    ))?;
+    let hits = gpu.read(to, rows, u32::from_ne_bytes)?;
+    Ok(hits.into_iter().map(u64::from).sum())
 }

@@ -1,19 +1,18 @@
 //! The cross-entropy of logits with target indices.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
-use super::check_divisor;
+pub use cpu::IGNORE;
+
+use super::check::check_divisor;
 use super::chunks::own;
-use super::late::Late;
-use crate::parallel::{each, rows_per_chunk};
+use super::deferred_scalar::DeferredScalar;
+use crate::parallel::{for_each, rows_per_chunk};
 use crate::{Error, Result, Tensor};
-
-/// The target of a row that counts neither in the loss nor in the gradient.
-pub const IGNORE: u32 = u32::MAX;
 
 /// Σ −ln softmax(logits)\[target\] / divisor over the rows whose target is not [`IGNORE`], and the
 /// gradient with respect to the logits (…, V), which is written over them if nothing else holds them.
@@ -27,7 +26,7 @@ pub const IGNORE: u32 = u32::MAX;
 /// the targets have the shape of the logits without the innermost extent; [`Error::Argument`] for a
 /// divisor that is negative or no number; errors of allocation.
 pub fn cross_entropy(logits: Tensor, targets: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
-    let (loss, gradient) = late_cross_entropy(logits, targets, divisor)?;
+    let (loss, gradient) = deferred_cross_entropy(logits, targets, divisor)?;
     Ok((loss.read()?, gradient))
 }
 
@@ -35,22 +34,22 @@ pub fn cross_entropy(logits: Tensor, targets: &Tensor, divisor: f64) -> Result<(
 ///
 /// # Errors
 /// As [`cross_entropy`].
-pub fn late_cross_entropy(
+pub fn deferred_cross_entropy(
     logits: Tensor,
     targets: &Tensor,
     divisor: f64,
-) -> Result<(Late, Tensor)> {
+) -> Result<(DeferredScalar, Tensor)> {
     const OP: &str = "cross_entropy";
     let width = check(OP, &logits, targets)?;
     check_divisor(OP, divisor)?;
     let mut gradient = own(logits)?;
     if divisor == 0.0 {
         gradient.fill(0.0)?;
-        return Ok((Late::from(0.0), gradient));
+        return Ok((DeferredScalar::from(0.0), gradient));
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = gradient.gpu().cloned() {
-        let loss = gpu::gradient(&gpu, &mut gradient, width, targets, divisor)?;
+        let loss = cuda::gradient(&gpu, &mut gradient, width, targets, divisor)?;
         return Ok((loss, gradient));
     }
     let (device, targets) = (gradient.device().clone(), targets.u32s()?);
@@ -60,11 +59,11 @@ pub fn late_cross_entropy(
     let chunks = chunks
         .zip(targets.chunks(rows))
         .zip(losses.chunks_mut(rows));
-    each(&device, chunks, |((logits, targets), losses)| {
+    for_each(&device, chunks, |((logits, targets), losses)| {
         cpu::gradient(logits, width, targets, divisor, losses);
     });
     let loss = losses.iter().sum::<f64>() / divisor;
-    Ok((Late::from(loss), gradient))
+    Ok((DeferredScalar::from(loss), gradient))
 }
 
 /// The loss of [`cross_entropy`] alone, with the same bits: for evaluation.
@@ -80,7 +79,7 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = logits.gpu() {
-        return gpu::losses(gpu, logits, width, targets, divisor)?.read();
+        return cuda::losses(gpu, logits, width, targets, divisor)?.read();
     }
     let targets = targets.u32s()?;
     let mut losses = vec![0.0; targets.len()];
@@ -89,7 +88,7 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
         .f32s()?
         .chunks(rows * width)
         .zip(targets.chunks(rows));
-    each(
+    for_each(
         logits.device(),
         chunks.zip(losses.chunks_mut(rows)),
         |((logits, targets), losses)| {
@@ -108,7 +107,7 @@ pub fn correct(logits: &Tensor, targets: &Tensor) -> Result<u64> {
     let width = check("correct", logits, targets)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = logits.gpu() {
-        return gpu::correct(gpu, logits, width, targets);
+        return cuda::correct(gpu, logits, width, targets);
     }
     let rows = rows_per_chunk(width);
     let chunks = logits
@@ -116,7 +115,7 @@ pub fn correct(logits: &Tensor, targets: &Tensor) -> Result<u64> {
         .chunks(rows * width)
         .zip(targets.u32s()?.chunks(rows));
     let mut counts = vec![0; targets.elements().div_ceil(rows)];
-    each(
+    for_each(
         logits.device(),
         chunks.zip(&mut counts),
         |((logits, targets), count)| {

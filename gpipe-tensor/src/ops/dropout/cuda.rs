@@ -1,70 +1,17 @@
-//! Launches of the kernel of dropout.
+//! Dropout on a GPU: launches.
 
-use super::Mask;
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::philox::{BLOCK, Key};
+use super::cpu::Mask;
+use super::kernels::{self, Numbers};
+use super::settings::Dropout;
+use crate::cuda::Gpu;
+use crate::{Result, Tensor};
 
-entries! {
-    dropout<T>(
-        x: In, y: Out, samples: U64, width: U64, first_sample: U64,
-        key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-}
-
-/// The numbers that decide, and what is done to the elements.
-#[derive(Clone, Copy)]
-pub(crate) struct Numbers {
-    pub key: [u32; 2],
-    pub first_sample: u64,
-    pub threshold: u32,
-    pub kept: f32,
-}
-
-impl Numbers {
-    /// Nothing is dropped.
-    pub const NONE: Self = Self {
-        key: [0; 2],
-        first_sample: 0,
-        threshold: 0,
-        kept: 1.0,
-    };
-
-    /// Those of a mask for the samples from `first_sample` on.
-    pub fn new(mask: Mask, key: Key, first_sample: u64) -> Self {
-        let (threshold, kept) = mask.parts();
-        Self {
-            key: key.words(),
-            first_sample,
-            threshold,
-            kept,
-        }
-    }
-}
-
-/// y = x times its factors, for `samples` rows of `width` elements; `y` may be `x`.
-pub(crate) fn dropout(
-    stored: DType,
-    x: Pointer,
-    y: Pointer,
-    samples: usize,
-    width: usize,
-    by: Numbers,
-) -> Launch {
-    let (rows, columns) = (samples as u64, width as u64);
-    let [low, high] = by.key;
-    let first = by.first_sample;
-    dropout::call(
-        stored,
-        x,
-        y,
-        rows,
-        columns,
-        first,
-        low,
-        high,
-        by.threshold,
-        by.kept,
-    )
-    .over_elements(samples * width.div_ceil(BLOCK) * (BLOCK / 4))
+/// Multiplies the elements of `x` by their factors, in place.
+pub(super) fn dropout(gpu: &Gpu, x: &mut Tensor, mask: Mask, dropout: &Dropout) -> Result<()> {
+    let samples = x.shape().rows();
+    let width = x.elements() / samples.max(1);
+    let stored = x.dtype();
+    let at = x.written("dropout", gpu, stored)?;
+    let numbers = Numbers::new(mask, dropout.key, dropout.samples.start);
+    gpu.launch(&kernels::dropout(stored, at, at, samples, width, numbers))
 }

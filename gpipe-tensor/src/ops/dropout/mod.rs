@@ -1,49 +1,18 @@
 //! Dropout (Srivastava et al., JMLR 15, 2014), scaled in training.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
-
-use std::ops::Range;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
+mod settings;
 
 pub(crate) use cpu::Mask;
+pub use settings::Dropout;
 
 use super::chunks::own;
-use crate::parallel::{CHUNK, each};
-use crate::philox::Key;
-use crate::{Error, Result, Tensor};
-
-/// What decides which elements are dropped: never which rows happen to be in the same tensor.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Dropout {
-    /// The probability that an element is dropped, in 0..1.
-    pub rate: f32,
-    /// The randomness of this layer in this step.
-    pub key: Key,
-    /// The samples that the rows of the tensor belong to.
-    pub samples: Range<u64>,
-}
-
-impl Dropout {
-    /// What to do to a tensor of so many samples; nothing at rate 0.
-    pub(crate) fn mask(&self, op: &'static str, samples: usize) -> Result<Option<Mask>> {
-        if !(0.0..1.0).contains(&self.rate) {
-            let message = format!(
-                "a rate of {} is no probability below 1: use 0 to drop nothing",
-                self.rate
-            );
-            return Err(Error::Argument { op, message });
-        }
-        let Range { start, end } = self.samples;
-        if end.checked_sub(start) != Some(samples as u64) {
-            let expected = format!("one row for each of the samples {start}..{end}");
-            return Err(Error::shape(op, expected, format!("{samples} rows")));
-        }
-        Ok((self.rate > 0.0).then(|| Mask::new(self.rate)))
-    }
-}
+use crate::parallel::{CHUNK, for_each};
+use crate::{Result, Tensor};
 
 /// Each element is 0 with probability `rate`, else x/(1 − rate); in place if nothing else holds `x`.
 ///
@@ -52,7 +21,8 @@ impl Dropout {
 /// function is its own gradient.
 ///
 /// # Errors
-/// [`Error::Argument`] for a rate outside of 0..1; [`Error::Shape`] unless there is one row (along
+/// [`Error::Argument`](crate::Error::Argument) for a rate outside of 0..1;
+/// [`Error::Shape`](crate::Error::Shape) unless there is one row (along
 /// the outermost extent) for each sample; errors of allocation.
 pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
     let samples = x.shape().rows();
@@ -62,7 +32,7 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
     let mut x = own(x)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu().cloned() {
-        gpu::dropout(&gpu, &mut x, mask, dropout)?;
+        cuda::dropout(&gpu, &mut x, mask, dropout)?;
         return Ok(x);
     }
     let width = (x.elements() / samples.max(1)).max(1);
@@ -73,7 +43,7 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
         let parts = x.chunks_mut(CHUNK).enumerate();
         parts.map(move |(part, x)| (stream, (part * CHUNK) as u64, x))
     });
-    each(&device, chunks, |(stream, first, x)| {
+    for_each(&device, chunks, |(stream, first, x)| {
         cpu::dropout(mask, stream, first, x)
     });
     Ok(x)
@@ -81,7 +51,11 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
+    use crate::Error;
+    use crate::philox::Key;
     use crate::testing::{assert_same_bits_for_any_threads, bits, device, random};
 
     fn with(rate: f32, samples: Range<u64>) -> Dropout {

@@ -1,35 +1,31 @@
-//! Launches of the kernels of the embedding.
+//! The embedding on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::kernels;
+use crate::cuda::Gpu;
+use crate::{DType, Result, Tensor};
 
-entries! {
-    embedding<T>(ids: InU32, table: In, y: Out, n: U64, width: U64);
-    embedding_grad<T>(ids: InU32, dy: In, table: OutF32, positions: U64, width: U64);
+/// Fills `out` with the rows that `ids` names.
+pub(super) fn forward(gpu: &Gpu, ids: &Tensor, table: &Tensor, out: &mut Tensor) -> Result<()> {
+    const OP: &str = "embedding";
+    let (positions, width) = (ids.elements(), table.shape().last());
+    let stored = table.dtype();
+    let to = out.written(OP, gpu, stored)?;
+    let ids = ids.operand(OP, gpu, DType::U32)?;
+    let table = table.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::forward(
+        stored, ids.at, table.at, to, positions, width,
+    ))
 }
 
-/// The rows of the table that `positions` indices name.
-pub(crate) fn forward(
-    stored: DType,
-    ids: Pointer,
-    table: Pointer,
-    y: Pointer,
-    positions: usize,
-    width: usize,
-) -> Launch {
-    let n = positions * width;
-    embedding::call(stored, ids, table, y, n as u64, width as u64).over_elements(n)
-}
-
-/// Adds the rows of `dy` to the rows of the table's gradient.
-pub(crate) fn backward(
-    stored: DType,
-    ids: Pointer,
-    dy: Pointer,
-    table: Pointer,
-    positions: usize,
-    width: usize,
-) -> Launch {
-    embedding_grad::call(stored, ids, dy, table, positions as u64, width as u64)
-        .a_block_each(positions)
+/// Adds the rows of `dy` to those of the table's gradient.
+pub(super) fn backward(gpu: &Gpu, ids: &Tensor, dy: &Tensor, table: &mut Tensor) -> Result<()> {
+    const OP: &str = "embedding_grad";
+    let (positions, width) = (ids.elements(), table.shape().last());
+    let stored = dy.dtype();
+    let to = table.written(OP, gpu, DType::F32)?;
+    let ids = ids.operand(OP, gpu, DType::U32)?;
+    let dy = dy.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::backward(
+        stored, ids.at, dy.at, to, positions, width,
+    ))
 }

@@ -1,12 +1,12 @@
 //! Rows of a table, by index.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
-use crate::parallel::{each, each_on, rows_per_chunk, threads_over};
+use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_over};
 use crate::{Error, Result, Shape, Tensor};
 
 /// Into how many runs of rows the table is cut for its gradient.
@@ -24,7 +24,7 @@ pub fn embedding(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
     let mut out = table.empty_like(shape)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = table.gpu() {
-        gpu::forward(gpu, ids, table, &mut out)?;
+        cuda::forward(gpu, ids, table, &mut out)?;
         return Ok(out);
     }
     let (indices, floats) = (ids.u32s()?, table.f32s()?);
@@ -33,7 +33,7 @@ pub fn embedding(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
     }
     let rows = rows_per_chunk(width);
     let chunks = out.f32s_mut()?.chunks_mut(rows * width);
-    each(
+    for_each(
         table.device(),
         chunks.zip(indices.chunks(rows)),
         |(out, ids)| {
@@ -62,14 +62,14 @@ pub fn embedding_grad(ids: &Tensor, dy: &Tensor, table_grad: &mut Tensor) -> Res
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = table_grad.gpu().cloned() {
-        return gpu::backward(&gpu, ids, dy, table_grad);
+        return cuda::backward(&gpu, ids, dy, table_grad);
     }
     let (indices, dy, device) = (ids.u32s()?, dy.f32s()?, table_grad.device().clone());
     let rows = table_grad.shape().rows().div_ceil(RUNS);
     // Each run of the table's rows has one writer, which reads all indices: no two threads meet.
     let runs = table_grad.f32s_mut()?.chunks_mut((rows * width).max(1));
     let threads = threads_over(&device, dy.len());
-    each_on(threads, &device, runs.enumerate(), |(index, table)| {
+    for_each_on(threads, &device, runs.enumerate(), |(index, table)| {
         cpu::scatter_add(indices, dy, width, index * rows, table);
     });
     Ok(())

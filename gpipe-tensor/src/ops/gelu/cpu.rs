@@ -1,6 +1,6 @@
 //! The kernels of the Gaussian error linear unit.
 
-use super::Gelu;
+use super::form::Gelu;
 use crate::math::{exp, normal};
 use crate::simd::vectorised;
 

@@ -1,47 +1,72 @@
-//! Launches of the kernels of the Gaussian error linear unit.
+//! The Gaussian error linear unit on a GPU: launches.
 
-use super::Gelu;
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::form::Gelu;
+use super::kernels::{self, Backward};
+use crate::cuda::Gpu;
+use crate::cuda::entry::Pointer;
+use crate::{Result, Tensor};
 
-entries! {
-    gelu_tanh<T>(x: In, bias: In, y: Out, n: U64, width: U64);
-    gelu_erf<T>(x: In, bias: In, y: Out, n: U64, width: U64);
-    gelu_tanh_grad<T>(x: In, bias: In, dy: In, dx: Out, n: U64, width: U64);
-    gelu_erf_grad<T>(x: In, bias: In, dy: In, dx: Out, n: U64, width: U64);
+/// GELU of each element.
+pub(super) fn forward(gpu: &Gpu, x: &Tensor, form: Gelu) -> Result<Tensor> {
+    const OP: &str = "gelu";
+    let stored = x.dtype();
+    let mut y = x.empty_like(x.shape().clone())?;
+    let to = y.written(OP, gpu, stored)?;
+    let (n, width) = (x.elements(), x.shape().last());
+    let x = x.operand(OP, gpu, stored)?;
+    let none = Pointer::NULL;
+    gpu.launch(&kernels::forward(
+        form,
+        stored,
+        x.at,
+        none,
+        to,
+        n,
+        width.max(1),
+    ))?;
+    Ok(y)
 }
 
-/// GELU of x, plus a bias of `width` elements for every row unless that is null.
-pub(crate) fn forward(
-    form: Gelu,
-    stored: DType,
-    x: Pointer,
-    bias: Pointer,
-    y: Pointer,
-    n: usize,
-    width: usize,
-) -> Launch {
-    let call = match form {
-        Gelu::Tanh => gelu_tanh::call,
-        Gelu::Erf => gelu_erf::call,
-    };
-    call(stored, x, bias, y, n as u64, width as u64).over_elements(n)
+/// The gradient from x and dL/dy.
+pub(super) fn backward(gpu: &Gpu, x: &Tensor, dy: &Tensor, form: Gelu) -> Result<Tensor> {
+    const OP: &str = "gelu_grad";
+    let stored = x.dtype();
+    let mut dx = x.empty_like(x.shape().clone())?;
+    let to = dx.written(OP, gpu, stored)?;
+    let (n, width) = (x.elements(), x.shape().last());
+    let (x, dy) = (x.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
+    gpu.launch(&kernels::backward(
+        form,
+        stored,
+        Backward {
+            x: x.at,
+            bias: Pointer::NULL,
+            dy: dy.at,
+            dx: to,
+        },
+        n,
+        width.max(1),
+    ))?;
+    Ok(dx)
 }
 
-/// The gradient with respect to what [`forward`] took.
-pub(crate) fn backward(
-    form: Gelu,
-    stored: DType,
-    x: Pointer,
-    bias: Pointer,
-    dy: Pointer,
-    dx: Pointer,
-    n: usize,
-    width: usize,
-) -> Launch {
-    let call = match form {
-        Gelu::Tanh => gelu_tanh_grad::call,
-        Gelu::Erf => gelu_erf_grad::call,
-    };
-    call(stored, x, bias, dy, dx, n as u64, width as u64).over_elements(n)
+/// The same, written over dL/dy.
+pub(super) fn backward_over(gpu: &Gpu, x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<()> {
+    const OP: &str = "gelu_with_grad";
+    let (n, width) = (x.elements(), x.shape().last());
+    let stored = x.dtype();
+    let at = dy.written(OP, gpu, stored)?;
+    let x = x.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::backward(
+        form,
+        stored,
+        Backward {
+            x: x.at,
+            bias: Pointer::NULL,
+            dy: at,
+            dx: at,
+        },
+        n,
+        width.max(1),
+    ))
 }

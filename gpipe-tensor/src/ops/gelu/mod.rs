@@ -1,23 +1,18 @@
 //! The Gaussian error linear unit (Hendrycks and Gimpel, arXiv:1606.08415).
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+mod form;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
-use super::{check_same_shape, chunks};
-use crate::parallel::{CHUNK, each};
+pub use form::Gelu;
+
+use super::check::check_same_shape;
+use super::chunks;
+use crate::parallel::{CHUNK, for_each};
 use crate::{Result, Tensor};
-
-/// Which function is meant by GELU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gelu {
-    /// The approximation ½x(1 + tanh(√(2/π)(x + 0.044715x³))): what GPT-2 was trained with.
-    Tanh,
-    /// x·Φ(x) = ½x(1 + erf(x/√2)): PyTorch's default.
-    Erf,
-}
 
 /// GELU, element by element.
 ///
@@ -29,7 +24,7 @@ pub enum Gelu {
 pub fn gelu(x: &Tensor, form: Gelu) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        return gpu::forward(gpu, x, form);
+        return cuda::forward(gpu, x, form);
     }
     chunks::map(x, CHUNK, |_, x, y| cpu::forward(form, x, y))
 }
@@ -45,7 +40,7 @@ pub fn gelu_grad(x: &Tensor, dy: &Tensor, form: Gelu) -> Result<Tensor> {
     check_same_shape("gelu_grad", x, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        return gpu::backward(gpu, x, dy, form);
+        return cuda::backward(gpu, x, dy, form);
     }
     chunks::map_two(x, dy, CHUNK, |_, x, dy, dx| cpu::backward(form, x, dy, dx))
 }
@@ -61,8 +56,8 @@ pub fn gelu_with_grad(x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<Tensor>
     check_same_shape("gelu_with_grad", x, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        let y = gpu::forward(gpu, x, form)?;
-        gpu::backward_over(gpu, x, dy, form)?;
+        let y = cuda::forward(gpu, x, form)?;
+        cuda::backward_over(gpu, x, dy, form)?;
         return Ok(y);
     }
     let mut y = Tensor::empty(x.device(), x.shape().clone())?;
@@ -71,7 +66,7 @@ pub fn gelu_with_grad(x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<Tensor>
         .chunks_mut(CHUNK)
         .zip(dy.f32s_mut()?.chunks_mut(CHUNK));
     let chunks = x.f32s()?.chunks(CHUNK).zip(outputs);
-    each(x.device(), chunks, |(x, (y, dy))| {
+    for_each(x.device(), chunks, |(x, (y, dy))| {
         cpu::both(form, x, y, dy);
     });
     Ok(y)

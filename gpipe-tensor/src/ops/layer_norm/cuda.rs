@@ -1,63 +1,71 @@
-//! Launches of the kernels of the layer normalization.
+//! Layer normalization on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::sum::cuda::{RUN, add_runs};
+use super::kernels::{self, InputGrad, ParamsGrad};
+use crate::cuda::Gpu;
+use crate::ops::sum::kernels::RUN;
+use crate::{DType, Result, Tensor};
 
-entries! {
-    layer_norm<T>(x: In, gain: In, bias: In, y: Out, stats: OutF32, rows: U64, width: U64, eps: F32);
-    layer_norm_grad<T>(x: In, stats: InF32, gain: In, dy: In, dx: Out, rows: U64, width: U64);
-    layer_norm_params_grad<T>(
-        x: In, stats: InF32, dy: In, partials: OutF32, rows: U64, width: U64,
-    );
-}
-
-/// Normalizes rows; `stats` gets two floats a row.
-pub(crate) fn forward(
-    stored: DType,
-    [x, gain, bias]: [Pointer; 3],
-    y: Pointer,
-    stats: Pointer,
-    rows: usize,
-    width: usize,
+/// Fills `y` and `stats`.
+pub(super) fn forward(
+    gpu: &Gpu,
+    [x, gain, bias]: [&Tensor; 3],
     eps: f32,
-) -> Launch {
-    let sizes = (rows as u64, width as u64);
-    layer_norm::call(stored, x, gain, bias, y, stats, sizes.0, sizes.1, eps).a_warp_each(rows)
+    y: &mut Tensor,
+    stats: &mut Tensor,
+) -> Result<()> {
+    const OP: &str = "layer_norm";
+    let (rows, width) = x.shape().matrix()?;
+    let (stored, single) = (x.dtype(), DType::F32);
+    let (y, stats) = (y.written(OP, gpu, stored)?, stats.written(OP, gpu, single)?);
+    let (x, gain, bias) = (
+        x.operand(OP, gpu, stored)?,
+        gain.operand(OP, gpu, stored)?,
+        bias.operand(OP, gpu, stored)?,
+    );
+    let operands = [x.at, gain.at, bias.at];
+    gpu.launch(&kernels::forward(
+        stored, operands, y, stats, rows, width, eps,
+    ))
 }
 
-/// The gradient with respect to x.
-pub(crate) fn input_grad(
-    stored: DType,
-    x: Pointer,
-    stats: Pointer,
-    gain: Pointer,
-    dy: Pointer,
-    dx: Pointer,
-    rows: usize,
-    width: usize,
-) -> Launch {
-    let sizes = (rows as u64, width as u64);
-    layer_norm_grad::call(stored, x, stats, gain, dy, dx, sizes.0, sizes.1).a_warp_each(rows)
-}
-
-/// The gradients of gain and bias in two launches: of each run of rows to two rows of `partials`, and
-/// these added to `dparams`, the gain's before the bias's.
-pub(crate) fn params_grad(
-    stored: DType,
-    x: Pointer,
-    stats: Pointer,
-    dy: Pointer,
-    partials: Pointer,
-    dparams: Pointer,
-    rows: usize,
-    width: usize,
-) -> [Launch; 2] {
-    let runs = rows.div_ceil(RUN);
-    let sums =
-        layer_norm_params_grad::call(stored, x, stats, dy, partials, rows as u64, width as u64);
-    [
-        sums.over_columns(width, runs),
-        add_runs(partials, dparams, runs, 2 * width),
-    ]
+/// Fills `dx`, and adds to `dparams`.
+pub(super) fn backward(
+    gpu: &Gpu,
+    [x, stats, gain, dy]: [&Tensor; 4],
+    dx: &mut Tensor,
+    dparams: &mut Tensor,
+) -> Result<()> {
+    const OP: &str = "layer_norm_grad";
+    let (rows, width) = x.shape().matrix()?;
+    let (stored, single) = (x.dtype(), DType::F32);
+    let (dx, dparams) = (
+        dx.written(OP, gpu, stored)?,
+        dparams.written(OP, gpu, single)?,
+    );
+    let (x, stats) = (x.operand(OP, gpu, stored)?, stats.operand(OP, gpu, single)?);
+    let (gain, dy) = (gain.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
+    gpu.launch(&kernels::input_grad(
+        stored,
+        InputGrad {
+            x: x.at,
+            stats: stats.at,
+            gain: gain.at,
+            dy: dy.at,
+            dx,
+        },
+        rows,
+        width,
+    ))?;
+    let partials = gpu.alloc(4 * 2 * width * rows.div_ceil(RUN))?;
+    let operands = ParamsGrad {
+        x: x.at,
+        stats: stats.at,
+        dy: dy.at,
+        partials: partials.at(0),
+        dparams,
+    };
+    for launch in kernels::params_grad(stored, operands, rows, width) {
+        gpu.launch(&launch)?;
+    }
+    Ok(())
 }

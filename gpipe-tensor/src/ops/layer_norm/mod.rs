@@ -1,14 +1,14 @@
 //! Layer normalization (Ba, Kiros and Hinton, arXiv:1607.06450) over the innermost extent.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
-use super::check_same_shape;
+use super::check::check_same_shape;
 use super::scratch::Scratch;
-use crate::parallel::{each, each_on, rows_per_chunk, threads_over};
+use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_over};
 use crate::{Error, Result, Tensor};
 
 /// Rows whose parameter gradients are summed before their sum joins the total.
@@ -29,7 +29,7 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f32) -> Result<
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
         if width > 0 {
-            gpu::forward(gpu, [x, gain, bias], eps, &mut y, &mut stats)?;
+            cuda::forward(gpu, [x, gain, bias], eps, &mut y, &mut stats)?;
         }
         return Ok((y, stats));
     }
@@ -39,7 +39,7 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f32) -> Result<
         let out = y.f32s_mut()?.chunks_mut(rows * width);
         let out = out.zip(stats.f32s_mut()?.chunks_mut(rows * 2));
         let chunks = x.f32s()?.chunks(rows * width).zip(out);
-        each(x.device(), chunks, |(x, (y, stats))| {
+        for_each(x.device(), chunks, |(x, (y, stats))| {
             cpu::forward(x, gain, bias, eps, y, stats);
         });
     }
@@ -77,7 +77,7 @@ pub fn layer_norm_grad(
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
         if width > 0 {
-            gpu::backward(gpu, [x, stats, gain, dy], &mut dx, &mut dparams)?;
+            cuda::backward(gpu, [x, stats, gain, dy], &mut dx, &mut dparams)?;
         }
         return Ok((dx, dparams));
     }
@@ -92,7 +92,7 @@ pub fn layer_norm_grad(
         let operands = operands.zip(stats.chunks(BLOCK * 2));
         let out = dx.f32s_mut()?.chunks_mut(BLOCK * width);
         let out = out.zip(sums.chunks_mut(2 * width));
-        each_on(
+        for_each_on(
             threads_over(x.device(), x.elements()),
             x.device(),
             operands.zip(out),

@@ -1,4 +1,4 @@
-//! The one door to the matrix multiplication kernels.
+//! Calls of the matrix multiplication kernels.
 
 use std::ops::Range;
 
@@ -6,167 +6,31 @@ use gemm::Parallelism;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use super::amx;
-use crate::parallel::{each, each_on, rows_per_chunk, threads_for};
+use super::matrix::{Begin, Gemm, Matrix, MatrixMut, reaches};
+use crate::instruction_set::InstructionSet;
+use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_for};
 use crate::{Device, Result};
 
 #[cfg(test)]
 mod tests;
 
-/// A matrix of floats that somebody else owns, in rows that lie `stride` elements apart, or the
-/// transpose of one.
-#[derive(Clone, Copy)]
-pub(crate) struct Matrix<'a> {
-    floats: &'a [f32],
-    row_stride: usize,
-    column_stride: usize,
-}
-
-impl<'a> Matrix<'a> {
-    /// Rows that begin every `stride` elements.
-    pub(crate) fn new(floats: &'a [f32], stride: usize) -> Self {
-        Self {
-            floats,
-            row_stride: stride,
-            column_stride: 1,
-        }
-    }
-
-    /// The transpose, without moving anything.
-    pub(crate) fn transposed(self) -> Self {
-        Self {
-            row_stride: self.column_stride,
-            column_stride: self.row_stride,
-            ..self
-        }
-    }
-
-    /// Elements between rows, and between columns.
-    pub(super) fn strides(self) -> (usize, usize) {
-        (self.row_stride, self.column_stride)
-    }
-
-    /// The elements, from the first on.
-    pub(super) fn floats(self) -> &'a [f32] {
-        self.floats
-    }
-
-    fn holds(&self, rows: usize, columns: usize) -> bool {
-        reaches(
-            self.floats.len(),
-            rows,
-            self.row_stride,
-            columns,
-            self.column_stride,
-        )
-    }
-}
-
-/// A matrix to write to, in rows that begin every `stride` elements.
-pub(crate) struct MatrixMut<'a> {
-    floats: &'a mut [f32],
-    stride: usize,
-}
-
-impl<'a> MatrixMut<'a> {
-    /// Rows that begin every `stride` elements.
-    pub(crate) fn new(floats: &'a mut [f32], stride: usize) -> Self {
-        Self { floats, stride }
-    }
-
-    /// Runs of so many rows; the last one may be shorter.
-    pub(super) fn row_blocks(&mut self, rows: usize) -> impl Iterator<Item = MatrixMut<'_>> + Send {
-        let stride = self.stride;
-        let blocks = self.floats.chunks_mut(rows * stride);
-        blocks.map(move |floats| MatrixMut { floats, stride })
-    }
-
-    /// Rows that begin in here.
-    fn rows(&self) -> usize {
-        self.floats.len().div_ceil(self.stride.max(1))
-    }
-
-    /// The first `columns` elements of a row.
-    pub(super) fn row(&mut self, row: usize, columns: usize) -> &mut [f32] {
-        &mut self.floats[row * self.stride..][..columns]
-    }
-
-    /// The elements from a row and a column on, and how many there are between rows.
-    pub(super) fn from(&mut self, row: usize, column: usize) -> (&mut [f32], usize) {
-        (&mut self.floats[row * self.stride + column..], self.stride)
-    }
-}
-
-/// What a product is added to.
-#[derive(Clone, Copy)]
-pub(crate) enum Begin<'a> {
-    /// Nothing.
-    Zero,
-    /// What is there.
-    Sum,
-    /// This, in every row.
-    Row(&'a [f32]),
-}
-
-impl Begin<'_> {
-    /// This for the first of several products that are added up, and what is there for the others.
-    pub(super) fn at(self, first: bool) -> Self {
-        if first { self } else { Self::Sum }
-    }
-
-    /// From this column on.
-    pub(super) fn from(self, column: usize) -> Self {
-        match self {
-            Self::Row(row) => Self::Row(&row[column..]),
-            other => other,
-        }
-    }
-
-    /// Makes a row what it begins with.
-    #[inline(always)]
-    pub(super) fn row(self, out: &mut [f32]) {
-        match self {
-            Self::Zero => out.fill(0.0),
-            Self::Sum => {}
-            Self::Row(row) => out.copy_from_slice(&row[..out.len()]),
-        }
-    }
-}
-
-/// What to compute: c = scale · a·b, or c += scale · a·b, where a is (m, k), b is (k, n) and c is
-/// (m, n).
-#[derive(Clone, Copy)]
-pub(crate) struct Gemm {
-    pub m: usize,
-    pub n: usize,
-    pub k: usize,
-    pub scale: f32,
-    pub accumulate: bool,
-}
-
 impl Gemm {
-    /// c = a·b of these sizes.
-    pub(crate) fn new(m: usize, n: usize, k: usize) -> Self {
-        Self {
-            m,
-            n,
-            k,
-            scale: 1.0,
-            accumulate: false,
-        }
-    }
-
-    /// How many there are.
-    pub(super) fn multiplications(self) -> usize {
-        self.m.saturating_mul(self.n).saturating_mul(self.k)
-    }
-
-    /// Computes on the calling thread alone: for use inside a loop that is spread over threads.
-    pub(crate) fn run(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+    /// Computes on the calling thread alone with at most these instructions: for use inside a loop that
+    /// is spread over threads.
+    pub(crate) fn run(
+        self,
+        instructions: InstructionSet,
+        a: Matrix<'_>,
+        b: Matrix<'_>,
+        c: MatrixMut<'_>,
+    ) {
         self.check(a, b, &c);
         #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-        if amx::takes(self) {
+        if amx::takes(self, instructions) {
             return amx::run_alone(self, (a, b), c);
         }
+        #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+        let _ = instructions;
         self.alone(a, b, c);
     }
 
@@ -185,7 +49,7 @@ impl Gemm {
     ) -> Result<()> {
         self.check(a, b, &c);
         #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-        if amx::takes(self) {
+        if amx::takes(self, device.host().instruction_set()) {
             return amx::run(device, self, begin, (a, b), c);
         }
         let accumulate = !matches!(begin, Begin::Zero);
@@ -193,7 +57,7 @@ impl Gemm {
             && self.n > 0
         {
             let rows = rows_per_chunk(self.n);
-            each(device, c.row_blocks(rows), |mut c| {
+            for_each(device, c.row_blocks(rows), |mut c| {
                 (0..c.rows()).for_each(|row| begin.row(c.row(row, self.n)));
             });
         }
@@ -202,7 +66,7 @@ impl Gemm {
         Ok(())
     }
 
-    /// Computes on so many threads.
+    /// Computes on this many threads.
     fn on_threads(
         self,
         threads: usize,
@@ -212,7 +76,7 @@ impl Gemm {
     ) {
         self.check(a, b, &c);
         let place = Place(c.floats.as_mut_ptr());
-        each_on(threads, device, self.pieces(threads), |(rows, columns)| {
+        for_each_on(threads, device, self.pieces(threads), |(rows, columns)| {
             // SAFETY: as the check says, all elements lie inside of their slices, which are borrowed
             // for the whole call, c exclusively. Pieces have no element of c in common, since neither
             // these nor the rows of c overlap.
@@ -220,8 +84,8 @@ impl Gemm {
         });
     }
 
-    /// Cuts the longer side of the result into pieces for so many threads, of so many rows or columns
-    /// each that the kernel adds up the products of an element in the same order as in one piece.
+    /// Cuts the longer side of the result into pieces for this many threads, large enough that the kernel
+    /// adds up the products of an element in the same order as in one piece.
     fn pieces(self, threads: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + Send {
         /// Of either side: vectors and small results are cases of their own to the kernel.
         const LEAST: (usize, usize) = (4, 128);
@@ -256,7 +120,7 @@ impl Gemm {
         );
     }
 
-    fn alone(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+    pub(super) fn alone(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
         self.check(a, b, &c);
         let place = Place(c.floats.as_mut_ptr());
         // SAFETY: as the check says, all elements lie inside of their slices, which are borrowed for
@@ -323,21 +187,3 @@ struct Place(*mut f32);
 
 // SAFETY: it is only read; what lies there is written in pieces that have no element in common.
 unsafe impl Sync for Place {}
-
-/// Whether the last element of a matrix lies inside of a slice of `len` elements.
-fn reaches(
-    len: usize,
-    rows: usize,
-    row_stride: usize,
-    columns: usize,
-    column_stride: usize,
-) -> bool {
-    if rows == 0 || columns == 0 {
-        return true;
-    }
-    let last = |count: usize, stride: usize| (count - 1).checked_mul(stride);
-    match (last(rows, row_stride), last(columns, column_stride)) {
-        (Some(row), Some(column)) => row.checked_add(column).is_some_and(|last| last < len),
-        _ => false,
-    }
-}

@@ -6,58 +6,17 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod amx;
-pub(crate) mod gemm;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+pub(crate) mod gemm;
+mod layout;
+pub(crate) mod matrix;
 
-use crate::parallel::each;
+use crate::parallel::for_each;
 use crate::{Error, Result, Shape, Tensor};
-use gemm::{Begin, Gemm, Matrix, MatrixMut};
+use matrix::{Begin, Gemm, MatrixMut};
 
-/// Whether this processor has a unit that multiplies numbers of bf16.
-pub(crate) fn multiplies_bf16() -> bool {
-    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-    return amx::available();
-    #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
-    return false;
-}
-
-/// Which operand of a product is read transposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// a·b
-    Nn,
-    /// a·bᵀ
-    Nt,
-    /// aᵀ·b
-    Tn,
-}
-
-impl Layout {
-    /// The product of an operand of (rows, columns) `a` and one of `b`, if they fit.
-    fn product(self, a: (usize, usize), b: (usize, usize)) -> Option<Gemm> {
-        let ((m, k), (inner, n)) = match self {
-            Self::Nn => (a, b),
-            Self::Nt => (a, (b.1, b.0)),
-            Self::Tn => ((a.1, a.0), b),
-        };
-        (k == inner).then(|| Gemm::new(m, n, k))
-    }
-
-    /// The operands as they enter the product, from their rows.
-    fn operands<'a>(
-        self,
-        (a, a_columns): (&'a [f32], usize),
-        (b, b_columns): (&'a [f32], usize),
-    ) -> (Matrix<'a>, Matrix<'a>) {
-        let (a, b) = (Matrix::new(a, a_columns), Matrix::new(b, b_columns));
-        match self {
-            Self::Nn => (a, b),
-            Self::Nt => (a, b.transposed()),
-            Self::Tn => (a.transposed(), b),
-        }
-    }
-}
+pub use layout::Layout;
 
 /// The product of two matrices, with `bias` (n) added to every row if there is one.
 ///
@@ -80,7 +39,7 @@ pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> 
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
-        return gpu::matmul(gpu, gemm, layout, [a, b], bias, shape);
+        return cuda::matmul(gpu, gemm, layout, [a, b], bias, shape);
     }
     let begin = match bias {
         Some(bias) => Begin::Row(bias.f32s()?),
@@ -104,7 +63,7 @@ pub fn matmul_accumulate(layout: Layout, a: &Tensor, b: &Tensor, out: &mut Tenso
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = out.gpu().cloned() {
-        return gpu::run(&gpu, gemm, layout, [a, b], out, true);
+        return cuda::run(&gpu, gemm, layout, [a, b], out, true);
     }
     run(gemm, layout, a, b, Begin::Sum, out)
 }
@@ -135,7 +94,7 @@ pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> 
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
-        gpu::run(gpu, gemm, layout, [a, b], &mut out, false)?;
+        cuda::run(gpu, gemm, layout, [a, b], &mut out, false)?;
         return Ok(out);
     }
     let [a_items, b_items] = [a.f32s()?.chunks(sizes[0]), b.f32s()?.chunks(sizes[1])];
@@ -143,9 +102,10 @@ pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> 
         .f32s_mut()?
         .chunks_mut(sizes[2])
         .zip(a_items.zip(b_items));
-    each(a.device(), items, |(out, (a, b))| {
+    let instructions = a.device().host().instruction_set();
+    for_each(a.device(), items, |(out, (a, b))| {
         let (a, b) = layout.operands((a, a_item.1), (b, b_item.1));
-        gemm.run(a, b, MatrixMut::new(out, gemm.n));
+        gemm.run(instructions, a, b, MatrixMut::new(out, gemm.n));
     });
     Ok(out)
 }

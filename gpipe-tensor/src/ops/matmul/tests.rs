@@ -1,9 +1,11 @@
 //! Products of every layout against a plain loop, and their bits on any number of threads.
 
+use super::matrix::Matrix;
 use super::*;
 use crate::testing::{
     assert_close, assert_same_bits_for_any_threads, bits, device, f64s, numeric_gradient, random,
 };
+use crate::{Device, DeviceId, Host, InstructionSet};
 
 const LAYOUTS: [Layout; 3] = [Layout::Nn, Layout::Nt, Layout::Tn];
 
@@ -179,6 +181,7 @@ fn a_block_of_a_larger_matrix_is_read_and_written_in_place() {
         ..Gemm::new(3, 1, 2)
     };
     gemm.run(
+        InstructionSet::Best,
         Matrix::new(&a[1..], 4),
         Matrix::new(&b, 1),
         MatrixMut::new(&mut c[2..], 4),
@@ -194,6 +197,7 @@ fn a_block_of_a_larger_matrix_is_read_and_written_in_place() {
 fn a_slice_that_is_too_short_is_never_read() {
     let gemm = Gemm::new(2, 3, 2);
     gemm.run(
+        InstructionSet::Best,
         Matrix::new(&[0.0; 4], 2),
         Matrix::new(&[0.0; 5], 3),
         MatrixMut::new(&mut [0.0; 6], 3),
@@ -226,4 +230,72 @@ fn operands_that_do_not_fit_are_refused_with_their_shapes() {
     let indices = Tensor::from_u32(&device, [2, 3], vec![0; 6]).unwrap();
     let outcome = matmul(Layout::Nn, &indices, &fits, None);
     assert!(matches!(outcome, Err(Error::DType { .. })));
+}
+
+/// A handle of a host whose products are limited to these instructions.
+fn limited(threads: usize, instructions: InstructionSet) -> Device {
+    let host = Host::new(threads)
+        .and_then(|host| host.with_instruction_set(instructions))
+        .unwrap();
+    host.device(DeviceId::Cpu).unwrap()
+}
+
+#[test]
+fn without_amx_products_have_the_bits_of_the_vector_path() {
+    for size @ (m, n, k) in [(96, 100, 300), (64, 48, 4100), (300, 200, 700)] {
+        for layout in LAYOUTS {
+            let (a_shape, b_shape) = shapes(layout, size);
+            let product = |device: &Device| {
+                let (a, b) = (random(device, a_shape, 1), random(device, b_shape, 2));
+                bits(&matmul(layout, &a, &b, None).unwrap())
+            };
+            let here = limited(1, InstructionSet::Avx512);
+            let (a, b) = (random(&here, a_shape, 1), random(&here, b_shape, 2));
+            let (a, b) = layout.operands(
+                (a.f32s().unwrap(), a_shape[1]),
+                (b.f32s().unwrap(), b_shape[1]),
+            );
+            let mut c = vec![0.0; m * n];
+            Gemm::new(m, n, k).alone(a, b, MatrixMut::new(&mut c, n));
+            let wanted: Vec<u32> = c.into_iter().map(f32::to_bits).collect();
+            for threads in [1, 3] {
+                let got = product(&limited(threads, InstructionSet::Avx512));
+                assert!(got == wanted, "{layout:?} {size:?} on {threads} threads");
+            }
+            // The default level is the best one, whose bits are others where AMX computes.
+            let best = product(&limited(1, InstructionSet::Best));
+            assert!(best == product(&device()));
+            assert_eq!(best != wanted, InstructionSet::Best.uses_amx(), "{size:?}");
+        }
+    }
+}
+
+#[test]
+fn without_amx_batches_and_attention_use_the_vector_path_too() {
+    let all = |device: &Device| {
+        let (a, b) = (
+            random(device, [3, 64, 64], 1),
+            random(device, [3, 64, 64], 2),
+        );
+        let batch = batched_matmul(Layout::Nn, &a, &b).unwrap();
+        let qkv = random(device, [2, 70, 3 * 128], 3);
+        let (out, lse) = crate::ops::attention(&qkv, 2, None).unwrap();
+        let gradient = crate::ops::attention_grad(&qkv, &out, &lse, &out, 2, None).unwrap();
+        let mut sum = random(device, [64, 64], 4);
+        matmul_accumulate(
+            Layout::Tn,
+            &a.rows(0..1).unwrap(),
+            &b.rows(0..1).unwrap(),
+            &mut sum,
+        )
+        .unwrap();
+        [batch, out, gradient, sum].map(|tensor| bits(&tensor))
+    };
+    let vectors = all(&limited(1, InstructionSet::Avx512));
+    assert!(vectors == all(&limited(3, InstructionSet::Avx512)));
+    let best = all(&limited(1, InstructionSet::Best));
+    assert!(best == all(&device()));
+    for (best, vectors) in best.iter().zip(&vectors) {
+        assert_eq!(best != vectors, InstructionSet::Best.uses_amx());
+    }
 }

@@ -1,17 +1,27 @@
-//! Launches of the kernels of the rectifier.
+//! The rectifier on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::kernels;
+use crate::cuda::Gpu;
+use crate::{Result, Tensor};
 
-entries! {
-    relu<T>(x: In, y: Out, n: U64);
-    relu_grad<T>(y: In, dy: In, dx: Out, n: U64);
+/// max(x, 0).
+pub(super) fn forward(gpu: &Gpu, x: &Tensor) -> Result<Tensor> {
+    const OP: &str = "relu";
+    let stored = x.dtype();
+    let mut y = x.empty_like(x.shape().clone())?;
+    let (to, n) = (y.written(OP, gpu, stored)?, x.elements());
+    let x = x.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::forward(stored, x.at, to, n))?;
+    Ok(y)
 }
 
-pub(crate) fn forward(stored: DType, x: Pointer, y: Pointer, n: usize) -> Launch {
-    relu::call(stored, x, y, n as u64).over_elements(n)
-}
-
-pub(crate) fn backward(stored: DType, y: Pointer, dy: Pointer, dx: Pointer, n: usize) -> Launch {
-    relu_grad::call(stored, y, dy, dx, n as u64).over_elements(n)
+/// The gradient from the result.
+pub(super) fn backward(gpu: &Gpu, y: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    const OP: &str = "relu_grad";
+    let stored = y.dtype();
+    let mut dx = y.empty_like(y.shape().clone())?;
+    let (to, n) = (dx.written(OP, gpu, stored)?, y.elements());
+    let (y, dy) = (y.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
+    gpu.launch(&kernels::backward(stored, y.at, dy.at, to, n))?;
+    Ok(dx)
 }

@@ -1,12 +1,13 @@
 //! The rectifier y = max(x, 0).
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
-use super::{check_same_shape, chunks};
+use super::check::check_same_shape;
+use super::chunks;
 use crate::parallel::CHUNK;
 use crate::{Result, Tensor};
 
@@ -17,7 +18,7 @@ use crate::{Result, Tensor};
 pub fn relu(x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        return gpu::forward(gpu, x);
+        return cuda::forward(gpu, x);
     }
     chunks::map(x, CHUNK, |_, x, y| cpu::forward(x, y))
 }
@@ -31,7 +32,7 @@ pub fn relu_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     check_same_shape("relu_grad", y, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = y.gpu() {
-        return gpu::backward(gpu, y, dy);
+        return cuda::backward(gpu, y, dy);
     }
     chunks::map_two(y, dy, CHUNK, |_, y, dy, dx| cpu::backward(y, dy, dx))
 }

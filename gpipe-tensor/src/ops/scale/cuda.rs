@@ -1,31 +1,23 @@
-//! Launches of the kernels that multiply, set and convert.
+//! Multiplication by a number on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::kernels;
+use crate::cuda::Gpu;
+use crate::{Result, Tensor};
 
-entries! {
-    scale<T>(x: In, y: Out, n: U64, by: F32);
-    fill<T>(y: Out, n: U64, value: F32);
-    narrow<T>(x: InF32, y: Out, n: U64);
-    widen<T>(x: In, y: OutF32, n: U64);
+/// a · by.
+pub(super) fn scale(gpu: &Gpu, a: &Tensor, by: f32) -> Result<Tensor> {
+    const OP: &str = "scale";
+    let stored = a.dtype();
+    let mut out = a.empty_like(a.shape().clone())?;
+    let to = out.written(OP, gpu, stored)?;
+    let x = a.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::scale(stored, x.at, to, a.elements(), by))?;
+    Ok(out)
 }
 
-/// y = x · by; `y` may be `x`.
-pub(crate) fn scale(stored: DType, x: Pointer, y: Pointer, n: usize, by: f32) -> Launch {
-    scale::call(stored, x, y, n as u64, by).over_elements(n)
-}
-
-/// Sets `n` elements.
-pub(crate) fn fill(stored: DType, y: Pointer, n: usize, value: f32) -> Launch {
-    fill::call(stored, y, n as u64, value).over_elements(n)
-}
-
-/// From single precision to the stored type.
-pub(crate) fn narrow(stored: DType, x: Pointer, y: Pointer, n: usize) -> Launch {
-    narrow::call(stored, x, y, n as u64).over_elements(n)
-}
-
-/// From the stored type to single precision.
-pub(crate) fn widen(stored: DType, x: Pointer, y: Pointer, n: usize) -> Launch {
-    widen::call(stored, x, y, n as u64).over_elements(n)
+/// a *= by.
+pub(super) fn scale_assign(gpu: &Gpu, a: &mut Tensor, by: f32) -> Result<()> {
+    let (n, stored) = (a.elements(), a.dtype());
+    let at = a.written("scale_assign", gpu, stored)?;
+    gpu.launch(&kernels::scale(stored, at, at, n, by))
 }

@@ -1,11 +1,11 @@
 //! Multiplication by a number; its gradient is the gradient times the same number.
 
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
-use crate::parallel::{CHUNK, each};
+use crate::parallel::{CHUNK, for_each};
 use crate::simd::vectorised;
 use crate::{Result, Tensor};
 
@@ -16,14 +16,14 @@ use crate::{Result, Tensor};
 pub fn scale(a: &Tensor, by: f32) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
-        return gpu::scale(gpu, a, by);
+        return cuda::scale(gpu, a, by);
     }
     let mut out = Tensor::empty(a.device(), a.shape().clone())?;
     let chunks = out
         .f32s_mut()?
         .chunks_mut(CHUNK)
         .zip(a.f32s()?.chunks(CHUNK));
-    each(a.device(), chunks, |(out, a)| {
+    for_each(a.device(), chunks, |(out, a)| {
         vectorised!({
             for (out, a) in out.iter_mut().zip(a) {
                 *out = a * by;
@@ -40,10 +40,10 @@ pub fn scale(a: &Tensor, by: f32) -> Result<Tensor> {
 pub fn scale_assign(a: &mut Tensor, by: f32) -> Result<()> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu().cloned() {
-        return gpu::scale_assign(&gpu, a, by);
+        return cuda::scale_assign(&gpu, a, by);
     }
     let device = a.device().clone();
-    each(&device, a.f32s_mut()?.chunks_mut(CHUNK), |a| {
+    for_each(&device, a.f32s_mut()?.chunks_mut(CHUNK), |a| {
         vectorised!(a.iter_mut().for_each(|a| *a *= by));
     });
     Ok(())

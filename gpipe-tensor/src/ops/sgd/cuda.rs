@@ -1,36 +1,32 @@
-//! Launches of the kernel of stochastic gradient descent.
+//! Stochastic gradient descent on a GPU: launches.
 
-use super::Sgd;
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::kernels;
+use super::settings::Sgd;
+use super::update::SgdUpdate;
+use crate::cuda::Gpu;
+use crate::cuda::entry::Pointer;
+use crate::{DType, Result, Tensor};
 
-entries! {
-    sgd<T>(
-        value: OutF32, copy: Out, grad: InF32, velocity: OutF32, n: U64,
-        grad_scale: F32, lr: F32, momentum: F32, weight_decay: F32,
-    );
-}
-
-/// One step on values in single precision, with a velocity unless that is null; `copy`, unless null,
-/// gets them in the stored type.
-pub(crate) fn sgd(
-    stored: DType,
-    [value, copy, grad, velocity]: [Pointer; 4],
-    n: usize,
-    grad_scale: f32,
-    o: &Sgd,
-) -> Launch {
-    sgd::call(
-        stored,
+/// One step.
+pub(super) fn sgd(gpu: &Gpu, update: SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
+    const OP: &str = "sgd";
+    let SgdUpdate {
         value,
         copy,
         grad,
         velocity,
-        n as u64,
         grad_scale,
-        o.lr,
-        o.momentum,
-        o.weight_decay,
-    )
-    .over_elements(n)
+    } = update;
+    let n = value.elements();
+    let single = DType::F32;
+    let value = value.written(OP, gpu, single)?;
+    let stored = copy.as_ref().map_or(single, |copy| copy.dtype());
+    let written = |tensor: Option<&mut Tensor>, dtype| match tensor {
+        Some(tensor) => tensor.written(OP, gpu, dtype),
+        None => Ok(Pointer::NULL),
+    };
+    let (copy, velocity) = (written(copy, stored)?, written(velocity, single)?);
+    let grad = grad.operand(OP, gpu, single)?;
+    let at = [value, copy, grad.at, velocity];
+    gpu.launch(&kernels::sgd(stored, at, n, grad_scale, settings))
 }

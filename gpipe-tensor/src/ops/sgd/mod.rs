@@ -1,68 +1,49 @@
 //! Stochastic gradient descent.
 
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
+mod settings;
+mod update;
 
-use crate::parallel::{CHUNK, each};
+pub use settings::Sgd;
+pub use update::SgdUpdate;
+
+use super::check::check_same_shape;
+use crate::parallel::{CHUNK, for_each};
 use crate::simd::vectorised;
-use crate::{Error, Result, Tensor};
-
-/// The settings of [`sgd`], named as PyTorch names them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sgd {
-    /// The learning rate.
-    pub lr: f32,
-    /// How much of the velocity stays from step to step; 0 for none.
-    pub momentum: f32,
-    /// The factor of the L2 penalty, added to the gradient.
-    pub weight_decay: f32,
-}
+use crate::{Error, Result};
 
 /// One step of SGD as PyTorch computes it, with g = grad · `grad_scale` + decay · value:
 /// velocity = momentum · velocity + g, then value -= lr · velocity; without a velocity
 /// value -= lr · g.
 ///
-/// A velocity of zeros before the first step gives PyTorch's first step. `copy`, if there is one, gets
-/// the new value in its own type, as in [`adamw`](super::adamw()).
+/// A velocity of zeros before the first step gives PyTorch's first step.
 ///
 /// # Errors
 /// [`Error::Shape`] if the tensors differ in shape; [`Error::Argument`] for a momentum without a
-/// velocity; [`Error::Shared`] if something else holds what is to be changed.
-pub fn sgd(
-    value: &mut Tensor,
-    copy: Option<&mut Tensor>,
-    grad: &Tensor,
-    velocity: Option<&mut Tensor>,
-    grad_scale: f32,
-    o: &Sgd,
-) -> Result<()> {
-    super::check_same_shape("sgd", value, grad)?;
-    if let Some(copy) = &copy {
-        super::check_same_shape("sgd", value, copy)?;
-    }
-    match &velocity {
-        Some(velocity) => super::check_same_shape("sgd", value, velocity)?,
-        None if o.momentum != 0.0 => {
-            return Err(Error::Argument {
-                op: "sgd",
-                message: "momentum needs a velocity: give a tensor of zeros to begin with".into(),
-            });
-        }
-        None => {}
-    }
+/// velocity; [`Error::Shared`] if something else holds a tensor that is updated.
+pub fn sgd(update: SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
+    check(&update, settings)?;
     #[cfg(feature = "cuda")]
-    if let Some(gpu) = value.gpu().cloned() {
-        return gpu::sgd(&gpu, value, copy, grad, velocity, grad_scale, o);
+    if let Some(gpu) = update.value.gpu().cloned() {
+        return cuda::sgd(&gpu, update, settings);
     }
+    let SgdUpdate {
+        value,
+        copy,
+        grad,
+        velocity,
+        grad_scale,
+    } = update;
     let device = value.device().clone();
-    let o = *o;
+    let o = *settings;
     let grads = grad.f32s()?.chunks(CHUNK);
     match velocity {
         None => {
             let chunks = value.f32s_mut()?.chunks_mut(CHUNK).zip(grads);
-            each(&device, chunks, |(values, grads)| {
+            for_each(&device, chunks, |(values, grads)| {
                 vectorised!({
                     for (value, grad) in values.iter_mut().zip(grads) {
                         let grad = o.weight_decay.mul_add(*value, grad * grad_scale);
@@ -78,7 +59,7 @@ pub fn sgd(
                 .chunks_mut(CHUNK)
                 .zip(velocities)
                 .zip(grads);
-            each(&device, chunks, |((values, velocities), grads)| {
+            for_each(&device, chunks, |((values, velocities), grads)| {
                 vectorised!({
                     let both = values.iter_mut().zip(velocities.iter_mut());
                     for ((value, velocity), grad) in both.zip(grads) {
@@ -93,9 +74,28 @@ pub fn sgd(
     copy.map_or(Ok(()), |copy| copy.copy_from(value))
 }
 
+/// Refuses tensors of other shapes than the value's, and a momentum without a velocity.
+fn check(update: &SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
+    let others = [update.copy.as_deref(), update.velocity.as_deref()];
+    for other in [update.grad]
+        .into_iter()
+        .chain(others.into_iter().flatten())
+    {
+        check_same_shape("sgd", update.value, other)?;
+    }
+    if settings.momentum != 0.0 && update.velocity.is_none() {
+        return Err(Error::Argument {
+            op: "sgd",
+            message: "momentum needs a velocity: give a tensor of zeros to begin with".into(),
+        });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tensor;
     use crate::testing::{assert_close, assert_same_bits_for_any_threads, device, f64s, random};
 
     const PLAIN: Sgd = Sgd {
@@ -128,7 +128,12 @@ mod tests {
             let mut buffer: Option<Vec<f64>> = None;
             for step in 0..3 {
                 let grad = random(&device, [n], 10 + step);
-                sgd(&mut value, None, &grad, velocity.as_mut(), 0.5, &o).unwrap();
+                let update = SgdUpdate {
+                    velocity: velocity.as_mut(),
+                    grad_scale: 0.5,
+                    ..SgdUpdate::new(&mut value, &grad)
+                };
+                sgd(update, &o).unwrap();
                 let grads: Vec<f64> = f64s(&grad)
                     .iter()
                     .zip(&wanted)
@@ -161,7 +166,11 @@ mod tests {
                 ..PLAIN
             };
             let grad = random(device, [50_001], 3);
-            sgd(&mut value, None, &grad, Some(&mut velocity), 1.0, &o).unwrap();
+            let update = SgdUpdate {
+                velocity: Some(&mut velocity),
+                ..SgdUpdate::new(&mut value, &grad)
+            };
+            sgd(update, &o).unwrap();
             value
         });
     }
@@ -175,16 +184,10 @@ mod tests {
             ..PLAIN
         };
         let grad = random(&device, [3], 2);
-        let outcome = sgd(&mut value, None, &grad, None, 1.0, &o);
+        let outcome = sgd(SgdUpdate::new(&mut value, &grad), &o);
         assert!(matches!(outcome, Err(Error::Argument { .. })));
-        let outcome = sgd(
-            &mut value,
-            None,
-            &random(&device, [4], 2),
-            None,
-            1.0,
-            &PLAIN,
-        );
+        let other = random(&device, [4], 2);
+        let outcome = sgd(SgdUpdate::new(&mut value, &other), &PLAIN);
         assert!(matches!(outcome, Err(Error::Shape { .. })));
     }
 }

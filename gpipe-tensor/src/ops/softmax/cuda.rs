@@ -1,35 +1,36 @@
-//! Launches of the kernels of the softmax.
+//! The softmax on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
-
-entries! {
-    softmax<T>(x: In, y: Out, rows: U64, width: U64, causal: U32);
-    softmax_grad<T>(y: In, dy: In, dx: Out, rows: U64, width: U64, causal: U32);
-}
+use super::kernels;
+use crate::cuda::Gpu;
+use crate::{Result, Tensor};
 
 /// The softmax of each row, or of the lower triangle of squares of rows.
-pub(crate) fn forward(
-    stored: DType,
-    x: Pointer,
-    y: Pointer,
-    rows: usize,
-    width: usize,
-    causal: bool,
-) -> Launch {
-    softmax::call(stored, x, y, rows as u64, width as u64, causal.into()).a_warp_each(rows)
+pub(super) fn forward(gpu: &Gpu, x: &Tensor, causal: bool) -> Result<Tensor> {
+    const OP: &str = "softmax";
+    let stored = x.dtype();
+    let mut y = x.empty_like(x.shape().clone())?;
+    let width = x.shape().last().max(1);
+    let (to, rows) = (y.written(OP, gpu, stored)?, x.elements() / width);
+    let x = x.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::forward(stored, x.at, to, rows, width, causal))?;
+    Ok(y)
 }
 
-/// The gradient from the result of [`forward`].
-pub(crate) fn backward(
-    stored: DType,
-    y: Pointer,
-    dy: Pointer,
-    dx: Pointer,
-    rows: usize,
-    width: usize,
+/// The gradient from the result.
+pub(super) fn backward(
+    op: &'static str,
+    gpu: &Gpu,
+    y: &Tensor,
+    dy: &Tensor,
     causal: bool,
-) -> Launch {
-    softmax_grad::call(stored, y, dy, dx, rows as u64, width as u64, causal.into())
-        .a_warp_each(rows)
+) -> Result<Tensor> {
+    let stored = y.dtype();
+    let mut dx = y.empty_like(y.shape().clone())?;
+    let width = y.shape().last().max(1);
+    let (to, rows) = (dx.written(op, gpu, stored)?, y.elements() / width);
+    let (y, dy) = (y.operand(op, gpu, stored)?, dy.operand(op, gpu, stored)?);
+    gpu.launch(&kernels::backward(
+        stored, y.at, dy.at, to, rows, width, causal,
+    ))?;
+    Ok(dx)
 }

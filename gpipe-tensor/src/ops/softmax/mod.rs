@@ -1,12 +1,13 @@
 //! The softmax over the innermost extent, of whole rows and of the lower triangle of squares.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
-use super::{check_same_shape, chunks};
+use super::check::check_same_shape;
+use super::chunks;
 use crate::parallel::rows_per_chunk;
 use crate::{Error, Result, Tensor};
 use cpu::Reach;
@@ -18,7 +19,7 @@ use cpu::Reach;
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        return gpu::forward(gpu, x, false);
+        return cuda::forward(gpu, x, false);
     }
     forward(x, |_| Reach::Row)
 }
@@ -34,7 +35,7 @@ pub fn softmax_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     check_same_shape(OP, y, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = y.gpu() {
-        return gpu::backward(OP, gpu, y, dy, false);
+        return cuda::backward(OP, gpu, y, dy, false);
     }
     backward(y, dy, |_| Reach::Row)
 }
@@ -47,7 +48,7 @@ pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
     check_square("causal_softmax", scores)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = scores.gpu() {
-        return gpu::forward(gpu, scores, true);
+        return cuda::forward(gpu, scores, true);
     }
     forward(scores, Reach::Triangle)
 }
@@ -64,7 +65,7 @@ pub fn causal_softmax_grad(y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     check_same_shape(OP, y, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = y.gpu() {
-        return gpu::backward(OP, gpu, y, dy, true);
+        return cuda::backward(OP, gpu, y, dy, true);
     }
     backward(y, dy, Reach::Triangle)
 }

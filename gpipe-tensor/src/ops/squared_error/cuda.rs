@@ -1,22 +1,32 @@
-//! Launches of the kernel of the squared error.
+//! The squared error on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::sum::cuda::CHUNK;
+use super::kernels;
+use crate::cuda::Gpu;
+use crate::ops::deferred_scalar::DeferredScalar;
+use crate::ops::sum::kernels::CHUNK;
+use crate::{Result, Tensor};
 
-entries! {
-    squared_error<T>(y: Out, target: In, partials: OutF64, n: U64, slope: F32);
-}
-
-/// Puts the gradient in the place of y, and gives one partial sum of squares for each chunk.
-pub(crate) fn squared_error(
-    stored: DType,
-    y: Pointer,
-    target: Pointer,
-    partials: Pointer,
-    n: usize,
-    slope: f32,
-) -> Launch {
-    squared_error::call(stored, y, target, partials, n as u64, slope)
-        .a_block_each(n.div_ceil(CHUNK))
+/// The loss, and the gradient in the place of `y`.
+pub(super) fn squared_error(
+    gpu: &Gpu,
+    y: &mut Tensor,
+    target: &Tensor,
+    divisor: f64,
+) -> Result<DeferredScalar> {
+    const OP: &str = "squared_error";
+    let (n, slope) = (y.elements(), (2.0 / divisor) as f32);
+    let count = n.div_ceil(CHUNK);
+    let sums = gpu.alloc(8 * count)?;
+    let stored = y.dtype();
+    let at = y.written(OP, gpu, stored)?;
+    let target = target.operand(OP, gpu, stored)?;
+    gpu.launch(&kernels::squared_error(
+        stored,
+        at,
+        target.at,
+        sums.at(0),
+        n,
+        slope,
+    ))?;
+    Ok(DeferredScalar::on_device(sums, count, divisor))
 }

@@ -1,15 +1,16 @@
 //! The squared error of predictions.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
+use super::check::{check_divisor, check_same_shape};
 use super::chunks::own;
-use super::late::Late;
-use super::{check_divisor, check_same_shape};
-use crate::parallel::{CHUNK, each};
+use super::deferred_scalar::DeferredScalar;
+
+use crate::parallel::{CHUNK, for_each};
 use crate::{Result, Tensor};
 
 /// Σ (y − target)² / divisor, and its gradient with respect to y, 2(y − target)/divisor, which is
@@ -20,7 +21,7 @@ use crate::{Result, Tensor};
 /// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or no number; errors
 /// of allocation.
 pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
-    let (loss, dy) = late_squared_error(y, target, divisor)?;
+    let (loss, dy) = deferred_squared_error(y, target, divisor)?;
     Ok((loss.read()?, dy))
 }
 
@@ -28,29 +29,33 @@ pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, T
 ///
 /// # Errors
 /// As [`squared_error`].
-pub fn late_squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(Late, Tensor)> {
+pub fn deferred_squared_error(
+    y: Tensor,
+    target: &Tensor,
+    divisor: f64,
+) -> Result<(DeferredScalar, Tensor)> {
     const OP: &str = "squared_error";
     check_same_shape(OP, &y, target)?;
     check_divisor(OP, divisor)?;
     let mut dy = own(y)?;
     if divisor == 0.0 {
         dy.fill(0.0)?;
-        return Ok((Late::from(0.0), dy));
+        return Ok((DeferredScalar::from(0.0), dy));
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = dy.gpu().cloned() {
-        let loss = gpu::squared_error(&gpu, &mut dy, target, divisor)?;
+        let loss = cuda::squared_error(&gpu, &mut dy, target, divisor)?;
         return Ok((loss, dy));
     }
     let slope = (2.0 / divisor) as f32;
     let (device, target) = (dy.device().clone(), target.f32s()?);
     let mut sums = vec![0.0; target.len().div_ceil(CHUNK)];
     let chunks = dy.f32s_mut()?.chunks_mut(CHUNK).zip(target.chunks(CHUNK));
-    each(&device, chunks.zip(&mut sums), |((dy, target), sum)| {
+    for_each(&device, chunks.zip(&mut sums), |((dy, target), sum)| {
         *sum = cpu::squared_error(dy, target, slope);
     });
     let loss = sums.iter().sum::<f64>() / divisor;
-    Ok((Late::from(loss), dy))
+    Ok((DeferredScalar::from(loss), dy))
 }
 
 #[cfg(test)]

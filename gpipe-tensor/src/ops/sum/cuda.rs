@@ -1,75 +1,100 @@
-//! Launches of the kernels of sums and other reductions.
+//! Sums and other reductions on a GPU: launches.
 
-use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use super::kernels::{self, CHUNK, RUN, Reduction};
 use crate::cuda::table::Table;
+use crate::cuda::{Gpu, Memory};
+use crate::{DType, Error, Result, Tensor};
 
-/// Elements that a block reduces to one number.
-pub(crate) use crate::cuda::table::CHUNK;
-
-/// Rows that a thread sums up before their sum joins a longer one: `RUN` of the kernels.
-pub(crate) const RUN: usize = 32;
-
-entries! {
-    sum_rows<T>(x: In, partials: OutF32, rows: U64, width: U64);
-    add_runs(partials: InF32, out: OutF32, runs: U64, width: U64);
-    sum<T>(x: In, partials: OutF64, n: U64);
-    sum_of_squares<T>(x: In, partials: OutF64, n: U64);
-    sum_of_squares_rows<T>(table: InU64, partials: OutF64, rows: U32);
-    max_abs<T>(x: In, partials: OutU32, n: U64);
+/// Adds to `out` the sum of `x` over its leading rows.
+pub(super) fn add_rows(gpu: &Gpu, x: &Tensor, out: &mut Tensor) -> Result<()> {
+    const OP: &str = "sum_rows_accumulate";
+    let width = out.elements();
+    if x.elements() == 0 {
+        return Ok(());
+    }
+    let rows = x.elements() / width;
+    let partials = gpu.alloc(4 * width * rows.div_ceil(RUN))?;
+    let to = out.written(OP, gpu, DType::F32)?;
+    let stored = x.dtype();
+    let x = x.operand(OP, gpu, stored)?;
+    for launch in kernels::sum_rows(stored, x.at, partials.at(0), to, rows, width) {
+        gpu.launch(&launch)?;
+    }
+    Ok(())
 }
 
-/// Sums over rows in two launches: each run of [`RUN`] rows to a row of `partials`, and these to
-/// what is in `out`.
-pub(crate) fn sum_rows(
-    stored: DType,
-    x: Pointer,
-    partials: Pointer,
-    out: Pointer,
-    rows: usize,
-    width: usize,
-) -> [Launch; 2] {
-    let runs = rows.div_ceil(RUN);
-    let sums = sum_rows::call(stored, x, partials, rows as u64, width as u64);
-    [
-        sums.over_columns(width, runs),
-        add_runs(partials, out, runs, width),
-    ]
+/// The reductions of the chunks of tensors, one tensor after the other: one copy to the host for
+/// all of them.
+pub(super) struct Partials {
+    memory: Memory,
+    /// How many each tensor has.
+    counts: Vec<usize>,
 }
 
-/// Adds `runs` rows of partial sums to `out`, in order.
-pub(crate) fn add_runs(partials: Pointer, out: Pointer, runs: usize, width: usize) -> Launch {
-    add_runs::call(DType::F32, partials, out, runs as u64, width as u64).over_elements(width)
-}
+impl Partials {
+    /// Asks for them.
+    pub fn of(gpu: &Gpu, reduction: Reduction, tensors: &[&Tensor]) -> Result<Self> {
+        const OP: &str = "sum";
+        let bytes = match reduction {
+            Reduction::Sum | Reduction::Squares => 8,
+            Reduction::MaxAbs => 4,
+        };
+        let counts = tensors.iter().map(|x| x.elements().div_ceil(CHUNK));
+        let counts: Vec<usize> = counts.collect();
+        let memory = gpu.alloc(bytes * counts.iter().sum::<usize>())?;
+        let stored = tensors.first().map_or(DType::F32, |x| x.dtype());
+        let alike = |x: &&Tensor| x.dtype() == stored && x.gpu().is_some();
+        let many = tensors.len() > 1 && stored.is_float() && tensors.iter().all(alike);
+        if many && matches!(reduction, Reduction::Squares) {
+            let mut table = Table::default();
+            for x in tensors {
+                table.push(&[x.operand(OP, gpu, stored)?.at], x.elements());
+            }
+            let rows = gpu.upload(table.bytes())?;
+            gpu.launch(&kernels::squares(stored, &table, rows.at(0), memory.at(0)))?;
+            return Ok(Self { memory, counts });
+        }
+        let mut place = 0;
+        for (x, count) in tensors.iter().zip(&counts) {
+            if !x.dtype().is_float() {
+                return Err(Error::DType {
+                    op: OP,
+                    expected: DType::F32,
+                    got: x.dtype(),
+                });
+            }
+            let to = memory.at(bytes * place);
+            let stored = x.dtype();
+            let operand = x.operand(OP, gpu, stored)?;
+            gpu.launch(&kernels::reduce(
+                reduction,
+                stored,
+                operand.at,
+                to,
+                x.elements(),
+            ))?;
+            place += count;
+        }
+        Ok(Self { memory, counts })
+    }
 
-/// What the elements of each chunk are reduced to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Reduction {
-    /// A sum in double precision.
-    Sum,
-    /// A sum of squares in double precision.
-    Squares,
-    /// The bits of the largest magnitude, a `u32`.
-    MaxAbs,
-}
+    /// The sum of each tensor, in the order of its chunks.
+    pub fn sums(&self) -> Result<Vec<f64>> {
+        let total = self.counts.iter().sum();
+        let gpu = self.memory.gpu();
+        let parts = gpu.read(self.memory.at(0), total, f64::from_ne_bytes)?;
+        let mut parts = parts.into_iter();
+        let counts = self.counts.iter();
+        Ok(counts
+            .map(|&count| parts.by_ref().take(count).sum())
+            .collect())
+    }
 
-/// One partial result for each chunk of [`CHUNK`] elements.
-pub(crate) fn reduce(
-    reduction: Reduction,
-    stored: DType,
-    x: Pointer,
-    partials: Pointer,
-    n: usize,
-) -> Launch {
-    let call = match reduction {
-        Reduction::Sum => sum::call,
-        Reduction::Squares => sum_of_squares::call,
-        Reduction::MaxAbs => max_abs::call,
-    };
-    call(stored, x, partials, n as u64).a_block_each(n.div_ceil(CHUNK))
-}
-
-/// Sums of squares of every row's tensor, one for each chunk. `at` is where the table lies.
-pub(crate) fn squares(stored: DType, table: &Table, at: Pointer, partials: Pointer) -> Launch {
-    sum_of_squares_rows::call(stored, at, partials, table.rows()).a_block_each(table.blocks())
+    /// The largest of all.
+    pub fn largest(&self) -> Result<u32> {
+        let total = self.counts.iter().sum();
+        let gpu = self.memory.gpu();
+        let parts = gpu.read(self.memory.at(0), total, u32::from_ne_bytes)?;
+        Ok(parts.into_iter().max().unwrap_or(0))
+    }
 }

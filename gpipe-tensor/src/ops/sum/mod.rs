@@ -1,14 +1,14 @@
 //! Sums and other reductions, in an order that depends on shapes only.
 
 mod cpu;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod cuda;
 #[cfg(feature = "cuda")]
-mod gpu;
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 
 #[cfg(feature = "cuda")]
-use crate::ops::sum::cuda::Reduction;
-use crate::parallel::{CHUNK, each};
+use crate::ops::sum::kernels::Reduction;
+use crate::parallel::{CHUNK, for_each};
 use crate::{Error, Result, Tensor};
 
 /// Adds to `out` the sum of `x` over its leading rows: the gradient of whatever was repeated, a
@@ -25,11 +25,11 @@ pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = out.gpu().cloned() {
-        return gpu::add_rows(&gpu, x, out);
+        return cuda::add_rows(&gpu, x, out);
     }
     let (x, device) = (x.f32s()?, out.device().clone());
     let columns = out.f32s_mut()?.chunks_mut(cpu::COLUMNS).enumerate();
-    each(&device, columns, |(index, out)| {
+    for_each(&device, columns, |(index, out)| {
         cpu::add_rows(x, width, index * cpu::COLUMNS, out);
     });
     Ok(())
@@ -42,7 +42,7 @@ pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
 pub fn sum(x: &Tensor) -> Result<f64> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        let sums = gpu::Partials::of(gpu, Reduction::Sum, &[x])?.sums()?;
+        let sums = cuda::Partials::of(gpu, Reduction::Sum, &[x])?.sums()?;
         return Ok(sums.into_iter().sum());
     }
     Ok(partials(x, cpu::sum)?.iter().sum())
@@ -63,7 +63,7 @@ pub fn sum_of_squares(x: &Tensor) -> Result<f64> {
 pub fn sums_of_squares(tensors: &[&Tensor]) -> Result<Vec<f64>> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = tensors.first().and_then(|x| x.gpu()) {
-        return gpu::Partials::of(gpu, Reduction::Squares, tensors)?.sums();
+        return cuda::Partials::of(gpu, Reduction::Squares, tensors)?.sums();
     }
     let of_one = |x: &&Tensor| Ok(partials(x, cpu::sum_of_squares)?.iter().sum());
     tensors.iter().map(of_one).collect()
@@ -76,7 +76,7 @@ pub fn sums_of_squares(tensors: &[&Tensor]) -> Result<Vec<f64>> {
 pub fn max_abs(x: &Tensor) -> Result<f32> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        let partials = gpu::Partials::of(gpu, Reduction::MaxAbs, &[x])?;
+        let partials = cuda::Partials::of(gpu, Reduction::MaxAbs, &[x])?;
         return Ok(f32::from_bits(partials.largest()?));
     }
     let magnitudes = partials(x, cpu::max_magnitude)?;
@@ -95,7 +95,7 @@ pub fn all_finite(x: &Tensor) -> Result<bool> {
 fn partials<P: Default + Send>(x: &Tensor, reduce: fn(&[f32]) -> P) -> Result<Vec<P>> {
     let chunks = x.f32s()?.chunks(CHUNK);
     let mut partials: Vec<P> = (0..chunks.len()).map(|_| P::default()).collect();
-    each(
+    for_each(
         x.device(),
         partials.iter_mut().zip(chunks),
         |(partial, chunk)| {

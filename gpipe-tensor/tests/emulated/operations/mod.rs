@@ -62,7 +62,7 @@ impl Bench {
         let tensor = Tensor::from_f32(&self.device, shape, values)?;
         match self.device.id() {
             DeviceId::Cpu => Ok(tensor),
-            DeviceId::Cuda(_) => tensor.to_dtype(self.stored),
+            _ => tensor.to_dtype(self.stored),
         }
     }
 

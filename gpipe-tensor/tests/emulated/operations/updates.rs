@@ -1,6 +1,6 @@
 //! The optimizers' updates of parameters.
 
-use gpipe_tensor::ops::{self, AdamW, AdamWs, Sgd};
+use gpipe_tensor::ops::{self, AdamW, AdamWBatch, AdamWUpdate, Sgd, SgdUpdate};
 use gpipe_tensor::{Result, Tensor};
 
 use super::Bench;
@@ -54,16 +54,16 @@ pub fn updates(b: &mut Bench) -> Result<()> {
                 first,
                 second,
             } = &mut parameter;
-            ops::adamw(
+            let update = AdamWUpdate {
                 value,
-                Some(copy),
+                copy: Some(copy),
                 grad,
                 first,
                 second,
                 step,
-                0.5,
-                &adamw(0.1),
-            )?;
+                grad_scale: 0.5,
+            };
+            ops::adamw(update, &adamw(0.1))?;
         }
         parameter.keep(b)?;
         let sgd = |momentum| Sgd {
@@ -78,8 +78,18 @@ pub fn updates(b: &mut Bench) -> Result<()> {
             first,
             ..
         } = &mut parameter;
-        ops::sgd(value, None, grad, None, 0.5, &sgd(0.0))?;
-        ops::sgd(value, Some(copy), grad, Some(first), 0.5, &sgd(0.9))?;
+        let update = SgdUpdate {
+            grad_scale: 0.5,
+            ..SgdUpdate::new(value, grad)
+        };
+        ops::sgd(update, &sgd(0.0))?;
+        let update = SgdUpdate {
+            copy: Some(copy),
+            velocity: Some(first),
+            grad_scale: 0.5,
+            ..SgdUpdate::new(value, grad)
+        };
+        ops::sgd(update, &sgd(0.9))?;
         b.keep(value)?;
         b.keep(copy)?;
     }
@@ -88,7 +98,7 @@ pub fn updates(b: &mut Bench) -> Result<()> {
 
 /// Of many parameters at once, every other one with a copy, and every third without decay.
 fn many_updates(b: &mut Bench) -> Result<()> {
-    let mut updates = AdamWs::default();
+    let mut updates = AdamWBatch::default();
     let mut all = Vec::new();
     for (place, n) in [3, 0, 16_384, 1, 40_000, 257, 0].into_iter().enumerate() {
         let mut parameter = Parameter::new(b, n)?;
@@ -101,7 +111,16 @@ fn many_updates(b: &mut Bench) -> Result<()> {
         } = &mut parameter;
         let copy = (place % 2 == 0).then_some(copy);
         let decay = if place % 3 == 0 { 0.0 } else { 0.1 };
-        updates.add(value, copy, grad, first, second, 1, 0.5, &adamw(decay))?;
+        let update = AdamWUpdate {
+            value,
+            copy,
+            grad,
+            first,
+            second,
+            step: 1,
+            grad_scale: 0.5,
+        };
+        updates.add(update, &adamw(decay))?;
         // What was asked for is made of what was there, whoever else lets go of it.
         parameter.grad = Tensor::zeros(&b.device, [0])?;
         all.push(parameter);

@@ -1,67 +1,12 @@
-//! The tile unit: whether this process may use it, and what it computes at once.
+//! The tile unit: one block of a product at a time.
 
 use std::arch::asm;
-use std::arch::x86_64::__cpuid_count;
-use std::sync::OnceLock;
 
-use super::super::gemm::Begin;
-use super::{BLOCK, slab_floats};
+use super::tile::{BLOCK, slab_floats};
+use crate::instruction_set::has_amx;
+use crate::ops::matmul::matrix::Begin;
 
 static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
-
-/// Whether the processor has the tile unit and the system lets this process use it.
-pub(in super::super) fn available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| {
-        let vectors = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-        vectors && processor_has_tiles() && system_saves_tiles() && ask_for_tiles()
-    })
-}
-
-/// AMX-BF16 and AMX-TILE.
-fn processor_has_tiles() -> bool {
-    const BF16: u32 = 1 << 22;
-    const TILE: u32 = 1 << 24;
-    __cpuid_count(0, 0).eax >= 7 && __cpuid_count(7, 0).edx & (BF16 | TILE) == BF16 | TILE
-}
-
-/// Whether the system switches the tiles' state along with a thread.
-fn system_saves_tiles() -> bool {
-    const XSAVE: u32 = 1 << 27;
-    const TILES: u32 = 0b11 << 17;
-    if __cpuid_count(1, 0).ecx & XSAVE == 0 {
-        return false;
-    }
-    let low: u32;
-    // SAFETY: the instruction exists where the system uses XSAVE; it reads register 0, which every
-    // such processor has, into eax and edx.
-    unsafe {
-        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack));
-    }
-    low & TILES == TILES
-}
-
-/// Asks Linux for room in the threads' state (8 KiB each), which it gives to those only who ask.
-fn ask_for_tiles() -> bool {
-    const ARCH_PRCTL: i64 = 158;
-    const REQUEST_PERMISSION: u64 = 0x1023;
-    const TILE_DATA: u64 = 18;
-    let outcome: i64;
-    // SAFETY: a system call with two plain numbers; it changes what this process may do, and of its
-    // registers those that are named here.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") ARCH_PRCTL => outcome,
-            in("rdi") REQUEST_PERMISSION,
-            in("rsi") TILE_DATA,
-            out("rcx") _,
-            out("r11") _,
-            options(nostack),
-        );
-    }
-    outcome == 0
-}
 
 /// The tile unit, set up on this thread for as long as this lives.
 pub(super) struct Unit(());
@@ -85,10 +30,10 @@ impl Setting {
 }
 
 impl Unit {
-    /// Sets the tiles up, where [`available`] says so.
+    /// Sets the tiles up, where [`has_amx`] says so.
     pub(super) fn new() -> Option<Self> {
         static SETTING: Setting = Setting::new();
-        if !available() {
+        if !has_amx() {
             return None;
         }
         // SAFETY: the unit is there and may be used; the 64 bytes are a valid setting of palette 1.

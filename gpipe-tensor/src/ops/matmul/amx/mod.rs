@@ -5,12 +5,11 @@
 //! A float has 24 bits: it is exactly the sum of three such numbers, and a product of two floats
 //! that of nine small products, of which the six largest carry what single precision can hold
 //! (Henry, Tang and Heinecke, arXiv:1904.06376). So a product costs six passes of a unit that is
-//! sixteen times as fast, and its error is that of a product computed with floats: the tests
-//! compare both with double precision. What differs: infinities become NaN, since ∞ − ∞ is what is
+//! sixteen times as fast, and its error is about that of a product computed with floats: below twice
+//! that in the tests, which compare both with double precision. What differs: infinities become NaN, since ∞ − ∞ is what is
 //! left of them, and parts below the smallest normal float (1e-38) are lost.
 //!
-//! Where bf16 is all that is asked for ([`Precision::Bf16`]), it is one pass over operands rounded to the
-//! nearest.
+//! With [`Precision::Bf16`], a product is one pass over operands rounded to the nearest bf16.
 //!
 //! The work is cut by the sizes of the operands alone, so any number of threads gives the same bits.
 
@@ -18,37 +17,25 @@ mod kernel;
 mod pack;
 #[cfg(test)]
 mod tests;
+mod tile;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::gemm::{Begin, Gemm, Matrix, MatrixMut};
+use super::matrix::{Begin, Gemm, Matrix, MatrixMut};
+use crate::instruction_set::InstructionSet;
 use crate::ops::scratch::{Scratch, Spare};
-use crate::parallel::{each_on, threads_for};
+use crate::parallel::{for_each_on, threads_for};
 use crate::simd::vectorised;
 use crate::{Device, Precision, Result};
 use kernel::Unit;
-pub(super) use kernel::available;
 use pack::{Side, pack};
+use tile::{BLOCK, SLAB, TILE, slab_floats};
 
-/// Rows of a tile.
-const TILE: usize = 16;
-/// Floats that take as much room as a tile.
-const TILE_FLOATS: usize = 256;
-/// Rows and columns of c that are computed at once: two tiles each way.
-const BLOCK: usize = 32;
-/// Inner elements of a tile.
-const SLAB: usize = 32;
-
-/// Floats that take as much room as a slab of a block's rows or columns, in so many parts.
-const fn slab_floats(parts: usize) -> usize {
-    parts * 2 * TILE_FLOATS
-}
-
-/// Columns of c that are worked on in one go, so that what is packed of b stays in a cache.
+/// Columns of c processed at once, so that the packed part of b stays in a cache.
 const COLUMNS: usize = 1024;
-/// Parts of inner elements times columns of b that are packed at most: 768 KiB, what a second-level
-/// cache of 2 MiB keeps beside the rest.
+/// Size of a packed panel of b, in parts of elements: 768 KiB, which fits a second-level cache of 2 MiB beside
+/// the rest.
 const PANEL: usize = 384 * 1024;
 /// Floats of room that all packed panels of b may take.
 const PACKED: usize = 1 << 21;
@@ -59,12 +46,12 @@ const PART: usize = 1024;
 /// Floats that the sums of all parts may take.
 const PARTIAL_SUMS: usize = 1 << 22;
 
-/// Whether products of these sizes are computed here: the unit is there, and a block is not mostly
-/// empty. What is scaled cannot be added to something.
-pub(super) fn takes(gemm: Gemm) -> bool {
+/// Whether products of these sizes are computed here: AMX is available within these instructions, and
+/// blocks are not mostly empty. A scaled product cannot be added to something.
+pub(super) fn takes(gemm: Gemm, instructions: InstructionSet) -> bool {
     let Gemm { m, n, k, .. } = gemm;
     let begins = gemm.scale == 1.0 || !gemm.accumulate;
-    m >= TILE && n >= TILE && k >= SLAB && begins && available()
+    m >= TILE && n >= TILE && k >= SLAB && begins && instructions.uses_amx()
 }
 
 /// Computes on as many threads as `device` may use now.
@@ -134,7 +121,7 @@ struct Product<'a, const PARTS: usize> {
     b: Matrix<'a>,
 }
 
-/// How b is packed: for these columns, so many inner elements at a time.
+/// How b is packed: these columns, `depth` inner elements at a time.
 struct Panels<const PARTS: usize> {
     columns: Range<usize>,
     depth: usize,
@@ -231,11 +218,11 @@ impl<const PARTS: usize> Product<'_, PARTS> {
                 let items = runs(inner.clone(), panels.depth)
                     .flat_map(|inner| columns().map(move |columns| (inner.clone(), columns)))
                     .zip(packed.chunks_exact_mut(panels.block()));
-                each_on(threads, device, items, |((inner, columns), out)| {
+                for_each_on(threads, device, items, |((inner, columns), out)| {
                     pack::<PARTS>(Side::Right, self.b, columns, inner, out);
                 });
                 let rows = runs(0..m, ROWS).zip(c.row_blocks(ROWS));
-                each_on(threads, device, rows, |(rows, mut c)| {
+                for_each_on(threads, device, rows, |(rows, mut c)| {
                     blocks.lend(|blocks| {
                         let each_panel = runs(inner.clone(), panels.depth)
                             .zip(packed.chunks_exact(panels.floats()));
@@ -271,7 +258,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         let packs = Spare::new(device, parts, most(Panels::<PARTS>::floats))?;
         let blocks = Spare::new(device, parts, 2 * most(Panels::<PARTS>::block))?;
         let items = runs(0..k, part).zip(sums.chunks_exact_mut(m * n));
-        each_on(threads, device, items, |(part, sums)| {
+        for_each_on(threads, device, items, |(part, sums)| {
             let mut sums = MatrixMut::new(sums, n);
             let mut work = |packed: &mut [f32], blocks: &mut [f32]| {
                 for panels in &all_panels {
@@ -288,7 +275,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         // The last part may be empty, where parts were rounded up to whole slabs.
         let sums: Vec<&[f32]> = sums.chunks_exact(m * n).take(k.div_ceil(part)).collect();
         let few = (ROWS * TILE / n).max(1);
-        each_on(
+        for_each_on(
             threads,
             device,
             runs(0..m, few).zip(c.row_blocks(few)),
@@ -318,7 +305,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         blocks: &mut [f32],
     ) {
         let Some(unit) = Unit::new() else {
-            unreachable!("`takes` asks whether the unit is there")
+            unreachable!("`takes` asks whether AMX is available")
         };
         for (index, strip) in strips.enumerate() {
             // The unit may be reading the last strip's block still.

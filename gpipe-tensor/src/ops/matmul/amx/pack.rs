@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::super::gemm::Matrix;
-use super::{BLOCK, SLAB, TILE, TILE_FLOATS, slab_floats};
+use super::tile::{BLOCK, SLAB, TILE, TILE_FLOATS, slab_floats};
+use crate::ops::matmul::matrix::Matrix;
 
 /// Which operand is packed: that decides what is a row of its tiles.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) fn pack<const PARTS: usize>(
             source.check();
             let out = &mut out[tile * TILE_FLOATS..];
             assert!(out.len() >= (2 * PARTS - 1) * TILE_FLOATS);
-            // SAFETY: the instructions are there wherever the tile unit is; the source was checked
+            // SAFETY: AMX is available only together with these instructions; the source was checked
             // to hold the elements, and `out` to have room for its tiles.
             unsafe { pack_tile::<PARTS>(side, source, out.as_mut_ptr()) };
         }

@@ -1,0 +1,59 @@
+//! One process at a time writes a run's folder.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::Path;
+
+use gpipe_files::Fault;
+
+use super::error::{Error, Result};
+
+/// The file whose lock is held. It stays when the run ends: a process that removed it could remove one
+/// that another process has just made and locked.
+const LOCK: &str = ".lock";
+
+/// The right to write a run's folder, until it is dropped or the process ends in whatever way.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code, reason = "holding the file open holds the lock")] File);
+
+impl Lock {
+    /// Takes the right to write the folder `run`, in which the file `.lock` is made if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another process holds it, [`Error::File`] if the file cannot be opened.
+    pub fn take(run: &Path) -> Result<Self> {
+        let path = run.join(LOCK);
+        // To open a pipe would be to wait for whoever reads it.
+        if path.metadata().is_ok_and(|about| !about.is_file()) {
+            return Err(gpipe_files::Error::new(path, Fault::NotRegular, "remove it").into());
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(gpipe_files::Error::write(&path))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(Error::Locked {
+                run: run.to_owned(),
+            }),
+            // Some network file systems have no locks; there it is up to the user.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self(file)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_holds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Lock::take(folder.path()).unwrap();
+        let error = Lock::take(folder.path()).err().unwrap();
+        assert!(error.is_input_error());
+        assert!(error.to_string().contains("another gpipe is at work"));
+        drop(first);
+        Lock::take(folder.path()).unwrap();
+    }
+}

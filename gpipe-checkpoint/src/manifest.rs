@@ -1,0 +1,226 @@
+//! The list of a checkpoint's files, with their lengths and digests, that vouches for itself.
+//!
+//! It is a JSON object whose last key is the SHA-256 digest of all bytes before that key, so every
+//! flipped bit shows, in the digest itself too.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::fault::Fault;
+use super::names;
+
+/// The name of the format; another number is another format.
+const FORMAT: &str = "gpipe checkpoint 1";
+
+/// `manifest.json`: the list of a checkpoint's files, sealed with its own digest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    format: String,
+    /// The step after which it was saved.
+    pub step: u64,
+    /// Its files, without the manifest.
+    pub files: Vec<Listed>,
+}
+
+/// A file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    /// Relative to the checkpoint's folder, with slashes.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256 digest.
+    pub sha256: String,
+}
+
+/// The bytes between the list and the digest, and after the digest.
+const BEFORE: &str = ",\n  \"sha256\": \"";
+const AFTER: &str = "\"\n}\n";
+/// The end of the list, replaced by the key of the digest.
+const CLOSE: &str = "\n}";
+const DIGEST: usize = 64;
+
+impl Manifest {
+    /// The manifest of the checkpoint of a step with these files.
+    pub fn new(step: u64, files: Vec<Listed>) -> Self {
+        let format = FORMAT.to_owned();
+        Self {
+            format,
+            step,
+            files,
+        }
+    }
+
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// Those of the JSON library; there are none for names and numbers.
+    pub fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
+        let list = serde_json::to_string_pretty(self)?;
+        Ok(Self::seal(list.as_bytes()))
+    }
+
+    /// The bytes of a file with this list, a JSON object: the digest becomes its last key. For fuzzers,
+    /// which look behind the seal.
+    pub fn seal(list: &[u8]) -> Vec<u8> {
+        let list = list.strip_suffix(CLOSE.as_bytes()).unwrap_or(list);
+        [
+            list,
+            BEFORE.as_bytes(),
+            digest(list).as_bytes(),
+            AFTER.as_bytes(),
+        ]
+        .concat()
+    }
+
+    /// The list in the bytes of a file, without its end and its digest; `None` if it is not sealed.
+    pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
+        let list = bytes.strip_suffix(AFTER.as_bytes())?;
+        let list = &list[..list.len().checked_sub(DIGEST)?];
+        list.strip_suffix(BEFORE.as_bytes())
+    }
+
+    /// The manifest in the bytes of a file.
+    ///
+    /// # Errors
+    /// [`Fault::Manifest`], in one line.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+        Self::parse_list(bytes).map_err(Fault::Manifest)
+    }
+
+    fn parse_list(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "is no text".to_owned())?;
+        let unsealed = || "does not end in its digest".to_owned();
+        let text = text.strip_suffix(AFTER).ok_or_else(unsealed)?;
+        let split = text.len().checked_sub(DIGEST).ok_or_else(unsealed)?;
+        let (text, sealed) = text.split_at_checked(split).ok_or_else(unsealed)?;
+        let list = text.strip_suffix(BEFORE).ok_or_else(unsealed)?;
+        if digest(list.as_bytes()) != sealed {
+            return Err("does not have the digest that it ends in".into());
+        }
+        let manifest: Self = serde_json::from_str(&format!("{list}{CLOSE}"))
+            .map_err(|error| format!("is no list of files: {error}"))?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Checks what a digest does not: a manifest may have been made by anyone.
+    fn check(&self) -> Result<(), String> {
+        if self.format != FORMAT {
+            return Err(format!(
+                "is of the format `{}`: this program reads `{FORMAT}`",
+                self.format
+            ));
+        }
+        let mut seen = BTreeSet::new();
+        for Listed { name, sha256, .. } in &self.files {
+            if names::components(name).is_none() || name == names::MANIFEST {
+                return Err(format!(
+                    "lists `{name}`, which is no name of a file below it"
+                ));
+            }
+            if !seen.insert(name) {
+                return Err(format!("lists {name} twice"));
+            }
+            let hexadecimal = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            if sha256.len() != DIGEST || !sha256.bytes().all(hexadecimal) {
+                return Err(format!("has no digest of {name}"));
+            }
+        }
+        for name in [names::CONFIG, names::STATE, names::OPTIMIZER] {
+            if !self.files.iter().any(|file| file.name == name) {
+                return Err(format!("does not list {name}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of all listed files together.
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.files.iter().map(|file| file.bytes);
+        bytes.fold(0, u64::saturating_add)
+    }
+}
+
+/// The SHA-256 digest in hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// Bytes in hexadecimal digits.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(name: &str) -> Listed {
+        Listed {
+            name: name.into(),
+            bytes: 3,
+            sha256: digest(b"abc"),
+        }
+    }
+
+    fn manifest(more: &[&str]) -> Manifest {
+        let names = [names::CONFIG, names::STATE, names::OPTIMIZER];
+        let files = names.iter().chain(more).map(|name| listed(name));
+        Manifest::new(7, files.collect())
+    }
+
+    #[test]
+    fn it_reads_back_and_is_json() {
+        let manifest = manifest(&["model/config.json"]);
+        let bytes = manifest.to_bytes().unwrap();
+        assert_eq!(Manifest::parse(&bytes).unwrap(), manifest);
+        let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(json["step"], 7);
+        assert_eq!(
+            json["files"][0]["sha256"],
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_truncation_shows() {
+        let bytes = manifest(&["model/config.json"]).to_bytes().unwrap();
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Manifest::parse(&flipped).is_err(), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert!(Manifest::parse(&bytes[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn one_made_by_someone_else_is_not_trusted() {
+        let refused = |manifest: Manifest| {
+            let bytes = manifest.to_bytes().unwrap();
+            Manifest::parse(&bytes).unwrap_err().to_string()
+        };
+        for name in ["../x", "/x", "model/../../x", names::MANIFEST, ""] {
+            assert!(refused(manifest(&[name])).contains("no name of a file below"));
+        }
+        assert!(refused(manifest(&[names::STATE])).contains("state.json twice"));
+        assert!(refused(Manifest::new(7, Vec::new())).contains("does not list config.toml"));
+        let mut other = manifest(&[]);
+        other.format = "gpipe checkpoint 2".into();
+        assert!(refused(other).contains("checkpoint 2"));
+        let mut other = manifest(&[]);
+        other.files[0].sha256.make_ascii_uppercase();
+        assert!(refused(other).contains("no digest of config.toml"));
+        // A seal over something else.
+        let list = "{\n  \"step\": 1";
+        let sealed = format!("{list}{BEFORE}{}{AFTER}", digest(list.as_bytes()));
+        assert!(Manifest::parse(sealed.as_bytes()).is_err());
+        assert!(Manifest::parse(b"").is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! From a checkpoint back into a pipeline.
+
+use std::collections::HashMap;
+
+use gpipe_layers::Optimizer;
+use gpipe_remat::{ModelPipeline, put_states, put_values};
+use gpipe_tensor::{Device, Tensor, safetensors};
+
+use super::checkpoint::Checkpoint;
+use super::error::{Error, Result};
+use super::names;
+
+impl Checkpoint {
+    /// Puts parameters and optimizer state into a pipeline of the same model, under any cut and
+    /// schedule: training then goes on as if it had not been interrupted.
+    ///
+    /// `weights` is the name in the manifest of a safetensors file with every parameter by its global
+    /// name, such as `model/model.safetensors`. `device` counts the tensors while they are read.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`] if a file changed since the checkpoint was found, or if names or shapes are
+    /// not the model's; parameters are as before if the weights do not fit, and those of the
+    /// checkpoint if the optimizer's state does not. [`Error::Pipeline`] if a worker failed.
+    pub fn restore(
+        &self,
+        weights: &str,
+        pipeline: &mut ModelPipeline,
+        optimizer: &Optimizer,
+        device: &Device,
+    ) -> Result<()> {
+        let load = |name: &str| -> Result<Vec<(String, Tensor)>> {
+            safetensors::load(&self.read(name)?, device)
+                .map_err(|error| self.unusable(&format!("{name}: {error}")))
+        };
+        let unfit = |name: &str, error: gpipe_remat::Error| match error {
+            gpipe_remat::Error::Parameter { .. } => self.unusable(&format!("{name}: {error}")),
+            error => Error::Pipeline(error),
+        };
+        let values = load(weights)?;
+        let owners: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
+        put_values(pipeline, values).map_err(|error| unfit(weights, error))?;
+
+        let mut stored: HashMap<String, Tensor> = load(names::OPTIMIZER)?.into_iter().collect();
+        let kinds = optimizer.state_names();
+        let mut states = Vec::with_capacity(owners.len());
+        for name in owners {
+            let state = kinds
+                .iter()
+                .map_while(|kind| stored.remove(&format!("{name}.{kind}")));
+            let state = state.collect();
+            states.push((name, state));
+        }
+        if let Some(strange) = stored.into_keys().min() {
+            let fault = format!("{}: `{strange}` belongs to no parameter", names::OPTIMIZER);
+            return Err(self.unusable(&fault));
+        }
+        put_states(pipeline, states).map_err(|error| unfit(names::OPTIMIZER, error))
+    }
+}

@@ -1,0 +1,202 @@
+//! Saving while training goes on: the copies were made before, a thread of its own writes them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::error::{Error, Result};
+use super::fs::{Disk, Fs};
+use super::names;
+use super::run_state::Best;
+use super::snapshot::Snapshot;
+use super::write::{commit, point, prune};
+
+/// The time since any fixed moment; a run's is never set back. This crate reads no clock of its own.
+pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// How checkpoints are written.
+#[derive(Clone)]
+pub struct SaverOptions {
+    /// Checkpoints kept besides the best; 0 writes none.
+    pub keep: usize,
+    /// The best evaluation before, of a run that is resumed.
+    pub best: Option<Best>,
+    /// Measures [`Saved::seconds`].
+    pub clock: Clock,
+}
+
+impl fmt::Debug for SaverOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SaverOptions")
+            .field("keep", &self.keep)
+            .field("best", &self.best)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A checkpoint that stands: it would survive a loss of power.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Saved {
+    /// After this step.
+    pub step: u64,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// From the start of the thread to the last sync.
+    pub seconds: f64,
+    /// What went wrong afterwards, when older ones were deleted.
+    pub trouble: Option<String>,
+}
+
+/// Writes the checkpoints of a run, one after the other, while it trains.
+///
+/// Dropped, it waits for the one that is being written.
+#[derive(Debug)]
+pub struct Saver(Writer<Disk>);
+
+impl Saver {
+    /// For the run in the folder `run`, in which checkpoints lie below
+    /// [`FOLDER`](crate::FOLDER). Only one process may write it: see [`Lock`](crate::Lock).
+    pub fn new(run: &Path, options: SaverOptions) -> Self {
+        Self(Writer::new(Disk, run, options))
+    }
+
+    /// The best evaluation so far, including that after `step`.
+    pub fn best(&self, step: u64, held_out_loss: Option<f64>) -> Option<Best> {
+        self.0.best(step, held_out_loss)
+    }
+
+    /// Begins to write a checkpoint, unless none are kept. Waits for the one before first, and gives
+    /// that.
+    ///
+    /// # Errors
+    /// [`Error::NotSaved`] for the one before, or if no thread can be started.
+    pub fn save(&mut self, snapshot: Snapshot) -> Result<Option<Saved>> {
+        self.0.save(snapshot)
+    }
+
+    /// The checkpoint that was being written, if it stands by now. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::NotSaved`].
+    pub fn poll(&mut self) -> Result<Option<Saved>> {
+        self.0.poll()
+    }
+
+    /// Waits for the checkpoint that is being written, and gives it.
+    ///
+    /// # Errors
+    /// [`Error::NotSaved`].
+    pub fn finish(&mut self) -> Result<Option<Saved>> {
+        self.0.finish()
+    }
+}
+
+/// [`Saver`] on any file system.
+#[derive(Debug)]
+pub(crate) struct Writer<F> {
+    fs: F,
+    home: PathBuf,
+    options: SaverOptions,
+    writing: Option<(u64, JoinHandle<Result<Saved>>)>,
+}
+
+impl<F: Fs + Clone + Send + 'static> Writer<F> {
+    pub fn new(fs: F, run: &Path, options: SaverOptions) -> Self {
+        Self {
+            fs,
+            home: run.join(names::FOLDER),
+            options,
+            writing: None,
+        }
+    }
+
+    pub fn best(&self, step: u64, held_out_loss: Option<f64>) -> Option<Best> {
+        let loss = held_out_loss.filter(|loss| loss.is_finite());
+        match (self.options.best, loss) {
+            (best, None) => best,
+            (Some(best), Some(loss)) if best.loss <= loss => Some(best),
+            (_, Some(loss)) => Some(Best { step, loss }),
+        }
+    }
+
+    pub fn save(&mut self, snapshot: Snapshot) -> Result<Option<Saved>> {
+        let before = self.finish()?;
+        if self.options.keep == 0 {
+            return Ok(before);
+        }
+        self.options.best = snapshot.state.best;
+        let step = snapshot.state.step;
+        let (mut fs, home, options) = (self.fs.clone(), self.home.clone(), self.options.clone());
+        let work = move || write(&mut fs, &home, snapshot, &options);
+        let thread = thread::Builder::new().name("gpipe-save".into()).spawn(work);
+        let thread = thread
+            .map_err(|error| not_saved(step, Error::Thread(format!("cannot start: {error}"))))?;
+        self.writing = Some((step, thread));
+        Ok(before)
+    }
+
+    pub fn poll(&mut self) -> Result<Option<Saved>> {
+        match &self.writing {
+            Some((_, thread)) if thread.is_finished() => self.finish(),
+            _ => Ok(None),
+        }
+    }
+
+    pub fn finish(&mut self) -> Result<Option<Saved>> {
+        let Some((step, thread)) = self.writing.take() else {
+            return Ok(None);
+        };
+        let saved = thread
+            .join()
+            .unwrap_or_else(|_| Err(Error::Thread("panicked".to_owned())));
+        saved.map(Some).map_err(|error| not_saved(step, error))
+    }
+}
+
+impl<F> Drop for Writer<F> {
+    /// However a run ends, it does not cut off the checkpoint that is being written.
+    fn drop(&mut self) {
+        if let Some((_, thread)) = self.writing.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn not_saved(step: u64, error: Error) -> Error {
+    let source = Box::new(error);
+    Error::NotSaved { step, source }
+}
+
+fn write<F: Fs>(
+    fs: &mut F,
+    home: &Path,
+    snapshot: Snapshot,
+    options: &SaverOptions,
+) -> Result<Saved> {
+    let SaverOptions { keep, best, clock } = options;
+    let started = clock();
+    let step = snapshot.state.step;
+    let name = names::of_step(step);
+    let files = snapshot.files()?;
+    let bytes = commit(fs, home, step, &files)?;
+    let seconds = clock().saturating_sub(started).as_secs_f64();
+    // It stands: what goes wrong from here on takes nothing away from it.
+    let is_best = best.is_some_and(|best| best.step == step);
+    let pointed = match is_best {
+        true => point(fs, home, names::BEST, &name),
+        false => Ok(()),
+    };
+    let tidied = pointed.and_then(|()| prune(fs, home, *keep, best.map(|best| best.step)));
+    Ok(Saved {
+        step,
+        folder: home.join(name),
+        bytes,
+        seconds,
+        trouble: tidied.err().map(|failure| failure.to_string()),
+    })
+}

@@ -1,0 +1,95 @@
+//! Finding the newest checkpoint of a run that is whole.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::checkpoint::{Checkpoint, verify};
+use super::error::Result;
+use super::fault::Skipped;
+use super::fs::{Disk, Fs};
+use super::names;
+use super::read::read;
+
+/// What was found in a run's folder.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Search {
+    /// The newest checkpoint that is whole.
+    pub checkpoint: Option<Checkpoint>,
+    /// Newer ones that are not whole, newest first.
+    pub skipped: Vec<Skipped>,
+    /// A newer step that the pointer `latest` names although nothing of it is there.
+    pub missing: Option<u64>,
+}
+
+impl Search {
+    /// What is odd, a line each: newer checkpoints that are not whole, or are missing.
+    pub fn warnings(&self) -> Vec<String> {
+        let skipped = self.skipped.iter().map(Skipped::to_string);
+        let missing = self
+            .missing
+            .map(|step| format!("{}, the latest, is missing", names::of_step(step)));
+        skipped.chain(missing).collect()
+    }
+}
+
+/// Searches a run's folder. Every byte of the checkpoint that is found was compared with its digest;
+/// one of more than `max_bytes` (the machine's memory) is passed over.
+///
+/// # Errors
+/// [`Error::File`](crate::Error::File) if the folder of checkpoints cannot be read.
+pub fn newest(run: &Path, max_bytes: u64) -> Result<Search> {
+    let home = run.join(names::FOLDER);
+    let found = newest_on(&Disk, &home, max_bytes);
+    Ok(found.map_err(gpipe_files::Error::read(&home, ""))?)
+}
+
+/// [`newest`] on any file system, in the folder of checkpoints.
+pub(crate) fn newest_on<F: Fs>(fs: &F, home: &Path, max_bytes: u64) -> io::Result<Search> {
+    let mut search = Search::default();
+    for step in steps(fs, home)? {
+        match verify(fs, &home.join(names::of_step(step)), step, max_bytes) {
+            Ok(whole) => {
+                search.checkpoint = Some(whole);
+                break;
+            }
+            Err(fault) => search.skipped.push(Skipped { step, fault }),
+        }
+    }
+    let newer = |step: &u64| match &search.checkpoint {
+        Some(found) => {
+            *step > found.step() && search.skipped.iter().all(|skipped| skipped.step != *step)
+        }
+        None => false,
+    };
+    search.missing = pointed(fs, home, names::LATEST).filter(newer);
+    Ok(search)
+}
+
+/// The steps whose checkpoints are in a folder, newest first.
+pub(crate) fn steps<F: Fs>(fs: &F, home: &Path) -> io::Result<Vec<u64>> {
+    let names = fs.list(home)?;
+    let mut steps: Vec<u64> = names
+        .iter()
+        .filter_map(|name| names::step_of(name))
+        .collect();
+    steps.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(steps)
+}
+
+/// The step that a pointer names, if it names one.
+pub(crate) fn pointed<F: Fs>(fs: &F, home: &Path, pointer: &str) -> Option<u64> {
+    const LONGEST: u64 = 64;
+    let bytes = read(fs, home, pointer, LONGEST).ok()?;
+    names::step_of(std::str::from_utf8(&bytes).ok()?.trim_end())
+}
+
+/// The run below the folder `runs` whose checkpoints changed last, if any has some.
+pub fn last_run(runs: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(runs).ok()?.filter_map(io::Result::ok);
+    let saved = entries.filter_map(|entry| {
+        let checkpoints = std::fs::metadata(entry.path().join(names::FOLDER)).ok()?;
+        Some((checkpoints.modified().ok()?, entry.path()))
+    });
+    saved.max().map(|(_, run)| run)
+}

@@ -1,0 +1,64 @@
+//! A run between two steps, and the files that it becomes.
+
+use std::error::Error as StdError;
+
+use gpipe_layers::Optimizer;
+use gpipe_remat::ParamState;
+use gpipe_tensor::{Tensor, safetensors};
+
+use super::error::{Error, Result};
+use super::names;
+use super::run_state::RunState;
+
+/// Makes the files of the model of all parameters, by their names below `model/`. It is called in the
+/// saver's thread, so that the model's files need no second copy of the parameters.
+pub type ModelFiles = Box<
+    dyn FnOnce(
+            &[(String, Tensor)],
+        )
+            -> std::result::Result<Vec<(String, Vec<u8>)>, Box<dyn StdError + Send + Sync>>
+        + Send,
+>;
+
+/// A run between two steps, in buffers of its own: what training changes next, it does not see.
+pub struct Snapshot {
+    /// Where the run is.
+    pub state: RunState,
+    /// Every parameter and its optimizer state, as [`gpipe_remat::copy_owned`] gives them.
+    pub params: Vec<ParamState>,
+    /// Names the tensors of the optimizer's state.
+    pub optimizer: Optimizer,
+    /// The text of `config.toml`, with which the run goes on.
+    pub config: String,
+    /// Makes the model's files; one of them should be a safetensors file of all parameters by name,
+    /// to be given to [`Checkpoint::restore`](crate::Checkpoint::restore).
+    pub model: ModelFiles,
+}
+
+impl Snapshot {
+    /// The files of the checkpoint, by their names in the manifest.
+    pub(crate) fn files(self) -> Result<Vec<(String, Vec<u8>)>> {
+        let kinds = self.optimizer.state_names();
+        let mut values = Vec::with_capacity(self.params.len());
+        let mut states = Vec::new();
+        for ParamState { name, value, state } in self.params {
+            let named = kinds.iter().map(|kind| format!("{name}.{kind}"));
+            states.extend(named.zip(state));
+            values.push((name, value));
+        }
+        let optimizer =
+            safetensors::save(&states, &[]).map_err(|error| Error::Files(error.into()))?;
+        drop(states);
+        let state = serde_json::to_string_pretty(&self.state)
+            .map_err(|error| Error::Files(error.into()))?;
+        let mut files = vec![
+            (names::CONFIG.to_owned(), self.config.into_bytes()),
+            (names::STATE.to_owned(), (state + "\n").into_bytes()),
+            (names::OPTIMIZER.to_owned(), optimizer),
+        ];
+        let model = (self.model)(&values).map_err(Error::Files)?;
+        let below = |(name, bytes)| (format!("{}/{name}", names::MODEL), bytes);
+        files.extend(model.into_iter().map(below));
+        Ok(files)
+    }
+}

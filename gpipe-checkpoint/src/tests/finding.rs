@@ -1,0 +1,317 @@
+//! On the disk of this machine: saved in the background, found, restored under another cut, and
+//! refused where it does not fit.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpipe_remat::{Assembled, copy_owned};
+use gpipe_tensor::DeviceId;
+
+use super::pipeline::{OPTIMIZER, WEIGHTS, assembled, model_files, of_width};
+use crate::{
+    Best, CONFIG, Checkpoint, Error, FOLDER, Fault, Location, MODEL, RunState, STATE, Saver,
+    SaverOptions, Snapshot, find, last_run, locate, newest, remove_all, resume,
+};
+
+const MAX: u64 = u64::MAX;
+
+fn saver(run: &Path, keep: usize) -> Saver {
+    let options = SaverOptions {
+        keep,
+        best: None,
+        clock: Arc::new(|| Duration::ZERO),
+    };
+    Saver::new(run, options)
+}
+
+fn snapshot(step: u64, assembled: &mut Assembled) -> Snapshot {
+    let device = assembled.transit.host().device(DeviceId::Cpu).unwrap();
+    Snapshot {
+        state: RunState {
+            step,
+            samples: 8 * step,
+            text: "abc".to_owned(),
+            best: Some(Best { step, loss: 0.5 }),
+            ..RunState::default()
+        },
+        params: copy_owned(&mut assembled.pipeline, &device).unwrap(),
+        optimizer: OPTIMIZER,
+        config: "[run]\n".to_owned(),
+        model: model_files(),
+    }
+}
+
+/// A run in a folder with the checkpoints of these steps.
+fn run(folder: &Path, steps: &[u64]) -> Assembled {
+    fs::create_dir_all(folder).unwrap();
+    let mut assembled = assembled(2);
+    let mut saver = saver(folder, 10);
+    for &step in steps {
+        saver.save(snapshot(step, &mut assembled)).unwrap();
+    }
+    assert_eq!(
+        saver.finish().unwrap().map(|saved| saved.step),
+        steps.last().copied()
+    );
+    assembled
+}
+
+fn bits(assembled: &mut Assembled) -> Vec<(String, Vec<u32>)> {
+    let device = assembled.transit.host().device(DeviceId::Cpu).unwrap();
+    let params = copy_owned(&mut assembled.pipeline, &device).unwrap();
+    let bits = params.into_iter().map(|param| {
+        let tensors = std::iter::once(&param.value).chain(&param.state);
+        let bits = tensors.flat_map(|tensor| tensor.to_f32s().unwrap());
+        (param.name, bits.map(f32::to_bits).collect())
+    });
+    bits.collect()
+}
+
+fn restore(checkpoint: &Checkpoint, into: &mut Assembled) -> crate::Result<()> {
+    let device = into.transit.host().device(DeviceId::Cpu).unwrap();
+    checkpoint.restore(WEIGHTS, &mut into.pipeline, &OPTIMIZER, &device)
+}
+
+#[test]
+fn what_is_saved_under_one_cut_is_restored_under_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut before = run(folder.path(), &[7]);
+    let found = newest(folder.path(), MAX).unwrap();
+    assert!(found.warnings().is_empty());
+    let checkpoint = found.checkpoint.unwrap();
+    assert_eq!(checkpoint.step(), 7);
+    assert_eq!(
+        checkpoint.folder(),
+        folder.path().join(FOLDER).join("step-00000007")
+    );
+    let state = checkpoint.state().unwrap();
+    assert_eq!((state.step, state.samples), (7, 56));
+    assert_eq!(checkpoint.read(CONFIG).unwrap(), b"[run]\n");
+    let names: Vec<&str> = checkpoint
+        .manifest()
+        .files
+        .iter()
+        .map(|file| file.name.as_str())
+        .collect();
+    assert_eq!(names, [CONFIG, STATE, "optimizer.safetensors", WEIGHTS]);
+    assert!(checkpoint.folder().join(MODEL).is_dir());
+
+    // Another seed and another cut: every number differs before.
+    let mut other = assembled(3);
+    assert_ne!(bits(&mut before), bits(&mut other));
+    restore(&checkpoint, &mut other).unwrap();
+    assert_eq!(bits(&mut before), bits(&mut other));
+}
+
+#[test]
+fn what_does_not_fit_or_has_changed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &[7]);
+    let checkpoint = newest(folder.path(), MAX).unwrap().checkpoint.unwrap();
+    let mut wide = of_width(8, 2);
+    let before = bits(&mut wide);
+    let error = restore(&checkpoint, &mut wide).unwrap_err();
+    assert!(error.is_input_error());
+    let told = error.to_string();
+    assert!(told.contains("step-00000007: model/model.safetensors: parameter "));
+    assert_eq!(bits(&mut wide), before);
+
+    let device = wide.transit.host().device(DeviceId::Cpu).unwrap();
+    let mut other = assembled(1);
+    let error = checkpoint
+        .restore("model/none", &mut other.pipeline, &OPTIMIZER, &device)
+        .unwrap_err();
+    assert!(error.to_string().ends_with("model/none is missing"));
+
+    // After it was found.
+    let weights = checkpoint.folder().join(WEIGHTS);
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, bytes).unwrap();
+    let error = restore(&checkpoint, &mut other).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("model/model.safetensors does not have its digest")
+    );
+}
+
+#[test]
+fn a_run_goes_on_in_place_and_keeps_what_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &[1, 2]);
+    let home = folder.path().join(FOLDER);
+    let optimizer = home.join("step-00000002/optimizer.safetensors");
+    fs::write(&optimizer, b"").unwrap();
+    for in_place in [false, true] {
+        let resumed = resume(folder.path(), in_place, MAX).unwrap();
+        assert_eq!((resumed.state.step, resumed.checkpoint.step()), (1, 1));
+        let [warning] = &resumed.warnings[..] else {
+            panic!("{:?}", resumed.warnings)
+        };
+        assert!(
+            warning.starts_with("step-00000002 is not whole: optimizer.safetensors has 0 bytes")
+        );
+        assert_eq!(resumed.run.is_some(), in_place);
+    }
+    let resumed = resume(&home, true, MAX).unwrap();
+    let error = resume(folder.path(), true, MAX).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }));
+    let told = resumed.run.as_ref().unwrap().set_damaged_aside().unwrap();
+    assert_eq!(
+        told,
+        ["step-00000002 is now called damaged-step-00000002: delete it if you do not need it"]
+    );
+    drop(resumed);
+    // The pointer says that there was a newer one.
+    let found = newest(folder.path(), MAX).unwrap();
+    assert_eq!(found.missing, Some(2));
+    assert_eq!(found.warnings(), ["step-00000002, the latest, is missing"]);
+}
+
+#[test]
+fn only_the_newest_goes_on_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &[1, 2]);
+    let older = folder.path().join(FOLDER).join("step-00000001");
+    let error = resume(&older, true, MAX).unwrap_err();
+    assert!(matches!(error, Error::NotNewest { newest: 2, .. }));
+    assert!(error.to_string().contains("step-00000002 is newer"));
+    let resumed = resume(&older, false, MAX).unwrap();
+    assert_eq!(resumed.state.step, 1);
+    assert!(resumed.run.is_none());
+    let newest = folder.path().join(FOLDER).join("step-00000002");
+    assert_eq!(resume(&newest, true, MAX).unwrap().state.step, 2);
+    // Outside of a run there is nothing to go on in.
+    let copied = folder.path().join("step-00000001");
+    fs::rename(&older, &copied).unwrap();
+    assert!(resume(&copied, true, MAX).unwrap().run.is_none());
+}
+
+#[test]
+fn every_refusal_names_the_folder_and_a_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("empty/checkpoints")).unwrap();
+    fs::create_dir(path("nothing")).unwrap();
+    fs::write(path("file"), b"").unwrap();
+    for (name, words) in [
+        ("none", "name the folder of a run or of a checkpoint"),
+        ("file", "is no folder: name the folder of a run"),
+        ("nothing", "it holds no checkpoints: name"),
+        ("empty", "it holds no checkpoint: name another run"),
+    ] {
+        let error = find(&path(name), MAX).unwrap_err();
+        let told = error.to_string();
+        assert!(error.is_input_error());
+        assert!(
+            told.starts_with(&path(name).display().to_string()),
+            "{told}"
+        );
+        assert!(told.contains(words), "{told}");
+    }
+    run(&path("run"), &[3]);
+    let step = path("run/checkpoints/step-00000003");
+    assert_eq!(find(&step, MAX).unwrap().0.step(), 3);
+    assert!(matches!(
+        locate(&step).unwrap(),
+        Location::Checkpoint { step: 3, .. }
+    ));
+    assert_eq!(
+        locate(&path("run")).unwrap(),
+        Location::Run(path("run").clone())
+    );
+    let error = find(&step, 10).unwrap_err();
+    let Error::NotWhole {
+        fault: Fault::TooLarge { there: 10, .. },
+        ..
+    } = error
+    else {
+        panic!("{error}")
+    };
+    fs::remove_file(step.join(STATE)).unwrap();
+    let error = find(&path("run"), MAX).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("no checkpoint is whole: step-00000003 is not whole: state.json is missing")
+    );
+    let error = find(&step, MAX).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("the run's folder instead finds the newest that is whole")
+    );
+}
+
+#[test]
+fn the_run_that_saved_last_is_found_and_its_checkpoints_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(last_run(&folder.path().join("none")), None);
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    assert_eq!(last_run(folder.path()), None);
+    for name in ["b", "a"] {
+        run(&folder.path().join(name), &[1]);
+        assert_eq!(last_run(folder.path()), Some(folder.path().join(name)));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let home = folder.path().join("a").join(FOLDER);
+    fs::write(home.join("notes.txt"), b"mine").unwrap();
+    remove_all(&folder.path().join("a")).unwrap();
+    let left: Vec<_> = fs::read_dir(&home)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["notes.txt"]);
+    remove_all(&folder.path().join("b")).unwrap();
+    assert!(!folder.path().join("b").join(FOLDER).exists());
+    remove_all(&folder.path().join("b")).unwrap();
+}
+
+#[test]
+fn one_copy_of_the_parameters_is_made_and_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut assembled = assembled(2);
+    let copies = assembled.transit.host().device(DeviceId::Cpu).unwrap();
+    let mut saver = saver(folder.path(), 1);
+    let mut snapshot = snapshot(1, &mut assembled);
+    snapshot.params = copy_owned(&mut assembled.pipeline, &copies).unwrap();
+    let tensors = snapshot
+        .params
+        .iter()
+        .flat_map(|param| std::iter::once(&param.value).chain(&param.state));
+    let once: u64 = tensors.map(|tensor| tensor.bytes() as u64).sum();
+    assert_eq!(copies.live_bytes(), once);
+    saver.save(snapshot).unwrap();
+    saver.finish().unwrap().unwrap();
+    assert_eq!((copies.live_bytes(), copies.peak_bytes()), (0, once));
+}
+
+#[test]
+fn nothing_is_written_where_none_are_kept_and_errors_of_the_model_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut assembled = assembled(1);
+    let mut none = saver(folder.path(), 0);
+    none.save(snapshot(1, &mut assembled)).unwrap();
+    assert!(none.finish().unwrap().is_none());
+    assert!(!folder.path().join(FOLDER).exists());
+
+    let mut saver = saver(folder.path(), 1);
+    let mut fails = snapshot(1, &mut assembled);
+    fails.model = Box::new(|_| Err("no tokenizer".into()));
+    saver.save(fails).unwrap();
+    let error = saver.finish().unwrap_err();
+    assert!(error.to_string().starts_with(
+        "the checkpoint of step 1 was not saved; those before it stand: the files of a checkpoint"
+    ));
+    assert!(error.to_string().ends_with("no tokenizer"));
+    let mut panics = snapshot(2, &mut assembled);
+    panics.model = Box::new(|_| panic!("planted"));
+    saver.save(panics).unwrap();
+    let error = saver.finish().unwrap_err();
+    assert!(error.to_string().ends_with("panicked"));
+    saver.save(snapshot(3, &mut assembled)).unwrap();
+    assert_eq!(saver.finish().unwrap().unwrap().step, 3);
+}

@@ -1,0 +1,150 @@
+//! Training goes on while a checkpoint is written: what is in it is what was there when `save` was
+//! called.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpipe_remat::copy_owned;
+use gpipe_tensor::{DeviceId, safetensors};
+
+use super::disk::{MemoryDisk, PlantedFault};
+use super::pipeline::{self, OPTIMIZER};
+use super::{HOME, exam, home};
+use crate::fs::Fs;
+use crate::names;
+use crate::run_state::{Best, RunState};
+use crate::saver::{SaverOptions, Writer};
+use crate::snapshot::Snapshot;
+
+fn state(step: u64, best: Option<Best>) -> RunState {
+    RunState {
+        step,
+        best,
+        ..RunState::default()
+    }
+}
+
+fn saver(disk: &MemoryDisk, keep: usize) -> Writer<MemoryDisk> {
+    let options = SaverOptions {
+        keep,
+        best: None,
+        clock: Arc::new(|| Duration::from_secs(5)),
+    };
+    Writer::new(disk.clone(), Path::new("/run"), options)
+}
+
+/// A run that does nothing but to set every number it knows to that of the step.
+struct ConstantRun {
+    assembled: gpipe_remat::Assembled,
+}
+
+impl ConstantRun {
+    fn new() -> Self {
+        Self {
+            assembled: pipeline::assembled(2),
+        }
+    }
+
+    fn set(&mut self, number: f32) {
+        let set = move |_, stage: &mut gpipe_remat::LayerStage| {
+            stage.try_params(|param| {
+                for tensor in param.value.iter_mut().chain(&mut param.state) {
+                    tensor.f32s_mut()?.fill(number);
+                }
+                Ok(())
+            })
+        };
+        self.assembled.pipeline.each(set).unwrap();
+    }
+
+    fn snapshot(&mut self, state: RunState) -> Snapshot {
+        let device = self.assembled.transit.host().device(DeviceId::Cpu).unwrap();
+        Snapshot {
+            state,
+            params: copy_owned(&mut self.assembled.pipeline, &device).unwrap(),
+            optimizer: OPTIMIZER,
+            config: String::new(),
+            model: pipeline::model_files(),
+        }
+    }
+}
+
+#[test]
+fn nothing_is_torn() {
+    let times = if exam() { 1_000 } else { 100 };
+    let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
+    let device = run.assembled.transit.clone();
+    let mut saver = saver(&disk, 1);
+    for step in 1..=times {
+        run.set(step as f32);
+        // The writer cannot make a file before everything has changed.
+        disk.close(true);
+        assert!(
+            saver
+                .save(run.snapshot(state(step, None)))
+                .unwrap()
+                .is_none()
+        );
+        run.set(-1.0);
+        disk.close(false);
+        let saved = saver.finish().unwrap().unwrap();
+        assert_eq!(saved.step, step);
+        let mut numbers = 0;
+        for name in ["model/model.safetensors", names::OPTIMIZER] {
+            let bytes = disk.bytes(&format!("{HOME}/{}/{name}", names::of_step(step)));
+            for (name, tensor) in safetensors::load(&bytes, &device).unwrap() {
+                let whole = tensor.f32s().unwrap().iter().all(|&x| x == step as f32);
+                assert!(whole, "{name} of step {step} is torn");
+                numbers += tensor.elements();
+            }
+        }
+        assert!(numbers > 500, "{numbers} numbers");
+    }
+    println!("exam C6 {times}/{times}");
+}
+
+#[test]
+fn an_error_of_the_writer_names_the_step_and_the_next_save_works() {
+    let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
+    let mut saver = saver(&disk, 2);
+    saver.save(run.snapshot(state(1, None))).unwrap();
+    assert_eq!(saver.finish().unwrap().unwrap().step, 1);
+    const FULL: i32 = 28;
+    disk.plant(Some(PlantedFault {
+        at: 5,
+        stays: true,
+        error: Some(FULL),
+    }));
+    saver.save(run.snapshot(state(2, None))).unwrap();
+    let error = saver.save(run.snapshot(state(3, None))).unwrap_err();
+    assert!(!error.is_input_error());
+    let told = error.to_string();
+    assert!(
+        told.starts_with("the checkpoint of step 2 was not saved"),
+        "{told}"
+    );
+    assert!(told.contains("os error 28"), "{told}");
+    disk.plant(None);
+    saver.save(run.snapshot(state(4, None))).unwrap();
+    assert_eq!(saver.finish().unwrap().unwrap().step, 4);
+    let names = disk.list(home()).unwrap();
+    assert_eq!(names, ["latest", "step-00000001", "step-00000004"]);
+}
+
+#[test]
+fn the_best_stays_although_it_is_old() {
+    let (disk, mut run) = (MemoryDisk::new(&["/run"]), ConstantRun::new());
+    let mut saver = saver(&disk, 1);
+    for (step, loss) in [(1, 3.0), (2, 2.0), (3, 2.0), (4, 5.0)] {
+        let best = saver.best(step, Some(loss));
+        assert_eq!(best.unwrap().step, step.min(2));
+        let snapshot = run.snapshot(state(step, best));
+        saver.save(snapshot).unwrap();
+    }
+    let saved = saver.finish().unwrap().unwrap();
+    assert!(saved.trouble.is_none());
+    let names = disk.list(home()).unwrap();
+    assert_eq!(names, ["best", "latest", "step-00000002", "step-00000004"]);
+    assert_eq!(disk.bytes(&format!("{HOME}/best")), b"step-00000002\n");
+}

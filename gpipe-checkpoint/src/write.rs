@@ -1,0 +1,273 @@
+//! Writing a checkpoint so that at every moment, power loss included, the one before it or the new
+//! one stands whole.
+//!
+//! ```text
+//! .partial-step-00000120/*   written, each file and folder synced
+//!   └─ rename ─► step-00000120, synced      from here on it is the newest
+//!        └─ latest.new ─ rename ─► latest   says so to others; then it is acknowledged
+//!             └─ older ones ─ rename ─► .discarded-*, synced, deleted
+//! ```
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::fs::{Disk, Fs, Kind, retry};
+use super::manifest::{Listed, Manifest, hexadecimal};
+use super::names;
+
+/// The call of a save that failed, and its file.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", .path.display())]
+pub struct Failure {
+    action: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Failure {
+    /// Wraps the error of an action, a verb; for use with `map_err`.
+    pub(crate) fn to(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
+/// Writes the checkpoint of a step into the folder of checkpoints and points to it; gives its size in
+/// bytes. When this returns, the checkpoint survives a loss of power; if it fails, those before it are
+/// as they were.
+///
+/// # Errors
+/// The first call that failed.
+pub fn commit<F: Fs>(
+    fs: &mut F,
+    home: &Path,
+    step: u64,
+    files: &[(String, Vec<u8>)],
+) -> Result<u64, Failure> {
+    make_home(fs, home)?;
+    sweep(fs, home);
+    let name = names::of_step(step);
+    let partial = free_name(fs, home, &format!("{}{name}", names::PARTIAL))?;
+    let written = write_all(fs, &partial, step, files).and_then(|bytes| {
+        let target = home.join(name.as_str());
+        if retry(|| fs.kind(&target)).is_ok() {
+            let taken = io::Error::from(ErrorKind::AlreadyExists);
+            return Err(Failure::to("make", &target)(taken));
+        }
+        retry(|| fs.rename(&partial, &target)).map_err(Failure::to("name", &target))?;
+        retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))?;
+        Ok(bytes)
+    });
+    if written.is_err() {
+        // It takes room that the disk may not have; if it cannot go now, the next save sweeps it.
+        let _ = remove_tree(fs, &partial);
+    }
+    let bytes = written?;
+    point(fs, home, names::LATEST, &name)?;
+    Ok(bytes)
+}
+
+/// Points to a checkpoint.
+///
+/// # Errors
+/// The first call that failed; the pointer then names what it did before.
+pub fn point<F: Fs>(fs: &mut F, home: &Path, pointer: &str, name: &str) -> Result<(), Failure> {
+    let (new, path) = (
+        home.join(format!("{}{pointer}", names::PARTIAL)),
+        home.join(pointer),
+    );
+    let _ = remove_tree(fs, &new);
+    write_file(fs, &new, format!("{name}\n").as_bytes())?;
+    retry(|| fs.rename(&new, &path)).map_err(Failure::to("name", &path))?;
+    retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))
+}
+
+/// Deletes all but the `keep` newest and the best.
+///
+/// # Errors
+/// The first call that failed; what was not deleted is whole or swept by the next save.
+pub fn prune<F: Fs>(
+    fs: &mut F,
+    home: &Path,
+    keep: usize,
+    best: Option<u64>,
+) -> Result<(), Failure> {
+    let entries = retry(|| fs.list(home)).map_err(Failure::to("read", home))?;
+    let mut steps: Vec<u64> = entries
+        .iter()
+        .filter_map(|name| names::step_of(name))
+        .collect();
+    steps.sort_unstable_by(|a, b| b.cmp(a));
+    let mut discarded = Vec::new();
+    for step in steps
+        .into_iter()
+        .skip(keep)
+        .filter(|&step| Some(step) != best)
+    {
+        let name = names::of_step(step);
+        let path = home.join(&name);
+        let new = free_name(fs, home, &format!("{}{name}", names::DISCARDED))?;
+        retry(|| fs.rename(&path, &new)).map_err(Failure::to("delete", &path))?;
+        discarded.push(new);
+    }
+    if discarded.is_empty() {
+        return Ok(());
+    }
+    // Before anything in it is gone, nothing may be called a checkpoint any more.
+    retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))?;
+    for path in discarded {
+        remove_tree(fs, &path).map_err(Failure::to("delete", &path))?;
+    }
+    Ok(())
+}
+
+/// Renames a checkpoint that is not whole, or that another future made, and gives its new name.
+///
+/// # Errors
+/// If it cannot be renamed.
+pub fn set_aside<F: Fs>(fs: &mut F, home: &Path, step: u64) -> Result<String, Failure> {
+    let name = names::of_step(step);
+    let path = home.join(&name);
+    let new = free_name(fs, home, &format!("{}{name}", names::DAMAGED))?;
+    retry(|| fs.rename(&path, &new)).map_err(Failure::to("rename", &path))?;
+    retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))?;
+    Ok(new
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned())
+}
+
+/// Removes all checkpoints of the run in a folder, whole or not, and the pointers to them. Anything
+/// else is left alone.
+///
+/// # Errors
+/// [`Failure`] that names the folder of checkpoints.
+pub fn remove_all(run: &Path) -> Result<(), Failure> {
+    let home = run.join(names::FOLDER);
+    remove_checkpoints(&mut Disk, &home).map_err(Failure::to("delete", &home))
+}
+
+fn remove_checkpoints<F: Fs>(fs: &mut F, home: &Path) -> io::Result<()> {
+    let entries = match fs.list(home) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    let ours = |name: &String| {
+        let begins = [names::PARTIAL, names::DISCARDED, names::DAMAGED];
+        names::step_of(name).is_some()
+            || [names::LATEST, names::BEST].contains(&name.as_str())
+            || begins.iter().any(|begin| name.starts_with(begin))
+    };
+    for name in entries.iter().filter(|name| ours(name)) {
+        remove_tree(fs, &home.join(name))?;
+    }
+    match fs.list(home)?.is_empty() {
+        true => fs.remove_dir(home),
+        false => Ok(()),
+    }
+}
+
+fn make_home<F: Fs>(fs: &mut F, home: &Path) -> Result<(), Failure> {
+    match retry(|| fs.create_dir(home)) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        made => made.map_err(Failure::to("make", home))?,
+    }
+    let above = home.parent().unwrap_or(home);
+    retry(|| fs.sync_dir(above)).map_err(Failure::to("sync", above))
+}
+
+/// Removes the remains of interrupted saves and deletions. What cannot be removed stays: it is in
+/// nobody's way.
+fn sweep<F: Fs>(fs: &mut F, home: &Path) {
+    for name in retry(|| fs.list(home)).unwrap_or_default() {
+        if name.starts_with(names::PARTIAL) || name.starts_with(names::DISCARDED) {
+            let _ = remove_tree(fs, &home.join(name));
+        }
+    }
+}
+
+/// A path that nothing has yet: of the given name, or of that with a number.
+fn free_name<F: Fs>(fs: &F, home: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let numbered = (2..100).map(|number| format!("{name}-{number}"));
+    let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
+    let free = candidates.find(|name| match retry(|| fs.kind(&home.join(name))) {
+        Err(error) => error.kind() == ErrorKind::NotFound,
+        Ok(_) => false,
+    });
+    match free {
+        Some(name) => Ok(home.join(name)),
+        None => Err(Failure::to("make", &home.join(name))(
+            ErrorKind::AlreadyExists.into(),
+        )),
+    }
+}
+
+/// Writes the files and, last, the manifest; then syncs the folders.
+fn write_all<F: Fs>(
+    fs: &mut F,
+    folder: &Path,
+    step: u64,
+    files: &[(String, Vec<u8>)],
+) -> Result<u64, Failure> {
+    retry(|| fs.create_dir(folder)).map_err(Failure::to("make", folder))?;
+    let mut below: Vec<PathBuf> = Vec::new();
+    let mut listed = Vec::with_capacity(files.len());
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder).to_owned();
+        if parent != folder && !below.contains(&parent) {
+            retry(|| fs.create_dir(&parent)).map_err(Failure::to("make", &parent))?;
+            below.push(parent);
+        }
+        write_file(fs, &path, bytes)?;
+        listed.push(Listed {
+            name: name.clone(),
+            bytes: bytes.len() as u64,
+            sha256: hexadecimal(&Sha256::digest(bytes)),
+        });
+    }
+    let manifest = Manifest::new(step, listed);
+    let path = folder.join(names::MANIFEST);
+    let bytes = manifest
+        .to_bytes()
+        .map_err(|error| Failure::to("write", &path)(error.into()))?;
+    write_file(fs, &path, &bytes)?;
+    below.push(folder.to_owned());
+    for folder in &below {
+        retry(|| fs.sync_dir(folder)).map_err(Failure::to("sync", folder))?;
+    }
+    Ok(manifest.bytes().saturating_add(bytes.len() as u64))
+}
+
+fn write_file<F: Fs>(fs: &mut F, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut file = retry(|| fs.create(path)).map_err(Failure::to("make", path))?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = retry(|| fs.write(&mut file, rest)).map_err(Failure::to("write", path))?;
+        if written == 0 {
+            return Err(Failure::to("write", path)(ErrorKind::WriteZero.into()));
+        }
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    retry(|| fs.sync(&mut file)).map_err(Failure::to("sync", path))
+}
+
+/// Removes a file, or a folder with what is in it.
+fn remove_tree<F: Fs>(fs: &mut F, path: &Path) -> io::Result<()> {
+    match retry(|| fs.kind(path))? {
+        Kind::Folder => {
+            for name in retry(|| fs.list(path))? {
+                remove_tree(fs, &path.join(name))?;
+            }
+            retry(|| fs.remove_dir(path))
+        }
+        _ => retry(|| fs.remove_file(path)),
+    }
+}

@@ -1,0 +1,146 @@
+//! The speed of this machine: where its profile is kept, what is said while it is measured, and the
+//! table of `gpipe plan --profile`.
+
+use std::path::{Path, PathBuf};
+
+use gpipe_remat::{ModelCosts, Work};
+use gpipe_report::{Event, numbers};
+use gpipe_train::profile::{Measured, ProfileProgress, Speed};
+
+use super::RUNS;
+use crate::args::Talk;
+use crate::fail::Result;
+use crate::output::{print, style, table_within, terminal_width};
+
+/// The file of the profile: beside that of the configuration, if it came from one.
+pub fn path(config_file: Option<&Path>) -> PathBuf {
+    match config_file {
+        Some(config) => config.with_extension("profile.json"),
+        None => Path::new(RUNS).join("profile.json"),
+    }
+}
+
+/// Says on stderr what is being measured, and what is wrong with a profile that is not used.
+pub fn progress(talk: Talk) -> impl FnMut(ProfileProgress) {
+    move |progress| match progress {
+        ProfileProgress::Measuring { .. } if talk.quiet => {}
+        ProfileProgress::Measuring { kinds, sizes } => {
+            let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+            anstream::eprintln!(
+                "measuring {kinds} kinds of layers in micro-batches of {}",
+                sizes.join(", ")
+            );
+        }
+        ProfileProgress::Unused { path, fault } => anstream::eprintln!(
+            "{}warning:{} {}: {fault}: it is not used; --profile measures anew",
+            style::WARNING,
+            style::RESET,
+            path.display()
+        ),
+        _ => {}
+    }
+}
+
+/// Where predicted times come from, in words.
+pub fn source(speed: &Speed, threads: usize) -> String {
+    match speed {
+        Speed::Estimate(rate) => format!(
+            "estimate: {threads} threads of {}FLOP/s, all else free",
+            numbers::short(*rate)
+        ),
+        Speed::Measured(measured) => format!("by the layers in {}", measured.path().display()),
+    }
+}
+
+/// Prints what was measured: a row a kind of layer, for the first micro-batch, on the threads that a
+/// worker has while all of them are busy.
+pub fn show(speed: &Speed, costs: &ModelCosts, workers: usize, talk: Talk) -> Result<()> {
+    let Speed::Measured(measured) = speed else {
+        return Ok(());
+    };
+    show_measured(measured, costs, workers, talk)
+}
+
+fn show_measured(
+    measured: &Measured,
+    costs: &ModelCosts,
+    workers: usize,
+    talk: Talk,
+) -> Result<()> {
+    let threads = (measured.threads() / workers.max(1)).max(1);
+    let samples = costs.samples(0);
+    let mut rows = Vec::new();
+    let (mut all, mut all_flops, mut all_layers) = ([0.0; 4], 0, 0);
+    for kind in measured.kinds(costs, threads) {
+        let Work {
+            forward,
+            input_grad,
+            weight_grad,
+            update,
+            ..
+        } = kind.work;
+        let seconds = [forward, input_grad, weight_grad, update];
+        for (sum, seconds) in all.iter_mut().zip(seconds) {
+            *sum += seconds * kind.layers as f64;
+        }
+        all_flops += kind.flops * kind.layers as u64;
+        all_layers += kind.layers;
+        rows.push(row(&kind.layer, kind.layers, kind.flops, seconds));
+        if talk.json {
+            let event = Event::Profile {
+                layer: kind.layer,
+                layers: kind.layers,
+                samples,
+                threads,
+                flops: kind.flops,
+                forward_seconds: forward,
+                input_grad_seconds: input_grad,
+                weight_grad_seconds: weight_grad,
+                update_seconds: update,
+            };
+            print(&event.to_json()?)?;
+        }
+    }
+    if talk.json {
+        return Ok(());
+    }
+    rows.push(row("all", all_layers, all_flops, all));
+    let heading = [
+        "layer",
+        "",
+        "FLOPs",
+        "F ms",
+        "I ms",
+        "W ms",
+        "GFLOP/s",
+        "update ms",
+    ];
+    let text = table_within(terminal_width(), &heading, &["layer"], &rows);
+    print(&format!(
+        "{text}micro-batches of {samples} on {threads} of {} threads; {:.1} µs more an action; {}\n",
+        measured.threads(),
+        1e6 * measured.action_seconds(),
+        measured.path().display()
+    ))
+}
+
+/// Recomputing is forward passing again, so it has no column.
+fn row(name: &str, count: usize, flops: u64, seconds: [f64; 4]) -> Vec<String> {
+    let milliseconds = |seconds: f64| format!("{:.3}", 1e3 * seconds);
+    let [forward, input_grad, weight_grad, update] = seconds;
+    let passes = forward + input_grad + weight_grad;
+    let rate = match passes > 0.0 {
+        true => format!("{:.1}", flops as f64 / passes / 1e9),
+        false => String::new(),
+    };
+    vec![
+        name.to_owned(),
+        format!("×{count}"),
+        numbers::short(flops as f64),
+        milliseconds(forward),
+        milliseconds(input_grad),
+        milliseconds(weight_grad),
+        rate,
+        milliseconds(update),
+    ]
+}

@@ -1,0 +1,173 @@
+//! From samples to what the pipeline takes: tensors, micro-batch by micro-batch.
+
+use std::ops::Range;
+
+use gpipe_remat::{Target, micro_batches};
+use gpipe_sched::{Item, MicroBatch};
+use gpipe_tensor::{Device, Tensors};
+
+use crate::dataset::Dataset;
+use crate::error::{Error, Result};
+
+/// A batch as the pipeline takes it: one item for each micro-batch.
+pub type Batch = Vec<Item<Tensors, Target>>;
+
+/// The batch of a training step, which counts from 0, in `parts` micro-batches that differ by at most
+/// one sample. Its tensors are counted on `device` until the pipeline takes them.
+///
+/// The batch is a function of the data set's seed and the step: batches that were not made before it,
+/// or were made twice, change nothing.
+///
+/// # Errors
+/// If `parts` is 0 or exceeds the samples of a step, or a tensor cannot be made.
+pub fn training_batch(
+    dataset: &Dataset,
+    device: &Device,
+    parts: usize,
+    step: u64,
+) -> Result<Batch> {
+    let batch = dataset.samples_of_step(step);
+    let targets = batch.len() * dataset.targets_per_sample();
+    Cutter {
+        dataset,
+        device,
+        step,
+        train: true,
+        divisor: targets as f64,
+    }
+    .cut(&batch, parts)
+}
+
+/// The held-out samples in batches of at most `size`, each in at most `parts` micro-batches; `step`
+/// is what layers are told. The losses of all batches add up to the mean over all held-out targets.
+///
+/// # Errors
+/// If `size` or `parts` is 0, or a tensor cannot be made.
+pub fn evaluation_batches(
+    dataset: &Dataset,
+    device: &Device,
+    size: usize,
+    parts: usize,
+    step: u64,
+) -> Result<Vec<Batch>> {
+    if size == 0 {
+        let key = "data.batch_size";
+        return Err(Error::Zero { key });
+    }
+    let held_out: Vec<u64> = dataset.held_out().collect();
+    let cutter = Cutter {
+        dataset,
+        device,
+        step,
+        train: false,
+        divisor: dataset.held_out_targets() as f64,
+    };
+    held_out
+        .chunks(size)
+        .map(|batch| cutter.cut(batch, parts.min(batch.len())))
+        .collect()
+}
+
+struct Cutter<'a> {
+    dataset: &'a Dataset,
+    device: &'a Device,
+    step: u64,
+    train: bool,
+    divisor: f64,
+}
+
+impl Cutter<'_> {
+    /// Samples `batch` in `parts` micro-batches that differ by at most one sample.
+    fn cut(&self, batch: &[u64], parts: usize) -> Result<Batch> {
+        let ranges = micro_batches(batch.len(), parts)?;
+        let item = |(index, rows): (usize, Range<usize>)| {
+            let (input, values) = self.dataset.tensors(self.device, &batch[rows.clone()])?;
+            Ok(Item {
+                micro_batch: MicroBatch::new(
+                    index,
+                    rows.start as u64..rows.end as u64,
+                    self.step,
+                    self.train,
+                ),
+                input: Tensors::from_iter([input]),
+                target: Target {
+                    values,
+                    divisor: self.divisor,
+                },
+            })
+        };
+        ranges.into_iter().enumerate().map(item).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_tensor::{DeviceId, Host};
+
+    use super::*;
+    use crate::options::{HeldOut, SampleOptions};
+
+    fn device() -> Device {
+        Host::new(1).unwrap().device(DeviceId::Cpu).unwrap()
+    }
+
+    /// 20 samples of 4 tokens, 7 a step; 18 are trained on and 2 held out.
+    fn dataset() -> Dataset {
+        let options = SampleOptions {
+            seq_len: 4,
+            batch_size: 7,
+            held_out: HeldOut::LastTenth,
+            ..SampleOptions::default()
+        };
+        Dataset::from_tokens((0..81).collect(), &options).unwrap()
+    }
+
+    #[test]
+    fn a_training_batch_is_a_function_of_the_step() {
+        let dataset = dataset();
+        let inputs = |step| -> Vec<u32> {
+            let batch = training_batch(&dataset, &device(), 3, step).unwrap();
+            let items = batch.iter().enumerate();
+            items
+                .flat_map(|(index, item)| {
+                    let micro_batch = &item.micro_batch;
+                    assert_eq!((micro_batch.index, micro_batch.step), (index, step));
+                    assert!(micro_batch.train);
+                    assert_eq!(micro_batch.samples, [0..3, 3..5, 5..7][index]);
+                    assert_eq!(item.target.divisor, 28.0);
+                    let input = item.input[0].u32s().unwrap();
+                    let target = item.target.values.u32s().unwrap();
+                    assert!(input.iter().zip(target).all(|(x, y)| x + 1 == *y));
+                    input.to_vec()
+                })
+                .collect()
+        };
+        let first = inputs(0);
+        assert_ne!(first, inputs(1));
+        assert_eq!(first, inputs(0));
+        let starts: Vec<u64> = first.chunks(4).map(|tokens| tokens[0] as u64 / 4).collect();
+        assert_eq!(starts, dataset.samples_of_step(0));
+        // Recorded: another order would be another run.
+        assert_eq!(starts, [10, 6, 2, 12, 11, 7, 9]);
+        for parts in [0, 8] {
+            let refused = training_batch(&dataset, &device(), parts, 0).err().unwrap();
+            assert!(refused.is_input_error(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn evaluation_weighs_every_held_out_target_alike() {
+        let dataset = dataset();
+        let batches = |size| evaluation_batches(&dataset, &device(), size, 5, 9);
+        for (size, parts) in [(1, &[1, 1][..]), (2, &[2]), (100, &[2])] {
+            let batches = batches(size).unwrap();
+            let lengths: Vec<usize> = batches.iter().map(Vec::len).collect();
+            assert_eq!(lengths, parts);
+            for item in batches.iter().flatten() {
+                assert!(!item.micro_batch.train && item.micro_batch.step == 9);
+                assert_eq!(item.target.divisor, 8.0);
+            }
+        }
+        assert!(batches(0).err().unwrap().is_input_error());
+    }
+}

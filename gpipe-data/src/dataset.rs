@@ -1,0 +1,288 @@
+//! A text or images as samples: which of them a step trains on, and which are held out.
+
+use std::fmt;
+use std::ops::Range;
+
+use gpipe_tensor::{Device, Tensor};
+use sha2::{Digest, Sha256};
+
+use crate::digits::{DIGITS, Digits, PIXELS};
+use crate::error::{Error, Result, SourceFault};
+use crate::options::{HeldOut, SampleOptions};
+use crate::permutation::Permutation;
+use crate::source;
+use crate::vocabulary::Vocabulary;
+
+/// One sample in so many is held out for evaluation: the last tenth.
+const TENTH: u64 = 10;
+
+/// Samples in memory, in the order of the text or of the data set.
+///
+/// Which samples a step draws is a function of the seed and the step, so a run that goes on from a
+/// checkpoint draws what it would have drawn.
+pub struct Dataset {
+    content: Content,
+    /// Targets of a sample.
+    length: usize,
+    batch: u64,
+    seed: u64,
+    shuffle: bool,
+    train: u64,
+    all: u64,
+    /// Steps that were made before, and the samples that they drew, of whatever size they were.
+    before: (u64, u64),
+}
+
+enum Content {
+    /// In windows: sample i has the tokens from i · length on, one more than its length, as the
+    /// targets are the inputs moved by one.
+    Text(Vec<u32>),
+    /// One image a sample.
+    Digits(Digits),
+}
+
+impl Dataset {
+    /// Reads the source that the options name: the images of [`DIGITS`], or a text in the tokens of a
+    /// vocabulary.
+    ///
+    /// # Errors
+    /// If the source cannot be read, has no tokens in the vocabulary, or is too short.
+    pub fn open(options: &SampleOptions, vocabulary: &Vocabulary) -> Result<Self> {
+        if options.source == DIGITS {
+            return Self::digits(options);
+        }
+        let text = source::read_text(&options.source)?;
+        let origin = format!("`data.source = {}`", options.source);
+        let tokens = vocabulary.encode(text, options.threads, &origin)?;
+        Self::from_tokens(tokens, options)
+    }
+
+    /// The samples of a text. Sample i has the tokens from `i * seq_len` on, and predicts each next
+    /// one.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for a text that is too short or has tokens beyond `vocab`, [`Error::Zero`]
+    /// for a size of 0.
+    pub fn from_tokens(tokens: Vec<u32>, options: &SampleOptions) -> Result<Self> {
+        let fault = |fault| {
+            let name = options.source.clone();
+            Err(Error::Source { name, fault })
+        };
+        let (seq_len, vocab) = (options.seq_len, options.vocab);
+        if seq_len == 0 {
+            let key = "data.seq_len";
+            return Err(Error::Zero { key });
+        }
+        let all = tokens.len().saturating_sub(1) as u64 / seq_len as u64;
+        if tokens.is_empty() {
+            return fault(SourceFault::Empty);
+        }
+        if all == 0 {
+            let tokens = tokens.len();
+            return fault(SourceFault::TooShort { tokens, seq_len });
+        }
+        if let Some(place) = tokens.iter().position(|&token| token as usize >= vocab) {
+            let token = tokens[place];
+            return fault(SourceFault::UnknownToken {
+                token,
+                place,
+                vocab,
+            });
+        }
+        Self::new(Content::Text(tokens), all, seq_len, options)
+    }
+
+    /// The images of digits.
+    fn digits(options: &SampleOptions) -> Result<Self> {
+        let digits = Digits::load()?;
+        let all = digits.count();
+        Self::new(Content::Digits(digits), all, 1, options)
+    }
+
+    fn new(content: Content, all: u64, length: usize, options: &SampleOptions) -> Result<Self> {
+        if options.batch_size == 0 {
+            let key = "data.batch_size";
+            return Err(Error::Zero { key });
+        }
+        let held_out = match options.held_out {
+            HeldOut::Nothing => 0,
+            HeldOut::LastTenth => (all / TENTH).max(1),
+            HeldOut::Everything => all,
+        };
+        if options.held_out == HeldOut::LastTenth && held_out >= all {
+            return Err(Error::Source {
+                name: options.source.clone(),
+                fault: SourceFault::OneSample { seq_len: length },
+            });
+        }
+        Ok(Self {
+            content,
+            length,
+            batch: options.batch_size as u64,
+            seed: options.seed,
+            shuffle: options.shuffle,
+            train: all - held_out,
+            all,
+            before: (0, 0),
+        })
+    }
+
+    /// The same data in a run that has made `steps` steps, which drew `samples` samples; the size of a
+    /// batch may have been another.
+    #[must_use]
+    pub fn resumed_at(self, steps: u64, samples: u64) -> Self {
+        Self {
+            before: (steps, samples),
+            ..self
+        }
+    }
+
+    /// Samples that are drawn by so many steps.
+    pub fn samples_drawn(&self, steps: u64) -> u64 {
+        let (made, samples) = self.before;
+        samples.saturating_add(steps.saturating_sub(made).saturating_mul(self.batch))
+    }
+
+    /// The samples of a step, which counts from 0. Without shuffling, step b has the samples b · B to
+    /// b · B + B − 1, from the start again at the end; otherwise each epoch has its order.
+    /// Empty if all samples are held out.
+    pub fn samples_of_step(&self, step: u64) -> Vec<u64> {
+        if self.train == 0 {
+            return Vec::new();
+        }
+        let first = u128::from(self.samples_drawn(step));
+        let mut order: Option<(u64, Permutation)> = None;
+        let sample = |offset: u64| {
+            let position = first + u128::from(offset);
+            // A quotient by the number of samples fits: there is at least one.
+            let epoch = (position / u128::from(self.train)) as u64;
+            let within = (position % u128::from(self.train)) as u64;
+            if !self.shuffle {
+                return within;
+            }
+            let (_, order) = match order.take() {
+                Some((of, known)) if of == epoch => order.insert((of, known)),
+                _ => order.insert((epoch, Permutation::new(self.train, self.seed, epoch))),
+            };
+            order.at(within)
+        };
+        (0..self.batch).map(sample).collect()
+    }
+
+    /// Number of samples that are trained on.
+    pub fn training_samples(&self) -> u64 {
+        self.train
+    }
+
+    /// The samples that are held out.
+    pub fn held_out(&self) -> Range<u64> {
+        self.train..self.all
+    }
+
+    /// Number of targets of all held-out samples.
+    pub fn held_out_targets(&self) -> u64 {
+        (self.all - self.train) * self.length as u64
+    }
+
+    /// Targets of a sample: its tokens, or one for an image.
+    pub fn targets_per_sample(&self) -> usize {
+        self.length
+    }
+
+    /// What is trained on, such as `45 samples of 4 tokens` or `1618 images`.
+    pub fn summary(&self) -> String {
+        match self.content {
+            Content::Text(_) => format!("{} samples of {} tokens", self.train, self.length),
+            Content::Digits(_) => format!("{} images", self.train),
+        }
+    }
+
+    /// The SHA-256 digest of the tokens, four bytes each, the lowest first; or of pixels and labels. In
+    /// hexadecimal digits.
+    pub fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        match &self.content {
+            Content::Text(tokens) => {
+                for tokens in tokens.chunks(1 << 14) {
+                    let bytes: Vec<u8> = tokens
+                        .iter()
+                        .flat_map(|token| token.to_le_bytes())
+                        .collect();
+                    digest.update(bytes);
+                }
+            }
+            Content::Digits(digits) => {
+                for sample in 0..digits.count() {
+                    for pixel in digits.image(sample) {
+                        digest.update(pixel.to_le_bytes());
+                    }
+                    digest.update(digits.label(sample).to_le_bytes());
+                }
+            }
+        }
+        let bytes = digest.finalize();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Samples as the model takes them, and their targets, counted on `device`.
+    ///
+    /// Of a text: u32 tokens (`samples`, `seq_len`), and after each the next one, in the same shape. Of
+    /// images: f32 pixels (`samples`, [`PIXELS`](crate::PIXELS)), and u32 labels (`samples`).
+    ///
+    /// # Errors
+    /// If a tensor cannot be made.
+    ///
+    /// # Panics
+    /// For samples that are not there: numbers go up to the end of [`held_out`](Self::held_out).
+    pub fn tensors(
+        &self,
+        device: &Device,
+        samples: &[u64],
+    ) -> gpipe_tensor::Result<(Tensor, Tensor)> {
+        let count = samples.len();
+        match &self.content {
+            Content::Text(tokens) => {
+                let windows = || {
+                    samples
+                        .iter()
+                        .map(|&sample| window(tokens, self.length, sample))
+                };
+                let inputs = windows().flat_map(|(inputs, _)| inputs).copied().collect();
+                let targets = windows()
+                    .flat_map(|(_, targets)| targets)
+                    .copied()
+                    .collect();
+                let tensor = |tokens| Tensor::from_u32(device, [count, self.length], tokens);
+                Ok((tensor(inputs)?, tensor(targets)?))
+            }
+            Content::Digits(digits) => {
+                let images = samples.iter().flat_map(|&sample| digits.image(sample));
+                let pixels: Vec<f32> = images.copied().collect();
+                let labels = samples.iter().map(|&sample| digits.label(sample)).collect();
+                Ok((
+                    Tensor::from_f32(device, [count, PIXELS], pixels)?,
+                    Tensor::from_u32(device, [count], labels)?,
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dataset")
+            .field("training", &self.summary())
+            .field("held_out", &self.held_out())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The input tokens of a sample, and after each the next one.
+fn window(tokens: &[u32], length: usize, sample: u64) -> (&[u32], &[u32]) {
+    let start = sample as usize * length;
+    let window = &tokens[start..=start + length];
+    (&window[..length], &window[1..])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Windows, orders, held-out samples, digests and refusals.
+
+use super::*;
+
+/// The samples of a text of so many bytes, 0 to 255 over and over.
+fn samples(bytes: usize, options: SampleOptions) -> Result<Dataset> {
+    let tokens = (0..bytes).map(|i| i as u32 % 256).collect();
+    Dataset::from_tokens(tokens, &options)
+}
+
+fn in_order() -> SampleOptions {
+    SampleOptions {
+        seq_len: 4,
+        batch_size: 2,
+        shuffle: false,
+        ..SampleOptions::default()
+    }
+}
+
+#[test]
+fn windows_start_at_multiples_of_the_length_and_batches_wrap() {
+    let samples = samples(13, in_order()).unwrap();
+    let tokens: Vec<u32> = (0..13).collect();
+    assert_eq!(
+        window(&tokens, 4, 2),
+        (&[8, 9, 10, 11][..], &[9, 10, 11, 12][..])
+    );
+    let steps: Vec<_> = (0..4).map(|step| samples.samples_of_step(step)).collect();
+    assert_eq!(steps, [[0, 1], [2, 0], [1, 2], [0, 1]]);
+}
+
+#[test]
+fn a_tail_is_held_out_only_for_evaluation() {
+    let held_out = |held_out| {
+        let options = in_order();
+        samples(
+            200,
+            SampleOptions {
+                held_out,
+                ..options
+            },
+        )
+        .unwrap()
+    };
+    assert!(held_out(HeldOut::Nothing).held_out().is_empty());
+    let evaluated = held_out(HeldOut::LastTenth);
+    assert_eq!(evaluated.held_out(), 45..49);
+    assert_eq!(evaluated.held_out_targets(), 16);
+    assert_eq!(evaluated.summary(), "45 samples of 4 tokens");
+    let all = held_out(HeldOut::Everything);
+    assert_eq!(all.held_out(), 0..49);
+    assert!(all.training_samples() == 0 && all.samples_of_step(0).is_empty());
+}
+
+#[test]
+fn shuffled_steps_cover_each_epoch() {
+    let samples = samples(
+        401,
+        SampleOptions {
+            seq_len: 4,
+            batch_size: 30,
+            ..SampleOptions::default()
+        },
+    )
+    .unwrap();
+    let positions: Vec<u64> = (0..10)
+        .flat_map(|step| samples.samples_of_step(step))
+        .collect();
+    for epoch in positions.chunks(100) {
+        let mut epoch = epoch.to_vec();
+        epoch.sort_unstable();
+        assert_eq!(epoch, (0..100).collect::<Vec<_>>());
+    }
+    assert_ne!(positions[..100], positions[100..200]);
+}
+
+#[test]
+fn a_resumed_run_draws_what_it_would_have_drawn() {
+    let options = SampleOptions {
+        seq_len: 4,
+        batch_size: 6,
+        ..SampleOptions::default()
+    };
+    let whole = samples(401, options.clone()).unwrap();
+    let resumed = samples(401, options.clone()).unwrap().resumed_at(5, 30);
+    for step in 5..40 {
+        assert_eq!(resumed.samples_of_step(step), whole.samples_of_step(step));
+        assert_eq!(resumed.samples_drawn(step), 6 * step);
+    }
+    // With batches of another size from there on, the epoch goes on where it was.
+    let larger = SampleOptions {
+        batch_size: 12,
+        ..options
+    };
+    let resumed = samples(401, larger).unwrap().resumed_at(5, 30);
+    let [six, seven] = [5, 6].map(|step| whole.samples_of_step(step));
+    assert_eq!(resumed.samples_of_step(5), [six, seven].concat());
+    assert_eq!(resumed.samples_drawn(7), 54);
+}
+
+#[test]
+fn text_that_is_too_short_is_refused() {
+    let refused = |bytes, options| match samples(bytes, options) {
+        Err(error) if error.is_input_error() => error.to_string(),
+        _ => panic!("{bytes} bytes were taken"),
+    };
+    assert!(refused(0, in_order()).contains("empty"));
+    assert!(refused(1, in_order()).contains("longer text"));
+    assert!(refused(4, in_order()).contains("`data.seq_len = 3` or less"));
+    let evaluated = SampleOptions {
+        held_out: HeldOut::LastTenth,
+        ..in_order()
+    };
+    assert!(refused(5, evaluated).contains("`run.eval_every = 0`"));
+    let small = SampleOptions {
+        vocab: 20,
+        ..in_order()
+    };
+    assert_eq!(
+        refused(50, small),
+        "`data.source = cicero`: token 20 at place 20 is beyond model.vocab = 20: use 256, which bytes need"
+    );
+    for zero in [
+        SampleOptions {
+            seq_len: 0,
+            ..in_order()
+        },
+        SampleOptions {
+            batch_size: 0,
+            ..in_order()
+        },
+    ] {
+        assert!(refused(50, zero).contains("from 1 up"));
+    }
+}
+
+/// What runs before the libraries were split wrote into their checkpoints.
+#[test]
+fn digests_are_those_of_earlier_checkpoints() {
+    let digest = |source: &str| {
+        let options = SampleOptions {
+            source: source.to_owned(),
+            ..SampleOptions::default()
+        };
+        Dataset::open(&options, &Vocabulary::bytes())
+            .unwrap()
+            .digest()
+    };
+    assert_eq!(
+        digest("cicero"),
+        "08c83f49409406264bdee2059b00e1a4744edab8489c1803fb02e34289362a55"
+    );
+    #[cfg(feature = "digits")]
+    assert_eq!(
+        digest("digits"),
+        "02dbb904da50d0061b637bda3188be6e9a05bb08eb8521dc1cd8310c7f6e8eac"
+    );
+}

@@ -1,0 +1,149 @@
+//! Why there is nothing to learn from.
+
+use std::io;
+use std::path::PathBuf;
+
+/// The result of this crate's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why data, a vocabulary or a batch cannot be had: one line that names the thing and the mend. A
+/// setting is written as its key in a configuration file, as in `` `data.seq_len = 8` ``.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A tokenizer's file cannot be opened or read.
+    #[error(transparent)]
+    File(#[from] gpipe_files::Error),
+    /// A text file or folder cannot be opened or read.
+    #[error(
+        "`data.source = {}`: {source}: name a text file or folder that can be read, or cicero",
+        path.display()
+    )]
+    Unreadable {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// No samples can be made of a source.
+    #[error("`data.source = {name}`: {fault}")]
+    Source {
+        /// The source as it was named.
+        name: String,
+        /// Why not.
+        fault: SourceFault,
+    },
+    /// A `tokenizer.json` is damaged, hostile or of an unknown kind.
+    #[error("{}: {fault}: name a tokenizer.json, or use `data.tokenizer = bytes`", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// The same of bytes without a path.
+    #[error("{0}")]
+    Malformed(String),
+    /// A tokenizer has tokens that the model does not know.
+    #[error(
+        "{}: its largest token is {largest}, but the model knows {known} (model.vocab, vocab_size): take the \
+         tokenizer that belongs to the model, or `data.tokenizer = bytes`",
+        path.display()
+    )]
+    ForeignTokenizer {
+        /// The file of the tokenizer.
+        path: PathBuf,
+        /// Its largest token.
+        largest: u64,
+        /// How many tokens the model knows.
+        known: usize,
+    },
+    /// A vocabulary has no tokens for a text.
+    #[error("{origin}: {fault}")]
+    Text {
+        /// Where the text comes from.
+        origin: String,
+        /// What is wrong with it, and the mend.
+        fault: String,
+    },
+    /// A size that must be at least 1 is 0.
+    #[error("`{key} = 0`: use a whole number from 1 up")]
+    Zero {
+        /// The key of the size.
+        key: &'static str,
+    },
+    /// A batch cannot be cut into that many micro-batches.
+    #[error(transparent)]
+    MicroBatches(#[from] gpipe_remat::Error),
+    /// A tensor cannot be made.
+    #[error(transparent)]
+    Tensor(#[from] gpipe_tensor::Error),
+}
+
+/// Why no samples can be made of a source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceFault {
+    /// A folder without files.
+    #[error("the folder holds no files: name one with text")]
+    NoFiles,
+    /// A pipe or a device.
+    #[error("is no regular file: name a text file or a folder")]
+    NotRegular,
+    /// A text without a token.
+    #[error("the text is empty: name one with some text")]
+    Empty,
+    /// A text shorter than a sample and the token after it.
+    #[error(
+        "{tokens} tokens are too few for a sample of {seq_len} + 1 tokens: {}",
+        longer(*tokens)
+    )]
+    TooShort {
+        /// Tokens of the text, at least 1.
+        tokens: usize,
+        /// Tokens of a sample.
+        seq_len: usize,
+    },
+    /// A single sample, to be both trained on and held out.
+    #[error(
+        "one sample of {seq_len} tokens cannot be trained on and held out: use a longer text, or \
+         `run.eval_every = 0`"
+    )]
+    OneSample {
+        /// Tokens of a sample.
+        seq_len: usize,
+    },
+    /// A token that the model does not know.
+    #[error(
+        "token {token} at place {place} is beyond model.vocab = {vocab}: use 256, which bytes need"
+    )]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Its place in the text, from 0.
+        place: usize,
+        /// How many tokens the model knows.
+        vocab: usize,
+    },
+    /// The digits, in a build without them.
+    #[error("not in this build: build with the feature `digits`")]
+    NotBuiltIn,
+    /// Digits of another size than is known here.
+    #[error("the data set of smartcore is not of 64 pixels an image")]
+    OtherDigits,
+}
+
+/// The mend for a text of so many tokens that is too short.
+fn longer(tokens: usize) -> String {
+    match tokens.saturating_sub(1) {
+        0 => "name a longer text".to_owned(),
+        most => format!("use `data.seq_len = {most}` or less, or a longer text"),
+    }
+}
+
+impl Error {
+    /// Whether what was asked for cannot be done, as opposed to a failure on the way.
+    pub fn is_input_error(&self) -> bool {
+        !matches!(self, Self::Tensor(_))
+    }
+}

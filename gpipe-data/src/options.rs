@@ -1,0 +1,55 @@
+//! What a data set is made of, as named fields.
+
+use crate::source::CICERO;
+
+/// Where samples come from, how they are cut, and in which order a run draws them.
+///
+/// Messages name a setting by its key in a configuration file, as in `` `data.seq_len = 8` ``.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleOptions {
+    /// [`CICERO`], [`DIGITS`](crate::DIGITS), a text file or a folder of them (`data.source`).
+    pub source: String,
+    /// Tokens of a sample of text, at least 1 (`data.seq_len`). An image counts as one.
+    pub seq_len: usize,
+    /// Samples of a step, at least 1 (`data.batch_size`).
+    pub batch_size: usize,
+    /// Whether each epoch has an order of its own (`data.shuffle`).
+    pub shuffle: bool,
+    /// Decides the order of every epoch (`run.seed`).
+    pub seed: u64,
+    /// Samples that are kept for evaluation.
+    pub held_out: HeldOut,
+    /// Tokens that the model knows: a text with others is refused (`model.vocab`).
+    pub vocab: usize,
+    /// Threads that make tokens of a text (`pipeline.threads`).
+    pub threads: usize,
+}
+
+/// Which samples are held out for evaluation. All others are trained on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeldOut {
+    /// None: there will be no evaluation.
+    #[default]
+    Nothing,
+    /// The last tenth, at least one sample.
+    LastTenth,
+    /// All: there will be no training.
+    Everything,
+}
+
+/// The built-in text as bytes: 16 samples of 64 tokens a step, shuffled with seed 0, none held out.
+impl Default for SampleOptions {
+    fn default() -> Self {
+        Self {
+            source: CICERO.to_owned(),
+            seq_len: 64,
+            batch_size: 16,
+            shuffle: true,
+            seed: 0,
+            held_out: HeldOut::Nothing,
+            vocab: 256,
+            threads: 1,
+        }
+    }
+}

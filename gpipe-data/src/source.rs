@@ -1,0 +1,108 @@
+//! Where text comes from.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result, SourceFault};
+
+/// The name of the built-in text: Cicero, De finibus bonorum et malorum, book I.
+pub const CICERO: &str = "cicero";
+
+/// Reads the bytes of the built-in text ([`CICERO`]), of a file, or of all files in a folder.
+///
+/// A folder is read with the folders in it, each in the order of its names; names that begin with
+/// a dot are left out, and links to folders are not followed.
+///
+/// # Errors
+/// [`Error::Unreadable`] or [`Error::Source`] for what cannot be read or holds no files.
+pub fn read_text(source: &str) -> Result<Vec<u8>> {
+    if source == CICERO {
+        return Ok(lipsum::LIBER_PRIMUS.as_bytes().to_vec());
+    }
+    let fault = |fault| {
+        let name = source.to_owned();
+        Err(Error::Source { name, fault })
+    };
+    let path = Path::new(source);
+    let found = fs::metadata(path).map_err(unreadable(path))?;
+    let mut files = Vec::new();
+    if found.is_dir() {
+        collect(path, &mut files)?;
+        if files.is_empty() {
+            return fault(SourceFault::NoFiles);
+        }
+    } else if found.is_file() {
+        files.push(path.to_owned());
+    } else {
+        return fault(SourceFault::NotRegular);
+    }
+    let mut text = Vec::new();
+    for path in files {
+        // Reading reserves the room and fails where there is none.
+        let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut text));
+        read.map_err(unreadable(&path))?;
+    }
+    Ok(text)
+}
+
+/// Adds the files of a folder and of the folders in it.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let mut entries = entries.map_err(unreadable(folder))?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        let kind = entry.file_type().map_err(unreadable(&path))?;
+        if kind.is_dir() {
+            collect(&path, files)?;
+        } else if fs::metadata(&path).map_err(unreadable(&path))?.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Unreadable { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_read_in_the_order_of_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        fs::create_dir(folder.path().join(".git")).unwrap();
+        write("c.txt", "4");
+        write("b/2.txt", "3");
+        write("b/1.txt", "2");
+        write("a.txt", "1");
+        write(".hidden", "x");
+        write(".git/object", "x");
+        assert_eq!(read_text(folder.path().to_str().unwrap()).unwrap(), b"1234");
+    }
+
+    #[test]
+    fn what_holds_no_text_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for source in [folder.path().to_str().unwrap(), "no/such/file", "/dev/null"] {
+            assert!(
+                read_text(source).is_err_and(|error| error.is_input_error()),
+                "{source}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_built_in_text_is_there() {
+        assert_eq!(read_text(CICERO).unwrap().len(), 49_068);
+    }
+}

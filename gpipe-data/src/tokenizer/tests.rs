@@ -1,0 +1,188 @@
+//! Tokens are those that Python makes of the same texts with the same file, also of long texts that are
+//! cut into pieces; what is said one token after the other is what Python says of all; hostile files
+//! are one line.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::stream_decoder::StreamDecoder;
+use crate::vocabulary::Vocabulary;
+
+const FILE: &[u8] = include_bytes!("../../tests/fixtures/tokenizer.json");
+const RECORDED: &str = include_str!("../../tests/fixtures/tokens.json");
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::parse(FILE).unwrap()
+}
+
+fn recorded<T: serde::de::DeserializeOwned>(what: &str) -> T {
+    let mut all: Value = serde_json::from_str(RECORDED).unwrap();
+    serde_json::from_value(all[what].take()).unwrap()
+}
+
+#[test]
+fn tokens_are_those_of_python() {
+    let tokenizer = tokenizer();
+    assert_eq!(tokenizer.size(), 500);
+    let texts: Vec<(String, Vec<u32>)> = recorded("encoded");
+    assert!(texts.len() >= 15);
+    for (text, tokens) in texts {
+        assert_eq!(tokenizer.encode(&text, 1).unwrap(), tokens, "{text:?}");
+    }
+}
+
+#[test]
+fn what_is_said_token_by_token_is_what_python_says_at_once() {
+    let vocabulary = Vocabulary::of(tokenizer());
+    let texts: Vec<(Vec<u32>, String)> = recorded("decoded");
+    assert!(texts.len() >= 40);
+    for (tokens, text) in texts {
+        let mut decoder = StreamDecoder::new(&vocabulary);
+        let mut said: String = tokens.iter().map(|&token| decoder.push(token)).collect();
+        said += &decoder.finish();
+        assert_eq!(said, text, "{tokens:?}");
+    }
+    // Characters of four bytes, each a token of its own, and a token that there is not.
+    let tokens = tokenizer().encode("👍🏽€", 1).unwrap();
+    let mut decoder = StreamDecoder::new(&vocabulary);
+    let parts: Vec<String> = tokens.iter().map(|&token| decoder.push(token)).collect();
+    assert_eq!(parts.concat(), "👍🏽€");
+    assert!(parts.iter().any(String::is_empty) && !parts.concat().contains('\u{FFFD}'));
+    assert_eq!(decoder.push(1_000_000), "");
+}
+
+#[test]
+fn a_long_text_in_pieces_is_the_text_as_a_whole() {
+    let tokenizer = tokenizer();
+    let texts: Vec<(String, Vec<u32>)> = recorded("encoded");
+    let mut text = String::new();
+    while text.len() < 1 << 20 {
+        for (place, (part, _)) in texts.iter().enumerate() {
+            text += part;
+            text += ["", " ", "word word", "x y \n z", "'s b"][(text.len() + place) % 5];
+        }
+    }
+    assert!(tokenizer.cuts && pieces::cut(&text).len() >= 7);
+    let whole = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
+    for threads in [1, 3] {
+        assert!(tokenizer.encode(&text, threads).unwrap() == whole.get_ids());
+    }
+    assert_eq!(pieces::cut(""), [""]);
+    // Nowhere to cut.
+    assert_eq!(pieces::cut(&"a".repeat(1 << 20)).len(), 1);
+}
+
+/// A file in which a part was replaced.
+fn with(change: impl FnOnce(&mut Value)) -> Result<Tokenizer, String> {
+    let mut file: Value = serde_json::from_slice(FILE).unwrap();
+    change(&mut file);
+    Tokenizer::parse(&serde_json::to_vec(&file).unwrap())
+}
+
+#[test]
+fn only_what_looks_at_words_alone_is_cut() {
+    let cuts = |change: fn(&mut Value)| with(change).unwrap().cuts;
+    assert!(cuts(
+        |file| file["pre_tokenizer"]["add_prefix_space"] = json!(true)
+    ));
+    assert!(!cuts(
+        |file| file["pre_tokenizer"]["use_regex"] = json!(false)
+    ));
+    assert!(!cuts(|file| file["pre_tokenizer"] = Value::Null));
+    assert!(!cuts(
+        |file| file["normalizer"] = json!({"type": "Prepend", "prepend": "x"})
+    ));
+    assert!(!cuts(|file| file["added_tokens"][0]["rstrip"] = json!(true)));
+    assert!(!cuts(
+        |file| file["added_tokens"][0]["content"] = json!("a b")
+    ));
+}
+
+#[test]
+fn a_vocabulary_of_words_is_said_with_what_stands_between_them() {
+    let file = json!({
+        "version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null,
+        "padding": {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null,
+                    "pad_id": 0, "pad_type_id": 0, "pad_token": "?"},
+        "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
+        "pre_tokenizer": {"type": "Whitespace"}, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {"type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100, "vocab": {"?": 0, "pipe": 1, "##s": 2, "drain": 3, ",": 4}},
+    });
+    let tokenizer = Tokenizer::parse(file.to_string().as_bytes()).unwrap();
+    let tokens = tokenizer.encode("pipes, drain drains", 2).unwrap();
+    // Neither filled up nor cut off.
+    assert_eq!(tokens, [1, 2, 4, 3, 3, 2]);
+    let vocabulary = Vocabulary::of(tokenizer);
+    let mut decoder = StreamDecoder::new(&vocabulary).after(&tokens[..1]);
+    let said: Vec<String> = tokens[1..]
+        .iter()
+        .map(|&token| decoder.push(token))
+        .collect();
+    assert_eq!(said, ["s", ",", " drain", " drain", "s"]);
+    assert_eq!(decoder.finish(), "");
+}
+
+#[test]
+fn hostile_files_are_one_line() {
+    let refused = |file: Result<Tokenizer, String>, word: &str| {
+        let fault = file.err().expect("a fault");
+        assert!(fault.contains(word) && fault.len() < 600, "{fault}");
+    };
+    refused(Tokenizer::parse(b""), "cannot be read");
+    refused(Tokenizer::parse(&FILE[..FILE.len() / 2]), "cannot be read");
+    refused(Tokenizer::parse(b"\xff"), "UTF-8");
+    refused(Tokenizer::parse(&b"[".repeat(1 << 20)), "nested");
+    let deep = format!(
+        r#"{{"normalizer":{}"#,
+        r#"{"type":"Sequence","normalizers":["#.repeat(1 << 16)
+    );
+    refused(Tokenizer::parse(deep.as_bytes()), "nested");
+    refused(with(|file| file["model"] = Value::Null), "cannot be read");
+    refused(
+        with(|file| file["model"]["dropout"] = json!(0.5)),
+        "dropout",
+    );
+    refused(
+        with(|file| file["model"]["continuing_subword_prefix"] = json!("é")),
+        "continuing_subword_prefix",
+    );
+    refused(
+        with(|file| file["model"]["vocab"] = json!({})),
+        "cannot be read",
+    );
+    refused(
+        with(|file| file["model"]["vocab"]["x"] = json!(4294967296_u64)),
+        "cannot be read",
+    );
+    refused(
+        with(|file| file["model"]["vocab"]["x"] = json!(-1)),
+        "cannot be read",
+    );
+    let split = json!({"type": "Split", "pattern": {"Regex": "(?:(?:\\w{1000}){1000}){1000}"},
+                       "behavior": "Isolated", "invert": false});
+    refused(
+        with(|file| file["pre_tokenizer"] = split.clone()),
+        "cannot be read",
+    );
+    let many = json!({"type": "Sequence", "pretokenizers": vec![split; 100]});
+    refused(with(|file| file["pre_tokenizer"] = many), "rules");
+    let unigram = |piece: String| json!({"type": "Unigram", "unk_id": 0, "byte_fallback": false, "vocab": [["?", 0.0], [piece, -1.0]]});
+    refused(
+        with(|file| file["model"] = unigram("x".repeat(5 << 20))),
+        "bytes of text",
+    );
+    // Two pieces and the token that is added.
+    assert_eq!(
+        with(|file| file["model"] = unigram("pipe".into()))
+            .unwrap()
+            .size(),
+        3
+    );
+    assert_eq!(
+        with(|file| file["model"]["vocab"]["x"] = json!(u32::MAX))
+            .unwrap()
+            .size(),
+        1 << 32
+    );
+}

@@ -1,0 +1,64 @@
+//! Opening and reading files of a folder that nobody vouches for.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use crate::error::{Error, Fault, Result};
+
+/// Whether a file may be a link to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// As in the cache of Hugging Face, where every file is a link.
+    Followed,
+    /// For names that were read from another file, which could point anywhere.
+    Refused,
+}
+
+/// Opens a regular file and gives its length in bytes. Anything else is refused before it is opened:
+/// a pipe would wait for a writer, and a device never ends.
+///
+/// `mend` ends the message where the file is missing or unreadable: what the user can do about it.
+///
+/// # Errors
+/// [`Fault::Link`], [`Fault::NotRegular`] or [`Fault::Read`].
+pub fn open_regular(path: &Path, links: Links, mend: &str) -> Result<(File, u64)> {
+    let no_file = || Error::new(path, Fault::NotRegular, "put one in its place");
+    let found = match links {
+        Links::Followed => fs::metadata(path),
+        Links::Refused => fs::symlink_metadata(path),
+    };
+    let found = found.map_err(Error::read(path, mend))?;
+    if found.is_symlink() {
+        let mend = "put the file itself in its place";
+        return Err(Error::new(path, Fault::Link, mend));
+    }
+    if !found.is_file() {
+        return Err(no_file());
+    }
+    let file = File::open(path).map_err(Error::read(path, mend))?;
+    // Something else may have taken the name in between.
+    let opened = file.metadata().map_err(Error::read(path, mend))?;
+    if !opened.is_file() {
+        return Err(no_file());
+    }
+    Ok((file, opened.len()))
+}
+
+/// Reads a regular file of at most `cap` bytes; nothing is allocated for a larger one.
+///
+/// `mend` as for [`open_regular`].
+///
+/// # Errors
+/// Those of [`open_regular`], and [`Fault::TooLarge`].
+pub fn read_capped(path: &Path, cap: u64, links: Links, mend: &str) -> Result<Vec<u8>> {
+    let (file, bytes) = open_regular(path, links, mend)?;
+    if bytes > cap {
+        return Err(Error::new(path, Fault::TooLarge { bytes, cap }, ""));
+    }
+    let mut read = Vec::new();
+    // The file may grow meanwhile.
+    let result = file.take(cap).read_to_end(&mut read);
+    result.map_err(Error::read(path, mend))?;
+    Ok(read)
+}

@@ -1,0 +1,137 @@
+//! What is refused, what is written, and what is said.
+
+use std::fs;
+
+use gpipe_files::{
+    Fault, Links, create_new, open_regular, read_capped, remove_if_exists, replace, sync_folder,
+};
+
+const MEND: &str = "name another";
+
+#[test]
+fn a_file_is_read_up_to_its_cap() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, b"abc").unwrap();
+    assert_eq!(read_capped(&path, 3, Links::Refused, MEND).unwrap(), b"abc");
+    let error = read_capped(&path, 2, Links::Refused, MEND).unwrap_err();
+    assert!(matches!(
+        error.fault(),
+        Fault::TooLarge { bytes: 3, cap: 2 }
+    ));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{}: 3 bytes are too many: 2 are the most that is read",
+            path.display()
+        )
+    );
+    assert!(error.is_input_error() && !error.is_not_found());
+}
+
+#[test]
+fn what_is_missing_is_told_with_its_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none");
+    let error = open_regular(&path, Links::Followed, MEND).unwrap_err();
+    assert!(error.is_not_found() && error.is_input_error());
+    let told = error.to_string();
+    assert!(told.starts_with(&format!("{}: ", path.display())), "{told}");
+    assert!(told.ends_with(": name another"), "{told}");
+    assert_eq!(error.path(), path);
+}
+
+#[test]
+fn folders_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = open_regular(folder.path(), Links::Followed, MEND).unwrap_err();
+    assert!(matches!(error.fault(), Fault::NotRegular));
+    assert!(
+        error
+            .to_string()
+            .ends_with(": is no regular file: put one in its place")
+    );
+    let error = error.with_mend("remove it");
+    assert!(
+        error
+            .to_string()
+            .ends_with(": is no regular file: remove it")
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn links_and_devices_are_refused() {
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    fs::write(&file, b"abc").unwrap();
+    symlink(&file, &link).unwrap();
+    assert_eq!(open_regular(&link, Links::Followed, MEND).unwrap().1, 3);
+    let error = open_regular(&link, Links::Refused, MEND).unwrap_err();
+    assert!(matches!(error.fault(), Fault::Link));
+    assert!(
+        error
+            .to_string()
+            .ends_with(": is a link: put the file itself in its place")
+    );
+    let error = open_regular(Path::new("/dev/zero"), Links::Followed, MEND).unwrap_err();
+    assert!(matches!(error.fault(), Fault::NotRegular));
+
+    // A link is replaced, not what it points to.
+    replace(&link, b"new").unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"abc");
+    assert!(!link.is_symlink());
+    fs::remove_file(&link).unwrap();
+    symlink(folder.path().join("none"), &link).unwrap();
+    assert!(create_new(&link).is_err());
+}
+
+#[test]
+fn a_file_is_replaced_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    for bytes in [&b"first"[..], b"", b"third"] {
+        replace(&path, bytes).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+    // A folder of that name stays, and nothing is left beside it.
+    let taken = folder.path().join("folder");
+    fs::create_dir(&taken).unwrap();
+    let error = replace(&taken, b"x").unwrap_err();
+    assert!(matches!(error.fault(), Fault::Write(_)) && !error.is_input_error());
+    let told = error.to_string();
+    assert!(
+        told.starts_with(&format!("cannot write {}: ", taken.display())),
+        "{told}"
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    assert!(replace(&folder.path().join("none/file"), b"x").is_err());
+}
+
+#[test]
+fn what_a_killed_process_left_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let left = format!(".file.{}-0.new", std::process::id());
+    fs::write(folder.path().join(&left), b"half").unwrap();
+    replace(&path, b"whole").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"whole");
+    assert_eq!(fs::read(folder.path().join(left)).unwrap(), b"half");
+}
+
+#[test]
+fn files_are_made_once_and_removed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    create_new(&path).unwrap();
+    assert!(create_new(&path).is_err());
+    assert!(remove_if_exists(&path).unwrap());
+    assert!(!remove_if_exists(&path).unwrap());
+    assert!(remove_if_exists(folder.path()).is_err());
+    sync_folder(folder.path()).unwrap();
+    assert!(cfg!(not(unix)) || sync_folder(&path).is_err());
+}

@@ -1,0 +1,92 @@
+//! What a folder holds besides sizes and weights, and what is handed on as it is.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gpipe_files::{Links, read_capped};
+use serde_json::{Map, Value};
+
+use crate::config_json::read_config;
+use crate::error::{Error, Result};
+use crate::names::TOKENIZER;
+
+/// Files beside `tokenizer.json` from which `transformers` makes the same tokenizer.
+const OF_TOKENIZER: [&str; 5] = [
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+];
+
+/// How `transformers` samples by default.
+const GENERATION: &str = "generation_config.json";
+
+/// The largest companion that is read.
+const LARGEST: u64 = 32 << 20;
+
+const MEND: &str = "make it readable, or remove it";
+
+/// Files and keys that training does not change. Clones share the files.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Companions {
+    /// By their names in the folder.
+    pub files: Arc<Vec<(String, Vec<u8>)>>,
+    /// Keys of `config.json`: which tokens begin, end and fill up a text.
+    pub ids: Map<String, Value>,
+}
+
+impl Companions {
+    /// Reads those of a model: `folder` is where the model comes from, `tokenizer` the file of its
+    /// tokenizer; either may be missing.
+    ///
+    /// # Errors
+    /// If one of them is there and cannot be read, or is longer than 32 MiB.
+    pub fn read(folder: Option<&Path>, tokenizer: Option<&Path>) -> Result<Self> {
+        let mut files = Vec::new();
+        let mut add = |name: &str, path: &Path| -> Result<()> {
+            if path.symlink_metadata().is_ok() {
+                let bytes = read_capped(path, LARGEST, Links::Followed, MEND)?;
+                files.push((name.to_owned(), bytes));
+            }
+            Ok(())
+        };
+        if let Some(tokenizer) = tokenizer {
+            add(TOKENIZER, tokenizer)?;
+            // Files beside one of another name may belong to anything.
+            if tokenizer.ends_with(TOKENIZER) {
+                for name in OF_TOKENIZER {
+                    add(name, &tokenizer.with_file_name(name))?;
+                }
+            }
+        }
+        let mut ids = Map::new();
+        if let Some(folder) = folder {
+            add(GENERATION, &folder.join(GENERATION))?;
+            ids = read_config(folder)?.ids;
+        }
+        let files = Arc::new(files);
+        Ok(Self { files, ids })
+    }
+}
+
+/// The `tokenizer.json` in the folder of a model, if it has one; it is not read.
+///
+/// # Errors
+/// If there are only tables from which a tokenizer could be made: such a model is none of bytes.
+pub fn tokenizer_file(folder: &Path) -> Result<Option<PathBuf>> {
+    let there = |name: &str| folder.join(name).symlink_metadata().is_ok();
+    if there(TOKENIZER) {
+        return Ok(Some(folder.join(TOKENIZER)));
+    }
+    if there("vocab.json") || there("merges.txt") {
+        return Err(Error::Invalid {
+            path: folder.to_owned(),
+            fault: format!(
+                "it has vocab.json or merges.txt but no {TOKENIZER}: load its tokenizer with transformers \
+                 and save it there, or use `data.tokenizer = bytes`"
+            ),
+        });
+    }
+    Ok(None)
+}

@@ -1,0 +1,79 @@
+//! The keys of `config.json`, and the values that several families have.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The most blocks or hidden layers: a model is a list of layers, which has to be made before it can be
+/// refused.
+pub const MOST_LAYERS: u64 = 10_000;
+
+/// The largest size: products of two fit 64 bits.
+pub const LARGEST_SIZE: u64 = u32::MAX as u64;
+
+/// The keys that decide what a model is. All others are left alone: files have many.
+#[derive(Deserialize)]
+pub struct Keys {
+    pub model_type: Option<String>,
+    // Of a GPT-2.
+    pub n_embd: Option<u64>,
+    pub n_layer: Option<u64>,
+    pub n_head: Option<u64>,
+    pub n_positions: Option<u64>,
+    pub n_ctx: Option<u64>,
+    pub vocab_size: Option<u64>,
+    pub n_inner: Option<u64>,
+    pub activation_function: Option<String>,
+    pub layer_norm_epsilon: Option<f64>,
+    pub embd_pdrop: Option<f64>,
+    pub attn_pdrop: Option<f64>,
+    pub resid_pdrop: Option<f64>,
+    pub tie_word_embeddings: Option<bool>,
+    pub scale_attn_weights: Option<bool>,
+    pub scale_attn_by_inverse_layer_idx: Option<bool>,
+    pub reorder_and_upcast_attn: Option<bool>,
+    pub add_cross_attention: Option<bool>,
+    pub is_encoder_decoder: Option<bool>,
+    pub quantization_config: Option<Value>,
+    pub bos_token_id: Option<Value>,
+    pub eos_token_id: Option<Value>,
+    pub pad_token_id: Option<Value>,
+    // Of a perceptron.
+    pub hidden_sizes: Option<Vec<u64>>,
+    pub hidden_act: Option<String>,
+    pub hidden_dropout_prob: Option<f64>,
+    pub input_size: Option<u64>,
+    pub num_labels: Option<u64>,
+}
+
+/// A size from 1 to `most`, which must be there.
+pub fn size(key: &str, value: Option<u64>, most: u64) -> Result<usize, String> {
+    match value {
+        // It fits: `most` does not exceed 32 bits.
+        Some(value) if (1..=most).contains(&value) => Ok(value as usize),
+        Some(value) => Err(format!("{key} is {value}: it must be from 1 to {most}")),
+        None => Err(format!("has no `{key}`")),
+    }
+}
+
+/// A probability of dropping, in the precision in which it is used.
+pub fn dropout(key: &str, share: f64) -> Result<f32, String> {
+    let rounded = share as f32;
+    match (0.0..1.0).contains(&share) && rounded < 1.0 {
+        true => Ok(rounded),
+        false => Err(format!("{key} is {share}: it must be from 0 to below 1")),
+    }
+}
+
+/// The shortest number in double precision that reads back as this one: 1e-5, not 9.9999997e-6.
+pub fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(number.into())
+}
+
+/// The beginning of a text that a file decides the length of.
+pub fn clip(text: &str) -> &str {
+    const MOST: usize = 200;
+    let end = (0..=MOST.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or(0)]
+}

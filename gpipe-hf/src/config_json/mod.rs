@@ -1,0 +1,83 @@
+//! `config.json`: the class `GPT2Config` of `transformers`, and a perceptron in keys of the same kind.
+//!
+//! A new family joins here: a file with `read` and `write`, its keys in [`keys`], and one arm in
+//! [`parse`] and in [`write`].
+
+mod gpt2;
+mod keys;
+mod mlp;
+
+use std::path::Path;
+
+use gpipe_files::{Links, read_capped};
+use gpipe_layers::models::ModelConfig;
+use serde_json::{Map, Value};
+
+use crate::description::Description;
+use crate::error::{Error, Result};
+use crate::names::{CONFIG, MEND};
+use keys::{Keys, clip};
+
+/// The largest `config.json` that is read.
+const LARGEST: u64 = 1 << 20;
+
+/// Reads what `config.json` in a folder says of the model.
+///
+/// # Errors
+/// [`Error::File`] if the file is missing or longer than 1 MiB, [`Error::Invalid`] if it describes no
+/// model that can be trained.
+pub fn read_config(folder: &Path) -> Result<Description> {
+    let path = folder.join(CONFIG);
+    let bytes = read_capped(&path, LARGEST, Links::Followed, MEND)?;
+    parse(&bytes).map_err(|fault| Error::Invalid { path, fault })
+}
+
+/// What the bytes of a `config.json` say of the model.
+///
+/// # Errors
+/// [`Error::Malformed`] if they describe no model that can be trained.
+///
+/// ```
+/// use gpipe_layers::models::ModelConfig;
+///
+/// let bytes = br#"{"model_type": "gpt2", "n_embd": 48, "n_head": 3, "n_layer": 5,
+///                  "n_positions": 64, "vocab_size": 256}"#;
+/// let ModelConfig::Gpt(gpt) = gpipe_hf::parse_config(bytes)?.model else { unreachable!() };
+/// // What the file leaves out is what the class sets.
+/// assert_eq!((gpt.blocks, gpt.dropout, gpt.tied), (5, 0.1, true));
+/// # Ok::<_, gpipe_hf::Error>(())
+/// ```
+pub fn parse_config(bytes: &[u8]) -> Result<Description> {
+    parse(bytes).map_err(Error::Malformed)
+}
+
+/// What these bytes say, or what is wrong with them.
+pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
+    let keys: Keys = serde_json::from_slice(bytes)
+        .map_err(|error| format!("cannot be read: {}", clip(&error.to_string())))?;
+    match keys.model_type.as_deref() {
+        Some(gpt2::TYPE) => gpt2::read(keys),
+        Some(mlp::TYPE) => mlp::read(keys),
+        Some(other) => Err(format!(
+            "model_type is `{}`: only gpt2 can be read",
+            clip(other)
+        )),
+        None => Err("has no `model_type`: only gpt2 can be read".into()),
+    }
+}
+
+/// The file for a model with these of the keys of [`Description::ids`], which is read again as the
+/// same.
+pub(crate) fn write(model: &ModelConfig, ids: &Map<String, Value>) -> Result<Vec<u8>> {
+    let object = match model {
+        ModelConfig::Gpt(config) => gpt2::write(config, ids),
+        ModelConfig::Mlp(config) => mlp::write(config)?,
+        _ => {
+            let fault = "config.json has no words for its family".to_owned();
+            return Err(Error::NotWritable(fault));
+        }
+    };
+    let mut bytes = serde_json::to_vec_pretty(&object)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}

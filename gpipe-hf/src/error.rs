@@ -1,0 +1,61 @@
+//! Why a model cannot be read or written.
+
+use std::path::PathBuf;
+
+use gpipe_sched::PipelineError;
+
+/// The result of this crate's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a model cannot be read or written: one line that names the file and what is wrong in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file cannot be opened or read.
+    #[error(transparent)]
+    File(#[from] gpipe_files::Error),
+    /// A file is not what it should be, or does not fit the others or the model.
+    #[error("{}: {fault}", path.display())]
+    Invalid {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// Bytes without a path are not what they should be.
+    #[error("{0}")]
+    Malformed(String),
+    /// A tensor was asked for that no parameter of the model is named like.
+    #[error("no weights for {0}: it is no parameter of the model")]
+    UnknownParameter(String),
+    /// A stage could not be given its weights.
+    #[error(transparent)]
+    Load(PipelineError),
+    /// Tied parameters could not be given the values of their owners.
+    #[error(transparent)]
+    ShareTies(PipelineError),
+    /// There is no `config.json` for such a model.
+    #[error("a model cannot be written: {0}")]
+    NotWritable(String),
+    /// The weights could not be written as bytes.
+    #[error(transparent)]
+    Save(#[from] gpipe_tensor::Error),
+    /// The `config.json` could not be written as bytes.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+impl Error {
+    /// Whether what was asked for cannot be done, as opposed to a failure on the way.
+    pub fn is_input_error(&self) -> bool {
+        match self {
+            Self::ShareTies(_) | Self::Save(_) | Self::Json(_) => false,
+            Self::File(_)
+            | Self::Invalid { .. }
+            | Self::Malformed(_)
+            | Self::UnknownParameter(_)
+            | Self::Load(_)
+            | Self::NotWritable(_) => true,
+        }
+    }
+}

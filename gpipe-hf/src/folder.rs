@@ -1,0 +1,32 @@
+//! The files of a model's folder, as bytes.
+
+use gpipe_layers::models::ModelConfig;
+use gpipe_tensor::{Tensor, safetensors};
+
+use crate::companions::Companions;
+use crate::config_json;
+use crate::error::Result;
+use crate::names::{CONFIG, WEIGHTS};
+
+/// The files of a folder for a model, by name: `config.json`, `model.safetensors` and the companions.
+/// `values` are its parameters by global name, a tied one once.
+///
+/// The bytes are a function of the arguments, and `transformers` reads them: `GPT2LMHeadModel` for a
+/// GPT. Nothing is written.
+///
+/// # Errors
+/// [`Error::NotWritable`](crate::Error::NotWritable) for a model that could not be read again,
+/// [`Error::Save`](crate::Error::Save) if two values have one name.
+pub fn to_files(
+    model: &ModelConfig,
+    values: &[(String, Tensor)],
+    companions: &Companions,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let config = config_json::write(model, &companions.ids)?;
+    // Transformers opens no weights that do not name the framework.
+    let metadata = [("format".to_owned(), "pt".to_owned())];
+    let weights = safetensors::save(values, &metadata)?;
+    let mut files = vec![(CONFIG.to_owned(), config), (WEIGHTS.to_owned(), weights)];
+    files.extend(companions.files.iter().cloned());
+    Ok(files)
+}

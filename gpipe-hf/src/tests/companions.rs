@@ -1,0 +1,67 @@
+//! What lies beside the weights is handed on as it is.
+
+use std::fs;
+
+use super::{model, params, written};
+use crate::{CONFIG, Companions, TOKENIZER, to_files, tokenizer_file};
+
+#[test]
+fn companions_go_from_folder_to_folder() {
+    let model = model();
+    let params = params(&model);
+    let mut first = Companions::default();
+    first.ids.insert("eos_token_id".into(), 7.into());
+    let folder = written(&to_files(&model, &params, &first).unwrap());
+    let path = |name: &str| folder.path().join(name);
+    for name in [
+        "generation_config.json",
+        TOKENIZER,
+        "merges.txt",
+        "notes.md",
+    ] {
+        fs::write(path(name), name).unwrap();
+    }
+    let names = |companions: &Companions| -> Vec<String> {
+        companions
+            .files
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect()
+    };
+    let tokenizer = tokenizer_file(folder.path()).unwrap();
+    assert_eq!(tokenizer, Some(path(TOKENIZER)));
+    let companions = Companions::read(Some(folder.path()), tokenizer.as_deref()).unwrap();
+    assert_eq!(
+        names(&companions),
+        [TOKENIZER, "merges.txt", "generation_config.json"]
+    );
+    assert_eq!(companions.ids, first.ids);
+    let again = written(&to_files(&model, &params, &companions).unwrap());
+    let read = |name: &str| fs::read(again.path().join(name)).unwrap();
+    for (name, bytes) in companions.files.iter() {
+        assert_eq!(read(name), *bytes);
+    }
+    assert_eq!(read(CONFIG), fs::read(path(CONFIG)).unwrap());
+
+    // Under another name it is the tokenizer alone.
+    fs::rename(path(TOKENIZER), path("other.json")).unwrap();
+    let companions = Companions::read(None, Some(&path("other.json"))).unwrap();
+    assert_eq!(names(&companions), [TOKENIZER]);
+    assert!(companions.ids.is_empty());
+    // Tables alone are no tokenizer.
+    let error = tokenizer_file(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("merges.txt") && error.is_input_error());
+    fs::remove_file(path("merges.txt")).unwrap();
+    assert_eq!(tokenizer_file(folder.path()).unwrap(), None);
+}
+
+#[test]
+fn a_companion_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = folder.path().join(TOKENIZER);
+    fs::create_dir(&tokenizer).unwrap();
+    let error = Companions::read(None, Some(&tokenizer)).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains(TOKENIZER) && message.contains("no regular file"));
+    assert!(error.is_input_error());
+}

@@ -1,0 +1,200 @@
+//! What `config.json` says, what it leaves out, and what is refused in it.
+
+use gpipe_layers::models::{GptConfig, MlpConfig, ModelConfig};
+
+use crate::config_json;
+use crate::description::Description;
+
+/// A whole `config.json`, in which a key can be replaced.
+fn config_json(change: Option<(&str, &str)>) -> String {
+    let mut keys = std::collections::BTreeMap::from([
+        ("model_type", "\"gpt2\""),
+        ("n_embd", "48"),
+        ("n_head", "3"),
+        ("n_layer", "5"),
+        ("n_positions", "64"),
+        ("vocab_size", "256"),
+    ]);
+    keys.extend(change);
+    let keys: Vec<String> = keys
+        .iter()
+        .map(|(key, value)| format!("\"{key}\":{value}"))
+        .collect();
+    format!("{{{}}}", keys.join(","))
+}
+
+fn gpt(model: ModelConfig) -> GptConfig {
+    match model {
+        ModelConfig::Gpt(config) => config,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn mlp(model: ModelConfig) -> MlpConfig {
+    match model {
+        ModelConfig::Mlp(config) => config,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_config_json_leaves_out_is_what_the_class_sets() {
+    let Description {
+        model, one_dropout, ..
+    } = config_json::parse(config_json(None).as_bytes()).unwrap();
+    let model = gpt(model);
+    assert!(one_dropout && model.tied);
+    assert_eq!((model.dropout, model.layer_norm_eps), (0.1, 1e-5));
+    let other = config_json(Some(("attn_pdrop", "0.2")));
+    assert!(!config_json::parse(other.as_bytes()).unwrap().one_dropout);
+    let ids = config_json(None).replace(
+        '}',
+        ",\"bos_token_id\":3,\"eos_token_id\":[3,4],\"pad_token_id\":null}",
+    );
+    let ids = config_json::parse(ids.as_bytes()).unwrap().ids;
+    assert_eq!(
+        serde_json::Value::Object(ids),
+        serde_json::json!({"bos_token_id": 3, "eos_token_id": [3, 4]})
+    );
+    let older = config_json(Some(("n_positions", "null"))).replace('}', ",\"n_ctx\":32}");
+    assert_eq!(
+        gpt(config_json::parse(older.as_bytes()).unwrap().model).context,
+        32
+    );
+}
+
+#[test]
+fn a_hostile_config_json_is_refused_by_the_name_of_its_key() {
+    let deep = "[".repeat(100_000);
+    let huge = "9".repeat(400);
+    let long = format!("\"{}\"", "x".repeat(100_000));
+    let changes = [
+        ("model_type", "\"bert\""),
+        ("model_type", "null"),
+        ("model_type", long.as_str()),
+        ("n_layer", "1431655766"),
+        ("n_layer", "1000000000"),
+        ("n_layer", "0"),
+        ("n_layer", "null"),
+        ("n_layer", "18446744073709551615"),
+        ("n_embd", "0"),
+        ("n_embd", "4294967296"),
+        ("n_head", "0"),
+        ("n_head", "5"),
+        ("n_head", "4294967295"),
+        ("n_positions", "0"),
+        ("n_positions", "99999999999"),
+        ("vocab_size", "0"),
+        ("vocab_size", "4294967296"),
+        ("n_inner", "191"),
+        ("n_inner", "0"),
+        ("activation_function", "\"relu\""),
+        ("activation_function", long.as_str()),
+        ("layer_norm_epsilon", "-1e-5"),
+        ("layer_norm_epsilon", "1e300"),
+        ("embd_pdrop", "1"),
+        ("embd_pdrop", "0.99999999"),
+        ("attn_pdrop", "-0.1"),
+        ("resid_pdrop", "1e300"),
+        ("scale_attn_weights", "false"),
+        ("scale_attn_by_inverse_layer_idx", "true"),
+        ("reorder_and_upcast_attn", "true"),
+        ("add_cross_attention", "true"),
+        ("is_encoder_decoder", "true"),
+        ("quantization_config", "{\"bits\":4}"),
+    ];
+    for (key, value) in changes {
+        let text = config_json(Some((key, value)));
+        let fault = config_json::parse(text.as_bytes()).expect_err(key);
+        assert!(fault.contains(key) && fault.len() < 400, "{key}: {fault}");
+    }
+    // What cannot be read at all has a place instead of a name.
+    for value in [
+        "-1",
+        "5.5",
+        "1e3",
+        "\"5\"",
+        "[5]",
+        "{}",
+        "true",
+        &huge,
+        &deep,
+        "5,\"n_layer\":5",
+        "",
+    ] {
+        let text = config_json(Some(("n_layer", value)));
+        let fault = config_json::parse(text.as_bytes()).expect_err(&value[..value.len().min(20)]);
+        assert!(
+            fault.contains("cannot be read") && fault.len() < 400,
+            "{fault}"
+        );
+    }
+    let others = [
+        &b""[..],
+        b"{",
+        b"[]",
+        b"null",
+        b"\xFF\xFE{}",
+        b"{}{}",
+        b"\"gpt2\"",
+        b"{\"layer_norm_epsilon\":1e999}",
+    ];
+    for bytes in others {
+        assert!(config_json::parse(bytes).is_err());
+    }
+}
+
+/// A whole `config.json` of a perceptron, in which a key can be replaced.
+fn mlp_json(change: Option<(&str, &str)>) -> String {
+    let mut keys = std::collections::BTreeMap::from([
+        ("model_type", "\"mlp\""),
+        ("hidden_act", "\"relu\""),
+        ("hidden_dropout_prob", "0.25"),
+        ("hidden_sizes", "[7,3]"),
+        ("input_size", "5"),
+        ("num_labels", "2"),
+    ]);
+    keys.extend(change);
+    let keys: Vec<String> = keys
+        .iter()
+        .map(|(key, value)| format!("\"{key}\":{value}"))
+        .collect();
+    format!("{{{}}}", keys.join(","))
+}
+
+#[test]
+fn a_perceptron_has_the_sizes_that_its_file_says() {
+    let read = |text: String| mlp(config_json::parse(text.as_bytes()).unwrap().model);
+    let model = read(mlp_json(None));
+    assert_eq!((model.inputs, model.outputs), (5, 2));
+    assert_eq!((model.hidden, model.dropout), (vec![7, 3], 0.25));
+    assert_eq!(
+        read(mlp_json(Some(("hidden_dropout_prob", "null")))).dropout,
+        0.0
+    );
+    let changes = [
+        ("input_size", "0"),
+        ("input_size", "null"),
+        ("input_size", "4294967296"),
+        ("num_labels", "0"),
+        ("num_labels", "null"),
+        ("num_labels", "4294967296"),
+        ("hidden_act", "\"gelu\""),
+        ("hidden_act", "null"),
+        ("hidden_sizes", "[]"),
+        ("hidden_sizes", "null"),
+        ("hidden_sizes", "[8,0]"),
+        ("hidden_sizes", "[4294967296]"),
+        ("hidden_dropout_prob", "1"),
+        ("hidden_dropout_prob", "-0.1"),
+        ("hidden_dropout_prob", "0.99999999"),
+    ];
+    for (key, value) in changes {
+        let text = mlp_json(Some((key, value)));
+        let fault = config_json::parse(text.as_bytes()).expect_err(key);
+        assert!(fault.contains(key) && fault.len() < 400, "{key}: {fault}");
+    }
+    let many = format!("[{}1]", "1,".repeat(10_000));
+    let text = mlp_json(Some(("hidden_sizes", &many)));
+    assert!(config_json::parse(text.as_bytes()).is_err());
+}

@@ -1,0 +1,122 @@
+//! `config.json` is, byte for byte, what earlier versions wrote.
+
+use gpipe_layers::Gelu;
+use gpipe_layers::layers::Function;
+use gpipe_layers::models::{GptConfig, MlpConfig, ModelConfig};
+
+use crate::{CONFIG, Companions, Error, to_files};
+
+fn config_json(model: &ModelConfig, companions: &Companions) -> String {
+    let files = to_files(model, &[], companions).unwrap();
+    let [(name, bytes), ..] = &files[..] else {
+        panic!("no files")
+    };
+    assert_eq!(name, CONFIG);
+    String::from_utf8(bytes.clone()).unwrap()
+}
+
+fn gpt() -> GptConfig {
+    GptConfig {
+        vocab: 256,
+        context: 64,
+        width: 8,
+        blocks: 1,
+        heads: 2,
+        dropout: 0.1,
+        ..GptConfig::default()
+    }
+}
+
+#[test]
+fn a_gpt() {
+    let expected = r#"{
+  "activation_function": "gelu_new",
+  "architectures": [
+    "GPT2LMHeadModel"
+  ],
+  "attn_pdrop": 0.1,
+  "bos_token_id": null,
+  "embd_pdrop": 0.1,
+  "eos_token_id": null,
+  "layer_norm_epsilon": 0.00001,
+  "model_type": "gpt2",
+  "n_ctx": 64,
+  "n_embd": 8,
+  "n_head": 2,
+  "n_inner": null,
+  "n_layer": 1,
+  "n_positions": 64,
+  "resid_pdrop": 0.1,
+  "tie_word_embeddings": true,
+  "torch_dtype": "float32",
+  "vocab_size": 256
+}
+"#;
+    let model = ModelConfig::Gpt(gpt());
+    assert_eq!(config_json(&model, &Companions::default()), expected);
+    let mut companions = Companions::default();
+    companions.ids.insert("bos_token_id".into(), 3.into());
+    companions
+        .ids
+        .insert("eos_token_id".into(), vec![3, 4].into());
+    companions.ids.insert("pad_token_id".into(), 5.into());
+    let expected = expected
+        .replace("\"bos_token_id\": null", "\"bos_token_id\": 3")
+        .replace(
+            "\"eos_token_id\": null",
+            "\"eos_token_id\": [\n    3,\n    4\n  ]",
+        )
+        .replace(
+            "  \"resid_pdrop\"",
+            "  \"pad_token_id\": 5,\n  \"resid_pdrop\"",
+        );
+    assert_eq!(config_json(&model, &companions), expected);
+    let other = ModelConfig::Gpt(GptConfig {
+        tied: false,
+        gelu: Gelu::Erf,
+        dropout: 0.0,
+        layer_norm_eps: 1e-6,
+        ..gpt()
+    });
+    let written = config_json(&other, &Companions::default());
+    for line in [
+        "\"activation_function\": \"gelu\",",
+        "\"attn_pdrop\": 0.0,",
+        "\"layer_norm_epsilon\": 1e-6,",
+        "\"tie_word_embeddings\": false,",
+    ] {
+        assert!(written.contains(line), "{line} in {written}");
+    }
+}
+
+#[test]
+fn a_perceptron() {
+    let mlp = MlpConfig {
+        inputs: 64,
+        hidden: vec![8, 4],
+        outputs: 10,
+        activation: Function::Relu,
+        dropout: 0.25,
+    };
+    let expected = r#"{
+  "hidden_act": "relu",
+  "hidden_dropout_prob": 0.25,
+  "hidden_sizes": [
+    8,
+    4
+  ],
+  "input_size": 64,
+  "model_type": "mlp",
+  "num_labels": 10,
+  "torch_dtype": "float32"
+}
+"#;
+    let model = ModelConfig::Mlp(mlp.clone());
+    assert_eq!(config_json(&model, &Companions::default()), expected);
+    let unknown = ModelConfig::Mlp(MlpConfig {
+        activation: Function::Gelu(Gelu::Erf),
+        ..mlp
+    });
+    let error = to_files(&unknown, &[], &Companions::default()).unwrap_err();
+    assert!(matches!(error, Error::NotWritable(_)) && error.is_input_error());
+}

@@ -1,0 +1,121 @@
+//! Which tensor of the files is which parameter of the model.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use gpipe_tensor::Shape;
+
+use super::shard::{Located, Shard};
+use crate::error::{Error, Result};
+
+/// The head of a language model, where a file has it although it is tied.
+const HEAD: &str = "lm_head.weight";
+/// What it is tied to.
+const TABLE: &str = "transformer.wte.weight";
+/// What a file may leave out in front of names: the head-less model of `transformers` has none.
+const BODY: &str = "transformer.";
+
+/// Finds every parameter by its global name, or the first thing that does not fit.
+pub fn locate(
+    shapes: &[(String, Shape)],
+    folder: &Path,
+    shards: &[Shard],
+    entries: Vec<Located>,
+) -> Result<HashMap<String, Located>> {
+    let wanted = Wanted::new(shapes);
+    let mut located: HashMap<String, Located> = HashMap::new();
+    let mut head = None;
+    for Located { shard, entry } in entries {
+        let fault = |fault: String| Err(shards[shard].fault(fault));
+        let stored = entry.name();
+        let Some((name, shape)) = wanted.parameter(stored) else {
+            if stored == HEAD && wanted.0.contains_key(TABLE) {
+                head = Some(Located { shard, entry });
+            } else if !is_mask(stored) {
+                return fault(format!(
+                    "`{stored}` is no parameter of the model that config.json describes"
+                ));
+            }
+            continue;
+        };
+        if entry.shape() != shape {
+            return fault(format!(
+                "`{stored}` has shape {}, but config.json asks for {shape}",
+                entry.shape()
+            ));
+        }
+        if !entry.is_readable() || entry.dtype() == "U32" {
+            return fault(format!(
+                "`{stored}` holds {} elements: only F32, F16 and BF16 can be trained",
+                entry.dtype()
+            ));
+        }
+        if located.contains_key(name) {
+            return fault(format!(
+                "`{stored}` is there twice, with and without `{BODY}`, or in two files"
+            ));
+        }
+        located.insert(name.to_owned(), Located { shard, entry });
+    }
+    let mut missing = wanted.0.keys().filter(|name| !located.contains_key(**name));
+    if let Some(name) = missing.next() {
+        let others = match missing.count() {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        return Err(Error::Invalid {
+            path: folder.to_owned(),
+            fault: format!("no weights for `{name}`{others}, which config.json asks for"),
+        });
+    }
+    if let (Some(head), Some(table)) = (head, located.get(TABLE)) {
+        check_tie(shards, &head, table)?;
+    }
+    Ok(located)
+}
+
+/// The parameters of a model, by global name.
+struct Wanted<'a>(BTreeMap<&'a str, &'a Shape>);
+
+impl<'a> Wanted<'a> {
+    fn new(shapes: &'a [(String, Shape)]) -> Self {
+        let shapes = shapes.iter().map(|(name, shape)| (name.as_str(), shape));
+        Self(shapes.collect())
+    }
+
+    /// The parameter that a tensor of a file is for.
+    fn parameter(&self, stored: &str) -> Option<(&'a str, &'a Shape)> {
+        let full = format!("{BODY}{stored}");
+        let known = self
+            .0
+            .get_key_value(stored)
+            .or_else(|| self.0.get_key_value(full.as_str()));
+        known.map(|(name, shape)| (*name, *shape))
+    }
+}
+
+/// A head that is tied and all the same there must be what it is tied to.
+fn check_tie(shards: &[Shard], head: &Located, table: &Located) -> Result<()> {
+    let alike =
+        head.entry.shape() == table.entry.shape() && head.entry.dtype() == table.entry.dtype();
+    let (of_head, of_table) = (&shards[head.shard], &shards[table.shard]);
+    if alike && of_head.bytes(&head.entry)? == of_table.bytes(&table.entry)? {
+        return Ok(());
+    }
+    Err(of_head.fault(format!(
+        "`{HEAD}` differs from the table of tokens, but config.json ties them: set tie_word_embeddings to false"
+    )))
+}
+
+/// Whether a tensor is the causal mask that older files keep beside the weights of a block.
+fn is_mask(stored: &str) -> bool {
+    let inside = stored
+        .strip_prefix(BODY)
+        .unwrap_or(stored)
+        .strip_prefix("h.");
+    inside
+        .and_then(|rest| rest.split_once('.'))
+        .is_some_and(|(block, what)| {
+            block.parse::<u32>().is_ok() && matches!(what, "attn.bias" | "attn.masked_bias")
+        })
+}

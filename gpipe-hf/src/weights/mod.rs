@@ -1,0 +1,121 @@
+//! The weights of a folder: checked by their headers, then read one tensor at a time.
+
+mod found;
+mod matching;
+mod shard;
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::path::Path;
+
+use gpipe_files::Links;
+use gpipe_layers::Layer;
+use gpipe_remat::{LayerStage, share_ties};
+use gpipe_sched::{LossStage, Pipeline};
+use gpipe_tensor::{Device, Shape, Tensor, Tensors};
+
+use crate::error::{Error, Result};
+use crate::names::{INDEX, WEIGHTS};
+use found::Found;
+use shard::{Located, Shard};
+
+/// Every tensor of a model in the files of a folder. That all of them are there, each of the right
+/// shape and of a type that can be read, was checked.
+#[derive(Debug)]
+pub struct Weights {
+    shards: Vec<Shard>,
+    /// By global name.
+    located: HashMap<String, Located>,
+}
+
+impl Weights {
+    /// Opens the weights of a folder and checks them against the parameters of a model, by global
+    /// name. Nothing but headers is read.
+    ///
+    /// Names may lack the prefix `transformer.`; causal masks and a copy of a tied head are passed
+    /// over.
+    ///
+    /// # Errors
+    /// [`Error::File`] for files that cannot be read, [`Error::Invalid`] for damaged ones, and for
+    /// tensors that are missing, foreign, twice there, or of another shape or type.
+    pub fn open(folder: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
+        let single = folder.join(WEIGHTS);
+        let index = folder.join(INDEX);
+        let mut found = Found::default();
+        // Transformers prefers the single file, too.
+        if single.exists() || !index.exists() {
+            found.add(single, Links::Followed)?;
+        } else {
+            found.add_listed(folder, &index)?;
+        }
+        let Found { shards, entries } = found;
+        let located = matching::locate(shapes, folder, &shards, entries)?;
+        Ok(Self { shards, located })
+    }
+
+    /// Reads the value of a parameter by its global name. Half floats become single ones.
+    ///
+    /// # Errors
+    /// [`Error::UnknownParameter`]; [`Error::File`] or [`Error::Invalid`] if the file cannot be read
+    /// or holds values that are not finite.
+    pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
+        let Some(Located { shard, entry }) = self.located.get(name) else {
+            return Err(Error::UnknownParameter(name.to_owned()));
+        };
+        let shard = &self.shards[*shard];
+        let bytes = shard.bytes(entry)?;
+        let tensor = entry
+            .tensor(&bytes, device)
+            .map_err(|error| shard.fault(error))?;
+        let finite = tensor
+            .to_f32s()
+            .is_ok_and(|values| values.iter().all(|value| value.is_finite()));
+        match finite {
+            true => Ok(tensor),
+            false => Err(shard.fault(format!(
+                "`{}` holds values that are not finite",
+                entry.name()
+            ))),
+        }
+    }
+
+    /// Gives every parameter of a pipeline its value, tied ones included. The stages read theirs at the
+    /// same time.
+    ///
+    /// # Errors
+    /// [`Error::Load`] for what [`tensor`](Self::tensor) refuses, or a parameter of another shape.
+    pub fn load<T: LossStage<Tensors> + 'static>(
+        self,
+        pipeline: &mut Pipeline<LayerStage, T>,
+    ) -> Result<()> {
+        let loaded = pipeline.each(move |_, stage| {
+            let device = stage.device().clone();
+            let mut result = Ok(());
+            stage.params(|param| {
+                if result.is_ok() && !param.tied {
+                    result = self
+                        .tensor(&param.name, &device)
+                        .map_err(Box::<dyn StdError + Send + Sync>::from)
+                        .and_then(|value| Ok(param.set_value(&value)?));
+                }
+            });
+            result
+        });
+        loaded.map_err(Error::Load)?;
+        share_ties(pipeline).map_err(Error::ShareTies)
+    }
+}
+
+/// Global names and shapes of the parameters of layers, a tied one once: what [`Weights::open`] looks
+/// for. The parameters need not be made.
+pub fn parameter_shapes(layers: &mut [Box<dyn Layer>]) -> Vec<(String, Shape)> {
+    let mut shapes = Vec::new();
+    for layer in layers {
+        layer.params(&mut |param| {
+            if !param.tied {
+                shapes.push((param.name.clone(), param.shape.clone()));
+            }
+        });
+    }
+    shapes
+}

@@ -1,0 +1,83 @@
+//! The ways back have the same bits.
+
+use gpipe_tensor::{Tensor, Tensors};
+
+use super::{
+    CheckError, Gradient, Result, clean, device_of, random_gradients, saved, take_gradients,
+};
+use crate::{Layer, PassContext};
+
+/// Checks that `backward` gives the bits of `input_grad` then `weight_grad`, and that
+/// `param_only_grad` then `weight_grad` gives the same gradients of parameters.
+///
+/// # Errors
+/// [`CheckError::Bits`] for the first element that differs; and whatever error the layer returns.
+pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Result<()> {
+    let device = device_of(layer, inputs)?;
+    clean(layer)?;
+    let outputs = layer.cost(&super::flows(inputs))?.outputs;
+    let dy = random_gradients(&device, &outputs)?;
+
+    let left = saved(layer, cx, inputs)?;
+    let fused_dx = layer.backward(left, dy.clone())?;
+    let fused = take_gradients(layer)?;
+
+    let way = "input_grad and weight_grad";
+    let left = saved(layer, cx, inputs)?;
+    let (dx, pending) = layer.input_grad(left, dy.clone())?;
+    layer.weight_grad(pending)?;
+    super::expect_flow(layer, way, &super::flows(&fused_dx), &dx)?;
+    for (i, (fused, split)) in fused_dx.iter().zip(&dx).enumerate() {
+        let of = format!("gradient of input {i}");
+        same(layer, of, way, &f32s(fused)?, &f32s(split)?)?;
+    }
+    let gradients = take_gradients(layer)?;
+    same_gradients(layer, way, &fused, &gradients)?;
+
+    let way = "param_only_grad and weight_grad";
+    let left = saved(layer, cx, inputs)?;
+    let pending = layer.param_only_grad(left, dy)?;
+    layer.weight_grad(pending)?;
+    let gradients = take_gradients(layer)?;
+    same_gradients(layer, way, &fused, &gradients)?;
+    clean(layer)
+}
+
+fn f32s(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(tensor.to_f32s()?.to_vec())
+}
+
+fn same_gradients(
+    layer: &dyn Layer,
+    way: &'static str,
+    fused: &[Gradient],
+    split: &[Gradient],
+) -> Result<()> {
+    for (fused, split) in fused.iter().zip(split) {
+        let of = format!("gradient of {}", fused.name);
+        same(layer, of, way, &fused.values, &split.values)?;
+    }
+    Ok(())
+}
+
+fn same(
+    layer: &dyn Layer,
+    of: String,
+    way: &'static str,
+    fused: &[f32],
+    split: &[f32],
+) -> Result<()> {
+    let pairs = fused.iter().zip(split);
+    let differs = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits();
+    match pairs.clone().position(differs) {
+        None => Ok(()),
+        Some(element) => Err(CheckError::Bits {
+            layer: layer.name().to_owned(),
+            of,
+            element,
+            way,
+            fused: fused[element],
+            split: split[element],
+        }),
+    }
+}

@@ -1,0 +1,135 @@
+//! Updates, states and settings.
+
+use gpipe_tensor::{Device, DeviceId, Host};
+
+use super::*;
+use crate::Init;
+
+fn device() -> Device {
+    Host::new(1).unwrap().device(DeviceId::Cpu).unwrap()
+}
+
+fn rules(weight_decay: f64, decay: Decay) -> [Optimizer; 3] {
+    [
+        Optimizer::sgd(0.0, weight_decay, decay),
+        Optimizer::sgd(0.9, weight_decay, decay),
+        Optimizer::adamw(0.9, 0.95, 1e-8, weight_decay, decay),
+    ]
+}
+
+fn ready(optimizer: &Optimizer, kind: Kind) -> Param {
+    let mut param = Param::new("w", [2, 2], kind, Init::Ones);
+    param.make(&device(), 0).unwrap();
+    optimizer.make_state(&mut param).unwrap();
+    param
+}
+
+#[test]
+fn only_what_should_decay_decays() {
+    for (decay, vectors_decay) in [(Decay::Matrices, false), (Decay::All, true)] {
+        for optimizer in rules(0.5, decay) {
+            for (kind, decays) in [(Kind::Matrix, true), (Kind::Vector, vectors_decay)] {
+                let mut param = ready(&optimizer, kind);
+                // Without a gradient, decay alone moves the value: by lr · decay · value.
+                optimizer.update(&mut param, 0.1, 1, 1.0).unwrap();
+                let wanted = if decays { 0.95 } else { 1.0 };
+                let value = param.value().unwrap().f32s().unwrap()[0];
+                assert!(
+                    (value - wanted).abs() < 1e-6,
+                    "{optimizer:?} {kind:?}: {value}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_statistic_takes_its_gradient_as_it_is() {
+    for optimizer in rules(0.5, Decay::All) {
+        let mut param = ready(&optimizer, Kind::Statistic);
+        let grad = param.grad_mut().unwrap();
+        grad.f32s_mut().unwrap().fill(0.25);
+        optimizer.update(&mut param, 0.1, 1, 0.5).unwrap();
+        assert_eq!(param.value().unwrap().f32s().unwrap(), [1.25; 4]);
+        assert!(param.state.is_empty());
+    }
+}
+
+#[test]
+fn a_frozen_parameter_stays_as_it_is() {
+    for optimizer in rules(0.5, Decay::All) {
+        let device = device();
+        let mut param = Param::new("w", [2, 2], Kind::Matrix, Init::Ones).frozen();
+        param.make(&device, 0).unwrap();
+        optimizer.make_state(&mut param).unwrap();
+        param.zero_grad().unwrap();
+        optimizer.update(&mut param, 0.1, 1, 1.0).unwrap();
+        assert_eq!(param.value().unwrap().f32s().unwrap(), [1.0; 4]);
+        assert_eq!((param.grad_bytes(), optimizer.state_bytes(&param)), (0, 0));
+        assert_eq!(device.live_bytes(), 4 * 4);
+        let error = param.grad().unwrap_err().to_string();
+        assert_eq!(error, "w: the parameter is frozen: it has no gradient");
+        assert_eq!(param.grad_mut().unwrap_err().to_string(), error);
+    }
+}
+
+#[test]
+fn the_predicted_bytes_are_allocated() {
+    for (optimizer, tensors) in rules(0.0, Decay::All).into_iter().zip([0, 1, 2]) {
+        let device = device();
+        let mut param = Param::new("w", [3, 5], Kind::Matrix, Init::Ones);
+        param.make(&device, 0).unwrap();
+        let before = device.live_bytes();
+        optimizer.make_state(&mut param).unwrap();
+        assert_eq!(optimizer.state_bytes(&param), tensors * 15 * 4);
+        assert_eq!(device.live_bytes() - before, tensors * 15 * 4);
+    }
+}
+
+#[test]
+fn only_an_owner_that_is_ready_is_updated() {
+    for optimizer in rules(0.0, Decay::All) {
+        let mut bare = Param::new("w", [2], Kind::Vector, Init::Ones);
+        assert!(optimizer.make_state(&mut bare).is_err());
+        assert!(optimizer.update(&mut bare, 0.1, 1, 1.0).is_err());
+        let mut place = ready(&optimizer, Kind::Matrix).tied();
+        let error = optimizer.update(&mut place, 0.1, 1, 1.0).unwrap_err();
+        assert!(error.to_string().contains("update owners only"), "{error}");
+    }
+    let [_, momentum, adamw] = rules(0.0, Decay::All);
+    let mut param = ready(&momentum, Kind::Matrix);
+    assert!(adamw.update(&mut param, 0.1, 1, 1.0).is_err());
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_named() {
+    let adamw = |beta1, beta2, eps, decay| {
+        let optimizer = Optimizer::adamw(beta1, beta2, eps, decay, Decay::All);
+        optimizer.check().map_err(|error| error.to_string())
+    };
+    assert_eq!(adamw(0.9, 0.95, 1e-8, 0.1), Ok(()));
+    for (result, named) in [
+        (adamw(1.0, 0.95, 1e-8, 0.1), "beta1 is 1"),
+        (adamw(0.9, f64::NAN, 1e-8, 0.1), "beta2 is NaN"),
+        (adamw(0.9, 0.95, -1.0, 0.1), "eps is -1"),
+        (adamw(0.9, 0.95, 1e-8, f64::INFINITY), "weight decay is inf"),
+    ] {
+        assert!(result.unwrap_err().starts_with(named));
+    }
+    assert!(Optimizer::sgd(1.5, 0.0, Decay::All).check().is_err());
+}
+
+#[test]
+fn the_clip_factor_brings_a_norm_down_to_its_limit() {
+    assert_eq!(clip_factor(5.0, 0.0), 1.0);
+    assert_eq!(clip_factor(0.5, 1.0), 1.0);
+    assert_eq!(clip_factor(0.0, 1.0), 1.0);
+    assert!((clip_factor(4.0, 1.0) - 0.25).abs() < 1e-6);
+}
+
+#[test]
+fn decays_have_names() {
+    assert_eq!("matrices".parse::<Decay>().unwrap(), Decay::Matrices);
+    let error = "none".parse::<Decay>().unwrap_err().to_string();
+    assert_eq!(error, "unknown decay `none`: use matrices or all");
+}

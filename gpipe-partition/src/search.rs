@@ -1,0 +1,207 @@
+//! The search that every exact cut rests on, for any cost of a run of layers.
+//!
+//! Whether a list of layers can be cut so that every part stays within a limit is decided by
+//! packing greedily ([`pack`]), each part found by doubling and halving its length ([`furthest`]).
+//! The least such limit is found by bisection ([`bisect`], [`least_bottleneck`]). (Pınar and
+//! Aykanat, "Fast optimal load balancing algorithms for 1D partitioning", 2004, compare such
+//! methods.)
+//!
+//! Greedy packing is right where a longer run never costs less than a shorter one inside it. Where
+//! that does not hold the answers are cuts within their limits all the same, but a better one may be
+//! missed. Nothing panics, whatever an oracle answers.
+//!
+//! ```
+//! use gpipe_partition::search::{least_bottleneck, pack};
+//!
+//! // Two workers, the second twice as fast: seconds of a run of layers on each of them.
+//! let work = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0];
+//! let seconds = |part: usize, layers: std::ops::Range<usize>| {
+//!     let work: f64 = work[layers].iter().sum();
+//!     Some(work / [1.0, 2.0][part])
+//! };
+//! let (ends, longest) = least_bottleneck(0..6, 2, 0.0, 40, seconds).unwrap();
+//! assert_eq!((ends, longest), (vec![3, 6], 8.0));
+//!
+//! // No cut is within 7 seconds.
+//! assert_eq!(pack(0..6, 2, |part, layers| seconds(part, layers) <= Some(7.0)), None);
+//! ```
+
+use std::ops::Range;
+
+/// A number that limits the cost of a part and can be bisected.
+pub trait Limit: Copy + PartialOrd {
+    /// The least cost that there is.
+    const LEAST: Self;
+    /// A limit that every cost stays within.
+    const MOST: Self;
+
+    /// A number strictly between the two; `None` where the type has none, or `low` is not below
+    /// `high`.
+    fn between(low: Self, high: Self) -> Option<Self>;
+}
+
+impl Limit for u64 {
+    const LEAST: Self = 0;
+    const MOST: Self = Self::MAX;
+
+    fn between(low: Self, high: Self) -> Option<Self> {
+        let apart = high.checked_sub(low)?;
+        (apart > 1).then(|| low + apart / 2)
+    }
+}
+
+impl Limit for f64 {
+    const LEAST: Self = 0.0;
+    const MOST: Self = Self::MAX;
+
+    fn between(low: Self, high: Self) -> Option<Self> {
+        let middle = 0.5 * (low + high);
+        (low < middle && middle < high).then_some(middle)
+    }
+}
+
+/// The furthest end up to `most` of a run from `start` that fits, or `None` if a run of one layer
+/// does not. `fits` is given an end, and must not be true after one for which it is false.
+///
+/// Steps double first, because parts are short beside the model and short runs are sooner judged;
+/// then they halve: about `2 · log2(length)` calls.
+pub fn furthest(start: usize, most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut good, mut bad) = (start, most.saturating_add(1));
+    let mut step = 1;
+    while bad.saturating_sub(good) > 1 {
+        let next = good.saturating_add(step).min(good + (bad - good) / 2);
+        if fits(next) {
+            (good, step) = (next, step.saturating_mul(2));
+        } else {
+            // From now on it halves.
+            (bad, step) = (next, usize::MAX);
+        }
+    }
+    (good > start).then_some(good)
+}
+
+/// The ends of `parts` parts of `layers` that all fit, each as long as possible while one layer is
+/// left for every later part; `None` if layers are left over, a part does not fit or there are
+/// fewer layers than parts. `fits` is given the number of a part and its layers.
+pub fn pack(
+    layers: Range<usize>,
+    parts: usize,
+    fits: impl Fn(usize, Range<usize>) -> bool,
+) -> Option<Vec<usize>> {
+    let mut ends = Vec::with_capacity(parts.min(layers.len()));
+    let mut start = layers.start;
+    for part in 0..parts {
+        let most = layers.end.checked_sub(parts - 1 - part)?;
+        start = furthest(start, most, |end| fits(part, start..end))?;
+        ends.push(start);
+    }
+    (start == layers.end).then_some(ends)
+}
+
+/// Narrows a limit down: `low` is too small, `high` is enough, and `reach` answers with the limit
+/// that was needed (the one asked for, or a smaller one) or `None` where that is too small. Returns
+/// both ends when there is no number between them, or after so many `rounds`.
+pub fn bisect<L: Limit>(
+    mut low: L,
+    mut high: L,
+    rounds: u32,
+    mut reach: impl FnMut(L) -> Option<L>,
+) -> (L, L) {
+    for _ in 0..rounds {
+        let Some(middle) = L::between(low, high) else {
+            break;
+        };
+        match reach(middle) {
+            Some(reached) => high = if reached < middle { reached } else { middle },
+            None => low = middle,
+        }
+    }
+    (low, high)
+}
+
+/// The cut of `layers` into `parts` whose most expensive part is cheapest, as the ends of its parts
+/// and what that part costs. `cost` is given the number of a part and its layers, and answers `None`
+/// where they do not fit. `None` if no cut fits.
+///
+/// `low` is a cost that no cut stays within (or the least there is). 64 rounds are enough for every
+/// `u64`; a fraction comes closer by half with each.
+pub fn least_bottleneck<L: Limit>(
+    layers: Range<usize>,
+    parts: usize,
+    low: L,
+    rounds: u32,
+    cost: impl Fn(usize, Range<usize>) -> Option<L>,
+) -> Option<(Vec<usize>, L)> {
+    let within = |limit: L| {
+        let ends = pack(layers.clone(), parts, |part, run| {
+            cost(part, run).is_some_and(|cost| cost <= limit)
+        })?;
+        let bottleneck = bottleneck(layers.start, &ends, &cost)?;
+        Some((ends, bottleneck))
+    };
+    let (mut best, high) = within(L::MOST)?;
+    let (_, least) = bisect(low, high, rounds, |limit| {
+        let (ends, reached) = within(limit)?;
+        best = ends;
+        Some(reached)
+    });
+    Some((best, least))
+}
+
+/// What the most expensive part of a cut costs.
+fn bottleneck<L: Limit>(
+    mut start: usize,
+    ends: &[usize],
+    cost: impl Fn(usize, Range<usize>) -> Option<L>,
+) -> Option<L> {
+    let mut most = L::LEAST;
+    for (part, &end) in ends.iter().enumerate() {
+        let cost = cost(part, start..end)?;
+        if cost > most {
+            most = cost;
+        }
+        start = end;
+    }
+    Some(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_furthest_end_is_found_from_every_start() {
+        for most in 1..40 {
+            for start in 0..most {
+                for last in start..=most {
+                    let expected = (last > start).then_some(last);
+                    assert_eq!(furthest(start, most, |end| end <= last), expected);
+                }
+            }
+        }
+        assert_eq!(furthest(5, 5, |_| true), None);
+        assert_eq!(furthest(5, 3, |_| true), None);
+    }
+
+    #[test]
+    fn packing_leaves_a_layer_for_every_later_part() {
+        let fits = |most: usize| move |_: usize, run: Range<usize>| run.len() <= most;
+        assert_eq!(pack(2..7, 3, fits(9)), Some(vec![5, 6, 7]));
+        assert_eq!(pack(2..7, 3, fits(2)), Some(vec![4, 6, 7]));
+        assert_eq!(pack(2..7, 3, fits(1)), None);
+        assert_eq!(pack(0..2, 3, fits(9)), None);
+        assert_eq!(pack(0..0, 0, fits(9)), Some(vec![]));
+    }
+
+    #[test]
+    fn bisection_ends_at_neighbours() {
+        let reach = |least: u64| move |limit| (limit >= least).then_some(limit);
+        for least in [1, 2, 77, u64::MAX] {
+            let (low, high) = bisect(0, u64::MAX, 64, reach(least));
+            assert_eq!((low, high), (least - 1, least));
+        }
+        assert_eq!(bisect(5, 3, 64, reach(0)), (5, 3));
+        assert_eq!(f64::between(1.0, f64::NAN), None);
+        assert_eq!(f64::between(1.0, 1.0 + f64::EPSILON), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! An [`Assembly`] from what differs from the defaults.
+
+use gpipe_layers::{Flow, Layer, Loss, Optimizer};
+use gpipe_partition::CutRule;
+use gpipe_sched::{LossStage, Schedule, ScheduleError, gpipe};
+use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors};
+
+use crate::assembly::{Assembled, Assembly, AssemblyError};
+use crate::{
+    CustomLoss, Error, ModelCosts, ParameterBytes, Policy, RematPlan, Result, TrainingLoss,
+    micro_batches,
+};
+
+/// The flow that enters a model, by the number of samples.
+type Input = Box<dyn Fn(usize) -> Vec<Flow>>;
+
+/// A schedule for a number of stages and of micro-batches.
+type MakeSchedule = Box<dyn FnOnce(usize, usize) -> std::result::Result<Schedule, ScheduleError>>;
+
+/// Where the schedule comes from.
+enum Source {
+    /// Made for the number of stages and of micro-batches.
+    Make(MakeSchedule),
+    /// Decides both numbers itself.
+    Given(Schedule),
+}
+
+/// Decides a training pipeline: made by [`Assembly::builder`].
+///
+/// | what | unless it is given |
+/// |---|---|
+/// | [`batch`](Self::batch) | nothing: it is needed |
+/// | [`devices`](Self::devices) | the CPU, for as many stages as the host has threads (or layers, if these are fewer) |
+/// | [`micro_batches`](Self::micro_batches) | four for each stage, as far as there are samples |
+/// | [`schedule`](Self::schedule) or [`with_schedule`](Self::with_schedule) | [`gpipe`] |
+/// | [`cut`](Self::cut) | [`CutRule::Balance`], by the FLOPs of a training step |
+/// | [`policy`](Self::policy) | [`Policy::Stage`]: a stage keeps its input (GPipe's rule) |
+/// | [`loss`](Self::loss) | [`Loss::CrossEntropy`] |
+/// | [`optimizer`](Self::optimizer) | none: the pipeline is for evaluation |
+/// | [`seed`](Self::seed) | 0 |
+#[must_use = "a builder does nothing until it builds"]
+pub struct AssemblyBuilder {
+    layers: Vec<Box<dyn Layer>>,
+    batch: Option<(usize, Input)>,
+    devices: Option<Vec<DeviceId>>,
+    micro_batches: Option<usize>,
+    schedule: Source,
+    cut: CutRule,
+    policy: Policy,
+    loss: Loss,
+    optimizer: Option<Optimizer>,
+    seed: u64,
+}
+
+impl Assembly {
+    /// Decides a pipeline of these layers step by step; see [`AssemblyBuilder`] for the defaults.
+    pub fn builder(layers: Vec<Box<dyn Layer>>) -> AssemblyBuilder {
+        AssemblyBuilder {
+            layers,
+            batch: None,
+            devices: None,
+            micro_batches: None,
+            schedule: Source::Make(Box::new(gpipe)),
+            cut: CutRule::Balance,
+            policy: Policy::Stage,
+            loss: Loss::CrossEntropy,
+            optimizer: None,
+            seed: 0,
+        }
+    }
+}
+
+impl AssemblyBuilder {
+    /// The number of samples of a batch, and the flow that the first layer takes for a number of
+    /// samples: what a layer costs depends on them.
+    pub fn batch(self, samples: usize, input: impl Fn(usize) -> Vec<Flow> + 'static) -> Self {
+        Self {
+            batch: Some((samples, Box::new(input))),
+            ..self
+        }
+    }
+
+    /// The device of each stage.
+    pub fn devices(self, devices: impl IntoIterator<Item = DeviceId>) -> Self {
+        Self {
+            devices: Some(devices.into_iter().collect()),
+            ..self
+        }
+    }
+
+    /// This number of stages on the CPU.
+    pub fn stages(self, stages: usize) -> Self {
+        self.devices(vec![DeviceId::Cpu; stages])
+    }
+
+    /// The number of micro-batches that a batch is cut into.
+    pub fn micro_batches(self, micro_batches: usize) -> Self {
+        Self {
+            micro_batches: Some(micro_batches),
+            ..self
+        }
+    }
+
+    /// The schedule for a number of stages and of micro-batches, such as
+    /// [`one_f_one_b`](gpipe_sched::one_f_one_b).
+    pub fn schedule(
+        self,
+        make: impl FnOnce(usize, usize) -> std::result::Result<Schedule, ScheduleError> + 'static,
+    ) -> Self {
+        Self {
+            schedule: Source::Make(Box::new(make)),
+            ..self
+        }
+    }
+
+    /// A schedule that is there already, such as one read from a table. It decides the number of stages
+    /// and of micro-batches.
+    pub fn with_schedule(self, schedule: Schedule) -> Self {
+        Self {
+            micro_batches: Some(schedule.micro_batches()),
+            schedule: Source::Given(schedule),
+            ..self
+        }
+    }
+
+    /// How layers are cut into stages.
+    pub fn cut(self, cut: CutRule) -> Self {
+        Self { cut, ..self }
+    }
+
+    /// What a stage keeps between the forward and the backward pass of a micro-batch.
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// The loss; not used by [`build_to`](Self::build_to).
+    pub fn loss(self, loss: Loss) -> Self {
+        Self { loss, ..self }
+    }
+
+    /// The optimizer for whose state room is made.
+    pub fn optimizer(self, optimizer: &Optimizer) -> Self {
+        Self {
+            optimizer: Some(optimizer.clone()),
+            ..self
+        }
+    }
+
+    /// Decides initial values and dropout.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// All decisions, made for a host with so many threads. The memory of each stage can be
+    /// predicted from them ([`predict_memory`](crate::predict_memory)).
+    ///
+    /// # Errors
+    /// If no batch was given, or the parts do not fit each other.
+    pub fn plan(self, threads: usize) -> Result<Assembly> {
+        let Self {
+            mut layers,
+            batch,
+            devices,
+            micro_batches: parts,
+            schedule,
+            cut,
+            policy,
+            loss,
+            optimizer,
+            seed,
+        } = self;
+        let (samples, input) = batch.ok_or_else(|| {
+            Error::Assembly("layers have no cost without a batch: call `batch`".into())
+        })?;
+        let stages = match &schedule {
+            Source::Make(_) => threads.min(layers.len()).max(1),
+            Source::Given(schedule) => schedule.stages(),
+        };
+        let devices = devices.unwrap_or_else(|| vec![DeviceId::Cpu; stages]);
+        let parts = parts.unwrap_or_else(|| devices.len().saturating_mul(4).min(samples));
+        let schedule = match schedule {
+            Source::Make(make) => make(devices.len(), parts)?,
+            Source::Given(schedule) => schedule,
+        };
+        if (schedule.stages(), schedule.micro_batches()) != (devices.len(), parts) {
+            return Err(Error::Assembly(format!(
+                "a schedule of {} stages and {} micro-batches, {} devices and {parts} micro-batches: \
+                 give as many of each",
+                schedule.stages(),
+                schedule.micro_batches(),
+                devices.len(),
+            )));
+        }
+        let ranges = micro_batches(samples, parts)?;
+        let costs = ModelCosts::new(&layers, &ranges, input)?;
+        let cut = cut.cut(&costs.flops(), devices.len())?;
+        let cut: Vec<_> = cut.ranges().collect();
+        let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
+        Ok(Assembly {
+            table: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,
+            layers,
+            cut,
+            schedule,
+            devices,
+            loss,
+            optimizer,
+            seed,
+        })
+    }
+
+    /// Starts the workers, as [`Assembly::build`] does.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan) and [`Assembly::build`].
+    pub fn build(self, host: &Host) -> std::result::Result<Assembled, AssemblyError> {
+        let loss = self.loss;
+        self.build_to(host, move |last, transit| {
+            TrainingLoss::new(loss, last, transit)
+        })
+    }
+
+    /// [`build`](Self::build) with a loss of one's own: see [`CustomLoss::new`] for what `function` is
+    /// given and returns.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_with_loss<G: Send + 'static>(
+        self,
+        host: &Host,
+        function: impl FnMut(&Tensor, G) -> Result<(f64, Tensor)> + Send + 'static,
+    ) -> std::result::Result<Assembled<CustomLoss<G>>, AssemblyError> {
+        self.build_to(host, |last, transit| {
+            CustomLoss::new(last, transit, function)
+        })
+    }
+
+    /// [`build`](Self::build) with another end, as [`Assembly::build_to`] has it.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_to<T: LossStage<Tensors> + 'static>(
+        self,
+        host: &Host,
+        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+    ) -> std::result::Result<Assembled<T>, AssemblyError> {
+        self.plan(host.threads())?.build_to(host, turn)
+    }
+}

@@ -1,0 +1,71 @@
+//! A loss that is a function of the outputs and a target.
+
+use gpipe_sched::{LossStage, MicroBatch};
+use gpipe_tensor::{Device, Tensor, Tensors};
+
+use crate::{Error, Result};
+
+/// The loss of a micro-batch, and its gradient with respect to the outputs: of their shape, and made on
+/// their device.
+type LossFn<G> = dyn FnMut(&Tensor, G) -> Result<(f64, Tensor)> + Send;
+
+/// A loss of one's own as the stage after the last one, made by
+/// [`AssemblyBuilder::build_with_loss`](crate::AssemblyBuilder::build_with_loss). Its bytes are counted
+/// with the last stage.
+pub struct CustomLoss<G> {
+    function: Box<LossFn<G>>,
+    device: Device,
+    transit: Device,
+    losses: Vec<f64>,
+}
+
+impl<G> CustomLoss<G> {
+    /// A loss on the worker of the last stage, which counts on `device`; gradients on their way back
+    /// count on `transit`. `function` is given the outputs of a micro-batch and its target. It returns
+    /// the loss and its gradient with respect to the outputs, both divided by whatever the whole batch
+    /// is to be divided by: losses and gradients of micro-batches are added up.
+    pub fn new(
+        device: Device,
+        transit: Device,
+        function: impl FnMut(&Tensor, G) -> Result<(f64, Tensor)> + Send + 'static,
+    ) -> Self {
+        Self {
+            function: Box::new(function),
+            device,
+            transit,
+            losses: Vec::new(),
+        }
+    }
+}
+
+impl<G: Send + 'static> LossStage<Tensors> for CustomLoss<G> {
+    type Target = G;
+    type Error = Error;
+
+    fn begin(&mut self, _step: u64) -> Result<()> {
+        self.losses.clear();
+        Ok(())
+    }
+
+    fn loss(&mut self, m: &MicroBatch, y: Tensors, target: G) -> Result<Option<Tensors>> {
+        let mut outputs = y.into_iter();
+        let (Some(y), None) = (outputs.next(), outputs.next()) else {
+            return Err(Error::Assembly(
+                "the loss takes one tensor: end the model with one".into(),
+            ));
+        };
+        let (loss, dy) = (self.function)(&y.receive(&self.device)?, target)?;
+        if self.losses.len() <= m.index {
+            self.losses.resize(m.index + 1, 0.0);
+        }
+        self.losses[m.index] = loss;
+        if !m.train {
+            return Ok(None);
+        }
+        Ok(Some(Tensors::from_iter([dy.send(&self.transit)?])))
+    }
+
+    fn losses(&mut self) -> Result<Vec<f64>> {
+        Ok(std::mem::take(&mut self.losses))
+    }
+}

@@ -1,0 +1,75 @@
+//! The first value that is not finite: where it came from.
+//!
+//! A training loop looks at the loss and the gradient norm of each step, which costs nothing. Only
+//! when one of them is not finite does it ask [`first_non_finite`], which runs the same batch again
+//! with a look at every layer. Values are a function of parameters, batch, seed and step, so the
+//! second run meets the very value that spoiled the first, as long as no update came between.
+
+use gpipe_sched::{ItemOf, LossStage, Pipeline, PipelineError};
+use gpipe_tensor::Tensors;
+
+use crate::stage::value_watch::{LOSS, Watch};
+use crate::{Error, LayerStage, NonFinite, Pass, Value};
+
+/// Runs `batch` again and finds the first value in it that is no finite number. `None` if there is
+/// none: each value is finite, and only sums over layers are not.
+///
+/// `batch` is that of the step whose loss or gradient norm was not finite, and parameters have not
+/// changed since. Gradients are those of the batch afterwards, as after any step; what layers with
+/// state of their own recorded is discarded, so that nothing of the batch is left in them.
+///
+/// # Errors
+/// If a stage fails.
+pub fn first_non_finite<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    batch: Vec<ItemOf<LayerStage, T>>,
+) -> Result<Option<NonFinite>, PipelineError> {
+    let last = pipeline.schedule().stages() - 1;
+    pipeline.each(move |index, stage| {
+        stage.watch(Some(Watch::new(index == last)));
+        Ok::<_, Error>(())
+    })?;
+    let ran = pipeline.step(batch);
+    let of_stages = pipeline.gather(|_, stage| Ok::<_, Error>(stage.seen()));
+    // The step was run to be looked at: nothing of it may be committed.
+    pipeline.each(|_, stage| {
+        stage.watch(None);
+        stage.discard()
+    })?;
+    let of_loss = ran?.losses.into_iter().enumerate();
+    let of_loss = of_loss.filter(|(_, loss)| !loss.is_finite());
+    let of_loss = of_loss.map(|(micro_batch, loss)| NonFinite {
+        micro_batch,
+        layer: LOSS.into(),
+        pass: Pass::Forward,
+        value: Value::Output,
+        found: loss as f32,
+    });
+    // Each part tells the first of each micro-batch in its own order. What is bad in a micro-batch
+    // goes with it through the loss and back, and into no other, so the first part on the way is
+    // where it came from.
+    let mut down = of_stages?;
+    let mut back: Vec<NonFinite> = Vec::new();
+    for stage in down.iter_mut().rev() {
+        let (of_back, of_down) = stage
+            .drain(..)
+            .partition(|found| found.pass == Pass::Backward);
+        *stage = of_down;
+        back.extend::<Vec<_>>(of_back);
+    }
+    let path = down.into_iter().flatten().chain(of_loss).chain(back);
+    // The least micro-batch; of its values the first, as the minimum of equals is.
+    let Some(first) = path.min_by_key(|found| found.micro_batch) else {
+        return Ok(None);
+    };
+    let name = first.layer.clone();
+    let culprits = pipeline.gather(move |_, stage| stage.broken_parameter(&name))?;
+    Ok(Some(match culprits.into_iter().flatten().next() {
+        Some((parameter, found)) => NonFinite {
+            value: Value::Parameter(parameter),
+            found,
+            ..first
+        },
+        None => first,
+    }))
+}

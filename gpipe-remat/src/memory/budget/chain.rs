@@ -1,0 +1,333 @@
+//! The bytes of one micro-batch on one stage, layer by layer and run by run, from replays of the
+//! stage's own passes.
+//!
+//! A tensor counts where a layer made it and where the next layer or run took it. One that passes
+//! layers by counts nothing on its way, nor where it is taken at last: something else may hold it
+//! already, and a sum must not be too large. The replay of a whole choice counts it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use gpipe_layers::{Buffers, Flow, Ledger, SavedBuffers};
+
+use crate::ModelCosts;
+
+/// A stage's layers as a chain; each is kept or computed again.
+pub(crate) struct Chain<'a> {
+    costs: &'a ModelCosts,
+    m: usize,
+    pub part: Range<usize>,
+    split: bool,
+    /// Bytes that the turn takes over from the last layer.
+    pub turn: u64,
+    /// Pending bytes of each layer and those after it; split backward passes only.
+    pending: Vec<u64>,
+    runs: RefCell<BTreeMap<usize, Rc<Runs>>>,
+    /// The same with backward passes as a whole, where the stage has both: a backward pass then needs
+    /// at least the lesser of the two.
+    whole: Option<Box<Chain<'a>>>,
+}
+
+/// A layer that keeps what it saved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Single {
+    /// Bytes that its `Saved` holds, input and output included.
+    pub saved: u64,
+    /// Those of its input among them.
+    pub input: u64,
+    /// Those of its output among them.
+    pub output: u64,
+    /// The peak of the forward pass, with the input that it takes.
+    pub forward: u64,
+    /// The peak of the backward pass, with `saved` and what is pending after it.
+    pub back: u64,
+}
+
+/// The runs that begin at one layer and are computed again.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    /// By last layer: bytes of what the run takes of its input, which is kept.
+    pub input: Vec<u64>,
+    /// By last layer: the peak of the first forward pass beyond the input.
+    pub forward: Vec<u64>,
+    /// By last layer: the peak of recomputation and backward pass, with the input.
+    pub back: Vec<u64>,
+}
+
+impl<'a> Chain<'a> {
+    pub fn new(
+        costs: &'a ModelCosts,
+        m: usize,
+        part: Range<usize>,
+        has_turn: bool,
+        split: bool,
+    ) -> Self {
+        let mut chain = Self {
+            costs,
+            m,
+            turn: 0,
+            split,
+            pending: vec![0; part.len() + 1],
+            part: part.clone(),
+            runs: RefCell::default(),
+            whole: None,
+        };
+        if has_turn {
+            chain.turn = bytes(costs.flow(m, part.end));
+        }
+        if split {
+            for start in part.rev() {
+                let mut pass = Pass::new(&chain, start);
+                for layer in start..chain.part.end {
+                    pass.forward(&chain, layer);
+                }
+                let known = pass.turn();
+                pass.begin_back(&chain, chain.part.end, known);
+                for layer in (start..chain.part.end).rev() {
+                    pass.back(&chain, layer);
+                }
+                pass.turn();
+                chain.pending[start - chain.part.start] = pass.ledger.live();
+            }
+        }
+        chain
+    }
+
+    /// A chain of a stage that takes some backward passes as a whole too.
+    #[must_use]
+    pub fn with_whole(mut self, whole: Self) -> Self {
+        self.whole = Some(Box::new(whole));
+        self
+    }
+
+    /// Pending bytes of the layers from this one.
+    pub fn pending(&self, layer: usize) -> u64 {
+        self.pending[layer - self.part.start]
+    }
+
+    /// A layer that is kept.
+    pub fn single(&self, layer: usize) -> Single {
+        let mut pass = Pass::new(self, layer);
+        pass.forward(self, layer);
+        let forward = pass.ledger.peak();
+        let live = pass.ledger.live();
+        let known = pass.turn();
+        let saved = pass.ledger.live();
+        pass.begin_back(self, layer + 1, known);
+        let back = pass.back(self, layer) + self.pending(layer + 1);
+        // The same once more, without what was saved: what the outputs alone hold.
+        let mut pass = Pass::new(self, layer);
+        pass.forward(self, layer);
+        pass.forget();
+        let output = (pass.ledger.live() + saved).saturating_sub(live);
+        // And once more with another claim on the input: what it frees was not saved.
+        let mut pass = Pass::new(self, layer).claiming();
+        pass.forward(self, layer);
+        pass.turn();
+        let with = pass.ledger.live();
+        pass.let_go();
+        let input = pass.input.saturating_sub(with - pass.ledger.live());
+        // A pending input of the next layer may be this layer's output.
+        let back = match self.split {
+            true => back - output.min(back),
+            false => back,
+        };
+        let whole = self.whole.as_ref().map(|whole| whole.single(layer).back);
+        Single {
+            saved,
+            input,
+            output,
+            forward,
+            back: whole.map_or(back, |whole| whole.min(back)),
+        }
+    }
+
+    /// The runs from a layer that are computed again.
+    pub fn runs(&self, start: usize) -> Rc<Runs> {
+        if let Some(runs) = self.runs.borrow().get(&start) {
+            return runs.clone();
+        }
+        let runs = Rc::new(self.measure_runs(start));
+        self.runs.borrow_mut().insert(start, runs.clone());
+        runs
+    }
+
+    fn measure_runs(&self, start: usize) -> Runs {
+        let mut first = Pass::new(self, start).claiming();
+        let mut runs = Runs::default();
+        for layer in start..self.part.end {
+            first.forward(self, layer);
+            first.forget();
+            runs.input.push(first.input);
+            let peak = first.ledger.peak();
+            runs.forward.push(peak.saturating_sub(first.input));
+        }
+        let mut again = Pass::new(self, start);
+        for layer in start..self.part.end {
+            again.forward(self, layer);
+            let flow = &self.costs.flow(self.m, layer + 1)[..again.flow.len()];
+            let waiting = bytes(&gradients(flow)) + self.pending(layer + 1);
+            runs.back.push(again.ledger.peak() + waiting);
+        }
+        let known = again.turn();
+        again.begin_back(self, self.part.end, known);
+        let peaks: Vec<u64> = (start..self.part.end)
+            .rev()
+            .map(|layer| again.back(self, layer))
+            .collect();
+        let mut worst = 0;
+        for (back, peak) in runs.back.iter_mut().zip(peaks.into_iter().rev()) {
+            worst = peak.max(worst);
+            *back = worst.max(*back);
+        }
+        if let Some(whole) = &self.whole {
+            for (back, whole) in runs.back.iter_mut().zip(&whole.runs(start).back) {
+                *back = (*whole).min(*back);
+            }
+        }
+        runs
+    }
+}
+
+/// One micro-batch on its way down and back: the first tensors of its flow, which some layer so far
+/// took or made.
+struct Pass {
+    ledger: Ledger,
+    flow: Buffers,
+    saved: Vec<SavedBuffers>,
+    /// How many tensors of the first layer's input did not pass the layer before it.
+    fresh: usize,
+    /// How many of the input some layer has taken.
+    taken: usize,
+    /// Bytes of those, as far as they are fresh.
+    input: u64,
+    /// Further claims on that, where it is kept.
+    claims: Option<Buffers>,
+}
+
+impl Pass {
+    /// Before layer `start`.
+    fn new(chain: &Chain<'_>, start: usize) -> Self {
+        let before = (start > chain.part.start).then(|| &chain.costs.of(chain.m)[start - 1]);
+        Self {
+            ledger: Ledger::new(),
+            flow: Buffers::new(),
+            saved: Vec::new(),
+            fresh: before.map_or(usize::MAX, |cost| cost.outputs.len()),
+            taken: 0,
+            input: 0,
+            claims: None,
+        }
+    }
+
+    /// The same, keeping the input.
+    fn claiming(self) -> Self {
+        Self {
+            claims: Some(Buffers::new()),
+            ..self
+        }
+    }
+
+    fn forward(&mut self, chain: &Chain<'_>, layer: usize) {
+        let flow = chain.costs.flow(chain.m, layer);
+        let taken = chain.costs.arity(layer).min(flow.len());
+        // What no layer has taken so far was in the input all along.
+        let known = self.flow.len().min(taken);
+        for tensor in &flow[known..taken] {
+            let nothing = Flow {
+                shape: [0].into(),
+                dtype: tensor.dtype,
+            };
+            let tensor = match self.taken < self.fresh {
+                true => tensor,
+                false => &nothing,
+            };
+            self.taken += 1;
+            self.input = self.input.saturating_add(tensor.bytes());
+            let buffers = self.ledger.alloc_flow(std::slice::from_ref(tensor));
+            if let Some(claims) = &mut self.claims {
+                claims.extend(self.ledger.hold_all(&buffers));
+            }
+            self.flow.extend(buffers);
+        }
+        let passing: Buffers = self.flow.drain(taken..).collect();
+        let x = std::mem::take(&mut self.flow);
+        let cost = &chain.costs.of(chain.m)[layer];
+        let (mut y, saved) = self.ledger.forward(cost, x);
+        y.extend(passing);
+        self.flow = y;
+        self.saved.push(saved);
+    }
+
+    /// Gives back what the last layer saved.
+    fn forget(&mut self) {
+        if let Some(saved) = self.saved.pop() {
+            self.ledger.release_saved(saved);
+        }
+    }
+
+    /// Keeps the input no longer.
+    fn let_go(&mut self) {
+        self.ledger
+            .release_all(self.claims.take().unwrap_or_default());
+    }
+
+    /// Releases the flow; the number of its tensors.
+    fn turn(&mut self) -> usize {
+        let flow = std::mem::take(&mut self.flow);
+        let known = flow.len();
+        self.ledger.release_all(flow);
+        known
+    }
+
+    /// Allocates the gradients of the first `known` tensors of the flow that leaves the layers
+    /// before `end`.
+    fn begin_back(&mut self, chain: &Chain<'_>, end: usize, known: usize) {
+        let flow = gradients(&chain.costs.flow(chain.m, end)[..known]);
+        self.flow = self.ledger.alloc_flow(&flow);
+    }
+
+    /// Back through one layer; the peak.
+    fn back(&mut self, chain: &Chain<'_>, layer: usize) -> u64 {
+        let Some(saved) = self.saved.pop() else {
+            return 0;
+        };
+        let cost = &chain.costs.of(chain.m)[layer];
+        self.ledger.reset_peak();
+        let own = gradients(&cost.outputs).len().min(self.flow.len());
+        let passing: Buffers = self.flow.drain(own..).collect();
+        let dy = std::mem::take(&mut self.flow);
+        let mut dx = Buffers::new();
+        let pending = if layer == 0 {
+            Some(self.ledger.param_only_grad(cost, saved, dy))
+        } else if chain.split {
+            let (gradients, pending) = self.ledger.input_grad(cost, saved, dy);
+            dx = gradients;
+            Some(pending)
+        } else {
+            dx = self.ledger.backward(cost, saved, dy);
+            None
+        };
+        match pending {
+            // What is pending stays alive: its claims are dropped, not given back.
+            Some(pending) if chain.split => drop(pending),
+            Some(pending) => self.ledger.weight_grad(cost, pending),
+            None => {}
+        }
+        dx.extend(passing);
+        self.flow = dx;
+        self.ledger.peak()
+    }
+}
+
+fn gradients(flow: &[Flow]) -> Vec<Flow> {
+    let floats = flow.iter().filter(|flow| flow.dtype.is_float());
+    floats.cloned().collect()
+}
+
+fn bytes(flow: &[Flow]) -> u64 {
+    flow.iter()
+        .fold(0, |sum, flow| sum.saturating_add(flow.bytes()))
+}

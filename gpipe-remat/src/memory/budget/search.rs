@@ -1,0 +1,191 @@
+//! Which layers to keep: all choices that no other beats, by dynamic programming over the layers.
+
+use super::chain::Chain;
+use super::in_flight::{InFlight, Others};
+use crate::RetainedRun;
+
+/// Runs that cover the stage's layers, and what they cost.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub runs: Vec<RetainedRun>,
+    /// Work that is done again.
+    pub work: u64,
+    /// Bytes held of a micro-batch between its passes.
+    pub held: u64,
+}
+
+/// A choice for the layers before a place.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    work: u64,
+    held: u64,
+    /// Bytes of the flow at this place among them.
+    output: u64,
+    /// The worst of the forward passes so far, beyond other micro-batches.
+    forward: u64,
+    /// The worst of the backward passes so far.
+    back: u64,
+    /// The first layer of the last run, whether it is kept, and the state before it.
+    start: usize,
+    kept: bool,
+    before: usize,
+}
+
+/// The choices within `available` bytes of activations that no other beats in everything. `work`
+/// is what it costs to compute a layer again. Of more than `most` choices for some first layers,
+/// only that many are followed.
+pub(crate) fn search(
+    chain: &Chain<'_>,
+    in_flight: &InFlight,
+    available: u64,
+    most: usize,
+    work: impl Fn(usize) -> u64,
+) -> Vec<Choice> {
+    let part = chain.part.clone();
+    let mut places: Vec<Vec<State>> = vec![Vec::new(); part.len() + 1];
+    places[0].push(State {
+        work: 0,
+        held: 0,
+        output: 0,
+        forward: 0,
+        back: 0,
+        start: part.start,
+        kept: true,
+        before: 0,
+    });
+    let alike = in_flight.forward == in_flight.back;
+    for layer in part.clone() {
+        let place = layer - part.start;
+        thin(&mut places[place], most);
+        let (done, open) = places.split_at_mut(place + 1);
+        let states = &done[place];
+        if states.is_empty() {
+            continue;
+        }
+        let fits = |state: &State| fits(in_flight, chain, available, state);
+        let mut put = |end: usize, mut state: State| {
+            if alike {
+                state.forward = state.forward.max(state.back);
+                state.back = state.forward;
+            }
+            let fits = fits(&state);
+            if fits {
+                open[end - layer - 1].push(state);
+            }
+            fits
+        };
+        let single = chain.single(layer);
+        for (before, state) in states.iter().enumerate() {
+            let shared = state.output.min(single.input);
+            let seen = state.held - state.output;
+            put(
+                layer + 1,
+                State {
+                    held: state.held + single.saved - shared,
+                    output: single.output,
+                    forward: state.forward.max(seen + single.forward),
+                    back: state.back.max(state.held - shared + single.back),
+                    start: layer,
+                    kept: true,
+                    before,
+                    ..*state
+                },
+            );
+        }
+        let runs = chain.runs(layer);
+        let mut again = 0_u64;
+        for end in layer + 1..=part.end {
+            again = again.saturating_add(work(end - 1));
+            let length = end - layer - 1;
+            let mut any = false;
+            for (before, state) in states.iter().enumerate() {
+                let input = runs.input[length];
+                // Two runs in a row that are kept are one; two that are not are two.
+                let seen = state.held - state.output;
+                any |= put(
+                    end,
+                    State {
+                        work: state.work.saturating_add(again),
+                        held: seen + input,
+                        output: 0,
+                        forward: state.forward.max(seen + input + runs.forward[length]),
+                        back: state.back.max(seen + runs.back[length]),
+                        start: layer,
+                        kept: false,
+                        before,
+                    },
+                );
+            }
+            // A longer run needs no less.
+            if !any {
+                break;
+            }
+        }
+    }
+    thin(&mut places[part.len()], most);
+    (0..places[part.len()].len())
+        .map(|index| trace(&places, part.start, index))
+        .filter(|choice| !choice.runs.is_empty())
+        .collect()
+}
+
+/// Whether it can still become a choice that fits.
+fn fits(in_flight: &InFlight, chain: &Chain<'_>, available: u64, state: &State) -> bool {
+    let pending = chain.pending(chain.part.start);
+    let within = |others: &[Others], own: u64| {
+        others.iter().all(|others| {
+            let remembered = others.remembered.saturating_mul(state.held);
+            let waiting = others.pending.saturating_mul(pending);
+            remembered.saturating_add(waiting).saturating_add(own) <= available
+        })
+    };
+    within(
+        &in_flight.forward,
+        state.forward.max(state.held + chain.turn),
+    ) && within(&in_flight.back, state.back)
+        && within(&in_flight.weight, 0)
+}
+
+/// Drops every state that another beats or equals in all numbers, and of more than `most` all but
+/// every other or so, from the least work to the fewest bytes.
+fn thin(states: &mut Vec<State>, most: usize) {
+    states.sort_by_key(|s| (s.work, s.held, s.back, s.forward));
+    let mut kept: Vec<State> = Vec::with_capacity(states.len());
+    for state in states.drain(..) {
+        let beaten = kept.iter().any(|other| {
+            other.output == state.output
+                && other.held <= state.held
+                && other.back <= state.back
+                && other.forward <= state.forward
+        });
+        if !beaten {
+            kept.push(state);
+        }
+    }
+    if kept.len() > most {
+        let every = kept.len().div_ceil(most);
+        let last = kept.pop();
+        kept = kept.into_iter().step_by(every).chain(last).collect();
+    }
+    *states = kept;
+}
+
+/// The runs that led to a state at the end.
+fn trace(places: &[Vec<State>], first: usize, index: usize) -> Choice {
+    let mut place = places.len() - 1;
+    let state = &places[place][index];
+    let (work, held) = (state.work, state.held);
+    let mut runs = Vec::new();
+    let mut index = index;
+    while place > 0 {
+        let state = &places[place][index];
+        runs.push(RetainedRun {
+            layers: state.start..first + place,
+            kept: state.kept,
+        });
+        index = state.before;
+        place = state.start - first;
+    }
+    runs.reverse();
+    Choice { runs, work, held }
+}

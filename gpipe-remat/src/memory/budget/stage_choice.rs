@@ -1,0 +1,194 @@
+//! The policy `budget:BYTES`: what a stage keeps so that it fits and computes the least again.
+//!
+//! A stage's layers are cut into kept layers and runs that are computed again from their input.
+//! The work that this costs adds up over the layers, and so, nearly, do the bytes: what is held of
+//! a micro-batch is a sum over kept layers and inputs of runs, and the peak of an action is that of
+//! one run beyond what the runs before it hold. So the best choices for the first layers are found
+//! from those for fewer layers ([`search`]), as long as every choice is remembered that is better
+//! than all others in work, or in bytes held, or in bytes needed at once. The buffers that two
+//! layers share make the sums a little too small or exact, never too large, so no choice that fits
+//! is lost; and each choice that comes out is replayed to the byte, from the least work up, until
+//! one fits.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gpipe_sched::Schedule;
+
+use super::chain::Chain;
+use super::in_flight::InFlight;
+use super::search::search;
+use crate::memory::predict::activations;
+use crate::{Bytes, Error, ModelCosts, ParameterBytes, Result, Retained, RetainedRun, StageMemory};
+
+/// Choices that are followed. Models of few kinds of layers have far fewer; for one of hundreds of
+/// different layers on one stage the search would else go on for minutes.
+pub(crate) const EXACT: usize = 4096;
+/// The same where thousands of stages are asked for and a little more recomputation is no harm.
+pub(crate) const QUICK: usize = 48;
+
+/// What each stage keeps under the limit.
+pub(crate) fn stages(
+    weights: &ParameterBytes,
+    costs: &ModelCosts,
+    cut: &[Range<usize>],
+    schedule: &Schedule,
+    limit: Bytes,
+) -> Result<Vec<Retained>> {
+    let of_stage = |(stage, part): (usize, &Range<usize>)| {
+        let place = StageContext {
+            costs,
+            schedule,
+            stage,
+            part: part.clone(),
+            fixed: weights.of_stage(part.clone()),
+        };
+        place.cheapest(limit.0, EXACT).ok_or_else(|| Error::Budget {
+            stage,
+            needed: Bytes(place.least()),
+            fixed: Bytes(place.fixed.fixed()),
+            budget: limit,
+        })
+    };
+    cut.iter().enumerate().map(of_stage).collect()
+}
+
+/// Cross-checks the numbers of layers, stages and micro-batches of the parts.
+pub(crate) fn check_parts(
+    weights: &ParameterBytes,
+    costs: &ModelCosts,
+    cut: &[Range<usize>],
+    schedule: &Schedule,
+) -> Result<()> {
+    let layers = costs.layers();
+    let covered = cut.iter().all(|part| !part.is_empty())
+        && cut.first().is_some_and(|part| part.start == 0)
+        && cut.last().is_some_and(|part| part.end == layers)
+        && cut.windows(2).all(|pair| pair[0].end == pair[1].start);
+    let fits = weights.layers() == layers
+        && cut.len() == schedule.stages()
+        && costs.micro_batches() == schedule.micro_batches();
+    if covered && fits {
+        return Ok(());
+    }
+    Err(Error::Assembly(format!(
+        "costs of {layers} layers and {} micro-batches, weights of {} layers, a cut into {} parts and \
+         a schedule of {} stages and {} micro-batches do not belong together",
+        costs.micro_batches(),
+        weights.layers(),
+        cut.len(),
+        schedule.stages(),
+        schedule.micro_batches(),
+    )))
+}
+
+/// A stage that looks for what to keep.
+pub(crate) struct StageContext<'a> {
+    pub costs: &'a ModelCosts,
+    pub schedule: &'a Schedule,
+    pub stage: usize,
+    /// Its layers.
+    pub part: Range<usize>,
+    /// All bytes but activations.
+    pub fixed: StageMemory,
+}
+
+impl StageContext<'_> {
+    /// The peak of the stage, were it to keep this.
+    pub fn peak(&self, kept: &Retained) -> u64 {
+        StageMemory {
+            activations: activations(self.costs, &self.part, self.schedule, self.stage, |_| kept),
+            ..self.fixed
+        }
+        .peak()
+    }
+
+    /// The choice of the least work that fits the limit, if any does, following `most` choices.
+    pub fn cheapest(&self, limit: u64, most: usize) -> Option<Retained> {
+        let available = limit.checked_sub(self.fixed.fixed())?;
+        if self.fixed.ties > available {
+            return None;
+        }
+        if self.peak(&Retained::Everything) <= limit {
+            return Some(Retained::Everything);
+        }
+        let mut choices = search(&self.chain(), &self.in_flight(), available, most, |layer| {
+            self.costs.of(0)[layer].forward
+        });
+        choices.sort_by_key(|choice| (choice.work, choice.held));
+        let mut tried = choices.into_iter().map(|choice| self.kept(&choice.runs));
+        tried.find(|kept| self.peak(kept) <= limit)
+    }
+
+    /// The fewest bytes that the stage can do with, whatever it computes again.
+    pub fn least(&self) -> u64 {
+        let rules = (1..=self.part.len()).map(|run| Retained::Inputs { run });
+        let rules = rules
+            .chain([Retained::Everything])
+            .map(|kept| self.peak(&kept));
+        let mut least = rules.min().unwrap_or(0);
+        let (chain, in_flight) = (self.chain(), self.in_flight());
+        // Each round finds all that could be better; the replay says whether it is.
+        while let Some(below) = least.checked_sub(self.fixed.fixed() + 1) {
+            let choices = search(&chain, &in_flight, below, EXACT, |_| 0);
+            let peaks = choices
+                .iter()
+                .map(|choice| self.peak(&self.kept(&choice.runs)));
+            match peaks.min() {
+                Some(better) if better < least => least = better,
+                _ => break,
+            }
+        }
+        least
+    }
+
+    /// The fewest bytes under the simplest choices: often the least, and soon found.
+    pub fn simplest(&self) -> u64 {
+        let lengths = std::iter::successors(Some(1_usize), |run| run.checked_mul(2));
+        let lengths = lengths.take_while(|&run| run < 2 * self.part.len());
+        let rules = lengths.map(|run| Retained::Inputs { run });
+        let peaks = rules
+            .chain([Retained::Everything])
+            .map(|kept| self.peak(&kept));
+        peaks.min().unwrap_or(0)
+    }
+
+    /// The numbers of the smallest micro-batch: a limit that it breaks, all break.
+    fn chain(&self) -> Chain<'_> {
+        let micro_batches = 0..self.costs.micro_batches();
+        let smallest = micro_batches.min_by_key(|&m| self.costs.samples(m));
+        let has_turn = self.stage + 1 == self.schedule.stages();
+        let InFlight { split, whole, .. } = self.in_flight();
+        let chain = |split| {
+            let part = self.part.clone();
+            Chain::new(self.costs, smallest.unwrap_or(0), part, has_turn, split)
+        };
+        match split && whole {
+            true => chain(true).with_whole(chain(false)),
+            false => chain(split),
+        }
+    }
+
+    fn in_flight(&self) -> InFlight {
+        InFlight::new(self.schedule.of_stage(self.stage))
+    }
+
+    /// Runs of layers of the model, kept or not, as what the stage keeps.
+    fn kept(&self, runs: &[RetainedRun]) -> Retained {
+        let mut merged: Vec<RetainedRun> = Vec::with_capacity(runs.len());
+        for run in runs {
+            let layers = run.layers.start - self.part.start..run.layers.end - self.part.start;
+            match merged.last_mut() {
+                Some(last) if last.kept && run.kept => last.layers.end = layers.end,
+                _ => merged.push(RetainedRun {
+                    layers,
+                    kept: run.kept,
+                }),
+            }
+        }
+        if merged.iter().all(|run| run.kept) {
+            return Retained::Everything;
+        }
+        Retained::Runs(Arc::from(merged))
+    }
+}

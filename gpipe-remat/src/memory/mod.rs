@@ -1,0 +1,20 @@
+//! What stages keep between forward and backward passes, and the bytes that it takes.
+
+pub(crate) mod budget;
+mod bytes;
+mod model_costs;
+mod parameter_bytes;
+mod policy;
+pub(crate) mod predict;
+mod remat_plan;
+mod retained;
+mod stage_memory;
+
+pub use bytes::{Bytes, BytesError};
+pub use model_costs::ModelCosts;
+pub use parameter_bytes::{ParameterBytes, PlaceBytes};
+pub use policy::Policy;
+pub use predict::{predict_held, predict_memory};
+pub use remat_plan::RematPlan;
+pub use retained::{Retained, RetainedRun};
+pub use stage_memory::StageMemory;

@@ -1,0 +1,85 @@
+//! What is there from the beginning of a run to its end: parameters and all that goes with them.
+
+use std::ops::Range;
+
+use gpipe_layers::{Flow, Layer, Optimizer, Param};
+
+use crate::StageMemory;
+
+/// The bytes of every layer's parameters, of their gradients, and of what an optimizer remembers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ParameterBytes {
+    layers: Vec<Vec<PlaceBytes>>,
+}
+
+/// One parameter at one of its places.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlaceBytes {
+    /// Its global name, which all of its places share.
+    pub name: String,
+    /// Bytes of its value.
+    pub value: u64,
+    /// Bytes of its gradient; none of a frozen parameter.
+    pub gradient: u64,
+    /// Bytes that the optimizer remembers of it, its value in single precision included where layers have
+    /// one of a narrower type; none at a tied place.
+    pub optimizer: u64,
+    /// Whether this is a further place of a parameter that an earlier layer owns.
+    pub tied: bool,
+}
+
+impl ParameterBytes {
+    /// Reads them off a model whose parameters need not be made yet. `optimizer` is `None` where
+    /// there is none.
+    pub fn new(layers: &mut [Box<dyn Layer>], optimizer: Option<&Optimizer>) -> Self {
+        let weights = |layer: &mut Box<dyn Layer>| {
+            let mut weights = Vec::new();
+            layer.params(&mut |param: &mut Param| {
+                let single = Flow::f32(param.shape.clone());
+                weights.push(PlaceBytes {
+                    name: param.name.clone(),
+                    value: single.of(param.dtype).bytes(),
+                    gradient: param.grad_bytes(),
+                    optimizer: match param.tied {
+                        true => 0,
+                        false => optimizer.map_or(0, |o| o.state_bytes(param)),
+                    },
+                    tied: param.tied,
+                });
+            });
+            weights
+        };
+        Self {
+            layers: layers.iter_mut().map(weights).collect(),
+        }
+    }
+
+    /// Those of layers that are described rather than built, first to last.
+    pub fn of_layers(layers: Vec<Vec<PlaceBytes>>) -> Self {
+        Self { layers }
+    }
+
+    /// The number of layers.
+    pub fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// The bytes of a stage of these layers, all but its activations. A tied gradient from another
+    /// stage counts while it is merged.
+    pub fn of_stage(&self, part: Range<usize>) -> StageMemory {
+        let mut memory = StageMemory::default();
+        let (here, after) = (&self.layers[part.clone()], &self.layers[part.end..]);
+        for weight in here.iter().flatten() {
+            memory.values = memory.values.saturating_add(weight.value);
+            memory.gradients = memory.gradients.saturating_add(weight.gradient);
+            memory.optimizer = memory.optimizer.saturating_add(weight.optimizer);
+        }
+        for tied in after.iter().flatten().filter(|weight| weight.tied) {
+            let owns = |weight: &&PlaceBytes| !weight.tied && weight.name == tied.name;
+            if here.iter().flatten().any(|weight| owns(&weight)) {
+                memory.ties = memory.ties.max(tied.gradient);
+            }
+        }
+        memory
+    }
+}

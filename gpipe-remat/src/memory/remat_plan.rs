@@ -1,0 +1,103 @@
+//! Policy and schedule together: what each stage keeps of each micro-batch.
+
+use std::ops::Range;
+
+use gpipe_sched::{Action, Op, Schedule};
+
+use super::budget;
+use crate::{ModelCosts, ParameterBytes, Policy, Result, Retained};
+
+/// Policy and schedule together: what each stage keeps of each micro-batch. The stages, the
+/// memory prediction and the simulator read the same table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RematPlan {
+    micro_batches: usize,
+    cells: Vec<Retained>,
+}
+
+impl RematPlan {
+    /// The table of `policy` for a model of these weights and costs that is cut like this.
+    ///
+    /// Where a stage's very next action is the backward pass of the micro-batch that it has just
+    /// sent forward (1F1B's last stage), recomputation would save nothing: it keeps all.
+    /// A budget decides for itself, once a stage, from the bytes.
+    ///
+    /// # Errors
+    /// If the parts do not fit each other, or a stage does not fit the budget whatever it keeps.
+    pub fn new(
+        policy: Policy,
+        weights: &ParameterBytes,
+        costs: &ModelCosts,
+        cut: &[Range<usize>],
+        schedule: &Schedule,
+    ) -> Result<Self> {
+        if let Policy::Budget(limit) = policy {
+            budget::check_parts(weights, costs, cut, schedule)?;
+            let stages = budget::stages(weights, costs, cut, schedule, limit)?;
+            return Ok(Self::of_stages(stages, schedule.micro_batches()));
+        }
+        Ok(Self::of_rule(policy, schedule))
+    }
+
+    /// Each stage keeps the same of every micro-batch.
+    pub fn of_stages(stages: Vec<Retained>, micro_batches: usize) -> Self {
+        let cells = stages
+            .into_iter()
+            .flat_map(|kept| std::iter::repeat_n(kept, micro_batches))
+            .collect();
+        Self {
+            micro_batches,
+            cells,
+        }
+    }
+
+    /// What each stage keeps of each micro-batch: as many of every stage.
+    pub(crate) fn of_cells(stages: Vec<Vec<Retained>>) -> Self {
+        Self {
+            micro_batches: stages.first().map_or(0, Vec::len),
+            cells: stages.into_iter().flatten().collect(),
+        }
+    }
+
+    /// The table of a policy that asks for no bytes; a budget that everything fits.
+    pub(crate) fn of_rule(policy: Policy, schedule: &Schedule) -> Self {
+        let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+        let rule = |m: usize| match policy {
+            Policy::Keep | Policy::Budget(_) => Retained::Everything,
+            Policy::ExceptLast if m + 1 == micro_batches => Retained::Everything,
+            Policy::Stage | Policy::ExceptLast => Retained::Inputs { run: usize::MAX },
+            Policy::Every(run) => Retained::Inputs { run },
+        };
+        let mut cells: Vec<Retained> = (0..stages)
+            .flat_map(|_| (0..micro_batches).map(&rule))
+            .collect();
+        let mut previous: Vec<Option<Action>> = vec![None; stages];
+        let actions = schedule.lanes().iter().flatten();
+        // Computing another micro-batch again in between changes nothing of what this one gains.
+        for &action in actions.filter(|action| action.op != Op::Recompute) {
+            let turns_at_once = matches!(action.op, Op::Backward | Op::InputGrad)
+                && previous[action.stage].is_some_and(|before| {
+                    before.op == Op::Forward && before.micro_batch == action.micro_batch
+                });
+            if turns_at_once {
+                cells[action.stage * micro_batches + action.micro_batch] = Retained::Everything;
+            }
+            previous[action.stage] = Some(action);
+        }
+        Self {
+            micro_batches,
+            cells,
+        }
+    }
+
+    /// What `stage` keeps of micro-batch `m`. Micro-batches that the schedule does not have
+    /// (evaluation) are not kept and not asked for.
+    pub fn kept(&self, stage: usize, m: usize) -> &Retained {
+        &self.cells[stage * self.micro_batches + m]
+    }
+
+    /// What `stage` keeps of each micro-batch.
+    pub(crate) fn of_stage(&self, stage: usize) -> &[Retained] {
+        &self.cells[stage * self.micro_batches..][..self.micro_batches]
+    }
+}

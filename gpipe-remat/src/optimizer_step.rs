@@ -1,0 +1,77 @@
+//! One optimizer step: from the gradients of a batch to the next values.
+
+use gpipe_layers::{Optimizer, clip_factor};
+use gpipe_sched::{LossStage, Pipeline};
+use gpipe_tensor::Tensors;
+
+use crate::update::{apply_update, commit_mini_batch, gradient_norms, merge_ties, share_ties};
+use crate::{Error, LayerStage, Result};
+
+/// What is known of an optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StepStats {
+    /// The number of the step, counted from 0.
+    pub step: u64,
+    /// The learning rate.
+    pub lr: f64,
+    /// The norm of all gradients before they were clipped
+    /// ([`gradient_norm`](crate::gradient_norm)).
+    pub grad_norm: f64,
+    /// What gradients were multiplied with: 1 where nothing was clipped.
+    pub clip_factor: f32,
+}
+
+/// Updates every parameter from the gradients of the step that `pipeline` has just run: all that a
+/// training loop does between two batches.
+///
+/// `step` counts from 0. `clip` is the largest norm of the gradients; they are scaled down to it
+/// where theirs is larger (0: they never are).
+///
+/// In this order:
+///
+/// 1. gradients of tied places are added to those of their owners ([`merge_ties`]);
+/// 2. the norm is taken ([`gradient_norm`](crate::gradient_norm)), and a gradient that is not finite
+///    refused before any value is changed;
+/// 3. owners are updated ([`apply_update`]), and their values given to tied places ([`share_ties`]);
+/// 4. layers with state of their own commit what they recorded ([`commit_mini_batch`]). That comes
+///    last, so that a step that fails in any stage leaves that state as it was: what was recorded is
+///    discarded when the next step begins.
+///
+/// # Errors
+/// [`Error::NonFiniteGradients`] and [`Error::Setting`] before anything is changed;
+/// [`first_non_finite`](crate::first_non_finite) tells where the former come from.
+/// [`Error::Pipeline`] if a stage fails: parameters may then have been updated in other stages, so
+/// training goes on from values that were saved before.
+pub fn optimizer_step<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    optimizer: &Optimizer,
+    lr: f64,
+    step: u64,
+    clip: f64,
+) -> Result<StepStats> {
+    for (what, value) in [
+        ("the learning rate", lr),
+        ("the largest gradient norm", clip),
+    ] {
+        if !(value.is_finite() && value >= 0.0) {
+            return Err(Error::Setting { what, value });
+        }
+    }
+    merge_ties(pipeline)?;
+    let norms = gradient_norms(pipeline)?;
+    let norm = norms.norm.hypot(norms.statistics);
+    if !norm.is_finite() {
+        return Err(Error::NonFiniteGradients { norm });
+    }
+    let factor = clip_factor(norms.norm, clip);
+    apply_update(pipeline, optimizer, lr, step, factor)?;
+    share_ties(pipeline)?;
+    commit_mini_batch(pipeline)?;
+    Ok(StepStats {
+        step,
+        lr,
+        grad_norm: norms.norm,
+        clip_factor: factor,
+    })
+}

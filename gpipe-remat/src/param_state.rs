@@ -1,0 +1,175 @@
+//! The state of every parameter, out of a running pipeline and back into one, by global name: what
+//! a checkpoint holds, whatever the cut.
+//!
+//! A tied parameter goes by its owner; putting values back ends with [`share_ties`].
+
+use std::collections::HashMap;
+
+use gpipe_sched::{LossStage, Pipeline, PipelineError};
+use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
+
+use crate::{Error, LayerStage, Result, share_ties};
+
+/// The value of one parameter and what the optimizer remembers of it, under its owner's name.
+#[derive(Clone, Debug)]
+pub struct ParamState {
+    /// The global name.
+    pub name: String,
+    /// The value, as exactly as the optimizer knows it.
+    pub value: Tensor,
+    /// What the optimizer remembers, in its order; nothing of a statistic.
+    pub state: Vec<Tensor>,
+}
+
+/// Copies the value and the optimizer's state of every owner, in model order, to buffers of their
+/// own that `device` counts: what the next step changes, they do not see.
+///
+/// # Errors
+/// If there is no room for the copies.
+pub fn copy_owned<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    device: &Device,
+) -> std::result::Result<Vec<ParamState>, PipelineError> {
+    let device = device.clone();
+    let owned = pipeline.gather(move |_, stage| {
+        let mut owned = Vec::new();
+        stage.try_params(|param| {
+            if !param.tied {
+                let state = param.state.iter().map(|tensor| tensor.copy_to(&device));
+                owned.push(ParamState {
+                    name: param.name.clone(),
+                    value: param.exact()?.copy_to(&device)?,
+                    state: state.collect::<std::result::Result<_, _>>()?,
+                });
+            }
+            Ok(())
+        })?;
+        Ok::<_, Error>(owned)
+    })?;
+    Ok(owned.into_iter().flatten().collect())
+}
+
+/// Gives every parameter the value that stands under its name, tied places included. Nothing is
+/// changed unless names and shapes are those of the model.
+///
+/// # Errors
+/// [`Error::Parameter`] for the first name that is missing, unknown or twice there, or whose value
+/// has another shape or element type.
+pub fn put_values<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    values: Vec<(String, Tensor)>,
+) -> Result<()> {
+    let values = values.into_iter().map(|(name, value)| (name, vec![value]));
+    let values = by_name(pipeline, values.collect(), |_| 1, "value")?;
+    pipeline.each(move |_, stage| {
+        stage.try_params(|param| {
+            if let (false, Some([value])) = (param.tied, values.get(&param.name).map(Vec::as_slice))
+            {
+                param.set_value(value)?;
+            }
+            Ok(())
+        })
+    })?;
+    Ok(share_ties(pipeline)?)
+}
+
+/// Gives the optimizer what it remembered of every parameter, by its owner's name. Nothing is
+/// changed unless names, shapes and the number of tensors are those of the optimizer.
+///
+/// # Errors
+/// As [`put_values`], and if a parameter's state has more or fewer tensors.
+pub fn put_states<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    states: Vec<(String, Vec<Tensor>)>,
+) -> Result<()> {
+    let states = by_name(pipeline, states, |owner| owner.states, "optimizer state")?;
+    pipeline
+        .each(move |_, stage| {
+            stage.try_params(|param| {
+                if let (false, Some(state)) = (param.tied, states.get(&param.name)) {
+                    for (old, new) in param.state.iter_mut().zip(state) {
+                        old.copy_from(new)?;
+                    }
+                }
+                Ok(())
+            })
+        })
+        .map_err(Error::from)
+}
+
+/// The owner of a parameter, as its pipeline has it.
+struct Owner {
+    name: String,
+    shape: Shape,
+    states: usize,
+}
+
+/// The tensors by name, if they are those that the pipeline's owners need.
+fn by_name<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    tensors: Vec<(String, Vec<Tensor>)>,
+    count: impl Fn(&Owner) -> usize,
+    what: &str,
+) -> Result<HashMap<String, Vec<Tensor>>> {
+    let owners = pipeline.gather(|_, stage| {
+        let mut owners = Vec::new();
+        stage.params(|param| {
+            if !param.tied {
+                owners.push(Owner {
+                    name: param.name.clone(),
+                    shape: param.shape.clone(),
+                    states: param.state.len(),
+                });
+            }
+        });
+        Ok::<_, Error>(owners)
+    })?;
+    let fault = |name: &str, message: String| Error::Parameter {
+        name: name.to_owned(),
+        message,
+    };
+    let mut named = HashMap::with_capacity(tensors.len());
+    for (name, tensors) in tensors {
+        if named.contains_key(&name) {
+            return Err(fault(&name, format!("its {what} is there twice")));
+        }
+        named.insert(name, tensors);
+    }
+    let mut known = 0;
+    for owner in owners.iter().flatten() {
+        let Some(tensors) = named.get(&owner.name) else {
+            return Err(fault(&owner.name, format!("its {what} is missing")));
+        };
+        known += 1;
+        if tensors.len() != count(owner) {
+            let message = format!(
+                "its {what} is {} tensors, not {}",
+                tensors.len(),
+                count(owner)
+            );
+            return Err(fault(&owner.name, message));
+        }
+        for tensor in tensors {
+            if *tensor.shape() != owner.shape || tensor.dtype() != DType::F32 {
+                let message = format!(
+                    "its {what} is {} of shape {}, not {} of shape {}",
+                    tensor.dtype(),
+                    tensor.shape(),
+                    DType::F32,
+                    owner.shape
+                );
+                return Err(fault(&owner.name, message));
+            }
+        }
+    }
+    if known < named.len() {
+        let known_names: Vec<&str> = owners.iter().flatten().map(|p| p.name.as_str()).collect();
+        let mut strange: Vec<&String> = named.keys().collect();
+        strange.retain(|name| !known_names.contains(&name.as_str()));
+        strange.sort();
+        if let Some(name) = strange.first() {
+            return Err(fault(name, "the model has no such parameter".into()));
+        }
+    }
+    Ok(named)
+}

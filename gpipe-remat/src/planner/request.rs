@@ -1,0 +1,233 @@
+//! The request that a plan answers.
+
+use std::ops::Range;
+
+use gpipe_sched::{Costs, Schedule};
+
+use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Times, Work, micro_batches};
+
+/// Beyond this, planning would take minutes.
+const MOST_LAYERS: usize = 4096;
+const MOST_WORKERS: usize = 256;
+
+/// Everything that a plan depends on.
+pub struct PlanRequest<'a> {
+    /// Bytes of parameters and what goes with them.
+    pub weights: &'a ParameterBytes,
+    /// Samples of a step.
+    pub batch: usize,
+    /// Costs and work of a batch in these micro-batches.
+    pub price: &'a dyn Fn(&[Range<usize>]) -> Result<Costed>,
+    /// Workers, in the order in which they are linked.
+    pub workers: Vec<Worker>,
+    /// From each worker to the next.
+    pub link: Link,
+    /// Cores that all workers share, where these are threads of one machine: a worker's speed is then
+    /// that on one.
+    pub cores: Option<usize>,
+    /// Orders of work that may be used.
+    pub orders: &'a [NamedOrder],
+    /// Numbers of micro-batches that may be used.
+    pub micro_batches: Vec<usize>,
+    /// The least gain, as a share of the step's time, for which more workers, or more stages on as
+    /// many, are used: of plans that are closer than times are known, the simplest is chosen. 0: the
+    /// fastest.
+    pub min_gain: f64,
+    /// What may be kept. A stage takes the first policy of the least recomputation that fits its
+    /// worker's memory; [`Policy::Budget`] stands for the best of all, whatever its bytes.
+    pub policies: Vec<Policy>,
+}
+
+/// The costs of a batch.
+pub struct Costed {
+    /// Bytes and FLOPs.
+    pub costs: ModelCosts,
+    /// The work of each layer, in any unit of which [`Worker::speed`] counts units a second.
+    pub times: Times,
+    /// Times given to cost-driven schedules; `times` where `None`. (A run that is set up without a
+    /// measurement makes its schedule from FLOPs.)
+    pub scheduling_times: Option<Times>,
+}
+
+/// A device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worker {
+    /// Units of work a second.
+    pub speed: f64,
+    /// Bytes, if they are limited.
+    pub memory: Option<u64>,
+}
+
+/// What a transfer between two workers takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Seconds.
+    pub latency: f64,
+    /// May be infinite.
+    pub bytes_per_second: f64,
+}
+
+impl Link {
+    /// Transfers that take no time.
+    pub const FREE: Self = Self {
+        latency: 0.0,
+        bytes_per_second: f64::INFINITY,
+    };
+}
+
+/// From numbers of workers and micro-batches to a schedule, if there is one of that shape.
+pub type MakeSchedule = Box<dyn Fn(usize, usize) -> Option<Schedule>>;
+
+/// From a schedule and what it costs to one that follows the costs.
+pub type FollowCosts = Box<dyn Fn(&Schedule, &Costs) -> Option<Schedule>>;
+
+/// An order of work.
+pub struct NamedOrder {
+    /// As a user names it.
+    pub name: String,
+    /// Stages a worker.
+    pub chunks: usize,
+    /// The schedule for a number of workers and of micro-batches.
+    pub make: MakeSchedule,
+    /// What becomes of that schedule when the costs are known, if it is not the same for all.
+    pub follow: Option<FollowCosts>,
+    /// Then: how many micro-batches each of so many stages holds at most, if that is limited.
+    pub held: Option<fn(usize) -> usize>,
+}
+
+impl PlanRequest<'_> {
+    pub(super) fn costed(&self, parts: usize) -> Result<Costed> {
+        let costed = (self.price)(&micro_batches(self.batch, parts)?)?;
+        let layers = self.weights.layers();
+        let mut lists = vec![&costed.times];
+        lists.extend(&costed.scheduling_times);
+        for times in lists {
+            for cores in 1..=times.cores() {
+                if times.on(cores).len() != layers || costed.costs.layers() != layers {
+                    return fault(format!(
+                        "weights of {layers} layers, costs of {} and work of {}: give each for every \
+                         layer",
+                        costed.costs.layers(),
+                        times.on(cores).len()
+                    ));
+                }
+                check(times.on(cores))?;
+            }
+            if !(times.action.is_finite() && times.action >= 0.0) {
+                return fault(format!(
+                    "an action costs {} by itself: use a finite number from 0 up",
+                    times.action
+                ));
+            }
+        }
+        let total: f64 = costed.times.work.iter().map(sum).sum();
+        if !total.is_finite() {
+            return fault("the layers together cost more than a number holds: scale them down");
+        }
+        if total == 0.0 {
+            return fault("all layers cost nothing: there is nothing to plan");
+        }
+        Ok(costed)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let layers = self.weights.layers();
+        if layers == 0 {
+            return fault("no layers: there is nothing to plan");
+        }
+        if layers > MOST_LAYERS || self.workers.len() > MOST_WORKERS {
+            return fault(format!(
+                "{layers} layers on {} workers: join neighbouring layers until there are at most \
+                 {MOST_LAYERS}, on at most {MOST_WORKERS} workers",
+                self.workers.len()
+            ));
+        }
+        if self.workers.is_empty() || self.orders.is_empty() || self.policies.is_empty() {
+            return fault("no worker, order of work or policy to choose from: name one of each");
+        }
+        if self.micro_batches.is_empty() {
+            return fault("no number of micro-batches to choose from: name one");
+        }
+        for (index, worker) in self.workers.iter().enumerate() {
+            if !(worker.speed.is_finite() && worker.speed > 0.0) {
+                return fault(format!(
+                    "worker {index} has speed {}: use a finite number above 0",
+                    worker.speed
+                ));
+            }
+        }
+        let Link {
+            latency,
+            bytes_per_second,
+        } = self.link;
+        if !(latency.is_finite() && latency >= 0.0 && bytes_per_second > 0.0) {
+            return fault(format!(
+                "a link of {latency} s and {bytes_per_second} bytes/s: use a latency from 0 up and a \
+                 bandwidth above 0"
+            ));
+        }
+        if !(0.0..1.0).contains(&self.min_gain) {
+            return fault(format!(
+                "more workers have to save {} of a step: use a share from 0 up and below 1",
+                self.min_gain
+            ));
+        }
+        match self.cores {
+            Some(0) => fault("0 cores compute nothing: use 1 or more"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The least memory of a worker, if it is limited.
+    pub(super) fn least_memory(&self) -> Option<u64> {
+        self.workers.iter().filter_map(|worker| worker.memory).min()
+    }
+
+    /// The same with this much memory for every worker.
+    pub(super) fn with_memory(&self, memory: u64) -> PlanRequest<'_> {
+        let more = |worker: &Worker| Worker {
+            memory: Some(memory),
+            ..*worker
+        };
+        PlanRequest {
+            weights: self.weights,
+            batch: self.batch,
+            price: self.price,
+            workers: self.workers.iter().map(more).collect(),
+            link: self.link,
+            cores: self.cores,
+            orders: self.orders,
+            micro_batches: self.micro_batches.clone(),
+            min_gain: self.min_gain,
+            policies: self.policies.clone(),
+        }
+    }
+}
+
+fn sum(work: &Work) -> f64 {
+    work.forward + work.input_grad + work.weight_grad + work.update
+}
+
+fn check(work: &[Work]) -> Result<()> {
+    for (layer, work) in work.iter().enumerate() {
+        let Work {
+            forward,
+            input_grad,
+            weight_grad,
+            apart,
+            update,
+        } = *work;
+        for number in [forward, input_grad, weight_grad, apart, update] {
+            if !(number.is_finite() && number >= 0.0) {
+                return fault(format!(
+                    "layer {layer} costs {number}: use a finite number from 0 up"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fault<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::PlanRequest(message.into()))
+}

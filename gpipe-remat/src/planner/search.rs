@@ -1,0 +1,309 @@
+//! The search over schedules, numbers of workers and of micro-batches, from the lowest bound up.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::bound::Bounds;
+use super::candidate::{Candidate, Found};
+use super::cuts;
+use super::plan::{CertifiedPlan, Plan};
+use super::request::{Costed, PlanRequest};
+use crate::{Bytes, Error, Result};
+
+/// The most actions simulated for one plan. Candidates left over keep their bound.
+const ACTIONS: u64 = 20_000_000;
+
+/// The most actions looked at for the bounds of one plan. Candidates left over keep a simpler bound.
+const EFFORT: u64 = 400_000_000;
+
+/// Plans for one model and its workers.
+pub struct Planner<'a> {
+    pub(super) request: &'a PlanRequest<'a>,
+    costed: BTreeMap<usize, Rc<Costed>>,
+    pub(super) left: u64,
+}
+
+impl<'a> Planner<'a> {
+    /// A planner for a request that is consistent.
+    ///
+    /// # Errors
+    /// If there is no layer, no worker or no order, or a number is negative, infinite or NaN.
+    pub fn new(request: &'a PlanRequest<'a>) -> Result<Self> {
+        request.check()?;
+        Ok(Self {
+            request,
+            costed: BTreeMap::new(),
+            left: ACTIONS,
+        })
+    }
+
+    /// The plan to use.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] with the bytes that would do, if nothing fits.
+    pub fn answer(mut self) -> Result<CertifiedPlan> {
+        let found = self.best(|_, _| true, f64::INFINITY)?;
+        let Some((plan, bound)) = found else {
+            return Err(self.does_not_fit()?);
+        };
+        let fastest = plan.seconds;
+        let plan = self.simplest(plan)?;
+        let single = match plan.workers.len() {
+            1 => Some(plan.seconds),
+            _ => self.single()?,
+        };
+        let replicas = match single {
+            Some(seconds) => self.replicas(seconds),
+            None => None,
+        };
+        let with_more = self.with_more(&plan)?;
+        Ok(CertifiedPlan {
+            plan,
+            fastest,
+            bound,
+            single,
+            replicas,
+            with_more,
+        })
+    }
+
+    /// The best plan under one order of work for a number of workers and of micro-batches, and the
+    /// bound of all such plans; `None` if none fits.
+    ///
+    /// # Errors
+    /// If the schedule does not exist or the model has no costs.
+    pub fn under(
+        &mut self,
+        order: usize,
+        workers: usize,
+        micro_batches: usize,
+    ) -> Result<Option<(Plan, f64)>> {
+        let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
+            return Ok(None);
+        };
+        let found = cuts::search(&candidate, &mut self.left, f64::INFINITY);
+        Ok(found.map(|found| {
+            let bound = match found.exact {
+                true => found.seconds,
+                false => candidate.tight_bound(found.seconds),
+            };
+            (candidate.plan(&found), bound)
+        }))
+    }
+
+    /// The plan of a cut that is given, if it fits.
+    ///
+    /// # Errors
+    /// If the cut does not fit the schedule, or as [`under`](Self::under).
+    pub fn with_cut(
+        &mut self,
+        order: usize,
+        workers: usize,
+        micro_batches: usize,
+        cut: &[Range<usize>],
+    ) -> Result<Option<Plan>> {
+        let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
+            return Ok(None);
+        };
+        if cut.len() != candidate.stages() || cut.iter().any(Range::is_empty) {
+            return Err(Error::PlanRequest(format!(
+                "a cut into {} parts for {} stages: give one for each",
+                cut.len(),
+                candidate.stages()
+            )));
+        }
+        let workers: Vec<usize> = (0..workers).collect();
+        Ok(candidate
+            .evaluate(cut, &workers, &mut self.left)
+            .map(|found| candidate.plan(&found)))
+    }
+
+    fn costed(&mut self, micro_batches: usize) -> Result<Rc<Costed>> {
+        if let Some(costed) = self.costed.get(&micro_batches) {
+            return Ok(costed.clone());
+        }
+        let costed = Rc::new(self.request.costed(micro_batches)?);
+        self.costed.insert(micro_batches, costed.clone());
+        Ok(costed)
+    }
+
+    /// `None` where there are fewer layers than stages, or no schedule of that shape.
+    fn candidate(
+        &mut self,
+        order: usize,
+        workers: usize,
+        micro_batches: usize,
+    ) -> Result<Option<Candidate<'a>>> {
+        let order = &self.request.orders[order];
+        if workers.saturating_mul(order.chunks) > self.request.weights.layers() {
+            return Ok(None);
+        }
+        let costed = self.costed(micro_batches)?;
+        let schedule = (order.make)(workers, micro_batches);
+        Ok(schedule.map(|schedule| Candidate::new(self.request, order, schedule, costed)))
+    }
+
+    /// The best plan for the numbers of workers and of stages a worker that `is_asked` accepts, if it
+    /// takes less than `below` seconds, and the bound of all of them.
+    pub(super) fn best(
+        &mut self,
+        is_asked: impl Fn(usize, usize) -> bool,
+        below: f64,
+    ) -> Result<Option<(Plan, f64)>> {
+        let request = self.request;
+        let layers = request.weights.layers();
+        let mut open = Vec::new();
+        for &micro_batches in &request.micro_batches {
+            let costed = self.costed(micro_batches)?;
+            let bounds = Bounds::new(request, &costed);
+            for (index, order) in request.orders.iter().enumerate() {
+                for workers in 1..=request.workers.len() {
+                    let stages = workers.saturating_mul(order.chunks);
+                    if stages > layers || !is_asked(workers, order.chunks) {
+                        continue;
+                    }
+                    let bound = bounds.of(workers, order.chunks);
+                    open.push((bound, workers, index, micro_batches));
+                }
+            }
+        }
+        // Of equal bounds, the fewer workers, then the order and number that were listed first.
+        open.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut best: Option<(Candidate<'_>, Found)> = None;
+        let mut looked_at = EFFORT;
+        // Those of which a better plan may have been overlooked.
+        let mut doubtful = Vec::new();
+        for (least, workers, order, micro_batches) in open {
+            let seconds = (best.as_ref()).map_or(below, |(_, found)| found.seconds);
+            if least >= seconds {
+                break;
+            }
+            let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
+                continue;
+            };
+            if seconds.is_finite() && tighter(&candidate, least, seconds, &mut looked_at) >= seconds
+            {
+                continue;
+            }
+            let open = (least, workers, order, micro_batches);
+            if self.left == 0 && best.is_some() {
+                doubtful.push(open);
+                continue;
+            }
+            let found = cuts::search(&candidate, &mut self.left, seconds);
+            if !(found.as_ref().is_some_and(|found| found.exact) || cuts::is_small(&candidate)) {
+                doubtful.push(open);
+            }
+            // Of fewer than all cuts, only those that are better are reported.
+            if let Some(found) = found
+                && found.seconds < seconds
+            {
+                best = Some((candidate, found));
+            }
+        }
+        let Some((candidate, found)) = best else {
+            return Ok(None);
+        };
+        // The faster the best is, the less room others have.
+        let mut bound = found.seconds;
+        for (least, workers, order, micro_batches) in doubtful {
+            if least >= bound {
+                break;
+            }
+            if let Some(other) = self.candidate(order, workers, micro_batches)? {
+                bound = bound.min(tighter(&other, least, found.seconds, &mut looked_at));
+            }
+        }
+        Ok(Some((candidate.plan(&found), bound)))
+    }
+
+    fn single(&mut self) -> Result<Option<f64>> {
+        let found = self.best(|workers, _| workers == 1, f64::INFINITY)?;
+        Ok(found.map(|(plan, _)| plan.seconds))
+    }
+
+    /// A copy on every worker: each its share of the step, and a ring that carries every gradient
+    /// twice but for one share (Patarasuk and Yuan 2009).
+    fn replicas(&self, single: f64) -> Option<f64> {
+        let request = self.request;
+        let workers = request.workers.len();
+        if workers < 2 || request.cores.is_some() {
+            return None;
+        }
+        let slowest = request.workers.iter().map(|worker| worker.speed);
+        let (slowest, fastest) = slowest.fold((f64::INFINITY, 0.0_f64), |(low, high), speed| {
+            (low.min(speed), high.max(speed))
+        });
+        let layers = request.weights.layers();
+        let gradients = request.weights.of_stage(0..layers).gradients as f64;
+        let count = workers as f64;
+        let exchange = 2.0 * (count - 1.0) / count * gradients / request.link.bytes_per_second
+            + 2.0 * (count - 1.0) * request.link.latency;
+        Some(single * (fastest / slowest) / count + exchange)
+    }
+
+    /// The least of some amounts of memory above the limit with which a step is faster.
+    fn with_more(&mut self, plan: &Plan) -> Result<Option<(Bytes, f64)>> {
+        let Some(limit) = self.request.least_memory() else {
+            return Ok(None);
+        };
+        for sixths in [7, 9, 12, 24_u64] {
+            let more = limit.saturating_mul(sixths) / 6;
+            let request = self.request.with_memory(more);
+            let order = request
+                .orders
+                .iter()
+                .position(|order| order.name == plan.order);
+            let mut planner = Planner::new(&request)?;
+            planner.left = ACTIONS / 20;
+            let found =
+                planner.under(order.unwrap_or(0), plan.workers.len(), plan.micro_batches)?;
+            if let Some((better, _)) = found
+                && better.seconds < 0.98 * plan.seconds
+            {
+                return Ok(Some((Bytes(more), better.seconds)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The error that says how much memory would do.
+    fn does_not_fit(&mut self) -> Result<Error> {
+        let request = self.request;
+        let Some(limit) = request.least_memory() else {
+            return Ok(Error::PlanRequest(
+                "no schedule has as few stages as there are layers: allow fewer workers".into(),
+            ));
+        };
+        let micro_batches = request.micro_batches.iter().copied().max().unwrap_or(1);
+        let mut least: Option<u64> = None;
+        for (index, order) in request.orders.iter().enumerate() {
+            let most = request
+                .workers
+                .len()
+                .min(request.weights.layers() / order.chunks);
+            let Some(candidate) = self.candidate(index, most.max(1), micro_batches)? else {
+                continue;
+            };
+            let needed = candidate.least_memory(limit);
+            least = Some(least.map_or(needed, |least| least.min(needed)));
+        }
+        let needed = least.unwrap_or(limit);
+        Ok(Error::DoesNotFit {
+            limit: Bytes(limit),
+            needed: Bytes(needed),
+            short: Bytes(needed.saturating_sub(limit)),
+        })
+    }
+}
+
+/// A bound that is tighter than `least`, as long as there is effort `left`; `below` stands for all above.
+fn tighter(candidate: &Candidate<'_>, least: f64, below: f64, left: &mut u64) -> f64 {
+    let effort = candidate.effort();
+    if *left < effort {
+        return least;
+    }
+    *left -= effort;
+    candidate.tight_bound(below)
+}

@@ -1,0 +1,184 @@
+//! What stages of some layers must do at least, within a time and a memory.
+
+use std::ops::Range;
+
+use gpipe_layers::Origin;
+use gpipe_partition::search::{bisect, pack};
+use gpipe_sched::Op;
+
+use super::candidate::Candidate;
+use crate::Policy;
+
+/// Prefix sums of a model, and the limits of a candidate.
+pub(super) struct StageBounds<'a> {
+    candidate: &'a Candidate<'a>,
+    /// Work that no stage of a step that is good enough takes more of.
+    most: f64,
+    memory: Option<Memory>,
+}
+
+/// Bytes, the fewest of everything.
+struct Memory {
+    /// That a stage may have.
+    limit: f64,
+    /// Sums over the layers before each: parameters and what goes with them, and what a kept layer
+    /// leaves of the smallest micro-batch, which nothing else counts.
+    fixed: Vec<f64>,
+    left: Vec<f64>,
+    /// The least work that forgets a byte of that.
+    work_a_byte: f64,
+    /// Micro-batches that each stage has in flight at once; none where that follows the cut.
+    in_flight: Vec<f64>,
+}
+
+impl<'a> StageBounds<'a> {
+    /// For steps of less than `most` work on any worker.
+    pub fn new(candidate: &'a Candidate<'a>, most: f64) -> Self {
+        Self {
+            candidate,
+            most,
+            memory: Memory::of(candidate),
+        }
+    }
+
+    pub fn layers(&self) -> usize {
+        self.candidate.layers()
+    }
+
+    /// Forward pass, input and weight gradient of a full micro-batch.
+    pub fn work(&self, part: &Range<usize>) -> [f64; 3] {
+        self.candidate.bounds.thirds(part)
+    }
+
+    /// Whether no stage of a good enough step has as many layers.
+    pub fn is_too_long(&self, part: &Range<usize>) -> bool {
+        self.candidate.bounds.critical_path(part) > self.most
+    }
+
+    /// What a stage of these layers computes again of a full micro-batch, at least; `None` where it does
+    /// not fit.
+    pub fn again(&self, stage: usize, part: &Range<usize>) -> Option<f64> {
+        let Some(memory) = &self.memory else {
+            return Some(0.0);
+        };
+        let in_flight = match memory.in_flight.get(stage) {
+            Some(&known) => known,
+            None => self.residence(part),
+        };
+        let of = |sums: &[f64]| sums[part.end] - sums[part.start];
+        let free = memory.limit - of(&memory.fixed);
+        let short = of(&memory.left) - free / in_flight;
+        match free < 0.0 || short > of(&memory.left) {
+            true => None,
+            false => Some(short.max(0.0) * memory.work_a_byte),
+        }
+    }
+
+    /// Micro-batches in flight at once, at least, on a stage of these layers: each is from its forward pass
+    /// until it has come back, and all of them within the step.
+    fn residence(&self, part: &Range<usize>) -> f64 {
+        let [down, up, _] = self.work(&(part.start..self.layers()));
+        let whole = self.candidate.bounds.sizes() * (down + up);
+        (whole / self.most).ceil().max(1.0)
+    }
+
+    /// The least over all cuts of the longest way of a stage, as
+    /// [`Bounds::critical_path`](super::bound::Bounds::critical_path) and
+    /// [`Bounds::held_path`](super::bound::Bounds::held_path) have it, with what it computes again.
+    pub fn longest_critical_path(&self) -> f64 {
+        let (layers, stages) = (self.layers(), self.candidate.stages());
+        let sizes = self.candidate.bounds.sizes();
+        let way = |stage: usize, part: &Range<usize>| {
+            let again = self.again(stage, part)?;
+            let bounds = &self.candidate.bounds;
+            let back = self.candidate.held();
+            let back = back.map_or(0.0, |held| bounds.held_path(part, held));
+            Some(bounds.critical_path(part).max(back) + sizes * again)
+        };
+        let within = |limit: f64| {
+            let fits =
+                |stage, part: Range<usize>| way(stage, &part).is_some_and(|way| way <= limit);
+            pack(0..layers, stages, fits).map(|_| limit)
+        };
+        if within(self.most).is_none() {
+            return self.most;
+        }
+        let (low, _) = bisect(0.0, self.most, 50, within);
+        low
+    }
+}
+
+impl Memory {
+    /// `None` where memory is not limited, or where what is kept differs between micro-batches or is
+    /// computed ahead.
+    fn of(candidate: &Candidate<'_>) -> Option<Self> {
+        let request = candidate.request;
+        let is_even = |policy: &Policy| matches!(policy, Policy::Keep | Policy::Budget(_));
+        let mut actions = candidate.schedule.lanes().iter().flatten();
+        let ahead = actions.any(|action| action.op == Op::Recompute);
+        if ahead || !request.policies.iter().all(is_even) {
+            return None;
+        }
+        let limits = request.workers.iter().map(|worker| worker.memory);
+        let limit = limits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
+        let costs = &candidate.costed.costs;
+        let sizes = 0..costs.micro_batches();
+        let smallest = sizes.min_by_key(|&m| costs.samples(m))?;
+        let (mut fixed, mut left) = (vec![0.0], vec![0.0]);
+        let mut work_a_byte = f64::INFINITY;
+        for layer in 0..candidate.layers() {
+            let of = &costs.of(smallest);
+            let memory = &of[layer].memory;
+            // What a layer hands on, or lets pass, is counted where it came from.
+            let is_new = |place: usize| match layer.checked_sub(1).map(|before| &of[before]) {
+                None => true,
+                Some(before) => {
+                    let origin = before.memory.output(place);
+                    place < before.outputs.len() && !matches!(origin, Origin::Same(_))
+                }
+            };
+            let taken = costs.flow(smallest, layer).iter().take(costs.arity(layer));
+            let input: u64 = taken
+                .enumerate()
+                .filter(|(place, _)| memory.saved_inputs.contains(*place) && is_new(*place))
+                .map(|(_, flow)| flow.bytes())
+                .sum();
+            let bytes = memory.saved_own.saturating_add(input) as f64;
+            if bytes > 0.0 {
+                let [forward, ..] = candidate.bounds.thirds(&(layer..layer + 1));
+                work_a_byte = work_a_byte.min(forward / bytes);
+            }
+            left.push(left[layer] + bytes);
+            let weights = request.weights.of_stage(layer..layer + 1);
+            fixed.push(fixed[layer] + weights.fixed() as f64);
+        }
+        let schedule = &candidate.schedule;
+        let most_at_once = |stage: usize| {
+            let (mut now, mut most) = (0_i64, 1);
+            for action in schedule.of_stage(stage) {
+                match action.op {
+                    Op::Forward => now += 1,
+                    Op::Backward | Op::InputGrad => now -= 1,
+                    Op::WeightGrad | Op::Recompute => {}
+                }
+                most = most.max(now);
+            }
+            most as f64
+        };
+        Some(Self {
+            limit: (limit / candidate.chunks() as u64) as f64,
+            fixed,
+            left,
+            // Without a byte to forget nothing is.
+            work_a_byte: if work_a_byte.is_finite() {
+                work_a_byte
+            } else {
+                0.0
+            },
+            in_flight: match candidate.follows() {
+                true => Vec::new(),
+                false => (0..schedule.stages()).map(most_at_once).collect(),
+            },
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! What a stage of some layers keeps, if it fits its worker.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use gpipe_sched::Schedule;
+
+use super::request::{Costed, PlanRequest};
+use crate::memory::budget::{self, StageContext};
+use crate::memory::predict::activations;
+use crate::{Policy, RematPlan, Retained, StageMemory};
+
+/// What one stage keeps.
+#[derive(Debug)]
+pub(super) struct StagePlan {
+    /// Of each micro-batch.
+    pub kept: Vec<Retained>,
+    /// Work that each micro-batch which is not kept as a whole costs again: on one core, on two and
+    /// so on.
+    pub again: Vec<f64>,
+}
+
+/// Chooses what stages keep under one schedule.
+pub(super) struct Chooser<'a> {
+    request: &'a PlanRequest<'a>,
+    costed: Rc<Costed>,
+    schedule: Rc<Schedule>,
+    /// What each policy that is a rule keeps; `None` for a budget.
+    rules: Vec<Option<RematPlan>>,
+}
+
+impl<'a> Chooser<'a> {
+    pub fn new(request: &'a PlanRequest<'a>, costed: Rc<Costed>, schedule: Rc<Schedule>) -> Self {
+        let rules = request.policies.iter();
+        Self {
+            rules: rules
+                .map(|&policy| match policy {
+                    Policy::Budget(_) => None,
+                    rule => Some(RematPlan::of_rule(rule, &schedule)),
+                })
+                .collect(),
+            request,
+            costed,
+            schedule,
+        }
+    }
+
+    /// The least recomputation that fits the limit.
+    pub fn choose(
+        &self,
+        stage: usize,
+        part: &Range<usize>,
+        limit: Option<u64>,
+    ) -> Option<StagePlan> {
+        let fixed = self.request.weights.of_stage(part.clone());
+        if limit.is_some_and(|limit| fixed.fixed() > limit) {
+            return None;
+        }
+        let mut best: Option<(f64, StagePlan)> = None;
+        for rule in &self.rules {
+            let kept = match (rule, limit) {
+                (Some(table), _) => table.of_stage(stage).to_vec(),
+                (None, None) => vec![Retained::Everything; self.schedule.micro_batches()],
+                (None, Some(limit)) => match self.context(stage, part).cheapest(limit, self.most())
+                {
+                    Some(kept) => vec![kept; self.schedule.micro_batches()],
+                    None => continue,
+                },
+            };
+            let (again, total) = self.again(part, &kept);
+            if best.as_ref().is_some_and(|(least, _)| *least <= total) {
+                continue;
+            }
+            // A budget has looked already.
+            let fits =
+                rule.is_none() || limit.is_none_or(|limit| self.peak(stage, part, &kept) <= limit);
+            if fits {
+                best = Some((total, StagePlan { kept, again }));
+            }
+        }
+        best.map(|(_, plan)| plan)
+    }
+
+    /// The most bytes of a stage that keeps this.
+    pub fn peak(&self, stage: usize, part: &Range<usize>, kept: &[Retained]) -> u64 {
+        let costs = &self.costed.costs;
+        StageMemory {
+            activations: activations(costs, part, &self.schedule, stage, |m| &kept[m]),
+            ..self.request.weights.of_stage(part.clone())
+        }
+        .peak()
+    }
+
+    /// Whether there is time for the exact choice everywhere.
+    fn is_small(&self) -> bool {
+        self.costed.times.work.len() <= 16
+    }
+
+    fn most(&self) -> usize {
+        match self.is_small() {
+            true => budget::EXACT,
+            false => budget::QUICK,
+        }
+    }
+
+    fn context(&self, stage: usize, part: &Range<usize>) -> StageContext<'_> {
+        StageContext {
+            costs: &self.costed.costs,
+            schedule: &self.schedule,
+            stage,
+            part: part.clone(),
+            fixed: self.request.weights.of_stage(part.clone()),
+        }
+    }
+
+    /// What a micro-batch of full size costs again, by cores, and all together on one.
+    fn again(&self, part: &Range<usize>, kept: &[Retained]) -> (Vec<f64>, f64) {
+        let (times, costs) = (&self.costed.times, &self.costed.costs);
+        let Some(forgetting) = kept.iter().find(|kept| forgets(kept)) else {
+            return (vec![0.0; times.cores()], 0.0);
+        };
+        let on = |cores: usize| times.again(cores, part, forgetting)[0];
+        let again: Vec<f64> = (1..=times.cores()).map(on).collect();
+        let sizes = (0..kept.len())
+            .filter(|&m| forgets(&kept[m]))
+            .map(|m| costs.samples(m) as f64 / costs.samples(0) as f64);
+        let total = sizes.sum::<f64>() * again[0];
+        (again, total)
+    }
+
+    /// The fewest bytes that a stage can do with under any of the policies.
+    pub fn least(&self, stage: usize, part: &Range<usize>) -> u64 {
+        let of_rule = |rule: &Option<RematPlan>| match rule {
+            Some(table) => self.peak(stage, part, table.of_stage(stage)),
+            None if self.is_small() => self.context(stage, part).least(),
+            None => self.context(stage, part).simplest(),
+        };
+        self.rules.iter().map(of_rule).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// Whether a stage that keeps this of a micro-batch computes anything again.
+pub(super) fn forgets(kept: &Retained) -> bool {
+    *kept != Retained::Everything
+}

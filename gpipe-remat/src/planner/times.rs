@@ -1,0 +1,188 @@
+//! From layers to seconds: what the simulator reads.
+
+use std::ops::Range;
+
+use gpipe_layers::Cost;
+use gpipe_sched::{Costs, Op, Schedule, StageCosts};
+
+use crate::{ModelCosts, RematPlan, Retained, RetainedRun};
+
+/// What a layer has to do: seconds, or any other unit that everything is given in.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Forward pass of a micro-batch.
+    pub forward: f64,
+    /// Input gradient of a micro-batch.
+    pub input_grad: f64,
+    /// PlaceBytes gradient of a micro-batch, right after its input gradient.
+    pub weight_grad: f64,
+    /// What the weight gradient takes beyond that where it is taken apart: what it needs is then in no
+    /// cache.
+    pub apart: f64,
+    /// What is done once a step: norm and update.
+    pub update: f64,
+}
+
+/// What every layer has to do for the first micro-batch, which is the largest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Times {
+    /// On one core.
+    pub work: Vec<Work>,
+    /// On two cores, on three and so on; an action that may use more than are listed is as fast as on
+    /// the most that are.
+    pub shares: Vec<Vec<Work>>,
+    /// What every action takes besides its layers.
+    pub action: f64,
+}
+
+impl Times {
+    /// As many seconds as FLOPs take on a core that computes so many a second; all else is free.
+    pub fn of_flops(costs: &ModelCosts, flops_per_second: f64) -> Self {
+        let seconds = |flops: u64| flops as f64 / flops_per_second;
+        let work = |cost: &Cost| Work {
+            forward: seconds(cost.forward),
+            input_grad: seconds(cost.input_grad),
+            weight_grad: seconds(cost.weight_grad),
+            ..Work::default()
+        };
+        Self {
+            work: costs.of(0).iter().map(work).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The same on up to so many cores, if a layer makes use of the share `efficiency` of each but
+    /// the first: 0 to 1.
+    #[must_use]
+    pub fn with_cores(mut self, cores: usize, efficiency: f64) -> Self {
+        let on = |cores: usize| {
+            let gain = 1.0 + (cores - 1) as f64 * efficiency;
+            let faster = |work: &Work| Work {
+                forward: work.forward / gain,
+                input_grad: work.input_grad / gain,
+                weight_grad: work.weight_grad / gain,
+                apart: work.apart / gain,
+                update: work.update / gain,
+            };
+            self.work.iter().map(faster).collect()
+        };
+        self.shares = (2..=cores).map(on).collect();
+        self
+    }
+
+    /// How many cores there are times for.
+    pub fn cores(&self) -> usize {
+        1 + self.shares.len()
+    }
+
+    /// The work on so many cores, or on the most that there are times for.
+    pub fn on(&self, cores: usize) -> &[Work] {
+        match cores.clamp(1, self.cores()) {
+            1 => &self.work,
+            more => &self.shares[more - 2],
+        }
+    }
+
+    /// The seconds of the update of the parameters, which all devices begin at the same time: each
+    /// has the speed that `speed` says, and they share the cores, if a number is given.
+    pub fn update(
+        &self,
+        cut: &[Range<usize>],
+        device_of: &[usize],
+        speed: impl Fn(usize) -> f64,
+        cores: Option<usize>,
+    ) -> f64 {
+        let devices = device_of.iter().max().map_or(1, |&last| last + 1);
+        let share = cores.map_or(1, |cores| (cores / devices).clamp(1, self.cores()));
+        let mut seconds = vec![0.0; devices];
+        for (part, &device) in cut.iter().zip(device_of) {
+            let work = self.on(share)[part.clone()].iter();
+            seconds[device] += work.map(|work| work.update).sum::<f64>() / speed(device);
+        }
+        let longest = seconds.iter().copied().fold(0.0, f64::max);
+        match cores {
+            None => longest,
+            Some(cores) => {
+                let all: f64 = seconds.iter().sum();
+                longest.max(all * share as f64 / cores.max(1) as f64)
+            }
+        }
+    }
+
+    /// What a stage of these layers takes on so many cores.
+    pub(crate) fn of_stage(&self, cores: usize, part: &Range<usize>, splits: bool) -> StageCosts {
+        let work = self.on(cores);
+        let sum = |number: fn(&Work) -> f64, part: Range<usize>| -> f64 {
+            work[part].iter().map(number).sum()
+        };
+        StageCosts {
+            forward: sum(|work| work.forward, part.clone()) + self.action,
+            // Nobody wants the gradient of the model's input.
+            input_grad: sum(|work| work.input_grad, part.start.max(1)..part.end.max(1))
+                + self.action,
+            weight_grad: sum(|work| work.weight_grad, part.clone())
+                + match splits {
+                    true => sum(|work| work.apart, part.clone()) + self.action,
+                    false => 0.0,
+                },
+            recompute: 0.0,
+        }
+    }
+
+    /// What it takes to compute those layers of a stage again that are not kept: all of it, and what
+    /// of it an `R` leaves to the backward pass, which is all runs but the last.
+    pub(crate) fn again(&self, cores: usize, part: &Range<usize>, kept: &Retained) -> [f64; 2] {
+        let work = &self.on(cores)[part.clone()];
+        let seconds =
+            |run: RetainedRun| -> f64 { work[run.layers].iter().map(|w| w.forward).sum() };
+        let runs = kept.runs(part.len()).into_iter().filter(|run| !run.kept);
+        let seconds: Vec<f64> = runs.map(seconds).collect();
+        let all: f64 = seconds.iter().sum();
+        [all, all - seconds.last().copied().unwrap_or(0.0)]
+    }
+}
+
+/// Whether a stage takes its input and weight gradients apart.
+pub(crate) fn splits(schedule: &Schedule, stage: usize) -> bool {
+    let mut actions = schedule.of_stage(stage);
+    actions.any(|action| action.op == Op::WeightGrad)
+}
+
+/// The simulator's costs of a model under a cut and a table, by the cores that an action may use: on
+/// one first, then on two, as [`simulate_shared`](gpipe_sched::simulate_shared) takes them. Transfers
+/// are taken to be free.
+pub fn simulator_costs(
+    costs: &ModelCosts,
+    times: &Times,
+    cut: &[Range<usize>],
+    schedule: &Schedule,
+    table: &RematPlan,
+) -> Vec<Costs> {
+    let largest = costs.samples(0) as f64;
+    let micro_batches = schedule.micro_batches();
+    // Micro-batches differ by one sample at most; times are those of the first, the largest.
+    let sizes = (0..micro_batches).map(|m| costs.samples(m) as f64 / largest);
+    let sizes: Vec<f64> = sizes.collect();
+    let on = |cores: usize| {
+        let (mut stages, mut left) = (Vec::new(), Vec::new());
+        for (stage, part) in cut.iter().enumerate() {
+            // The same for every micro-batch of which not all is kept.
+            let mut cells = table.of_stage(stage).iter();
+            let forgetting = cells.find(|kept| **kept != Retained::Everything);
+            let [recompute, rest] =
+                forgetting.map_or([0.0; 2], |kept| times.again(cores, part, kept));
+            stages.push(StageCosts {
+                recompute,
+                ..times.of_stage(cores, part, splits(schedule, stage))
+            });
+            left.push(rest);
+        }
+        Costs::new(stages)
+            .with_sizes(sizes.clone())
+            .with_left(left)
+            .with_recompute(micro_batches, |stage, m| {
+                *table.kept(stage, m) != Retained::Everything
+            })
+    };
+    (1..=times.cores()).map(on).collect()
+}

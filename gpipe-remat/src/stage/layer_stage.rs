@@ -1,0 +1,389 @@
+//! A stage of layers: a run of the model on one device, and what each micro-batch left behind.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
+use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
+use gpipe_tensor::{Device, Tensor, Tensors};
+
+use super::device_events::DeviceEvents;
+use super::run::{self, Step};
+use super::stash::{Stash, Stashed, StashedRun, StashedState};
+use super::value_watch::{Look, Watch, first_in};
+use crate::{Error, NonFinite, RematPlan, Result, RetainedRun};
+
+/// A run of layers on one device, as a stage of a pipeline.
+///
+/// Each micro-batch is a small machine of its own:
+///
+/// ```text
+///            forward            (recompute)            input_grad            weight_grad
+///  nothing ──────────► inputs ─────────────► saved ──────────────► pending ─────────────► nothing
+///                └──────────────────────────►   └──────────────────────────────────────►
+///                       (all is kept)                          backward
+/// ```
+///
+/// An action that comes out of turn is an error that names the micro-batch.
+pub struct LayerStage {
+    index: usize,
+    layers: Vec<Box<dyn Layer>>,
+    device: Device,
+    /// Counts what is between two stages, so that it is in neither's bytes.
+    transit: Device,
+    table: Arc<RematPlan>,
+    seed: u64,
+    stash: Stash,
+    /// Looks at every value, in a step that is run again to find a bad one.
+    watch: Option<Watch>,
+    events: DeviceEvents,
+}
+
+impl LayerStage {
+    /// Stage `index` of a pipeline: `layers`, whose parameters are already made on `device`.
+    /// What it hands on is counted on `transit` until the next stage takes it.
+    pub fn new(
+        index: usize,
+        layers: Vec<Box<dyn Layer>>,
+        device: Device,
+        transit: Device,
+        table: Arc<RematPlan>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            index,
+            layers,
+            device,
+            transit,
+            table,
+            seed,
+            stash: Stash::default(),
+            watch: None,
+            events: DeviceEvents::default(),
+        }
+    }
+
+    /// The device and its byte counts.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The layers, first to last.
+    pub fn layers(&self) -> &[Box<dyn Layer>] {
+        &self.layers
+    }
+
+    /// Visits the parameters in layer order.
+    pub fn params(&mut self, mut visit: impl FnMut(&mut Param)) {
+        for layer in &mut self.layers {
+            layer.params(&mut visit);
+        }
+    }
+
+    /// [`params`](Self::params) with a visit that may fail; the first error ends it.
+    ///
+    /// # Errors
+    /// That of the visit.
+    pub fn try_params(&mut self, mut visit: impl FnMut(&mut Param) -> Result<()>) -> Result<()> {
+        let mut result = Ok(());
+        self.params(|param| {
+            if result.is_ok() {
+                result = visit(param);
+            }
+        });
+        result
+    }
+
+    /// Applies what the layers recorded of a training step to their own state
+    /// ([`Layer::commit_mini_batch`]). For a step that succeeded on every stage, once, after its
+    /// update; without it the next [`begin`](Stage::begin) discards what was recorded.
+    ///
+    /// # Errors
+    /// That of the first layer that fails.
+    pub fn commit(&mut self) -> Result<()> {
+        for layer in &mut self.layers {
+            layer.commit_mini_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Discards what the layers recorded of a step that is not to be committed.
+    pub(crate) fn discard(&mut self) -> Result<()> {
+        for layer in &mut self.layers {
+            layer.begin_mini_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Switches the check of every value on or off.
+    pub(crate) fn watch(&mut self, watch: Option<Watch>) {
+        self.watch = watch;
+    }
+
+    /// The first bad value of each micro-batch and pass.
+    pub(crate) fn seen(&self) -> Vec<NonFinite> {
+        self.watch.as_ref().map(Watch::take).unwrap_or_default()
+    }
+
+    /// The first parameter of a layer that is not finite.
+    pub(crate) fn broken_parameter(&mut self, layer: &str) -> Result<Option<(String, f32)>> {
+        let mut values = Vec::new();
+        for layer in self.layers.iter_mut().filter(|one| one.name() == layer) {
+            try_params(layer.as_mut(), |param| {
+                values.push((param.name.clone(), param.value()?.clone()));
+                Ok(())
+            })?;
+        }
+        for (name, value) in values {
+            if let Some(found) = first_in(&value)? {
+                return Ok(Some((name, found)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A look at a run of layers that begins with `first`, if this step is watched.
+    fn look(&self, m: &MicroBatch, first: usize) -> Option<Look<'_>> {
+        Some(self.watch.as_ref()?.look(m.index, first))
+    }
+
+    fn cx(&self, m: &MicroBatch) -> PassContext {
+        PassContext {
+            seed: self.seed,
+            step: m.step,
+            samples: m.samples.clone(),
+            train: m.train,
+        }
+    }
+
+    /// Receives a flow: from here on, this device counts its bytes.
+    fn take(&self, flow: Tensors) -> Result<Tensors> {
+        let take = |tensor: Tensor| Ok(tensor.receive(&self.device)?);
+        flow.into_iter().map(take).collect()
+    }
+
+    /// DeviceEvents where an action begins that trains: whatever it has to wait for comes before.
+    fn begins(&mut self, m: &MicroBatch) -> Result<()> {
+        match m.train {
+            true => self.events.begin(&self.device),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends a flow: from here on, the bytes in transit count it.
+    fn send(&self, flow: Tensors) -> Result<Tensors> {
+        let send = |tensor: Tensor| Ok(tensor.send(&self.transit)?);
+        flow.into_iter().map(send).collect()
+    }
+
+    fn runs(&mut self, m: &MicroBatch, op: Op) -> Result<Vec<StashedRun>> {
+        match self.stash.take(m.index) {
+            StashedState::Remembered(runs) => Ok(runs),
+            state => {
+                let error = self.out_of_turn(
+                    m,
+                    op,
+                    "a forward pass whose backward pass has not run",
+                    &state,
+                );
+                self.stash.put(m.index, state);
+                Err(error)
+            }
+        }
+    }
+
+    fn out_of_turn(
+        &self,
+        m: &MicroBatch,
+        op: Op,
+        needed: &'static str,
+        state: &StashedState,
+    ) -> Error {
+        let action = Action {
+            stage: self.index,
+            op,
+            micro_batch: m.index,
+        };
+        Error::Order {
+            action,
+            needed,
+            found: state.describe(),
+        }
+    }
+
+    /// What the layers of a run saved, computing it again if only their inputs were kept.
+    fn restore(&self, cx: &PassContext, layers: Range<usize>, left: Stashed) -> Result<Vec<Step>> {
+        match left {
+            Stashed::Saved(steps) => Ok(steps),
+            Stashed::Inputs(x) => {
+                let mut steps = Vec::with_capacity(layers.len());
+                run::forward(&self.layers[layers], cx, x, None, |step| steps.push(step))?;
+                Ok(steps)
+            }
+        }
+    }
+
+    /// Sends `dy` back through all runs, last to first; `back` handles one layer; its flag says
+    /// whether that is the model's first, whose input gradient is not needed.
+    fn back(
+        &mut self,
+        m: &MicroBatch,
+        op: Op,
+        dy: Tensors,
+        mut back: impl FnMut(&mut dyn Layer, bool, Saved, Tensors) -> Result<Tensors>,
+    ) -> Result<Option<Tensors>> {
+        let cx = self.cx(m);
+        let mut runs = self.runs(m, op)?;
+        let mut dy = self.take(dy)?;
+        if let Some(watch) = &self.watch {
+            watch.gradient_of_loss(m.index, &dy)?;
+        }
+        self.begins(m)?;
+        while let Some(StashedRun { layers, left, .. }) = runs.pop() {
+            let steps = self.restore(&cx, layers.clone(), left)?;
+            let mut place = layers.end;
+            let first_stage = self.index == 0;
+            let watch = self.watch.as_ref();
+            dy = run::backward(
+                self.layers[layers.clone()].iter_mut(),
+                steps,
+                dy,
+                watch.map(|watch| watch.look(m.index, layers.start)),
+                |layer, saved, dy| {
+                    place -= 1;
+                    back(layer, first_stage && place == 0, saved, dy)
+                },
+            )?;
+        }
+        if self.index == 0 {
+            Ok(None)
+        } else {
+            Ok(Some(self.send(dy)?))
+        }
+    }
+}
+
+impl Stage for LayerStage {
+    type Flow = Tensors;
+    type Error = Error;
+
+    fn begin(&mut self, _step: u64) -> Result<()> {
+        self.stash.clear();
+        self.events = DeviceEvents::default();
+        self.device.reset_peak();
+        self.discard()?;
+        self.try_params(|param| Ok(param.zero_grad()?))
+    }
+
+    fn enter(&self) -> impl Sized + use<> {
+        self.device.cpu_slot()
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        self.events.end(&self.device)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.events.close(&self.device)?;
+        Ok(self.device.finish()?)
+    }
+
+    fn ran(&mut self) -> Result<Vec<Ran>> {
+        self.events.take()
+    }
+
+    fn held(&mut self) -> Option<Held> {
+        Some(Held {
+            now: self.device.live_bytes(),
+            most: self.device.take_recent_peak(),
+        })
+    }
+
+    fn forward(&mut self, m: &MicroBatch, x: Tensors) -> Result<Tensors> {
+        let cx = self.cx(m);
+        let x = self.take(x)?;
+        self.begins(m)?;
+        if !m.train {
+            let passed = run::forward(&self.layers, &cx, x, None, drop)?;
+            return self.send(passed.flow);
+        }
+        let mut runs = Vec::new();
+        let mut flow = x;
+        let kept = self.table.kept(self.index, m.index);
+        for RetainedRun { layers, kept } in kept.runs(self.layers.len()) {
+            let look = self.look(m, layers.start);
+            let part = &self.layers[layers.clone()];
+            let left = if kept {
+                let mut steps = Vec::with_capacity(layers.len());
+                flow = run::forward(part, &cx, flow, look, |step| steps.push(step))?.flow;
+                Stashed::Saved(steps)
+            } else {
+                let mut inputs = flow.clone();
+                let passed = run::forward(part, &cx, flow, look, drop)?;
+                // What passed by is the next stage's or run's to keep.
+                inputs.truncate(passed.taken);
+                flow = passed.flow;
+                Stashed::Inputs(inputs)
+            };
+            runs.push(StashedRun { layers, kept, left });
+        }
+        self.stash.put(m.index, StashedState::Remembered(runs));
+        self.send(flow)
+    }
+
+    fn backward(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
+        self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
+            if is_first {
+                let pending = layer.param_only_grad(saved, dy)?;
+                layer.weight_grad(pending)?;
+                return Ok(Tensors::new());
+            }
+            Ok(layer.backward(saved, dy)?)
+        })
+    }
+
+    fn input_grad(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
+        let mut pending = Vec::with_capacity(self.layers.len());
+        let dx = self.back(m, Op::InputGrad, dy, |layer, is_first, saved, dy| {
+            if is_first {
+                pending.push(layer.param_only_grad(saved, dy)?);
+                return Ok(Tensors::new());
+            }
+            let (dx, left) = layer.input_grad(saved, dy)?;
+            pending.push(left);
+            Ok(dx)
+        })?;
+        self.stash.put(m.index, StashedState::Pending(pending));
+        Ok(dx)
+    }
+
+    fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
+        self.begins(m)?;
+        match self.stash.take(m.index) {
+            StashedState::Pending(pending) => {
+                let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
+                run::weight_grad(self.layers.iter_mut(), pending, look)
+            }
+            state => {
+                let error = self.out_of_turn(m, Op::WeightGrad, "the input gradient first", &state);
+                self.stash.put(m.index, state);
+                Err(error)
+            }
+        }
+    }
+
+    /// Computes again the last run of layers that was not kept, the first that the backward pass
+    /// needs; the others follow in `input_grad`, one at a time. Does nothing where all was kept.
+    fn recompute(&mut self, m: &MicroBatch) -> Result<()> {
+        self.begins(m)?;
+        let cx = self.cx(m);
+        let mut runs = self.runs(m, Op::Recompute)?;
+        if let Some(last) = runs.iter().rposition(|run| !run.kept) {
+            let StashedRun { layers, kept, left } = runs.remove(last);
+            let left = Stashed::Saved(self.restore(&cx, layers.clone(), left)?);
+            runs.insert(last, StashedRun { layers, kept, left });
+        }
+        self.stash.put(m.index, StashedState::Remembered(runs));
+        Ok(())
+    }
+}

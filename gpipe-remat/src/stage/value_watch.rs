@@ -1,0 +1,172 @@
+//! A look at every value of a step that is run again to find one that is not finite.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
+
+use gpipe_layers::{Layer, try_params};
+use gpipe_tensor::{Tensor, ops};
+
+use crate::{NonFinite, Pass, Result, Value};
+
+/// The name of what comes after the last layer.
+pub(crate) const LOSS: &str = "loss";
+
+/// What was found so far in one part of a pipeline: of each micro-batch and pass, the first on the
+/// way.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    found: RefCell<BTreeMap<(usize, Pass), (Position, NonFinite)>>,
+    /// Sums that were spoiled by an earlier micro-batch, as layer and parameter.
+    spoiled: RefCell<HashSet<(String, String)>>,
+    /// Whether this is the last stage, to which the loss hands its gradient.
+    is_last: bool,
+}
+
+/// How far along the way: layers first, then what belongs to each.
+type Position = (usize, usize);
+
+impl Watch {
+    /// Looks at every value of a stage; `is_last` if the loss follows it.
+    pub fn new(is_last: bool) -> Self {
+        Self {
+            is_last,
+            ..Self::default()
+        }
+    }
+
+    /// Looks at the gradient that comes into the stage: the last stage has it from the loss, the
+    /// others from a stage that has looked at it.
+    pub fn gradient_of_loss(&self, micro_batch: usize, dy: &[Tensor]) -> Result<()> {
+        for tensor in dy.iter().filter(|_| self.is_last) {
+            if let Some(found) = first_in(tensor)? {
+                let new = NonFinite {
+                    micro_batch,
+                    layer: LOSS.into(),
+                    pass: Pass::Backward,
+                    value: Value::InputGradient,
+                    found,
+                };
+                self.note((0, 0), new);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything found, and forgets it.
+    pub fn take(&self) -> Vec<NonFinite> {
+        self.spoiled.take();
+        self.found
+            .take()
+            .into_values()
+            .map(|(_, first)| first)
+            .collect()
+    }
+
+    /// A look at the layers from `first` on, while they work on a micro-batch.
+    pub fn look(&self, micro_batch: usize, first: usize) -> Look<'_> {
+        Look {
+            watch: self,
+            micro_batch,
+            first,
+        }
+    }
+
+    pub fn note(&self, place: Position, new: NonFinite) {
+        let mut found = self.found.borrow_mut();
+        let key = (new.micro_batch, new.pass);
+        if found.get(&key).is_none_or(|(known, _)| place < *known) {
+            found.insert(key, (place, new));
+        }
+    }
+}
+
+/// One run of layers at work on one micro-batch, under watch.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    watch: &'a Watch,
+    micro_batch: usize,
+    /// Where in the stage the run begins.
+    first: usize,
+}
+
+impl Look<'_> {
+    /// Looks at what the layer of this index in the run hands on.
+    pub fn outputs(self, index: usize, layer: &dyn Layer, y: &[Tensor]) -> Result<()> {
+        let place = (self.first + index, 0);
+        self.tensors(place, layer, Pass::Forward, Value::Output, y)
+    }
+
+    /// Looks at what the layer hands back.
+    pub fn input_gradients(self, index: usize, layer: &dyn Layer, dx: &[Tensor]) -> Result<()> {
+        let place = (usize::MAX - self.first - index, 0);
+        self.tensors(place, layer, Pass::Backward, Value::InputGradient, dx)
+    }
+
+    /// Looks at what the layer has summed up to this micro-batch.
+    pub fn gradients(self, index: usize, layer: &mut dyn Layer) -> Result<()> {
+        let name = layer.name().to_owned();
+        let mut sums = Vec::new();
+        try_params(layer, |param| {
+            if !param.frozen {
+                sums.push((param.name.clone(), param.grad()?.clone()));
+            }
+            Ok(())
+        })?;
+        for (order, (parameter, sum)) in sums.into_iter().enumerate() {
+            let Some(found) = first_in(&sum)? else {
+                continue;
+            };
+            // Once spoiled, a sum stays so.
+            let key = (name.clone(), parameter.clone());
+            if self.watch.spoiled.borrow_mut().insert(key) {
+                let place = (usize::MAX - self.first - index, 1 + order);
+                self.note(
+                    place,
+                    &name,
+                    Pass::Backward,
+                    Value::Gradient(parameter),
+                    found,
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn tensors(
+        self,
+        place: Position,
+        layer: &dyn Layer,
+        pass: Pass,
+        value: Value,
+        tensors: &[Tensor],
+    ) -> Result<()> {
+        for tensor in tensors.iter().filter(|tensor| tensor.dtype().is_float()) {
+            if let Some(found) = first_in(tensor)? {
+                self.note(place, layer.name(), pass, value, found);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(self, place: Position, layer: &str, pass: Pass, value: Value, found: f32) {
+        let new = NonFinite {
+            micro_batch: self.micro_batch,
+            layer: layer.to_owned(),
+            pass,
+            value,
+            found,
+        };
+        self.watch.note(place, new);
+    }
+}
+
+/// The first element that is no finite number.
+pub(crate) fn first_in(tensor: &Tensor) -> Result<Option<f32>> {
+    if ops::all_finite(tensor)? {
+        return Ok(None);
+    }
+    let mut elements = tensor.to_f32s()?.into_iter();
+    Ok(elements.find(|element| !element.is_finite()))
+}

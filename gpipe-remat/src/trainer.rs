@@ -1,0 +1,208 @@
+//! Training in one call a step, for programs without a training loop of their own.
+
+use std::ops::Range;
+
+use gpipe_layers::Optimizer;
+use gpipe_sched::{ItemOf, LossStage, Outcome, Pipeline};
+use gpipe_tensor::{Tensor, Tensors};
+
+use crate::{
+    Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, batch_items,
+    first_non_finite, optimizer_step,
+};
+
+/// A pipeline, its optimizer and the number of the next step.
+///
+/// ```
+/// use gpipe_layers::layers::Function;
+/// use gpipe_layers::{Decay, Flow, Loss, Optimizer, models};
+/// use gpipe_remat::{Assembly, Trainer};
+/// use gpipe_tensor::{DeviceId, Host, Tensor};
+///
+/// // A classifier of points in the plane: inside or outside of a circle.
+/// let layers = models::mlp(&models::MlpConfig {
+///     inputs: 2, hidden: vec![16, 16], outputs: 2, activation: Function::Relu, dropout: 0.0,
+/// })?;
+/// let host = Host::new(2)?;
+/// let optimizer = Optimizer::adamw(0.9, 0.99, 1e-8, 0.0, Decay::Matrices);
+/// let assembled = Assembly::builder(layers)
+///     .batch(64, |samples| vec![Flow::f32([samples, 2])])
+///     .optimizer(&optimizer)
+///     .build(&host)?;
+/// let mut trainer = Trainer::new(assembled, optimizer, |_| 1e-2).with_clip(1.0);
+///
+/// let cpu = host.device(DeviceId::Cpu)?;
+/// let points: Vec<f32> = (0..128).map(|i| ((i * i * 7 + i * 13) % 41) as f32 / 20.0 - 1.0).collect();
+/// let inside = points.chunks(2).map(|p| u32::from(p[0] * p[0] + p[1] * p[1] < 0.6)).collect();
+/// let points = Tensor::from_f32(&cpu, [64, 2], points)?;
+/// let inside = Tensor::from_u32(&cpu, [64], inside)?;
+///
+/// let first = trainer.step(&[points.clone()], &inside)?;
+/// for _ in 1..40 {
+///     trainer.step(&[points.clone()], &inside)?;
+/// }
+/// let last = trainer.step(&[points], &inside)?;
+/// assert_eq!(last.stats.step, 40);
+/// assert!(last.loss < 0.7 * first.loss, "{} {}", first.loss, last.loss);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Trainer<T: LossStage<Tensors> + 'static = TrainingLoss> {
+    run: Assembled<T>,
+    optimizer: Optimizer,
+    learning_rate: Box<dyn Fn(u64) -> f64 + Send>,
+    clip: f64,
+    step: u64,
+}
+
+/// What a training step brings.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TrainStep {
+    /// The loss of the batch: the sum of those of its micro-batches.
+    pub loss: f64,
+    /// The loss of each micro-batch, and who worked when.
+    pub outcome: Outcome,
+    /// Norm, clipping and learning rate.
+    pub stats: StepStats,
+}
+
+impl<T: LossStage<Tensors> + 'static> Trainer<T> {
+    /// Trains `run`, which was assembled with the same optimizer. `learning_rate` gives the rate of
+    /// a step, counted from 0; gradients are not clipped.
+    pub fn new(
+        run: Assembled<T>,
+        optimizer: Optimizer,
+        learning_rate: impl Fn(u64) -> f64 + Send + 'static,
+    ) -> Self {
+        Self {
+            run,
+            optimizer,
+            learning_rate: Box::new(learning_rate),
+            clip: 0.0,
+            step: 0,
+        }
+    }
+
+    /// The same with gradients whose norm is at most `clip` (0: not clipped).
+    #[must_use]
+    pub fn with_clip(self, clip: f64) -> Self {
+        Self { clip, ..self }
+    }
+
+    /// The same from this step on, counted from 0: where a run is resumed.
+    #[must_use]
+    pub fn with_first_step(self, step: u64) -> Self {
+        Self { step, ..self }
+    }
+
+    /// The number of the next step: how many were made.
+    pub fn next_step(&self) -> u64 {
+        self.step
+    }
+
+    /// The pipeline, between two steps.
+    pub fn pipeline(&mut self) -> &mut Pipeline<LayerStage, T> {
+        &mut self.run.pipeline
+    }
+
+    /// The pipeline and the handles that count its bytes.
+    pub fn run(&mut self) -> &mut Assembled<T> {
+        &mut self.run
+    }
+
+    /// The pipeline and its handles, when training is over.
+    pub fn into_run(self) -> Assembled<T> {
+        self.run
+    }
+
+    /// A training step on a batch that is cut into micro-batches already. `batch` makes it from the
+    /// number of the step; it is called again, with the same number, if a value of the step is not
+    /// finite, to find the first such value.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] or [`Error::NonFiniteGradients`] if a loss or a gradient is not finite:
+    /// no parameter was changed then, and the next step has the same number. Else as
+    /// [`optimizer_step`], and if the batch cannot be made or the step fails.
+    pub fn step_on(
+        &mut self,
+        mut batch: impl FnMut(u64) -> Result<Vec<ItemOf<LayerStage, T>>>,
+    ) -> Result<TrainStep> {
+        let step = self.step;
+        let pipeline = &mut self.run.pipeline;
+        let outcome = pipeline.step(batch(step)?)?;
+        let loss: f64 = outcome.losses.iter().sum();
+        let stats = if loss.is_finite() {
+            let lr = (self.learning_rate)(step);
+            optimizer_step(pipeline, &self.optimizer, lr, step, self.clip)
+        } else {
+            Err(Error::NonFiniteGradients { norm: loss })
+        };
+        let stats = match stats {
+            Err(error @ Error::NonFiniteGradients { .. }) => {
+                let first = first_non_finite(pipeline, batch(step)?)?;
+                return Err(first.map_or(error, Error::NonFinite));
+            }
+            stats => stats?,
+        };
+        self.step += 1;
+        Ok(TrainStep {
+            loss,
+            outcome,
+            stats,
+        })
+    }
+}
+
+impl Trainer<TrainingLoss> {
+    /// A training step. The first extent of every input and of the targets counts samples, which are
+    /// cut into as many micro-batches as the schedule has. The loss is the mean over the targets.
+    ///
+    /// # Errors
+    /// If there are fewer samples than micro-batches or inputs and targets differ in their number;
+    /// else as [`step_on`](Self::step_on).
+    pub fn step(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<TrainStep> {
+        let parts = self.run.pipeline.schedule().micro_batches();
+        let divisor = self.divisor(inputs, targets)?;
+        self.step_on(|step| batch_items(inputs, parts, step, true, target(targets, divisor)))
+    }
+
+    /// The loss of samples that are not learned from: the mean over the targets. Inputs and targets
+    /// are as those of [`step`](Self::step); there may be any number of samples.
+    ///
+    /// # Errors
+    /// If there are no samples, inputs and targets differ in their number, or a stage fails.
+    pub fn evaluate(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<f64> {
+        let parts = self.run.pipeline.schedule().micro_batches();
+        let parts = parts.min(targets.shape().rows());
+        let divisor = self.divisor(inputs, targets)?;
+        let batch = batch_items(inputs, parts, self.step, false, target(targets, divisor))?;
+        let outcome = self.run.pipeline.forward(batch)?;
+        Ok(outcome.losses.iter().sum())
+    }
+
+    /// The number of targets, if they are for as many samples as there are inputs.
+    fn divisor(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<f64> {
+        let samples = targets.shape().rows();
+        if let Some(input) = inputs.iter().find(|input| input.shape().rows() != samples) {
+            return Err(Error::Assembly(format!(
+                "an input of {} samples but targets for {samples}: give as many of each",
+                input.shape().rows()
+            )));
+        }
+        let loss = self
+            .run
+            .pipeline
+            .with_loss_stage(|end| Ok::<_, Error>(end.loss_function()))?;
+        Ok(loss.terms(targets)?)
+    }
+}
+
+/// The micro-batches' targets.
+fn target(targets: &Tensor, divisor: f64) -> impl FnMut(Range<usize>) -> Result<Target> {
+    move |rows| {
+        Ok(Target {
+            values: targets.rows(rows)?,
+            divisor,
+        })
+    }
+}

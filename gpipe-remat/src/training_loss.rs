@@ -1,0 +1,149 @@
+//! The turn of a model: the loss, where the forward flow becomes a backward one, or the end of a
+//! pipeline that only runs forward.
+
+use gpipe_layers::Loss;
+use gpipe_sched::{LossStage, MicroBatch};
+use gpipe_tensor::ops::DeferredScalar;
+use gpipe_tensor::{Device, Tensor, Tensors};
+
+use crate::{Error, Result};
+
+/// What the outputs of a micro-batch are compared with.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Class labels or token ids for cross-entropy, values for a squared error.
+    pub values: Tensor,
+    /// What losses and gradients are divided by: the number of targets in the whole batch, counted
+    /// before the step, so that micro-batches of any size weigh right. Zero gives loss 0.
+    pub divisor: f64,
+}
+
+/// The loss as the stage after the last one. Its bytes are counted with the last stage.
+pub struct TrainingLoss {
+    loss: Loss,
+    device: Device,
+    transit: Device,
+    losses: Vec<Option<DeferredScalar>>,
+    correct: u64,
+}
+
+impl TrainingLoss {
+    /// A turn on the worker of the last stage, which counts on `device`; gradients on their way
+    /// back count on `transit`.
+    pub fn new(loss: Loss, device: Device, transit: Device) -> Self {
+        Self {
+            loss,
+            device,
+            transit,
+            losses: Vec::new(),
+            correct: 0,
+        }
+    }
+
+    /// How many targets of an evaluation since `begin` had the highest score (classification).
+    pub fn correct(&self) -> u64 {
+        self.correct
+    }
+
+    /// The function that it computes.
+    pub fn loss_function(&self) -> Loss {
+        self.loss
+    }
+
+    fn record(&mut self, m: usize, loss: DeferredScalar) {
+        if self.losses.len() <= m {
+            self.losses.resize_with(m + 1, || None);
+        }
+        self.losses[m] = Some(loss);
+    }
+}
+
+impl LossStage<Tensors> for TrainingLoss {
+    type Target = Target;
+    type Error = Error;
+
+    fn begin(&mut self, _step: u64) -> Result<()> {
+        self.losses.clear();
+        self.correct = 0;
+        Ok(())
+    }
+
+    fn loss(&mut self, m: &MicroBatch, y: Tensors, target: Target) -> Result<Option<Tensors>> {
+        let mut outputs = y.into_iter();
+        let (Some(y), None) = (outputs.next(), outputs.next()) else {
+            return Err(Error::Assembly(
+                "the loss takes one tensor: end the model with one".into(),
+            ));
+        };
+        let y = y.receive(&self.device)?;
+        if !m.train {
+            self.correct += self.loss.correct(&y, &target.values)?;
+            let loss = self.loss.value(&y, &target.values, target.divisor)?;
+            self.record(m.index, DeferredScalar::from(loss));
+            return Ok(None);
+        }
+        let (loss, dy) = self.loss.late_gradient(y, &target.values, target.divisor)?;
+        self.record(m.index, loss);
+        Ok(Some(Tensors::from_iter([dy.send(&self.transit)?])))
+    }
+
+    fn losses(&mut self) -> Result<Vec<f64>> {
+        let losses = std::mem::take(&mut self.losses).into_iter();
+        let read = |loss: Option<DeferredScalar>| Ok(loss.map_or(Ok(0.0), |loss| loss.read())?);
+        losses.map(read).collect()
+    }
+}
+
+/// The end of a pipeline that only runs forward: keeps what comes out, until it is taken with
+/// [`Pipeline::with_loss_stage`](gpipe_sched::Pipeline::with_loss_stage). Its bytes are counted with the last
+/// stage.
+pub struct OutputStage {
+    device: Device,
+    outputs: Vec<Tensor>,
+}
+
+impl OutputStage {
+    /// An end on the worker of the last stage, which counts on `device`.
+    pub fn new(device: Device) -> Self {
+        Self {
+            device,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// The outputs since the last [`Pipeline::forward`](gpipe_sched::Pipeline::forward) began, one
+    /// for each micro-batch.
+    pub fn take(&mut self) -> Vec<Tensor> {
+        std::mem::take(&mut self.outputs)
+    }
+}
+
+impl LossStage<Tensors> for OutputStage {
+    type Target = ();
+    type Error = Error;
+
+    fn begin(&mut self, _step: u64) -> Result<()> {
+        self.outputs.clear();
+        Ok(())
+    }
+
+    fn loss(&mut self, m: &MicroBatch, y: Tensors, (): ()) -> Result<Option<Tensors>> {
+        let mut outputs = y.into_iter();
+        let (Some(y), None) = (outputs.next(), outputs.next()) else {
+            return Err(Error::Assembly(
+                "one output is kept: end the model with one tensor".into(),
+            ));
+        };
+        if m.train {
+            return Err(Error::Assembly(
+                "outputs have no gradient: run the pipeline forward only".into(),
+            ));
+        }
+        self.outputs.push(y.receive(&self.device)?);
+        Ok(None)
+    }
+
+    fn losses(&mut self) -> Result<Vec<f64>> {
+        Ok(Vec::new())
+    }
+}

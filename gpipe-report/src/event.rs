@@ -1,0 +1,386 @@
+//! Events of a run: one JSON object a line, in `events.jsonl` and for scripts on stdout.
+//!
+//! Floats are written so that they read back exactly; what is not finite is `null`. Kinds and keys are
+//! a contract with scripts: keys are only ever added, and a Rust name that changes keeps its key.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::error::Result;
+
+/// One object. The variant in lower case is its `kind`, the fields are its other keys.
+///
+/// ```
+/// use gpipe_report::Event;
+///
+/// let event = Event::eval(Some(3), 0.0, 0.5, 5);
+/// assert_eq!(
+///     event.to_json()?,
+///     r#"{"kind":"eval","step":3,"loss":0.0,"perplexity":1.0,"accuracy":0.5,"tokens":5}"#
+/// );
+/// # Ok::<(), gpipe_report::Error>(())
+/// ```
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Event {
+    /// A run begins.
+    Start {
+        /// Layers of each stage.
+        cut: Vec<usize>,
+        /// Parameters of the model, a tied one counted once.
+        parameters: u64,
+        /// Steps that will be run.
+        steps: u64,
+        /// Tokens of a step.
+        tokens: u64,
+    },
+    /// A training step is done.
+    Step {
+        /// Number, from 1.
+        step: u64,
+        /// Mean over all targets of the batch in nats, before the update.
+        loss: f64,
+        /// Norm of all gradients together, before clipping.
+        grad_norm: f64,
+        /// Learning rate.
+        lr: f64,
+        /// Tokens of the batch divided by the seconds of the step.
+        tokens_per_second: f64,
+        /// Seconds from the batch to the updated parameters.
+        step_seconds: f64,
+        /// The longest time that a worker's thread spent on its actions: on a GPU, on launching them.
+        #[serde(rename = "asking_seconds")]
+        host_seconds: f64,
+        /// Processor time of all threads meanwhile, where the system reports it.
+        cpu_seconds: Option<f64>,
+        /// Measured share of the pipeline's time in which stages idle, from 0 to 1.
+        bubble: f64,
+        /// Peak bytes of each stage.
+        peak_bytes: Vec<u64>,
+    },
+    /// A model was evaluated.
+    Eval {
+        /// Training steps before it; `null` where nothing is trained.
+        step: Option<u64>,
+        /// Mean over all targets in nats.
+        loss: f64,
+        /// e to the power of the loss.
+        perplexity: f64,
+        /// Share of the targets to which the model gives the highest score, from 0 to 1.
+        accuracy: f64,
+        /// Targets: tokens or images.
+        tokens: u64,
+    },
+    /// A model generated a token.
+    Token {
+        /// Its number.
+        token: u32,
+        /// The text that it completes; empty while a character is not whole.
+        text: String,
+        /// ln of its probability, before temperature and top-k.
+        log_probability: f64,
+    },
+    /// A checkpoint is complete: it would survive a loss of power.
+    Save {
+        /// Steps before it.
+        step: u64,
+        /// Its folder.
+        path: String,
+        /// Bytes of all its files.
+        bytes: u64,
+        /// Seconds from the copies to the last sync.
+        seconds: f64,
+    },
+    /// A run goes on from a checkpoint. Events of later steps above this line were lost with the
+    /// process that wrote them.
+    Resume {
+        /// Steps before the checkpoint.
+        step: u64,
+        /// The folder of the checkpoint.
+        path: String,
+        /// Newer checkpoints that are damaged, and keys that differ, in words.
+        warnings: Vec<String>,
+    },
+    /// A run is done.
+    End {
+        /// Number of the last step.
+        step: u64,
+        /// Loss of the last step.
+        loss: f64,
+        /// Median over the last steps.
+        tokens_per_second: f64,
+        /// Median over the steps.
+        bubble: f64,
+        /// Bubble of the schedule if all stages took equally long.
+        ideal_bubble: f64,
+        /// Peak bytes of each stage in any step.
+        peak_bytes: Vec<u64>,
+        /// Predicted peak bytes of each stage.
+        predicted_peak_bytes: Vec<u64>,
+        /// Most micro-batches that each stage holds at once.
+        in_flight: Vec<usize>,
+        /// Peak resident memory of the process, where the system reports it.
+        peak_resident_bytes: Option<u64>,
+        /// Seconds since the start.
+        seconds: f64,
+    },
+    /// A plan was made.
+    Plan {
+        /// Layers of each stage.
+        cut: Vec<usize>,
+        /// Cost of each stage: FLOPs of a step, or the unit of the list of costs.
+        loads: Vec<u64>,
+        /// The least cost of the most expensive stage over all cuts.
+        optimum: u64,
+        /// Predicted share of time in which stages idle.
+        bubble: f64,
+        /// Estimated from a short measurement of this machine; `null` for a list of costs.
+        step_seconds: Option<f64>,
+        /// Predicted peak bytes of each stage; `null` for a list of costs.
+        peak_bytes: Option<Vec<u64>>,
+    },
+    /// A page was written.
+    Report {
+        /// Its path.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The planner recommends a plan.
+    Auto {
+        /// Stages.
+        stages: usize,
+        /// The worker of each device, by its index in the list.
+        workers: Vec<usize>,
+        /// Micro-batches.
+        micro_batches: usize,
+        /// Schedule, as `--schedule` takes it.
+        schedule: String,
+        /// Layers of each stage.
+        cut: Vec<usize>,
+        /// Rematerialization, as `--remat` takes it.
+        remat: String,
+        /// Predicted seconds of a step.
+        step_seconds: f64,
+        /// Those of the fastest plan found, which may have more workers or stages.
+        fastest_seconds: f64,
+        /// Lower bound of all plans.
+        bound_seconds: f64,
+        /// `step_seconds` divided by `bound_seconds`, less 1.
+        gap: f64,
+        /// Predicted share of time in which workers idle.
+        bubble: f64,
+        /// Predicted peak bytes of each stage.
+        peak_bytes: Vec<u64>,
+        /// The stage that works longest.
+        bottleneck_stage: usize,
+        /// The layer of it that works longest.
+        bottleneck_layer: String,
+        /// The best on one worker; `null` where that does not fit.
+        single_seconds: Option<f64>,
+        /// A copy of the model on every worker; `null` where that does not fit or does not apply.
+        replicas_seconds: Option<f64>,
+        /// Bytes a worker that would allow a faster plan; `null` where more memory does not help.
+        more_memory: Option<u64>,
+        /// Predicted seconds of a step with those.
+        more_memory_seconds: Option<f64>,
+    },
+    /// One of the plans that are compared.
+    Compare {
+        /// Workers.
+        workers: usize,
+        /// Schedule, as `--schedule` takes it.
+        schedule: String,
+        /// Micro-batches.
+        micro_batches: usize,
+        /// Rematerialization, as `--remat` takes it.
+        remat: String,
+        /// `balance`, or `histogram` for Lingvo's cut.
+        partition: &'static str,
+        /// Layers of each stage.
+        cut: Vec<usize>,
+        /// Predicted seconds of a step.
+        step_seconds: f64,
+        /// Predicted share of time in which workers idle.
+        bubble: f64,
+        /// Predicted peak bytes of each stage.
+        peak_bytes: Vec<u64>,
+    },
+    /// A kind of layer was measured.
+    Profile {
+        /// Its name, with `*` for the numbers in which its layers differ.
+        layer: String,
+        /// Number of such layers.
+        layers: usize,
+        /// Samples of the micro-batch.
+        samples: usize,
+        /// Threads of each worker.
+        threads: usize,
+        /// FLOPs of the forward pass and both gradients.
+        flops: u64,
+        /// Forward pass; with the loss, if the layer is the last.
+        forward_seconds: f64,
+        /// Input gradient.
+        input_grad_seconds: f64,
+        /// Weight gradient.
+        weight_grad_seconds: f64,
+        /// Norm and update, once a step.
+        update_seconds: f64,
+    },
+    /// Two runs were compared.
+    Verify {
+        /// Whether every bit is the same.
+        equal: bool,
+        /// Steps compared.
+        steps: u64,
+        /// Parameters compared, by name.
+        parameters: usize,
+        /// The first difference; `null` where there is none.
+        difference: Option<String>,
+    },
+    /// A device on which stages could run.
+    Device(FoundDevice),
+}
+
+/// A device of this machine; what is unknown or does not apply is `null`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FoundDevice {
+    /// Name, as `--devices` takes it.
+    pub device: String,
+    /// Whether stages can run on it.
+    pub usable: bool,
+    /// The maker's name for it.
+    pub name: Option<String>,
+    /// Cores.
+    pub cores: Option<usize>,
+    /// Threads that this process may run at once.
+    pub threads: Option<usize>,
+    /// Vector instructions that operations use.
+    pub vectors: Option<String>,
+    /// Memory that a process can have on it.
+    pub memory_bytes: Option<u64>,
+    /// Part of that which is free now.
+    pub free_bytes: Option<u64>,
+    /// Compute capability of a GPU, such as `9.0`.
+    pub capability: Option<String>,
+    /// GPUs whose memory a GPU reaches without the host, separated by commas.
+    pub peers: Option<String>,
+    /// Versions of a GPU's driver and libraries.
+    pub libraries: Option<String>,
+    /// Why it is not usable, with a mend.
+    pub reason: Option<String>,
+}
+
+/// A time of day in RFC 3339, UTC, in whole seconds.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+impl Event {
+    /// [`Event::Eval`] with the perplexity of the loss.
+    pub fn eval(step: Option<u64>, loss: f64, accuracy: f64, tokens: u64) -> Self {
+        let perplexity = loss.exp();
+        Self::Eval {
+            step,
+            loss,
+            perplexity,
+            accuracy,
+            tokens,
+        }
+    }
+
+    /// The object, without a line end.
+    ///
+    /// # Errors
+    /// [`Error::Json`](crate::Error::Json), which no event of this crate gives.
+    pub fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string(self)?)
+    }
+
+    /// The object with one more key, `time`: the time of day in RFC 3339, UTC, in whole seconds.
+    ///
+    /// # Errors
+    /// As [`Event::to_json`].
+    pub fn to_json_at(&self, now: SystemTime) -> Result<String> {
+        #[derive(Serialize)]
+        struct Timed<'a> {
+            #[serde(flatten)]
+            event: &'a Event,
+            time: String,
+        }
+        let time = rfc3339(now);
+        Ok(serde_json::to_string(&Timed { event: self, time })?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_a_contract() {
+        let step = Event::Step {
+            step: 1,
+            loss: 0.1 + 0.2,
+            grad_norm: f64::NAN,
+            lr: 1e-300,
+            tokens_per_second: 3.0,
+            step_seconds: 0.5,
+            host_seconds: 0.4,
+            cpu_seconds: None,
+            bubble: 0.25,
+            peak_bytes: vec![1, 2],
+        };
+        let line = step.to_json().unwrap();
+        assert_eq!(
+            line,
+            r#"{"kind":"step","step":1,"loss":0.30000000000000004,"grad_norm":null,"lr":1e-300,"tokens_per_second":3.0,"step_seconds":0.5,"asking_seconds":0.4,"cpu_seconds":null,"bubble":0.25,"peak_bytes":[1,2]}"#
+        );
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["loss"].as_f64(), Some(0.1 + 0.2));
+        let plan = Event::Plan {
+            cut: vec![2, 1],
+            loads: vec![3, 4],
+            optimum: 4,
+            bubble: 0.5,
+            step_seconds: None,
+            peak_bytes: None,
+        };
+        assert_eq!(
+            plan.to_json().unwrap(),
+            r#"{"kind":"plan","cut":[2,1],"loads":[3,4],"optimum":4,"bubble":0.5,"step_seconds":null,"peak_bytes":null}"#
+        );
+    }
+
+    #[test]
+    fn an_evaluation_without_training_has_no_step() {
+        let event = Event::eval(None, 0.0, 0.25, 5).to_json().unwrap();
+        assert_eq!(
+            event,
+            r#"{"kind":"eval","step":null,"loss":0.0,"perplexity":1.0,"accuracy":0.25,"tokens":5}"#
+        );
+        let token = Event::Token {
+            token: 65,
+            text: "A\n".into(),
+            log_probability: -0.5,
+        };
+        assert_eq!(
+            token.to_json().unwrap(),
+            r#"{"kind":"token","token":65,"text":"A\n","log_probability":-0.5}"#
+        );
+    }
+
+    #[test]
+    fn every_event_of_a_file_has_a_time() {
+        let event = Event::eval(Some(3), 0.0, 0.5, 5);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_323_045_700);
+        assert_eq!(
+            event.to_json_at(now).unwrap(),
+            r#"{"kind":"eval","step":3,"loss":0.0,"perplexity":1.0,"accuracy":0.5,"tokens":5,"time":"2026-01-02T03:04:05Z"}"#
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Text files that grow by lines.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use gpipe_files::Error as FileError;
+
+use crate::error::Result;
+
+/// A file that grows by lines, each of which is written at once: readers can follow it.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lines {
+    /// Creates a file that is not there yet.
+    pub(crate) fn create(path: PathBuf) -> Result<Self> {
+        let file = gpipe_files::create_new(&path)?;
+        Ok(Self { path, file })
+    }
+
+    /// Opens a file to append to it. A last line without its end is removed: nothing can read it.
+    pub(crate) fn reopen(path: PathBuf) -> Result<Self> {
+        let open = || {
+            let mut options = File::options();
+            let mut file = options.read(true).append(true).create(true).open(&path)?;
+            let whole = whole_lines(&mut file)?;
+            file.set_len(whole)?;
+            Ok(file)
+        };
+        let file = open().map_err(FileError::write(&path))?;
+        Ok(Self { path, file })
+    }
+
+    /// Appends a line.
+    pub(crate) fn add(&mut self, line: &str) -> Result<()> {
+        let written = self.file.write_all(format!("{line}\n").as_bytes());
+        Ok(written.map_err(FileError::write(&self.path))?)
+    }
+}
+
+/// Bytes up to the end of the last whole line.
+fn whole_lines(file: &mut File) -> io::Result<u64> {
+    const PIECE: u64 = 1 << 16;
+    let mut end = file.metadata()?.len();
+    let mut piece = Vec::new();
+    while end > 0 {
+        let start = end.saturating_sub(PIECE);
+        file.seek(SeekFrom::Start(start))?;
+        piece.clear();
+        Read::by_ref(file)
+            .take(end - start)
+            .read_to_end(&mut piece)?;
+        if let Some(last) = piece.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(start + last as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_cut_off_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        let long = "x".repeat(100_000);
+        for (before, after) in [
+            ("a\nb\ncut o", "a\nb\nnew\n".to_owned()),
+            ("a\n", "a\nnew\n".to_owned()),
+            ("cut", "new\n".to_owned()),
+            ("", "new\n".to_owned()),
+            (&format!("{long}\n{long}"), format!("{long}\nnew\n")),
+        ] {
+            fs::write(&path, before).unwrap();
+            Lines::reopen(path.clone()).unwrap().add("new").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Curves over the steps of a run, as SVG for the page.
+//!
+//! Colours are stand-ins that the page's style replaces by those of its theme.
+
+use plotters::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::numbers;
+
+const INK: RGBColor = RGBColor(0, 0, 1);
+const LINE: RGBColor = RGBColor(0, 0, 2);
+/// Colours of the first run and of the second.
+const RUNS: [RGBColor; 2] = [RGBColor(0, 0, 3), RGBColor(0, 0, 4)];
+
+const SIZE: (u32, u32) = (560, 250);
+/// The most points of a line: more cannot be told apart.
+const MOST_POINTS: usize = 900;
+/// The most steps of a curve that is not smoothed.
+const MOST_UNSMOOTHED: usize = 200;
+/// Points of the smoothed curve.
+const MEANS: usize = 60;
+
+/// The points of one run in a chart.
+#[derive(Default)]
+pub(crate) struct Series {
+    /// Joined by a line.
+    pub(crate) line: Vec<(f64, f64)>,
+    /// Marked by a dot each.
+    pub(crate) dots: Vec<(f64, f64)>,
+}
+
+/// A chart of one or two runs over their steps, or nothing if there is nothing to show. Values that
+/// span more than one and a half decades get a logarithmic scale.
+pub(crate) fn chart(caption: &str, mut runs: Vec<Series>) -> Result<String> {
+    for run in &mut runs {
+        run.line.retain(can_be_drawn);
+        run.dots.retain(can_be_drawn);
+    }
+    let all = || runs.iter().flat_map(|run| run.line.iter().chain(&run.dots));
+    if all().next().is_none() {
+        return Ok(String::new());
+    }
+    let bounds = |of: fn(&(f64, f64)) -> f64| {
+        all()
+            .map(of)
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                (low.min(value), high.max(value))
+            })
+    };
+    let (x, y) = (bounds(|point| point.0), bounds(|point| point.1));
+    let logarithmic = y.0 > 0.0 && y.1 / y.0 > 30.0;
+    let scale = |value: f64| if logarithmic { value.log10() } else { value };
+    let (low, high) = (scale(y.0), scale(y.1));
+    // A line at the very edge would be cut in half, and a constant has no extent of its own.
+    let margin = (0.06 * (high - low)).max(1e-3 * high.abs()).max(1e-9);
+    let mut svg = String::new();
+    draw(
+        &mut svg,
+        &runs,
+        x,
+        (low - margin, high + margin),
+        logarithmic,
+    )
+    .map_err(|error| Error::Curve {
+        fault: error.to_string(),
+    })?;
+    // Within a page, an SVG needs no name space: nothing in the page looks like an address.
+    let svg = svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "");
+    let scale = if logarithmic { ", logarithmic" } else { "" };
+    Ok(format!(
+        "<figure><figcaption>{caption}{scale}</figcaption>\n{svg}</figure>\n"
+    ))
+}
+
+/// Whether a value is small enough for axes whose extent is finite.
+fn can_be_drawn(point: &(f64, f64)) -> bool {
+    point.1.abs() < 1e30
+}
+
+type Failed = Box<dyn std::error::Error>;
+
+fn draw(
+    svg: &mut String,
+    runs: &[Series],
+    x: (f64, f64),
+    y: (f64, f64),
+    logarithmic: bool,
+) -> std::result::Result<(), Failed> {
+    let scaled =
+        |&(step, value): &(f64, f64)| (step, if logarithmic { value.log10() } else { value });
+    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    let last = if x.1 > x.0 { x.1 } else { x.0 + 1.0 };
+    let mut chart = ChartBuilder::on(&area)
+        .margin_right(12)
+        .margin_top(6)
+        .x_label_area_size(24)
+        .y_label_area_size(52)
+        .build_cartesian_2d(x.0..last, y.0..y.1)?;
+    let label = |value: f64| {
+        numbers::short(if logarithmic {
+            10_f64.powf(value)
+        } else {
+            value
+        })
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(LINE)
+        .axis_style(INK)
+        .label_style(("sans-serif", 13).into_font().color(&INK))
+        .x_labels(8)
+        .y_labels(6)
+        .x_label_formatter(&|step| numbers::short(step.round()))
+        .y_label_formatter(&|value| label(*value))
+        .draw()?;
+    for (run, colour) in runs.iter().zip(RUNS) {
+        let line = thinned(&run.line);
+        let many = run.line.len() > MOST_UNSMOOTHED;
+        // Many steps make a thin and pale line, with their means as a clear one over it.
+        let style = if many {
+            colour.mix(0.4).stroke_width(1)
+        } else {
+            colour.stroke_width(2)
+        };
+        chart.draw_series(LineSeries::new(line.iter().map(scaled), style))?;
+        if many {
+            let means = means(&run.line);
+            let style = colour.stroke_width(2);
+            chart.draw_series(LineSeries::new(means.iter().map(scaled), style))?;
+        }
+        let dot = |point| Circle::new(scaled(point), 4, colour.filled());
+        chart.draw_series(thinned(&run.dots).iter().map(dot))?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// The means of equally many neighbours.
+fn means(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mean = |group: &[(f64, f64)]| {
+        let count = group.len() as f64;
+        let sum = |of: fn(&(f64, f64)) -> f64| group.iter().map(of).sum::<f64>();
+        (sum(|point| point.0) / count, sum(|point| point.1) / count)
+    };
+    let size = points.len().div_ceil(MEANS);
+    points.chunks(size.max(1)).map(mean).collect()
+}
+
+/// Of many points, the lowest and the highest of each of equally many neighbours.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if points.len() <= MOST_POINTS {
+        return points.to_vec();
+    }
+    let mut kept = Vec::with_capacity(MOST_POINTS);
+    for group in points.chunks(points.len().div_ceil(MOST_POINTS / 2)) {
+        let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let ends = [group.iter().min_by(by_value), group.iter().max_by(by_value)];
+        let mut ends: Vec<(f64, f64)> = ends.into_iter().flatten().copied().collect();
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ends.dedup();
+        kept.extend(ends);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(points: impl IntoIterator<Item = (f64, f64)>) -> Series {
+        Series {
+            line: points.into_iter().collect(),
+            dots: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_chart_is_one_svg_in_stand_in_colours() {
+        let runs = [
+            line([(1.0, 5.0), (2.0, 3.0)]),
+            line([(1.0, 4.0), (3.0, 2.0)]),
+        ];
+        let svg = chart("loss", runs.into()).unwrap();
+        assert_eq!(svg.matches("<svg").count(), 1);
+        assert!(svg.contains("#000003") && svg.contains("#000004"));
+        assert_eq!(chart("loss", vec![line([])]).unwrap(), "");
+        assert_eq!(chart("loss", vec![line([(1.0, f64::MAX)])]).unwrap(), "");
+    }
+
+    #[test]
+    fn any_values_can_be_drawn() {
+        for points in [
+            vec![(1.0, 0.0)],
+            vec![(1.0, -3.0), (2.0, -3.0)],
+            vec![(1.0, 1e-300), (2.0, 1e29)],
+            vec![(1.0, 1e29), (u64::MAX as f64, -1e29)],
+        ] {
+            assert!(chart("any", vec![line(points)]).unwrap().contains("<svg"));
+        }
+    }
+
+    #[test]
+    fn many_points_keep_their_extremes() {
+        let mut points: Vec<(f64, f64)> = (0..50_000).map(|i| (f64::from(i), 1.0)).collect();
+        points[31_234].1 = 9.0;
+        points[44].1 = -9.0;
+        let kept = thinned(&points);
+        assert!(kept.len() <= MOST_POINTS + 2);
+        assert!(kept.contains(&(31_234.0, 9.0)) && kept.contains(&(44.0, -9.0)));
+        assert!(kept.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}

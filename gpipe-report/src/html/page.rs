@@ -1,0 +1,105 @@
+//! The page: one file that needs no network.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::escape::{escape, fill, json};
+use super::picture::Picture;
+use super::sections::common::MARKS;
+use super::sections::{bubble, canvases, configuration, cut, plots, summary};
+use crate::error::{Error, Result};
+use crate::run::Run;
+
+const TEMPLATE: &str = include_str!("assets/page.html");
+const STYLE: &str = include_str!("assets/style.css");
+const SCRIPT: &str = concat!(
+    include_str!("assets/data.js"),
+    "\n",
+    include_str!("assets/window.js"),
+    "\n",
+    include_str!("assets/timeline.js"),
+    "\n",
+    include_str!("assets/memory.js"),
+    "\n",
+    include_str!("assets/main.js"),
+);
+
+#[derive(Serialize)]
+struct Data<'a> {
+    runs: Vec<&'a Picture>,
+}
+
+/// The page of one run, or of two side by side: one HTML file that needs no network.
+///
+/// # Errors
+/// [`Error::RunCount`] for none or more than two, [`Error::Schedule`] if the actions of a record are
+/// those of no schedule, [`Error::Curve`] if a curve cannot be drawn.
+pub fn html(runs: &[Run]) -> Result<String> {
+    if runs.is_empty() || runs.len() > MARKS.len() {
+        return Err(Error::RunCount { count: runs.len() });
+    }
+    let pictures = runs
+        .iter()
+        .zip(MARKS)
+        .map(|(run, mark)| Picture::of(run, mark))
+        .collect::<Result<Vec<_>>>()?;
+    let drawn: Vec<&Picture> = pictures.iter().flatten().collect();
+    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    let title = escape(&format!("gpipe: {}", names.join(" and ")));
+    let data = json(&Data { runs: drawn })?;
+    let values = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("title", &title),
+        ("style", STYLE),
+        ("summary", &summary::summary(runs, &pictures)),
+        ("notes", &summary::notes(runs)),
+        ("timeline", &canvases::timeline(&pictures)),
+        ("bubble", &bubble::bubble(&pictures)),
+        ("memory", &canvases::memory(runs, &pictures)),
+        ("curves", &plots::curves(runs)?),
+        ("cut", &cut::cut(runs, &pictures)),
+        ("configuration", &configuration::configuration(runs)),
+        ("data", &data),
+        ("script", SCRIPT),
+    ];
+    Ok(fill(TEMPLATE, &values))
+}
+
+/// Writes a page to a file. Nothing is left of a new file that could not be written whole; a path that
+/// stood there before, such as a device, stays.
+///
+/// # Errors
+/// [`Error::PageNotWritten`].
+pub fn write_html(path: &Path, page: &str) -> Result<()> {
+    let existed = path.exists();
+    fs::write(path, page).map_err(|source| {
+        if !existed {
+            let _ = fs::remove_file(path);
+        }
+        let path = path.to_owned();
+        Error::PageNotWritten { path, source }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_of_one_run_or_two() {
+        assert!(matches!(html(&[]), Err(Error::RunCount { count: 0 })));
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("page.html");
+        write_html(&page, "<p>").unwrap();
+        assert_eq!(fs::read_to_string(&page).unwrap(), "<p>");
+        let error = write_html(folder.path(), "<p>").unwrap_err();
+        assert!(error.is_input_error() && folder.path().is_dir());
+        assert!(write_html(&folder.path().join("no/page.html"), "<p>").is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! The data of the page's script: the prediction and the measured steps of a run.
+
+use gpipe_sched::{BubbleBreakdown, Gap, Timeline};
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::numbers;
+use crate::run::Run;
+use crate::timeline::flat::FlatTimeline;
+use crate::timeline::info::StageInfo;
+use crate::timeline::record::Record;
+
+/// A run as the script reads it.
+#[derive(Serialize)]
+pub(crate) struct Picture {
+    /// The name of the run where there are two: `A` or `B`.
+    mark: &'static str,
+    devices: Vec<String>,
+    /// Of each stage, how many stages before it are on the same device.
+    chunks: Vec<usize>,
+    lanes: Vec<String>,
+    /// The most bytes that each device may hold, or 0 if there is no limit.
+    limits: Vec<u64>,
+    views: Vec<View>,
+    /// Where the time goes, view by view, for the page's tables.
+    #[serde(skip)]
+    pub(crate) shares: Vec<Share>,
+}
+
+/// One picture of a step.
+#[derive(Serialize)]
+struct View {
+    label: String,
+    predicted: bool,
+    #[serde(flatten)]
+    times: FlatTimeline,
+    /// For each device, three whole numbers a gap: cause, nanoseconds since the last gap, length.
+    gaps: Vec<Vec<u64>>,
+}
+
+/// Where the time of a step goes.
+pub(crate) struct Share {
+    /// The name of the view.
+    pub(crate) label: String,
+    /// Whether it is the prediction.
+    pub(crate) predicted: bool,
+    /// Seconds of each device, by kind of time.
+    pub(crate) spent: Vec<BubbleBreakdown>,
+    /// Seconds that each stage works.
+    pub(crate) stages: Vec<f64>,
+    /// Seconds from the first start to the last end.
+    pub(crate) makespan: f64,
+    /// Share of the devices' time in which they idle.
+    pub(crate) bubble: f64,
+}
+
+impl Picture {
+    /// The picture of a run, if its steps were kept.
+    pub(crate) fn of(run: &Run, mark: &'static str) -> Result<Option<Self>> {
+        let Some(record) = run.record.as_ref().filter(|record| record.keeps()) else {
+            return Ok(None);
+        };
+        let predicted = record.predicted()?;
+        let measured = record
+            .measured
+            .iter()
+            .map(|measured| Ok((measured.step, record.timeline(measured)?)))
+            .collect::<Result<Vec<_>>>()?;
+        // The prediction gives the work, the last measured step the speed.
+        let busy = |timeline: &Timeline| -> f64 {
+            let spans = timeline.spans().iter();
+            spans.map(|span| span.end - span.start).sum()
+        };
+        let stretch = match measured.last() {
+            Some((_, last)) if busy(&predicted) > 0.0 => busy(last) / busy(&predicted),
+            _ => 1.0,
+        };
+        let mut speed = numbers::short(record.flops_per_second / stretch);
+        // The letter belongs to the unit: `3.9 GFLOP/s`.
+        let digits = speed.trim_end_matches(char::is_alphabetic).len();
+        speed.insert(digits, ' ');
+        let supposed = if measured.is_empty() {
+            format!("Predicted, supposing {speed}FLOP/s a device")
+        } else {
+            format!("Predicted, at the speed measured ({speed}FLOP/s a device)")
+        };
+        let mut picture = Self {
+            mark,
+            devices: record.devices.clone(),
+            chunks: chunks(&predicted, record.stages.len()),
+            lanes: record.lanes.clone(),
+            limits: limits(record, &predicted),
+            views: Vec::new(),
+            shares: Vec::new(),
+        };
+        picture.add(record, supposed, true, &stretched(&predicted, stretch))?;
+        for (step, timeline) in &measured {
+            picture.add(record, format!("Measured, step {step}"), false, timeline)?;
+        }
+        Ok(Some(picture))
+    }
+
+    fn add(
+        &mut self,
+        record: &Record,
+        label: String,
+        predicted: bool,
+        timeline: &Timeline,
+    ) -> Result<()> {
+        let of_stage = |stage: &StageInfo| -> Vec<f64> {
+            let runs = stage.recomputed.iter();
+            runs.flat_map(|&(count, share)| std::iter::repeat_n(share, count))
+                .collect()
+        };
+        let recomputed: Vec<Vec<f64>> = record.stages.iter().map(of_stage).collect();
+        let spent = timeline
+            .bubble_breakdown(|stage, m| recomputed[stage].get(m).copied().unwrap_or(0.0))?;
+        let mut stages = vec![0.0; record.stages.len()];
+        for span in timeline.spans() {
+            stages[span.action.stage] += span.end - span.start;
+        }
+        self.views.push(View {
+            label: label.clone(),
+            predicted,
+            times: FlatTimeline::new(timeline),
+            gaps: flat(&timeline.gaps()?, timeline.devices()),
+        });
+        self.shares.push(Share {
+            label,
+            predicted,
+            spent,
+            stages,
+            makespan: timeline.makespan(),
+            bubble: timeline.bubble(),
+        });
+        Ok(())
+    }
+
+    /// The labels of the steps that were measured.
+    pub(crate) fn measured(&self) -> impl Iterator<Item = &str> {
+        let measured = self.views.iter().filter(|view| !view.predicted);
+        measured.map(|view| view.label.as_str())
+    }
+
+    /// Whether any view has the bytes of the devices.
+    pub(crate) fn counts_memory(&self) -> bool {
+        let levels = |view: &View| view.times.levels.iter().any(|levels| !levels.is_empty());
+        self.views.iter().any(levels)
+    }
+}
+
+/// The timeline of devices that are slower by a factor.
+fn stretched(timeline: &Timeline, factor: f64) -> Timeline {
+    let spans = timeline.spans().iter().map(|span| gpipe_sched::Span {
+        ready: factor * span.ready,
+        start: factor * span.start,
+        end: factor * span.end,
+        ..*span
+    });
+    let levels = timeline.levels().iter().map(|level| gpipe_sched::Level {
+        time: factor * level.time,
+        ..*level
+    });
+    Timeline::new(timeline.devices(), spans.collect()).with_levels(levels.collect())
+}
+
+/// The most bytes that the stages of each device may hold together, or 0 if there is no limit.
+fn limits(record: &Record, timeline: &Timeline) -> Vec<u64> {
+    let of_device = |device| {
+        let spans = timeline.of_device(device).iter();
+        let mut stages: Vec<usize> = spans.map(|span| span.action.stage).collect();
+        stages.sort_unstable();
+        stages.dedup();
+        let limits = stages
+            .into_iter()
+            .map(|stage| record.stages[stage].limit_bytes);
+        limits.sum::<Option<u64>>().unwrap_or(0)
+    };
+    (0..record.devices.len()).map(of_device).collect()
+}
+
+/// Of each stage, the number of stages before it on the same device.
+fn chunks(timeline: &Timeline, stages: usize) -> Vec<usize> {
+    let mut device_of = vec![0; stages];
+    for span in timeline.spans() {
+        device_of[span.action.stage] = span.device;
+    }
+    let before = |stage: usize| {
+        let here = |other: &&usize| **other == device_of[stage];
+        device_of[..stage].iter().filter(here).count()
+    };
+    (0..stages).map(before).collect()
+}
+
+/// For each device, three whole numbers a gap: cause, nanoseconds since the last gap, length.
+fn flat(gaps: &[Gap], devices: usize) -> Vec<Vec<u64>> {
+    let mut flat = vec![Vec::new(); devices];
+    let mut now = vec![0; devices];
+    let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
+    for gap in gaps {
+        let now = &mut now[gap.device];
+        let start = nanoseconds(gap.start).max(*now);
+        let end = nanoseconds(gap.end).max(start);
+        flat[gap.device].extend([gap.cause as u64, start - *now, end - start]);
+        *now = end;
+    }
+    flat
+}

@@ -1,0 +1,63 @@
+//! The section of the curves over the steps.
+
+use crate::error::Result;
+use crate::html::curves::{Series, chart};
+use crate::html::escape::escape;
+use crate::run::{Run, RunStep};
+
+/// The section of the curves: loss, gradient norm, speed and bubble.
+pub(crate) fn curves(runs: &[Run]) -> Result<String> {
+    let line = |of: fn(&RunStep) -> Option<f64>| -> Vec<Series> {
+        let series = |run: &Run| Series {
+            line: run
+                .steps
+                .iter()
+                .filter_map(|step| Some((step.step as f64, of(step)?)))
+                .collect(),
+            dots: Vec::new(),
+        };
+        runs.iter().map(series).collect()
+    };
+    let mut losses = line(|step| step.loss);
+    for (series, run) in losses.iter_mut().zip(runs) {
+        series.dots = run
+            .evaluations
+            .iter()
+            .map(|&(step, loss)| (step as f64, loss))
+            .collect();
+    }
+    let dots = if runs.iter().any(|run| !run.evaluations.is_empty()) {
+        "Loss over steps; dots: held out"
+    } else {
+        "Loss over steps"
+    };
+    let charts = [
+        chart(dots, losses)?,
+        chart(
+            "Norm of the gradients, before clipping",
+            line(|step| step.grad_norm),
+        )?,
+        chart("Tokens a second", line(|step| step.tokens_per_second))?,
+        chart(
+            "Bubble, in percent",
+            line(|step| Some(100.0 * step.bubble?)),
+        )?,
+    ]
+    .concat();
+    if charts.is_empty() {
+        return Ok(String::new());
+    }
+    let key = if let [a, b] = runs {
+        format!(
+            "<div class=\"bar\"><span class=\"key\"><i class=\"first\"></i>A: {}</span>\
+             <span class=\"key\"><i class=\"second\"></i>B: {}</span></div>\n",
+            escape(&a.name),
+            escape(&b.name)
+        )
+    } else {
+        String::new()
+    };
+    Ok(format!(
+        "<h2>Curves</h2>\n{key}<div class=\"curves\">\n{charts}</div>\n"
+    ))
+}

@@ -1,0 +1,187 @@
+//! Numbers as people read them, on pages and on the terminal.
+
+use std::time::Duration;
+
+/// Three digits and a letter for thousands, millions and so on.
+///
+/// ```
+/// assert_eq!(gpipe_report::numbers::short(41_234.0), "41.2k");
+/// ```
+pub fn short(number: f64) -> String {
+    let mut scaled = number;
+    let mut letter = "";
+    for next in ["k", "M", "G", "T", "P", "E"] {
+        // 999.5 would be printed as 1000.
+        if scaled.abs() < 999.5 {
+            break;
+        }
+        scaled /= 1000.0;
+        letter = next;
+    }
+    let decimals = match scaled.abs() {
+        _ if letter.is_empty() && scaled.fract() == 0.0 => 0,
+        x if x < 9.995 => 2,
+        x if x < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{scaled:.decimals$}{letter}")
+}
+
+/// Bytes in binary units.
+///
+/// ```
+/// assert_eq!(gpipe_report::numbers::bytes(3_328_599_654), "3.1 GiB");
+/// ```
+pub fn bytes(bytes: u64) -> String {
+    let mut scaled = bytes as f64;
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+        if scaled < 1023.95 {
+            break;
+        }
+        scaled /= 1024.0;
+        unit = next;
+    }
+    match unit {
+        "B" => format!("{bytes} B"),
+        _ => format!("{scaled:.1} {unit}"),
+    }
+}
+
+/// Bytes that training holds for a parameter: of its value, its gradient and the optimizer's state.
+/// A value of fewer than four bytes has a master copy in that state.
+pub fn parameter_bytes([value, gradient, optimizer]: [u64; 3]) -> String {
+    let state = match value {
+        4 => "AdamW",
+        _ => "AdamW and a master copy",
+    };
+    format!(
+        "{} bytes a parameter (value {value}, gradient {gradient}, {state} {optimizer})",
+        value + gradient + optimizer
+    )
+}
+
+/// A count with its noun, in the singular or the plural.
+///
+/// ```
+/// use gpipe_report::numbers::counted;
+///
+/// assert_eq!(counted(1, "step"), "1 step");
+/// assert_eq!(counted(3, "micro-batch"), "3 micro-batches");
+/// ```
+pub fn counted(count: u64, thing: &str) -> String {
+    let ending = match thing {
+        _ if count == 1 => "",
+        thing if thing.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{count} {thing}{ending}")
+}
+
+/// A share in whole percent: `11 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+/// A share in tenths of percent: `11.2 %`.
+pub fn per_mille(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// Whole seconds in words: `2m 10s`.
+pub fn duration(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or(Duration::MAX);
+    humantime::format_duration(whole).to_string()
+}
+
+/// The length of one step: `83.1 ms`, `2.4 s`.
+pub fn step_time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.1} s"),
+    }
+}
+
+/// The median, for an even number of values the mean of the middle two; 0 of no values. Sorts them.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(counted(1, "step"), "1 step");
+        assert_eq!(counted(0, "step"), "0 steps");
+        assert_eq!(counted(8, "micro-batch"), "8 micro-batches");
+    }
+
+    #[test]
+    fn three_digits_whatever_the_size() {
+        let cases = [
+            (0.0, "0"),
+            (7.0, "7"),
+            (0.5, "0.50"),
+            (999.4, "999"),
+            (999.9, "1.00k"),
+            (41_234.0, "41.2k"),
+            (123_456.0, "123k"),
+            (2.5e9, "2.50G"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(short(number), text);
+        }
+    }
+
+    #[test]
+    fn bytes_are_binary() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (3_328_599_654, "3.1 GiB"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(bytes(number), text);
+        }
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn times_and_shares() {
+        assert_eq!(duration(130.4), "2m 10s");
+        assert_eq!(duration(0.0), "0s");
+        assert_eq!(percent(0.1149), "11 %");
+        assert_eq!(step_time(0.0831), "83.1 ms");
+        assert_eq!(step_time(2.4), "2.4 s");
+    }
+
+    #[test]
+    fn a_parameter_takes_16_bytes_or_18() {
+        assert_eq!(
+            parameter_bytes([4, 4, 8]),
+            "16 bytes a parameter (value 4, gradient 4, AdamW 8)"
+        );
+        assert_eq!(
+            parameter_bytes([2, 4, 12]),
+            "18 bytes a parameter (value 2, gradient 4, AdamW and a master copy 12)"
+        );
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&mut []), 0.0);
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 3.0, 2.0]), 2.5);
+    }
+}

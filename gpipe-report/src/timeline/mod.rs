@@ -1,0 +1,11 @@
+//! `timeline.json`: the plan of a run, its prediction, and the measured timelines of some steps.
+
+pub(crate) mod flat;
+pub(crate) mod info;
+pub(crate) mod record;
+mod tracer;
+
+pub use flat::FlatTimeline;
+pub use info::{Machine, RunInfo, StageInfo};
+pub use record::{MeasuredStep, Record};
+pub use tracer::Tracer;

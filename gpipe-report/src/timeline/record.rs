@@ -1,0 +1,214 @@
+//! The contents of `timeline.json`, whose format is in the crate's README; read back here alone.
+
+use gpipe_sched::{Action, Schedule, Timeline};
+use serde::{Deserialize, Serialize};
+
+use super::flat::FlatTimeline;
+use super::info::{Machine, RunInfo, StageInfo};
+use crate::error::{Error, Result};
+
+/// The format that is written; another one cannot be read.
+const FORMAT: u32 = 1;
+
+/// Steps of more actions are not kept: no picture could show them, and the file would take gigabytes.
+const MOST_ACTIONS: usize = 2_000_000;
+
+/// The speed of every worker under which steps are predicted; the page stretches predictions to the
+/// speed that was measured.
+const FLOPS_PER_SECOND: f64 = 1e9;
+
+/// The plan of a run, its prediction, and the measured timelines of some steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Record {
+    /// Of the file, 1.
+    pub format: u32,
+    /// Version of gpipe.
+    pub gpipe: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The name of each worker's device, such as `cpu`.
+    pub devices: Vec<String>,
+    /// Bytes that training holds for a parameter: of its value, its gradient and the optimizer's state.
+    #[serde(default)]
+    pub parameter_bytes: Option<[u64; 3]>,
+    /// The stages.
+    pub stages: Vec<StageInfo>,
+    /// Micro-batches of a step.
+    pub micro_batches: usize,
+    /// The actions of each device in order: `0F0 0F1 0B0 0B1`. Empty where a step has too many.
+    pub lanes: Vec<String>,
+    /// The prediction.
+    pub predicted: FlatTimeline,
+    /// The speed of every device that the prediction supposes.
+    pub flops_per_second: f64,
+    /// Steps that were kept, ascending.
+    pub measured: Vec<MeasuredStep>,
+}
+
+/// A step that was kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasuredStep {
+    /// Number, from 1.
+    pub step: u64,
+    /// Its timeline.
+    #[serde(flatten)]
+    pub times: FlatTimeline,
+}
+
+impl Record {
+    /// The record of a run before its first step. `predict` gives the timeline of a step at a
+    /// speed of every worker in FLOPs a second; it is called unless a step has more actions than are kept
+    /// (two million).
+    ///
+    /// # Errors
+    /// [`Error::Record`] if the schedule has another number of stages than `info`; those of `predict`.
+    pub fn new<E: From<Error>>(
+        info: RunInfo,
+        schedule: &Schedule,
+        predict: impl FnOnce(f64) -> std::result::Result<Timeline, E>,
+    ) -> std::result::Result<Self, E> {
+        let stages = schedule.stages();
+        if info.stages.len() != stages || info.devices.len() != stages {
+            let fault = format!("{stages} stages need as many descriptions and devices");
+            return Err(Error::Record { fault }.into());
+        }
+        let device_name = |device| {
+            let stage = schedule.device_of().iter().position(|&d| d == device);
+            stage.map_or(String::new(), |stage| info.devices[stage].clone())
+        };
+        let actions: usize = schedule.lanes().iter().map(Vec::len).sum();
+        let (lanes, predicted) = match actions <= MOST_ACTIONS {
+            true => (
+                lanes(schedule),
+                FlatTimeline::new(&predict(FLOPS_PER_SECOND)?),
+            ),
+            false => (Vec::new(), FlatTimeline::default()),
+        };
+        Ok(Self {
+            format: FORMAT,
+            gpipe: env!("CARGO_PKG_VERSION").to_owned(),
+            devices: (0..schedule.devices()).map(device_name).collect(),
+            machine: info.machine,
+            parameter_bytes: Some(info.parameter_bytes),
+            stages: info.stages,
+            micro_batches: schedule.micro_batches(),
+            lanes,
+            predicted,
+            flops_per_second: FLOPS_PER_SECOND,
+            measured: Vec::new(),
+        })
+    }
+
+    /// Whether steps can be kept.
+    pub fn keeps(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// Adds a step.
+    pub fn add(&mut self, step: u64, timeline: &Timeline) {
+        let times = FlatTimeline::new(timeline);
+        self.measured.push(MeasuredStep { step, times });
+    }
+
+    /// Takes over the steps up to `made` that an earlier process of the same run has kept, and returns
+    /// whether it could: only steps of the same plan, as the file has one list of actions for all of
+    /// them.
+    pub fn resume(&mut self, earlier: Self, made: u64) -> bool {
+        let same = earlier.lanes == self.lanes
+            && earlier.devices == self.devices
+            && earlier.stages == self.stages
+            && earlier.micro_batches == self.micro_batches;
+        if same {
+            self.measured = earlier.measured;
+            self.measured.retain(|measured| measured.step <= made);
+        }
+        same
+    }
+
+    /// Reads and checks the contents of `timeline.json`.
+    ///
+    /// # Errors
+    /// [`Error::Record`] with what is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let unread = |error: serde_json::Error| fault(error.to_string());
+        let version: Version = serde_json::from_slice(bytes).map_err(unread)?;
+        if version.format != FORMAT {
+            return Err(fault(format!(
+                "format {} is not known here: use the version of gpipe that wrote it",
+                version.format
+            )));
+        }
+        let record: Self = serde_json::from_slice(bytes).map_err(unread)?;
+        record.check()?;
+        Ok(record)
+    }
+
+    fn check(&self) -> Result<()> {
+        if !(self.flops_per_second.is_finite() && self.flops_per_second > 0.0) {
+            return Err(fault("the speed of the prediction is no positive number"));
+        }
+        if self.lanes.is_empty() {
+            return Ok(());
+        }
+        let schedule = self.predicted()?.schedule().map_err(|error| {
+            // A picture of the schedule may follow the message.
+            fault(error.to_string().lines().next().unwrap_or_default())
+        })?;
+        if self.devices.len() != schedule.devices()
+            || self.stages.len() != schedule.stages()
+            || self.micro_batches != schedule.micro_batches()
+        {
+            return Err(fault("its lanes have other stages than its lists"));
+        }
+        for (index, stage) in self.stages.iter().enumerate() {
+            let counts = stage.recomputed.iter().map(|(count, _)| count);
+            let count = counts.fold(0, |sum: usize, count| sum.saturating_add(*count));
+            let is_share = |share: f64| (0.0..=1.0).contains(&share);
+            let shares = stage.recomputed.iter().all(|(_, share)| is_share(*share));
+            if count != self.micro_batches || !shares {
+                return Err(fault(format!(
+                    "stage {index}: `again` needs a share from 0 to 1 for each micro-batch"
+                )));
+            }
+        }
+        self.measured
+            .iter()
+            .try_for_each(|measured| self.timeline(measured).map(drop))
+    }
+
+    /// The prediction as a timeline.
+    ///
+    /// # Errors
+    /// [`Error::Record`] if it does not fit the lanes.
+    pub fn predicted(&self) -> Result<Timeline> {
+        self.predicted.timeline(&self.lanes)
+    }
+
+    /// A step that was kept as a timeline.
+    ///
+    /// # Errors
+    /// [`Error::Record`] if it does not fit the lanes.
+    pub fn timeline(&self, measured: &MeasuredStep) -> Result<Timeline> {
+        measured.times.timeline(&self.lanes)
+    }
+}
+
+fn fault(fault: impl Into<String>) -> Error {
+    Error::Record {
+        fault: fault.into(),
+    }
+}
+
+/// The actions of each device, written out.
+fn lanes(schedule: &Schedule) -> Vec<String> {
+    let lane = |lane: &Vec<Action>| {
+        let words: Vec<String> = lane.iter().map(Action::to_string).collect();
+        words.join(" ")
+    };
+    schedule.lanes().iter().map(lane).collect()
+}

@@ -1,0 +1,263 @@
+//! Flows in transit between stages. Another transport replaces this module.
+//!
+//! `send` never blocks; only `recv` waits. Flows are received by name, so a lane may take them in
+//! another order than they were sent, and none can be mistaken for another.
+
+use std::sync::PoisonError;
+
+use crate::executor::sync::{Condvar, Mutex, MutexGuard, thread};
+use crate::schedule::transfer::Transfer;
+
+/// Yields of a worker before it sleeps: for a flow that is microseconds away, polling is cheaper
+/// than a wake-up, and yielding leaves the processor to other threads.
+const YIELDS: usize = if cfg!(shuttle) { 1 } else { 16 };
+
+/// The name of a flow: its step, and its transfer within the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// Number of the step or evaluation in the pipeline's life, so that a flow left by a failed
+    /// step cannot be taken for one of the next.
+    pub epoch: u64,
+    pub transfer: Transfer,
+}
+
+/// Why a flow was not delivered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Another worker ended the step.
+    Stopped,
+    /// The step has no such flow.
+    Unknown,
+    /// The flow was sent before.
+    Twice,
+}
+
+/// The mailboxes of all devices.
+pub(crate) struct Mailboxes<F> {
+    mailboxes: Vec<Mailbox<F>>,
+    device_of: Vec<usize>,
+    /// The index of each stage among those of its device.
+    slot_of: Vec<usize>,
+}
+
+struct Mailbox<F> {
+    /// Stages of the device.
+    stages: usize,
+    state: Mutex<State<F>>,
+    arrived: Condvar,
+}
+
+struct State<F> {
+    epoch: u64,
+    micro_batches: usize,
+    flows: Vec<Option<F>>,
+    /// The flow for which the worker sleeps.
+    wanted: Option<usize>,
+    stopped: bool,
+    /// A worker has ended.
+    closed: bool,
+}
+
+impl<F> Mailboxes<F> {
+    pub fn new(devices: usize, device_of: &[usize]) -> Self {
+        let mut owned = vec![0; devices];
+        let mut settle = |&device: &usize| {
+            owned[device] += 1;
+            owned[device] - 1
+        };
+        let slot_of = device_of.iter().map(&mut settle).collect();
+        let mailbox = |stages| Mailbox {
+            stages,
+            state: Mutex::new(State {
+                epoch: 0,
+                micro_batches: 0,
+                flows: Vec::new(),
+                wanted: None,
+                stopped: false,
+                closed: false,
+            }),
+            arrived: Condvar::new(),
+        };
+        Self {
+            mailboxes: owned.into_iter().map(mailbox).collect(),
+            device_of: device_of.to_vec(),
+            slot_of,
+        }
+    }
+
+    /// Drops the flows of older steps and makes room for those of a new one. Every mailbox is
+    /// opened before any worker starts.
+    pub fn open(&self, epoch: u64, micro_batches: usize) {
+        for mailbox in &self.mailboxes {
+            let mut flows = Vec::new();
+            flows.resize_with(Transfer::table(mailbox.stages, micro_batches), || None);
+            let old = {
+                let mut state = mailbox.lock();
+                state.epoch = epoch;
+                state.micro_batches = micro_batches;
+                state.stopped = false;
+                std::mem::replace(&mut state.flows, flows)
+            };
+            // Destructors of flows run after the lock is released.
+            drop(old);
+        }
+    }
+
+    /// Puts a flow into the mailbox of its receiver. Never blocks.
+    pub fn send(&self, tag: Tag, flow: F) -> Result<(), Refusal> {
+        let mailbox = self.mailbox(tag)?;
+        let mut state = mailbox.lock();
+        let index = self.index(tag, &state)?;
+        let place = state.flows.get_mut(index).ok_or(Refusal::Unknown)?;
+        if place.is_some() {
+            return Err(Refusal::Twice);
+        }
+        *place = Some(flow);
+        let wakes = state.wanted == Some(index);
+        drop(state);
+        if wakes {
+            mailbox.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes a flow; waits until it arrives or the step is stopped.
+    pub fn recv(&self, tag: Tag) -> Result<F, Refusal> {
+        let mailbox = self.mailbox(tag)?;
+        let mut yields = 0;
+        let mut state = mailbox.lock();
+        loop {
+            if state.stopped || state.closed {
+                return Err(Refusal::Stopped);
+            }
+            let index = self.index(tag, &state)?;
+            if let Some(flow) = state.flows.get_mut(index).ok_or(Refusal::Unknown)?.take() {
+                return Ok(flow);
+            }
+            if yields < YIELDS {
+                yields += 1;
+                drop(state);
+                thread::yield_now();
+                state = mailbox.lock();
+                continue;
+            }
+            state.wanted = Some(index);
+            state = mailbox
+                .arrived
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.wanted = None;
+        }
+    }
+
+    /// Ends a step: wakes all waiting workers. Has no effect on a later step.
+    pub fn stop(&self, epoch: u64) {
+        self.wake(|state| state.stopped |= state.epoch == epoch);
+    }
+
+    /// Wakes all waiting workers and refuses further waits: a worker has ended.
+    pub fn close(&self) {
+        self.wake(|state| state.closed = true);
+    }
+
+    fn wake(&self, change: impl Fn(&mut State<F>)) {
+        for mailbox in &self.mailboxes {
+            change(&mut mailbox.lock());
+            mailbox.arrived.notify_all();
+        }
+    }
+
+    fn mailbox(&self, tag: Tag) -> Result<&Mailbox<F>, Refusal> {
+        let device = *self
+            .device_of
+            .get(tag.transfer.stage)
+            .ok_or(Refusal::Unknown)?;
+        self.mailboxes.get(device).ok_or(Refusal::Unknown)
+    }
+
+    fn index(&self, tag: Tag, state: &State<F>) -> Result<usize, Refusal> {
+        if tag.epoch != state.epoch || tag.transfer.micro_batch >= state.micro_batches {
+            return Err(Refusal::Unknown);
+        }
+        let local = Transfer {
+            stage: self.slot_of[tag.transfer.stage],
+            ..tag.transfer
+        };
+        Ok(local.index(state.micro_batches))
+    }
+}
+
+impl<F> Mailbox<F> {
+    fn lock(&self) -> MutexGuard<'_, State<F>> {
+        // No code that panics runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::Direction;
+
+    fn tag(epoch: u64, stage: usize, micro_batch: usize) -> Tag {
+        let transfer = Transfer::new(Direction::Forward, stage, micro_batch);
+        Tag { epoch, transfer }
+    }
+
+    /// Two devices; the second runs stages 1 and 2.
+    fn mailboxes() -> Mailboxes<&'static str> {
+        let mailboxes = Mailboxes::new(2, &[0, 1, 1]);
+        mailboxes.open(1, 3);
+        mailboxes
+    }
+
+    #[test]
+    fn flows_are_taken_by_name_in_any_order() {
+        let mailboxes = mailboxes();
+        for (tag, flow) in [
+            (tag(1, 1, 0), "a"),
+            (tag(1, 2, 0), "b"),
+            (tag(1, 1, 2), "c"),
+        ] {
+            assert_eq!(mailboxes.send(tag, flow), Ok(()));
+        }
+        let taken = [tag(1, 1, 2), tag(1, 1, 0), tag(1, 2, 0)].map(|tag| mailboxes.recv(tag));
+        assert_eq!(taken, [Ok("c"), Ok("a"), Ok("b")]);
+    }
+
+    #[test]
+    fn what_is_sent_twice_or_does_not_exist_is_refused() {
+        let mailboxes = mailboxes();
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "a"), Ok(()));
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "b"), Err(Refusal::Twice));
+        assert_eq!(mailboxes.recv(tag(1, 1, 0)), Ok("a"));
+        for wrong in [tag(1, 3, 0), tag(1, 0, 3), tag(1, 0, usize::MAX)] {
+            assert_eq!(mailboxes.send(wrong, "a"), Err(Refusal::Unknown));
+            assert_eq!(mailboxes.recv(wrong), Err(Refusal::Unknown));
+        }
+    }
+
+    #[test]
+    fn a_step_hears_nothing_of_an_older_one() {
+        let mailboxes = mailboxes();
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "old"), Ok(()));
+        mailboxes.open(2, 3);
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "late"), Err(Refusal::Unknown));
+        mailboxes.stop(1);
+        assert_eq!(mailboxes.send(tag(2, 1, 0), "new"), Ok(()));
+        assert_eq!(mailboxes.recv(tag(2, 1, 0)), Ok("new"));
+    }
+
+    #[test]
+    fn a_stop_is_for_one_step_and_a_close_for_all() {
+        let mailboxes = mailboxes();
+        mailboxes.stop(1);
+        assert_eq!(mailboxes.recv(tag(1, 0, 0)), Err(Refusal::Stopped));
+        mailboxes.open(2, 3);
+        assert_eq!(mailboxes.send(tag(2, 0, 0), "a"), Ok(()));
+        assert_eq!(mailboxes.recv(tag(2, 0, 0)), Ok("a"));
+        mailboxes.close();
+        mailboxes.open(3, 3);
+        assert_eq!(mailboxes.recv(tag(3, 0, 0)), Err(Refusal::Stopped));
+    }
+}

@@ -1,0 +1,14 @@
+//! The executor: one worker per device runs the stages of a schedule.
+
+pub(crate) mod batch;
+pub(crate) mod empty;
+pub(crate) mod failure;
+pub(crate) mod inference;
+pub(crate) mod loss_stage;
+pub(crate) mod mailboxes;
+pub(crate) mod pipeline;
+pub(crate) mod stage;
+pub(crate) mod step;
+pub(crate) mod sync;
+pub(crate) mod watchdog;
+pub(crate) mod worker;

@@ -1,0 +1,209 @@
+//! A step or an evaluation: started on all workers, and gathered from them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::executor::batch::{Item, ItemOf, check_items};
+use crate::executor::failure::PipelineError;
+use crate::executor::loss_stage::LossStage;
+use crate::executor::mailboxes::Tag;
+use crate::executor::pipeline::Pipeline;
+use crate::executor::stage::Stage;
+use crate::executor::sync::{Clock, Received, mpsc, receive};
+use crate::executor::watchdog::Progress;
+use crate::executor::worker::{Report, StepContext, Stop};
+use crate::schedule::builders::forward_only::forward_over;
+use crate::schedule::data::Schedule;
+use crate::schedule::transfer::{Direction, Transfer};
+use crate::simulate::level::Held;
+use crate::simulate::timeline::{Span, Timeline};
+
+/// The result of a step or an evaluation.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The losses, by index of micro-batch.
+    pub losses: Vec<f64>,
+    /// Seconds that the host thread of each device spent in actions: computing, or, on an
+    /// asynchronous device, launching the work.
+    pub host_seconds: Vec<f64>,
+    /// The spans of all actions, in seconds since the call.
+    pub timeline: Timeline,
+}
+
+impl<S, T> Pipeline<S, T>
+where
+    S: Stage + 'static,
+    T: LossStage<S::Flow> + 'static,
+{
+    /// Runs the schedule on one batch: one item per micro-batch, in order.
+    ///
+    /// # Errors
+    /// If the items do not match the schedule; otherwise the first failure of a worker.
+    pub fn step(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
+        let micro_batches = self.schedule.micro_batches();
+        if batch.len() != micro_batches {
+            return Err(PipelineError::Batch(format!(
+                "{} items for a schedule of {micro_batches} micro-batches: give one for each",
+                batch.len()
+            )));
+        }
+        check_items(&batch, !self.schedule.is_forward_only())?;
+        self.run(self.schedule.clone(), batch)
+    }
+
+    /// Evaluates any number of micro-batches: forward passes only, on the same workers.
+    ///
+    /// `begin` of the stages and the loss stage is called here too, so unused gradients are lost.
+    ///
+    /// # Errors
+    /// If there is no item, or one trains; otherwise the first failure of a worker.
+    pub fn forward(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
+        check_items(&batch, false)?;
+        let schedule = forward_over(self.schedule.device_of().to_vec(), batch.len())?;
+        self.run(Arc::new(schedule), batch)
+    }
+
+    /// Runs a schedule on all workers and gathers their reports, until the deadline.
+    fn run(
+        &mut self,
+        schedule: Arc<Schedule>,
+        batch: Vec<ItemOf<S, T>>,
+    ) -> Result<Outcome, PipelineError> {
+        self.check_workers()?;
+        self.epoch += 1;
+        let epoch = self.epoch;
+        let clock = Clock::start();
+        self.mailboxes.open(epoch, batch.len());
+        let mut micro_batches = Vec::with_capacity(batch.len());
+        let mut targets = Vec::with_capacity(batch.len());
+        for Item {
+            micro_batch,
+            input,
+            target,
+        } in batch
+        {
+            let transfer = Transfer::new(Direction::Forward, 0, micro_batch.index);
+            // The first worker reports a refusal: it misses the flow.
+            let _ = self.mailboxes.send(Tag { epoch, transfer }, input);
+            micro_batches.push(micro_batch);
+            targets.push(target);
+        }
+        let context = Arc::new(StepContext {
+            epoch,
+            schedule,
+            micro_batches,
+            clock,
+            progress: Progress::new(self.workers.len()),
+        });
+        let mut targets = Some(targets);
+        let last_device = self.last_device();
+        let (reply, reports) = mpsc::channel();
+        for (device, worker) in self.workers.iter().enumerate() {
+            let targets = if device == last_device {
+                targets.take()
+            } else {
+                None
+            };
+            let (context, reply) = (context.clone(), reply.clone());
+            worker.give(Box::new(move |worker| {
+                let report = worker.run(&context, targets.unwrap_or_default());
+                let failed = matches!(report, Err(Stop::Failed(_)));
+                // The error is sent before the alarm, so that no error caused by the alarm precedes
+                // it.
+                let _ = reply.send((worker.device, report));
+                if failed {
+                    worker.mailboxes.stop(context.epoch);
+                }
+            }));
+        }
+        drop(reply);
+        let mut gathered = Gathered::new(self.workers.len(), self.schedule.stages());
+        let mut overdue = None;
+        let mut until = self.deadline;
+        loop {
+            match receive(&reports, clock, &mut until) {
+                Received::Answer((device, report)) => gathered.take(device, report),
+                Received::Nobody => break,
+                Received::Late if overdue.is_none() => {
+                    let stuck = context.progress.stuck(&context.schedule);
+                    overdue = Some(PipelineError::Overdue {
+                        seconds: clock.seconds(),
+                        stuck,
+                    });
+                    // Waiting workers can be stopped; they answer at once.
+                    self.mailboxes.stop(epoch);
+                    until = until.map(|until| until.saturating_add(GRACE));
+                }
+                Received::Late => {
+                    for (worker, answered) in self.workers.iter_mut().zip(&gathered.answered) {
+                        worker.lost = !answered;
+                    }
+                    break;
+                }
+            }
+        }
+        gathered.outcome(overdue)
+    }
+}
+
+/// Time for waiting workers to answer when a step is overdue.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The reports of the workers.
+struct Gathered {
+    answered: Vec<bool>,
+    first_error: Option<PipelineError>,
+    spans: Vec<Span>,
+    host_seconds: Vec<f64>,
+    held: Vec<Vec<Held>>,
+    losses: Vec<f64>,
+}
+
+impl Gathered {
+    fn new(devices: usize, stages: usize) -> Self {
+        Self {
+            answered: vec![false; devices],
+            first_error: None,
+            spans: Vec::new(),
+            host_seconds: vec![0.0; devices],
+            held: vec![Vec::new(); stages],
+            losses: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, device: usize, report: Result<Report, Stop>) {
+        self.answered[device] = true;
+        match report {
+            Ok(Report {
+                spans,
+                host_seconds,
+                held,
+                losses,
+            }) => {
+                self.spans.extend(spans);
+                self.host_seconds[device] = host_seconds;
+                for (stage, counted) in held {
+                    self.held[stage] = counted;
+                }
+                self.losses.extend(losses.into_iter().flatten());
+            }
+            Err(Stop::Failed(error)) => drop(self.first_error.get_or_insert(error)),
+            Err(Stop::Stopped) => {}
+        }
+    }
+
+    fn outcome(self, overdue: Option<PipelineError>) -> Result<Outcome, PipelineError> {
+        if let Some(error) = self.first_error.or(overdue) {
+            return Err(error);
+        }
+        if let Some(device) = self.answered.iter().position(|answered| !answered) {
+            return Err(PipelineError::Gone { device });
+        }
+        Ok(Outcome {
+            losses: self.losses,
+            host_seconds: self.host_seconds,
+            timeline: Timeline::new(self.answered.len(), self.spans).with_held(&self.held),
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! Costs of a pipeline: the durations that the simulator works with.
+
+use crate::schedule::action::{Action, Op};
+use crate::schedule::data::Schedule;
+
+/// Seconds of one stage's actions on a micro-batch of full size.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct StageCosts {
+    /// `F`. The last stage's includes the loss.
+    pub forward: f64,
+    /// `I`; a `B` takes `input_grad + weight_grad`.
+    pub input_grad: f64,
+    /// `W`.
+    pub weight_grad: f64,
+    /// `R`; where the schedule has none, it is added to the `B` or `I` of a micro-batch whose
+    /// activations were not kept. See [`Costs::with_left`] for an `R` that does only a part of it.
+    pub recompute: f64,
+}
+
+/// Seconds of a transfer between two neighbouring stages. Transfers overlap with work; those of one
+/// link and direction are serial.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct LinkCosts {
+    /// Seconds until the first byte arrives; the link is free for its next transfer meanwhile.
+    pub latency: f64,
+    /// Seconds for which the activations of a micro-batch of full size occupy the link.
+    pub forward: f64,
+    /// The same for gradients, in the other direction.
+    pub backward: f64,
+}
+
+/// The costs of a pipeline.
+///
+/// ```
+/// use gpipe_sched::{Costs, StageCosts, gpipe, simulate};
+///
+/// let stage = StageCosts { forward: 1.0, input_grad: 1.0, weight_grad: 1.0, recompute: 1.0 };
+/// let kept = Costs::new(vec![stage; 4]);
+/// let recomputed = kept.clone().with_recompute(8, |_stage, _micro_batch| true);
+/// let schedule = gpipe(4, 8).unwrap();
+/// assert_eq!(simulate(&schedule, &kept)?.makespan(), 3.0 * 11.0);
+/// assert_eq!(simulate(&schedule, &recomputed)?.makespan(), 4.0 * 11.0);
+/// # Ok::<(), gpipe_sched::CostsError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    stages: Vec<StageCosts>,
+    links: Vec<LinkCosts>,
+    sizes: Vec<f64>,
+    recompute: Vec<bool>,
+    left: Vec<f64>,
+    speeds: Vec<f64>,
+    updates: Vec<f64>,
+}
+
+/// Costs that do not fit the schedule, or are not durations.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CostsError {
+    /// A list has the wrong length.
+    #[error("costs of {found} {what}, but the schedule has {expected}: give one for each")]
+    Count {
+        /// What the list holds.
+        what: &'static str,
+        /// The length of the list.
+        found: usize,
+        /// The length that fits the schedule.
+        expected: usize,
+    },
+    /// The speed of a device is zero, negative, subnormal or not finite.
+    #[error(
+        "the speed of device {index} is {value}: use a finite number above 0, 1 for the reference speed"
+    )]
+    Speed {
+        /// The device.
+        index: usize,
+        /// The speed.
+        value: f64,
+    },
+    /// A cost is negative or not finite.
+    #[error("the {what} {index} costs {value}: use a finite number, 0 or more")]
+    Number {
+        /// What the cost is of.
+        what: &'static str,
+        /// The index of the stage, link, micro-batch or update.
+        index: usize,
+        /// The cost.
+        value: f64,
+    },
+}
+
+impl Costs {
+    /// Costs of work only: free links, micro-batches of one size, no recomputation.
+    pub fn new(stages: Vec<StageCosts>) -> Self {
+        Self {
+            stages,
+            links: Vec::new(),
+            sizes: Vec::new(),
+            recompute: Vec::new(),
+            left: Vec::new(),
+            speeds: Vec::new(),
+            updates: Vec::new(),
+        }
+    }
+
+    /// Costs of equal stages, whose backward pass is half input and half weight gradient.
+    /// Recomputation costs a forward pass.
+    pub fn even(stages: usize, forward: f64, backward: f64) -> Self {
+        let half = backward / 2.0;
+        let stage = StageCosts {
+            forward,
+            input_grad: half,
+            weight_grad: half,
+            recompute: forward,
+        };
+        Self::new(vec![stage; stages])
+    }
+
+    /// Sets the costs of the links: one for each stage but the last, to the next stage.
+    #[must_use]
+    pub fn with_links(mut self, links: Vec<LinkCosts>) -> Self {
+        self.links = links;
+        self
+    }
+
+    /// Sets the relative size of each micro-batch; 1 is full size. Work and transfers scale with
+    /// it, latency does not.
+    #[must_use]
+    pub fn with_sizes(mut self, sizes: Vec<f64>) -> Self {
+        self.sizes = sizes;
+        self
+    }
+
+    /// Sets which of `micro_batches` micro-batches each stage recomputes: `recomputes(stage, m)`.
+    #[must_use]
+    pub fn with_recompute(
+        mut self,
+        micro_batches: usize,
+        recomputes: impl Fn(usize, usize) -> bool,
+    ) -> Self {
+        let recomputes = &recomputes;
+        self.recompute = (0..self.stages.len())
+            .flat_map(|stage| (0..micro_batches).map(move |m| recomputes(stage, m)))
+            .collect();
+        self
+    }
+
+    /// Sets the seconds of each stage's recomputation that remain in the backward pass even after
+    /// an `R`: a stage that keeps the inputs of several runs of layers recomputes only the last run
+    /// ahead.
+    #[must_use]
+    pub fn with_left(mut self, left: Vec<f64>) -> Self {
+        self.left = left;
+        self
+    }
+
+    /// Sets the relative speed of each device; 1 is the reference device of the costs. Work and
+    /// updates are divided by it, transfers are not.
+    #[must_use]
+    pub fn with_speeds(mut self, speeds: Vec<f64>) -> Self {
+        self.speeds = speeds;
+        self
+    }
+
+    /// Sets the seconds of the optimizer update of each stage, once per step: see
+    /// [`step_seconds`](crate::step_seconds).
+    #[must_use]
+    pub fn with_updates(mut self, updates: Vec<f64>) -> Self {
+        self.updates = updates;
+        self
+    }
+
+    pub(crate) fn check(&self, schedule: &Schedule) -> Result<(), CostsError> {
+        let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+        let count = |what, found, expected, optional: bool| {
+            if found == expected || (optional && found == 0) {
+                return Ok(());
+            }
+            Err(CostsError::Count {
+                what,
+                found,
+                expected,
+            })
+        };
+        count("stages", self.stages.len(), stages, false)?;
+        count("links", self.links.len(), stages - 1, true)?;
+        count("micro-batches", self.sizes.len(), micro_batches, true)?;
+        count(
+            "recomputations",
+            self.recompute.len(),
+            stages * micro_batches,
+            true,
+        )?;
+        count("parts of recomputations", self.left.len(), stages, true)?;
+        count("devices", self.speeds.len(), schedule.devices(), true)?;
+        count("updates", self.updates.len(), stages, true)?;
+        for (index, &value) in self.speeds.iter().enumerate() {
+            // A subnormal speed is refused: a second divided by it is not finite.
+            if !(value.is_normal() && value > 0.0) {
+                return Err(CostsError::Speed { index, value });
+            }
+        }
+        let number = |what, index, values: &[f64]| match values
+            .iter()
+            .find(|value| !(value.is_finite() && **value >= 0.0))
+        {
+            Some(&value) => Err(CostsError::Number { what, index, value }),
+            None => Ok(()),
+        };
+        for (index, cost) in self.stages.iter().enumerate() {
+            let StageCosts {
+                forward,
+                input_grad,
+                weight_grad,
+                recompute,
+            } = *cost;
+            number(
+                "stage",
+                index,
+                &[forward, input_grad, weight_grad, recompute],
+            )?;
+        }
+        for (index, link) in self.links.iter().enumerate() {
+            number("link", index, &[link.latency, link.forward, link.backward])?;
+        }
+        let sizes = self.sizes.iter().enumerate();
+        let updates = self.updates.iter().enumerate();
+        let left = self.left.iter().enumerate();
+        sizes
+            .map(|(m, size)| ("micro-batch", m, size))
+            .chain(left.map(|(stage, left)| ("part of the recomputation of stage", stage, left)))
+            .chain(updates.map(|(stage, update)| ("update", stage, update)))
+            .try_for_each(|(what, index, &value)| number(what, index, &[value]))
+    }
+
+    /// The speed of a device relative to the reference device.
+    pub(crate) fn speed(&self, device: usize) -> f64 {
+        self.speeds.get(device).copied().unwrap_or(1.0)
+    }
+
+    /// Seconds of the update on the slowest device.
+    pub(crate) fn update(&self, schedule: &Schedule) -> f64 {
+        let mut seconds = vec![0.0_f64; schedule.devices()];
+        for (&device, update) in schedule.device_of().iter().zip(&self.updates) {
+            seconds[device] += update / self.speed(device);
+        }
+        seconds.into_iter().fold(0.0, f64::max)
+    }
+
+    /// Seconds of an action on a device; `has_recompute` says that the schedule has an `R` for it.
+    pub(crate) fn seconds(
+        &self,
+        device: usize,
+        action: Action,
+        has_recompute: bool,
+        micro_batches: usize,
+    ) -> f64 {
+        let stage = &self.stages[action.stage];
+        let recompute = if self.recomputes(action, micro_batches) {
+            stage.recompute
+        } else {
+            0.0
+        };
+        let left = self.left.get(action.stage).copied().unwrap_or(0.0);
+        let left = left.min(recompute);
+        let hidden = if has_recompute { left } else { recompute };
+        let seconds = match action.op {
+            Op::Forward => stage.forward,
+            Op::Backward => hidden + stage.input_grad + stage.weight_grad,
+            Op::InputGrad => hidden + stage.input_grad,
+            Op::WeightGrad => stage.weight_grad,
+            Op::Recompute => recompute - left,
+        };
+        seconds * self.size(action.micro_batch) / self.speed(device)
+    }
+
+    /// Whether the stage recomputes the micro-batch.
+    pub(crate) fn recomputes(&self, action: Action, micro_batches: usize) -> bool {
+        let cell = action.stage * micro_batches + action.micro_batch;
+        self.recompute.get(cell).is_some_and(|&again| again)
+    }
+
+    /// The link from `stage` to the next.
+    pub(crate) fn link(&self, stage: usize) -> LinkCosts {
+        self.links.get(stage).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn size(&self, micro_batch: usize) -> f64 {
+        self.sizes.get(micro_batch).copied().unwrap_or(1.0)
+    }
+}

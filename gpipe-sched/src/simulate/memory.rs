@@ -1,0 +1,52 @@
+//! Memory levels of devices, from the bytes that their stages count.
+
+use crate::simulate::level::{Held, Level};
+use crate::simulate::timeline::Timeline;
+
+impl Timeline {
+    /// The timeline with memory levels from the bytes held by its stages: `held[s]` starts with the
+    /// bytes of stage `s` before its first action, followed by one entry for each of its actions,
+    /// in order. The level of a device is the sum over its stages: the maximum during an action,
+    /// and the rest between actions.
+    #[must_use]
+    pub fn with_held(self, held: &[Vec<Held>]) -> Self {
+        if held.iter().all(Vec::is_empty) {
+            return self;
+        }
+        let first = |stage: usize| held.get(stage).and_then(|list| list.first());
+        let mut now: Vec<u64> = (0..held.len())
+            .map(|stage| first(stage).map_or(0, |held| held.now))
+            .collect();
+        let mut rest: Vec<_> = held.iter().map(|list| list.iter().skip(1)).collect();
+        let mut levels = Vec::with_capacity(2 * self.spans().len() + self.devices());
+        let begin = self.start();
+        for device in 0..self.devices() {
+            let spans = self.of_device(device);
+            let mut stages: Vec<usize> = spans.iter().map(|span| span.action.stage).collect();
+            stages.sort_unstable();
+            stages.dedup();
+            let own = stages.iter().filter_map(|&stage| now.get(stage));
+            let mut sum = own.fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+            let mut push = |time, bytes| {
+                levels.push(Level {
+                    device,
+                    time,
+                    bytes,
+                })
+            };
+            push(begin, sum);
+            for span in spans {
+                let stage = span.action.stage;
+                let Some(held) = rest.get_mut(stage).and_then(Iterator::next) else {
+                    continue;
+                };
+                let others = sum - now[stage];
+                push(span.start, others.saturating_add(held.most));
+                sum = others.saturating_add(held.now);
+                push(span.end, sum);
+                now[stage] = held.now;
+            }
+        }
+        self.with_levels(levels)
+    }
+}

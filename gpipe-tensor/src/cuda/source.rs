@@ -1,0 +1,104 @@
+//! The translation unit that holds all kernels and their entry points.
+
+use std::fmt::Write as _;
+
+use super::entry::Entry;
+use crate::ops::kernels::KERNELS;
+
+/// The kernels' texts by the paths of their files, each before those that use it.
+const TEXTS: &[(&str, &str)] = &[
+    ("cuda/prelude.cu", include_str!("prelude.cu")),
+    ("math.cu", include_str!("../math.cu")),
+    ("philox.cu", include_str!("../philox.cu")),
+    ("ops/add/kernel.cu", include_str!("../ops/add/kernel.cu")),
+    (
+        "ops/scale/kernel.cu",
+        include_str!("../ops/scale/kernel.cu"),
+    ),
+    ("ops/relu/kernel.cu", include_str!("../ops/relu/kernel.cu")),
+    ("ops/gelu/kernel.cu", include_str!("../ops/gelu/kernel.cu")),
+    ("ops/sum/kernel.cu", include_str!("../ops/sum/kernel.cu")),
+    (
+        "ops/squared_error/kernel.cu",
+        include_str!("../ops/squared_error/kernel.cu"),
+    ),
+    (
+        "ops/softmax/kernel.cu",
+        include_str!("../ops/softmax/kernel.cu"),
+    ),
+    (
+        "ops/cross_entropy/kernel.cu",
+        include_str!("../ops/cross_entropy/kernel.cu"),
+    ),
+    (
+        "ops/layer_norm/kernel.cu",
+        include_str!("../ops/layer_norm/kernel.cu"),
+    ),
+    (
+        "ops/embedding/kernel.cu",
+        include_str!("../ops/embedding/kernel.cu"),
+    ),
+    (
+        "ops/dropout/kernel.cu",
+        include_str!("../ops/dropout/kernel.cu"),
+    ),
+    (
+        "ops/attention/kernel.cu",
+        include_str!("../ops/attention/kernel.cu"),
+    ),
+    (
+        "ops/adamw/kernel.cu",
+        include_str!("../ops/adamw/kernel.cu"),
+    ),
+    ("ops/sgd/kernel.cu", include_str!("../ops/sgd/kernel.cu")),
+];
+
+/// Every entry point's line in the operations' tables.
+pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
+    KERNELS.iter().copied().flatten().copied()
+}
+
+/// The one translation unit that holds all kernels and their entry points.
+pub(crate) fn source() -> String {
+    let mut source = String::from("namespace gpipe {\n");
+    for (path, text) in TEXTS {
+        // What the compiler says then names the file and its line.
+        let _ = writeln!(source, "#line 1 \"{path}\"\n{text}");
+    }
+    source.push_str("#line 1 \"entry points\"\n");
+    for entry in entries() {
+        for form in entry.forms() {
+            let _ = writeln!(source, "{}", form.definition());
+        }
+    }
+    source.push_str("}\n");
+    source
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn entry_points_have_names_of_their_own() {
+        let names: Vec<String> = entries()
+            .flat_map(|entry| entry.forms().map(|form| form.name()))
+            .collect();
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+    }
+
+    #[test]
+    fn every_kernel_file_is_part_of_the_source() {
+        let ops = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ops");
+        for folder in std::fs::read_dir(ops).unwrap() {
+            let file = folder.unwrap().path().join("kernel.cu");
+            if file.is_file() {
+                let text = std::fs::read_to_string(&file).unwrap();
+                assert!(source().contains(&text), "{} is left out", file.display());
+            }
+        }
+    }
+}

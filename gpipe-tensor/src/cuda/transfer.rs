@@ -1,0 +1,160 @@
+//! Copies to a device, and from the memory of one handle to that of another.
+
+use std::sync::{Arc, PoisonError};
+
+use super::entry::Pointer;
+use super::gpu::Gpu;
+use super::memory::{Memory, taken};
+use super::staging::PIECE;
+use super::stream::Event;
+use crate::error::Result;
+
+impl Gpu {
+    /// Memory that holds these bytes, for later operations.
+    pub fn upload(&self, bytes: &[u8]) -> Result<Memory> {
+        let arriving = Arriving::new(self, bytes.len())?;
+        let at = arriving.at;
+        for (piece, place) in bytes.chunks(PIECE).zip((0..).step_by(PIECE)) {
+            let mut pinned = self.take(piece.len())?;
+            pinned.write(piece);
+            // SAFETY: the memory was made for so many bytes on this stream, and the pinned one is
+            // left alone until the event.
+            unsafe { self.arrive.copy_in(at + place, &pinned, piece.len())? };
+            let event = Arc::new(self.arrive.record_or_wait()?);
+            self.staging.give(pinned, event.clone());
+            if place as usize + piece.len() == bytes.len() {
+                self.compute.wait(&event)?;
+            }
+        }
+        Ok(arriving.landed())
+    }
+
+    /// A copy of `bytes` bytes at `from` for the operations of `to`, and the event after which the
+    /// source may be changed or freed. The bytes are final after `settled`, or else after the operations
+    /// so far.
+    pub fn send(
+        &self,
+        from: Pointer,
+        settled: Option<Event>,
+        bytes: usize,
+        to: &Self,
+    ) -> Result<(Memory, Event)> {
+        let arriving = Arriving::new(to, bytes)?;
+        match self.send_to(arriving.at, from, settled, bytes, to) {
+            Ok(sent) => Ok((arriving.landed(), sent)),
+            Err(error) => {
+                // What was asked for already uses the memory.
+                self.leave.give_up();
+                to.arrive.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    /// [`send`](Self::send) to memory that was allocated on the stream `arrive` of `to`.
+    fn send_to(
+        &self,
+        at: u64,
+        from: Pointer,
+        settled: Option<Event>,
+        bytes: usize,
+        to: &Self,
+    ) -> Result<Event> {
+        self.leave.wait(&self.settled_or_now(settled)?)?;
+        let reaches = self.is_beside(to) || self.context().reaches(to.context())?;
+        if reaches {
+            // The memory must be there before something is written to it.
+            self.leave.wait(&to.arrive.record()?)?;
+            // SAFETY: what is read was written, and what is written was made, before events that this
+            // stream waits for; both are of so many bytes.
+            unsafe {
+                match self.is_beside(to) {
+                    true => self.leave.copy(at, from.0, bytes)?,
+                    false => self.leave.copy_to_peer(at, to.context(), from.0, bytes)?,
+                }
+            }
+            let sent = self.leave.record()?;
+            to.compute.wait(&sent)?;
+            return Ok(sent);
+        }
+        for place in (0..bytes).step_by(PIECE) {
+            let length = PIECE.min(bytes - place);
+            let pinned = self.take(length)?;
+            let place = place as u64;
+            // SAFETY: as above; the second copy waits for the first, and the pinned memory is left
+            // alone until the second is done.
+            unsafe {
+                self.leave.copy_out(&pinned, from.0 + place, length)?;
+                let out = self.leave.record_or_wait()?;
+                let waits = to.arrive.wait(&out);
+                waits.inspect_err(|_| self.leave.give_up())?;
+                to.arrive.copy_in(at + place, &pinned, length)?;
+            }
+            let done = to.arrive.record_or_wait()?;
+            self.staging.give(pinned, Arc::new(done));
+        }
+        to.compute.wait(&to.arrive.record()?)?;
+        self.leave.record()
+    }
+}
+
+impl Memory {
+    /// A copy of `bytes` bytes from `offset` on for another handle.
+    pub fn copy_for(&self, to: &Gpu, offset: usize, bytes: usize) -> Result<Self> {
+        if to.is(&self.gpu) {
+            let copy = to.alloc(bytes)?;
+            to.copy(copy.at(0), self.place(offset), bytes)?;
+            return Ok(copy);
+        }
+        let (copy, event) = self.gpu.send(self.place(offset), None, bytes, to)?;
+        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
+        *copied = Some(event);
+        Ok(copy)
+    }
+
+    /// Moves all `bytes` bytes to another handle: by handing over on the same device, else by a copy.
+    pub fn hand_to(mut self, to: &Gpu, bytes: usize) -> Result<Self> {
+        let copied = self.copied.get_mut();
+        let is_copied = copied.unwrap_or_else(PoisonError::into_inner).is_some();
+        let settled = taken(&self.settled);
+        if self.gpu.is_beside(to) && !is_copied {
+            self.gpu.precede(settled, to)?;
+            self.gpu = to.clone();
+            return Ok(self);
+        }
+        let (copy, _) = self.gpu.send(self.place(0), settled, bytes, to)?;
+        let at = std::mem::take(&mut self.at);
+        // SAFETY: nothing else holds the memory, so that the operations which used it are those
+        // before the copy, for which this stream has waited: none has since it was settled. Nobody
+        // frees it again.
+        unsafe { self.gpu.leave.free(at)? };
+        Ok(copy)
+    }
+}
+
+/// Memory that a copy is filling; operations do not wait for it yet.
+struct Arriving {
+    at: u64,
+    to: Gpu,
+}
+
+impl Arriving {
+    fn new(to: &Gpu, bytes: usize) -> Result<Self> {
+        Ok(Self {
+            at: to.arrive.alloc(bytes)?,
+            to: to.clone(),
+        })
+    }
+
+    /// The memory, once later operations wait for the copy.
+    fn landed(mut self) -> Memory {
+        Memory::new(self.to.clone(), std::mem::take(&mut self.at))
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        // SAFETY: a copy to it could not be asked for, so that this stream alone knows of it.
+        let _freed = unsafe { self.to.arrive.free(self.at) };
+    }
+}

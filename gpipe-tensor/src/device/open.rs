@@ -1,0 +1,53 @@
+//! Opening devices of a host.
+
+use super::Device;
+#[cfg(feature = "cuda")]
+use crate::cuda::Gpu;
+use crate::device_id::DeviceId;
+use crate::error::{Error, Result};
+#[cfg(feature = "cuda")]
+use crate::find_cuda::find_cuda;
+use crate::host::Host;
+#[cfg(feature = "cuda")]
+use crate::host::Precision;
+
+impl Host {
+    /// A new handle to the device `id`, for one worker.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a device that this build or machine does not have.
+    pub fn device(&self, id: DeviceId) -> Result<Device> {
+        match id {
+            DeviceId::Cpu => Ok(Device::cpu(self.clone())),
+            DeviceId::Cuda(ordinal) => self.cuda(ordinal),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, ordinal: u32) -> Result<Device> {
+        let device = DeviceId::Cuda(ordinal);
+        let unavailable = |reason| Error::Unavailable { device, reason };
+        let found = find_cuda().map_err(unavailable)?;
+        if self.precision() == Precision::Bf16 {
+            let reason = "products in bf16 are the processor's: use f32, or --devices cpu";
+            return Err(unavailable(reason.into()));
+        }
+        if ordinal as usize >= found.devices.len() {
+            let reason = match found.devices.len() {
+                1 => "this machine has cuda:0 alone".into(),
+                count => format!("this machine has cuda:0 to cuda:{}", count - 1),
+            };
+            return Err(unavailable(reason));
+        }
+        let gpu = Gpu::open(ordinal, self.kernel_cache(), self.tf32())?;
+        Ok(Device::new(device, self.clone(), Some(gpu)))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn cuda(&self, ordinal: u32) -> Result<Device> {
+        Err(Error::Unavailable {
+            device: DeviceId::Cuda(ordinal),
+            reason: crate::find_cuda::NO_SUPPORT.into(),
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! The CUDA kernels of the cross-entropy: entry points, parameters and grids.
+
+use crate::DType;
+use crate::cuda::entry::{Launch, Pointer, entries};
+
+entries! {
+    cross_entropy<T>(logits: Out, targets: InU32, losses: OutF64, width: U64, divisor: F64);
+    cross_entropy_loss<T>(logits: In, targets: InU32, losses: OutF64, width: U64);
+    correct<T>(logits: In, targets: InU32, hits: OutU32, width: U64);
+}
+
+/// Puts the gradient in the place of the logits, and gives one loss a row, yet to be divided.
+pub(crate) fn gradient(
+    stored: DType,
+    logits: Pointer,
+    targets: Pointer,
+    losses: Pointer,
+    rows: usize,
+    width: usize,
+    divisor: f64,
+) -> Launch {
+    cross_entropy::call(stored, logits, targets, losses, width as u64, divisor).a_block_each(rows)
+}
+
+/// One loss a row, yet to be divided.
+pub(crate) fn losses(
+    stored: DType,
+    logits: Pointer,
+    targets: Pointer,
+    losses: Pointer,
+    rows: usize,
+    width: usize,
+) -> Launch {
+    cross_entropy_loss::call(stored, logits, targets, losses, width as u64).a_block_each(rows)
+}
+
+/// 1 for each row whose largest logit is where the target is, else 0.
+pub(crate) fn correct(
+    stored: DType,
+    logits: Pointer,
+    targets: Pointer,
+    hits: Pointer,
+    rows: usize,
+    width: usize,
+) -> Launch {
+    correct::call(stored, logits, targets, hits, width as u64).a_block_each(rows)
+}

@@ -1,0 +1,21 @@
+//! The list of all operations' CUDA kernels.
+
+use crate::cuda::entry::Entry;
+
+/// The operations' kernels for CUDA.
+pub(crate) const KERNELS: &[&[&Entry]] = &[
+    super::adamw::kernels::KERNELS,
+    super::add::kernels::KERNELS,
+    super::attention::kernels::KERNELS,
+    super::cross_entropy::kernels::KERNELS,
+    super::dropout::kernels::KERNELS,
+    super::embedding::kernels::KERNELS,
+    super::gelu::kernels::KERNELS,
+    super::layer_norm::kernels::KERNELS,
+    super::relu::kernels::KERNELS,
+    super::scale::kernels::KERNELS,
+    super::sgd::kernels::KERNELS,
+    super::softmax::kernels::KERNELS,
+    super::squared_error::kernels::KERNELS,
+    super::sum::kernels::KERNELS,
+];

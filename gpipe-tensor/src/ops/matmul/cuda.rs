@@ -1,0 +1,63 @@
+//! Products of matrices on a GPU: launches.
+
+use super::layout::Layout;
+use super::matrix::Gemm;
+use crate::cuda::{Gpu, Product};
+use crate::ops::add;
+use crate::{DType, Result, Shape, Tensor};
+
+/// The product, with `bias` added to every row if there is one.
+pub(super) fn matmul(
+    gpu: &Gpu,
+    gemm: Gemm,
+    layout: Layout,
+    operands: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    shape: Shape,
+) -> Result<Tensor> {
+    let mut out = operands[0].empty_like(shape)?;
+    if let Some(bias) = bias {
+        add::cuda::repeat(gpu, bias, &mut out)?;
+    }
+    run(gpu, gemm, layout, operands, &mut out, bias.is_some())?;
+    Ok(out)
+}
+
+/// Fills `out`, or adds to it: as many products, one after the other, as it has room for.
+pub(super) fn run(
+    gpu: &Gpu,
+    gemm: Gemm,
+    layout: Layout,
+    [a, b]: [&Tensor; 2],
+    out: &mut Tensor,
+    accumulate: bool,
+) -> Result<()> {
+    const OP: &str = "matmul";
+    let items = out.elements().checked_div(gemm.m * gemm.n).unwrap_or(0);
+    if gemm.k == 0 {
+        return match accumulate {
+            true => Ok(()),
+            false => out.fill(0.0),
+        };
+    }
+    let stored = a.dtype();
+    // Sums of products are of single precision, or as what is multiplied.
+    let result = match out.dtype() {
+        DType::F32 => DType::F32,
+        _ => stored,
+    };
+    let to = out.written(OP, gpu, result)?;
+    let (a, b) = (a.operand(OP, gpu, stored)?, b.operand(OP, gpu, stored)?);
+    let product = Product {
+        m: gemm.m,
+        n: gemm.n,
+        k: gemm.k,
+        a_transposed: layout == Layout::Tn,
+        b_transposed: layout == Layout::Nt,
+        accumulate,
+        items,
+        stored,
+        result,
+    };
+    gpu.multiply(product, a.at, b.at, to)
+}

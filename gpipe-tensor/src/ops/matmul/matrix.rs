@@ -1,0 +1,167 @@
+//! Operands, result and sizes of a product of matrices on the host.
+
+/// A borrowed matrix of floats with rows `stride` elements apart, or the transpose of one.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    pub(super) floats: &'a [f32],
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// Rows that begin every `stride` elements.
+    pub(crate) fn new(floats: &'a [f32], stride: usize) -> Self {
+        Self {
+            floats,
+            row_stride: stride,
+            column_stride: 1,
+        }
+    }
+
+    /// The transpose, without moving anything.
+    pub(crate) fn transposed(self) -> Self {
+        Self {
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// Elements between rows, and between columns.
+    pub(super) fn strides(self) -> (usize, usize) {
+        (self.row_stride, self.column_stride)
+    }
+
+    /// The elements, from the first on.
+    pub(super) fn floats(self) -> &'a [f32] {
+        self.floats
+    }
+
+    pub(super) fn holds(&self, rows: usize, columns: usize) -> bool {
+        reaches(
+            self.floats.len(),
+            rows,
+            self.row_stride,
+            columns,
+            self.column_stride,
+        )
+    }
+}
+
+/// A matrix to write to, in rows that begin every `stride` elements.
+pub(crate) struct MatrixMut<'a> {
+    pub(super) floats: &'a mut [f32],
+    pub(super) stride: usize,
+}
+
+impl<'a> MatrixMut<'a> {
+    /// Rows that begin every `stride` elements.
+    pub(crate) fn new(floats: &'a mut [f32], stride: usize) -> Self {
+        Self { floats, stride }
+    }
+
+    /// Blocks of `rows` rows; the last one may be shorter.
+    pub(super) fn row_blocks(&mut self, rows: usize) -> impl Iterator<Item = MatrixMut<'_>> + Send {
+        let stride = self.stride;
+        let blocks = self.floats.chunks_mut(rows * stride);
+        blocks.map(move |floats| MatrixMut { floats, stride })
+    }
+
+    /// Rows that begin in here.
+    pub(super) fn rows(&self) -> usize {
+        self.floats.len().div_ceil(self.stride.max(1))
+    }
+
+    /// The first `columns` elements of a row.
+    pub(super) fn row(&mut self, row: usize, columns: usize) -> &mut [f32] {
+        &mut self.floats[row * self.stride..][..columns]
+    }
+
+    /// The elements from a row and a column on, and how many there are between rows.
+    pub(super) fn from(&mut self, row: usize, column: usize) -> (&mut [f32], usize) {
+        (&mut self.floats[row * self.stride + column..], self.stride)
+    }
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy)]
+pub(crate) enum Begin<'a> {
+    /// Nothing.
+    Zero,
+    /// What is there.
+    Sum,
+    /// This, in every row.
+    Row(&'a [f32]),
+}
+
+impl Begin<'_> {
+    /// This for the first of several products that are added up, and what is there for the others.
+    pub(super) fn at(self, first: bool) -> Self {
+        if first { self } else { Self::Sum }
+    }
+
+    /// From this column on.
+    pub(super) fn from(self, column: usize) -> Self {
+        match self {
+            Self::Row(row) => Self::Row(&row[column..]),
+            other => other,
+        }
+    }
+
+    /// Makes a row what it begins with.
+    #[inline(always)]
+    pub(super) fn row(self, out: &mut [f32]) {
+        match self {
+            Self::Zero => out.fill(0.0),
+            Self::Sum => {}
+            Self::Row(row) => out.copy_from_slice(&row[..out.len()]),
+        }
+    }
+}
+
+/// What to compute: c = scale · a·b, or c += scale · a·b, where a is (m, k), b is (k, n) and c is
+/// (m, n).
+#[derive(Clone, Copy)]
+pub(crate) struct Gemm {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub scale: f32,
+    pub accumulate: bool,
+}
+
+impl Gemm {
+    /// c = a·b of these sizes.
+    pub(crate) fn new(m: usize, n: usize, k: usize) -> Self {
+        Self {
+            m,
+            n,
+            k,
+            scale: 1.0,
+            accumulate: false,
+        }
+    }
+
+    /// Multiplications of the product.
+    pub(super) fn multiplications(self) -> usize {
+        self.m.saturating_mul(self.n).saturating_mul(self.k)
+    }
+}
+
+/// Whether the last element of a matrix lies inside of a slice of `len` elements.
+pub(super) fn reaches(
+    len: usize,
+    rows: usize,
+    row_stride: usize,
+    columns: usize,
+    column_stride: usize,
+) -> bool {
+    if rows == 0 || columns == 0 {
+        return true;
+    }
+    let last = |count: usize, stride: usize| (count - 1).checked_mul(stride);
+    match (last(rows, row_stride), last(columns, column_stride)) {
+        (Some(row), Some(column)) => row.checked_add(column).is_some_and(|last| last < len),
+        _ => false,
+    }
+}

@@ -1,0 +1,150 @@
+//! Defaults that follow other keys: what a key is that was not given.
+
+use std::num::NonZero;
+use std::path::Path;
+
+use gpipe_data::AUTO;
+use gpipe_sched::Schedule;
+
+use super::keys::{Keys, overlay};
+use super::model_defaults::ModelDefaults;
+use super::schedule::ScheduleChoice;
+use crate::error::{Error, Result};
+
+/// A configuration while its keys get their values.
+pub struct Draft {
+    /// The keys as they are so far: given, or the model's own default.
+    pub keys: Keys,
+    /// The table that `pipeline.schedule` names, if it names one.
+    pub table: Option<Schedule>,
+    given: Keys,
+    model: ModelDefaults,
+    order: Option<ScheduleChoice>,
+}
+
+impl Draft {
+    /// What was given, over the defaults of the model that was given.
+    pub fn new(given: Keys, saved_model: Option<&Path>) -> Result<Self> {
+        let model = ModelDefaults::of(&given, saved_model)?;
+        model.check(&given)?;
+        let mut keys = Keys(model.defaults.clone());
+        overlay(&mut keys.0, given.0.clone());
+        if let Some(folder) = model.folder() {
+            keys.set("model", "name", folder.to_string_lossy().into_owned());
+        }
+        let order: Option<ScheduleChoice> = keys
+            .text("pipeline", "schedule")
+            .and_then(|name| name.parse().ok());
+        Ok(Self {
+            table: order.as_ref().map_or(Ok(None), ScheduleChoice::table)?,
+            keys,
+            given,
+            model,
+            order,
+        })
+    }
+
+    /// A table says how many stages and micro-batches there are.
+    pub fn follow_table(&mut self) {
+        let Some(table) = &self.table else { return };
+        if !self.given.has("pipeline", "stages") {
+            self.keys.set("pipeline", "stages", whole(table.stages()));
+        }
+        let cuts_batch = ["micro_batches", "micro_batch_size"];
+        if !cuts_batch.iter().any(|key| self.given.has("pipeline", key)) {
+            let micro_batches = whole(table.micro_batches());
+            self.keys.set("pipeline", "micro_batches", micro_batches);
+        }
+    }
+
+    /// Micro-batches from their size; or the model's number of them, but no more than samples.
+    pub fn cut_batch(&mut self) {
+        let batch = self.keys.number("data", "batch_size").unwrap_or(1);
+        let size = self.keys.remove("pipeline", "micro_batch_size");
+        let asked = self.given.has("pipeline", "micro_batches") || self.table.is_some();
+        let micro_batches = match size.and_then(|size| size.as_integer()) {
+            Some(size) => (batch - 1) / size + 1,
+            None if asked => return,
+            None => {
+                let most = self.keys.number("pipeline", "micro_batches");
+                most.unwrap_or(1).min(batch)
+            }
+        };
+        self.keys.set("pipeline", "micro_batches", micro_batches);
+    }
+
+    /// Positions for all tokens of a sample, and the vocabulary of the tokenizer: unless they were
+    /// given, or the model is in a folder and has those that it has.
+    pub fn fit_model_to_data(&mut self) -> Result<()> {
+        if self.model.folder().is_some() {
+            return Ok(());
+        }
+        if self.model.has("context") && !self.given.has("model", "context") {
+            let sample = self.keys.number("data", "seq_len");
+            let tokens = sample.max(self.keys.number("model", "context"));
+            self.keys.set("model", "context", tokens.unwrap_or(1));
+        }
+        let tokenizer = self.keys.text("data", "tokenizer").unwrap_or(AUTO);
+        if self.model.has("vocab")
+            && !self.given.has("model", "vocab")
+            && let Some(size) = gpipe_data::vocabulary_size(tokenizer)?
+        {
+            self.keys.set("model", "vocab", whole(size));
+        }
+        Ok(())
+    }
+
+    /// A thread for each core.
+    pub fn use_all_cores(&mut self) {
+        if !self.given.has("pipeline", "threads") {
+            let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+            self.keys.set("pipeline", "threads", whole(cores));
+        }
+    }
+
+    /// A stage for each listed worker, or as many as the schedule puts on one; or the error that they do
+    /// not fit the stages that were given.
+    pub fn place_stages(&mut self) -> Result<()> {
+        let Some(devices) = self.given.devices() else {
+            return Ok(());
+        };
+        let workers = devices.workers();
+        let repeated = devices.repeated().is_some();
+        let chunks = self.order.as_ref().map_or(1, ScheduleChoice::chunks) as u64;
+        let fitting = match &self.table {
+            Some(table) => {
+                let rows = table.devices() as u64;
+                if rows != workers && !repeated {
+                    return Err(Error::invalid(format!(
+                        "{workers} workers in `{devices}` but {rows} rows in the table of pipeline.schedule: \
+                         list one for each, or a bare name for all"
+                    )));
+                }
+                whole(table.stages())
+            }
+            None => whole(workers.saturating_mul(chunks)),
+        };
+        match self.given.number("pipeline", "stages") {
+            None => self.keys.set("pipeline", "stages", fitting),
+            Some(stages) if !repeated && stages != fitting => {
+                let each = match chunks {
+                    1 => "list one for each stage".to_owned(),
+                    chunks => format!("list one for every {chunks} stages"),
+                };
+                return Err(Error::invalid(format!(
+                    "{stages} stages but {workers} workers in `{devices}`: {each}, or a bare name \
+                     for all"
+                )));
+            }
+            Some(_) => {}
+        }
+        let shortest = devices.shortest().to_string();
+        self.keys.set("pipeline", "devices", shortest);
+        Ok(())
+    }
+}
+
+/// A count as TOML has it.
+fn whole(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}

@@ -1,0 +1,282 @@
+//! Single settings, wherever they were given, and the kinds of values that keys have.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::de::DeTable;
+use toml::{Spanned, Table, Value};
+
+use super::keys::{Entry, overlay};
+use super::{TrainConfig, presets};
+use crate::error::{Error, Result};
+
+/// Keys that can be given, with a value of the kind that they have. Every one but
+/// `micro_batch_size`, which becomes a number of micro-batches, is in the effective configuration.
+pub struct Schema {
+    /// A whole configuration of each family of models.
+    families: Vec<Table>,
+    /// The keys of all of them.
+    keys: Table,
+}
+
+/// The key that becomes a number of micro-batches.
+const SIZE_KEY: &str = "micro_batch_size";
+
+impl Schema {
+    /// From configurations in which every key has a value.
+    pub fn new() -> Self {
+        let mut families = presets::of_families();
+        let mut keys = Table::new();
+        for family in &mut families {
+            overlay(family, toml::toml! { pipeline = { threads = 1 } });
+            overlay(&mut keys, family.clone());
+        }
+        overlay(
+            &mut keys,
+            toml::toml! { pipeline = { micro_batch_size = 1 } },
+        );
+        Self { families, keys }
+    }
+
+    fn section(&self, name: &str) -> Option<&Table> {
+        self.keys.get(name)?.as_table()
+    }
+
+    /// The kind of a key, or the error that names the nearest.
+    fn kind(&self, place: &str, section: &str, key: &str) -> Result<&Value> {
+        let kind = self.section(section).and_then(|keys| keys.get(key));
+        kind.ok_or_else(|| self.unknown(place, section, key))
+    }
+
+    /// The error for a key that does not exist. It names the known key that looks most like it,
+    /// with its section and, since sections are often forgotten, without.
+    fn unknown(&self, place: &str, section: &str, key: &str) -> Error {
+        let sections = self
+            .keys
+            .iter()
+            .filter_map(|(section, keys)| Some((section, keys.as_table()?)));
+        let known: Vec<(String, &str)> = sections
+            .flat_map(|(section, keys)| {
+                keys.keys()
+                    .map(move |key| (format!("{section}.{key}"), key.as_str()))
+            })
+            .collect();
+        let typed = if section.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{section}.{key}")
+        };
+        let likeness = |(full, bare): &&(String, &str)| {
+            strsim::jaro_winkler(full, &typed).max(strsim::jaro_winkler(bare, key))
+        };
+        let nearest = known
+            .iter()
+            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let nearest = nearest.map_or("", |(full, _)| full);
+        Error::invalid(format!(
+            "{place}: unknown key `{typed}`: did you mean `{nearest}`?"
+        ))
+    }
+
+    /// Whether the value is one that the key can have: tried by setting it alone, in the
+    /// configuration of a family that has the key.
+    fn check(&self, entry: &Entry) -> Result<()> {
+        let key = match &*entry.key {
+            SIZE_KEY => "micro_batches",
+            key => key,
+        };
+        let has =
+            |family: &&Table| (family.get(&entry.section)).is_some_and(|s| s.get(key).is_some());
+        let Some(family) = self.families.iter().find(has) else {
+            return Ok(());
+        };
+        let mut keys = family.clone();
+        let one = Table::from_iter([(key.to_owned(), entry.value.clone())]);
+        overlay(
+            &mut keys,
+            Table::from_iter([(entry.section.clone(), Value::Table(one))]),
+        );
+        match TrainConfig::deserialize(keys) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::invalid(format!(
+                "{}: {}",
+                entry.place,
+                error.message()
+            ))),
+        }
+    }
+}
+
+/// The known name that looks most like what was typed.
+pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
+    let likeness = |name: &&str| strsim::jaro_winkler(name, typed);
+    known
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+        .unwrap_or_default()
+}
+
+/// The most bytes that a configuration may have: many times those of all keys.
+const LONGEST: u64 = 1 << 20;
+
+/// The text of a file, which must be a regular one: a pipe would keep the program waiting.
+pub fn read_file(path: &Path) -> Result<String> {
+    let fault = |fault: &dyn std::fmt::Display| {
+        Error::invalid(format!(
+            "{}: {fault}: name a TOML file that can be read",
+            path.display()
+        ))
+    };
+    let found = std::fs::metadata(path).map_err(|error| fault(&error))?;
+    if !found.is_file() {
+        return Err(fault(&"is no regular file"));
+    }
+    if found.len() > LONGEST {
+        return Err(fault(&format!("has {} bytes", found.len())));
+    }
+    text(path, std::fs::read(path).map_err(|error| fault(&error))?)
+}
+
+/// The text that a file's bytes are.
+pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        Error::invalid(format!(
+            "{}: byte {offset} is no UTF-8 text: name a TOML file",
+            path.display()
+        ))
+    })
+}
+
+/// The entries of a file with this text.
+pub fn of_file(schema: &Schema, path: &Path, text: &str) -> Result<Vec<Entry>> {
+    let file = path.display();
+    let line = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
+    let mend = "write TOML, such as the config.toml of an earlier run";
+    let fault = |error: toml::de::Error| match error.span() {
+        Some(span) => Error::invalid(format!(
+            "{file} line {}: {}: {mend}",
+            line(span.start),
+            error.message()
+        )),
+        None => Error::invalid(format!("{file}: {}: {mend}", error.message())),
+    };
+    let values: Table = toml::from_str(text).map_err(fault)?;
+    let places = DeTable::parse(text).map_err(fault)?;
+    let at = |key: &Spanned<_>| format!("{file} line {}", line(key.span().start));
+
+    let mut entries = Vec::new();
+    for (section, keys) in places.get_ref() {
+        let (place, name): (String, &str) = (at(section), section.get_ref());
+        let keys = match (schema.section(name), keys.get_ref().as_table()) {
+            (Some(_), Some(keys)) => keys,
+            (Some(_), None) => {
+                return Err(Error::invalid(format!(
+                    "{place}: `{name}` is a section: write [{name}] and its keys below"
+                )));
+            }
+            (None, Some(_)) => {
+                let nearest = nearest(name, schema.keys.keys().map(String::as_str));
+                return Err(Error::invalid(format!(
+                    "{place}: unknown section [{name}]: did you mean [{nearest}]?"
+                )));
+            }
+            (None, None) => return Err(schema.unknown(&place, "", name)),
+        };
+        for key in keys.keys() {
+            let (place, key): (String, &str) = (at(key), key.get_ref());
+            let kind = schema.kind(&place, name, key)?;
+            let place = format!("{place}: {name}.{key}");
+            let value = conform(values[name][key].clone(), kind)
+                .map_err(|fault| Error::invalid(format!("{place}: {fault}")))?;
+            entries.push(of_value(schema, place, name, key, value)?);
+        }
+    }
+    Ok(entries)
+}
+
+/// The entry of a setting whose value is a text, as a person types it.
+pub fn of_text(schema: &Schema, place: String, key: &str, text: &str) -> Result<Entry> {
+    let (section, key) = split(key);
+    let kind = schema.kind(&place, section, key)?;
+    let value = read(text, kind).map_err(|fault| Error::invalid(format!("{place}: {fault}")))?;
+    of_value(schema, place, section, key, value)
+}
+
+/// The entry of a setting whose value has a type.
+pub fn of_typed(schema: &Schema, place: String, key: &str, value: Value) -> Result<Entry> {
+    let (section, key) = split(key);
+    let kind = schema.kind(&place, section, key)?;
+    let value =
+        conform(value, kind).map_err(|fault| Error::invalid(format!("{place}: {fault}")))?;
+    of_value(schema, place, section, key, value)
+}
+
+fn split(key: &str) -> (&str, &str) {
+    key.split_once('.').unwrap_or(("", key))
+}
+
+fn of_value(
+    schema: &Schema,
+    place: String,
+    section: &str,
+    key: &str,
+    value: Value,
+) -> Result<Entry> {
+    let entry = Entry {
+        place,
+        section: section.to_owned(),
+        key: key.to_owned(),
+        value,
+    };
+    schema.check(&entry)?;
+    Ok(entry)
+}
+
+/// A value of the same kind as `kind` from the text of a flag. Quotes are TOML's own, for those
+/// who write them.
+fn read(text: &str, kind: &Value) -> std::result::Result<Value, String> {
+    let value = match kind {
+        Value::String(_) => match toml::from_str::<Table>(&format!("text = {text}")) {
+            Ok(mut table) if text.starts_with(['"', '\'']) => table.remove("text"),
+            _ => None,
+        },
+        Value::Integer(_) => text.parse().ok().map(Value::Integer),
+        Value::Float(_) => text.parse().ok().map(Value::Float),
+        Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
+        _ => None,
+    };
+    conform(
+        value.unwrap_or_else(|| Value::String(text.to_owned())),
+        kind,
+    )
+}
+
+/// The value as the same kind as `kind`, or what it should have been.
+fn conform(value: Value, kind: &Value) -> std::result::Result<Value, String> {
+    let wanted = match (value, kind) {
+        (Value::Integer(n), Value::Float(_)) => return Ok(Value::Float(n as f64)),
+        (value, kind) if value.same_type(kind) => return Ok(value),
+        (value, Value::Integer(_)) => {
+            let digits = value.as_str().is_some_and(|text| {
+                text.len() > 18 && text.bytes().all(|byte| byte.is_ascii_digit())
+            });
+            let fault = if digits {
+                "too large"
+            } else {
+                "no whole number"
+            };
+            return Err(format!("{} is {fault}: use one such as 4", shown(&value)));
+        }
+        (value, Value::Float(_)) => format!("{} is no number: use one such as 0.1", shown(&value)),
+        (value, Value::Boolean(_)) => format!("{} is neither: use true or false", shown(&value)),
+        (value, _) => format!("{value} is no text: put it in quotes"),
+    };
+    Err(wanted)
+}
+
+/// Text as it was typed, other values as TOML writes them.
+fn shown(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), |text| format!("`{text}`"))
+}

@@ -1,0 +1,166 @@
+//! The defaults of a model: of one of those by name, or of one that a folder describes.
+
+use std::path::{Path, PathBuf};
+
+use gpipe_data::{CLASSES, PIXELS};
+use gpipe_hf::Description;
+use gpipe_layers::models::ModelConfig;
+use toml::{Table, Value};
+
+use super::entry;
+use super::keys::Keys;
+use super::presets;
+use crate::error::{Error, Result};
+use crate::model_source;
+
+/// Where a model comes from, and what is known of it there.
+pub struct ModelDefaults {
+    /// As it was given.
+    name: String,
+    /// Of every key but `pipeline.threads`, which depends on the machine.
+    pub defaults: Table,
+    /// The folder that the configuration names, and what stands in it; none of a model by name.
+    folder: Option<(PathBuf, Description)>,
+}
+
+impl ModelDefaults {
+    /// Those of the model that was given. A checkpoint keeps what described its model: that is the
+    /// `saved_model` in the place of the folder that was given, which may be gone.
+    pub fn of(given: &Keys, saved_model: Option<&Path>) -> Result<Self> {
+        let name = given.text("model", "name").unwrap_or(presets::NAMES[0]);
+        if let Some(defaults) = presets::preset(name) {
+            return Ok(Self {
+                name: name.to_owned(),
+                defaults,
+                folder: None,
+            });
+        }
+        let (folder, described) = match saved_model {
+            Some(copy) => (PathBuf::from(name), gpipe_hf::read_config(copy)?),
+            None => {
+                let folder = find(name)?;
+                let described = gpipe_hf::read_config(&folder)?;
+                (folder, described)
+            }
+        };
+        let defaults = presets::of_folder(name, &described.model);
+        Ok(Self {
+            name: name.to_owned(),
+            defaults: defaults.ok_or_else(|| unknown_family(name))?,
+            folder: Some((folder, described)),
+        })
+    }
+
+    /// The folder that the configuration names.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_ref().map(|(folder, _)| folder.as_path())
+    }
+
+    /// Whether the model has a key of `[model]`.
+    pub fn has(&self, key: &str) -> bool {
+        has(&self.defaults, key)
+    }
+
+    /// Refuses keys that the model does not have, and sizes that it has otherwise.
+    pub fn check(&self, given: &Keys) -> Result<()> {
+        self.check_keys(given)?;
+        match &self.folder {
+            Some((_, described)) => self.check_described(described, given),
+            None => Ok(()),
+        }
+    }
+
+    fn check_keys(&self, given: &Keys) -> Result<()> {
+        let keys = given.0.get("model").and_then(Value::as_table);
+        let mut foreign = keys.into_iter().flat_map(Table::keys);
+        let Some(key) = foreign.find(|key| !self.has(key)) else {
+            return Ok(());
+        };
+        let mend = match key.as_str() {
+            "hidden" => format!(
+                "leave it out, or use `model.name = {}`",
+                presets::PERCEPTRON
+            ),
+            _ => "its keys are model.hidden and model.dropout".to_owned(),
+        };
+        Err(Error::invalid(format!(
+            "the model {} has no model.{key}: {mend}",
+            self.name
+        )))
+    }
+
+    /// A model in a folder has the sizes that it has: keys may repeat them, as the file of an earlier
+    /// run does, but not change them.
+    fn check_described(&self, described: &Description, given: &Keys) -> Result<()> {
+        let name = &self.name;
+        if !described.one_dropout && given.get("model", "dropout").is_none() {
+            return Err(Error::invalid(format!(
+                "{name}: embd_pdrop, attn_pdrop and resid_pdrop differ, but dropout has one value: choose it \
+                 with `model.dropout = 0.1`"
+            )));
+        }
+        if let ModelConfig::Mlp(mlp) = &described.model
+            && (mlp.inputs, mlp.outputs) != (PIXELS, CLASSES)
+        {
+            let (key, only) = match mlp.inputs == PIXELS {
+                true => ("num_labels", CLASSES),
+                false => ("input_size", PIXELS),
+            };
+            return Err(Error::invalid(format!(
+                "{name}: {key} is not {only}, as for the images of digits"
+            )));
+        }
+        let of_folder = Keys(self.defaults.clone());
+        let keys = given.0.get("model").and_then(Value::as_table);
+        for (key, value) in keys.into_iter().flatten() {
+            let known = of_folder.get("model", key);
+            if key != "dropout" && known.is_some_and(|known| known != value) {
+                let known = known.map_or_else(String::new, Value::to_string);
+                return Err(Error::invalid(format!(
+                    "model.{key} = {value} but {name} has {known}: leave model.{key} out"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn has(defaults: &Table, key: &str) -> bool {
+    defaults
+        .get("model")
+        .is_some_and(|keys| keys.get(key).is_some())
+}
+
+/// The folder of the model that is meant by a name that no other model has.
+fn find(name: &str) -> Result<PathBuf> {
+    if !names_folder(name) {
+        return Err(unknown_model(name));
+    }
+    let place = model_source::find(Path::new(name))?;
+    match place.warnings.first() {
+        Some(damage) => Err(Error::invalid(format!(
+            "`model.name = {name}`: {damage}: name the checkpoint that is meant"
+        ))),
+        None => Ok(place.model),
+    }
+}
+
+/// Whether a model is meant that is in a folder: then it is an error if the folder is not there.
+fn names_folder(name: &str) -> bool {
+    name.contains(['/', '\\']) || matches!(name, "." | "..") || Path::new(name).is_dir()
+}
+
+fn unknown_model(name: &str) -> Error {
+    let nearest = entry::nearest(name, presets::NAMES.into_iter());
+    let names = presets::NAMES.join(", ");
+    Error::invalid(format!(
+        "unknown model `{name}`: use one of {names}, or a folder with config.json; did you mean `{nearest}`?"
+    ))
+}
+
+fn unknown_family(name: &str) -> Error {
+    Error::invalid(format!(
+        "{name}: models of this family cannot be trained from a folder yet: use one of {}",
+        presets::NAMES.join(", ")
+    ))
+}

@@ -1,0 +1,221 @@
+//! The models by name, each with the training run that suits it.
+
+use gpipe_layers::models::{self, GptConfig, MlpConfig, ModelConfig, Preset};
+use gpipe_layers::{Decay, Gelu};
+use toml::{Table, Value, toml};
+
+use super::keys::overlay;
+
+/// The names, the default first.
+pub const NAMES: [&str; 7] = {
+    let [a, b, c, d, e, f] = models::PRESETS;
+    [a, b, c, d, e, f, PERCEPTRON]
+};
+
+/// The model that classifies images; all others continue text.
+pub const PERCEPTRON: &str = "mlp";
+
+/// The defaults of a model, if there is one of that name: every key but `pipeline.threads`, which
+/// depends on the machine.
+pub fn preset(name: &str) -> Option<Table> {
+    if name == PERCEPTRON {
+        return Some(perceptron());
+    }
+    let Preset {
+        config,
+        sequence,
+        batch,
+        decay,
+        ..
+    } = models::preset(name)?;
+    let mut defaults = common();
+    overlay(&mut defaults, run_of(name));
+    let data = [("seq_len", size(sequence)), ("batch_size", size(batch))];
+    let decay = match decay {
+        Decay::Matrices => "matrices",
+        Decay::All => "all",
+    };
+    overlay(&mut defaults, gpt(name, &config));
+    overlay(&mut defaults, section("data", data));
+    overlay(
+        &mut defaults,
+        section("optimizer", [("decay", decay.into())]),
+    );
+    Some(defaults)
+}
+
+/// A whole configuration, but for `pipeline.threads`, of each family of models.
+pub fn of_families() -> Vec<Table> {
+    let gpt = preset(NAMES[0]).unwrap_or_default();
+    vec![gpt, perceptron()]
+}
+
+/// The defaults of the perceptron. An image has one target, like a text of one token.
+fn perceptron() -> Table {
+    let mut defaults = common();
+    overlay(
+        &mut defaults,
+        toml! {
+            model = { name = "mlp", hidden = "128,128,128", dropout = 0.0 }
+            data = { source = "digits", seq_len = 1, batch_size = 64 }
+            optimizer = { lr = 3e-3, warmup_steps = 20, weight_decay = 0.01, decay = "matrices" }
+            run = { steps = 300, eval_every = 50 }
+        },
+    );
+    defaults
+}
+
+/// The defaults of a model in a folder: to be trained on, so with small steps. `None` for a family
+/// that has no keys.
+pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
+    match described {
+        ModelConfig::Gpt(config) => Some(gpt_of_folder(name, config)),
+        ModelConfig::Mlp(config) => {
+            let mut defaults = perceptron();
+            overlay(&mut defaults, mlp(name, config));
+            Some(defaults)
+        }
+        _ => None,
+    }
+}
+
+fn gpt_of_folder(name: &str, config: &GptConfig) -> Table {
+    let mut defaults = common();
+    overlay(
+        &mut defaults,
+        toml! {
+            optimizer = { lr = 5e-5, decay = "matrices" }
+            data = { batch_size = 8 }
+        },
+    );
+    let sequence = config.context.min(FOLDER_SEQUENCE);
+    overlay(
+        &mut defaults,
+        section("data", [("seq_len", size(sequence))]),
+    );
+    overlay(&mut defaults, gpt(name, config));
+    defaults
+}
+
+/// Tokens of a sample for a model in a folder, if it knows as many positions.
+const FOLDER_SEQUENCE: usize = 256;
+
+/// The section `[model]` of a perceptron.
+fn mlp(name: &str, config: &MlpConfig) -> Table {
+    let hidden: Vec<String> = config.hidden.iter().map(usize::to_string).collect();
+    let model = [
+        ("name", name.into()),
+        ("hidden", hidden.join(",").into()),
+        ("dropout", digits(config.dropout)),
+    ];
+    section("model", model)
+}
+
+/// The section `[model]` of a GPT.
+fn gpt(name: &str, config: &GptConfig) -> Table {
+    let GptConfig {
+        vocab,
+        context,
+        width,
+        blocks,
+        heads,
+        tied,
+        gelu,
+        dropout,
+        layer_norm_eps,
+    } = *config;
+    let gelu = match gelu {
+        Gelu::Tanh => "tanh",
+        Gelu::Erf => "erf",
+    };
+    let model = [
+        ("name", name.into()),
+        ("blocks", size(blocks)),
+        ("heads", size(heads)),
+        ("width", size(width)),
+        ("vocab", size(vocab)),
+        ("context", size(context)),
+        ("tied", tied.into()),
+        ("gelu", gelu.into()),
+        ("layer_norm_eps", digits(layer_norm_eps)),
+        ("dropout", digits(dropout)),
+    ];
+    section("model", model)
+}
+
+/// A size as TOML has it; what does not fit is refused when it is read.
+fn size(size: usize) -> Value {
+    Value::Integer(i64::try_from(size).unwrap_or(i64::MAX))
+}
+
+/// The shortest number in double precision that reads back as this one: 1e-5, not 9.9999997e-6.
+fn digits(number: f32) -> Value {
+    Value::Float(number.to_string().parse().unwrap_or(number.into()))
+}
+
+fn section<const N: usize>(name: &str, keys: [(&str, Value); N]) -> Table {
+    let keys = keys.map(|(key, value)| (key.to_owned(), value));
+    Table::from_iter([(name.to_owned(), Value::Table(Table::from_iter(keys)))])
+}
+
+/// Keys in which most runs agree.
+fn common() -> Table {
+    toml! {
+        [data]
+        source = "cicero"
+        tokenizer = "auto"
+        shuffle = true
+
+        [pipeline]
+        stages = 4
+        devices = "cpu"
+        micro_batches = 8
+        schedule = "gpipe"
+        partition = "balance"
+        cost_model = "complete"
+        remat = "stage"
+        memory = "unlimited"
+
+        [optimizer]
+        lr = 1e-3
+        lr_schedule = "cosine"
+        warmup_steps = 50
+        weight_decay = 0.1
+        beta1 = 0.9
+        beta2 = 0.95
+        eps = 1e-8
+        clip_norm = 1.0
+
+        [run]
+        steps = 500
+        eval_every = 0
+        save_every = 100
+        keep = 3
+        seed = 0
+        trace_steps = "1"
+        watchdog = "30"
+        dtype = "f32"
+        instruction_set = "best"
+        tf32 = false
+    }
+}
+
+/// Where the run of a model differs. The `bench` models are trained the way PyTorch is in the
+/// comparison: in one stage, with neither clipping nor a curve of the learning rate.
+fn run_of(name: &str) -> Table {
+    match name {
+        "gpt-nano" => toml! {
+            optimizer = { warmup_steps = 20 }
+            run = { steps = 300 }
+        },
+        "gpt2" => toml! {
+            optimizer = { lr = 6e-4 }
+        },
+        "bench-tiny" | "bench-a" | "bench-b" => toml! {
+            pipeline = { stages = 1, micro_batches = 1, remat = "keep" }
+            optimizer = { lr = 3e-4, lr_schedule = "constant", warmup_steps = 0, clip_norm = 0.0 }
+            run = { steps = 100 }
+        },
+        _ => Table::new(),
+    }
+}

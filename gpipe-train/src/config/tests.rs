@@ -1,0 +1,204 @@
+//! Layers of settings: the configuration that they make, and what is refused.
+
+use std::path::Path;
+
+use super::{Family, GptKeys, Overrides, Setting, TrainConfig, presets};
+use crate::error::{Error, Result};
+
+fn setting(text: &str) -> Setting {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    Setting::text(text, key, value)
+}
+
+fn resolve(set: &[&str]) -> Result<TrainConfig> {
+    let layer = set.iter().map(|text| setting(text));
+    Overrides::new().layer(layer)?.resolve()
+}
+
+fn resolved(set: &[&str]) -> TrainConfig {
+    resolve(set).unwrap()
+}
+
+fn refused(set: &[&str]) -> String {
+    match resolve(set).unwrap_err() {
+        Error::Invalid(message) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn gpt(config: &TrainConfig) -> &GptKeys {
+    match &config.model.family {
+        Family::Gpt(keys) => keys,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file with this text, and what is laid over it.
+fn over(file: &Path, layers: &[&[&str]]) -> Result<TrainConfig> {
+    let mut overrides = Overrides::new().file(file)?;
+    for layer in layers {
+        overrides = overrides.layer(layer.iter().map(|text| setting(text)))?;
+    }
+    overrides.resolve()
+}
+
+#[test]
+fn every_model_has_a_complete_configuration_that_reads_back() {
+    for name in presets::NAMES {
+        let config = resolved(&[&format!("model.name={name}")]);
+        assert_eq!(config.model.name, name);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, config.to_toml().unwrap()).unwrap();
+        assert_eq!(over(&file, &[]).unwrap(), config);
+    }
+}
+
+#[test]
+fn later_layers_win_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    std::fs::write(&file, "[run]\nsteps = 1\nseed = 1\n[optimizer]\nlr = 1\n").unwrap();
+    let layers: [&[&str]; 2] = [&["run.steps=2", "run.seed=2"], &["run.seed=3"]];
+    let config = over(&file, &layers).unwrap();
+    assert_eq!(
+        (
+            config.run.steps.get(),
+            config.run.seed.u64(),
+            config.optimizer.lr.get()
+        ),
+        (2, 3, 1.0)
+    );
+}
+
+#[test]
+fn stages_and_workers_follow_each_other() {
+    let stages = |set: &[&str]| {
+        let config = resolved(set);
+        (
+            config.pipeline.stages.get(),
+            config.pipeline.devices.to_string(),
+        )
+    };
+    assert_eq!(stages(&[]), (4, "cpu".into()));
+    assert_eq!(stages(&["pipeline.stages=3"]), (3, "cpu".into()));
+    assert_eq!(stages(&["pipeline.devices=cpu*3"]), (3, "cpu".into()));
+    assert_eq!(stages(&["pipeline.devices=cpu,cpu"]), (2, "cpu".into()));
+    assert_eq!(stages(&["pipeline.devices=cpu"]), (1, "cpu".into()));
+    assert_eq!(
+        stages(&["pipeline.devices=cpu", "pipeline.stages=5"]),
+        (5, "cpu".into())
+    );
+    assert!(refused(&["pipeline.devices=cpu*2", "pipeline.stages=3"]).contains("2 workers"));
+    let folded = ["pipeline.devices=cpu*2", "pipeline.schedule=zb-v"];
+    assert_eq!(stages(&folded), (4, "cpu".into()));
+    let three = [
+        "pipeline.devices=cpu*2",
+        "pipeline.stages=8",
+        "pipeline.schedule=interleaved:3",
+    ];
+    assert!(refused(&three).contains("list one for every 3 stages"));
+}
+
+#[test]
+fn a_later_layer_replaces_what_the_file_said_in_other_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    let text = "[model]\nname = 'gpt-mini'\nblocks = 2\n\
+                [pipeline]\ndevices = 'cpu,cuda:0'\nmicro_batches = 16\n";
+    std::fs::write(&file, text).unwrap();
+    let with = |set: &str| over(&file, &[&[set]]).unwrap();
+    let config = with("pipeline.stages=3");
+    assert_eq!(config.pipeline.devices.to_string(), "cpu");
+    let config = with("pipeline.micro_batch_size=3");
+    assert_eq!(config.pipeline.micro_batches.get(), 6);
+    let blocks = |config: &TrainConfig| gpt(config).blocks.get();
+    assert_eq!(blocks(&with("model.name=gpt-nano")), 4);
+    assert_eq!(blocks(&with("model.name=gpt-mini")), 2);
+    let layers = [setting("model.blocks=3")];
+    let config = Overrides::new().layer(layers).unwrap();
+    let config = config.layer([setting("model.name=gpt-mini")]).unwrap();
+    assert_eq!(blocks(&config.resolve().unwrap()), 3);
+}
+
+#[test]
+fn defaults_follow_the_keys_they_depend_on() {
+    assert_eq!(
+        resolved(&["data.batch_size=3"])
+            .pipeline
+            .micro_batches
+            .get(),
+        3
+    );
+    assert_eq!(gpt(&resolved(&["data.seq_len=99"])).context.get(), 99);
+    assert_eq!(gpt(&resolved(&["model.name=gpt2"])).context.get(), 1024);
+    assert!(refused(&["data.seq_len=99", "model.context=98"]).contains("`data.seq_len = 98`"));
+}
+
+#[test]
+fn values_that_are_impossible_are_refused_with_the_mend() {
+    let cases = [
+        ("pipeline.stages=0", "use a whole number from 1"),
+        ("pipeline.stages=-1", "use a whole number from 1"),
+        ("pipeline.stages=four", "no whole number"),
+        ("data.batch_size=99999999999", "out of range"),
+        ("data.batch_size=99999999999999999999", "too large"),
+        ("optimizer.lr=fast", "no number"),
+        ("optimizer.lr=nan", "finite"),
+        ("optimizer.lr=-1", "from 0 up"),
+        ("model.dropout=1", "below 1"),
+        ("data.shuffle=maybe", "true or false"),
+        ("pipeline.schedule=gpip", "use gpipe, 1f1b, "),
+        ("pipeline.schedule=interleaved:0", "from 1 to 65535"),
+        ("pipeline.schedule=interleaved", "interleaved:V"),
+        ("pipeline.remat=every:0", "every:N"),
+        ("pipeline.partition=even", "3,3,4,2"),
+        ("pipeline.devices=gpu", "gpu"),
+        ("pipeline.micro_batches=17", "`pipeline.micro_batches = 16`"),
+        ("model.name=gpt-nanu", "did you mean `gpt-nano`"),
+        ("pipeline.stagse=1", "did you mean `pipeline.stages`"),
+        ("stages=1", "did you mean `pipeline.stages`"),
+        ("optimiser.beta_1=1", "did you mean `optimizer.beta1`"),
+    ];
+    for (set, mend) in cases {
+        let message = refused(&[set]);
+        assert!(message.contains(mend), "{set}: {message}");
+    }
+}
+
+#[test]
+fn a_fault_in_a_file_has_its_line() {
+    let cases = [
+        (
+            "[run]\nseed = 1\nstpes = 3\n",
+            "line 3: unknown key `run.stpes`: did you mean `run.steps`?",
+        ),
+        (
+            "[runn]\nseed = 1\n",
+            "line 1: unknown section [runn]: did you mean [run]?",
+        ),
+        (
+            "steps = 3\n",
+            "line 1: unknown key `steps`: did you mean `run.steps`?",
+        ),
+        (
+            "[run]\n\nsteps = 0\n",
+            "line 3: run.steps: 0 is out of range",
+        ),
+        (
+            "[run]\nsteps = 'x'\n",
+            "line 2: run.steps: `x` is no whole number",
+        ),
+        ("[run]\nsteps = \n", "line 2: "),
+        ("run = 3\n", "line 1: `run` is a section"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    for (text, fault) in cases {
+        std::fs::write(&file, text).unwrap();
+        let Err(error) = over(&file, &[]) else {
+            panic!("{text}")
+        };
+        assert!(error.to_string().contains(fault), "{text}: {error}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Models that a file describes by numbers: gpipe's own JSON, or a profile of PipeDream.
+
+mod json;
+mod pipedream;
+
+use std::path::Path;
+
+use gpipe_remat::planner::{Described, Link, Worker};
+
+use crate::error::{Error, Result};
+
+/// The longest file that is read.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// What a file says.
+#[derive(Debug)]
+pub struct CostFile {
+    /// First to last.
+    pub layers: Vec<Described>,
+    /// Samples of a step, if it says.
+    pub batch: Option<usize>,
+    /// Workers, if it says.
+    pub workers: Option<Vec<Worker>>,
+    /// What is between them, if it says.
+    pub link: Option<Link>,
+}
+
+/// Reads a file of costs.
+pub fn read(path: &Path) -> Result<CostFile> {
+    let file = path.display();
+    let fault = |fault: &dyn std::fmt::Display| Error::invalid(format!("{file}: {fault}"));
+    let unread = |error: std::io::Error| {
+        fault(&format!(
+            "{error}: name a file that can be read, or whole numbers such as 10,40,30"
+        ))
+    };
+    let about = std::fs::metadata(path).map_err(unread)?;
+    if !about.is_file() || about.len() > MOST_BYTES {
+        return Err(fault(&"name a regular file of at most 1 GiB"));
+    }
+    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let read = match text.trim_start().starts_with('{') {
+        true => json::parse(&text),
+        false => pipedream::parse(&text),
+    };
+    match read {
+        Ok(read) if read.layers.is_empty() => Err(fault(&"it has no layers: list at least one")),
+        Ok(read) => Ok(read),
+        Err(words) => Err(fault(&words)),
+    }
+}

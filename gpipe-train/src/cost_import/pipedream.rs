@@ -1,0 +1,265 @@
+//! Profiles of PipeDream (Narayanan et al. 2019): a graph of nodes with their times and bytes.
+//!
+//! ```text
+//! node1 -- Embedding(32320, 1024) -- forward_compute_time=0.073, backward_compute_time=6.9, …
+//!     node1 -- node2
+//! ```
+//!
+//! Times are milliseconds of a minibatch. The graph becomes a chain: an order in which every node
+//! follows those that it takes from. What one node hands on to the next is all that crosses there,
+//! each node's activation once.
+
+use std::collections::{BTreeSet, HashMap};
+
+use gpipe_remat::planner::Described;
+
+use super::CostFile;
+
+/// Reads the text of a file.
+pub fn parse(text: &str) -> Result<CostFile, String> {
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    let mut edges = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let number = number + 1;
+        let mut parts = line.trim().splitn(3, " -- ");
+        match (parts.next().map(str::trim), parts.next(), parts.next()) {
+            (Some("") | None, ..) => {}
+            (Some(name), Some(what), Some(numbers)) => {
+                let node = Node::parse(name, what, numbers)
+                    .map_err(|fault| format!("line {number}: {fault}"))?;
+                if by_name.insert(name, nodes.len()).is_some() {
+                    return Err(format!("line {number}: a second node `{name}`"));
+                }
+                nodes.push(node);
+            }
+            (Some(from), Some(to), None) => edges.push((number, from, to.trim())),
+            (Some(_), None, _) => {
+                return Err(format!(
+                    "line {number}: neither JSON nor a node or an edge of a PipeDream profile, \
+                     such as `node1 -- Linear -- forward_compute_time=1.0, …` and `node1 -- node2`"
+                ));
+            }
+        }
+    }
+    if nodes.is_empty() {
+        return Err("no node: a profile has at least one".into());
+    }
+    let mut next: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    let mut waits = vec![0_usize; nodes.len()];
+    for (number, from, to) in edges {
+        let place = |name: &str| {
+            let place = by_name.get(name).copied();
+            place.ok_or_else(|| format!("line {number}: an edge of `{name}`, which is no node"))
+        };
+        let (from, to) = (place(from)?, place(to)?);
+        if from == to {
+            return Err(format!("line {number}: an edge from a node to itself"));
+        }
+        next[from].push(to);
+        waits[to] += 1;
+    }
+    let order = order(&nodes, &next, waits)?;
+    Ok(CostFile {
+        layers: chain(&nodes, &next, &order),
+        batch: None,
+        workers: None,
+        link: None,
+    })
+}
+
+struct Node {
+    name: String,
+    forward: f64,
+    backward: f64,
+    activation: u64,
+    parameters: u64,
+}
+
+impl Node {
+    fn parse(name: &str, what: &str, numbers: &str) -> Result<Self, String> {
+        let mut node = Self {
+            name: format!("{name} {}", what.trim()),
+            forward: 0.0,
+            backward: 0.0,
+            activation: 0,
+            parameters: 0,
+        };
+        for item in items(numbers) {
+            let (key, value) = item
+                .split_once('=')
+                .ok_or_else(|| format!("`{item}` is not KEY=NUMBER"))?;
+            let number = total(value).ok_or_else(|| {
+                format!("{name}: {key} is `{value}`: use a finite number from 0 up")
+            })?;
+            match key.trim() {
+                "forward_compute_time" => node.forward = number,
+                "backward_compute_time" => node.backward = number,
+                "activation_size" => node.activation = number as u64,
+                "parameter_size" => node.parameters = number as u64,
+                other => return Err(format!("{name}: unknown number `{other}`")),
+            }
+        }
+        Ok(node)
+    }
+}
+
+/// What stands between commas outside of brackets.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_i32;
+    text.split(move |c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ',' && depth <= 0
+    })
+    .map(str::trim)
+    .filter(|item| !item.is_empty())
+}
+
+/// A number, or the sum of a list such as `[1.0; 2.0]`.
+fn total(text: &str) -> Option<f64> {
+    let text = text.trim().trim_start_matches('[').trim_end_matches(']');
+    let mut sum = 0.0;
+    for number in text.split([';', ',']) {
+        sum += number.trim().parse::<f64>().ok()?;
+    }
+    (sum.is_finite() && sum >= 0.0).then_some(sum)
+}
+
+/// An order in which every node follows those that it takes from; among those that could follow,
+/// the first of the file.
+fn order(nodes: &[Node], next: &[Vec<usize>], mut waits: Vec<usize>) -> Result<Vec<usize>, String> {
+    let mut ready: BTreeSet<usize> = (0..nodes.len()).filter(|&n| waits[n] == 0).collect();
+    let mut order = Vec::with_capacity(nodes.len());
+    while let Some(node) = ready.pop_first() {
+        order.push(node);
+        for &to in &next[node] {
+            waits[to] -= 1;
+            if waits[to] == 0 {
+                ready.insert(to);
+            }
+        }
+    }
+    match waits.iter().position(|&waits| waits > 0) {
+        None => Ok(order),
+        Some(node) => Err(format!(
+            "`{}` is on a circle of edges or behind one: a model has none",
+            nodes[node].name
+        )),
+    }
+}
+
+fn chain(nodes: &[Node], next: &[Vec<usize>], order: &[usize]) -> Vec<Described> {
+    let mut place = vec![0; nodes.len()];
+    for (at, &node) in order.iter().enumerate() {
+        place[node] = at;
+    }
+    // Bytes that begin and end to cross at each place.
+    let mut ends = vec![0_u64; order.len() + 1];
+    let mut crossing = 0_u64;
+    let mut layers = Vec::with_capacity(order.len());
+    for (at, &node) in order.iter().enumerate() {
+        crossing = crossing.saturating_sub(ends[at]);
+        let bytes = nodes[node].activation;
+        if let Some(last) = next[node].iter().map(|&to| place[to]).max() {
+            // The sum never exceeds what is added here.
+            crossing = crossing.saturating_add(bytes);
+            ends[last] = ends[last].saturating_add(bytes);
+        }
+        let output = if at + 1 == order.len() {
+            bytes
+        } else {
+            crossing
+        };
+        let Node {
+            forward, backward, ..
+        } = nodes[node];
+        layers.push(Described {
+            name: nodes[node].name.clone(),
+            forward: forward / 1e3,
+            input_grad: backward / 2e3,
+            weight_grad: backward / 2e3,
+            parameters: nodes[node].parameters,
+            optimizer: 0,
+            saved: 0,
+            output,
+        });
+    }
+    layers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, bytes: u64) -> String {
+        format!(
+            "{name} -- Linear(1, 2) -- forward_compute_time=1.0, backward_compute_time=2.0, \
+             activation_size={bytes}.0, parameter_size=4.0\n"
+        )
+    }
+
+    #[test]
+    fn a_graph_becomes_a_chain() {
+        // a ─► b ─► d and a ─► c ─► d, written from the end.
+        let text = [
+            &node("d", 8)[..],
+            &node("c", 4),
+            &node("b", 2),
+            &node("a", 1),
+            "\tb -- d\n\tc -- d\n\ta -- b\n\n\ta -- c\n",
+        ]
+        .concat();
+        let layers = parse(&text).unwrap().layers;
+        let names: Vec<_> = layers.iter().map(|layer| &layer.name[..1]).collect();
+        assert_eq!(names, ["a", "c", "b", "d"]);
+        // After c, a's activation still waits for b.
+        let outputs: Vec<_> = layers.iter().map(|layer| layer.output).collect();
+        assert_eq!(outputs, [1, 5, 6, 8]);
+        assert_eq!((layers[0].forward, layers[0].weight_grad), (0.001, 0.001));
+    }
+
+    #[test]
+    fn what_is_no_model_is_named() {
+        let two = [node("a", 1), node("b", 1)].concat();
+        let cases = [
+            (format!("{two}a -- b\nb -- a\n"), "a circle"),
+            (
+                format!("{two}a -- a\n"),
+                "line 3: an edge from a node to itself",
+            ),
+            (
+                format!("{two}a -- c\n"),
+                "line 3: an edge of `c`, which is no node",
+            ),
+            (
+                format!("{two}{}", node("a", 1)),
+                "line 3: a second node `a`",
+            ),
+            (String::new(), "no node"),
+            ("hello".into(), "line 1: neither JSON nor"),
+            ("a -- L -- forward_compute_time=x".into(), "is `x`"),
+            ("a -- L -- forward_compute_time=NaN".into(), "is `NaN`"),
+            ("a -- L -- forward_compute_time=-1".into(), "is `-1`"),
+            ("a -- L -- forward".into(), "is not KEY=NUMBER"),
+            ("a -- L -- speed=1".into(), "unknown number `speed`"),
+        ];
+        for (text, words) in cases {
+            let fault = parse(&text).unwrap_err();
+            assert!(fault.contains(words), "{text}: {fault}");
+        }
+    }
+
+    #[test]
+    fn a_million_nodes_are_read() {
+        let mut text = String::new();
+        for index in 0..1_000_000 {
+            text += &format!("n{index} -- L -- forward_compute_time=1, activation_size=1\n");
+        }
+        for index in 1..1_000_000 {
+            text += &format!("\tn{} -- n{index}\n", index - 1);
+        }
+        assert_eq!(parse(&text).unwrap().layers.len(), 1_000_000);
+        text += "\tn999999 -- n0\n";
+        assert!(parse(&text).unwrap_err().contains("a circle"));
+    }
+}

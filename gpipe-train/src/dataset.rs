@@ -1,0 +1,71 @@
+//! From a configuration to its data set.
+
+use std::path::{Path, PathBuf};
+
+use gpipe_data::{
+    AUTO, Dataset, FoundVocabulary, HeldOut, SampleOptions, Vocabulary, find_vocabulary,
+};
+
+use crate::config::TrainConfig;
+use crate::error::Result;
+
+/// The vocabulary of a configured model that lies in `folder`, if it lies in one: bytes for a model
+/// without tokens.
+///
+/// # Errors
+/// If a tokenizer cannot be read, or has tokens that the model does not know.
+pub fn vocabulary(config: &TrainConfig, folder: Option<&Path>) -> Result<FoundVocabulary> {
+    let Some(known) = config.model.vocab() else {
+        return Ok(FoundVocabulary::bytes());
+    };
+    let choice = &config.data.tokenizer;
+    let of_model = model_files_tokenizer(choice, folder)?;
+    Ok(find_vocabulary(choice, of_model.as_deref(), known)?)
+}
+
+/// The tokenizer among the files of a model, where the choice is that of the model.
+pub(crate) fn model_files_tokenizer(
+    choice: &str,
+    folder: Option<&Path>,
+) -> Result<Option<PathBuf>> {
+    match folder.filter(|_| choice == AUTO) {
+        Some(folder) => Ok(gpipe_hf::tokenizer_file(folder)?),
+        None => Ok(None),
+    }
+}
+
+/// The samples that are configured: a part is held out if the run evaluates.
+///
+/// # Errors
+/// If the source cannot be read or is too short.
+pub fn dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset> {
+    let held_out = match config.run.eval_every.get() {
+        0 => HeldOut::Nothing,
+        _ => HeldOut::LastTenth,
+    };
+    Ok(Dataset::open(&options(config, held_out), vocabulary)?)
+}
+
+/// The samples that are configured, none of which is trained on.
+///
+/// # Errors
+/// As [`dataset`].
+pub fn held_out_dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset> {
+    Ok(Dataset::open(
+        &options(config, HeldOut::Everything),
+        vocabulary,
+    )?)
+}
+
+fn options(config: &TrainConfig, held_out: HeldOut) -> SampleOptions {
+    SampleOptions {
+        source: config.data.source.clone(),
+        seq_len: config.data.seq_len.get(),
+        batch_size: config.data.batch_size.get(),
+        shuffle: config.data.shuffle,
+        seed: config.run.seed.u64(),
+        held_out,
+        vocab: config.model.vocab().unwrap_or(usize::MAX),
+        threads: config.pipeline.threads.get(),
+    }
+}

@@ -1,0 +1,373 @@
+//! The file of a profile: `profile.json`, documented in the crate's README.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use gpipe_remat::{Times, Work};
+use serde::{Deserialize, Serialize};
+
+use super::kinds::Kinds;
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::machine;
+
+/// The format that is written; another one cannot be read.
+const FORMAT: u32 = 1;
+/// No model has so many kinds of layers that its profile would be larger.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// How long layers take on a machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Of the file, 1.
+    pub format: u32,
+    /// The program's version.
+    pub gpipe: String,
+    /// The maker's name for the processor.
+    pub processor: String,
+    /// Its architecture and vector instructions.
+    pub instructions: String,
+    /// Threads that were busy at the same time.
+    pub threads: usize,
+    /// Seconds of an action besides its layers.
+    pub action_seconds: f64,
+    /// By what decides their time: measurements by samples of a micro-batch, ascending.
+    pub kinds: BTreeMap<String, Vec<Size>>,
+}
+
+/// The times of a layer for micro-batches of one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// Of a micro-batch.
+    pub samples: usize,
+    /// By threads, ascending from 1.
+    pub times: Vec<Passes>,
+}
+
+/// Seconds on so many threads, while the others are as busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Passes {
+    /// Threads.
+    pub threads: usize,
+    /// Forward pass; the loss too, if the layer is the last.
+    pub forward: f64,
+    /// Input gradient.
+    pub input_grad: f64,
+    /// Weight gradient.
+    pub weight_grad: f64,
+    /// What it takes beyond that where it is not taken right after the input gradient.
+    pub apart: f64,
+    /// Norm, update and clearing of its gradients, once a step.
+    pub update: f64,
+}
+
+impl Passes {
+    /// The times in the order of these fields.
+    pub fn seconds(&self) -> [f64; 5] {
+        let [forward, input_grad] = [self.forward, self.input_grad];
+        [
+            forward,
+            input_grad,
+            self.weight_grad,
+            self.apart,
+            self.update,
+        ]
+    }
+
+    /// The same threads with other times.
+    pub fn of(threads: usize, [forward, input_grad, weight_grad, apart, update]: [f64; 5]) -> Self {
+        Self {
+            threads,
+            forward,
+            input_grad,
+            weight_grad,
+            apart,
+            update,
+        }
+    }
+}
+
+/// The profile in a file: none if there is no file, a fault if it is not one of this machine.
+pub fn read(path: &Path, here: &Profile) -> std::result::Result<Option<Profile>, String> {
+    let about = match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        about => about.map_err(|error| error.to_string())?,
+    };
+    if !about.is_file() || about.len() > MOST_BYTES {
+        return Err("it is no file of a profile".to_owned());
+    }
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    parse(&bytes, here).map(Some)
+}
+
+/// What a file says, if it was measured like `here`.
+fn parse(bytes: &[u8], here: &Profile) -> std::result::Result<Profile, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let version: Version = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    if version.format != FORMAT {
+        return Err(format!("format {} is not known here", version.format));
+    }
+    let profile: Profile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    if profile.gpipe != here.gpipe {
+        return Err(format!("measured by gpipe {}", profile.gpipe));
+    }
+    if (&profile.processor, &profile.instructions) != (&here.processor, &here.instructions) {
+        return Err(format!(
+            "measured on another machine, {}",
+            profile.processor
+        ));
+    }
+    if profile.threads != here.threads {
+        return Err(format!("measured on {} threads", profile.threads));
+    }
+    let sizes = || profile.kinds.values().flatten();
+    let numbers = sizes().flat_map(|size| size.times.iter().flat_map(Passes::seconds));
+    let sane = numbers
+        .chain([profile.action_seconds])
+        .all(|seconds| seconds.is_finite() && seconds >= 0.0);
+    let whole = sizes().all(|size| {
+        let threads = size.times.iter().map(|times| times.threads);
+        size.samples > 0
+            && size.times.first().is_some_and(|t| t.threads == 1)
+            && threads.is_sorted()
+    });
+    let sorted = profile
+        .kinds
+        .values()
+        .all(|sizes| !sizes.is_empty() && sizes.is_sorted_by(|a, b| a.samples < b.samples));
+    if !(sane && whole && sorted) {
+        return Err("it has times that are none".to_owned());
+    }
+    Ok(profile)
+}
+
+/// Writes the file, and the folder that it is in.
+pub fn write(path: &Path, profile: &Profile) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
+    }
+    let text = serde_json::to_string_pretty(profile).map_err(Error::run)?;
+    // A reader never sees half of it.
+    let half = path.with_extension("json.part");
+    fs::write(&half, text + "\n")
+        .and_then(|()| fs::rename(&half, path))
+        .map_err(|error| unwritten(path, error))
+}
+
+fn unwritten(path: &Path, error: std::io::Error) -> Error {
+    Error::run_in(format!("cannot write {}", path.display()), error)
+}
+
+impl Profile {
+    /// A profile of this machine in which nothing is measured yet.
+    pub fn here(config: &TrainConfig) -> Self {
+        Self {
+            format: FORMAT,
+            gpipe: env!("CARGO_PKG_VERSION").to_owned(),
+            processor: machine::processor().name.unwrap_or_default(),
+            instructions: machine::instructions(*config.run.instruction_set),
+            threads: config.pipeline.threads.get(),
+            action_seconds: 0.0,
+            kinds: BTreeMap::new(),
+        }
+    }
+
+    /// Adds what was measured of a kind of layer, in the place of what was measured before.
+    pub fn put(&mut self, key: &str, new: Size) {
+        let sizes = self.kinds.entry(key.to_owned()).or_default();
+        sizes.retain(|size| size.samples != new.samples);
+        sizes.push(new);
+        sizes.sort_by_key(|size| size.samples);
+    }
+
+    /// Whether all kinds were measured.
+    pub fn knows(&self, kinds: &Kinds) -> bool {
+        let known = |key: &String| self.kinds.contains_key(key);
+        kinds.list.iter().all(|kind| known(&kind.key))
+    }
+
+    /// Whether all kinds were measured in micro-batches of these sizes, or of smaller and larger.
+    pub fn covers(&self, kinds: &Kinds, sizes: &[usize]) -> bool {
+        let covered = |known: &[Size], size: usize| {
+            let first = known.first().is_some_and(|known| known.samples <= size);
+            first && known.last().is_some_and(|known| size <= known.samples)
+        };
+        let known = |key: &String| self.kinds.get(key).map(Vec::as_slice).unwrap_or_default();
+        let mut all = kinds.list.iter().map(|kind| known(&kind.key));
+        all.all(|known| sizes.iter().all(|&size| covered(known, size)))
+    }
+
+    /// The times of the layers for a micro-batch of so many samples: measured, or between those that
+    /// were.
+    pub fn times(&self, kinds: &Kinds, samples: usize) -> Option<Times> {
+        let on = |threads: usize| -> Option<Vec<Work>> {
+            let of_kind = kinds.list.iter().map(|kind| {
+                let [forward, input_grad, weight_grad, apart, update] =
+                    between(self.kinds.get(&kind.key)?, threads, samples)?;
+                Some(Work {
+                    forward,
+                    input_grad,
+                    weight_grad,
+                    apart,
+                    update,
+                })
+            });
+            let of_kind: Vec<Work> = of_kind.collect::<Option<_>>()?;
+            Some(kinds.of_layer.iter().map(|&kind| of_kind[kind]).collect())
+        };
+        Some(Times {
+            work: on(1)?,
+            shares: (2..=self.threads).map(on).collect::<Option<_>>()?,
+            action: self.action_seconds,
+        })
+    }
+}
+
+/// The times on so many threads, or on the next fewer that were measured.
+fn on(size: &Size, threads: usize) -> Option<[f64; 5]> {
+    let mut fewer = size.times.iter().rev();
+    Some(fewer.find(|times| times.threads <= threads)?.seconds())
+}
+
+/// On the line between the nearest sizes, or in proportion to the nearest.
+fn between(sizes: &[Size], threads: usize, samples: usize) -> Option<[f64; 5]> {
+    let next = sizes.partition_point(|size| size.samples < samples);
+    let above = sizes.get(next);
+    let below = next.checked_sub(1).and_then(|before| sizes.get(before));
+    let (a, b, share) = match (below, above) {
+        (_, Some(size)) if size.samples == samples => return on(size, threads),
+        (Some(a), Some(b)) => {
+            let share = (samples - a.samples) as f64 / (b.samples - a.samples) as f64;
+            (on(a, threads)?, on(b, threads)?, share)
+        }
+        (Some(one), None) | (None, Some(one)) => {
+            let ratio = samples as f64 / one.samples as f64;
+            let [forward, input_grad, weight_grad, apart, update] = on(one, threads)?;
+            let passes = [forward, input_grad, weight_grad, apart].map(|seconds| seconds * ratio);
+            let [forward, input_grad, weight_grad, apart] = passes;
+            return Some([forward, input_grad, weight_grad, apart, update]);
+        }
+        (None, None) => return None,
+    };
+    Some(std::array::from_fn(|i| a[i] + share * (b[i] - a[i])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kinds::Kind;
+    use super::*;
+
+    fn profile() -> Profile {
+        let size = |samples: usize| Size {
+            samples,
+            times: vec![
+                Passes::of(1, [samples as f64, 2.0, 3.0, 0.5, 4.0]),
+                Passes::of(4, [samples as f64 / 3.0, 1.0, 1.0, 0.5, 1.0]),
+            ],
+        };
+        let mut profile = Profile {
+            format: FORMAT,
+            gpipe: "1".into(),
+            processor: "p".into(),
+            instructions: "i".into(),
+            threads: 4,
+            action_seconds: 0.5,
+            kinds: BTreeMap::new(),
+        };
+        for samples in [8, 2] {
+            profile.put("a", size(samples));
+        }
+        profile
+    }
+
+    fn kinds(key: &str) -> Kinds {
+        let kind = Kind {
+            key: key.into(),
+            name: "a".into(),
+            layer: 0,
+            count: 2,
+        };
+        Kinds {
+            list: vec![kind],
+            of_layer: vec![0, 0],
+        }
+    }
+
+    #[test]
+    fn times_lie_between_those_that_were_measured() {
+        let (profile, a) = (profile(), kinds("a"));
+        let forward = |samples, threads: usize| {
+            let times = profile.times(&a, samples).unwrap();
+            assert_eq!(times.action, 0.5);
+            times.on(threads)[1].forward
+        };
+        assert_eq!(forward(8, 1), 8.0);
+        assert_eq!(forward(5, 1), 5.0);
+        assert_eq!(forward(16, 1), 16.0);
+        assert_eq!(forward(1, 1), 1.0);
+        // Two and three threads were not measured.
+        assert_eq!(forward(8, 3), 8.0);
+        assert_eq!(forward(6, 4), 2.0);
+        assert!(profile.covers(&a, &[2, 8]) && !profile.covers(&a, &[1]));
+        assert!(!profile.covers(&a, &[9]) && !profile.knows(&kinds("b")));
+        assert!(profile.times(&kinds("b"), 2).is_none());
+    }
+
+    #[test]
+    fn what_was_measured_elsewhere_or_is_no_time_is_not_used() {
+        let here = profile();
+        let spoilt = |change: &dyn Fn(&mut Profile)| {
+            let mut other = profile();
+            change(&mut other);
+            let text = serde_json::to_vec(&other).unwrap();
+            parse(&text, &here)
+        };
+        assert_eq!(spoilt(&|_| {}), Ok(here.clone()));
+        type Case<'a> = (&'a dyn Fn(&mut Profile), &'a str);
+        let faults: [Case<'_>; 7] = [
+            (&|p| p.format = 2, "format 2"),
+            (&|p| p.gpipe = "0".into(), "gpipe 0"),
+            (&|p| p.processor = "q".into(), "another machine, q"),
+            (&|p| p.threads = 8, "8 threads"),
+            (&|p| p.action_seconds = -1.0, "are none"),
+            (&|p| p.kinds.get_mut("a").unwrap().reverse(), "are none"),
+            (
+                &|p| p.kinds.get_mut("a").unwrap()[0].times.clear(),
+                "are none",
+            ),
+        ];
+        for (change, words) in faults {
+            let fault = spoilt(change).unwrap_err();
+            assert!(fault.contains(words), "{fault}");
+        }
+        for text in [
+            "",
+            "{",
+            "{\"format\":1}",
+            "null",
+            "[1]",
+            "{\"format\":1e99}",
+        ] {
+            assert!(parse(text.as_bytes(), &here).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_profile_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs/profile.json");
+        let here = profile();
+        assert_eq!(read(&path, &here), Ok(None));
+        write(&path, &here).unwrap();
+        assert_eq!(read(&path, &here), Ok(Some(here.clone())));
+        assert!(read(folder.path(), &here).is_err());
+    }
+}

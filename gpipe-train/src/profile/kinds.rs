@@ -1,0 +1,125 @@
+//! The kinds of layers of a model: what is equal is measured once.
+
+use gpipe_layers::{Flow, Layer};
+use gpipe_remat::ModelCosts;
+use gpipe_tensor::Precision;
+
+use crate::error::{Error, Result};
+
+/// The layers of a model by kind.
+pub struct Kinds {
+    /// In the order of the first layer of each.
+    pub list: Vec<Kind>,
+    /// Of each layer.
+    pub of_layer: Vec<usize>,
+}
+
+/// Layers that take equally long.
+pub struct Kind {
+    /// All that their time depends on besides the machine.
+    pub key: String,
+    /// Their name with `*` for the numbers that differ.
+    pub name: String,
+    /// The first of them.
+    pub layer: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Kinds {
+    /// The kinds of these layers, the first of which takes `input`, with products of a precision.
+    pub fn of(
+        layers: &[Box<dyn Layer>],
+        precision: Precision,
+        input: impl Fn(usize) -> Vec<Flow>,
+    ) -> Result<Self> {
+        let one = gpipe_remat::micro_batches(1, 1).map_err(Error::input)?;
+        let costs = ModelCosts::new(layers, &one, input).map_err(Error::input)?;
+        let mut kinds = Self {
+            list: Vec::new(),
+            of_layer: Vec::new(),
+        };
+        for (index, layer) in layers.iter().enumerate() {
+            let cost = &costs.of(0)[index];
+            let name = pattern(layer.name());
+            let takes: Vec<String> = costs
+                .flow(0, index)
+                .iter()
+                .take(layer.arity())
+                .map(ToString::to_string)
+                .collect();
+            // The first has no input gradient to hand on, and the last has the loss behind it.
+            let place = match index {
+                0 => " first",
+                last if last + 1 == layers.len() => " last",
+                _ => "",
+            };
+            let flops = [cost.forward, cost.input_grad, cost.weight_grad];
+            let key = format!(
+                "{name}{place} of {} by {precision}: {flops:?} FLOPs, {} parameter bytes, {} bytes saved",
+                takes.join(" "),
+                cost.params,
+                cost.memory.saved_own
+            );
+            let known = kinds.list.iter().position(|kind| kind.key == key);
+            let kind = known.unwrap_or_else(|| {
+                kinds.list.push(Kind {
+                    key,
+                    name,
+                    layer: index,
+                    count: 0,
+                });
+                kinds.list.len() - 1
+            });
+            kinds.list[kind].count += 1;
+            kinds.of_layer.push(kind);
+        }
+        Ok(kinds)
+    }
+}
+
+/// A name in which every part that is a number is a `*`.
+fn pattern(name: &str) -> String {
+    let part = |part: &str| match part.parse::<u64>() {
+        Ok(_) => "*".to_owned(),
+        Err(_) => part.to_owned(),
+    };
+    name.split('.').map(part).collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_layers::models;
+
+    use super::*;
+
+    #[test]
+    fn blocks_are_alike_and_ends_are_not() {
+        let config = models::preset("gpt-nano").unwrap().config;
+        let layers = models::gpt(&config).unwrap();
+        let kinds = Kinds::of(&layers, Precision::Single, |n| vec![Flow::u32([n, 16])]).unwrap();
+        let named: Vec<(&str, usize)> = kinds
+            .list
+            .iter()
+            .map(|kind| (&*kind.name, kind.count))
+            .collect();
+        let block = config.blocks;
+        assert!(
+            named.contains(&("transformer.h.*.attn", block)),
+            "{named:?}"
+        );
+        assert!(named.contains(&("transformer.h.*.mlp", block)), "{named:?}");
+        assert_eq!(kinds.of_layer.len(), layers.len());
+        assert!(kinds.list[0].key.contains(" first of"));
+        let last = kinds.list.last().unwrap();
+        assert!(last.key.contains(" last of") && last.count == 1);
+        // Another length of samples is another kind.
+        let longer = Kinds::of(&layers, Precision::Single, |n| vec![Flow::u32([n, 32])]).unwrap();
+        assert!(
+            longer
+                .list
+                .iter()
+                .all(|kind| kinds.list.iter().all(|k| k.key != kind.key))
+        );
+    }
+}

@@ -1,0 +1,380 @@
+//! Layers are run as stages would run them, and timed: as many layers of each kind as a worker of the
+//! pipeline would have, by as many workers as are busy at a time, with as many micro-batches in flight
+//! as such a worker has under 1F1B. A layer by itself would find its parameters and buffers in caches in
+//! which they are not when others have been at work since.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use gpipe_layers::{Flow, Layer, Loss, Optimizer, Param, PassContext, Saved, make, try_params};
+use gpipe_remat::ModelCosts;
+use gpipe_tensor::{Device, DeviceId, Tensor, Tensors, ops};
+
+use super::empty;
+use super::file::{Passes, Profile, Size};
+use super::given::{filled, targets};
+use super::kinds::{Kind, Kinds};
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::pace::median;
+use crate::precision;
+use crate::setup;
+
+/// Passes that warm up: buffers are made, pages touched.
+const WARM_UP: usize = 2;
+/// Passes that are measured, from fewest to most; as many as fit into the seconds. Every second one
+/// takes gradients apart, and only the others say what a weight gradient takes by itself.
+const FEWEST: usize = 6;
+const MOST: usize = 30;
+const SECONDS: f64 = 0.6;
+/// Passes between two updates, at most: what an update leaves in the caches is of no use to the many
+/// micro-batches of a step.
+const MOST_OF_A_STEP: usize = 4;
+
+/// Measures every kind of layer in micro-batches of these sizes, on each share of the threads that an
+/// action can have while others are as busy.
+pub fn measure(
+    config: &TrainConfig,
+    kinds: &Kinds,
+    sizes: &[usize],
+    profile: &mut Profile,
+) -> Result<()> {
+    let threads = profile.threads;
+    profile.action_seconds = empty::action_seconds(threads.clamp(1, 8))?;
+    let shares: BTreeSet<usize> = (1..=threads)
+        .flat_map(|busy| [threads / busy, threads.div_ceil(busy)])
+        .collect();
+    for &samples in sizes {
+        let mut of_kind = vec![Vec::new(); kinds.list.len()];
+        for &share in &shares {
+            let times = together(config, kinds, samples, share, threads / share)?;
+            for (list, seconds) in of_kind.iter_mut().zip(times) {
+                list.push(Passes::of(share, seconds));
+            }
+        }
+        for (kind, times) in kinds.list.iter().zip(of_kind) {
+            profile.put(&kind.key, Size { samples, times });
+        }
+    }
+    Ok(())
+}
+
+/// The times of every kind on `share` threads, while so many others do the same.
+fn together(
+    config: &TrainConfig,
+    kinds: &Kinds,
+    samples: usize,
+    share: usize,
+    others: usize,
+) -> Result<Vec<[f64; 5]>> {
+    let done = AtomicUsize::new(0);
+    let all: Vec<Vec<[f64; 5]>> = thread::scope(|scope| {
+        let run = |worker: usize| {
+            let done = &done;
+            scope.spawn(move || {
+                let place = (worker, others);
+                let times = Bench::new(config, kinds, samples, share, place)
+                    .and_then(|bench| bench.expected(done, others));
+                // Whoever failed keeps nobody waiting.
+                done.fetch_add(others, Ordering::Relaxed);
+                times
+            })
+        };
+        let running: Vec<_> = (0..others).map(run).collect();
+        let joined = running.into_iter().map(|run| match run.join() {
+            Ok(times) => times,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.collect::<Result<_>>()
+    })?;
+    let mean = |kind: usize, pass: usize| {
+        all.iter().map(|times| times[kind][pass]).sum::<f64>() / all.len() as f64
+    };
+    let kinds = 0..kinds.list.len();
+    Ok(kinds
+        .map(|kind| std::array::from_fn(|pass| mean(kind, pass)))
+        .collect())
+}
+
+/// One worker's share of the layers of every kind, on one device.
+struct Bench {
+    parts: Vec<Part>,
+    /// Of each kind.
+    given: Vec<Given>,
+    device: Device,
+    optimizer: Optimizer,
+    samples: u64,
+    /// Of each micro-batch in flight, what its layers saved.
+    flying: VecDeque<Vec<Saved>>,
+    /// How many are in flight when the first of them turns back.
+    depth: usize,
+    /// Passes of a step.
+    step: usize,
+}
+
+struct Part {
+    kind: usize,
+    layer: Box<dyn Layer>,
+    is_first: bool,
+}
+
+/// What goes into a layer of a kind, and what comes back.
+struct Given {
+    x: Vec<Tensor>,
+    dy: Vec<Tensor>,
+    /// Of the model's last layer.
+    targets: Option<Tensor>,
+}
+
+impl Bench {
+    fn new(
+        config: &TrainConfig,
+        kinds: &Kinds,
+        samples: usize,
+        threads: usize,
+        (worker, workers): (usize, usize),
+    ) -> Result<Self> {
+        let host = precision::host(config, threads, *config.run.dtype).map_err(Error::input)?;
+        let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
+        let optimizer = setup::optimizer(config);
+        let layers = setup::layers(config)?;
+        let batch = gpipe_remat::micro_batches(samples, 1).map_err(Error::input)?;
+        let costs = ModelCosts::new(&layers, &batch, setup::input(config)).map_err(Error::input)?;
+        let vocabulary = config.model.vocab().unwrap_or(1).max(1);
+        let fill = |flow: &Flow| filled(&device, flow, vocabulary);
+        let given = |kind: &Kind| {
+            let takes = costs.flow(0, kind.layer).iter();
+            let gives = &costs.of(0)[kind.layer].outputs;
+            let back = gives.iter().filter(|flow| flow.dtype.is_float());
+            let targets = match gives.first() {
+                Some(scores) if kind.layer + 1 == layers.len() => Some(targets(&device, scores)?),
+                _ => None,
+            };
+            Ok(Given {
+                x: takes
+                    .take(layers[kind.layer].arity())
+                    .map(fill)
+                    .collect::<Result<_>>()?,
+                dy: back.map(fill).collect::<Result<_>>()?,
+                targets,
+            })
+        };
+        let given = kinds.list.iter().map(given).collect::<Result<_>>()?;
+        let share = |kind: &Kind| kind.count.div_ceil(workers);
+        let mut missing: Vec<usize> = kinds.list.iter().map(share).collect();
+        let mut parts = Vec::new();
+        for (index, mut layer) in layers.into_iter().enumerate() {
+            let kind = kinds.of_layer[index];
+            if missing[kind] == 0 {
+                continue;
+            }
+            missing[kind] -= 1;
+            make(layer.as_mut(), &device, 0).map_err(Error::run)?;
+            try_params(layer.as_mut(), |param| match param.tied {
+                true => Ok(()),
+                false => optimizer.make_state(param),
+            })
+            .map_err(Error::run)?;
+            parts.push(Part {
+                kind,
+                layer,
+                is_first: index == 0,
+            });
+        }
+        let micro_batches = config.data.batch_size.get().div_ceil(samples.max(1));
+        Ok(Self {
+            parts,
+            given,
+            device,
+            optimizer,
+            samples: samples as u64,
+            flying: VecDeque::new(),
+            depth: (workers - worker).min(micro_batches).max(1),
+            step: micro_batches.clamp(1, MOST_OF_A_STEP),
+        })
+    }
+
+    /// What is to be expected of a pass; goes on until `others` have theirs.
+    fn expected(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 5]>> {
+        let mut passes: Vec<Vec<[f64; 5]>> = Vec::new();
+        let mut wanted = FEWEST;
+        for number in 0..self.depth - 1 {
+            self.down(number as u64)?;
+        }
+        // The first touches pages that the optimizer never had in its hands.
+        let mut first = vec![[0.0; 5]; self.parts.len()];
+        self.update(0, &mut first)?;
+        let mut number = 0;
+        while passes.len() < wanted || done.load(Ordering::Relaxed) < others {
+            let start = Instant::now();
+            let times = self.pass(number as u64)?;
+            let seconds = start.elapsed().as_secs_f64();
+            if number + 1 == WARM_UP {
+                wanted = ((SECONDS / seconds.max(1e-6)) as usize).clamp(FEWEST, MOST);
+            }
+            if number >= WARM_UP && passes.len() < wanted {
+                passes.push(times);
+                if passes.len() == wanted {
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            number += 1;
+        }
+        // The layers of a kind on the average; what a pass did not measure is 0 in it.
+        let mean = |times: &[[f64; 5]], kind: usize, pass: usize| {
+            let of_kind = || (self.parts.iter().zip(times)).filter(|(part, _)| part.kind == kind);
+            of_kind().map(|(_, times)| times[pass]).sum::<f64>() / of_kind().count().max(1) as f64
+        };
+        let typical = |kind: usize, pass: usize| {
+            let all = passes.iter().map(|times| mean(times, kind, pass));
+            expected(all.filter(|&seconds| seconds > 0.0).collect())
+        };
+        let of_kind = |kind: usize| {
+            let mut times: [f64; 5] = std::array::from_fn(|pass| typical(kind, pass));
+            times[3] = (times[3] - times[2]).max(0.0);
+            times
+        };
+        Ok((0..self.given.len()).map(of_kind).collect())
+    }
+
+    /// A new micro-batch down and the oldest back, and at the end of a step the update: the seconds of
+    /// forward pass, input gradient, weight gradient, weight gradient taken apart, and update of each layer.
+    fn pass(&mut self, number: u64) -> Result<Vec<[f64; 5]>> {
+        let device = self.device.clone();
+        let _busy = device.cpu_slot();
+        let mut times = vec![[0.0; 5]; self.parts.len()];
+        for (times, seconds) in times.iter_mut().zip(self.down(number)?) {
+            times[0] = seconds;
+        }
+        let apart = !number.is_multiple_of(2);
+        self.back(apart, &mut times)?;
+        if (number + 1).is_multiple_of(self.step as u64) {
+            self.update(number, &mut times)?;
+        }
+        Ok(times)
+    }
+
+    fn down(&mut self, number: u64) -> Result<Vec<f64>> {
+        let cx = PassContext {
+            seed: 0,
+            step: number,
+            samples: 0..self.samples,
+            train: true,
+        };
+        let mut saved = Vec::with_capacity(self.parts.len());
+        let mut seconds = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let given = &self.given[part.kind];
+            let x = self.copied(&given.x)?;
+            let start = Instant::now();
+            let (y, kept) = part.layer.forward(&cx, x).map_err(Error::run)?;
+            // The turn belongs to the forward pass of the last stage.
+            if let (Some(targets), Some(y)) = (&given.targets, y.into_iter().next()) {
+                let divisor = targets.elements() as f64;
+                Loss::CrossEntropy
+                    .gradient(y, targets, divisor)
+                    .map_err(Error::run)?;
+            }
+            seconds.push(start.elapsed().as_secs_f64());
+            saved.push(kept);
+        }
+        self.flying.push_back(saved);
+        Ok(seconds)
+    }
+
+    /// Gradients together, as `B` takes them, or `apart`: then the layers are gone through once for `I`
+    /// and once more for `W`.
+    fn back(&mut self, apart: bool, times: &mut [[f64; 5]]) -> Result<()> {
+        let Some(mut saved) = self.flying.pop_front() else {
+            return Ok(());
+        };
+        let mut left = Vec::with_capacity(self.parts.len());
+        for index in (0..self.parts.len()).rev() {
+            let Some(saved) = saved.pop() else {
+                break;
+            };
+            let dy = self.copied(&self.given[self.parts[index].kind].dy)?;
+            let (part, times) = (&mut self.parts[index], &mut times[index]);
+            let start = Instant::now();
+            let pending = match part.is_first {
+                true => part.layer.param_only_grad(saved, dy),
+                false => part.layer.input_grad(saved, dy).map(|(_, pending)| pending),
+            };
+            let pending = pending.map_err(Error::run)?;
+            times[1] = start.elapsed().as_secs_f64();
+            if apart {
+                left.push((index, pending));
+                continue;
+            }
+            let start = Instant::now();
+            part.layer.weight_grad(pending).map_err(Error::run)?;
+            times[2] = start.elapsed().as_secs_f64();
+        }
+        for (index, pending) in left {
+            let start = Instant::now();
+            let made = self.parts[index].layer.weight_grad(pending);
+            made.map_err(Error::run)?;
+            times[index][3] = start.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
+    /// The norm of all gradients, then all updates, and then, before the next step, all gradients
+    /// cleared: each goes through more memory than a cache holds.
+    fn update(&mut self, number: u64, times: &mut [[f64; 5]]) -> Result<()> {
+        let optimizer = &self.optimizer;
+        let norm = |param: &mut Param| -> Result<()> {
+            // A tied place is added to its owner, which takes about as long as its norm.
+            let grad = param.grad().map_err(Error::run)?;
+            ops::sum_of_squares(grad).map(drop).map_err(Error::run)
+        };
+        let update = |param: &mut Param| match param.tied {
+            true => Ok(()),
+            false => (optimizer.update(param, 1e-6, number + 1, 1.0)).map_err(Error::run),
+        };
+        let clear = |param: &mut Param| param.zero_grad().map_err(Error::run);
+        type Sweep<'a> = &'a dyn Fn(&mut Param) -> Result<()>;
+        for sweep in [&norm as Sweep<'_>, &update, &clear] {
+            for (part, times) in self.parts.iter_mut().zip(&mut *times) {
+                let start = Instant::now();
+                let mut result = Ok(());
+                part.layer.params(&mut |param| {
+                    if result.is_ok() {
+                        result = sweep(param);
+                    }
+                });
+                result?;
+                times[4] += start.elapsed().as_secs_f64();
+            }
+        }
+        Ok(())
+    }
+
+    fn copied(&self, tensors: &[Tensor]) -> Result<Tensors> {
+        let copies = tensors.iter().map(|tensor| tensor.copy_to(&self.device));
+        let copies: std::result::Result<_, _> = copies.collect();
+        copies.map_err(Error::run)
+    }
+}
+
+/// The mean, because a step is as long as all of its actions together, the slow ones too: medians do not
+/// add up. What takes more than thrice the median is a mishap, and counts as that much.
+fn expected(mut seconds: Vec<f64>) -> f64 {
+    let most = 3.0 * median(&mut seconds);
+    let sum: f64 = seconds.iter().map(|seconds| seconds.min(most)).sum();
+    sum / seconds.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_passes_count_and_mishaps_not_in_full() {
+        assert_eq!(expected(vec![1.0, 2.0, 1.0, 1.0, 100.0]), 1.6);
+        assert_eq!(expected(vec![2.0]), 2.0);
+        assert_eq!(expected(Vec::new()), 0.0);
+    }
+}

@@ -1,0 +1,424 @@
+//! The progress of a run: a line a step, events, and a summary at the end.
+
+use std::path::Path;
+use std::time::Instant;
+
+use gpipe_checkpoint::Saved;
+use gpipe_data::Dataset;
+use gpipe_report::{Event, RunFolder, Tracer, numbers};
+
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::pace::{Pace, median};
+use crate::resume::StartedRun;
+use crate::setup::Forecast;
+use crate::text_table::table;
+use crate::training_loop::{Evaluation, Step};
+
+/// What shows the progress of a run besides its folder: a terminal, say.
+pub trait ProgressSink {
+    /// Why it could not be shown; ends the run.
+    type Error: From<Error>;
+
+    /// The run has so many steps in all.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn begin(&mut self, steps: u64) -> std::result::Result<(), Self::Error>;
+
+    /// A line for people.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn line(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
+
+    /// A line that people must not miss.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn warning(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
+
+    /// The line of a step, by its number from 1.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn step(&mut self, step: u64, line: &str) -> std::result::Result<(), Self::Error>;
+
+    /// An event for programs.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn event(&mut self, event: &Event) -> std::result::Result<(), Self::Error>;
+
+    /// The whole, in several lines, after the last step.
+    ///
+    /// # Errors
+    /// Fails the run, which is saved by then.
+    fn summary(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
+}
+
+/// Shows nothing: the run's folder has it all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl ProgressSink for Silent {
+    type Error = Error;
+
+    fn begin(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn line(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn warning(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn step(&mut self, _: u64, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, _: &Event) -> Result<()> {
+        Ok(())
+    }
+
+    fn summary(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes the progress of a run to its folder and shows it.
+pub(crate) struct ProgressReporter<'a, S: ProgressSink> {
+    config: &'a TrainConfig,
+    forecast: Forecast,
+    folder: RunFolder,
+    sink: &'a mut S,
+    started: Instant,
+    pace: Pace,
+    bubbles: Vec<f64>,
+    peaks: Vec<u64>,
+    first_step: u64,
+    first_loss: f64,
+    last_loss: f64,
+    held_out: Option<String>,
+    tracer: Tracer,
+}
+
+impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
+    /// Reports what is about to be done.
+    pub fn begin(
+        config: &'a TrainConfig,
+        dataset: &Dataset,
+        forecast: Forecast,
+        tracer: Tracer,
+        started: StartedRun,
+        sink: &'a mut S,
+    ) -> std::result::Result<Self, S::Error> {
+        let StartedRun {
+            folder,
+            made,
+            mut from,
+            ..
+        } = started;
+        let steps = config.run.steps.u64();
+        sink.begin(steps)?;
+        let mut reporter = Self {
+            config,
+            folder,
+            sink,
+            started: Instant::now(),
+            pace: Pace::default(),
+            bubbles: Vec::new(),
+            peaks: vec![0; forecast.peaks.len()],
+            first_step: made + 1,
+            first_loss: 0.0,
+            last_loss: 0.0,
+            held_out: None,
+            tracer,
+            forecast,
+        };
+        let pipeline = &config.pipeline;
+        reporter.line(&format!(
+            "{}: {} parameters; {}: {}, {} a step in {}",
+            config.model.name,
+            numbers::short(reporter.forecast.parameters as f64),
+            config.data.source,
+            dataset.summary(),
+            config.data.batch_size.get(),
+            numbers::counted(pipeline.micro_batches.u64(), "micro-batch"),
+        ))?;
+        let cut: Vec<String> = (reporter.forecast.cut.iter())
+            .map(usize::to_string)
+            .collect();
+        reporter.line(&format!(
+            "{} of {} layers on {}; schedule {}, remat {}; {} bytes a parameter",
+            numbers::counted(cut.len() as u64, "stage"),
+            cut.join(","),
+            numbers::counted(pipeline.threads.u64(), "thread"),
+            pipeline.schedule,
+            pipeline.remat,
+            reporter.forecast.parameter_bytes.iter().sum::<u64>(),
+        ))?;
+        let start = Event::Start {
+            cut: reporter.forecast.cut.clone(),
+            parameters: reporter.forecast.parameters,
+            steps,
+            tokens: reporter.tokens(),
+        };
+        reporter.record(&start)?;
+        if let Some((_, warnings)) = &mut from {
+            let aside = reporter.tracer.resume(&reporter.folder, made);
+            warnings.extend(aside.map_err(Error::from)?);
+        }
+        reporter.write_timelines()?;
+        if let Some((path, warnings)) = from {
+            reporter.resumed(made, &path, warnings)?;
+        }
+        Ok(reporter)
+    }
+
+    /// Reports what people should know although it stops nothing.
+    pub fn note(&mut self, text: &str) -> std::result::Result<(), S::Error> {
+        self.line(&format!("warning: {text}"))
+    }
+
+    /// Tokens of a step.
+    fn tokens(&self) -> u64 {
+        self.config.data.batch_size.u64() * self.config.data.seq_len.u64()
+    }
+
+    fn line(&mut self, text: &str) -> std::result::Result<(), S::Error> {
+        self.log(text)?;
+        self.sink.line(text)
+    }
+
+    fn warning(&mut self, text: &str) -> std::result::Result<(), S::Error> {
+        self.log(&format!("warning: {text}"))?;
+        self.sink.warning(text)
+    }
+
+    fn log(&mut self, text: &str) -> Result<()> {
+        Ok(self.folder.log(text)?)
+    }
+
+    fn record(&mut self, event: &Event) -> Result<()> {
+        Ok(self.folder.event(event, machine::now())?)
+    }
+
+    fn write_timelines(&mut self) -> Result<()> {
+        Ok(self.tracer.write(&self.folder)?)
+    }
+
+    /// An event in the run's folder and for the sink.
+    fn publish(&mut self, event: &Event) -> std::result::Result<(), S::Error> {
+        self.record(event)?;
+        self.sink.event(event)
+    }
+
+    /// Reports a step.
+    pub fn step(&mut self, step: Step) -> std::result::Result<(), S::Error> {
+        let Step {
+            step,
+            loss,
+            grad_norm,
+            lr,
+            seconds,
+            host_seconds,
+            cpu_seconds,
+            timeline,
+            peak_bytes,
+        } = step;
+        // For people and in files steps count from 1.
+        let step = step + 1;
+        let (steps, bubble) = (self.config.run.steps.u64(), timeline.bubble());
+        self.pace.add(seconds);
+        self.bubbles.push(bubble);
+        for (most, &bytes) in self.peaks.iter_mut().zip(&peak_bytes) {
+            *most = bytes.max(*most);
+        }
+        if step == self.first_step {
+            self.first_loss = loss;
+        }
+        self.last_loss = loss;
+
+        let [unit, _] = self.config.model.unit();
+        let worst = peak_bytes.iter().copied().max().unwrap_or(0);
+        let line = format!(
+            "step {step}/{steps}  loss {loss:.3}  norm {grad_norm:.2}  lr {lr:.1e}  {} {unit}/s  bubble {}  mem {}  \
+             ETA {}",
+            numbers::short(self.tokens() as f64 / self.pace.seconds()),
+            numbers::percent(bubble),
+            numbers::bytes(worst),
+            numbers::duration(self.pace.seconds() * (steps - step) as f64),
+        );
+        self.log(&line)?;
+        self.sink.step(step, &line)?;
+        let tokens_per_second = self.tokens() as f64 / seconds;
+        self.publish(&Event::Step {
+            step,
+            loss,
+            grad_norm,
+            lr,
+            tokens_per_second,
+            step_seconds: seconds,
+            host_seconds,
+            cpu_seconds,
+            bubble,
+            peak_bytes,
+        })?;
+        self.tracer.step(step, timeline);
+        Ok(())
+    }
+
+    /// Reports an evaluation.
+    pub fn evaluation(
+        &mut self,
+        step: u64,
+        found: &Evaluation,
+    ) -> std::result::Result<(), S::Error> {
+        let text = format!(
+            "held-out loss {:.3}  perplexity {:.2}  accuracy {}",
+            found.loss,
+            found.loss.exp(),
+            numbers::per_mille(found.accuracy)
+        );
+        self.line(&format!("step {step}  {text}"))?;
+        self.held_out = Some(text);
+        self.publish(&Event::eval(
+            Some(step),
+            found.loss,
+            found.accuracy,
+            found.targets,
+        ))
+    }
+
+    /// Reports what the run goes on from.
+    fn resumed(
+        &mut self,
+        step: u64,
+        from: &Path,
+        warnings: Vec<String>,
+    ) -> std::result::Result<(), S::Error> {
+        for warning in &warnings {
+            self.warning(warning)?;
+        }
+        let path = from.display().to_string();
+        self.line(&format!("goes on after step {step}, from {path}"))?;
+        self.publish(&Event::Resume {
+            step,
+            path,
+            warnings,
+        })
+    }
+
+    /// Reports a checkpoint that stands.
+    pub fn saved(&mut self, saved: Option<Saved>) -> std::result::Result<(), S::Error> {
+        let Some(Saved {
+            step,
+            folder,
+            bytes,
+            seconds,
+            trouble,
+            ..
+        }) = saved
+        else {
+            return Ok(());
+        };
+        let path = folder.display().to_string();
+        self.log(&format!(
+            "step {step}  saved {} in {} to {path}",
+            numbers::bytes(bytes),
+            numbers::step_time(seconds)
+        ))?;
+        if let Some(trouble) = trouble {
+            self.warning(&format!(
+                "step {step} is saved, but older checkpoints are left: {trouble}"
+            ))?;
+        }
+        self.publish(&Event::Save {
+            step,
+            path,
+            bytes,
+            seconds,
+        })
+    }
+
+    /// Reports that the run was stopped after a step, which was saved unless nothing is.
+    pub fn stopped(mut self, step: u64) -> std::result::Result<(), S::Error> {
+        let mend = match self.config.run.keep.get() {
+            0 => "not saved, as run.keep is 0".to_owned(),
+            _ => format!(
+                "saved; gpipe train --resume {} goes on",
+                self.folder.path().display()
+            ),
+        };
+        self.line(&format!("stopped after step {step}: {mend}"))
+    }
+
+    /// Reports the whole.
+    pub fn end(mut self) -> std::result::Result<(), S::Error> {
+        self.write_timelines()?;
+        let (pace, steps) = (self.pace.seconds(), self.config.run.steps.u64());
+        let bubble = median(&mut self.bubbles);
+        let seconds = self.started.elapsed().as_secs_f64();
+        let tokens_per_second = self.tokens() as f64 / pace;
+        self.record(&Event::End {
+            step: steps,
+            loss: self.last_loss,
+            tokens_per_second,
+            bubble,
+            ideal_bubble: self.forecast.ideal_bubble,
+            peak_bytes: self.peaks.clone(),
+            predicted_peak_bytes: self.forecast.peaks.clone(),
+            in_flight: self.forecast.in_flight.clone(),
+            peak_resident_bytes: machine::peak_resident(),
+            seconds,
+        })?;
+        let [_, units] = self.config.model.unit();
+        let held_out = self
+            .held_out
+            .as_ref()
+            .map_or(String::new(), |text| format!("\n{text}"));
+        let summary = format!(
+            "\n{} in {}: loss {:.3} -> {:.3}{held_out}\n{}\
+             bubble  {} measured; {}\n\
+             speed   {} {units}/s, {} a step (medians)\n\
+             run     {}",
+            numbers::counted(steps + 1 - self.first_step, "step"),
+            numbers::duration(seconds),
+            self.first_loss,
+            self.last_loss,
+            self.stages(),
+            numbers::percent(bubble),
+            self.forecast.bubbles(),
+            numbers::short(tokens_per_second),
+            numbers::step_time(pace),
+            self.folder.path().display(),
+        );
+        self.log(&summary)?;
+        self.sink.summary(&summary)
+    }
+
+    /// A row a stage.
+    fn stages(&self) -> String {
+        let forecast = &self.forecast;
+        let row = |stage: usize| {
+            vec![
+                stage.to_string(),
+                forecast.cut[stage].to_string(),
+                forecast.in_flight[stage].to_string(),
+                numbers::bytes(self.peaks[stage]),
+                numbers::bytes(forecast.peaks[stage]),
+            ]
+        };
+        let rows: Vec<_> = (0..forecast.cut.len()).map(row).collect();
+        table(
+            &["stage", "layers", "in flight", "peak bytes", "predicted"],
+            &[],
+            &rows,
+        )
+    }
+}

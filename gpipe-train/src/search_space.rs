@@ -1,0 +1,150 @@
+//! The search space of the planner: schedules, numbers of micro-batches, the workers of this machine.
+
+use std::num::NonZero;
+
+use gpipe_remat::planner::{NamedOrder, Worker};
+use gpipe_sched::{Costs, Schedule};
+
+use crate::config::{ScheduleChoice, TrainConfig};
+use crate::error::{Error, Result};
+use crate::setup;
+
+/// The most workers that are tried where none are listed.
+const MOST_WORKERS: usize = 8;
+
+/// A table that is one of the schedules to choose from.
+pub struct ScheduleTable {
+    /// Its file.
+    name: String,
+    schedule: Schedule,
+}
+
+impl ScheduleTable {
+    /// The one that is configured, if that is a table.
+    pub fn of(config: &TrainConfig) -> Result<Option<Self>> {
+        let order = &config.pipeline.schedule;
+        let name = order.to_string();
+        let table = order.table()?;
+        Ok(table.map(|schedule| Self { name, schedule }))
+    }
+
+    fn fault(&self, words: &str) -> Error {
+        Error::invalid(format!("`pipeline.schedule = {}`: {words}", self.name))
+    }
+
+    /// It for the one shape that it has.
+    fn named(self, workers: usize, layers: usize) -> Result<NamedOrder> {
+        let (stages, devices) = (self.schedule.stages(), self.schedule.devices());
+        if devices > workers {
+            let words = format!("it is for {devices} workers, but there are {workers}: list more");
+            return Err(self.fault(&words));
+        }
+        if stages > layers {
+            let words = format!("it has {stages} stages, but there are {layers} layers");
+            return Err(self.fault(&words));
+        }
+        let chunks = stages / devices;
+        let mut owned = vec![0; devices];
+        for &device in self.schedule.device_of() {
+            owned[device] += 1;
+        }
+        if owned.iter().any(|&count| count != chunks) {
+            return Err(self.fault(
+                "its workers have different numbers of stages: such a table can be trained, not planned with",
+            ));
+        }
+        Ok(NamedOrder {
+            name: self.name.clone(),
+            chunks,
+            follow: None,
+            held: None,
+            make: Box::new(move |workers, micro_batches| {
+                let shape = (self.schedule.devices(), self.schedule.micro_batches());
+                (shape == (workers, micro_batches)).then(|| self.schedule.clone())
+            }),
+        })
+    }
+}
+
+/// Every schedule that has a name, and the one that is listed in a table.
+pub fn schedules(
+    table: Option<ScheduleTable>,
+    workers: usize,
+    layers: usize,
+) -> Result<Vec<NamedOrder>> {
+    let named = |(name, order): (&str, ScheduleChoice)| NamedOrder {
+        name: name.to_owned(),
+        chunks: order.chunks(),
+        follow: match order {
+            ScheduleChoice::ZeroBubble(_) => {
+                let order = order.clone();
+                Some(Box::new(move |schedule: &Schedule, costs: &Costs| {
+                    setup::follow(&order, schedule.clone(), costs).ok()
+                }))
+            }
+            _ => None,
+        },
+        held: matches!(order, ScheduleChoice::ZeroBubble(_)).then_some(|stages| stages),
+        make: Box::new(move |workers, micro_batches| {
+            setup::schedule(&order, workers * order.chunks(), micro_batches).ok()
+        }),
+    };
+    let following = ("zero-bubble", ScheduleChoice::ZeroBubble(None));
+    let mut orders: Vec<NamedOrder> = ScheduleChoice::all()
+        .chain([following])
+        .map(named)
+        .collect();
+    if let Some(table) = table {
+        orders.push(table.named(workers, layers)?);
+    }
+    Ok(orders)
+}
+
+/// Numbers of micro-batches to choose from: divisors of the batch, powers of two, and that of a table.
+pub fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> Result<Vec<usize>> {
+    let most = batch.min(256);
+    let mut numbers: Vec<usize> = (1..=most)
+        .filter(|&parts| batch.is_multiple_of(parts) || parts.is_power_of_two())
+        .collect();
+    if let Some(table) = table {
+        let own = table.schedule.micro_batches();
+        if own > batch {
+            let words = format!("it has {own} micro-batches, but the batch {batch} samples");
+            return Err(table.fault(&words));
+        }
+        if !numbers.contains(&own) {
+            numbers.push(own);
+        }
+    }
+    Ok(numbers)
+}
+
+/// The workers of this machine, which share its threads: times are in seconds.
+pub fn here(config: &TrainConfig, table: Option<&ScheduleTable>) -> (Vec<Worker>, usize) {
+    let devices = &config.pipeline.devices;
+    let threads = config.pipeline.threads.get();
+    let count = match devices.repeated() {
+        Some(_) => {
+            let own = table.map_or(0, |table| table.schedule.devices());
+            threads.clamp(2, MOST_WORKERS).max(own)
+        }
+        None => usize::try_from(devices.workers()).unwrap_or(usize::MAX),
+    };
+    let memory = config.pipeline.memory.bytes();
+    let there = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let cores = threads.min(there).max(1);
+    let worker = Worker { speed: 1.0, memory };
+    (vec![worker; count.min(1 << 16)], cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn micro_batches_divide_or_double() {
+        let numbers = |batch| numbers_of_micro_batches(batch, None).unwrap();
+        assert_eq!(numbers(12), [1, 2, 3, 4, 6, 8, 12]);
+        assert_eq!(numbers(1), [1]);
+    }
+}

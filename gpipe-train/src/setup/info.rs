@@ -1,0 +1,77 @@
+//! A run as the report knows it before its first step.
+
+use std::ops::Range;
+
+use gpipe_remat::{Bytes, Policy};
+use gpipe_report::{Machine, Record, RunInfo, StageInfo};
+
+use super::Setup;
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::machine;
+
+impl Setup {
+    /// The record of a run of this set-up, without any step yet.
+    ///
+    /// # Errors
+    /// If the schedule cannot be simulated.
+    pub fn record(&self, config: &TrainConfig) -> Result<Record> {
+        Record::new::<Error>(self.info(config), &self.schedule, |flops_per_second| {
+            let times = gpipe_remat::Times::of_flops(&self.costs, flops_per_second);
+            self.predicted(&times)
+        })
+    }
+
+    fn info(&self, config: &TrainConfig) -> RunInfo {
+        let flops = self.costs.flops();
+        let limit_bytes = match *config.pipeline.remat {
+            Policy::Budget(Bytes(bytes)) => Some(bytes),
+            _ => None,
+        };
+        let stage = |(stage, layers): (usize, Range<usize>)| {
+            let memory = &self.memory[stage];
+            let own = flops[layers.clone()].iter();
+            StageInfo {
+                recomputed: self.recomputed(stage, &layers),
+                limit_bytes,
+                names: self.names(&layers),
+                flops: own.fold(0, |sum, &flops| sum.saturating_add(flops)),
+                layers: layers.len(),
+                fixed_bytes: memory.values + memory.gradients + memory.optimizer,
+                peak_bytes: memory.peak(),
+            }
+        };
+        RunInfo {
+            machine: Machine {
+                system: std::env::consts::OS.to_owned(),
+                architecture: std::env::consts::ARCH.to_owned(),
+                cores: std::thread::available_parallelism().map_or(1, usize::from),
+                threads: config.pipeline.threads.get(),
+                memory: machine::memory(),
+            },
+            devices: self.devices.iter().map(ToString::to_string).collect(),
+            parameter_bytes: self.parameter_bytes,
+            stages: self.cut().into_iter().enumerate().map(stage).collect(),
+        }
+    }
+
+    /// The share of a stage's forward pass that is computed again, by runs of micro-batches.
+    fn recomputed(&self, stage: usize, layers: &Range<usize>) -> Vec<(usize, f64)> {
+        let share = |m: usize| {
+            let costs = &self.costs.of(m)[layers.clone()];
+            let forward = |layers: Range<usize>| -> f64 {
+                costs[layers].iter().map(|cost| cost.forward as f64).sum()
+            };
+            let runs = self.table.kept(stage, m).runs(layers.len());
+            let recomputed = runs.into_iter().filter(|run| !run.kept);
+            let again: f64 = recomputed.map(|run| forward(run.layers)).sum();
+            let whole = forward(0..costs.len());
+            if whole > 0.0 {
+                (again / whole).min(1.0)
+            } else {
+                0.0
+            }
+        };
+        StageInfo::recomputed_runs((0..self.schedule.micro_batches()).map(share))
+    }
+}

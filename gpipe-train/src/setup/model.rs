@@ -1,0 +1,56 @@
+//! What is trained: layers, what enters the first, and how their parameters follow gradients.
+
+use gpipe_layers::{Flow, Layer, Optimizer, compute_in};
+
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::precision;
+
+/// The layers of the configured model.
+///
+/// # Errors
+/// If its sizes do not fit each other.
+pub fn layers(config: &TrainConfig) -> Result<Vec<Box<dyn Layer>>> {
+    let stored = precision::stored(config)?;
+    let mut layers = config.model.config().layers().map_err(Error::input)?;
+    for layer in &mut layers {
+        compute_in(layer.as_mut(), stored);
+    }
+    Ok(layers)
+}
+
+/// What enters the first layer, for a number of samples.
+pub fn input(config: &TrainConfig) -> impl Fn(usize) -> Vec<Flow> + use<> {
+    let (model, tokens) = (config.model.config(), config.data.seq_len.get());
+    move |samples| model.input(samples, tokens)
+}
+
+/// How parameters follow gradients.
+pub fn optimizer(config: &TrainConfig) -> Optimizer {
+    let optimizer = &config.optimizer;
+    let (beta1, beta2, eps) = (
+        optimizer.beta1.get(),
+        optimizer.beta2.get(),
+        optimizer.eps.get(),
+    );
+    Optimizer::adamw(
+        beta1,
+        beta2,
+        eps,
+        optimizer.weight_decay.get(),
+        *optimizer.decay,
+    )
+}
+
+/// Parameters, a tied one counted once.
+pub fn parameters(layers: &mut [Box<dyn Layer>]) -> u64 {
+    let mut parameters = 0_u64;
+    for layer in layers {
+        layer.params(&mut |param| {
+            if !param.tied {
+                parameters = parameters.saturating_add(param.elements());
+            }
+        });
+    }
+    parameters
+}

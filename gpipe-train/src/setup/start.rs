@@ -1,0 +1,92 @@
+//! From a plan to workers that run: here a run begins to need memory.
+
+use gpipe_layers::{Loss, Optimizer};
+use gpipe_remat::{Assembled, Assembly, AssemblyError, TrainingLoss};
+use gpipe_sched::LossStage;
+use gpipe_tensor::{Device, Host, Tensors};
+
+use super::Setup;
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::precision;
+
+impl Setup {
+    /// Starts the workers, which end in the loss and can train.
+    ///
+    /// # Errors
+    /// If a device cannot be used, memory does not suffice, or weights cannot be read.
+    pub fn assemble(self, config: &TrainConfig) -> Result<Assembled> {
+        let optimizer = Some(self.optimizer.clone());
+        self.start(config, optimizer, |last, transit| {
+            TrainingLoss::new(Loss::CrossEntropy, last, transit)
+        })
+    }
+
+    /// Starts workers that only run forward, to another end.
+    ///
+    /// # Errors
+    /// As [`assemble`](Self::assemble).
+    pub fn assemble_to<T: LossStage<Tensors> + 'static>(
+        self,
+        config: &TrainConfig,
+        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+    ) -> Result<Assembled<T>> {
+        self.start(config, None, turn)
+    }
+
+    fn start<T: LossStage<Tensors> + 'static>(
+        self,
+        config: &TrainConfig,
+        optimizer: Option<Optimizer>,
+        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+    ) -> Result<Assembled<T>> {
+        let host = self
+            .host(config, optimizer.is_some())
+            .map_err(Error::input)?;
+        // What cannot be used is said before anything begins; what can stays open until it is.
+        let mut open: Vec<Device> = Vec::new();
+        for &id in &self.devices {
+            if open.iter().all(|device| device.id() != id) {
+                open.push(host.device(id).map_err(Error::input)?);
+            }
+        }
+        let assembly = Assembly {
+            cut: self.cut(),
+            layers: self.layers,
+            schedule: self.schedule,
+            table: self.table,
+            devices: self.devices,
+            loss: Loss::CrossEntropy,
+            optimizer,
+            seed: config.run.seed.u64(),
+        };
+        let mut assembled = assembly
+            .build_to(&host, turn)
+            .map_err(|error| match error {
+                AssemblyError::Plan(error) => Error::input(error),
+                error => Error::run(error),
+            })?;
+        drop(open);
+        if let Some(weights) = self.weights {
+            weights.load(&mut assembled.pipeline)?;
+        }
+        Ok(assembled)
+    }
+
+    /// The processor's threads, products as they are configured, and where kernels for GPUs are kept.
+    fn host(&self, config: &TrainConfig, trains: bool) -> gpipe_tensor::Result<Host> {
+        let products = precision::products(config, trains);
+        let host = precision::host(config, config.pipeline.threads.get(), products)?;
+        #[cfg(feature = "cuda")]
+        let host = match config.run.tf32 {
+            true => host.with_tf32(),
+            false => host,
+        };
+        #[cfg(feature = "cuda")]
+        if let Some(folder) = &self.kernel_cache {
+            let kernels = crate::kernel_cache::KernelFolder::new(folder);
+            return Ok(host.with_kernel_cache(Box::new(kernels)));
+        }
+        Ok(host)
+    }
+}

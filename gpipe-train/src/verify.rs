@@ -1,0 +1,249 @@
+//! The promise that the number of stages, the schedule, the rematerialization and the number of
+//! threads change no bit, tried on the configuration at hand.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use gpipe_data::Dataset;
+use gpipe_sched::{Action, Op, Schedule};
+
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::setup::Setup;
+use crate::training_loop::{Recipe, train};
+
+/// A configuration and the same training in one stage, on one thread, that keeps everything: both are
+/// checked, neither has run.
+pub struct Verification<'a> {
+    config: &'a TrainConfig,
+    setup: Setup,
+    single: TrainConfig,
+    order: Schedule,
+}
+
+/// What a comparison found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Parameters that were compared, a tied one at each of its places.
+    pub parameters: usize,
+    /// The first difference, in the order in which one would spread.
+    pub difference: Option<String>,
+}
+
+impl<'a> Verification<'a> {
+    /// Checks the configuration and its single stage.
+    ///
+    /// # Errors
+    /// If either cannot be run here, or no single stage adds up gradients in the order of the schedule.
+    pub fn new(config: &'a TrainConfig) -> Result<Self> {
+        let mut single = config.clone();
+        single.pipeline = config.pipeline.single().map_err(Error::invalid)?;
+        let setup = Setup::new(config)?;
+        setup.check_memory(config)?;
+        let order = in_one_stage(&setup.schedule)?;
+        Setup::under(&single, Some(order.clone()))?.check_memory(&single)?;
+        Ok(Self {
+            config,
+            setup,
+            single,
+            order,
+        })
+    }
+
+    /// Whether gradients are added up in ascending order of micro-batches.
+    pub fn is_ascending(&self) -> bool {
+        self.setup.schedule.is_ascending()
+    }
+
+    /// Trains so many steps twice and compares every bit; `between` is called before the second.
+    ///
+    /// # Errors
+    /// If a run fails.
+    pub fn run<E: From<Error>>(
+        self,
+        dataset: &Dataset,
+        steps: u64,
+        between: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<Verdict, E> {
+        let single = Setup::under(&self.single, Some(self.order))?;
+        let expected = outcome(single, &self.single, dataset, steps)?;
+        between()?;
+        let got = outcome(self.setup, self.config, dataset, steps)?;
+        Ok(Verdict {
+            parameters: expected.values.len(),
+            difference: first_difference(&expected, &got),
+        })
+    }
+}
+
+/// What of a run is compared: bits, not numbers, so that a NaN equals itself.
+struct Outcome {
+    losses: Vec<u64>,
+    grad_norms: Vec<u64>,
+    /// Every place of every parameter, by name.
+    values: BTreeMap<String, Vec<u32>>,
+}
+
+/// One stage that adds up gradients in the order of a schedule: sums of floating-point numbers
+/// depend on it.
+fn in_one_stage(schedule: &Schedule) -> Result<Schedule> {
+    let micro_batches = schedule.micro_batches();
+    let order = |stage| {
+        let adds = schedule.of_stage(stage).filter(|a| a.op.adds_gradient());
+        adds.map(|action| action.micro_batch).collect::<Vec<_>>()
+    };
+    let first = order(0);
+    if let Some(other) = (1..schedule.stages()).find(|&stage| order(stage) != first) {
+        return Err(Error::invalid(format!(
+            "stages 0 and {other} of this schedule add up gradients in different orders, which no \
+             single stage does: there is nothing to compare with"
+        )));
+    }
+    let forward = (0..micro_batches).map(|m| Action::new(0, Op::Forward, m));
+    let backward = first.iter().map(|&m| Action::new(0, Op::Backward, m));
+    let lane = forward.chain(backward).collect();
+    Schedule::new(vec![0], micro_batches, vec![lane]).map_err(Error::input)
+}
+
+fn outcome(
+    mut setup: Setup,
+    config: &TrainConfig,
+    dataset: &Dataset,
+    steps: u64,
+) -> Result<Outcome> {
+    setup.open_weights(config)?;
+    let recipe = Recipe {
+        config,
+        dataset,
+        optimizer: setup.optimizer.clone(),
+        learning_rate: setup.learning_rate.clone(),
+    };
+    let mut assembled = setup.assemble(config)?;
+    let (mut losses, mut grad_norms) = (Vec::new(), Vec::new());
+    train(&recipe, &mut assembled, 0..steps, |_, _, step| {
+        losses.push(step.loss.to_bits());
+        grad_norms.push(step.grad_norm.to_bits());
+        Ok::<_, Error>(ControlFlow::Continue(()))
+    })?;
+    let values = assembled.pipeline.gather(|_, stage| {
+        let mut values = Vec::new();
+        let mut result = Ok(());
+        stage.params(|param| {
+            match param
+                .exact()
+                .map(|value| value.to_f32s().map(|values| bits(&values)))
+            {
+                Ok(Ok(bits)) => {
+                    let place = if param.tied { " where it is tied" } else { "" };
+                    values.push((format!("{}{place}", param.name), bits));
+                }
+                Ok(Err(error)) => result = Err(gpipe_remat::Error::from(error)),
+                Err(error) => result = Err(error.into()),
+            }
+        });
+        result.map(|()| values)
+    });
+    let values = values.map_err(Error::run)?.into_iter().flatten().collect();
+    Ok(Outcome {
+        losses,
+        grad_norms,
+        values,
+    })
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// The first thing that differs, in the order in which a difference would spread.
+fn first_difference(expected: &Outcome, got: &Outcome) -> Option<String> {
+    for (index, (left, right)) in expected.losses.iter().zip(&got.losses).enumerate() {
+        let [norm_left, norm_right] = [expected.grad_norms[index], got.grad_norms[index]];
+        for (what, left, right) in [
+            ("loss", *left, *right),
+            ("gradient norm", norm_left, norm_right),
+        ] {
+            if left != right {
+                let (left, right) = (f64::from_bits(left), f64::from_bits(right));
+                return Some(format!(
+                    "{what} of step {}: {left:?} in one stage, {right:?} as configured",
+                    index + 1
+                ));
+            }
+        }
+    }
+    if let Some(name) = expected
+        .values
+        .keys()
+        .find(|&name| !got.values.contains_key(name))
+    {
+        return Some(format!("parameter {name} is missing as configured"));
+    }
+    for (name, right) in &got.values {
+        let Some(left) = expected.values.get(name) else {
+            return Some(format!("parameter {name} is missing in one stage"));
+        };
+        if left.len() != right.len() {
+            return Some(format!(
+                "parameter {name}: {} elements in one stage, {} as configured",
+                left.len(),
+                right.len()
+            ));
+        }
+        if let Some(place) = left
+            .iter()
+            .zip(right)
+            .position(|(left, right)| left != right)
+        {
+            let (left, right) = (f32::from_bits(left[place]), f32::from_bits(right[place]));
+            return Some(format!(
+                "parameter {name}, element {place}: {left:?} in one stage, {right:?} as configured"
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome() -> Outcome {
+        Outcome {
+            losses: vec![1.5f64.to_bits(), 1.25f64.to_bits()],
+            grad_norms: vec![2f64.to_bits(); 2],
+            values: BTreeMap::from([("w".to_owned(), bits(&[1.0, 2.0]))]),
+        }
+    }
+
+    #[test]
+    fn the_first_difference_is_named() {
+        assert_eq!(first_difference(&outcome(), &outcome()), None);
+        let with = |change: fn(&mut Outcome)| {
+            let mut changed = outcome();
+            change(&mut changed);
+            first_difference(&outcome(), &changed).expect("a difference")
+        };
+        let loss = with(|outcome| outcome.losses[1] += 1);
+        assert_eq!(
+            loss,
+            "loss of step 2: 1.25 in one stage, 1.2500000000000002 as configured"
+        );
+        assert!(with(|outcome| outcome.grad_norms[0] += 1).starts_with("gradient norm of step 1"));
+        let value =
+            with(|outcome| outcome.values = BTreeMap::from([("w".to_owned(), bits(&[1.0, -2.0]))]));
+        assert_eq!(
+            value,
+            "parameter w, element 1: 2.0 in one stage, -2.0 as configured"
+        );
+        let shape =
+            with(|outcome| outcome.values = BTreeMap::from([("w".to_owned(), bits(&[1.0]))]));
+        assert!(
+            shape.contains("2 elements in one stage, 1 as configured"),
+            "{shape}"
+        );
+        assert!(with(|outcome| outcome.values.clear()).contains("missing as configured"));
+        let more = with(|outcome| drop(outcome.values.insert("b".to_owned(), Vec::new())));
+        assert_eq!(more, "parameter b is missing in one stage");
+    }
+}
