@@ -80,7 +80,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Lets the script write its folder by a task of it and train there, trains here in so many stages
+    /// Lets the script write its folder by a task of it and train there, trains here in this many stages
     /// and every other way, and opens there what was saved here last. Gives what the script expects.
     fn grid(&self, task: &str, stages: &[&str]) -> anyhow::Result<Value> {
         let Trial {
@@ -163,7 +163,7 @@ impl Trial<'_> {
             .collect()
     }
 
-    /// The curve of a run that is told all that PyTorch was told.
+    /// The curve of a run with the settings of the run in PyTorch.
     fn train(&self, decay: &str, more: &[&str]) -> anyhow::Result<Curve> {
         let (model, text, out) = (
             self.here.join("model"),

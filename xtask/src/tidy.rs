@@ -60,6 +60,7 @@ fn check(tree: &Tree) -> Vec<Problem> {
         circles::none,
         sources::thin_program,
         sources::nothing_unfinished,
+        sources::plain_words,
         unsafety::forbidden,
         unsafety::explained,
         unsafety::listed,

@@ -34,7 +34,7 @@ fn defaults(folder: &Path, model: &str) -> Vec<(String, String)> {
         } else if let Some((key, value)) = line.split_once(" = ")
             && key
                 .bytes()
-                .all(|b| b.is_ascii_lowercase() || b"_012".contains(&b))
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
             && !section.is_empty()
         {
             keys.push((format!("{section}.{key}"), value.to_owned()));
@@ -78,37 +78,27 @@ fn row(cells: [&str; 4]) -> String {
     line
 }
 
-#[test]
-fn every_key_is_documented_with_its_flag_and_default() {
-    let folder = tempfile::tempdir().unwrap();
-    let help = stdout(&gpipe(folder.path(), &["train", "--help"]));
-    let nano = defaults(folder.path(), "gpt-nano");
-    assert!(nano.len() > 40, "{nano:?}");
-    let mut program = nano.clone();
-    if cfg!(feature = "digits") {
-        let mlp = defaults(folder.path(), "mlp");
-        program.extend(
-            mlp.into_iter()
-                .filter(|(key, _)| !nano.iter().any(|(known, _)| known == key)),
-        );
-    }
-    let page = fs::read_to_string(KEYS).unwrap();
-    let mut known = BTreeSet::new();
-    let (mut written, mut undescribed) = (Vec::new(), Vec::new());
-    for line in page.lines() {
-        let Some((key, rest)) = line
-            .strip_prefix("| `")
-            .and_then(|rest| rest.split_once("` |"))
-        else {
-            written.push(line.to_owned());
-            continue;
-        };
-        let cells: Vec<&str> = rest.splitn(3, '|').map(str::trim).collect();
-        let text = cells[2].strip_suffix('|').expect("a closed row").trim();
-        assert!(known.insert(key.to_owned()), "{key} is documented twice");
-        if text.is_empty() {
-            undescribed.push(key.to_owned());
-        }
+/// The documented row of a key.
+struct Documented<'p> {
+    key: &'p str,
+    text: &'p str,
+}
+
+/// The row of the table that a line is, if it is one.
+fn documented(line: &str) -> Option<Documented<'_>> {
+    let (key, rest) = line.strip_prefix("| `")?.split_once("` |")?;
+    let text = rest.splitn(3, '|').nth(2)?.trim().strip_suffix('|')?.trim();
+    Some(Documented { key, text })
+}
+
+/// The page with what the program says, and the descriptions that it has.
+fn rewritten(
+    page: &str,
+    nano: &[(String, String)],
+    program: &[(String, String)],
+    help: &str,
+) -> String {
+    let of = |key: &str, text: &str| {
         let machine = MACHINE.iter().find(|(named, _)| *named == key);
         let own = nano.iter().find(|(named, _)| named == key);
         let default = match (machine, own) {
@@ -117,54 +107,56 @@ fn every_key_is_documented_with_its_flag_and_default() {
             // A key of another model, or one that a configuration does not keep.
             _ => String::new(),
         };
-        written.push(row([
-            &format!("`{key}`"),
-            &flag(key, &help),
-            &default,
-            text,
-        ]));
+        row([&format!("`{key}`"), &flag(key, help), &default, text])
+    };
+    let line = |line: &str| match documented(line) {
+        Some(known) => of(known.key, known.text),
+        None => line.to_owned(),
+    };
+    let mut written: Vec<String> = page.lines().map(line).collect();
+    for (key, _) in program {
+        let (section, _) = key.split_once('.').expect("a section");
+        let is_row = |line: &String, start: &str| line.starts_with(&format!("| `{start}"));
+        if !written.iter().any(|line| is_row(line, &format!("{key}`"))) {
+            let place = written
+                .iter()
+                .rposition(|line| is_row(line, &format!("{section}.")));
+            written.insert(place.expect("a row of the section") + 1, of(key, ""));
+        }
     }
-    let missing: Vec<&String> = program
-        .iter()
-        .map(|(key, _)| key)
-        .filter(|key| !known.contains(*key))
-        .collect();
-    for key in &missing {
-        let (section, _) = key.split_once('.').unwrap();
-        let place = written
-            .iter()
-            .rposition(|line| line.starts_with(&format!("| `{section}.")));
-        let value = nano
-            .iter()
-            .find(|(named, _)| named == *key)
-            .map(|(_, value)| cell(value));
-        let line = row([
-            &format!("`{key}`"),
-            &flag(key, &help),
-            &value.unwrap_or_default(),
-            "",
-        ]);
-        written.insert(place.expect("a row of the section") + 1, line);
+    written.join("\n") + "\n"
+}
+
+#[test]
+fn every_key_is_documented_with_its_flag_and_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = stdout(&gpipe(folder.path(), &["train", "--help"]));
+    let nano = defaults(folder.path(), "gpt-nano");
+    assert!(nano.len() > 40, "{nano:?}");
+    let mut program = nano.clone();
+    if cfg!(feature = "digits") {
+        program.extend(defaults(folder.path(), "mlp"));
     }
-    let written = written.join("\n") + "\n";
+    let page = fs::read_to_string(KEYS).unwrap();
+    let written = rewritten(&page, &nano, &program, &help);
     if env::var_os("GPIPE_REFERENCE").is_some_and(|way| way == "write") {
         fs::write(KEYS, &written).unwrap();
     }
-    assert_eq!(
-        written, page,
-        "reference/keys.md is out of date: cargo xtask reference"
-    );
-    assert_eq!(
-        undescribed, [""; 0],
-        "keys without a description in reference/keys.md"
-    );
-    // A key that a configuration does not keep can be set.
-    for key in known
-        .iter()
-        .filter(|key| !program.iter().any(|(named, _)| named == *key))
-    {
-        if key != "model.hidden" {
-            let value = match key.as_str() {
+    let stale = "reference/keys.md is out of date: cargo xtask reference";
+    for (new, old) in written.lines().zip(page.lines()) {
+        assert_eq!(new, old, "{stale}");
+    }
+    assert_eq!(written, page, "{stale}");
+    let mut keys = BTreeSet::new();
+    for Documented { key, text } in page.lines().filter_map(documented) {
+        assert!(keys.insert(key), "{key} is documented twice");
+        assert!(
+            !text.is_empty(),
+            "{key} has no description in reference/keys.md"
+        );
+        // A key that a configuration does not keep can be set.
+        if key != "model.hidden" && !program.iter().any(|(named, _)| named == key) {
+            let value = match key {
                 "run.instruction_set" => "avx512",
                 _ => "4",
             };

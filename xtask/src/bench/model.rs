@@ -3,7 +3,7 @@
 /// Query rows that attention works on at a time, against the keys up to the last of them.
 const ATTENTION_ROWS: u64 = 64;
 
-/// A GPT of so many blocks, and the batch that it is trained on.
+/// A GPT by its number of blocks, and the batch that it is trained on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Samples of a step.

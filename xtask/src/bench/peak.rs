@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-/// FLOPs a second of so many threads at once.
+/// FLOPs a second of a number of threads at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peak {
     /// Of fused multiplications and additions of floats in registers.

@@ -114,7 +114,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Predicts by the profile that is there, and runs so many steps: the seconds that were predicted of one
+/// Predicts by the profile that is there, and runs a number of steps: the seconds that were predicted of one
 /// and the median of those that were measured, and whether every stage held, at its most, as many bytes
 /// as were predicted.
 fn go(

@@ -80,7 +80,7 @@ impl Test {
         if self.miri { "rustup" } else { "cargo" }
     }
 
-    /// What it is told. Small numbers run in the build that `cargo test` has made already.
+    /// The arguments of the program. Small numbers run in the build that `cargo test` has made already.
     pub fn arguments(&self, numbers: Numbers) -> Vec<String> {
         let mut arguments: Vec<String> = Vec::new();
         if self.miri {
@@ -301,4 +301,35 @@ pub fn rows() -> Vec<Row> {
             quick: true,
         },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{self, Tree};
+
+    /// A filter that nothing matches runs no test, and a row of none fails only at its next run.
+    #[test]
+    fn every_filter_names_something() {
+        let tree = Tree::read(&tree::root().unwrap()).unwrap();
+        for row in rows() {
+            for test in row.tests.iter().chain(&row.teeth) {
+                let folder = match test.binary {
+                    "" => format!("{}/src/", test.package),
+                    binary => format!("{}/tests/{binary}", test.package),
+                };
+                let sources: Vec<(&str, &str)> = tree
+                    .sources()
+                    .filter(|(path, _)| path.starts_with(&folder))
+                    .collect();
+                assert!(!sources.is_empty(), "{}: no {folder}", row.name);
+                for part in test.filter.split("::") {
+                    let named = sources
+                        .iter()
+                        .any(|(path, text)| path.contains(part) || text.contains(part));
+                    assert!(named, "{}: no {part} in {folder}", row.name);
+                }
+            }
+        }
+    }
 }

@@ -26,7 +26,7 @@ pub struct Trained {
     pub working: f64,
 }
 
-/// Trains for so many steps; the program's last word if it does not, which is bad news unless that was
+/// Trains for a number of steps; the program's last word if it does not, which is bad news unless that was
 /// tried.
 pub fn train(
     programs: &Programs,

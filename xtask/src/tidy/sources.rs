@@ -27,6 +27,37 @@ pub fn nothing_unfinished(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
+/// Words that a comment does better without, and what to say.
+const DIALECT: [(&str, &str); 4] = [
+    ("so many", "name the number"),
+    (
+        "is told",
+        "say what it gets: an argument, a value, an error",
+    ),
+    ("are told", "say what they get: arguments, values, errors"),
+    ("whoever", "name the caller, the user or the worker"),
+];
+
+/// Comments are plain technical English.
+pub fn plain_words(tree: &Tree) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, text) in tree.sources() {
+        for (number, line) in text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                continue;
+            };
+            let comment = comment.to_lowercase();
+            for (word, instead) in DIALECT {
+                if lines_with(&comment, word).next().is_some() {
+                    let message = format!("`{word}` in a comment: {instead}");
+                    problems.push(Problem::new(path, Some(number + 1), message));
+                }
+            }
+        }
+    }
+    problems
+}
+
 /// The program: flags, commands, console and exit codes. What it does lies in the libraries.
 const PROGRAM: &str = "gpipe-cli";
 
@@ -88,6 +119,19 @@ mod tests {
                 "gpipe-cli/src/a.rs:2: todo! is unfinished work: finish it or leave it out",
                 "gpipe-sched/tests/b.rs:3: unimplemented! is unfinished work: finish it or leave it out",
                 "gpipe-sched/tests/b.rs:2: #[ignore hides a test: make it fast or leave it out",
+            ]
+        );
+    }
+
+    #[test]
+    fn dialect_is_found_in_comments_alone() {
+        let text = "//! Whoever calls.\n/// Runs so many steps.\nlet is_told = \"so many\";\n// so manysided\n";
+        let tree = tree_of(&[("gpipe-a/src/a.rs", text)]);
+        assert_eq!(
+            lines(plain_words(&tree)),
+            [
+                "gpipe-a/src/a.rs:1: `whoever` in a comment: name the caller, the user or the worker",
+                "gpipe-a/src/a.rs:2: `so many` in a comment: name the number",
             ]
         );
     }

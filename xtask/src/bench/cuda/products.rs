@@ -19,7 +19,7 @@ pub struct Product {
 }
 
 impl Product {
-    /// Billions of FLOPs a second in so many seconds.
+    /// Billions of FLOPs a second, for a product that takes a time in seconds.
     pub fn gflops(&self, seconds: f64) -> f64 {
         let [m, n, k] = self.sizes.map(|size| size as f64);
         2.0 * m * n * k / seconds / 1e9
