@@ -329,7 +329,10 @@ fn record(root: &Path, bytes: &Path, tokens: &Path, expected: &Value) -> anyhow:
     for file in more.map(|name| format!("model/{name}")) {
         copy(tokens, &there.join("tokens"), &file)?;
     }
-    copy(tokens, &there.join("tokens"), "tokens.json")?;
+    // The tokenizer and its tokens, for the tests of the crate that reads them.
+    let fixtures = root.join("gpipe-data/tests/fixtures");
+    copy(tokens, &fixtures, "tokens.json")?;
+    copy(&tokens.join("model"), &fixtures, "tokenizer.json")?;
     fs::write(there.join("expected.json"), format!("{expected:#}\n"))?;
     Ok(())
 }
