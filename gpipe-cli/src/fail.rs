@@ -6,7 +6,9 @@ use gpipe_train::Error;
 
 use crate::args::flag_for;
 use crate::output::style;
-use crate::signals;
+
+/// The exit code of a run that a signal ended: 128 and the number of SIGINT, as shells report it.
+pub const STOPPED: u8 = 130;
 
 /// Why a command ends early. The variants are the exit codes.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl Fail {
         match self {
             Self::Usage(_) => 2,
             Self::Run(_) | Self::Unequal => 1,
-            Self::Stopped => signals::EXIT_CODE,
+            Self::Stopped => STOPPED,
             Self::Closed => 0,
         }
     }

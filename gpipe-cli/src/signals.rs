@@ -6,10 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::fail::{Fail, Result};
-
-/// What a shell reports of a program that Ctrl-C ended: 128 and the number of the signal.
-pub const EXIT_CODE: u8 = 130;
+use crate::fail::{Fail, Result, STOPPED};
 
 /// Whether a signal has come.
 pub struct Signals(Arc<AtomicBool>);
@@ -20,7 +17,7 @@ impl Signals {
         let noted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first signal finds the flag unset, and sets it.
-            flag::register_conditional_shutdown(signal, EXIT_CODE.into(), noted.clone())
+            flag::register_conditional_shutdown(signal, STOPPED.into(), noted.clone())
                 .map_err(Fail::run)?;
             flag::register(signal, noted.clone()).map_err(Fail::run)?;
         }

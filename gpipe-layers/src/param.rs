@@ -2,7 +2,7 @@
 
 use gpipe_tensor::{DType, Device, Shape, Tensor};
 
-use crate::{Error, Init, Layer, Result};
+use crate::{Error, Init, Result};
 
 /// How the optimizer treats a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,41 +234,6 @@ fn not_made(name: &str) -> Error {
         layer: name.to_owned(),
         message: "the parameter was not made: call `make` first".into(),
     }
-}
-
-/// Visits the parameters of a layer with a closure that may fail; the first error ends the visit.
-///
-/// # Errors
-/// That of the closure.
-pub fn try_params(
-    layer: &mut dyn Layer,
-    mut visit: impl FnMut(&mut Param) -> Result<()>,
-) -> Result<()> {
-    let mut result = Ok(());
-    layer.params(&mut |param| {
-        if result.is_ok() {
-            result = visit(param);
-        }
-    });
-    result
-}
-
-/// Lets a layer compute with values of this type, which its parameters are made of from now on.
-pub fn compute_in(layer: &mut dyn Layer, dtype: DType) {
-    layer.params(&mut |param| param.dtype = dtype);
-}
-
-/// Freezes the parameters of a layer that `which` names: before they are made.
-pub fn freeze(layer: &mut dyn Layer, which: impl Fn(&Param) -> bool) {
-    layer.params(&mut |param| param.frozen |= which(param));
-}
-
-/// Makes every parameter of a layer ([`Param::make`]).
-///
-/// # Errors
-/// If there is no room for them.
-pub fn make(layer: &mut dyn Layer, device: &Device, seed: u64) -> Result<()> {
-    try_params(layer, |param| param.make(device, seed))
 }
 
 #[cfg(test)]

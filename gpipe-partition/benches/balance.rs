@@ -11,7 +11,7 @@ fn million(c: &mut Criterion) {
         .map(|layer| layer.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 44)
         .collect();
     let floats: Vec<f64> = scattered.iter().map(|&cost| cost as f64).collect();
-    // One layer as dear as all others together leaves the most freedom, and the most to settle.
+    // One layer as expensive as all others together leaves the most freedom, and the most to settle.
     let mut headed = scattered.clone();
     headed.push(scattered.iter().sum());
 

@@ -4,7 +4,7 @@
 use gpipe_partition::{Result, balance, explicit, histogram};
 
 fn main() -> Result<()> {
-    // An embedding, eight halves of Transformer blocks, and a dear head.
+    // An embedding, eight halves of Transformer blocks, and an expensive head.
     let costs: [u64; 10] = [2, 12, 24, 12, 24, 12, 24, 12, 24, 40];
     let floats = costs.map(|cost| cost as f64);
     for (rule, cut) in [

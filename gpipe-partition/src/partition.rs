@@ -43,7 +43,7 @@ impl Partition {
         })
     }
 
-    /// The layers of one stage, or `None` if there are not so many stages.
+    /// The layers of one stage, or `None` if there are fewer stages.
     #[must_use]
     pub fn range(&self, part: usize) -> Option<Range<usize>> {
         let end = *self.ends.get(part)?;

@@ -100,7 +100,7 @@ pub fn pack(
 
 /// Narrows a limit down: `low` is too small, `high` is enough, and `reach` answers with the limit
 /// that was needed (the one asked for, or a smaller one) or `None` where that is too small. Returns
-/// both ends when there is no number between them, or after so many `rounds`.
+/// both ends when there is no number between them, or after `rounds` rounds.
 pub fn bisect<L: Limit>(
     mut low: L,
     mut high: L,

@@ -57,7 +57,7 @@ impl Assembly {
         })
     }
 
-    /// [`build`](Self::build) with another end: `turn` is told the handle of the last stage, and
+    /// [`build`](Self::build) with another end: `end` is given the handle of the last stage, and
     /// the one that counts what is between stages.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Assembly {
     pub fn build_to<T: LossStage<Tensors> + 'static>(
         self,
         host: &Host,
-        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+        end: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> std::result::Result<Assembled<T>, AssemblyError> {
         self.check()?;
         let Self {
@@ -102,7 +102,7 @@ impl Assembly {
         };
         let make_turn = {
             let transit = transit.clone();
-            move || Ok::<_, Error>(turn(last, transit))
+            move || Ok::<_, Error>(end(last, transit))
         };
         let pipeline = Pipeline::build(schedule, make_stage, make_turn)?;
         Ok(Assembled {
@@ -164,7 +164,7 @@ fn make_parameters(
             match optimizer {
                 Some(optimizer) if !param.tied => optimizer.make_state(param)?,
                 Some(_) => {}
-                // Nobody will update it.
+                // Without an optimizer it is not updated.
                 None => param.master = None,
             }
             Ok(())

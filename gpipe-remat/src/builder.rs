@@ -151,7 +151,7 @@ impl AssemblyBuilder {
         Self { seed, ..self }
     }
 
-    /// All decisions, made for a host with so many threads. The memory of each stage can be
+    /// All decisions, made for a host with this number of threads. The memory of each stage can be
     /// predicted from them ([`predict_memory`](crate::predict_memory)).
     ///
     /// # Errors
@@ -241,8 +241,8 @@ impl AssemblyBuilder {
     pub fn build_to<T: LossStage<Tensors> + 'static>(
         self,
         host: &Host,
-        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+        end: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> std::result::Result<Assembled<T>, AssemblyError> {
-        self.plan(host.threads())?.build_to(host, turn)
+        self.plan(host.threads())?.build_to(host, end)
     }
 }

@@ -41,7 +41,7 @@ pub enum Error {
         needed: crate::Bytes,
         /// Values, gradients and what the optimizer remembers.
         fixed: crate::Bytes,
-        /// What there is.
+        /// The bytes of the budget.
         budget: crate::Bytes,
     },
     /// A batch cannot be cut like this.

@@ -1,5 +1,5 @@
-//! The turn of a model: the loss, where the forward flow becomes a backward one, or the end of a
-//! pipeline that only runs forward.
+//! The stage after the last layer: the loss, where the forward flow becomes a backward one, or the end
+//! of a pipeline that only runs forward.
 
 use gpipe_layers::Loss;
 use gpipe_sched::{LossStage, MicroBatch};
@@ -28,7 +28,7 @@ pub struct TrainingLoss {
 }
 
 impl TrainingLoss {
-    /// A turn on the worker of the last stage, which counts on `device`; gradients on their way
+    /// A loss on the worker of the last stage, which counts on `device`; gradients on their way
     /// back count on `transit`.
     pub fn new(loss: Loss, device: Device, transit: Device) -> Self {
         Self {

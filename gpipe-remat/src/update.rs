@@ -1,5 +1,5 @@
-//! From gradients to the next values, in the verbs of which
-//! [`optimizer_step`](crate::optimizer_step) is made: [`merge_ties`], [`gradient_norm`],
+//! From gradients to the next values, in the verbs that
+//! [`optimizer_step`](crate::optimizer_step) consists of: [`merge_ties`], [`gradient_norm`],
 //! [`apply_update`], [`share_ties`], [`commit_mini_batch`], in this order.
 //!
 //! The result of each is the same at every number of stages, to the bit: what crosses stages is

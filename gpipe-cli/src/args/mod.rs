@@ -3,7 +3,9 @@
 //! A flag that stands for a key of the configuration is kept as text: it means the same as
 //! `--set KEY=TEXT`, and [`gpipe_train::Overrides`] gives both their meaning in one place.
 
+mod flags;
 mod generate;
+mod overrides;
 mod plan;
 mod settings;
 #[cfg(test)]
@@ -15,9 +17,11 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use flags::flag_for;
 pub use generate::{Artifact, GenerateArgs};
+pub use overrides::{environment, set};
 pub use plan::{AutoArgs, PlanArgs};
-pub use settings::{Settings, Workers, flag_for, set};
+pub use settings::{Settings, Workers};
 pub use train::{TrainArgs, VerifyArgs};
 pub use trained::{EvalArgs, SampleArgs};
 

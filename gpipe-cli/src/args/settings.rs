@@ -2,10 +2,6 @@
 
 use std::path::PathBuf;
 
-use gpipe_train::{Overrides, Setting, TrainConfig};
-
-use crate::fail::{Fail, Result};
-
 /// How a model that is not trained is spread over workers.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Pipeline")]
@@ -22,26 +18,6 @@ pub struct Workers {
     /// Threads in all, shared by the stages that are busy [default: one for each core]
     #[arg(long, value_name = "N")]
     pub threads: Option<String>,
-}
-
-impl Workers {
-    /// The same as settings of their keys.
-    pub fn settings(&self) -> Vec<Setting> {
-        let Self {
-            stages,
-            devices,
-            partition,
-            threads,
-        } = self.clone();
-        let settings = Settings {
-            stages,
-            devices,
-            partition,
-            threads,
-            ..Settings::default()
-        };
-        settings.flags().collect()
-    }
 }
 
 /// The configuration: a file, keys by `--set`, and the common keys as flags of their own.
@@ -176,116 +152,4 @@ pub struct Settings {
     /// Let products of floats on CUDA devices round their factors to TF32 (11 bits): faster, less exact
     #[arg(long, help_heading = "Run")]
     pub tf32: bool,
-}
-
-/// The flags that stand for keys: flag, key, and how it is typed.
-type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
-
-const KEY_FLAGS: [KeyFlag; 31] = [
-    ("--model", "model.name", |s| s.model.as_deref()),
-    ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
-    ("--data", "data.source", |s| s.data.as_deref()),
-    ("--tokenizer", "data.tokenizer", |s| s.tokenizer.as_deref()),
-    ("--seq-len", "data.seq_len", |s| s.seq_len.as_deref()),
-    ("--batch-size", "data.batch_size", |s| {
-        s.batch_size.as_deref()
-    }),
-    ("--stages", "pipeline.stages", |s| s.stages.as_deref()),
-    ("--devices", "pipeline.devices", |s| s.devices.as_deref()),
-    ("--micro-batches", "pipeline.micro_batches", |s| {
-        s.micro_batches.as_deref()
-    }),
-    ("--micro-batch-size", "pipeline.micro_batch_size", |s| {
-        s.micro_batch_size.as_deref()
-    }),
-    ("--schedule", "pipeline.schedule", |s| s.schedule.as_deref()),
-    ("--partition", "pipeline.partition", |s| {
-        s.partition.as_deref()
-    }),
-    ("--cost-model", "pipeline.cost_model", |s| {
-        s.cost_model.as_deref()
-    }),
-    ("--remat", "pipeline.remat", |s| s.remat.as_deref()),
-    ("--threads", "pipeline.threads", |s| s.threads.as_deref()),
-    ("--memory", "pipeline.memory", |s| s.memory.as_deref()),
-    ("--lr", "optimizer.lr", |s| s.lr.as_deref()),
-    ("--lr-schedule", "optimizer.lr_schedule", |s| {
-        s.lr_schedule.as_deref()
-    }),
-    ("--warmup-steps", "optimizer.warmup_steps", |s| {
-        s.warmup_steps.as_deref()
-    }),
-    ("--weight-decay", "optimizer.weight_decay", |s| {
-        s.weight_decay.as_deref()
-    }),
-    ("--clip-norm", "optimizer.clip_norm", |s| {
-        s.clip_norm.as_deref()
-    }),
-    ("--steps", "run.steps", |s| s.steps.as_deref()),
-    ("--eval-every", "run.eval_every", |s| {
-        s.eval_every.as_deref()
-    }),
-    ("--save-every", "run.save_every", |s| {
-        s.save_every.as_deref()
-    }),
-    ("--keep", "run.keep", |s| s.keep.as_deref()),
-    ("--seed", "run.seed", |s| s.seed.as_deref()),
-    ("--trace-steps", "run.trace_steps", |s| {
-        s.trace_steps.as_deref()
-    }),
-    ("--watchdog", "run.watchdog", |s| s.watchdog.as_deref()),
-    ("--dtype", "run.dtype", |s| s.dtype.as_deref()),
-    ("--no-shuffle", "data.shuffle", |s| {
-        s.no_shuffle.then_some("false")
-    }),
-    ("--tf32", "run.tf32", |s| s.tf32.then_some("true")),
-];
-
-/// The flag, with its value, that gives a key a value: `--stages 4`; `--set` where no flag does.
-pub fn flag_for(key: &str, value: &str) -> String {
-    let flag = KEY_FLAGS.iter().find(|(_, of, _)| *of == key);
-    match flag {
-        Some(&("--no-shuffle", ..)) if value == "false" => "--no-shuffle".to_owned(),
-        Some(&("--tf32", ..)) if value == "true" => "--tf32".to_owned(),
-        Some(&("--no-shuffle" | "--tf32", ..)) | None => format!("--set {key}={value}"),
-        Some((flag, ..)) => format!("{flag} {value}"),
-    }
-}
-
-impl Settings {
-    /// The whole configuration: defaults of the model ◄ file ◄ `--set` ◄ flags.
-    pub fn resolve(&self) -> Result<TrainConfig> {
-        let overrides = match &self.config {
-            Some(path) => Overrides::new().file(path)?,
-            None => Overrides::new(),
-        };
-        Ok(self.lay_over(overrides)?.resolve()?)
-    }
-
-    /// `--set` and the flags over what was given before.
-    pub fn lay_over(&self, overrides: Overrides) -> Result<Overrides> {
-        Ok(overrides.layer(set(&self.set)?)?.layer(self.flags())?)
-    }
-
-    /// The flags that were typed and stand for keys.
-    fn flags(&self) -> impl Iterator<Item = Setting> {
-        KEY_FLAGS.iter().filter_map(|(flag, key, typed)| {
-            let text = typed(self)?;
-            Some(Setting::text(format!("{flag} {text}"), *key, text))
-        })
-    }
-}
-
-/// The settings of `--set`.
-pub fn set(texts: &[String]) -> Result<Vec<Setting>> {
-    let setting = |text: &String| {
-        let place = format!("--set {text}");
-        match text.split_once('=') {
-            Some((key, value)) => Ok(Setting::text(place, key.trim(), value.trim())),
-            None => Err(Fail::asked(format!(
-                "{place}: write --set SECTION.KEY=VALUE"
-            ))),
-        }
-    };
-    texts.iter().map(setting).collect()
 }

@@ -7,7 +7,7 @@ use gpipe_report::{Event, numbers};
 use gpipe_train::{Overrides, Recipe, Setting, Setup, TrainConfig, evaluate};
 
 use super::train::kernel_cache;
-use crate::args::{EvalArgs, Talk, set};
+use crate::args::{EvalArgs, Talk, environment, set};
 use crate::fail::Result;
 use crate::output::{Console, print};
 
@@ -95,6 +95,7 @@ fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<T
         // The checkpoint has the tokenizer of its run.
         settings.push(Setting::new("data.tokenizer", AUTO));
     }
+    let overrides = overrides.layer(environment())?;
     let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
     Ok(overrides.resolve()?)
 }

@@ -8,7 +8,7 @@ use gpipe_report::Event;
 use gpipe_train::{Generator, ModelSource, Overrides, Setting, Setup, TrainConfig};
 
 use super::train::kernel_cache;
-use crate::args::{SampleArgs, Talk};
+use crate::args::{SampleArgs, Talk, environment};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, print};
 
@@ -94,7 +94,7 @@ fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig>
         // The checkpoint has the tokenizer of its run.
         None => Setting::new("data.tokenizer", AUTO),
     });
-    Ok(overrides.layer(settings)?.resolve()?)
+    Ok(overrides.layer(environment())?.layer(settings)?.resolve()?)
 }
 
 fn checked(args: &SampleArgs) -> Result<Sampling> {

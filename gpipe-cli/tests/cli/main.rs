@@ -6,6 +6,7 @@ mod digits;
 mod events;
 mod generate;
 mod hostile;
+mod instruction_set;
 mod models;
 mod parity;
 mod plan;

@@ -2,7 +2,9 @@
 
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use super::{CheckError, Result, clean, device_of, expect_flow, flows, gradients_like, random};
+use super::tensors::{
+    CheckError, Result, clean, device_of, expect_flow, flows, gradients_like, random,
+};
 use crate::{Buffers, Cost, Flow, Layer, Ledger, PassContext, Saved, SavedBuffers, TensorSet};
 
 /// Checks that the layer's [`Memory`](crate::Memory) predicts the bytes that are alive after each

@@ -2,7 +2,7 @@
 
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
-use super::{
+use super::tensors::{
     CheckError, Result, clean, device_of, f64s, random_gradients, saved, take_gradients, tensor,
 };
 use crate::{Kind, Layer, PassContext, try_params};
@@ -86,8 +86,8 @@ fn compare(
     let x = x.collect::<Result<Vec<_>>>()?;
 
     let (y, left) = layer.forward(cx, inputs.clone())?;
-    let outputs = layer.cost(&super::flows(inputs))?.outputs;
-    super::expect_flow(layer, "forward", &outputs, &y)?;
+    let outputs = layer.cost(&super::tensors::flows(inputs))?.outputs;
+    super::tensors::expect_flow(layer, "forward", &outputs, &y)?;
     let wanted = forward(layer, &params, &x)?;
     let floats = y.iter().filter(|y| y.dtype().is_float());
     for (i, (y, wanted)) in floats.zip(&wanted).enumerate() {

@@ -2,7 +2,7 @@
 
 use gpipe_tensor::{Tensor, Tensors};
 
-use super::{
+use super::tensors::{
     CheckError, Gradient, Result, clean, device_of, random_gradients, saved, take_gradients,
 };
 use crate::{Layer, PassContext};
@@ -15,7 +15,7 @@ use crate::{Layer, PassContext};
 pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Result<()> {
     let device = device_of(layer, inputs)?;
     clean(layer)?;
-    let outputs = layer.cost(&super::flows(inputs))?.outputs;
+    let outputs = layer.cost(&super::tensors::flows(inputs))?.outputs;
     let dy = random_gradients(&device, &outputs)?;
 
     let left = saved(layer, cx, inputs)?;
@@ -26,7 +26,7 @@ pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
     let left = saved(layer, cx, inputs)?;
     let (dx, pending) = layer.input_grad(left, dy.clone())?;
     layer.weight_grad(pending)?;
-    super::expect_flow(layer, way, &super::flows(&fused_dx), &dx)?;
+    super::tensors::expect_flow(layer, way, &super::tensors::flows(&fused_dx), &dx)?;
     for (i, (fused, split)) in fused_dx.iter().zip(&dx).enumerate() {
         let of = format!("gradient of input {i}");
         same(layer, of, way, &f32s(fused)?, &f32s(split)?)?;

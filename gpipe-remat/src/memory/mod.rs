@@ -7,6 +7,7 @@ mod parameter_bytes;
 mod policy;
 pub(crate) mod predict;
 mod remat_plan;
+pub(crate) mod replay;
 mod retained;
 mod stage_memory;
 

@@ -19,7 +19,7 @@ pub enum Policy {
     /// The input of every n-th layer of the stage: less is alive at once during the backward pass
     /// than under [`Policy::Stage`], at the same work (Chen et al. 2016).
     Every(usize),
-    /// What costs the least recomputation within so many bytes a stage, parameters and all else
+    /// What costs the least recomputation within these bytes a stage, parameters and all else
     /// included: which layers keep what they saved, and where runs of the others begin.
     Budget(Bytes),
 }

@@ -33,7 +33,7 @@ impl<'a> Bounds<'a> {
             sums
         };
         let work = &costed.times.work;
-        // Nobody wants the gradient of the model's input.
+        // The gradient of the model's input is not computed.
         let wanted = |layer: usize| {
             if layer == 0 {
                 0.0
@@ -53,7 +53,7 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Seconds that no step on so many workers, each with so many stages, goes below.
+    /// Seconds that no step on `workers` workers, each with `chunks` stages, goes below.
     pub fn of(&self, workers: usize, chunks: usize) -> f64 {
         let layers = self.all.len() - 1;
         if let Some(cores) = self.request.cores {
@@ -106,7 +106,7 @@ impl<'a> Bounds<'a> {
         (together / cores as f64).max(path) / speed
     }
 
-    /// The work on the way of a stage of these layers: the first micro-batch comes down to it, it
+    /// The work on the critical path of a stage of these layers: the first micro-batch comes down to it, it
     /// does its own for all of them, and the last goes back up from it.
     pub fn critical_path(&self, part: &Range<usize>) -> f64 {
         let of = |sums: &[f64]| sums[part.end] - sums[part.start];
@@ -134,7 +134,7 @@ impl<'a> Bounds<'a> {
         self.sizes
     }
 
-    /// Seconds of the update on so many workers, at least.
+    /// The least seconds of the update on a number of workers.
     pub fn update_on(&self, workers: usize) -> f64 {
         self.update / self.fastest(workers).iter().sum::<f64>()
     }
@@ -147,7 +147,7 @@ impl<'a> Bounds<'a> {
         speeds
     }
 
-    /// The same where a stage holds so many micro-batches at most: no more than those it has taken
+    /// The same where a stage holds at most `held` micro-batches: no more than those it has taken
     /// before the first comes back to it, which has gone all the way down and up to there.
     pub fn held_path(&self, part: &Range<usize>, held: usize) -> f64 {
         let layers = self.all.len() - 1;
@@ -163,7 +163,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// The least over all cuts of the longest of those ways: greedily, each stage as long as the
-    /// limit permits, which is right because a longer run has no shorter way.
+    /// limit permits, which is right because a longer run has no shorter path.
     fn bottleneck(&self, stages: usize) -> f64 {
         let layers = self.all.len() - 1;
         let within = |limit: f64| {

@@ -16,7 +16,7 @@ use super::stage_choice::{Chooser, StagePlan, forgets};
 use super::times::splits;
 use crate::{RematPlan, Work, simulator_costs};
 
-/// To make a schedule that follows the costs takes about as long as so many simulations.
+/// The simulations that take about as long as making a schedule that follows the costs.
 const FOLLOWING: u64 = 16;
 
 /// A schedule without a cut.

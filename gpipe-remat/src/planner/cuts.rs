@@ -110,7 +110,7 @@ fn extend(
     }
 }
 
-/// Cuts to begin with: even work for the speeds of the workers, and the least longest way.
+/// Cuts to begin with: even work for the speeds of the workers, and the least longest critical path.
 fn even(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
     let device_of = candidate.schedule.device_of();
     let speed = |stage: usize| candidate.request.workers[workers[device_of[stage]]].speed;
@@ -127,7 +127,7 @@ fn even(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
     cuts
 }
 
-/// The least longest work, what is computed again included, of the cuts of which every stage fits.
+/// Of the cuts whose stages all fit, the one with the least longest work, recomputation included.
 fn roomy(candidate: &Candidate<'_>, workers: &[usize]) -> Option<Cut> {
     let device_of = candidate.schedule.device_of();
     least_longest(candidate, |stage, part| {

@@ -37,7 +37,7 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct CertifiedPlan {
     /// The fastest plan found, or one that is simpler and, as far as times are known, as fast
-    /// ([`PlanRequest::min_gain`]).
+    /// ([`PlanRequest::min_gain`](super::PlanRequest::min_gain)).
     pub plan: Plan,
     /// Seconds of the fastest plan found.
     pub fastest: f64,

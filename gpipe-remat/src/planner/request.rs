@@ -91,7 +91,8 @@ pub struct NamedOrder {
     pub make: MakeSchedule,
     /// What becomes of that schedule when the costs are known, if it is not the same for all.
     pub follow: Option<FollowCosts>,
-    /// Then: how many micro-batches each of so many stages holds at most, if that is limited.
+    /// For a schedule that follows the costs: the most micro-batches that a stage holds, by the number
+    /// of stages, if that is limited.
     pub held: Option<fn(usize) -> usize>,
 }
 

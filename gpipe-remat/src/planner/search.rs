@@ -172,7 +172,7 @@ impl<'a> Planner<'a> {
         open.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut best: Option<(Candidate<'_>, Found)> = None;
         let mut looked_at = EFFORT;
-        // Those of which a better plan may have been overlooked.
+        // Candidates for which a better plan may have been overlooked.
         let mut doubtful = Vec::new();
         for (least, workers, order, micro_batches) in open {
             let seconds = (best.as_ref()).map_or(below, |(_, found)| found.seconds);
@@ -195,7 +195,7 @@ impl<'a> Planner<'a> {
             if !(found.as_ref().is_some_and(|found| found.exact) || cuts::is_small(&candidate)) {
                 doubtful.push(open);
             }
-            // Of fewer than all cuts, only those that are better are reported.
+            // A search of some cuts may return one that is no better.
             if let Some(found) = found
                 && found.seconds < seconds
             {

@@ -7,7 +7,7 @@ use gpipe_sched::Schedule;
 
 use super::request::{Costed, PlanRequest};
 use crate::memory::budget::{self, StageContext};
-use crate::memory::predict::activations;
+use crate::memory::replay::activations;
 use crate::{Policy, RematPlan, Retained, StageMemory};
 
 /// What one stage keeps.

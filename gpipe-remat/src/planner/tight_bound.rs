@@ -1,8 +1,8 @@
 //! Seconds that no cut goes below under one order of work, by the longest paths through its actions.
 //!
-//! A step takes at least as long as every chain of actions of which each waits for the one before. What
-//! such a chain takes is a sum over stages: so many forward passes of stage 0, so many input gradients
-//! of stage 1, and so on. The mean of several chains is no longer than the longest of them, so it is a
+//! A step takes at least as long as every chain of actions in which each waits for the one before. What
+//! such a chain takes is a sum over stages: a number of forward passes of stage 0, of input gradients of stage 1, and
+//! so on. The mean of several chains is no longer than the longest of them, so it is a
 //! bound as well, and the cut for which it is least is found exactly, layer by layer. Chains that lead
 //! through each device for as long as possible, in equal parts, leave a cut little to gain by making
 //! some stages small.

@@ -36,7 +36,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// As many seconds as FLOPs take on a core that computes so many a second; all else is free.
+    /// The seconds that FLOPs take on a core that computes `flops_per_second`; all else is free.
     pub fn of_flops(costs: &ModelCosts, flops_per_second: f64) -> Self {
         let seconds = |flops: u64| flops as f64 / flops_per_second;
         let work = |cost: &Cost| Work {
@@ -51,7 +51,7 @@ impl Times {
         }
     }
 
-    /// The same on up to so many cores, if a layer makes use of the share `efficiency` of each but
+    /// The same on up to `cores` cores, if a layer makes use of the share `efficiency` of each but
     /// the first: 0 to 1.
     #[must_use]
     pub fn with_cores(mut self, cores: usize, efficiency: f64) -> Self {
@@ -75,7 +75,7 @@ impl Times {
         1 + self.shares.len()
     }
 
-    /// The work on so many cores, or on the most that there are times for.
+    /// The work on a number of cores, or on the most that there are times for.
     pub fn on(&self, cores: usize) -> &[Work] {
         match cores.clamp(1, self.cores()) {
             1 => &self.work,
@@ -109,7 +109,7 @@ impl Times {
         }
     }
 
-    /// What a stage of these layers takes on so many cores.
+    /// What a stage of these layers takes on a number of cores.
     pub(crate) fn of_stage(&self, cores: usize, part: &Range<usize>, splits: bool) -> StageCosts {
         let work = self.on(cores);
         let sum = |number: fn(&Work) -> f64, part: Range<usize>| -> f64 {
@@ -117,7 +117,7 @@ impl Times {
         };
         StageCosts {
             forward: sum(|work| work.forward, part.clone()) + self.action,
-            // Nobody wants the gradient of the model's input.
+            // The gradient of the model's input is not computed.
             input_grad: sum(|work| work.input_grad, part.start.max(1)..part.end.max(1))
                 + self.action,
             weight_grad: sum(|work| work.weight_grad, part.clone())
@@ -166,7 +166,7 @@ pub fn simulator_costs(
     let on = |cores: usize| {
         let (mut stages, mut left) = (Vec::new(), Vec::new());
         for (stage, part) in cut.iter().enumerate() {
-            // The same for every micro-batch of which not all is kept.
+            // The same for every micro-batch that is not kept as a whole.
             let mut cells = table.of_stage(stage).iter();
             let forgetting = cells.find(|kept| **kept != Retained::Everything);
             let [recompute, rest] =

@@ -4,7 +4,7 @@ use gpipe_remat::Bytes;
 use gpipe_remat::planner::{Described, Link, Worker};
 use serde::Deserialize;
 
-use super::CostFile;
+use super::cost_file::CostFile;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,29 +1,17 @@
 //! Models that a file describes by numbers: gpipe's own JSON, or a profile of PipeDream.
 
+mod cost_file;
 mod json;
 mod pipedream;
 
 use std::path::Path;
 
-use gpipe_remat::planner::{Described, Link, Worker};
+pub use cost_file::CostFile;
 
 use crate::error::{Error, Result};
 
 /// The longest file that is read.
 const MOST_BYTES: u64 = 1 << 30;
-
-/// What a file says.
-#[derive(Debug)]
-pub struct CostFile {
-    /// First to last.
-    pub layers: Vec<Described>,
-    /// Samples of a step, if it says.
-    pub batch: Option<usize>,
-    /// Workers, if it says.
-    pub workers: Option<Vec<Worker>>,
-    /// What is between them, if it says.
-    pub link: Option<Link>,
-}
 
 /// Reads a file of costs.
 pub fn read(path: &Path) -> Result<CostFile> {

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use gpipe_remat::planner::Described;
 
-use super::CostFile;
+use super::cost_file::CostFile;
 
 /// Reads the text of a file.
 pub fn parse(text: &str) -> Result<CostFile, String> {

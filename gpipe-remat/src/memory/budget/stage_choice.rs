@@ -18,7 +18,7 @@ use gpipe_sched::Schedule;
 use super::chain::Chain;
 use super::in_flight::InFlight;
 use super::search::search;
-use crate::memory::predict::activations;
+use crate::memory::replay::activations;
 use crate::{Bytes, Error, ModelCosts, ParameterBytes, Result, Retained, RetainedRun, StageMemory};
 
 /// Choices that are followed. Models of few kinds of layers have far fewer; for one of hundreds of

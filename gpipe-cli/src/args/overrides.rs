@@ -1,0 +1,49 @@
+//! From what was typed to a configuration.
+
+use gpipe_train::{Overrides, Setting, TrainConfig};
+
+use super::settings::Settings;
+use crate::fail::{Fail, Result};
+
+impl Settings {
+    /// The whole configuration: defaults of the model ◄ file ◄ environment ◄ `--set` ◄ flags.
+    pub fn resolve(&self) -> Result<TrainConfig> {
+        let overrides = match &self.config {
+            Some(path) => Overrides::new().file(path)?,
+            None => Overrides::new(),
+        };
+        Ok(self.lay_over(overrides)?.resolve()?)
+    }
+
+    /// Environment, `--set` and the flags over what was given before.
+    pub fn lay_over(&self, overrides: Overrides) -> Result<Overrides> {
+        let overrides = overrides.layer(environment())?;
+        Ok(overrides.layer(set(&self.set)?)?.layer(self.flags())?)
+    }
+}
+
+/// The variable that stands for `run.instruction_set`.
+const INSTRUCTION_SET: &str = "GPIPE_INSTRUCTION_SET";
+
+/// The settings of the environment.
+pub fn environment() -> Option<Setting> {
+    let text = std::env::var(INSTRUCTION_SET)
+        .ok()
+        .filter(|text| !text.is_empty())?;
+    let place = format!("{INSTRUCTION_SET}={text}");
+    Some(Setting::text(place, "run.instruction_set", text))
+}
+
+/// The settings of `--set`.
+pub fn set(texts: &[String]) -> Result<Vec<Setting>> {
+    let setting = |text: &String| {
+        let place = format!("--set {text}");
+        match text.split_once('=') {
+            Some((key, value)) => Ok(Setting::text(place, key.trim(), value.trim())),
+            None => Err(Fail::asked(format!(
+                "{place}: write --set SECTION.KEY=VALUE"
+            ))),
+        }
+    };
+    texts.iter().map(setting).collect()
+}

@@ -1,0 +1,200 @@
+//! A trainer makes the steps that the verbs make, to the bit, and goes on after a step that it refused;
+//! a builder decides what is written out by hand; a loss from a function is one like the others.
+
+mod common;
+
+use common::{Model, Outcome, Run};
+use gpipe_layers::layers::Function;
+use gpipe_layers::{Decay, Flow, Layer, Loss, Optimizer, models};
+use gpipe_remat::{
+    Assembly, AssemblyBuilder, Error, Policy, Trainer, Value, batch_items, copy_owned,
+};
+use gpipe_sched::{one_f_one_b, zb_h1};
+use gpipe_tensor::{DeviceId, Host, Tensor};
+
+fn run(stages: usize) -> Run {
+    let model = Model {
+        blocks: 2,
+        tied: true,
+        dropout: 0.1,
+    };
+    Run {
+        stages,
+        policy: Policy::Stage,
+        ..Run::new(model, 8, 4)
+    }
+}
+
+#[test]
+fn a_trainer_makes_the_steps_of_the_verbs() {
+    for stages in [1, 2, 4] {
+        let run = run(stages);
+        let expected = run.train();
+        let mut trainer =
+            Trainer::new(run.assemble(), run.optimizer.clone(), |_| 0.01).with_clip(0.5);
+        let mut outcome = Outcome::default();
+        for step in 0..run.steps {
+            assert_eq!(trainer.next_step(), step);
+            if step == 1 {
+                // A step that is refused: nothing changes, and the next has the same number.
+                let mut bad = run.items(step);
+                bad[1].target.divisor = 1e-60;
+                let before = trainer.next_step();
+                let error = trainer.step_on(|_| Ok(bad.clone())).expect_err("infinite");
+                let Error::NonFinite(first) = error else {
+                    panic!("{error}");
+                };
+                assert_eq!((first.micro_batch, first.layer.as_str()), (1, "loss"));
+                assert_eq!(first.value, Value::InputGradient);
+                assert_eq!(trainer.next_step(), before);
+            }
+            let made = trainer
+                .step_on(|number| Ok(run.items(number)))
+                .expect("a step");
+            assert_eq!(made.stats.step, step);
+            outcome.losses.push(made.loss.to_bits());
+            outcome.norms.push(made.stats.grad_norm.to_bits());
+        }
+        outcome.read(&mut trainer.into_run());
+        assert_eq!(outcome, expected, "{stages} stages");
+    }
+}
+
+fn mlp() -> Vec<Box<dyn Layer>> {
+    models::mlp(&models::MlpConfig {
+        inputs: 3,
+        hidden: vec![8, 8],
+        outputs: 2,
+        activation: Function::Relu,
+        dropout: 0.0,
+    })
+    .expect("a valid model")
+}
+
+fn builder() -> AssemblyBuilder {
+    Assembly::builder(mlp())
+        .batch(12, |samples| vec![Flow::f32([samples, 3])])
+        .optimizer(&Optimizer::adamw(0.9, 0.99, 1e-8, 0.0, Decay::Matrices))
+        .loss(Loss::SquaredError)
+}
+
+#[test]
+fn a_builder_decides_what_is_not_given() {
+    let plan = builder().plan(2).expect("a plan");
+    assert_eq!(plan.devices, [DeviceId::Cpu; 2]);
+    let schedule = &plan.schedule;
+    assert_eq!((schedule.stages(), schedule.micro_batches()), (2, 8));
+    assert_eq!(schedule, &gpipe_sched::gpipe(2, 8).expect("a schedule"));
+    assert_eq!((plan.cut.len(), plan.cut[1].end), (2, 5));
+    // No more stages than layers, no more micro-batches than samples.
+    let plan = builder().plan(64).expect("a plan");
+    assert_eq!((plan.cut.len(), plan.schedule.micro_batches()), (5, 12));
+
+    let schedule = one_f_one_b(3, 4).expect("a schedule");
+    let plan = builder().with_schedule(schedule.clone()).plan(1);
+    let plan = plan.expect("a plan");
+    assert_eq!((plan.devices.len(), &plan.schedule), (3, &schedule));
+    let plan = builder().stages(2).micro_batches(3).schedule(zb_h1).plan(9);
+    assert_eq!(plan.expect("a plan").schedule, zb_h1(2, 3).expect("one"));
+}
+
+#[test]
+fn a_builder_refuses_what_does_not_fit() {
+    let message = |builder: AssemblyBuilder| match builder.plan(2) {
+        Ok(_) => panic!("it fits"),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(
+        message(Assembly::builder(mlp())),
+        "layers have no cost without a batch: call `batch`"
+    );
+    let schedule = one_f_one_b(3, 4).expect("a schedule");
+    assert_eq!(
+        message(builder().with_schedule(schedule).stages(2)),
+        "a schedule of 3 stages and 4 micro-batches, 2 devices and 4 micro-batches: give as many of \
+         each"
+    );
+    assert_eq!(
+        message(builder().stages(9)),
+        "9 stages but 5 layers: use 5 or fewer"
+    );
+    assert!(message(builder().micro_batches(13)).starts_with("13 micro-batches but 12 samples"));
+}
+
+#[test]
+fn a_function_is_a_loss() {
+    let host = Host::new(2).expect("threads");
+    let device = host.device(DeviceId::Cpu).expect("a CPU");
+    let numbers = |count: usize, step: usize| -> Vec<f32> {
+        let number = |i: usize| ((i * i * step + 3 * i) % 23) as f32 / 23.0 - 0.5;
+        (0..count).map(number).collect()
+    };
+    let inputs = [Tensor::from_f32(&device, [12, 3], numbers(36, 7)).expect("room")];
+    let targets = Tensor::from_f32(&device, [12, 2], numbers(24, 5)).expect("room");
+    let optimizer = Optimizer::adamw(0.9, 0.99, 1e-8, 0.0, Decay::Matrices);
+
+    let known = builder().build(&host).expect("a pipeline");
+    let mut known = Trainer::new(known, optimizer.clone(), |_| 1e-2);
+    let own = builder().build_with_loss(&host, |y: &Tensor, target: Tensor| {
+        let off: Vec<f32> = (y.f32s()?.iter().zip(target.f32s()?))
+            .map(|(y, target)| y - target)
+            .collect();
+        let loss = off.iter().map(|off| f64::from(off * off)).sum::<f64>();
+        let dy: Vec<f32> = off.iter().map(|off| 2.0 * off / 24.0).collect();
+        let dy = Tensor::from_f32(y.device(), y.shape().clone(), dy)?;
+        Ok((loss / 24.0, dy))
+    });
+    let mut own = Trainer::new(own.expect("a pipeline"), optimizer, |_| 1e-2);
+    let (mut first, mut last) = (None, 0.0);
+    for _ in 0..20 {
+        let a = known.step(&inputs, &targets).expect("a step");
+        let b =
+            own.step_on(|step| batch_items(&inputs, 8, step, true, |rows| Ok(targets.rows(rows)?)));
+        let b = b.expect("a step");
+        assert!((a.loss - b.loss).abs() < 1e-5 * a.loss, "{a:?} {b:?}");
+        assert!((a.stats.grad_norm - b.stats.grad_norm).abs() < 1e-4 * a.stats.grad_norm);
+        assert_eq!(b.outcome.losses.len(), 8);
+        first.get_or_insert(a.loss);
+        last = a.loss;
+    }
+    assert!(last < 0.9 * first.expect("a step"), "{first:?} {last}");
+    // An evaluation is the loss of the next step, and changes nothing.
+    let loss = known.evaluate(&inputs, &targets).expect("an evaluation");
+    let few = [inputs[0].rows(0..3).expect("rows")];
+    let targets_of_few = targets.rows(0..3).expect("rows");
+    known
+        .evaluate(&few, &targets_of_few)
+        .expect("an evaluation");
+    let next = known.step(&inputs, &targets).expect("a step").loss;
+    assert!((loss - next).abs() < 1e-6 * next, "{loss} {next}");
+    let error = known.step(&few, &targets).expect_err("too few").to_string();
+    assert_eq!(
+        error,
+        "an input of 3 samples but targets for 12: give as many of each"
+    );
+}
+
+#[test]
+fn all_verbs_work_with_any_end() {
+    let host = Host::new(1).expect("threads");
+    let own = builder().build_with_loss(&host, |y: &Tensor, (): ()| {
+        let dy = Tensor::from_f32(y.device(), y.shape().clone(), vec![1.0; y.elements()])?;
+        Ok((f64::NAN, dy))
+    });
+    let mut own = own.expect("a pipeline");
+    let states = copy_owned(&mut own.pipeline, &own.transit).expect("room");
+    let values = states
+        .iter()
+        .map(|state| (state.name.clone(), state.value.clone()));
+    gpipe_remat::put_values(&mut own.pipeline, values.collect()).expect("the same model");
+    let states = states.into_iter().map(|state| (state.name, state.state));
+    gpipe_remat::put_states(&mut own.pipeline, states.collect()).expect("the same model");
+    let device = host.device(DeviceId::Cpu).expect("a CPU");
+    let x = [Tensor::from_f32(&device, [12, 3], vec![0.5; 36]).expect("room")];
+    let mut trainer = Trainer::new(own, Optimizer::sgd(0.0, 0.0, Decay::Matrices), |_| 1.0);
+    let error = trainer.step_on(|step| batch_items(&x, 4, step, true, |_| Ok(())));
+    let error = error.expect_err("the loss is not a number").to_string();
+    let expected =
+        "micro-batch 0, layer loss, forward: the output is NaN: no parameter was changed";
+    assert!(error.starts_with(expected), "{error}");
+}
