@@ -65,7 +65,7 @@ pub(crate) fn has_amx() -> bool {
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod amx {
     use std::arch::asm;
-    use std::arch::x86_64::__cpuid_count;
+    use std::arch::x86_64::CpuidResult;
     use std::sync::OnceLock;
 
     /// Whether the processor has the tile unit and the system lets this process use it.
@@ -78,18 +78,26 @@ mod amx {
         })
     }
 
+    /// What the processor says of itself.
+    // Newer compilers take the call as safe, the oldest supported one wants the block.
+    #[allow(unused_unsafe)]
+    fn cpuid(leaf: u32) -> CpuidResult {
+        // SAFETY: every processor of this architecture that Rust builds for has the instruction.
+        unsafe { std::arch::x86_64::__cpuid_count(leaf, 0) }
+    }
+
     /// AMX-BF16 and AMX-TILE.
     fn processor_has_tiles() -> bool {
         const BF16: u32 = 1 << 22;
         const TILE: u32 = 1 << 24;
-        __cpuid_count(0, 0).eax >= 7 && __cpuid_count(7, 0).edx & (BF16 | TILE) == BF16 | TILE
+        cpuid(0).eax >= 7 && cpuid(7).edx & (BF16 | TILE) == BF16 | TILE
     }
 
     /// Whether the system switches the tiles' state along with a thread.
     fn system_saves_tiles() -> bool {
         const XSAVE: u32 = 1 << 27;
         const TILES: u32 = 0b11 << 17;
-        if __cpuid_count(1, 0).ecx & XSAVE == 0 {
+        if cpuid(1).ecx & XSAVE == 0 {
             return false;
         }
         let low: u32;

@@ -32,7 +32,8 @@ pub fn list_circles(root: &Path) -> anyhow::Result<()> {
 /// Checks the repository, prints what is wrong, and fails if anything is.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let tree = Tree::read(root)?;
-    for warning in sources::long_files(&tree) {
+    let warnings = sources::long_files(&tree).into_iter();
+    for warning in warnings.chain(sources::plain_words(&tree)) {
         println!("warning: {warning}");
     }
     let problems = check(&tree);
@@ -60,7 +61,6 @@ fn check(tree: &Tree) -> Vec<Problem> {
         circles::none,
         sources::thin_program,
         sources::nothing_unfinished,
-        sources::plain_words,
         unsafety::forbidden,
         unsafety::explained,
         unsafety::listed,

@@ -168,8 +168,13 @@ impl Source<'_> {
             0
         };
         let from = self.floats.as_ptr().wrapping_add(inner * self.inner_stride);
-        // The next lanes will be packed soon.
-        _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(BLOCK).cast());
+        // The next lanes will be packed soon. Newer compilers take the call as safe, the oldest supported one
+        // wants the block.
+        #[allow(unused_unsafe)]
+        // SAFETY: a prefetch reads nothing, whatever the address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(BLOCK).cast());
+        }
         // SAFETY: a masked load reads only the elements that there are.
         unsafe { _mm512_maskz_loadu_ps(there, from) }
     }
