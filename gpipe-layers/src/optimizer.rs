@@ -155,28 +155,6 @@ impl From<AdamW> for Optimizer {
 }
 
 impl Optimizer {
-    #[doc(hidden)]
-    pub fn sgd(momentum: f64, weight_decay: f64, decay: Decay) -> Self {
-        Sgd {
-            momentum,
-            weight_decay,
-            decay,
-        }
-        .into()
-    }
-
-    #[doc(hidden)]
-    pub fn adamw(beta1: f64, beta2: f64, eps: f64, weight_decay: f64, decay: Decay) -> Self {
-        AdamW {
-            beta1,
-            beta2,
-            eps,
-            weight_decay,
-            decay,
-        }
-        .into()
-    }
-
     /// Checks the numbers.
     ///
     /// # Errors

@@ -4,7 +4,9 @@
 use std::num::NonZero;
 
 use gpipe_layers::models::{GptConfig, gpt, preset};
-use gpipe_layers::{Decay, Init, Layer, Loss, Optimizer, Param, PassContext, Result, try_params};
+use gpipe_layers::{
+    AdamW, Decay, Init, Layer, Loss, Optimizer, Param, PassContext, Result, try_params,
+};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors};
 
 /// Steele, Lea and Flood's mixer, from which both sides draw values and data.
@@ -94,7 +96,12 @@ fn losses(config: &GptConfig, samples: usize) -> Result<Vec<f64>> {
     let host = Host::new(threads).expect("threads");
     let device = host.device(DeviceId::Cpu).expect("a CPU");
     let mut layers = gpt(config)?;
-    let optimizer = Optimizer::adamw(0.9, 0.95, 1e-8, 0.1, Decay::All);
+    let optimizer = Optimizer::from(AdamW {
+        beta2: 0.95,
+        weight_decay: 0.1,
+        decay: Decay::All,
+        ..AdamW::default()
+    });
     let mut number = 0;
     for layer in &mut layers {
         try_params(layer.as_mut(), |param| {

@@ -3,7 +3,8 @@
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, MlpConfig, PRESETS, gpt, mlp, preset};
 use gpipe_layers::{
-    Cost, CostModel, Decay, Flow, Init, Layer, Loss, Optimizer, PassContext, compute_in, try_params,
+    AdamW, Cost, CostModel, Decay, Flow, Init, Layer, Loss, Optimizer, PassContext, compute_in,
+    try_params,
 };
 use gpipe_tensor::{DType, DeviceId, Host, Shape, Tensor, Tensors, init_uniform};
 
@@ -215,7 +216,12 @@ fn mixed_precision_halves_activations_and_adds_a_master() {
     let rows = 3 * 6;
     let exact = 4 * rows * (2 + 2);
     assert_eq!(2 * (own(&mixed[1]) - exact), own(&single[1]) - exact);
-    let optimizer = Optimizer::adamw(0.9, 0.95, 1e-8, 0.0, Decay::All);
+    let optimizer = Optimizer::from(AdamW {
+        beta2: 0.95,
+        weight_decay: 0.0,
+        decay: Decay::All,
+        ..AdamW::default()
+    });
     for layer in &mut layers {
         layer.params(&mut |param| {
             let tensors = if param.tied { 0 } else { 3 };
@@ -314,7 +320,12 @@ fn a_perceptron_learns_a_product() {
         dropout: 0.0,
     };
     let mut layers = mlp(&config).unwrap();
-    let optimizer = Optimizer::adamw(0.9, 0.95, 1e-8, 0.0, Decay::All);
+    let optimizer = Optimizer::from(AdamW {
+        beta2: 0.95,
+        weight_decay: 0.0,
+        decay: Decay::All,
+        ..AdamW::default()
+    });
     for layer in &mut layers {
         try_params(layer.as_mut(), |param| {
             param.make(&device, 3)?;

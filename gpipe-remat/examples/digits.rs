@@ -3,7 +3,7 @@
 //! `cargo run --release -p gpipe-remat --example digits`
 
 use gpipe_layers::layers::Function;
-use gpipe_layers::{Decay, Flow, Optimizer, models};
+use gpipe_layers::{AdamW, Decay, Flow, Optimizer, models};
 use gpipe_remat::{Assembly, Policy, Target, batch_items, optimizer_step};
 use gpipe_sched::one_f_one_b;
 use gpipe_tensor::{DeviceId, Host, Tensor};
@@ -40,7 +40,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         activation: Function::Relu,
         dropout: 0.0,
     })?;
-    let optimizer = Optimizer::adamw(0.9, 0.99, 1e-8, 0.01, Decay::Matrices);
+    let optimizer = Optimizer::from(AdamW {
+        beta2: 0.99,
+        decay: Decay::Matrices,
+        ..AdamW::default()
+    });
     let assembly = Assembly::builder(layers)
         .batch(BATCH, |samples| vec![Flow::f32([samples, 64])])
         .stages(STAGES)

@@ -15,7 +15,7 @@ use crate::{
 ///
 /// ```
 /// use gpipe_layers::layers::Function;
-/// use gpipe_layers::{Decay, Flow, Loss, Optimizer, models};
+/// use gpipe_layers::{AdamW, Decay, Flow, Loss, Optimizer, models};
 /// use gpipe_remat::{Assembly, Trainer};
 /// use gpipe_tensor::{DeviceId, Host, Tensor};
 ///
@@ -24,7 +24,12 @@ use crate::{
 ///     inputs: 2, hidden: vec![16, 16], outputs: 2, activation: Function::Relu, dropout: 0.0,
 /// })?;
 /// let host = Host::new(2)?;
-/// let optimizer = Optimizer::adamw(0.9, 0.99, 1e-8, 0.0, Decay::Matrices);
+/// let optimizer = Optimizer::from(AdamW {
+///     beta2: 0.99,
+///     weight_decay: 0.0,
+///     decay: Decay::Matrices,
+///     ..AdamW::default()
+/// });
 /// let assembled = Assembly::builder(layers)
 ///     .batch(64, |samples| vec![Flow::f32([samples, 2])])
 ///     .optimizer(&optimizer)

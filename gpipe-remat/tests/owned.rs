@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Model, Order, Outcome, Run};
-use gpipe_layers::{Decay, Optimizer};
+use gpipe_layers::{AdamW, Decay, Optimizer, Sgd};
 use gpipe_remat::{Assembled, ParamState, Policy, copy_owned, put_states, put_values};
 use gpipe_tensor::Tensor;
 
@@ -48,9 +48,21 @@ fn put(assembled: &mut Assembled, owned: Vec<ParamState>) -> gpipe_remat::Result
 #[test]
 fn training_goes_on_in_another_pipeline_to_the_same_bits() {
     for optimizer in [
-        Optimizer::adamw(0.9, 0.95, 1e-8, 0.1, Decay::Matrices),
-        Optimizer::sgd(0.9, 0.1, Decay::All),
-        Optimizer::sgd(0.0, 0.0, Decay::All),
+        Optimizer::from(AdamW {
+            beta2: 0.95,
+            weight_decay: 0.1,
+            decay: Decay::Matrices,
+            ..AdamW::default()
+        }),
+        Optimizer::from(Sgd {
+            momentum: 0.9,
+            weight_decay: 0.1,
+            decay: Decay::All,
+        }),
+        Optimizer::from(Sgd {
+            decay: Decay::All,
+            ..Sgd::default()
+        }),
     ] {
         let with = |run: Run| Run {
             optimizer: optimizer.clone(),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use gpipe_layers::layers::{Layout, Linear};
 use gpipe_layers::{
     Cost, Error, Flow, Layer, Loss, Memory, Optimizer, Origin, Param, PassContext, Pending, Result,
-    Saved, TensorSet, check,
+    Saved, Sgd, TensorSet, check,
 };
 use gpipe_remat::{
     Assembled, Assembly, Bytes, ModelCosts, ParameterBytes, Policy, RematPlan, Target,
@@ -209,7 +209,11 @@ fn plan(wide: usize, policy: Policy, cut: &[Range<usize>], schedule: &Schedule) 
 }
 
 fn optimizer() -> Optimizer {
-    Optimizer::sgd(0.9, 0.0, gpipe_layers::Decay::All)
+    Optimizer::from(Sgd {
+        momentum: 0.9,
+        decay: gpipe_layers::Decay::All,
+        ..Sgd::default()
+    })
 }
 
 fn items() -> Vec<Item<Tensors, Target>> {

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Model, Outcome, Run};
 use gpipe_layers::layers::Function;
-use gpipe_layers::{Decay, Flow, Layer, Loss, Optimizer, models};
+use gpipe_layers::{AdamW, Decay, Flow, Layer, Loss, Optimizer, Sgd, models};
 use gpipe_remat::{
     Assembly, AssemblyBuilder, Error, Policy, Trainer, Value, batch_items, copy_owned,
 };
@@ -74,7 +74,12 @@ fn mlp() -> Vec<Box<dyn Layer>> {
 fn builder() -> AssemblyBuilder {
     Assembly::builder(mlp())
         .batch(12, |samples| vec![Flow::f32([samples, 3])])
-        .optimizer(&Optimizer::adamw(0.9, 0.99, 1e-8, 0.0, Decay::Matrices))
+        .optimizer(&Optimizer::from(AdamW {
+            beta2: 0.99,
+            weight_decay: 0.0,
+            decay: Decay::Matrices,
+            ..AdamW::default()
+        }))
         .loss(Loss::SquaredError)
 }
 
@@ -131,7 +136,12 @@ fn a_function_is_a_loss() {
     };
     let inputs = [Tensor::from_f32(&device, [12, 3], numbers(36, 7)).expect("room")];
     let targets = Tensor::from_f32(&device, [12, 2], numbers(24, 5)).expect("room");
-    let optimizer = Optimizer::adamw(0.9, 0.99, 1e-8, 0.0, Decay::Matrices);
+    let optimizer = Optimizer::from(AdamW {
+        beta2: 0.99,
+        weight_decay: 0.0,
+        decay: Decay::Matrices,
+        ..AdamW::default()
+    });
 
     let known = builder().build(&host).expect("a pipeline");
     let mut known = Trainer::new(known, optimizer.clone(), |_| 1e-2);
@@ -191,7 +201,14 @@ fn all_verbs_work_with_any_end() {
     gpipe_remat::put_states(&mut own.pipeline, states.collect()).expect("the same model");
     let device = host.device(DeviceId::Cpu).expect("a CPU");
     let x = [Tensor::from_f32(&device, [12, 3], vec![0.5; 36]).expect("room")];
-    let mut trainer = Trainer::new(own, Optimizer::sgd(0.0, 0.0, Decay::Matrices), |_| 1.0);
+    let mut trainer = Trainer::new(
+        own,
+        Optimizer::from(Sgd {
+            decay: Decay::Matrices,
+            ..Sgd::default()
+        }),
+        |_| 1.0,
+    );
     let error = trainer.step_on(|step| batch_items(&x, 4, step, true, |_| Ok(())));
     let error = error.expect_err("the loss is not a number").to_string();
     let expected =

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{CONTEXT, Model, Order, Outcome, Run};
-use gpipe_layers::{Decay, Optimizer};
+use gpipe_layers::{AdamW, Decay, Optimizer, Sgd};
 use gpipe_remat::Policy;
 use gpipe_sched::{Action, Op, Schedule};
 use proptest::prelude::*;
@@ -176,9 +176,21 @@ fn split_backward_is_the_fused_one() {
 
 fn optimizers() -> impl Strategy<Value = Optimizer> {
     prop_oneof![
-        Just(Optimizer::sgd(0.0, 0.0, Decay::All)),
-        Just(Optimizer::sgd(0.9, 0.01, Decay::Matrices)),
-        Just(Optimizer::adamw(0.9, 0.95, 1e-8, 0.1, Decay::All)),
+        Just(Optimizer::from(Sgd {
+            decay: Decay::All,
+            ..Sgd::default()
+        })),
+        Just(Optimizer::from(Sgd {
+            momentum: 0.9,
+            weight_decay: 0.01,
+            decay: Decay::Matrices
+        })),
+        Just(Optimizer::from(AdamW {
+            beta2: 0.95,
+            weight_decay: 0.1,
+            decay: Decay::All,
+            ..AdamW::default()
+        })),
     ]
 }
 
@@ -225,7 +237,10 @@ proptest! {
 #[test]
 fn micro_batches_agree_to_rounding() {
     for ignore in [0, 2, 3] {
-        let optimizer = Optimizer::sgd(0.0, 0.0, Decay::All);
+        let optimizer = Optimizer::from(Sgd {
+            decay: Decay::All,
+            ..Sgd::default()
+        });
         let whole = Run {
             ignore,
             steps: 1,

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use gpipe_partition::CutRule;
 use gpipe_remat::planner::{
     CertifiedPlan, Costed, Described, Link, NamedOrder, Plan, PlanRequest, Planner, Worker,
 };
 use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, StageMemory, Times, Work};
 
-use crate::config::{Cut, Devices, Named, ScheduleChoice, Size, TrainConfig};
+use crate::config::{Devices, Named, ScheduleChoice, Size, TrainConfig};
 use crate::cost_import::CostFile;
 use crate::error::{Error, Result};
 use crate::profile::{self, ProfileOptions, ProfileProgress, Speed};
@@ -263,10 +264,10 @@ impl Recommender {
         pipeline.micro_batches = whole(plan.micro_batches)?;
         // The plan has the name of one of the schedules, or of the table that is configured.
         if *plan.order != *pipeline.schedule.to_string() {
-            let schedule: ScheduleChoice = plan.order.parse().map_err(Error::invalid)?;
+            let schedule: ScheduleChoice = plan.order.parse().map_err(Error::input)?;
             pipeline.schedule = Named::of(schedule);
         }
-        pipeline.partition = Named::of(Cut::Sizes(plan.cut.iter().map(Range::len).collect()));
+        pipeline.partition = Named::of(CutRule::Sizes(plan.cut.iter().map(Range::len).collect()));
         pipeline.remat = Named::of(remat);
         if pipeline.devices.repeated().is_none() {
             let count = u32::try_from(plan.workers.len()).unwrap_or(u32::MAX);

@@ -3,11 +3,10 @@
 use std::num::NonZero;
 
 use gpipe_remat::planner::{NamedOrder, Worker};
-use gpipe_sched::{Costs, Schedule};
+use gpipe_sched::{Costs, Schedule, ScheduleKind};
 
 use crate::config::{ScheduleChoice, TrainConfig};
 use crate::error::{Error, Result};
-use crate::setup;
 
 /// The most workers that are tried where none are listed.
 const MOST_WORKERS: usize = 8;
@@ -72,26 +71,25 @@ pub fn schedules(
     workers: usize,
     layers: usize,
 ) -> Result<Vec<NamedOrder>> {
-    let named = |(name, order): (&str, ScheduleChoice)| NamedOrder {
-        name: name.to_owned(),
-        chunks: order.chunks(),
-        follow: match order {
-            ScheduleChoice::ZeroBubble(_) => {
-                let order = order.clone();
-                Some(Box::new(move |schedule: &Schedule, costs: &Costs| {
-                    setup::follow(&order, schedule.clone(), costs).ok()
-                }))
-            }
-            _ => None,
+    let named = |kind: ScheduleKind| NamedOrder {
+        name: kind.to_string(),
+        chunks: kind.chunks(),
+        follow: match kind.follows_costs() {
+            true => Some(Box::new(move |schedule: &Schedule, costs: &Costs| {
+                let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
+                kind.build(stages, micro_batches, Some(costs)).ok()
+            })),
+            false => None,
         },
-        held: matches!(order, ScheduleChoice::ZeroBubble(_)).then_some(|stages| stages),
+        held: kind.follows_costs().then_some(|stages| stages),
         make: Box::new(move |workers, micro_batches| {
-            setup::schedule(&order, workers * order.chunks(), micro_batches).ok()
+            let stages = workers * kind.chunks();
+            let choice = ScheduleChoice::Kind(kind);
+            choice.build(stages, micro_batches, None).ok()
         }),
     };
-    let following = ("zero-bubble", ScheduleChoice::ZeroBubble(None));
-    let mut orders: Vec<NamedOrder> = ScheduleChoice::all()
-        .chain([following])
+    let mut orders: Vec<NamedOrder> = ScheduleKind::all()
+        .chain([ScheduleKind::ZeroBubble(None)])
         .map(named)
         .collect();
     if let Some(table) = table {

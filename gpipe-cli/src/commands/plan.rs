@@ -258,9 +258,10 @@ fn show_costs(costs: &[u64], args: &PlanArgs, config: &TrainConfig, talk: Talk) 
     }
     let partition = gpipe_train::cut(&pipeline.partition, costs, stages)?;
     let loads = partition.loads(costs).map_err(Fail::usage)?;
-    let schedule = gpipe_train::schedule(&pipeline.schedule, stages, pipeline.micro_batches.get())?;
-    let times = thirds(&loads);
-    let schedule = gpipe_train::follow(&pipeline.schedule, schedule, &times)?;
+    let (times, micro_batches) = (thirds(&loads), pipeline.micro_batches.get());
+    let schedule = pipeline
+        .schedule
+        .build(stages, micro_batches, Some(&times))?;
     write_table(args, &schedule)?;
     let timeline = simulate(&schedule, &times).map_err(Fail::usage)?;
     let bubble = timeline.bubble();

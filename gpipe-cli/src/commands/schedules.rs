@@ -1,9 +1,8 @@
 //! `gpipe help schedules`: what each schedule does, drawn and counted by the schedules themselves.
 
-use gpipe_sched::{Costs, Op, Schedule, simulate};
+use gpipe_sched::{Costs, Op, Schedule, ScheduleKind, simulate};
 
 use gpipe_report::numbers;
-use gpipe_train::config::ScheduleChoice;
 
 use crate::fail::{Fail, Result};
 use crate::output::table;
@@ -93,15 +92,15 @@ pub fn page() -> Result<String> {
     let mut rows = Vec::new();
     let mut pictures = String::new();
     for (name, source, text) in SCHEDULES {
-        let order: ScheduleChoice = name.parse().map_err(Fail::asked)?;
-        let schedule = made(&order, COMPARED)?;
-        rows.push(row(name, source, &order, &schedule)?);
-        let drawn = if order.chunks() == 1 {
+        let kind: ScheduleKind = name.parse().map_err(Fail::usage)?;
+        let schedule = build(kind, COMPARED)?;
+        rows.push(row(name, source, kind, &schedule)?);
+        let drawn = if kind.chunks() == 1 {
             DRAWN
         } else {
             DRAWN_TWICE
         };
-        let grid = made(&order, drawn)?.grid(WIDTH);
+        let grid = build(kind, drawn)?.grid(WIDTH);
         pictures += &format!("\n{name} ({source})\n{text}\n\n{grid}");
     }
     let (devices, micro_batches) = COMPARED;
@@ -121,26 +120,18 @@ pub fn page() -> Result<String> {
     ))
 }
 
-fn made(order: &ScheduleChoice, (devices, micro_batches): (usize, usize)) -> Result<Schedule> {
-    let stages = devices * order.chunks();
-    let schedule = gpipe_train::schedule(order, stages, micro_batches)?;
-    Ok(gpipe_train::follow(
-        order,
-        schedule,
-        &Costs::even(stages, 1.0, 2.0),
-    )?)
+fn build(kind: ScheduleKind, (devices, micro_batches): (usize, usize)) -> Result<Schedule> {
+    let stages = devices * kind.chunks();
+    let costs = Costs::even(stages, 1.0, 2.0);
+    let schedule = kind.build(stages, micro_batches, Some(&costs));
+    schedule.map_err(Fail::usage)
 }
 
-fn row(
-    name: &str,
-    source: &str,
-    order: &ScheduleChoice,
-    schedule: &Schedule,
-) -> Result<Vec<String>> {
+fn row(name: &str, source: &str, kind: ScheduleKind, schedule: &Schedule) -> Result<Vec<String>> {
     let costs = Costs::even(schedule.stages(), 1.0, 2.0);
     let bubble = simulate(schedule, &costs).map_err(Fail::usage)?.bubble();
     // A stage is so much smaller where a worker has several.
-    let held = held(schedule) as f64 / order.chunks() as f64;
+    let held = held(schedule) as f64 / kind.chunks() as f64;
     Ok(vec![
         name.to_owned(),
         source.to_owned(),

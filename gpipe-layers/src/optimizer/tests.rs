@@ -11,9 +11,22 @@ fn device() -> Device {
 
 fn rules(weight_decay: f64, decay: Decay) -> [Optimizer; 3] {
     [
-        Optimizer::sgd(0.0, weight_decay, decay),
-        Optimizer::sgd(0.9, weight_decay, decay),
-        Optimizer::adamw(0.9, 0.95, 1e-8, weight_decay, decay),
+        Optimizer::from(Sgd {
+            weight_decay,
+            decay,
+            ..Sgd::default()
+        }),
+        Optimizer::from(Sgd {
+            momentum: 0.9,
+            weight_decay,
+            decay,
+        }),
+        Optimizer::from(AdamW {
+            beta2: 0.95,
+            weight_decay,
+            decay,
+            ..AdamW::default()
+        }),
     ]
 }
 
@@ -104,7 +117,13 @@ fn only_an_owner_that_is_ready_is_updated() {
 #[test]
 fn numbers_that_make_no_sense_are_named() {
     let adamw = |beta1, beta2, eps, decay| {
-        let optimizer = Optimizer::adamw(beta1, beta2, eps, decay, Decay::All);
+        let optimizer = Optimizer::from(AdamW {
+            beta1,
+            beta2,
+            eps,
+            weight_decay: decay,
+            decay: Decay::All,
+        });
         optimizer.check().map_err(|error| error.to_string())
     };
     assert_eq!(adamw(0.9, 0.95, 1e-8, 0.1), Ok(()));
@@ -116,7 +135,15 @@ fn numbers_that_make_no_sense_are_named() {
     ] {
         assert!(result.unwrap_err().starts_with(named));
     }
-    assert!(Optimizer::sgd(1.5, 0.0, Decay::All).check().is_err());
+    assert!(
+        Optimizer::from(Sgd {
+            momentum: 1.5,
+            decay: Decay::All,
+            ..Sgd::default()
+        })
+        .check()
+        .is_err()
+    );
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use gpipe_layers::models::{GptConfig, gpt};
 use gpipe_layers::{
-    Decay, Layer, Loss, Optimizer, OptimizerKind, Param, PassContext, Saved, clip_factor,
+    AdamW, Decay, Layer, Loss, Optimizer, OptimizerKind, Param, PassContext, Saved, Sgd,
+    clip_factor,
 };
 use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};
@@ -304,13 +305,13 @@ fn three_steps_of_adamw() -> Result<()> {
         let mut gpt = Gpt::load(variant)?;
         let options = gpt.case["adamw"].clone();
         let setting = |key| number(&options, key);
-        let optimizer = Optimizer::adamw(
-            setting("beta1")?,
-            setting("beta2")?,
-            setting("eps")?,
-            setting("weight_decay")?,
-            decay(&options)?,
-        );
+        let optimizer = Optimizer::from(AdamW {
+            beta1: setting("beta1")?,
+            beta2: setting("beta2")?,
+            eps: setting("eps")?,
+            weight_decay: setting("weight_decay")?,
+            decay: decay(&options)?,
+        });
         three_steps(&mut gpt, "adamw", &optimizer)?;
     }
     Ok(())
@@ -328,7 +329,11 @@ fn three_steps_of_sgd_with_momentum() -> Result<()> {
         three_steps(
             &mut gpt,
             "sgd",
-            &Optimizer::sgd(momentum, pull, decay(&options)?),
+            &Optimizer::from(Sgd {
+                momentum,
+                weight_decay: pull,
+                decay: decay(&options)?,
+            }),
         )?;
     }
     Ok(())

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use gpipe_layers::{Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
+use gpipe_layers::{AdamW, Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
 use gpipe_remat::{
     Assembled, Assembly, Bytes, Error, ModelCosts, ParameterBytes, Policy, RematPlan, Target,
     apply_update, gradient_norm, merge_ties, micro_batches, share_ties,
@@ -87,7 +87,12 @@ impl Run {
             threads: 1,
             batch,
             ignore: 0,
-            optimizer: Optimizer::adamw(0.9, 0.95, 1e-8, 0.1, Decay::Matrices),
+            optimizer: Optimizer::from(AdamW {
+                beta2: 0.95,
+                weight_decay: 0.1,
+                decay: Decay::Matrices,
+                ..AdamW::default()
+            }),
             steps: 3,
         }
     }

@@ -1,4 +1,4 @@
-//! Defaults that follow other keys: what a key is that was not given.
+//! Defaults that depend on other keys.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -11,19 +11,19 @@ use super::model_defaults::ModelDefaults;
 use super::schedule::ScheduleChoice;
 use crate::error::{Error, Result};
 
-/// A configuration while its keys get their values.
+/// A configuration under construction.
 pub struct Draft {
-    /// The keys as they are so far: given, or the model's own default.
+    /// The values so far: given, or the default of the model.
     pub keys: Keys,
-    /// The table that `pipeline.schedule` names, if it names one.
+    /// The table that `pipeline.schedule` names, if any.
     pub table: Option<Schedule>,
     given: Keys,
     model: ModelDefaults,
-    order: Option<ScheduleChoice>,
+    schedule: Option<ScheduleChoice>,
 }
 
 impl Draft {
-    /// What was given, over the defaults of the model that was given.
+    /// The given keys over the defaults of the given model.
     pub fn new(given: Keys, saved_model: Option<&Path>) -> Result<Self> {
         let model = ModelDefaults::of(&given, saved_model)?;
         model.check(&given)?;
@@ -32,19 +32,19 @@ impl Draft {
         if let Some(folder) = model.folder() {
             keys.set("model", "name", folder.to_string_lossy().into_owned());
         }
-        let order: Option<ScheduleChoice> = keys
+        let schedule: Option<ScheduleChoice> = keys
             .text("pipeline", "schedule")
             .and_then(|name| name.parse().ok());
         Ok(Self {
-            table: order.as_ref().map_or(Ok(None), ScheduleChoice::table)?,
+            table: schedule.as_ref().map_or(Ok(None), ScheduleChoice::table)?,
             keys,
             given,
             model,
-            order,
+            schedule,
         })
     }
 
-    /// A table says how many stages and micro-batches there are.
+    /// Takes the numbers of stages and micro-batches from the table, unless they were given.
     pub fn follow_table(&mut self) {
         let Some(table) = &self.table else { return };
         if !self.given.has("pipeline", "stages") {
@@ -57,14 +57,15 @@ impl Draft {
         }
     }
 
-    /// Micro-batches from their size; or the model's number of them, but no more than samples.
+    /// Computes the number of micro-batches from their size; without one, limits the default of the
+    /// model to the number of samples.
     pub fn cut_batch(&mut self) {
         let batch = self.keys.number("data", "batch_size").unwrap_or(1);
         let size = self.keys.remove("pipeline", "micro_batch_size");
-        let asked = self.given.has("pipeline", "micro_batches") || self.table.is_some();
+        let given = self.given.has("pipeline", "micro_batches") || self.table.is_some();
         let micro_batches = match size.and_then(|size| size.as_integer()) {
             Some(size) => (batch - 1) / size + 1,
-            None if asked => return,
+            None if given => return,
             None => {
                 let most = self.keys.number("pipeline", "micro_batches");
                 most.unwrap_or(1).min(batch)
@@ -73,8 +74,8 @@ impl Draft {
         self.keys.set("pipeline", "micro_batches", micro_batches);
     }
 
-    /// Positions for all tokens of a sample, and the vocabulary of the tokenizer: unless they were
-    /// given, or the model is in a folder and has those that it has.
+    /// Extends the context to the tokens of a sample and sets the vocabulary to that of the tokenizer,
+    /// unless they were given. The sizes of a model in a folder are fixed.
     pub fn fit_model_to_data(&mut self) -> Result<()> {
         if self.model.folder().is_some() {
             return Ok(());
@@ -94,7 +95,7 @@ impl Draft {
         Ok(())
     }
 
-    /// A thread for each core.
+    /// Defaults to one thread per core.
     pub fn use_all_cores(&mut self) {
         if !self.given.has("pipeline", "threads") {
             let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -102,15 +103,15 @@ impl Draft {
         }
     }
 
-    /// A stage for each listed worker, or as many as the schedule puts on one; or the error that they do
-    /// not fit the stages that were given.
+    /// Derives the number of stages from the listed workers and the stages that the schedule puts on
+    /// each; refuses a given number that differs.
     pub fn place_stages(&mut self) -> Result<()> {
         let Some(devices) = self.given.devices() else {
             return Ok(());
         };
         let workers = devices.workers();
         let repeated = devices.repeated().is_some();
-        let chunks = self.order.as_ref().map_or(1, ScheduleChoice::chunks) as u64;
+        let chunks = self.schedule.as_ref().map_or(1, ScheduleChoice::chunks) as u64;
         let fitting = match &self.table {
             Some(table) => {
                 let rows = table.devices() as u64;
@@ -144,7 +145,7 @@ impl Draft {
     }
 }
 
-/// A count as TOML has it.
+/// Converts a count to a TOML integer.
 fn whole(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }

@@ -1,11 +1,11 @@
-//! Workers, as a user lists them.
+//! The key `pipeline.devices`: a list of workers.
 
 use std::fmt;
 use std::str::FromStr;
 
 use gpipe_tensor::DeviceId;
 
-/// Workers, as a user lists them: `cpu*4`, `cuda:0,1,2,3`, `cpu,cuda:0*2`, or a bare `cpu` for every
+/// A list of workers by device: `cpu*4`, `cuda:0,1,2,3`, `cpu,cuda:0*2`, or a bare `cpu` for every
 /// stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices(Vec<(DeviceId, Option<u32>)>);
@@ -16,7 +16,7 @@ impl Devices {
         Self(vec![(id, None)])
     }
 
-    /// So many workers on one device.
+    /// A number of workers on one device.
     pub fn several(id: DeviceId, count: u32) -> Self {
         Self(vec![(id, Some(count))])
     }
@@ -29,7 +29,7 @@ impl Devices {
         }
     }
 
-    /// The devices that are listed, each as often as it stands there.
+    /// The device of each item of the list, duplicates included.
     pub fn listed(&self) -> impl Iterator<Item = DeviceId> {
         self.0.iter().map(|&(id, _)| id)
     }
@@ -44,7 +44,7 @@ impl Devices {
         self.0.iter().any(|&(id, _)| id != DeviceId::Cpu)
     }
 
-    /// How many workers are listed.
+    /// The number of listed workers; a bare name counts as one.
     pub fn workers(&self) -> u64 {
         self.0
             .iter()
@@ -52,8 +52,7 @@ impl Devices {
             .sum()
     }
 
-    /// The device of each of `count` workers, which are as many as listed unless a bare name is
-    /// repeated.
+    /// The devices of the first `count` workers; a bare name is repeated.
     pub fn of_workers(&self, count: usize) -> Vec<DeviceId> {
         if let Some(id) = self.repeated() {
             return vec![id; count];
@@ -65,7 +64,7 @@ impl Devices {
         runs.take(count).collect()
     }
 
-    /// The list as short as it can be: a bare name where all workers are alike.
+    /// The shortest equivalent list: a bare name if all workers have the same device.
     pub fn shortest(self) -> Self {
         match self.0[..] {
             [(first, _), ..] if self.0.iter().all(|&(id, _)| id == first) => Self::bare(first),
@@ -84,15 +83,11 @@ impl FromStr for Devices {
                 None => (item.trim(), None),
                 Some((name, count)) => {
                     let count = count.trim().parse().ok().filter(|&count: &u32| count > 0);
-                    let fault = || {
-                        format!(
-                            "`{item}` repeats no worker: write a whole number from 1 up after *"
-                        )
-                    };
-                    (name.trim(), Some(count.ok_or_else(fault)?))
+                    let error = || format!("`{item}`: write a whole number from 1 up after *");
+                    (name.trim(), Some(count.ok_or_else(error)?))
                 }
             };
-            // `cuda:0,1,2` lists three of a kind.
+            // `cuda:0,1,2` lists three CUDA devices.
             let id = match (last, name.parse()) {
                 (Some(DeviceId::Cuda(_)), Ok(ordinal)) => DeviceId::Cuda(ordinal),
                 _ => name

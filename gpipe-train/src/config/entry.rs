@@ -1,4 +1,4 @@
-//! Single settings, wherever they were given, and the kinds of values that keys have.
+//! Reading single settings, and the type of each key.
 
 use std::path::Path;
 
@@ -10,20 +10,20 @@ use super::keys::{Entry, overlay};
 use super::{TrainConfig, presets};
 use crate::error::{Error, Result};
 
-/// Keys that can be given, with a value of the kind that they have. Every one but
-/// `micro_batch_size`, which becomes a number of micro-batches, is in the effective configuration.
+/// The known keys, each with an example value of its type. Every key but `micro_batch_size`, which is
+/// converted to a number of micro-batches, is in the effective configuration.
 pub struct Schema {
-    /// A whole configuration of each family of models.
+    /// A complete configuration of each model family.
     families: Vec<Table>,
-    /// The keys of all of them.
+    /// The union of their keys.
     keys: Table,
 }
 
-/// The key that becomes a number of micro-batches.
+/// The key that is converted to a number of micro-batches.
 const SIZE_KEY: &str = "micro_batch_size";
 
 impl Schema {
-    /// From configurations in which every key has a value.
+    /// Builds the schema from complete configurations.
     pub fn new() -> Self {
         let mut families = presets::of_families();
         let mut keys = Table::new();
@@ -42,14 +42,17 @@ impl Schema {
         self.keys.get(name)?.as_table()
     }
 
-    /// The kind of a key, or the error that names the nearest.
+    /// The example value of a key.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the most similar known key.
     fn kind(&self, place: &str, section: &str, key: &str) -> Result<&Value> {
         let kind = self.section(section).and_then(|keys| keys.get(key));
         kind.ok_or_else(|| self.unknown(place, section, key))
     }
 
-    /// The error for a key that does not exist. It names the known key that looks most like it,
-    /// with its section and, since sections are often forgotten, without.
+    /// The error for an unknown key. It suggests the most similar known key, compared with its section
+    /// and, since sections are often forgotten, without.
     fn unknown(&self, place: &str, section: &str, key: &str) -> Error {
         let sections = self
             .keys
@@ -78,8 +81,7 @@ impl Schema {
         ))
     }
 
-    /// Whether the value is one that the key can have: tried by setting it alone, in the
-    /// configuration of a family that has the key.
+    /// Validates a value by deserializing a configuration in which only this key is changed.
     fn check(&self, entry: &Entry) -> Result<()> {
         let key = match &*entry.key {
             SIZE_KEY => "micro_batches",
@@ -107,7 +109,7 @@ impl Schema {
     }
 }
 
-/// The known name that looks most like what was typed.
+/// The known name most similar to `typed`.
 pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
     let likeness = |name: &&str| strsim::jaro_winkler(name, typed);
     known
@@ -115,10 +117,10 @@ pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> &'a str
         .unwrap_or_default()
 }
 
-/// The most bytes that a configuration may have: many times those of all keys.
-const LONGEST: u64 = 1 << 20;
+/// Maximum size of a configuration file in bytes: a multiple of the size of all keys.
+const MOST_BYTES: u64 = 1 << 20;
 
-/// The text of a file, which must be a regular one: a pipe would keep the program waiting.
+/// Reads a regular file; a pipe could block forever.
 pub fn read_file(path: &Path) -> Result<String> {
     let fault = |fault: &dyn std::fmt::Display| {
         Error::invalid(format!(
@@ -128,26 +130,26 @@ pub fn read_file(path: &Path) -> Result<String> {
     };
     let found = std::fs::metadata(path).map_err(|error| fault(&error))?;
     if !found.is_file() {
-        return Err(fault(&"is no regular file"));
+        return Err(fault(&"is not a regular file"));
     }
-    if found.len() > LONGEST {
+    if found.len() > MOST_BYTES {
         return Err(fault(&format!("has {} bytes", found.len())));
     }
     text(path, std::fs::read(path).map_err(|error| fault(&error))?)
 }
 
-/// The text that a file's bytes are.
+/// Decodes the bytes of a file as UTF-8.
 pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
         Error::invalid(format!(
-            "{}: byte {offset} is no UTF-8 text: name a TOML file",
+            "{}: byte {offset} is not UTF-8: name a TOML file",
             path.display()
         ))
     })
 }
 
-/// The entries of a file with this text.
+/// Parses the text of a TOML file.
 pub fn of_file(schema: &Schema, path: &Path, text: &str) -> Result<Vec<Entry>> {
     let file = path.display();
     let line = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
@@ -194,7 +196,7 @@ pub fn of_file(schema: &Schema, path: &Path, text: &str) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The entry of a setting whose value is a text, as a person types it.
+/// The entry of a setting whose value is text, as typed by a user.
 pub fn of_text(schema: &Schema, place: String, key: &str, text: &str) -> Result<Entry> {
     let (section, key) = split(key);
     let kind = schema.kind(&place, section, key)?;
@@ -202,7 +204,7 @@ pub fn of_text(schema: &Schema, place: String, key: &str, text: &str) -> Result<
     of_value(schema, place, section, key, value)
 }
 
-/// The entry of a setting whose value has a type.
+/// The entry of a setting whose value is typed.
 pub fn of_typed(schema: &Schema, place: String, key: &str, value: Value) -> Result<Entry> {
     let (section, key) = split(key);
     let kind = schema.kind(&place, section, key)?;
@@ -232,8 +234,7 @@ fn of_value(
     Ok(entry)
 }
 
-/// A value of the same kind as `kind` from the text of a flag. Quotes are TOML's own, for those
-/// who write them.
+/// Parses text as a value of the type of `kind`. A quoted string is read as TOML.
 fn read(text: &str, kind: &Value) -> std::result::Result<Value, String> {
     let value = match kind {
         Value::String(_) => match toml::from_str::<Table>(&format!("text = {text}")) {
@@ -251,7 +252,7 @@ fn read(text: &str, kind: &Value) -> std::result::Result<Value, String> {
     )
 }
 
-/// The value as the same kind as `kind`, or what it should have been.
+/// Converts a value to the type of `kind`.
 fn conform(value: Value, kind: &Value) -> std::result::Result<Value, String> {
     let wanted = match (value, kind) {
         (Value::Integer(n), Value::Float(_)) => return Ok(Value::Float(n as f64)),
@@ -263,18 +264,23 @@ fn conform(value: Value, kind: &Value) -> std::result::Result<Value, String> {
             let fault = if digits {
                 "too large"
             } else {
-                "no whole number"
+                "not a whole number"
             };
             return Err(format!("{} is {fault}: use one such as 4", shown(&value)));
         }
-        (value, Value::Float(_)) => format!("{} is no number: use one such as 0.1", shown(&value)),
-        (value, Value::Boolean(_)) => format!("{} is neither: use true or false", shown(&value)),
-        (value, _) => format!("{value} is no text: put it in quotes"),
+        (value, Value::Float(_)) => {
+            format!("{} is not a number: use one such as 0.1", shown(&value))
+        }
+        (value, Value::Boolean(_)) => format!(
+            "{} is neither true nor false: use one of them",
+            shown(&value)
+        ),
+        (value, _) => format!("{value} is not text: put it in quotes"),
     };
     Err(wanted)
 }
 
-/// Text as it was typed, other values as TOML writes them.
+/// Formats a value for a message: text in backquotes, other values as TOML.
 fn shown(value: &Value) -> String {
     value
         .as_str()

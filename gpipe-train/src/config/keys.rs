@@ -1,23 +1,23 @@
-//! Keys that were typed, laid over each other layer by layer.
+//! Merging the layers of a configuration.
 
 use toml::{Table, Value};
 
 use super::devices::Devices;
 use crate::error::{Error, Result};
 
-/// A key with a value, and where it was typed: what an error can point to.
+/// A key with its value and its origin.
 pub struct Entry {
-    /// Such as `--stages 0` or `gpipe.toml line 7`.
+    /// The origin for error messages, such as `--stages 0` or `gpipe.toml line 7`.
     pub place: String,
-    /// Such as `pipeline`.
+    /// The section, such as `pipeline`.
     pub section: String,
-    /// Such as `stages`.
+    /// The key within the section, such as `stages`.
     pub key: String,
-    /// Of the kind that the key has.
+    /// A value of the type of the key.
     pub value: Value,
 }
 
-/// Lays `upper` over `lower`, key by key.
+/// Merges `upper` into `lower`, recursively; `upper` wins.
 pub fn overlay(lower: &mut Table, upper: Table) {
     for (name, value) in upper {
         match (lower.get_mut(&name), value) {
@@ -39,22 +39,22 @@ impl Keys {
         self.get(section, key).is_some()
     }
 
-    /// The value of a key, if it has one.
+    /// The value of a key.
     pub fn get(&self, section: &str, key: &str) -> Option<&Value> {
         self.0.get(section)?.get(key)
     }
 
-    /// The whole number that a key has.
+    /// The value of an integer key.
     pub fn number(&self, section: &str, key: &str) -> Option<i64> {
         self.get(section, key)?.as_integer()
     }
 
-    /// The text that a key has.
+    /// The value of a text key.
     pub fn text(&self, section: &str, key: &str) -> Option<&str> {
         self.get(section, key)?.as_str()
     }
 
-    /// Gives a key a value, in place of the one that it may have.
+    /// Sets a key, replacing its value.
     pub fn set(&mut self, section: &str, key: &str, value: impl Into<Value>) {
         let one = Table::from_iter([(key.to_owned(), value.into())]);
         overlay(
@@ -63,20 +63,20 @@ impl Keys {
         );
     }
 
-    /// Takes a key away, with its value.
+    /// Removes a key and returns its value.
     pub fn remove(&mut self, section: &str, key: &str) -> Option<Value> {
         self.0.get_mut(section)?.as_table_mut()?.remove(key)
     }
 
-    /// The listed workers, unless none were listed.
+    /// The value of `pipeline.devices`.
     pub fn devices(&self) -> Option<Devices> {
         self.text("pipeline", "devices")?.parse().ok()
     }
 
-    /// Lays one layer of entries over those before it. A key that says in other words what an
-    /// earlier layer said replaces it: another model its sizes, workers the number of stages,
-    /// micro-batches their size, and the other way round.
-    pub fn lay(&mut self, layer: Vec<Entry>) -> Result<()> {
+    /// Merges a layer of entries over the earlier ones. A key removes the keys of earlier layers that
+    /// it determines: a model its sizes, a list of workers the number of stages, a number of
+    /// micro-batches their size, and vice versa.
+    pub fn merge(&mut self, layer: Vec<Entry>) -> Result<()> {
         let mut upper = Self::default();
         for Entry {
             section,
@@ -87,8 +87,8 @@ impl Keys {
         {
             upper.set(&section, &key, value);
         }
-        let says = |key| upper.has("pipeline", key);
-        let cuts_batch = [says("micro_batches"), says("micro_batch_size")];
+        let has = |key| upper.has("pipeline", key);
+        let cuts_batch = [has("micro_batches"), has("micro_batch_size")];
         if cuts_batch == [true; 2] {
             return Err(Error::invalid(
                 "pipeline.micro_batches and pipeline.micro_batch_size: give one of the two",
@@ -98,9 +98,9 @@ impl Keys {
             self.remove("pipeline", "micro_batches");
             self.remove("pipeline", "micro_batch_size");
         }
-        if says("devices") {
+        if has("devices") {
             self.remove("pipeline", "stages");
-        } else if says("stages")
+        } else if has("stages")
             && self
                 .devices()
                 .is_some_and(|devices| devices.repeated().is_none())

@@ -1,12 +1,12 @@
-//! What was asked for, and what it means: one configuration, every key of which has a value.
+//! The configuration of a run: layers of settings, resolved to a value for every key.
 //!
 //! ```text
 //! defaults of the model ◄ file ◄ settings ◄ more settings  ─►  TrainConfig  ─►  config.toml of the run
 //! ```
 //!
-//! The layers are read here and not by a library for layered configuration: an error names the flag or
-//! the line of the file that a value came from, and a key may replace another one of an earlier layer
-//! (a list of workers the number of stages), which such libraries do not know.
+//! No library for layered configuration is used: errors name the flag or the line of the file that a
+//! value came from, and a key may remove another key of an earlier layer (a list of workers the number
+//! of stages), which such libraries do not support.
 
 mod defaults;
 mod devices;
@@ -29,7 +29,9 @@ mod widths;
 use serde::{Deserialize, Serialize};
 
 use gpipe_layers::{CostModel, Decay, LearningRate, LrSchedule};
+use gpipe_partition::CutRule;
 use gpipe_remat::Policy;
+use gpipe_sched::ScheduleKind;
 use gpipe_tensor::{InstructionSet, Precision};
 
 pub use devices::Devices;
@@ -39,25 +41,27 @@ pub use overrides::{Overrides, Setting};
 pub use presets::NAMES as MODEL_NAMES;
 pub use schedule::ScheduleChoice;
 pub use trace_steps::TraceSteps;
-pub use values::{Cut, GeluForm, Memory, Named};
+pub use values::{GeluForm, Memory, Named};
 pub use watchdog::Watchdog;
 pub use widths::Widths;
 
 use crate::error::{Error, Result};
 
-/// All that decides a run's results.
+/// The complete configuration of a run, as in its `config.toml`.
+///
+/// Values are valid by their types; [`Overrides::resolve`] also checks them against each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// What is trained.
+    /// The model.
     pub model: Model,
-    /// On what.
+    /// The training data.
     pub data: Data,
-    /// How it is spread over workers.
+    /// Stages, workers and schedule.
     pub pipeline: Pipeline,
-    /// How parameters follow gradients.
+    /// The optimizer and the learning rate.
     pub optimizer: Optimizer,
-    /// How long, and what is written.
+    /// Duration, evaluation, checkpoints and numerics.
     pub run: Run,
 }
 
@@ -65,15 +69,15 @@ pub struct TrainConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Data {
-    /// `cicero`, a file or a folder.
+    /// The built-in text `cicero`, the built-in images `digits`, a text file or a folder of text files.
     pub source: String,
-    /// `auto`, `bytes` or a file.
+    /// `auto` (of the model), `bytes`, or a `tokenizer.json`.
     pub tokenizer: String,
-    /// Tokens of a sample.
+    /// Tokens per sample.
     pub seq_len: Size,
-    /// Samples of a step.
+    /// Samples per step.
     pub batch_size: Size,
-    /// Whether each epoch has its own order.
+    /// Whether samples are shuffled anew in each epoch.
     pub shuffle: bool,
 }
 
@@ -81,23 +85,23 @@ pub struct Data {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// Stages.
+    /// The number of stages.
     pub stages: Size,
-    /// Their workers.
+    /// The devices of the workers.
     pub devices: Named<Devices>,
-    /// Micro-batches of a batch.
+    /// Micro-batches per batch.
     pub micro_batches: Size,
-    /// Order of work.
+    /// The order of actions on each worker.
     pub schedule: Named<ScheduleChoice>,
-    /// How layers are cut.
-    pub partition: Named<Cut>,
-    /// What a layer costs.
+    /// The rule by which layers are cut into stages.
+    pub partition: Named<CutRule>,
+    /// The cost model that the cut balances.
     pub cost_model: Named<CostModel>,
-    /// What is kept from forward to backward.
+    /// The activations kept from forward to backward pass; others are recomputed.
     pub remat: Named<Policy>,
-    /// Threads in all.
+    /// CPU threads, shared by all workers.
     pub threads: Threads,
-    /// What a worker may hold.
+    /// The memory limit of each worker.
     pub memory: Named<Memory>,
 }
 
@@ -105,23 +109,23 @@ pub struct Pipeline {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Optimizer {
-    /// Learning rate.
+    /// Peak learning rate.
     pub lr: Amount,
-    /// How it changes.
+    /// The schedule of the learning rate.
     pub lr_schedule: Named<LrSchedule>,
-    /// Steps in which it grows.
+    /// Steps of linear warm-up.
     pub warmup_steps: Count,
     /// Decoupled weight decay.
     pub weight_decay: Amount,
-    /// Which parameters decay.
+    /// The parameters subject to weight decay.
     pub decay: Named<Decay>,
-    /// Memory of the first moment.
+    /// Decay rate of the first moment.
     pub beta1: Fraction,
-    /// Memory of the second moment.
+    /// Decay rate of the second moment.
     pub beta2: Fraction,
     /// Added to the root of the second moment.
     pub eps: Amount,
-    /// Largest norm of all gradients together; 0 is off.
+    /// Maximum global gradient norm; 0 disables clipping.
     pub clip_norm: Amount,
 }
 
@@ -131,25 +135,25 @@ pub struct Optimizer {
 pub struct Run {
     /// Training steps.
     pub steps: Size,
-    /// Steps from one evaluation to the next; 0 is never.
+    /// Steps between evaluations; 0 disables them.
     pub eval_every: Count,
-    /// Steps from one checkpoint to the next; 0 is only at the end.
+    /// Steps between checkpoints; 0 saves only at the end, when stopped and at the best evaluation.
     pub save_every: Count,
-    /// Checkpoints that are kept besides the best; 0 saves none.
+    /// Newest checkpoints kept besides the best; 0 saves none.
     pub keep: Count,
-    /// Decides initial values, dropout and the order of samples.
+    /// The seed of initial values, dropout and the order of samples.
     pub seed: Seed,
     /// Steps whose timelines are kept.
     pub trace_steps: Named<TraceSteps>,
-    /// How long a step may take.
+    /// The time limit of a step.
     pub watchdog: Named<Watchdog>,
-    /// What matrix products multiply.
+    /// The precision of matrix products.
     pub dtype: Named<Precision>,
-    /// The most capable instructions that products on processors use. Left out of files where it is
-    /// `best`: earlier versions do not know it.
-    #[serde(default = "best_instructions", skip_serializing_if = "are_best")]
+    /// The most capable instruction set of matrix products on CPUs. Omitted from files where it is
+    /// `best`, since earlier versions do not know the key.
+    #[serde(default = "best_instructions", skip_serializing_if = "is_best")]
     pub instruction_set: Named<InstructionSet>,
-    /// Whether products of floats on CUDA devices round them to TF32.
+    /// Whether `f32` matrix products on CUDA devices use TF32.
     pub tf32: bool,
 }
 
@@ -157,13 +161,13 @@ fn best_instructions() -> Named<InstructionSet> {
     Named::of(InstructionSet::Best)
 }
 
-fn are_best(instructions: &Named<InstructionSet>) -> bool {
+fn is_best(instructions: &Named<InstructionSet>) -> bool {
     **instructions == InstructionSet::Best
 }
 
 impl Pipeline {
-    /// The same batches in one stage, on one thread, that keeps everything: what
-    /// [`verify`](crate::verify::verify) compares with.
+    /// The same batches in one stage on one thread, without rematerialization: the reference of
+    /// [`Verification`](crate::verify::Verification).
     ///
     /// # Errors
     /// None in practice: the numbers are in range.
@@ -171,8 +175,8 @@ impl Pipeline {
         Ok(Self {
             stages: Size::try_from(1)?,
             devices: Named::of(Devices::bare(self.devices.first())),
-            schedule: Named::of(ScheduleChoice::Gpipe),
-            partition: Named::of(Cut::Balance),
+            schedule: Named::of(ScheduleChoice::Kind(ScheduleKind::Gpipe)),
+            partition: Named::of(CutRule::Balance),
             remat: Named::of(Policy::Keep),
             threads: Threads::try_from(1)?,
             memory: Named::of(Memory::UNLIMITED),
@@ -181,11 +185,11 @@ impl Pipeline {
     }
 }
 
-/// The cosine ends at this share of the peak.
+/// Final learning rate of the cosine schedule, as a fraction of the peak.
 const FLOOR: f64 = 0.1;
 
 impl TrainConfig {
-    /// The learning rate, by steps from 0.
+    /// The learning rate as a function of the step, from 0.
     pub fn learning_rate(&self) -> LearningRate {
         let optimizer = &self.optimizer;
         let peak = optimizer.lr.get();
@@ -198,10 +202,10 @@ impl TrainConfig {
         }
     }
 
-    /// The file from which the same run can be started again.
+    /// The configuration as a TOML file that [`Overrides::file`] reads back.
     ///
     /// # Errors
-    /// [`Error::Run`] if it cannot be written as TOML.
+    /// [`Error::Run`] if a value cannot be written as TOML.
     pub fn to_toml(&self) -> Result<String> {
         let heading = concat!(
             "# gpipe ",

@@ -1,4 +1,4 @@
-//! The section `[model]`: a name, and the keys of the family that the model belongs to.
+//! The section `[model]`: a name and the keys of its model family.
 
 use std::path::Path;
 
@@ -16,22 +16,22 @@ use super::widths::Widths;
 /// The section `[model]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Model {
-    /// Where the defaults come from: one of the models by name, or a folder with one.
+    /// The source of the defaults: a preset ([`MODEL_NAMES`](super::MODEL_NAMES)) or a folder.
     pub name: String,
-    /// The keys of its family.
+    /// The keys of the model family.
     #[serde(flatten)]
     pub family: Family,
 }
 
-/// The keys of each family of models. A new family joins here, in [`ModelConfig`], and with its
-/// defaults in `presets.rs`.
+/// The keys of each model family.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+// A new family is added here, to `ModelConfig`, and with its defaults to `presets.rs`.
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Family {
-    /// A GPT, which continues text.
+    /// A GPT: continues text.
     Gpt(GptKeys),
-    /// A multi-layer perceptron, which classifies images.
+    /// A multi-layer perceptron: classifies images.
     Mlp(MlpKeys),
 }
 
@@ -41,21 +41,21 @@ pub enum Family {
 pub struct GptKeys {
     /// Transformer blocks.
     pub blocks: Blocks,
-    /// Attention heads of a block.
+    /// Attention heads per block.
     pub heads: Size,
     /// Width of the residual stream.
     pub width: Size,
-    /// Tokens that the model knows; bytes need 256.
+    /// Vocabulary size; bytes need 256.
     pub vocab: Size,
-    /// Positions that the model knows, at least the tokens of a sample.
+    /// Maximum sequence length, at least `data.seq_len`.
     pub context: Size,
-    /// Whether the head uses the token embedding.
+    /// Whether the head shares the token embedding.
     pub tied: bool,
     /// The form of GELU.
     pub gelu: Named<GeluForm>,
     /// Added to the variance in every LayerNorm.
     pub layer_norm_eps: Amount,
-    /// Probability of dropping an activation.
+    /// Dropout probability.
     pub dropout: Fraction,
 }
 
@@ -65,12 +65,12 @@ pub struct GptKeys {
 pub struct MlpKeys {
     /// Widths of the hidden layers.
     pub hidden: Named<Widths>,
-    /// Probability of dropping an activation.
+    /// Dropout probability.
     pub dropout: Fraction,
 }
 
-/// The key that a perceptron has and no other family.
-const OF_MLP: &str = "hidden";
+/// The key by which the keys of a perceptron are recognized.
+const MLP_KEY: &str = "hidden";
 
 impl<'de> Deserialize<'de> for Model {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Model {
             _ => None,
         });
         let name = name.ok_or_else(|| D::Error::missing_field("name"))?;
-        let family = match keys.contains_key(OF_MLP) {
+        let family = match keys.contains_key(MLP_KEY) {
             true => MlpKeys::deserialize(keys).map(Family::Mlp),
             false => GptKeys::deserialize(keys).map(Family::Gpt),
         };
@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Model {
 }
 
 impl Model {
-    /// The sizes of the model.
+    /// The configuration of the layers.
     pub fn config(&self) -> ModelConfig {
         match &self.family {
             Family::Gpt(keys) => ModelConfig::Gpt(GptConfig {
@@ -115,12 +115,12 @@ impl Model {
         }
     }
 
-    /// Whether images are classified, not text continued.
+    /// Whether the model classifies images; if not, it continues text.
     pub fn is_classifier(&self) -> bool {
         self.config().is_classifier()
     }
 
-    /// Tokens that the model knows; `None` where it knows none.
+    /// The vocabulary size; `None` for a model without tokens.
     pub fn vocab(&self) -> Option<usize> {
         match &self.family {
             Family::Gpt(keys) => Some(keys.vocab.get()),
@@ -128,7 +128,7 @@ impl Model {
         }
     }
 
-    /// Positions that the model knows; `None` where a sample has none.
+    /// The maximum sequence length; `None` for a model without positions.
     pub fn context(&self) -> Option<usize> {
         match &self.family {
             Family::Gpt(keys) => Some(keys.context.get()),
@@ -136,7 +136,7 @@ impl Model {
         }
     }
 
-    /// What is counted, for one and for many: a token or an image.
+    /// The unit of throughput, abbreviated and in the plural: tokens or images.
     pub fn unit(&self) -> [&'static str; 2] {
         match self.is_classifier() {
             true => ["img", "images"],
@@ -144,7 +144,7 @@ impl Model {
         }
     }
 
-    /// The folder that the model comes from, unless it is one of those by name.
+    /// The folder of the model; `None` for a preset.
     pub fn folder(&self) -> Option<&Path> {
         let named = presets::NAMES.contains(&self.name.as_str());
         (!named).then(|| Path::new(&self.name))

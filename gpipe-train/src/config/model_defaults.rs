@@ -1,4 +1,4 @@
-//! The defaults of a model: of one of those by name, or of one that a folder describes.
+//! The defaults of a model: a preset, or a model in a folder.
 
 use std::path::{Path, PathBuf};
 
@@ -13,19 +13,19 @@ use super::presets;
 use crate::error::{Error, Result};
 use crate::model_source;
 
-/// Where a model comes from, and what is known of it there.
+/// A model's defaults and the description in its folder.
 pub struct ModelDefaults {
-    /// As it was given.
+    /// The configured name.
     name: String,
-    /// Of every key but `pipeline.threads`, which depends on the machine.
+    /// Defaults of every key but `pipeline.threads`, which depends on the machine.
     pub defaults: Table,
-    /// The folder that the configuration names, and what stands in it; none of a model by name.
+    /// The configured folder and its contents; `None` for a preset.
     folder: Option<(PathBuf, Description)>,
 }
 
 impl ModelDefaults {
-    /// Those of the model that was given. A checkpoint keeps what described its model: that is the
-    /// `saved_model` in the place of the folder that was given, which may be gone.
+    /// The defaults of the given model. `saved_model`, the copy in a checkpoint, is read instead of the
+    /// given folder, which may be gone.
     pub fn of(given: &Keys, saved_model: Option<&Path>) -> Result<Self> {
         let name = given.text("model", "name").unwrap_or(presets::NAMES[0]);
         if let Some(defaults) = presets::preset(name) {
@@ -51,7 +51,7 @@ impl ModelDefaults {
         })
     }
 
-    /// The folder that the configuration names.
+    /// The configured folder.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_ref().map(|(folder, _)| folder.as_path())
     }
@@ -61,7 +61,7 @@ impl ModelDefaults {
         has(&self.defaults, key)
     }
 
-    /// Refuses keys that the model does not have, and sizes that it has otherwise.
+    /// Refuses keys that the model lacks, and sizes that differ from those in its folder.
     pub fn check(&self, given: &Keys) -> Result<()> {
         self.check_keys(given)?;
         match &self.folder {
@@ -89,8 +89,8 @@ impl ModelDefaults {
         )))
     }
 
-    /// A model in a folder has the sizes that it has: keys may repeat them, as the file of an earlier
-    /// run does, but not change them.
+    /// Checks the given keys against the sizes of a model in a folder: keys may repeat them, as the
+    /// file of an earlier run does, but not change them.
     fn check_described(&self, described: &Description, given: &Keys) -> Result<()> {
         let name = &self.name;
         if !described.one_dropout && given.get("model", "dropout").is_none() {
@@ -131,7 +131,7 @@ fn has(defaults: &Table, key: &str) -> bool {
         .is_some_and(|keys| keys.get(key).is_some())
 }
 
-/// The folder of the model that is meant by a name that no other model has.
+/// Finds the folder of a model that is not a preset.
 fn find(name: &str) -> Result<PathBuf> {
     if !names_folder(name) {
         return Err(unknown_model(name));
@@ -139,13 +139,13 @@ fn find(name: &str) -> Result<PathBuf> {
     let place = model_source::find(Path::new(name))?;
     match place.warnings.first() {
         Some(damage) => Err(Error::invalid(format!(
-            "`model.name = {name}`: {damage}: name the checkpoint that is meant"
+            "`model.name = {name}`: {damage}: name a checkpoint"
         ))),
         None => Ok(place.model),
     }
 }
 
-/// Whether a model is meant that is in a folder: then it is an error if the folder is not there.
+/// Whether a name refers to a folder, which is then required to exist.
 fn names_folder(name: &str) -> bool {
     name.contains(['/', '\\']) || matches!(name, "." | "..") || Path::new(name).is_dir()
 }

@@ -1,21 +1,21 @@
-//! The numbers that a key can have. Each type refuses what is out of range when it is read.
+//! Numeric values. Each type refuses values out of range when it is deserialized.
 
 use serde::{Deserialize, Serialize};
 
-/// A whole number from `LEAST` to `MOST`.
+/// An integer from `LEAST` to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "i64", into = "i64")]
 pub struct Whole<const LEAST: i64, const MOST: i64>(i64);
 
-/// A number of things of which there is at least one. The limit keeps products of two in a `u64`.
+/// A size: at least 1. The product of two fits in a `u64`.
 pub type Size = Whole<1, { u32::MAX as i64 }>;
-/// Transformer blocks: a model is a list of layers, which has to be made before it can be refused.
+/// A number of transformer blocks; bounded, since layers are built before memory is checked.
 pub type Blocks = Whole<1, 10_000>;
-/// Threads: more than any machine has, fewer than any system refuses to start.
+/// A number of threads: more than machines have, fewer than systems refuse to start.
 pub type Threads = Whole<1, 1024>;
-/// A number of things of which there may be none.
+/// A count: 0 or more.
 pub type Count = Whole<0, { u32::MAX as i64 }>;
-/// The seed of a run: what a TOML file can hold.
+/// The seed of a run; bounded by the integers of TOML.
 pub type Seed = Whole<0, { i64::MAX }>;
 
 impl<const LEAST: i64, const MOST: i64> TryFrom<i64> for Whole<LEAST, MOST> {
@@ -38,29 +38,29 @@ impl<const LEAST: i64, const MOST: i64> From<Whole<LEAST, MOST>> for i64 {
 }
 
 impl<const LEAST: i64, const MOST: i64> Whole<LEAST, MOST> {
-    /// As a count of things in memory.
+    /// The number as a `usize`.
     pub fn get(self) -> usize {
-        // Both limits are at least 0, and `usize` is 64 bits wherever a model is worth training.
+        // Lossless: the limits are at least 0, and `usize` has 64 bits on supported machines.
         self.0 as usize
     }
 
-    /// Whether a step is one of every so many; 0 is never.
+    /// Whether `step` is a multiple of this interval; never for an interval of 0.
     pub fn divides(self, step: u64) -> bool {
         self.0 > 0 && step.is_multiple_of(self.u64())
     }
 
-    /// As a number of steps or a seed.
+    /// The number as a `u64`.
     pub fn u64(self) -> u64 {
         self.0 as u64
     }
 }
 
-/// A finite number from 0 up: a rate, a decay, a norm.
+/// A finite number of at least 0: a rate, a decay, a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Amount(f64);
 
-/// A number from 0 to below 1: a probability, a share.
+/// A number in [0, 1): a probability or a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Fraction(f64);

@@ -1,4 +1,4 @@
-//! From what was given to what it means.
+//! Layers of settings, resolved to a complete configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -11,21 +11,21 @@ use super::keys::{Entry, Keys};
 use super::{TrainConfig, validate};
 use crate::error::{Error, Result};
 
-/// A value for one key, and where it was given.
+/// A value for one key, with its origin for error messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// What an error points to, such as `--stages 0`.
+    /// The origin, such as `--stages 0`.
     place: String,
-    /// Such as `pipeline.stages`.
+    /// The full key, such as `pipeline.stages`.
     key: String,
     value: Given,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Given {
-    /// As a person typed it: read by the kind of value that the key has.
+    /// Text, parsed by the type of the key.
     Text(String),
-    /// With a type.
+    /// A typed value.
     Typed(Value),
 }
 
@@ -40,7 +40,7 @@ impl Setting {
         }
     }
 
-    /// A value as a person typed it, at a place that an error points to.
+    /// A value as text, as typed by a user; error messages begin with `place`.
     pub fn text(place: impl Into<String>, key: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             place: place.into(),
@@ -57,7 +57,7 @@ impl Setting {
     }
 }
 
-/// Values over the defaults of a model, layer by layer; later layers win.
+/// A builder of [`TrainConfig`]: layers of settings over the defaults of a model; later layers win.
 ///
 /// ```
 /// use gpipe_train::{Overrides, Setting};
@@ -77,7 +77,7 @@ impl Setting {
 pub struct Overrides {
     schema: Schema,
     given: Keys,
-    /// A model that a checkpoint keeps, and the name of the one that it stands for.
+    /// The model in a checkpoint, and the configured name of the model that it replaces.
     saved_model: Option<(PathBuf, Option<String>)>,
 }
 
@@ -88,7 +88,7 @@ impl Default for Overrides {
 }
 
 impl Overrides {
-    /// Nothing but defaults.
+    /// An empty builder, which resolves to the defaults.
     pub fn new() -> Self {
         Self {
             schema: Schema::new(),
@@ -97,16 +97,16 @@ impl Overrides {
         }
     }
 
-    /// A TOML file as the next layer, such as the `config.toml` of an earlier run.
+    /// Adds a TOML file as the next layer, such as the `config.toml` of an earlier run.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the line of the first key that is wrong, or why the file cannot be read.
+    /// [`Error::Invalid`] with the line of the first invalid key, or why the file cannot be read.
     pub fn file(self, path: &Path) -> Result<Self> {
         let text = entry::read_file(path)?;
         self.file_text(path, &text)
     }
 
-    /// The bytes of a file as the next layer; `path` names it in errors.
+    /// Adds the bytes of a TOML file as the next layer; `path` names it in errors.
     ///
     /// # Errors
     /// As [`file`](Self::file).
@@ -117,24 +117,24 @@ impl Overrides {
 
     fn file_text(mut self, path: &Path, text: &str) -> Result<Self> {
         let entries = entry::of_file(&self.schema, path, text)?;
-        self.given.lay(entries)?;
+        self.given.merge(entries)?;
         Ok(self)
     }
 
-    /// Settings that were given together as the next layer.
+    /// Adds settings as the next layer.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the first key that does not exist, value that it cannot have, or pair of
-    /// keys that say the same in two ways.
+    /// [`Error::Invalid`] for the first unknown key or invalid value, and for
+    /// `pipeline.micro_batches` and `pipeline.micro_batch_size` in one layer.
     pub fn layer(mut self, settings: impl IntoIterator<Item = Setting>) -> Result<Self> {
         let entries = settings.into_iter().map(|one| one.entry(&self.schema));
         let entries = entries.collect::<Result<Vec<_>>>()?;
-        self.given.lay(entries)?;
+        self.given.merge(entries)?;
         Ok(self)
     }
 
-    /// The folder in which a checkpoint keeps the model of the configuration given so far: it stands for
-    /// the folder that its run began with, which may be gone, unless a later layer names another model.
+    /// Reads the model of the layers so far from the folder of a checkpoint, since the folder that the
+    /// run began with may be gone. A later layer that names another model cancels this.
     #[must_use]
     pub fn saved_model(mut self, folder: &Path) -> Self {
         let name = self.given.text("model", "name").map(str::to_owned);
@@ -142,11 +142,11 @@ impl Overrides {
         self
     }
 
-    /// The whole configuration: every key that was not given has its default.
+    /// Resolves the complete configuration: every key that was not given has its default.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for keys that exclude each other, and for a model or a tokenizer that is not
-    /// there.
+    /// [`Error::Invalid`] for values that exclude each other and for an unknown model;
+    /// [`Error::Input`] for a model or a tokenizer that cannot be read.
     pub fn resolve(self) -> Result<TrainConfig> {
         let name = self.given.text("model", "name").map(str::to_owned);
         let saved_model = self.saved_model.filter(|(_, of)| *of == name);

@@ -1,4 +1,4 @@
-//! The models by name, each with the training run that suits it.
+//! Named models, each with the defaults of its training run.
 
 use gpipe_layers::models::{self, GptConfig, MlpConfig, ModelConfig, Preset};
 use gpipe_layers::{Decay, Gelu};
@@ -6,17 +6,17 @@ use toml::{Table, Value, toml};
 
 use super::keys::overlay;
 
-/// The names, the default first.
+/// The names of the presets, the default first.
 pub const NAMES: [&str; 7] = {
     let [a, b, c, d, e, f] = models::PRESETS;
     [a, b, c, d, e, f, PERCEPTRON]
 };
 
-/// The model that classifies images; all others continue text.
+/// The name of the image classifier; all other presets continue text.
 pub const PERCEPTRON: &str = "mlp";
 
-/// The defaults of a model, if there is one of that name: every key but `pipeline.threads`, which
-/// depends on the machine.
+/// The defaults of a preset: every key but `pipeline.threads`, which depends on the machine. `None`
+/// for an unknown name.
 pub fn preset(name: &str) -> Option<Table> {
     if name == PERCEPTRON {
         return Some(perceptron());
@@ -44,13 +44,13 @@ pub fn preset(name: &str) -> Option<Table> {
     Some(defaults)
 }
 
-/// A whole configuration, but for `pipeline.threads`, of each family of models.
+/// A complete configuration of each model family, except `pipeline.threads`.
 pub fn of_families() -> Vec<Table> {
     let gpt = preset(NAMES[0]).unwrap_or_default();
     vec![gpt, perceptron()]
 }
 
-/// The defaults of the perceptron. An image has one target, like a text of one token.
+/// The defaults of the perceptron. An image has one target, so `seq_len` is 1.
 fn perceptron() -> Table {
     let mut defaults = common();
     overlay(
@@ -65,8 +65,7 @@ fn perceptron() -> Table {
     defaults
 }
 
-/// The defaults of a model in a folder: to be trained on, so with small steps. `None` for a family
-/// that has no keys.
+/// The defaults of a model in a folder, for fine-tuning. `None` for a family without keys.
 pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
     match described {
         ModelConfig::Gpt(config) => Some(gpt_of_folder(name, config)),
@@ -97,7 +96,7 @@ fn gpt_of_folder(name: &str, config: &GptConfig) -> Table {
     defaults
 }
 
-/// Tokens of a sample for a model in a folder, if it knows as many positions.
+/// Tokens per sample for a model in a folder, limited by its context.
 const FOLDER_SEQUENCE: usize = 256;
 
 /// The section `[model]` of a perceptron.
@@ -143,7 +142,7 @@ fn gpt(name: &str, config: &GptConfig) -> Table {
     section("model", model)
 }
 
-/// A size as TOML has it; what does not fit is refused when it is read.
+/// Converts a size to a TOML integer; deserialization refuses one that is too large.
 fn size(size: usize) -> Value {
     Value::Integer(i64::try_from(size).unwrap_or(i64::MAX))
 }
@@ -158,7 +157,7 @@ fn section<const N: usize>(name: &str, keys: [(&str, Value); N]) -> Table {
     Table::from_iter([(name.to_owned(), Value::Table(Table::from_iter(keys)))])
 }
 
-/// Keys in which most runs agree.
+/// Defaults common to all models.
 fn common() -> Table {
     toml! {
         [data]
@@ -200,8 +199,8 @@ fn common() -> Table {
     }
 }
 
-/// Where the run of a model differs. The `bench` models are trained the way PyTorch is in the
-/// comparison: in one stage, with neither clipping nor a curve of the learning rate.
+/// Defaults of a preset that differ from [`common`]. The `bench` models match their PyTorch
+/// counterparts: one stage, no clipping, a constant learning rate.
 fn run_of(name: &str) -> Table {
     match name {
         "gpt-nano" => toml! {

@@ -1,129 +1,129 @@
-//! Schedules by their names, and tables of actions in files.
+//! The key `pipeline.schedule`: a built-in schedule by name, or a table of actions in a file.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::{fmt, fs};
 
-use gpipe_sched::Schedule;
+use gpipe_sched::{Costs, ParseScheduleError, Schedule, ScheduleKind};
 
 use crate::error::{Error, Result as Outcome};
 
-/// A table is read whole; the largest that a schedule can have is a few times this.
+/// Maximum size of a table's file, which is read whole: a multiple of what the largest schedule needs.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The order of work: a schedule by its name, or a table in a file.
+/// Maximum number of (stage, micro-batch) pairs of a schedule: far beyond any training, and its lists
+/// of actions still fit in memory.
+const MOST_CELLS: usize = 1 << 20;
+
+/// A schedule: a built-in kind, or a table of actions in a file.
+///
+/// Text that ends in `.csv` names a table; any other text is parsed as a [`ScheduleKind`].
+///
+/// ```
+/// use gpipe_sched::ScheduleKind;
+/// use gpipe_train::config::ScheduleChoice;
+///
+/// let choice: ScheduleChoice = "interleaved:2".parse()?;
+/// assert_eq!(choice, ScheduleChoice::Kind(ScheduleKind::Interleaved(2)));
+/// let schedule = choice.build(8, 16, None)?;
+/// assert_eq!((schedule.stages(), schedule.devices()), (8, 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleChoice {
-    /// All forward, then all backward.
-    Gpipe,
-    /// One forward, one backward.
-    OneFOneB,
-    /// 1F1B with this many stages a worker, round-robin.
-    Interleaved(usize),
-    /// Every stage of a worker through all micro-batches, this many stages a worker.
-    LoopedBfs(usize),
-    /// Weight gradients put off into the bubble, in the memory of 1F1B.
-    ZbH1,
-    /// The same in twice the memory, which leaves no bubble.
-    ZbH2,
-    /// The same with two stages a worker, folded in a V.
-    ZbV,
-    /// Folded in a V, in half of the memory of 1F1B.
-    VHalf,
-    /// Folded in a V, in a third of the memory of 1F1B.
-    VMin,
-    /// Folded in a V, forward and backward passes in pairs.
-    DualPipeV,
-    /// What the predicted costs make of it, with at most so many micro-batches held by a stage: as
-    /// many as there are stages unless told.
-    ZeroBubble(Option<usize>),
-    /// A table of PyTorch's.
-    File(PathBuf),
+    /// A built-in schedule.
+    Kind(ScheduleKind),
+    /// The path of a table in PyTorch's CSV format ([`Schedule::from_csv`]).
+    Table(PathBuf),
 }
 
 impl ScheduleChoice {
-    /// Every order that is the same whatever the costs, by its name; those of several stages a
-    /// worker with two and four.
-    pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
-        const NAMES: [&str; 12] = [
-            "gpipe",
-            "1f1b",
-            "interleaved:2",
-            "interleaved:4",
-            "looped-bfs:2",
-            "looped-bfs:4",
-            "zb-h1",
-            "zb-h2",
-            "zb-v",
-            "v-half",
-            "v-min",
-            "dualpipe-v",
-        ];
-        NAMES
-            .iter()
-            .filter_map(|name| Some((*name, name.parse().ok()?)))
-    }
-
-    /// How many stages each worker runs. A table says so itself.
+    /// The number of stages on each worker; 1 for a table, which assigns its stages itself.
     pub fn chunks(&self) -> usize {
         match self {
-            Self::Interleaved(chunks) | Self::LoopedBfs(chunks) => *chunks,
-            Self::ZbV | Self::VHalf | Self::VMin | Self::DualPipeV => 2,
-            Self::Gpipe
-            | Self::OneFOneB
-            | Self::ZbH1
-            | Self::ZbH2
-            | Self::ZeroBubble(_)
-            | Self::File(_) => 1,
+            Self::Kind(kind) => kind.chunks(),
+            Self::Table(_) => 1,
         }
     }
 
-    /// The schedule in the file, if it is one.
+    /// Whether the schedule depends on the costs given to [`build`](Self::build).
+    pub fn follows_costs(&self) -> bool {
+        matches!(self, Self::Kind(kind) if kind.follows_costs())
+    }
+
+    /// Reads the table, if the choice is one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a file that cannot be read or has no backward pass; [`Error::Drawn`] for
+    /// one that is not a valid schedule, with the fault marked in its text.
     pub fn table(&self) -> Outcome<Option<Schedule>> {
         match self {
-            Self::File(path) => read(path).map(Some),
-            _ => Ok(None),
+            Self::Kind(_) => Ok(None),
+            Self::Table(path) => read(path).map(Some),
+        }
+    }
+
+    /// Builds the schedule of `stages` stages and `micro_batches` micro-batches; a table has its own
+    /// numbers.
+    ///
+    /// `costs` matter to schedules that [follow them](Self::follows_costs) alone. `None` gives the 1F1B
+    /// under which their costs are predicted; build again with those.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for stages that cannot be dealt out evenly to workers, and for more than 2^20
+    /// pairs of a stage and a micro-batch; [`Error::Input`] for numbers or costs that the schedule
+    /// refuses; and those of [`table`](Self::table).
+    pub fn build(
+        &self,
+        stages: usize,
+        micro_batches: usize,
+        costs: Option<&Costs>,
+    ) -> Outcome<Schedule> {
+        match self {
+            Self::Kind(kind) => build(*kind, stages, micro_batches, costs),
+            Self::Table(path) => read(path),
         }
     }
 }
 
-impl FromStr for ScheduleChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |count: &str, what: &str| match count.parse::<u16>() {
-            Ok(count) if count > 0 => Ok(usize::from(count)),
-            _ => Err(format!(
-                "`{count}` {what} in `{text}`: use a whole number from 1 to {}",
-                u16::MAX
-            )),
+fn build(
+    kind: ScheduleKind,
+    stages: usize,
+    micro_batches: usize,
+    costs: Option<&Costs>,
+) -> Outcome<Schedule> {
+    let chunks = kind.chunks();
+    if !stages.is_multiple_of(chunks) {
+        let (below, above) = (stages / chunks * chunks, stages.next_multiple_of(chunks));
+        let counts = match below {
+            0 => format!("`pipeline.stages = {above}`"),
+            below => format!("`pipeline.stages = {below}` or {above}"),
         };
-        if Path::new(text)
-            .extension()
-            .is_some_and(|e| e.eq_ignore_ascii_case("csv"))
-        {
-            return Ok(Self::File(text.into()));
-        }
-        match text.split_once(':') {
-            None if text == "gpipe" => Ok(Self::Gpipe),
-            None if text == "1f1b" => Ok(Self::OneFOneB),
-            None if text == "zb-h1" => Ok(Self::ZbH1),
-            None if text == "zb-h2" => Ok(Self::ZbH2),
-            None if text == "zb-v" => Ok(Self::ZbV),
-            None if text == "v-half" => Ok(Self::VHalf),
-            None if text == "v-min" => Ok(Self::VMin),
-            None if text == "dualpipe-v" => Ok(Self::DualPipeV),
-            None if text == "zero-bubble" => Ok(Self::ZeroBubble(None)),
-            Some(("interleaved", count)) => number(count, "stages a worker").map(Self::Interleaved),
-            Some(("looped-bfs", count)) => number(count, "stages a worker").map(Self::LoopedBfs),
-            Some(("zero-bubble", count)) => {
-                number(count, "micro-batches held").map(|held| Self::ZeroBubble(Some(held)))
-            }
-            _ => Err(format!(
-                "unknown schedule `{text}`: use gpipe, 1f1b, interleaved:V, looped-bfs:V, zb-h1, \
-                 zb-h2, zb-v, v-half, v-min, dualpipe-v, zero-bubble, zero-bubble:HELD or a file \
-                 such as table.csv"
-            )),
+        return Err(Error::invalid(format!(
+            "{stages} stages but {chunks} on each worker: use {counts}"
+        )));
+    }
+    // Building allocates a few hundred bytes for each pair.
+    let most = MOST_CELLS / stages.max(1);
+    if micro_batches > most {
+        return Err(Error::invalid(format!(
+            "{stages} stages and {micro_batches} micro-batches make a schedule that is too long: use \
+             fewer micro-batches, {} at most",
+            most.max(1)
+        )));
+    }
+    kind.build(stages, micro_batches, costs)
+        .map_err(Error::input)
+}
+
+impl FromStr for ScheduleChoice {
+    type Err = ParseScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
+        let extension = Path::new(text).extension();
+        match extension.is_some_and(|extension| extension.eq_ignore_ascii_case("csv")) {
+            true => Ok(Self::Table(text.into())),
+            false => text.parse().map(Self::Kind),
         }
     }
 }
@@ -131,24 +131,13 @@ impl FromStr for ScheduleChoice {
 impl fmt::Display for ScheduleChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gpipe => f.write_str("gpipe"),
-            Self::OneFOneB => f.write_str("1f1b"),
-            Self::Interleaved(chunks) => write!(f, "interleaved:{chunks}"),
-            Self::LoopedBfs(chunks) => write!(f, "looped-bfs:{chunks}"),
-            Self::ZbH1 => f.write_str("zb-h1"),
-            Self::ZbH2 => f.write_str("zb-h2"),
-            Self::ZbV => f.write_str("zb-v"),
-            Self::VHalf => f.write_str("v-half"),
-            Self::VMin => f.write_str("v-min"),
-            Self::DualPipeV => f.write_str("dualpipe-v"),
-            Self::ZeroBubble(None) => f.write_str("zero-bubble"),
-            Self::ZeroBubble(Some(held)) => write!(f, "zero-bubble:{held}"),
-            Self::File(path) => path.display().fmt(f),
+            Self::Kind(kind) => kind.fmt(f),
+            Self::Table(path) => path.display().fmt(f),
         }
     }
 }
 
-/// Reads a table. What is wrong in it is shown in the table.
+/// Reads a table; a fault in it is marked in its text.
 fn read(path: &Path) -> Outcome<Schedule> {
     let name = path.display();
     let fault = |fault: String| Error::drawn(format!("`pipeline.schedule = {name}`: {fault}"));
@@ -156,7 +145,7 @@ fn read(path: &Path) -> Outcome<Schedule> {
         |error: std::io::Error| fault(format!("{error}: name a table of actions that can be read"));
     let about = fs::metadata(path).map_err(unreadable)?;
     if !about.is_file() {
-        return Err(fault("it is no file: name a table of actions".to_owned()));
+        return Err(fault("not a file: name a table of actions".to_owned()));
     }
     if about.len() > MOST_BYTES {
         return Err(fault(format!(
@@ -168,7 +157,7 @@ fn read(path: &Path) -> Outcome<Schedule> {
     let schedule = Schedule::from_csv(&text).map_err(|error| fault(error.to_string()))?;
     if schedule.is_forward_only() {
         return Err(fault(
-            "it has no backward pass: nothing would be learnt".to_owned(),
+            "it has no backward pass: name a table of a training step".to_owned(),
         ));
     }
     Ok(schedule)

@@ -140,7 +140,7 @@ fn values_that_are_impossible_are_refused_with_the_mend() {
     let cases = [
         ("pipeline.stages=0", "use a whole number from 1"),
         ("pipeline.stages=-1", "use a whole number from 1"),
-        ("pipeline.stages=four", "no whole number"),
+        ("pipeline.stages=four", "not a whole number"),
         ("data.batch_size=99999999999", "out of range"),
         ("data.batch_size=99999999999999999999", "too large"),
         ("optimizer.lr=fast", "no number"),
@@ -187,7 +187,7 @@ fn a_fault_in_a_file_has_its_line() {
         ),
         (
             "[run]\nsteps = 'x'\n",
-            "line 2: run.steps: `x` is no whole number",
+            "line 2: run.steps: `x` is not a whole number",
         ),
         ("[run]\nsteps = \n", "line 2: "),
         ("run = 3\n", "line 1: `run` is a section"),

@@ -1,19 +1,19 @@
-//! Steps whose timelines are kept.
+//! The key `run.trace_steps`: the steps whose timelines are kept.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Steps of a run that are kept: `3` is the last three, `10,20..25` these.
+/// The steps whose timelines are kept: the last ones (`3`) or a list (`10,20..25`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceSteps {
-    /// So many last ones.
+    /// The last steps of the run, by number.
     Last(usize),
-    /// Those in one of the ranges.
+    /// Steps, counted from 1, within any of the ranges.
     Given(Vec<RangeInclusive<u64>>),
 }
 
 impl TraceSteps {
-    /// Whether a step may be one of them: of the last ones, until later ones come.
+    /// Whether to keep a step for now: later steps displace the last ones.
     pub fn may_keep(&self, step: u64) -> bool {
         match self {
             Self::Last(count) => *count > 0,
@@ -21,7 +21,7 @@ impl TraceSteps {
         }
     }
 
-    /// How many are kept at most.
+    /// The maximum number of kept steps.
     pub fn most(&self) -> usize {
         match self {
             Self::Last(count) => *count,
@@ -36,7 +36,7 @@ impl FromStr for TraceSteps {
     fn from_str(text: &str) -> Result<Self, String> {
         let fault = || {
             format!(
-                "`{text}` are no steps: use a number of last steps such as 3, or a list such as 10,20..25"
+                "`{text}` is not a list of steps: use a number of last steps such as 3, or a list such as 10,20..25"
             )
         };
         let step = |text: &str| text.trim().parse::<u32>().map_err(|_| fault());

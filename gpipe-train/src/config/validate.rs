@@ -1,4 +1,4 @@
-//! Cross-field validation: values that are possible each, and not together.
+//! Cross-field validation.
 
 use gpipe_data::{AUTO, DIGITS};
 use gpipe_sched::Schedule;
@@ -7,7 +7,7 @@ use super::TrainConfig;
 use super::presets;
 use crate::error::{Error, Result};
 
-/// Refuses values that exclude each other.
+/// Refuses combinations of values that exclude each other.
 pub fn check(config: &TrainConfig) -> Result<()> {
     let (model, data) = (&config.model, &config.data);
     let perceptron = presets::PERCEPTRON;
@@ -62,10 +62,10 @@ pub fn check(config: &TrainConfig) -> Result<()> {
     Ok(())
 }
 
-/// Refuses other numbers than those of the table: it leaves no choice of stages and micro-batches.
+/// Refuses numbers of stages and micro-batches that differ from those of a schedule table.
 pub fn check_table(config: &TrainConfig, table: &Schedule) -> Result<()> {
     let pipeline = &config.pipeline;
-    for (what, key, has, asked) in [
+    for (what, key, has, configured) in [
         ("stages", "stages", table.stages(), pipeline.stages.get()),
         (
             "micro-batches",
@@ -74,9 +74,9 @@ pub fn check_table(config: &TrainConfig, table: &Schedule) -> Result<()> {
             pipeline.micro_batches.get(),
         ),
     ] {
-        if has != asked {
+        if has != configured {
             return Err(Error::invalid(format!(
-                "`pipeline.schedule = {}`: the table has {has} {what} but {asked} are asked for: use \
+                "`pipeline.schedule = {}`: the table has {has} {what} but the configuration {configured}: use \
                  `pipeline.{key} = {has}`",
                 pipeline.schedule
             )));

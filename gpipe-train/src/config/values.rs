@@ -1,5 +1,5 @@
-//! Values that have names, such as a rule or a limit. Each type refuses what makes no sense when it is
-//! read, so a [`TrainConfig`](super::TrainConfig) that exists holds none.
+//! Values in text form, such as a policy or a memory limit. Each type refuses invalid text when it is
+//! deserialized, so a [`TrainConfig`](super::TrainConfig) holds valid values only.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use gpipe_layers::Gelu;
 use gpipe_remat::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A value by the name that it was given, such as a policy or a list of devices.
+/// A parsed value that keeps the text it was given as, such as a policy or a list of devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[serde(bound(serialize = "T: Clone", deserialize = "T: FromStr<Err: fmt::Display>"))]
@@ -19,7 +19,7 @@ pub struct Named<T> {
 }
 
 impl<T: fmt::Display> Named<T> {
-    /// A value by its own name.
+    /// A value whose text is its [`Display`](fmt::Display) form.
     pub fn of(value: T) -> Self {
         Self {
             name: value.to_string(),
@@ -59,7 +59,7 @@ impl<T> fmt::Display for Named<T> {
     }
 }
 
-/// The most bytes that a worker may hold.
+/// A limit on the memory of a worker: bytes such as `2GiB`, or `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory(Option<Bytes>);
 
@@ -67,7 +67,7 @@ impl Memory {
     /// No limit.
     pub const UNLIMITED: Self = Self(None);
 
-    /// The limit, if there is one.
+    /// The limit in bytes; `None` without one.
     pub fn bytes(self) -> Option<u64> {
         self.0.map(|Bytes(bytes)| bytes)
     }
@@ -96,7 +96,7 @@ impl FromStr for Memory {
     }
 }
 
-/// The form of GELU, by its name.
+/// The form of GELU: `tanh` or `erf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeluForm(pub Gelu);
 
@@ -108,61 +108,6 @@ impl FromStr for GeluForm {
             "tanh" => Ok(Self(Gelu::Tanh)),
             "erf" => Ok(Self(Gelu::Erf)),
             _ => Err(format!("unknown form of GELU `{text}`: use tanh or erf")),
-        }
-    }
-}
-
-/// How layers are cut into stages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// The least bottleneck.
-    Balance,
-    /// Lingvo's rule.
-    Histogram,
-    /// So many layers each.
-    Sizes(Vec<usize>),
-}
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Balance => f.write_str("balance"),
-            Self::Histogram => f.write_str("histogram"),
-            Self::Sizes(sizes) => {
-                let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
-                f.write_str(&sizes.join(","))
-            }
-        }
-    }
-}
-
-impl FromStr for Cut {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "balance" => return Ok(Self::Balance),
-            "histogram" => return Ok(Self::Histogram),
-            _ => {}
-        }
-        let sizes: Result<Vec<usize>, _> =
-            text.split(',').map(|size| size.trim().parse()).collect();
-        sizes.map(Self::Sizes).map_err(|_| {
-            format!("`{text}` is no partition: use balance, histogram or sizes such as 3,3,4,2")
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_partition_is_a_rule_or_sizes() {
-        assert_eq!("3, 3,4,2".parse(), Ok(Cut::Sizes(vec![3, 3, 4, 2])));
-        assert_eq!("histogram".parse(), Ok(Cut::Histogram));
-        for bad in ["", "3,,4", "-1,2", "even", "99999999999999999999"] {
-            assert!(bad.parse::<Cut>().is_err(), "{bad}");
         }
     }
 }

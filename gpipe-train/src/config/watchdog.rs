@@ -1,20 +1,20 @@
-//! How long a step may take before it counts as hung.
+//! The key `run.watchdog`: the time after which a step counts as hung.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Seconds that any step may take: a machine that is busy with other things is slow for a while.
+/// Minimum time limit in seconds, which tolerates delays by other programs.
 const LEAST: f64 = 60.0;
 
-/// A multiple of what steps took so far, or no limit.
+/// A time limit as a multiple of the slowest step so far, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watchdog(Option<f64>);
 
 impl Watchdog {
-    /// When a step is overdue, given how many seconds the slowest took that was measured.
+    /// The time limit of a step, at least a minute, given the `slowest` step so far in seconds.
     pub fn deadline(self, slowest: f64) -> Option<Duration> {
         let seconds = (self.0? * slowest).max(LEAST);
-        // A limit that no clock can count to is none.
+        // A limit beyond the range of `Duration` means no limit.
         Duration::try_from_secs_f64(seconds).ok()
     }
 }
@@ -27,8 +27,7 @@ impl FromStr for Watchdog {
             _ if text == "off" => Ok(Self(None)),
             Ok(factor) if factor.is_finite() && factor >= 1.0 => Ok(Self(Some(factor))),
             _ => Err(format!(
-                "`{text}` is no limit: use off, or how many times as long as others a step may take, \
-                 from 1 up"
+                "`{text}` is not a limit: use off, or a multiple of the slowest step so far, from 1 up"
             )),
         }
     }

@@ -1,15 +1,15 @@
-//! The widths of hidden layers.
+//! The key `model.hidden`: the widths of hidden layers.
 
 use std::str::FromStr;
 
 use super::numbers::Size;
 
-/// How wide each hidden layer of a perceptron is, from the first to the last: `128,128,64`.
+/// The widths of a perceptron's hidden layers, first to last: `128,128,64`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Widths(Vec<usize>);
 
 impl Widths {
-    /// At least one.
+    /// The widths; at least one.
     pub fn get(&self) -> &[usize] {
         &self.0
     }
@@ -25,7 +25,9 @@ impl FromStr for Widths {
         };
         let widths: Option<Vec<Size>> = text.split(',').map(width).collect();
         let widths = widths.ok_or_else(|| {
-            format!("`{text}` are no widths: use whole numbers from 1 up, such as 128,128")
+            format!(
+                "`{text}` is not a list of widths: use whole numbers from 1 up, such as 128,128"
+            )
         })?;
         Ok(Self(widths.into_iter().map(Size::get).collect()))
     }

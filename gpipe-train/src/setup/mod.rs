@@ -1,11 +1,11 @@
 //! What is built from a configuration: layers, their costs, a cut, a schedule, and the prediction
 //! of bytes and time. Nothing here needs memory for tensors until [`Setup::assemble`].
 
+mod cut_and_schedule;
 mod forecast;
 mod info;
 mod memory_check;
 mod model;
-mod spread;
 mod start;
 
 use std::ops::Range;
@@ -18,11 +18,11 @@ use gpipe_remat::{ModelCosts, ParameterBytes, RematPlan, StageMemory, Times, sim
 use gpipe_sched::Schedule;
 use gpipe_tensor::{DeviceId, Shape};
 
+pub use cut_and_schedule::cut;
 pub use forecast::Forecast;
 pub use model::{input, layers, optimizer};
-pub use spread::{cut, follow, schedule};
 
-use crate::config::{ScheduleChoice, TrainConfig};
+use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::precision;
 
@@ -78,7 +78,10 @@ impl Setup {
         let follows = own.is_none();
         let mut schedule = match own {
             Some(own) => own,
-            None => schedule(&pipeline.schedule, stages, pipeline.micro_batches.get())?,
+            None => {
+                let micro_batches = pipeline.micro_batches.get();
+                pipeline.schedule.build(stages, micro_batches, None)?
+            }
         };
         let workers = pipeline.devices.of_workers(schedule.devices());
         let devices = schedule.device_of().iter().map(|&w| workers[w]).collect();
@@ -106,16 +109,15 @@ impl Setup {
             let times = |schedule: &Schedule, table: &RematPlan| {
                 simulator_costs(&costs, &flops, &ranges, schedule, table).swap_remove(0)
             };
-            if let ScheduleChoice::ZeroBubble(_) = *pipeline.schedule {
-                schedule = follow(
-                    &pipeline.schedule,
-                    schedule.clone(),
-                    &times(&schedule, &table),
-                )?;
+            if pipeline.schedule.follows_costs() {
+                let (micro_batches, times) = (schedule.micro_batches(), times(&schedule, &table));
+                schedule = pipeline
+                    .schedule
+                    .build(stages, micro_batches, Some(&times))?;
                 table = keep(&schedule)?;
             }
             let times = times(&schedule, &table);
-            schedule = spread::hide_recomputation(schedule, *pipeline.remat, &times)?;
+            schedule = cut_and_schedule::hide_recomputation(schedule, *pipeline.remat, &times)?;
         }
         let memory = gpipe_remat::predict_memory(&bytes, &costs, &ranges, &schedule, &table);
         let parameters = model::parameters(&mut layers);

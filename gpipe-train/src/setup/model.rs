@@ -1,6 +1,6 @@
 //! What is trained: layers, what enters the first, and how their parameters follow gradients.
 
-use gpipe_layers::{Flow, Layer, Optimizer, compute_in};
+use gpipe_layers::{AdamW, Flow, Layer, Optimizer, compute_in};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
@@ -28,18 +28,14 @@ pub fn input(config: &TrainConfig) -> impl Fn(usize) -> Vec<Flow> + use<> {
 /// How parameters follow gradients.
 pub fn optimizer(config: &TrainConfig) -> Optimizer {
     let optimizer = &config.optimizer;
-    let (beta1, beta2, eps) = (
-        optimizer.beta1.get(),
-        optimizer.beta2.get(),
-        optimizer.eps.get(),
-    );
-    Optimizer::adamw(
-        beta1,
-        beta2,
-        eps,
-        optimizer.weight_decay.get(),
-        *optimizer.decay,
-    )
+    AdamW {
+        beta1: optimizer.beta1.get(),
+        beta2: optimizer.beta2.get(),
+        eps: optimizer.eps.get(),
+        weight_decay: optimizer.weight_decay.get(),
+        decay: *optimizer.decay,
+    }
+    .into()
 }
 
 /// Parameters, a tied one counted once.

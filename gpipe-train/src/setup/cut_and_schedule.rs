@@ -1,0 +1,40 @@
+//! The configured cut, and the choice of when to recompute.
+
+use gpipe_partition::{CutRule, Partition};
+use gpipe_remat::Policy;
+use gpipe_sched::{Costs, Schedule, simulate};
+
+use crate::error::{Error, Result};
+
+/// Cuts layers of these costs into stages by the rule of `pipeline.partition`.
+///
+/// # Errors
+/// [`Error::Invalid`] if explicit sizes are not one for each stage; [`Error::Input`] for any other
+/// refusal of [`CutRule::cut`].
+pub fn cut(rule: &CutRule, costs: &[u64], stages: usize) -> Result<Partition> {
+    use gpipe_partition::Error::SizeCount;
+    rule.cut(costs, stages).map_err(|error| match error {
+        SizeCount { sizes, parts } => Error::invalid(format!(
+            "{sizes} sizes in pipeline.partition but {parts} stages: give one size for each, or \
+             `pipeline.stages = {sizes}`"
+        )),
+        error => Error::input(error),
+    })
+}
+
+/// Moves recomputation into the idle time of workers, if that shortens the step.
+pub(super) fn hide_recomputation(
+    schedule: Schedule,
+    policy: Policy,
+    costs: &Costs,
+) -> Result<Schedule> {
+    // The plan of a memory budget assumes no early recomputation.
+    if matches!(policy, Policy::Keep | Policy::Budget(_)) {
+        return Ok(schedule);
+    }
+    let early = schedule.recompute_early(costs).map_err(Error::input)?;
+    let seconds = |schedule: &Schedule| simulate(schedule, costs).map(|t| t.makespan());
+    let gains =
+        seconds(&early).map_err(Error::input)? < seconds(&schedule).map_err(Error::input)?;
+    Ok(if gains { early } else { schedule })
+}
