@@ -4,7 +4,7 @@ use std::io;
 
 use gpipe_train::Error;
 
-use crate::args::flag_for;
+use crate::args::{flag_for, flag_of};
 use crate::output::style;
 
 /// The exit code of a run that a signal ended: 128 and the number of SIGINT, as shells report it.
@@ -172,8 +172,8 @@ fn one_line(error: &anyhow::Error) -> String {
     printable(&with_flags(&line))
 }
 
-/// Settings in a message of a library, such as `` `pipeline.stages = 4` ``, as a user of the program
-/// types them.
+/// Settings and keys in a message of a library, such as `` `pipeline.stages = 4` `` or
+/// `` `pipeline.stages` ``, as a user of the program types them. A key that was mistyped stays one.
 fn with_flags(message: &str) -> String {
     let mut parts = message.split('`');
     let mut line = parts.next().unwrap_or_default().to_owned();
@@ -187,10 +187,17 @@ fn with_flags(message: &str) -> String {
     // A part is in quotes if another one follows; what is no setting keeps its quotes.
     let mut in_quotes = true;
     while let Some(part) = parts.next() {
-        let setting = part.split_once(" = ").filter(|(key, _)| is_key(key));
-        match setting {
-            Some((key, value)) if in_quotes => {
-                line += &flag_for(key, value);
+        let names_key = ["unknown key ", "did you mean "]
+            .iter()
+            .any(|end| line.ends_with(end));
+        let typed = match part.split_once(" = ") {
+            Some((key, value)) if is_key(key) => Some(flag_for(key, value)),
+            None if !names_key => flag_of(part).map(str::to_owned),
+            _ => None,
+        };
+        match typed {
+            Some(typed) if in_quotes => {
+                line += &typed;
                 line += parts.next().unwrap_or_default();
             }
             _ => {
@@ -278,6 +285,7 @@ mod tests {
                 "use `run.tf32 = false` or `data.shuffle = false`",
                 "use --set run.tf32=false or --no-shuffle",
             ),
+            ("lower `optimizer.lr`, or `run.x`", "lower --lr, or `run.x`"),
             ("`a`: use `pipeline.stages = 1`", "`a`: use --stages 1"),
             ("one ` alone", "one ` alone"),
         ];

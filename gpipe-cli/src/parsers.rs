@@ -116,7 +116,7 @@ pub fn tokenizer(bytes: &[u8]) -> Answer {
         said += &decoder.finish();
         Ok::<_, gpipe_data::Error>(format!("{} {tokens:?} {said:?}", vocabulary.size()))
     };
-    answer(said().map_err(|error| gpipe_train::Error::from(error).into()))
+    answer(said().map_err(|error| Fail::asked(format!("tokenizer.json: {error}"))))
 }
 
 fn answer(result: Result<String>) -> Answer {

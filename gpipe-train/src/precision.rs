@@ -18,7 +18,7 @@ pub fn stored(config: &TrainConfig) -> Result<DType> {
         Precision::Bf16 if on_gpus(config) => Ok(DType::BF16),
         Precision::Bf16 if devices.all(|id| id == DeviceId::Cpu) => Ok(DType::F32),
         Precision::Bf16 => Err(Error::invalid(
-            "run.dtype: bf16 is not the same on processors and GPUs: use pipeline.devices of one kind, or \
+            "run.dtype: bf16 is not the same on processors and GPUs: use `pipeline.devices` of one kind, or \
              `run.dtype = f32`",
         )),
     }

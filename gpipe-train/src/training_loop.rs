@@ -129,7 +129,7 @@ fn not_finite(step: u64, first: Option<NonFinite>, grad_norm: f64) -> Error {
         || format!("the norm of the gradients is {grad_norm}"),
         |first| first.to_string(),
     );
-    let mend = "lower optimizer.lr, or set optimizer.clip_norm";
+    let mend = "lower `optimizer.lr`, or set `optimizer.clip_norm`";
     Error::run(format!("step {}: {fault}: {mend}", step + 1))
 }
 

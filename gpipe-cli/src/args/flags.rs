@@ -67,6 +67,12 @@ const KEY_FLAGS: [KeyFlag; 31] = [
     ("--tf32", "run.tf32", |s| s.tf32.then_some("true")),
 ];
 
+/// The flag that stands for a key.
+pub fn flag_of(key: &str) -> Option<&'static str> {
+    let flag = KEY_FLAGS.iter().find(|(_, of, _)| *of == key);
+    flag.map(|(flag, ..)| *flag)
+}
+
 /// The flag, with its value, that gives a key a value: `--stages 4`; `--set` where no flag does.
 pub fn flag_for(key: &str, value: &str) -> String {
     let flag = KEY_FLAGS.iter().find(|(_, of, _)| *of == key);

@@ -1,6 +1,6 @@
 //! From what was typed to a configuration.
 
-use gpipe_train::{Overrides, Setting, TrainConfig};
+use gpipe_train::{Error, Overrides, Setting, TrainConfig};
 
 use super::settings::Settings;
 use crate::fail::{Fail, Result};
@@ -9,7 +9,7 @@ impl Settings {
     /// The whole configuration: defaults of the model ◄ file ◄ environment ◄ `--set` ◄ flags.
     pub fn resolve(&self) -> Result<TrainConfig> {
         let overrides = match &self.config {
-            Some(path) => Overrides::new().file(path)?,
+            Some(path) => Overrides::new().file(path).map_err(unreadable)?,
             None => Overrides::new(),
         };
         Ok(self.lay_over(overrides)?.resolve()?)
@@ -19,6 +19,16 @@ impl Settings {
     pub fn lay_over(&self, overrides: Overrides) -> Result<Overrides> {
         let overrides = overrides.layer(environment())?;
         Ok(overrides.layer(set(&self.set)?)?.layer(self.flags())?)
+    }
+}
+
+/// Names `--config` where its file cannot be read.
+fn unreadable(error: Error) -> Fail {
+    match &error {
+        Error::Input(source) if source.is::<gpipe_files::Error>() => {
+            Fail::asked(format!("--config {source}"))
+        }
+        _ => error.into(),
     }
 }
 

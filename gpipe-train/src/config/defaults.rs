@@ -117,7 +117,7 @@ impl Draft {
                 let rows = table.devices() as u64;
                 if rows != workers && !repeated {
                     return Err(Error::invalid(format!(
-                        "{workers} workers in `{devices}` but {rows} rows in the table of pipeline.schedule: \
+                        "{workers} workers in `{devices}` but {rows} rows in the table of `pipeline.schedule`: \
                          list one for each, or a bare name for all"
                     )));
                 }

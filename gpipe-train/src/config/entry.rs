@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use gpipe_files::{Links, read_capped};
 use serde::Deserialize;
 use toml::de::DeTable;
 use toml::{Spanned, Table, Value};
@@ -122,20 +123,9 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// Reads a regular file; a pipe could block forever.
 pub fn read_file(path: &Path) -> Result<String> {
-    let fault = |fault: &dyn std::fmt::Display| {
-        Error::invalid(format!(
-            "{}: {fault}: name a TOML file that can be read",
-            path.display()
-        ))
-    };
-    let found = std::fs::metadata(path).map_err(|error| fault(&error))?;
-    if !found.is_file() {
-        return Err(fault(&"is not a regular file"));
-    }
-    if found.len() > MOST_BYTES {
-        return Err(fault(&format!("has {} bytes", found.len())));
-    }
-    text(path, std::fs::read(path).map_err(|error| fault(&error))?)
+    let mend = "name a TOML file that can be read";
+    let bytes = read_capped(path, MOST_BYTES, Links::Followed, mend).map_err(Error::input)?;
+    text(path, bytes)
 }
 
 /// Decodes the bytes of a file as UTF-8.

@@ -26,12 +26,12 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         }
         (true, true) if data.tokenizer != AUTO => {
             return Err(Error::invalid(
-                "an image has no tokens: leave data.tokenizer out",
+                "an image has no tokens: leave `data.tokenizer` out",
             ));
         }
         (true, true) if data.seq_len.get() != 1 => {
             return Err(Error::invalid(
-                "an image has no tokens: leave data.seq_len out",
+                "an image has no tokens: leave `data.seq_len` out",
             ));
         }
         _ => {}

@@ -15,7 +15,7 @@ pub fn cut(rule: &CutRule, costs: &[u64], stages: usize) -> Result<Partition> {
     use gpipe_partition::Error::SizeCount;
     rule.cut(costs, stages).map_err(|error| match error {
         SizeCount { sizes, parts } => Error::invalid(format!(
-            "{sizes} sizes in pipeline.partition but {parts} stages: give one size for each, or \
+            "{sizes} sizes in `pipeline.partition` but {parts} stages: give one size for each, or \
              `pipeline.stages = {sizes}`"
         )),
         error => Error::input(error),

@@ -22,7 +22,7 @@ impl Setup {
             if let Some(worker) = most.filter(|&worker| workers[worker] > limit) {
                 let stages = self.schedule.stages() / workers.len();
                 return Err(Error::invalid(format!(
-                    "worker {worker} needs {} but pipeline.memory is {}: use `pipeline.memory = {}`, \
+                    "worker {worker} needs {} but `pipeline.memory` is {}: use `pipeline.memory = {}`, \
                      `pipeline.remat = budget:{}` or --auto",
                     numbers::bytes(workers[worker]),
                     Bytes(limit),
@@ -71,7 +71,7 @@ impl Setup {
 fn enough(place: &str, needed: u64, there: Option<u64>) -> Result<()> {
     match there {
         Some(there) if needed > there => Err(Error::invalid(format!(
-            "the run needs {} but {place} has {}: use a smaller data.batch_size, data.seq_len or model, \
+            "the run needs {} but {place} has {}: use a smaller `data.batch_size`, `data.seq_len` or model, \
              or `pipeline.remat = stage`",
             numbers::bytes(needed),
             numbers::bytes(there)
