@@ -86,8 +86,8 @@ pub fn manifest(list: &[u8]) -> Answer {
 /// # Errors
 /// The line that the user sees.
 pub fn model_config(bytes: &[u8]) -> Answer {
-    let described = gpipe_hf::parse_config(bytes).map_err(gpipe_train::Error::from);
-    answer(described.map_or_else(|error| Err(error.into()), |known| Ok(format!("{known:?}"))))
+    let described = gpipe_hf::parse_config(bytes);
+    answer(described.map_or_else(in_file("config.json"), |known| Ok(format!("{known:?}"))))
 }
 
 /// The `model.safetensors.index.json` of a model, as a file again.
@@ -95,11 +95,12 @@ pub fn model_config(bytes: &[u8]) -> Answer {
 /// # Errors
 /// The line that the user sees.
 pub fn weights_index(bytes: &[u8]) -> Answer {
-    let index = gpipe_hf::parse_index(bytes).map_err(gpipe_train::Error::from);
-    answer(index.map_or_else(
-        |error| Err(error.into()),
-        |index| Ok(serde_json::json!({ "weight_map": index.weight_map }).to_string()),
-    ))
+    let index = gpipe_hf::parse_index(bytes);
+    answer(
+        index.map_or_else(in_file("model.safetensors.index.json"), |index| {
+            Ok(serde_json::json!({ "weight_map": index.weight_map }).to_string())
+        }),
+    )
 }
 
 /// A `tokenizer.json`: its tokens of a text, and what is said of them.
@@ -116,7 +117,12 @@ pub fn tokenizer(bytes: &[u8]) -> Answer {
         said += &decoder.finish();
         Ok::<_, gpipe_data::Error>(format!("{} {tokens:?} {said:?}", vocabulary.size()))
     };
-    answer(said().map_err(|error| Fail::asked(format!("tokenizer.json: {error}"))))
+    answer(said().or_else(in_file("tokenizer.json")))
+}
+
+/// The error of a file as the user sees it.
+fn in_file<T, E: std::fmt::Display>(file: &str) -> impl FnOnce(E) -> Result<T> + use<'_, T, E> {
+    move |error| Err(Fail::asked(format!("{file}: {error}")))
 }
 
 fn answer(result: Result<String>) -> Answer {

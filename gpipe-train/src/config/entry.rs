@@ -124,7 +124,8 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Reads a regular file; a pipe could block forever.
 pub fn read_file(path: &Path) -> Result<String> {
     let mend = "name a TOML file that can be read";
-    let bytes = read_capped(path, MOST_BYTES, Links::Followed, mend).map_err(Error::input)?;
+    let bytes = read_capped(path, MOST_BYTES, Links::Followed, mend);
+    let bytes = bytes.map_err(|error| Error::input(error.with_mend(mend)))?;
     text(path, bytes)
 }
 
