@@ -1,5 +1,5 @@
 //! Fine-tunes a GPT from a Hugging Face folder with checkpoints, evaluation and a report:
-//! `cargo run -p gpipe-train --example finetune -- FOLDER`. Without a folder it makes one first.
+//! `cargo run -p gpipe-train --example finetune -- FOLDER`. Without a folder it trains a first model.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ fn main() -> Result<()> {
     let model = match std::env::args().nth(1) {
         Some(folder) => PathBuf::from(folder),
         None => {
-            // What a run saves is such a folder, with config.json and model.safetensors.
+            // A checkpoint has such a folder, with config.json and model.safetensors.
             train(Path::new("gpt-nano"), 10, &runs.join("first"))?;
             gpipe_train::find(&runs.join("first"))?.model
         }
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let run = runs.join("tuned");
     train(&model, 20, &run)?;
 
-    // The run's folder has every event; the page needs nothing else.
+    // The page is built from the folder of the run alone.
     let done = read_run(&run)?;
     for (step, loss) in &done.evaluations {
         println!("step {step}: held-out loss {loss:.3}");
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Trains a model, by its name or folder, on two stages: evaluated every 5 steps, saved every 10.
+/// Trains a model, given by name or folder, on two stages; evaluates every 5 steps and saves every 10.
 fn train(model: &Path, steps: i64, run: &Path) -> Result<()> {
     let settings = [
         Setting::new("model.name", model.to_string_lossy().into_owned()),
@@ -43,11 +43,8 @@ fn train(model: &Path, steps: i64, run: &Path) -> Result<()> {
         Setting::new("run.save_every", 10),
     ];
     let config = Overrides::new().layer(settings)?.resolve()?;
-    let options = RunOptions {
-        folder: NewRun::at(run, false)?,
-        kernel_cache: None,
-    };
-    // `Silent` shows nothing; a `ProgressSink` of your own gets every line and event.
+    let options = RunOptions::new(NewRun::at(run, false)?);
+    // `Silent` displays nothing; implement `ProgressSink` to receive every line and event.
     PreparedRun::new(StartPoint::fresh(config)?, options)?.train(&mut Silent, || false)?;
     Ok(())
 }

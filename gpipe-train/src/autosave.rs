@@ -1,4 +1,4 @@
-//! The checkpoints of a run: when one is made, and of what.
+//! Saving checkpoints during a run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,21 +14,21 @@ use crate::machine;
 use crate::resume::VERSION;
 use crate::training_loop::Recipe;
 
-/// Saves a run while it trains.
+/// Saves checkpoints of a run in the background.
 pub(crate) struct Autosave<'a> {
     recipe: &'a Recipe<'a>,
     saver: Saver,
-    /// Counts the copies that are being written.
+    /// The device that owns the copies being written, and counts their bytes.
     copies: Device,
-    /// The digest of the data.
+    /// The digest of the dataset.
     digest: String,
-    /// Files beside the model.
+    /// The files saved next to the model.
     companions: Companions,
     config: String,
 }
 
 impl<'a> Autosave<'a> {
-    /// For a run in this folder, whose best evaluation before is known.
+    /// Prepares saving to the folder of a run; `best` is the best evaluation before a resume.
     pub fn new(
         recipe: &'a Recipe<'a>,
         folder: &RunFolder,
@@ -52,8 +52,8 @@ impl<'a> Autosave<'a> {
         })
     }
 
-    /// Whether a checkpoint is to be made after this step: every `run.save_every` steps, after the last
-    /// one, and after the best evaluation so far.
+    /// Whether to save after this step: every `run.save_every` steps, after the last step, and after the
+    /// best evaluation so far.
     pub fn is_due(&self, step: u64, held_out_loss: Option<f64>) -> bool {
         let run = &self.recipe.config.run;
         let best = self.saver.best(step, held_out_loss);
@@ -62,7 +62,8 @@ impl<'a> Autosave<'a> {
             || best.is_some_and(|best| best.step == step)
     }
 
-    /// Copies everything and begins to write it. Gives the checkpoint before, which stands by then.
+    /// Copies the parameters and starts to write them. Returns the previous checkpoint, which is
+    /// complete.
     pub fn save(
         &mut self,
         pipeline: &mut ModelPipeline,
@@ -87,8 +88,12 @@ impl<'a> Autosave<'a> {
             processor: machine::instructions(*config.run.instruction_set),
             version: VERSION.to_owned(),
         };
-        let failed =
-            |error| Error::run_in(format!("step {step}: no copy was made to be saved"), error);
+        let failed = |error| {
+            Error::run_in(
+                format!("step {step}: copying the parameters for a checkpoint"),
+                error,
+            )
+        };
         let (model, companions) = (config.model.config(), self.companions.clone());
         Ok(self.saver.save(Snapshot {
             state,
@@ -101,12 +106,12 @@ impl<'a> Autosave<'a> {
         })?)
     }
 
-    /// The checkpoint that was being written, if it stands by now.
+    /// The checkpoint in progress, if it is complete.
     pub fn poll(&mut self) -> Result<Option<Saved>> {
         Ok(self.saver.poll()?)
     }
 
-    /// The checkpoint that was being written, as soon as it stands.
+    /// Waits for the checkpoint in progress.
     pub fn finish(&mut self) -> Result<Option<Saved>> {
         Ok(self.saver.finish()?)
     }

@@ -1,45 +1,45 @@
-//! The effect of keys that differ between a checkpoint and the run that goes on from it.
+//! The effect of configuration changes on a resumed run.
 
 use toml::{Table, Value};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 
-/// What another value of a key means for the run.
+/// The effect of a changed value.
 enum Effect {
-    /// The results are the same, or it is what was asked for.
+    /// Same results, or an intended change.
     None,
-    /// The run goes on, but not to the same bits.
-    Told(&'static str),
-    /// The checkpoint does not fit.
-    Refused,
+    /// Different results, with a warning.
+    Warn(&'static str),
+    /// The checkpoint cannot be used.
+    Refuse,
 }
 
-/// What each key means. Keys of `[pipeline]` but one change no bit, and neither does when something is
-/// written.
+/// The effect of each key. All keys of `[pipeline]` but one, and those that decide when to save or
+/// evaluate, leave the results the same bit for bit.
 fn effect(section: &str, key: &str) -> Effect {
     match (section, key) {
-        ("model", "dropout") => Effect::Told("other activations are dropped from here on"),
-        ("model", _) => Effect::Refused,
+        ("model", "dropout") => Effect::Warn("different activations are dropped from here on"),
+        ("model", _) => Effect::Refuse,
         ("pipeline", "micro_batches") => {
-            Effect::Told("from here on results are equal to rounding, not bit for bit")
+            Effect::Warn("from here on results are equal to rounding, not bit for bit")
         }
-        ("run", "seed") => Effect::Told("samples come in another order from here on"),
-        // The processor's instructions are compared by themselves.
+        ("run", "seed") => Effect::Warn("samples are in a different order from here on"),
+        // Compared separately, with the instructions of the CPU.
         ("run", "instruction_set") => Effect::None,
-        ("run", "dtype" | "tf32") => Effect::Told("numbers are of another precision from here on"),
+        ("run", "dtype" | "tf32") => Effect::Warn("the precision is different from here on"),
         ("pipeline" | "run", _) => Effect::None,
-        ("data", _) => Effect::Told("other samples are trained on from here on"),
-        _ => Effect::Told("updates are others from here on"),
+        ("data", _) => Effect::Warn("training uses different samples from here on"),
+        _ => Effect::Warn("updates are different from here on"),
     }
 }
 
-/// What to tell about the keys that differ from the checkpoint's, a line each.
+/// Warnings about keys that differ from those of the checkpoint, which has made `step` steps.
 ///
 /// # Errors
-/// [`Error::Invalid`] for the first key with which the run cannot go on.
+/// [`Error::Invalid`] for the first change that is not possible.
 pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<String>> {
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     let tables = [saved, now].map(|config| Table::try_from(config).map_err(Error::run));
     let [saved_keys, now_keys] = tables;
     let (saved_keys, now_keys) = (saved_keys?, now_keys?);
@@ -52,52 +52,52 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
             let before = before.map_or("not set".to_owned(), Value::to_string);
             match effect(section, key) {
                 Effect::None => {}
-                Effect::Told(what) => told.push(format!(
+                Effect::Warn(what) => warnings.push(format!(
                     "{section}.{key} is {value}, but {before} in the checkpoint: {what}"
                 )),
-                Effect::Refused => {
+                Effect::Refuse => {
                     return Err(Error::invalid(format!(
-                        "{section}.{key} is {value}, but {before} in the checkpoint: a model goes on as \
-                         it began; leave the key away, or begin anew"
+                        "{section}.{key} is {value}, but {before} in the checkpoint: a resumed run \
+                         keeps its model; leave the key out, or start a new run"
                     )));
                 }
             }
         }
     }
-    told.extend(held_out(saved, now));
-    told.extend(curve(saved, now, step)?);
-    Ok(told)
+    warnings.extend(held_out(saved, now));
+    warnings.extend(learning_rate(saved, now, step)?);
+    Ok(warnings)
 }
 
-/// A tail of the text is held out only by runs that evaluate.
+/// Warns if evaluation is switched on or off: it decides whether a part of the data is held out.
 fn held_out(saved: &TrainConfig, now: &TrainConfig) -> Option<String> {
     let (before, after) = (saved.run.eval_every.get(), now.run.eval_every.get());
     ((before == 0) != (after == 0)).then(|| {
         format!(
             "run.eval_every is {after}, but {before} in the checkpoint: the last tenth of the text is \
-             held out {}, so other samples are trained on from here on",
-            if after == 0 { "no more" } else { "from here on" }
+             held out {}, so training uses different samples from here on",
+            if after == 0 { "no longer" } else { "from here on" }
         )
     })
 }
 
-/// A longer run has another curve of the learning rate, and gets onto it at once.
-fn curve(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Option<String>> {
+/// Warns if a different number of steps changes the learning rate, whose schedule ends with the run.
+fn learning_rate(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Option<String>> {
     let (before, after) = (saved.run.steps.u64(), now.run.steps.u64());
     if after < step {
         return Err(Error::invalid(format!(
             "{after} steps, but the checkpoint is of step {step}: use `run.steps = {step}` or more"
         )));
     }
-    // Changes of the curve's own keys were told already.
+    // Changes of the optimizer's keys have warnings of their own.
     if before == after || saved.optimizer != now.optimizer {
         return Ok(None);
     }
     let [old, new] = [saved, now].map(|config| config.learning_rate().lr_at(step));
     Ok((old != new).then(|| {
         format!(
-            "run.steps is {after}, but {before} in the checkpoint: the learning rate follows the curve to \
-             step {after}, so the next is {new:.1e} instead of {old:.1e}"
+            "run.steps is {after}, but {before} in the checkpoint: the learning rate now ends at step {after}, \
+             so the next is {new:.1e} instead of {old:.1e}"
         )
     }))
 }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_no_bit_is_not_told() {
+    fn no_warning_if_results_stay_the_same() {
         let free = [
             "pipeline.stages=2",
             "pipeline.schedule=1f1b",
@@ -128,34 +128,34 @@ mod tests {
             "run.save_every=3",
             "run.keep=9",
         ];
-        let told = changes(&config(&[]), &config(&free), 120).unwrap();
-        assert_eq!(told, Vec::<String>::new());
+        let warnings = changes(&config(&[]), &config(&free), 120).unwrap();
+        assert_eq!(warnings, Vec::<String>::new());
     }
 
     #[test]
-    fn every_change_that_shows_is_told_by_its_key() {
+    fn a_warning_names_the_key() {
         for (set, words) in [
             (
                 "pipeline.micro_batches=4",
                 "is 4, but 8 in the checkpoint: from here on results are equal to rounding",
             ),
             ("optimizer.beta1=0.8", "is 0.8, but 0.9 in the checkpoint"),
-            ("optimizer.clip_norm=0", "updates are others"),
-            ("optimizer.lr_schedule=constant", "updates are others"),
+            ("optimizer.clip_norm=0", "updates are different"),
+            ("optimizer.lr_schedule=constant", "updates are different"),
             ("model.dropout=0.1", "dropped"),
-            ("data.batch_size=32", "other samples"),
-            ("data.source=Cargo.toml", "other samples"),
-            ("data.shuffle=false", "other samples"),
-            ("run.seed=1", "another order"),
+            ("data.batch_size=32", "different samples"),
+            ("data.source=Cargo.toml", "different samples"),
+            ("data.shuffle=false", "different samples"),
+            ("run.seed=1", "a different order"),
             ("run.eval_every=10", "held out from here on"),
             ("run.steps=400", "so the next is 8.5e-4 instead of 7.5e-4"),
         ] {
-            let told = changes(&config(&[]), &config(&[set]), 120).unwrap();
+            let warnings = changes(&config(&[]), &config(&[set]), 120).unwrap();
             let key = set.split_once('=').unwrap().0;
-            assert_eq!(told.len(), 1, "{set}: {told:?}");
+            assert_eq!(warnings.len(), 1, "{set}: {warnings:?}");
             assert!(
-                told[0].starts_with(key) && told[0].contains(words),
-                "{told:?}"
+                warnings[0].starts_with(key) && warnings[0].contains(words),
+                "{warnings:?}"
             );
         }
         let constant = "optimizer.lr_schedule=constant";

@@ -1,4 +1,4 @@
-//! From a configuration to its data set.
+//! The vocabulary and the dataset of a configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use gpipe_data::{
 use crate::config::TrainConfig;
 use crate::error::Result;
 
-/// The vocabulary of a configured model that lies in `folder`, if it lies in one: bytes for a model
+/// The vocabulary of the configured model, with its files in `folder` if it has one; bytes for a model
 /// without tokens.
 ///
 /// # Errors
-/// If a tokenizer cannot be read, or has tokens that the model does not know.
+/// [`Error::Input`](crate::Error::Input) if a tokenizer cannot be read or has more tokens than the model.
 pub fn vocabulary(config: &TrainConfig, folder: Option<&Path>) -> Result<FoundVocabulary> {
     let Some(known) = config.model.vocab() else {
         return Ok(FoundVocabulary::bytes());
@@ -23,7 +23,7 @@ pub fn vocabulary(config: &TrainConfig, folder: Option<&Path>) -> Result<FoundVo
     Ok(find_vocabulary(choice, of_model.as_deref(), known)?)
 }
 
-/// The tokenizer among the files of a model, where the choice is that of the model.
+/// The tokenizer among the files of a model, if `data.tokenizer` is `auto`.
 pub(crate) fn model_files_tokenizer(
     choice: &str,
     folder: Option<&Path>,
@@ -34,10 +34,10 @@ pub(crate) fn model_files_tokenizer(
     }
 }
 
-/// The samples that are configured: a part is held out if the run evaluates.
+/// The configured samples; the last tenth is held out if the run evaluates.
 ///
 /// # Errors
-/// If the source cannot be read or is too short.
+/// [`Error::Input`](crate::Error::Input) if the source cannot be read or is too short.
 pub fn dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset> {
     let held_out = match config.run.eval_every.get() {
         0 => HeldOut::Nothing,
@@ -46,7 +46,7 @@ pub fn dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset>
     Ok(Dataset::open(&options(config, held_out), vocabulary)?)
 }
 
-/// The samples that are configured, none of which is trained on.
+/// The configured samples, all held out: for evaluation only.
 ///
 /// # Errors
 /// As [`dataset`].

@@ -1,34 +1,34 @@
-//! Why training could not begin or go on.
+//! The error type of this crate.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// The error of this crate.
+/// A failure to prepare or run training.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for cannot be done, in words that name the thing and the mend. Nothing was left
-    /// behind. A setting that mends it is written as `` `section.key = value` ``.
+    /// The request is invalid. The message names the cause and the remedy; a setting that remedies it is
+    /// written as `` `section.key = value` ``. Nothing was written.
     Invalid(String),
-    /// The same, where the second part is a picture of what is wrong: a table of a schedule.
+    /// The request is invalid, with an illustration of the fault: the table of a schedule.
     Drawn {
-        /// One line.
+        /// The message, one line.
         message: String,
-        /// Lines to be shown below it.
+        /// The lines to show below it.
         picture: String,
     },
-    /// A part refuses what was asked for. Nothing was left behind.
+    /// The request is refused by a library below. Nothing was written.
     Input(BoxedError),
-    /// A run failed on its way.
+    /// A run failed.
     Run {
-        /// What was being done, if there is more to say than the source says.
+        /// The failed operation, if the source does not name it.
         context: Option<String>,
-        /// Why it failed.
+        /// The cause.
         source: BoxedError,
     },
 }
 
-/// The error of any part.
+/// An error of any library.
 pub type BoxedError = Box<dyn StdError + Send + Sync>;
 
 /// The result of this crate's functions.
@@ -53,7 +53,7 @@ impl Error {
         }
     }
 
-    /// [`Error::Run`] while something was being done.
+    /// [`Error::Run`] during an operation.
     pub fn run_in(context: impl Into<String>, source: impl Into<BoxedError>) -> Self {
         Self::Run {
             context: Some(context.into()),
@@ -73,7 +73,7 @@ impl Error {
         }
     }
 
-    /// Whether what was asked for cannot be done, as opposed to a run that failed on its way.
+    /// Whether the request is invalid, as opposed to a run that failed.
     pub fn is_input_error(&self) -> bool {
         !matches!(self, Self::Run { .. })
     }
@@ -104,7 +104,7 @@ impl StdError for Error {
                 context: Some(_),
                 source,
             } => Some(source.as_ref()),
-            // These speak with the words of their source.
+            // These display as their source, which is skipped in the chain.
             Self::Input(source)
             | Self::Run {
                 context: None,
@@ -114,7 +114,7 @@ impl StdError for Error {
     }
 }
 
-/// Errors of the libraries below, by whether they blame what was asked for.
+/// Converts errors of the libraries below: input errors to `Input`, others to `Run`.
 macro_rules! from_library {
     ($($library:ident),*) => {
         $(impl From<$library::Error> for Error {

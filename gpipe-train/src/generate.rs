@@ -1,4 +1,4 @@
-//! Text from a model, token by token, through the pipeline's forward-only path.
+//! Text generation, token by token, through the forward-only path of the pipeline.
 
 use gpipe_layers::{Choice, Sampling};
 use gpipe_remat::{Assembled, OutputStage};
@@ -10,25 +10,25 @@ use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::setup::Setup;
 
-/// The name under which random numbers are drawn: a token is a function of (seed, its number).
+/// The name of the random stream: the draw of a token is a function of the seed and its index.
 const DRAWS: &str = "sample";
 
-/// A model that goes on from a prompt.
+/// Generates text from a prompt.
 pub struct Generator {
     run: Assembled<OutputStage>,
     sampling: Sampling,
     draws: Stream,
     context: usize,
     tokens: Vec<u32>,
-    made: u32,
+    generated: u32,
 }
 
 impl Generator {
-    /// Starts the workers of a model whose weights are open. `prompt` has at least one token.
+    /// Starts the workers of `setup`, whose weights are open ([`Setup::open_weights`]).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a prompt with tokens that the model does not know, and for a model that
-    /// has no tokens; others if the workers cannot be started.
+    /// [`Error::Invalid`] for an empty prompt, a token beyond the vocabulary, or a model without tokens;
+    /// those of [`Setup::assemble_to`].
     pub fn new(
         setup: Setup,
         config: &TrainConfig,
@@ -37,7 +37,7 @@ impl Generator {
     ) -> Result<Self> {
         let (Some(context), Some(vocab)) = (config.model.context(), config.model.vocab()) else {
             return Err(Error::invalid(format!(
-                "{}: the model classifies images and says no text",
+                "{}: the model classifies images and generates no text",
                 config.model.name
             )));
         };
@@ -46,7 +46,7 @@ impl Generator {
         }
         if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
             return Err(Error::invalid(format!(
-                "token {token} of the prompt is beyond the {vocab} tokens that the model knows: use another"
+                "token {token} of the prompt is beyond the {vocab} tokens of the model: use another"
             )));
         }
         Ok(Self {
@@ -55,30 +55,30 @@ impl Generator {
             draws: Key::new(config.run.seed.u64(), DRAWS, 0).sample(0),
             context,
             tokens: prompt,
-            made: 0,
+            generated: 0,
         })
     }
 
-    /// The next token, which the ones after it follow, and its logarithmic probability.
+    /// Generates the next token and returns it with its log-probability (natural logarithm).
     ///
     /// # Errors
-    /// If a stage fails, or the scores are not finite.
+    /// [`Error::Run`] if a stage fails or the logits are not finite.
     pub fn next_token(&mut self) -> Result<(u32, f64)> {
         let first = self.tokens.len().saturating_sub(self.context);
         let window = self.tokens[first..].to_vec();
-        let draw = f64::from(self.draws.uniform(self.made.into()));
+        let draw = f64::from(self.draws.uniform(self.generated.into()));
         let Choice {
             token,
             log_probability,
         } = self.choose(window, draw)?;
-        // Fits: the model has fewer tokens than there are 32-bit numbers.
+        // Lossless: a vocabulary has fewer than 2^32 tokens.
         let token = token as u32;
         self.tokens.push(token);
-        self.made += 1;
+        self.generated += 1;
         Ok((token, log_probability))
     }
 
-    /// The token that comes after those of `window`.
+    /// Samples the token after `window` by a uniform random number.
     fn choose(&mut self, window: Vec<u32>, draw: f64) -> Result<Choice> {
         let (run, sampling) = (&mut self.run, self.sampling);
         let input =
@@ -100,7 +100,7 @@ impl Generator {
         });
         choice.map_err(Error::run)?.ok_or_else(|| {
             Error::run(
-                "the model's scores are not finite: its weights have diverged, use an earlier checkpoint",
+                "the logits are not finite: the weights have diverged, use an earlier checkpoint",
             )
         })
     }

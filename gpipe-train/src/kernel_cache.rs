@@ -1,4 +1,4 @@
-//! Compiled CUDA kernels in a folder, so that only the first run on a device waits for the compiler.
+//! A folder of compiled CUDA kernels: only the first run on a device compiles them.
 
 use std::path::PathBuf;
 use std::{fs, process};
@@ -12,7 +12,7 @@ pub struct KernelFolder {
 }
 
 impl KernelFolder {
-    /// A cache in this folder, which is made when the first kernel is stored.
+    /// A cache in `folder`, which is created with the first kernel.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
@@ -20,7 +20,7 @@ impl KernelFolder {
     }
 }
 
-/// Bytes of the hash that stands before an image.
+/// Bytes of the SHA-256 hash in front of an image.
 const HASH: usize = 32;
 
 impl KernelCache for KernelFolder {
@@ -33,7 +33,7 @@ impl KernelCache for KernelFolder {
     fn store(&self, key: &str, image: &[u8]) {
         let mut file = Sha256::digest(image).to_vec();
         file.extend(image);
-        // Whole or not at all: another process may look at the same time.
+        // Atomic: another process may read at the same time.
         let written = self.folder.join(format!("{key}.{}", process::id()));
         let stored = fs::create_dir_all(&self.folder)
             .and_then(|()| fs::write(&written, file))

@@ -1,4 +1,4 @@
-//! The machine: its processor, its memory and the speed of its matrix products.
+//! Properties of the machine: CPU, memory, clocks and the speed of matrix products.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,20 +9,22 @@ use gpipe_tensor::{DeviceId, Host, InstructionSet, Tensor};
 
 use crate::error::{Error, Result};
 
-/// How long the speed is measured.
+/// Duration of the speed measurement.
 const CALIBRATION: Duration = Duration::from_millis(100);
 
-/// The processor, as far as the system tells.
+/// The CPU; fields are `None` where the system does not report them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Processor {
-    /// The maker's name for it.
+    /// The vendor's model name.
     pub name: Option<String>,
-    /// Cores of the machine.
+    /// Physical cores of the machine.
     pub cores: Option<usize>,
-    /// Threads that this process may run at once.
+    /// Threads that this process may run in parallel.
     pub threads: usize,
 }
 
-/// What is known of the processor: all of it where Linux says so.
+/// The CPU, from `/proc/cpuinfo` on Linux.
 pub fn processor() -> Processor {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let values = |key: &'static str| {
@@ -40,7 +42,7 @@ pub fn processor() -> Processor {
     }
 }
 
-/// The widest vector instructions that gpipe-tensor finds here; it uses the same ones.
+/// The widest vector instructions of the CPU, which are those that gpipe-tensor uses.
 pub fn vectors() -> &'static str {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {
@@ -65,14 +67,14 @@ pub fn vectors() -> &'static str {
     }
 }
 
-/// The bytes that a process can have here at most, where Linux says so: of the machine, and of the
-/// control group that a container runs in.
+/// The memory of the machine in bytes, or the limit of its control group if that is lower; `None`
+/// outside of Linux.
 pub fn memory() -> Option<u64> {
     let group = number_in("/sys/fs/cgroup/memory.max");
     meminfo("MemTotal:").into_iter().chain(group).min()
 }
 
-/// Of these, the bytes that nobody uses now.
+/// The part of [`memory`] that is available now, in bytes.
 pub fn free_memory() -> Option<u64> {
     let limit = number_in("/sys/fs/cgroup/memory.max");
     let used = number_in("/sys/fs/cgroup/memory.current");
@@ -82,18 +84,18 @@ pub fn free_memory() -> Option<u64> {
     meminfo("MemAvailable:").into_iter().chain(group).min()
 }
 
-/// The most memory that this process had so far, where Linux says so.
-pub fn peak_resident() -> Option<u64> {
+/// The peak resident memory of this process in bytes; `None` outside of Linux.
+pub(crate) fn peak_resident() -> Option<u64> {
     kib_in("/proc/self/status", "VmHWM:")
 }
 
-/// The time of day.
-pub fn now() -> SystemTime {
+/// The wall-clock time.
+pub(crate) fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// The processor time of all threads of this process so far, where the system says so.
-pub fn cpu_time() -> Option<Duration> {
+/// The CPU time of all threads of this process; `None` where the system does not report it.
+pub(crate) fn cpu_time() -> Option<Duration> {
     #[cfg(unix)]
     {
         use rustix::time::{ClockId, clock_gettime};
@@ -103,17 +105,17 @@ pub fn cpu_time() -> Option<Duration> {
     None
 }
 
-/// The seconds of it since then.
-pub fn cpu_seconds_since(then: Duration) -> Option<f64> {
+/// Seconds of CPU time since an earlier [`cpu_time`].
+pub(crate) fn cpu_seconds_since(then: Duration) -> Option<f64> {
     Some(cpu_time()?.saturating_sub(then).as_secs_f64())
 }
 
-/// A line of `/proc/meminfo` in bytes.
+/// The value of a line of `/proc/meminfo`, in bytes.
 fn meminfo(key: &str) -> Option<u64> {
     kib_in("/proc/meminfo", key)
 }
 
-/// What a line of such a file says, in bytes.
+/// The value of a line in kB, converted to bytes.
 fn kib_in(path: &str, key: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let kib = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -125,12 +127,11 @@ fn number_in(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The architecture and those of its instructions, within a level, on which the bits of a result can
-/// depend.
-pub fn instructions(level: InstructionSet) -> String {
+/// The architecture and the instruction sets, within `level`, that can affect the bits of results.
+pub(crate) fn instructions(level: InstructionSet) -> String {
     let mut words = vec![std::env::consts::ARCH];
     #[cfg(target_arch = "x86_64")]
-    for (there, word) in [
+    for (available, word) in [
         (std::is_x86_feature_detected!("avx2"), "avx2"),
         (std::is_x86_feature_detected!("fma"), "fma"),
         (std::is_x86_feature_detected!("avx512f"), "avx512f"),
@@ -139,17 +140,20 @@ pub fn instructions(level: InstructionSet) -> String {
         (std::is_x86_feature_detected!("avx512vl"), "avx512vl"),
         (level.uses_amx(), "amx"),
     ] {
-        if there {
+        if available {
             words.push(word);
         }
     }
     words.join(" ")
 }
 
-/// FLOPs a second of one thread in products of (rows, width) by (width, 4 · width) matrices: the
-/// best of the repetitions that fit into a tenth of a second, as others may be using the machine.
-pub fn flops_per_second(rows: usize, width: usize, level: InstructionSet) -> Result<f64> {
-    // Large enough to be a fair sample, small enough that several fit into the time.
+/// FLOP/s of one thread in products of (rows, width) by (width, 4 · width) matrices: the best
+/// repetition within a tenth of a second, since other programs may interfere.
+///
+/// # Errors
+/// [`Error::Run`] if the CPU device cannot be used or memory is exhausted.
+pub(crate) fn flops_per_second(rows: usize, width: usize, level: InstructionSet) -> Result<f64> {
+    // Large enough to be representative, small enough for several repetitions.
     let (rows, width) = (rows.clamp(64, 1024), width.clamp(64, 768));
     let device = Host::new(1)
         .and_then(|host| host.with_instruction_set(level))

@@ -1,27 +1,27 @@
-//! The model that a user names by a folder: of a run, of a checkpoint, or the model's own.
+//! Finding the model in the folder of a run, a checkpoint or a model.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::machine;
 
-/// A model, and the configuration of the run that made it, if there is one.
+/// A model and the configuration of the run that trained it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelSource {
-    /// The folder with `config.json`.
+    /// The folder of the model, with `config.json`.
     pub model: PathBuf,
-    /// The `config.toml` of the run.
+    /// The `config.toml` of the run; `None` for a folder without a run.
     pub run: Option<PathBuf>,
-    /// Newer checkpoints that are not whole: a line each.
+    /// One line for each newer checkpoint that is damaged.
     pub warnings: Vec<String>,
 }
 
-/// Finds the model in a run's folder (its newest checkpoint that is whole), in a checkpoint, or in a
+/// Finds the model in the folder of a run (its newest intact checkpoint), in a checkpoint, or in a
 /// folder with `config.json`.
 ///
 /// # Errors
-/// If there is none, or no checkpoint is whole.
+/// [`Error::Invalid`] if there is no model; [`Error::Input`] if no checkpoint is intact.
 pub fn find(folder: &Path) -> Result<ModelSource> {
     if folder.join(gpipe_hf::CONFIG).is_file() {
         return Ok(ModelSource {

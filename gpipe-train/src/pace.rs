@@ -1,13 +1,13 @@
-//! How fast steps are, without the first and without outliers.
+//! The median step time.
 
 use std::collections::VecDeque;
 
-/// Steps over which the median is taken.
+/// Steps in the window of the median.
 const WINDOW: usize = 50;
-/// Steps at the beginning that warm up caches and pools.
+/// First steps, excluded because they warm up caches and memory pools.
 const WARM_UP: usize = 2;
 
-/// The last step times.
+/// A window of step times.
 #[derive(Default)]
 pub struct Pace {
     seen: usize,
@@ -15,9 +15,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Takes the time of one more step.
+    /// Adds the time of a step.
     pub fn add(&mut self, seconds: f64) {
-        // Until there is something better, a warm-up step is all that is known.
+        // A warm-up step counts only until the next one.
         if self.seen <= WARM_UP {
             self.seconds.clear();
         }
@@ -28,13 +28,13 @@ impl Pace {
         self.seconds.push_back(seconds);
     }
 
-    /// The median of the window; 0 before the first step.
+    /// The median of the window in seconds; 0 before the first step.
     pub fn seconds(&self) -> f64 {
         median(&mut self.seconds.iter().copied().collect::<Vec<_>>())
     }
 }
 
-/// The median, the mean of the middle two for an even number; 0 of nothing.
+/// The median: the mean of the middle two for an even number, 0 for no values.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

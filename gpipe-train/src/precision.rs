@@ -1,5 +1,5 @@
-//! What `run.dtype = bf16` means on the devices of a run: on GPUs mixed precision, on processors products of
-//! factors that are rounded.
+//! The meaning of `run.dtype = bf16`: mixed precision on GPUs, matrix products with rounded factors on
+//! CPUs.
 
 use gpipe_layers::{Init, Kind, Optimizer, Param};
 use gpipe_tensor::{DType, DeviceId, Host, Precision};
@@ -7,10 +7,10 @@ use gpipe_tensor::{DType, DeviceId, Host, Precision};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 
-/// The type of values and activations: bf16 on GPUs alone.
+/// The type of parameters and activations: bf16 on GPUs only.
 ///
 /// # Errors
-/// If bf16 was asked for where devices would differ in what they make of it.
+/// [`Error::Invalid`] for bf16 on both CPUs and GPUs.
 pub fn stored(config: &TrainConfig) -> Result<DType> {
     let mut devices = config.pipeline.devices.listed();
     match *config.run.dtype {
@@ -18,20 +18,20 @@ pub fn stored(config: &TrainConfig) -> Result<DType> {
         Precision::Bf16 if on_gpus(config) => Ok(DType::BF16),
         Precision::Bf16 if devices.all(|id| id == DeviceId::Cpu) => Ok(DType::F32),
         Precision::Bf16 => Err(Error::invalid(
-            "run.dtype: bf16 is not the same on processors and GPUs: use `pipeline.devices` of one kind, or \
+            "run.dtype: bf16 differs between processors and GPUs: use `pipeline.devices` of one kind, or \
              `run.dtype = f32`",
         )),
     }
 }
 
-/// Whether no stage runs on the processor.
+/// Whether all stages run on GPUs.
 fn on_gpus(config: &TrainConfig) -> bool {
     let mut devices = config.pipeline.devices.listed();
     devices.all(|id| id != DeviceId::Cpu)
 }
 
-/// What products on the processor multiply. Runs that are forward only fall back to single precision
-/// where the processor has nothing else.
+/// The precision of matrix products on the CPU. Forward-only runs fall back to single precision on CPUs
+/// without bf16.
 pub fn products(config: &TrainConfig, trains: bool) -> Precision {
     let precision = *config.run.dtype;
     match on_gpus(config) || !(trains || precision.is_available_with(*config.run.instruction_set)) {
@@ -40,7 +40,7 @@ pub fn products(config: &TrainConfig, trains: bool) -> Precision {
     }
 }
 
-/// The processor's threads, and products of a precision within the configured instructions.
+/// A host with this number of threads, this precision and the configured instruction set.
 pub fn host(
     config: &TrainConfig,
     threads: usize,
@@ -50,9 +50,8 @@ pub fn host(
     Host::with(threads, products)?.with_instruction_set(level)
 }
 
-/// The bytes that training holds for a parameter of this type: of its value, its gradient and what the
-/// optimizer remembers, its master included.
-pub fn bytes_a_parameter(stored: DType, optimizer: &Optimizer) -> [u64; 3] {
+/// Bytes per parameter element in training: value, gradient, and optimizer state with the master copy.
+pub fn bytes_per_parameter(stored: DType, optimizer: &Optimizer) -> [u64; 3] {
     let mut one = Param::new("", [1], Kind::Matrix, Init::Zeros);
     one.dtype = stored;
     let [value, gradient] = [stored, DType::F32].map(|dtype| dtype.bytes() as u64);
@@ -94,7 +93,7 @@ mod tests {
     #[test]
     fn a_parameter_takes_16_bytes_or_18() {
         let optimizer = crate::setup::optimizer(&of("cpu", "f32"));
-        let bytes = |dtype| bytes_a_parameter(dtype, &optimizer);
+        let bytes = |dtype| bytes_per_parameter(dtype, &optimizer);
         assert_eq!(bytes(DType::F32), [4, 4, 8]);
         assert_eq!(bytes(DType::BF16), [2, 4, 12]);
     }

@@ -1,4 +1,4 @@
-//! The progress of a run: a line a step, events, and a summary at the end.
+//! Progress reports of a run: a line and an event per step, and a summary at the end.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::setup::Forecast;
 use crate::text_table::table;
 use crate::training_loop::{Evaluation, Step};
 
-/// Writes the progress of a run to its folder and shows it.
+/// Writes the progress of a run to its folder and to a sink.
 pub(crate) struct ProgressReporter<'a, S: ProgressSink> {
     config: &'a TrainConfig,
     forecast: Forecast,
@@ -35,7 +35,7 @@ pub(crate) struct ProgressReporter<'a, S: ProgressSink> {
 }
 
 impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
-    /// Reports what is about to be done.
+    /// Reports the start of a run.
     pub fn begin(
         config: &'a TrainConfig,
         dataset: &Dataset,
@@ -107,12 +107,12 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         Ok(reporter)
     }
 
-    /// Reports what people should know although it stops nothing.
+    /// Reports a warning that does not stop the run.
     pub fn note(&mut self, text: &str) -> std::result::Result<(), S::Error> {
         self.line(&format!("warning: {text}"))
     }
 
-    /// Tokens of a step.
+    /// Tokens per step.
     fn tokens(&self) -> u64 {
         self.config.data.batch_size.u64() * self.config.data.seq_len.u64()
     }
@@ -139,7 +139,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         Ok(self.tracer.write(&self.folder)?)
     }
 
-    /// An event in the run's folder and for the sink.
+    /// Sends an event to the folder of the run and to the sink.
     fn publish(&mut self, event: &Event) -> std::result::Result<(), S::Error> {
         self.record(event)?;
         self.sink.event(event)
@@ -158,7 +158,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             timeline,
             peak_bytes,
         } = step;
-        // For people and in files steps count from 1.
+        // Reports count steps from 1.
         let step = step + 1;
         let (steps, bubble) = (self.config.run.steps.u64(), timeline.bubble());
         self.pace.add(seconds);
@@ -222,7 +222,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         ))
     }
 
-    /// Reports what the run goes on from.
+    /// Reports the checkpoint that the run resumes from.
     fn resumed(
         &mut self,
         step: u64,
@@ -233,7 +233,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             self.warning(warning)?;
         }
         let path = from.display().to_string();
-        self.line(&format!("goes on after step {step}, from {path}"))?;
+        self.line(&format!("resumes after step {step}, from {path}"))?;
         self.publish(&Event::Resume {
             step,
             path,
@@ -241,7 +241,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         })
     }
 
-    /// Reports a checkpoint that stands.
+    /// Reports a complete checkpoint.
     pub fn saved(&mut self, saved: Option<Saved>) -> std::result::Result<(), S::Error> {
         let Some(Saved {
             step,
@@ -262,7 +262,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         ))?;
         if let Some(trouble) = trouble {
             self.warning(&format!(
-                "step {step} is saved, but older checkpoints are left: {trouble}"
+                "step {step} is saved, but older checkpoints were not deleted: {trouble}"
             ))?;
         }
         self.publish(&Event::Save {
@@ -273,19 +273,19 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         })
     }
 
-    /// Reports that the run was stopped after a step, which was saved unless nothing is.
+    /// Reports that the run was stopped after a step, which is saved unless `run.keep` is 0.
     pub fn stopped(mut self, step: u64) -> std::result::Result<(), S::Error> {
         let mend = match self.config.run.keep.get() {
             0 => "not saved, as run.keep is 0".to_owned(),
             _ => format!(
-                "saved; gpipe train --resume {} goes on",
+                "saved; gpipe train --resume {} continues",
                 self.folder.path().display()
             ),
         };
         self.line(&format!("stopped after step {step}: {mend}"))
     }
 
-    /// Reports the whole.
+    /// Reports the summary of a finished run.
     pub fn end(mut self) -> std::result::Result<(), S::Error> {
         self.write_timelines()?;
         let (pace, steps) = (self.pace.seconds(), self.config.run.steps.u64());
@@ -329,7 +329,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         self.sink.summary(&summary)
     }
 
-    /// A row a stage.
+    /// The table of the stages.
     fn stages(&self) -> String {
         let forecast = &self.forecast;
         let row = |stage: usize| {

@@ -1,52 +1,53 @@
-//! What shows the progress of a run while it trains.
+//! The interface for displays of a run's progress.
 
 use gpipe_report::Event;
 
 use crate::error::{Error, Result};
 
-/// What shows the progress of a run besides its folder: a terminal, say.
+/// A display for the progress of a run, such as a terminal. The folder of the run has a record of its
+/// own.
 pub trait ProgressSink {
-    /// Why it could not be shown; ends the run.
+    /// A failure to display, which ends the run.
     type Error: From<Error>;
 
-    /// The run has so many steps in all.
+    /// Called first, with the total number of steps.
     ///
     /// # Errors
     /// Ends the run.
     fn begin(&mut self, steps: u64) -> std::result::Result<(), Self::Error>;
 
-    /// A line for people.
+    /// A line of text.
     ///
     /// # Errors
     /// Ends the run.
     fn line(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
 
-    /// A line that people must not miss.
+    /// A warning, without the word.
     ///
     /// # Errors
     /// Ends the run.
     fn warning(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
 
-    /// The line of a step, by its number from 1.
+    /// The line of a step, which counts from 1.
     ///
     /// # Errors
     /// Ends the run.
     fn step(&mut self, step: u64, line: &str) -> std::result::Result<(), Self::Error>;
 
-    /// An event for programs.
+    /// A machine-readable event.
     ///
     /// # Errors
     /// Ends the run.
     fn event(&mut self, event: &Event) -> std::result::Result<(), Self::Error>;
 
-    /// The whole, in several lines, after the last step.
+    /// The summary, several lines, after the last step.
     ///
     /// # Errors
-    /// Fails the run, which is saved by then.
+    /// Ends the run, which is saved by then.
     fn summary(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
 }
 
-/// Shows nothing: the run's folder has it all.
+/// A [`ProgressSink`] that displays nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -1,4 +1,4 @@
-//! The fastest way to train a model on given workers, and how far from the best that is at most.
+//! Recommended plans: the fastest way to train a model on given workers, with an optimality bound.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -16,22 +16,23 @@ use crate::profile::{self, ProfileOptions, ProfileProgress, Speed};
 use crate::search_space::{ScheduleTable, here, numbers_of_micro_batches, schedules};
 use crate::setup::{self, Setup};
 
-/// What more workers or stages have to save of a step whose time is predicted by measured layers: most of
-/// these predictions are off by less.
+/// Fraction of the step time that more workers or stages must save, for times from measured layers: the
+/// error of most such predictions is less.
 const MIN_GAIN: f64 = 0.05;
 
 type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Costed>;
 
-/// Workers to plan for, in the place of this machine's or of those of a file.
+/// Workers to plan for, instead of those of this machine or of a cost file.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct PlanningOptions {
-    /// The workers.
+    /// The workers; `None` for those of this machine or of the cost file.
     pub workers: Option<Vec<Worker>>,
-    /// What is between them.
+    /// The link between them; `None` for that of the cost file, or a free one.
     pub link: Option<Link>,
 }
 
-/// A model, the workers that there are, and the plans to choose from.
+/// A planner for one model on given workers.
 pub struct Recommender {
     names: Vec<String>,
     weights: ParameterBytes,
@@ -45,31 +46,34 @@ pub struct Recommender {
     micro_batches: Vec<usize>,
 }
 
-/// A plan among others.
+/// A plan of a [`Comparison`].
+#[non_exhaustive]
 pub struct RankedPlan {
     /// The plan.
     pub plan: Plan,
-    /// What is kept from forward to backward, as `pipeline.remat` takes it.
+    /// The rematerialization policy, as a value of `pipeline.remat`.
     pub remat: String,
-    /// The rule of its cut: `balance` or `histogram`.
+    /// The rule of the cut: `balance` or `histogram`.
     pub partition: &'static str,
     policy: Policy,
     order: usize,
 }
 
-/// Plans of all kinds.
+/// The best plan of each combination of schedule, workers, micro-batches and policy.
+#[non_exhaustive]
 pub struct Comparison {
-    /// The fastest first.
+    /// The plans, fastest first.
     pub plans: Vec<RankedPlan>,
-    /// The fastest with Lingvo's cut of the layers' work, where that cut exists and fits.
+    /// The fastest plan with the cut of Lingvo's histogram rule, if that exists and fits the memory.
     pub histogram: Option<RankedPlan>,
 }
 
 impl Recommender {
-    /// For the configured model, on the listed workers or on those of this machine.
+    /// Plans for the configured model, on the workers of `options` or of this machine.
     ///
     /// # Errors
-    /// If the model cannot be built, or a table of actions does not fit it.
+    /// [`Error::Invalid`] for a link without workers, and for a schedule table that does not fit the model
+    /// or the workers; [`Error::Input`] if the model cannot be built; those of [`Speed::of`].
     pub fn of_model(
         config: &TrainConfig,
         options: &PlanningOptions,
@@ -128,10 +132,10 @@ impl Recommender {
         })
     }
 
-    /// For a model of which there are numbers only.
+    /// Plans for a model given by its costs.
     ///
     /// # Errors
-    /// If a table of actions does not fit it.
+    /// [`Error::Invalid`] for a schedule table that does not fit the model or the workers.
     pub fn of_costs(
         file: CostFile,
         config: &TrainConfig,
@@ -174,25 +178,28 @@ impl Recommender {
         })
     }
 
-    /// The workers that are planned for.
+    /// The workers of the plans.
     pub fn workers(&self) -> &[Worker] {
         &self.workers
     }
 
     /// The name of a layer.
+    ///
+    /// # Panics
+    /// If `index` is not that of a layer.
     pub fn layer(&self, index: usize) -> &str {
         &self.names[index]
     }
 
-    /// How fast this machine is, if its workers are planned for.
+    /// The speed of this machine; `None` for other workers.
     pub fn speed(&self) -> Option<&Speed> {
         self.speed.as_deref()
     }
 
-    /// The costs of the layers in the micro-batches that are configured.
+    /// The costs of the layers for the configured micro-batches.
     ///
     /// # Errors
-    /// If the model has no costs for them.
+    /// [`Error::Input`] if there are more micro-batches than samples, or the costs cannot be computed.
     pub fn costs(&self, config: &TrainConfig) -> Result<ModelCosts> {
         let parts = config.pipeline.micro_batches.get();
         let samples = gpipe_remat::micro_batches(self.batch, parts).map_err(Error::input)?;
@@ -217,22 +224,22 @@ impl Recommender {
         }
     }
 
-    /// The plan to use.
+    /// The recommended plan and its optimality bound.
     ///
     /// # Errors
-    /// If nothing fits the memory: what would.
+    /// [`Error::Input`] if no plan fits the memory; the message has the memory that would suffice.
     pub fn recommend(&self) -> Result<CertifiedPlan> {
         let request = self.request(vec![Policy::Budget(Bytes(u64::MAX))]);
         let planner = Planner::new(&request).map_err(Error::input)?;
         planner.answer().map_err(Error::input)
     }
 
-    /// The least memory of a worker, if it is limited.
+    /// The smallest memory limit of the workers in bytes; `None` without limits.
     pub fn memory(&self) -> Option<u64> {
         self.workers.iter().filter_map(|worker| worker.memory).min()
     }
 
-    /// What is kept from forward to backward, so that every stage keeps as much as it was planned to.
+    /// The rematerialization policy under which every stage keeps the activations of the plan.
     pub fn remat(&self, plan: &Plan) -> Policy {
         let stages = plan.cut.len();
         let keeps = |stage: usize| *plan.table.kept(stage, 0) == gpipe_remat::Retained::Everything;
@@ -245,10 +252,11 @@ impl Recommender {
         }
     }
 
-    /// The configuration of a plan.
+    /// The configuration that runs a plan: `config` with its stages, cut, schedule, micro-batches,
+    /// devices and rematerialization.
     ///
     /// # Errors
-    /// If the plan has more stages than a configuration can.
+    /// [`Error::Invalid`] if the plan has more stages than a configuration can have.
     pub fn apply(&self, plan: &Plan, config: &TrainConfig) -> Result<TrainConfig> {
         self.apply_with(plan, self.remat(plan), config)
     }
@@ -262,7 +270,7 @@ impl Recommender {
         };
         pipeline.stages = whole(plan.cut.len())?;
         pipeline.micro_batches = whole(plan.micro_batches)?;
-        // The plan has the name of one of the schedules, or of the table that is configured.
+        // A plan is named after a built-in schedule, or after the configured table.
         if *plan.order != *pipeline.schedule.to_string() {
             let schedule: ScheduleChoice = plan.order.parse().map_err(Error::input)?;
             pipeline.schedule = Named::of(schedule);
@@ -276,10 +284,10 @@ impl Recommender {
         Ok(chosen)
     }
 
-    /// Plans of all kinds, the fastest first, and Lingvo's cut of the fastest.
+    /// The best plan of each combination, fastest first, and the fastest with Lingvo's cut.
     ///
     /// # Errors
-    /// If nothing fits the memory: what would.
+    /// As [`recommend`](Self::recommend), if no plan fits the memory.
     pub fn compare(&self, config: &TrainConfig) -> Result<Comparison> {
         let mut policies = vec![Policy::Keep, Policy::Stage];
         if self.memory().is_some() {
@@ -301,9 +309,9 @@ impl Recommender {
                                 self.as_run(&mut plan, policy, config)?;
                             }
                             let ranked = self.ranked(plan, policy, order, "balance");
-                            // What fits with everything kept is there already.
-                            let again = ranked.remat == Policy::Keep.to_string();
-                            if policy == Policy::Keep || !again {
+                            // A plan that keeps everything is in the list already.
+                            let duplicate = ranked.remat == Policy::Keep.to_string();
+                            if policy == Policy::Keep || !duplicate {
                                 plans.push(ranked);
                             }
                         }
@@ -315,7 +323,7 @@ impl Recommender {
         let histogram = match plans.first() {
             Some(best) => self.histogram(best, config)?,
             None => {
-                // The error says what would fit.
+                // Returns the error with the memory that would suffice.
                 self.recommend()?;
                 None
             }
@@ -343,8 +351,8 @@ impl Recommender {
         }
     }
 
-    /// The time of a plan under a policy as it is run: with recomputation moved ahead of time. Not
-    /// known where workers are not those of this machine.
+    /// Replaces the prediction of a plan by that of its run on this machine, which hides recomputation
+    /// in idle time. No effect for other workers.
     fn as_run(&self, plan: &mut Plan, policy: Policy, config: &TrainConfig) -> Result<()> {
         let Some((speed, cores)) = self.speed.as_ref().zip(self.cores) else {
             return Ok(());

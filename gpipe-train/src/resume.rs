@@ -1,4 +1,4 @@
-//! The state from which a run starts: fresh, or a checkpoint.
+//! The start of a run: fresh, or from a checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -16,50 +16,50 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::training_loop::Recipe;
 
-/// The weights of a checkpoint, by their name in its manifest.
+/// The name of the weights in the manifest of a checkpoint.
 const WEIGHTS: &str = "model/model.safetensors";
 
-/// The version that a checkpoint notes.
+/// The version recorded in checkpoints.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A configuration, and the checkpoint that its run goes on from, if there is one.
+/// The start of a run: its configuration, and the checkpoint to resume from, if any.
 pub struct StartPoint {
-    /// What is run: as given, over the configuration of the checkpoint.
+    /// The configuration: of the checkpoint, with the changes.
     pub config: TrainConfig,
     pub(crate) resumed: Option<Resumed>,
     pub(crate) vocabulary: FoundVocabulary,
     pub(crate) companions: Companions,
 }
 
-/// A run that has its folder, and the parameters that it starts with.
+/// A run with its folder and its initial parameters.
 pub(crate) struct StartedRun {
-    /// Its folder.
+    /// The folder of the run.
     pub folder: RunFolder,
-    /// Steps that were made before.
+    /// Steps made before.
     pub made: u64,
     /// The best evaluation before.
     pub best: Option<Best>,
-    /// The folder of the checkpoint, and what is to be known about going on from it.
+    /// The folder of the checkpoint, and warnings about the resume.
     pub from: Option<(PathBuf, Vec<String>)>,
 }
 
 impl StartPoint {
-    /// A new run.
+    /// Starts a new run.
     ///
     /// # Errors
-    /// If the tokenizer of the model cannot be read.
+    /// [`Error::Input`] if the tokenizer of the model cannot be read.
     pub fn fresh(config: TrainConfig) -> Result<Self> {
         let folder = config.model.folder().map(Path::to_owned);
         Self::of(config, folder.as_deref(), None, None)
     }
 
-    /// The newest whole checkpoint of the run in `folder`, or the checkpoint that `folder` is, with its
-    /// configuration under `changes`. The run goes on in its own folder, which is locked from here on,
-    /// unless `out` names a new one.
+    /// Resumes a run from its newest intact checkpoint, or from the checkpoint `folder`. `changes_of` adds
+    /// layers to the configuration of the checkpoint. The run continues in its own folder, which is
+    /// locked from now on, unless `out` names a new one.
     ///
     /// # Errors
-    /// If there is no whole checkpoint, another process writes the run, or a change does not fit the
-    /// checkpoint.
+    /// [`Error::Input`] if no checkpoint is intact or another process writes the run; [`Error::Invalid`] if
+    /// a change does not fit the checkpoint or `out` contains it; those of `changes_of`.
     pub fn resume(
         folder: &Path,
         out: Option<&Path>,
@@ -73,7 +73,7 @@ impl StartPoint {
             && from.starts_with(&out)
         {
             return Err(Error::invalid(format!(
-                "--out {}: is the run that goes on: leave --out away, or choose another folder",
+                "--out {}: is the run to resume: leave --out out, or choose another folder",
                 out.display()
             )));
         }
@@ -99,13 +99,13 @@ impl StartPoint {
                 state.version
             ));
         }
-        // The checkpoint has the tokenizer with which it was trained, if it was one.
+        // An unchanged tokenizer is read from the checkpoint.
         let same = config.data.tokenizer == saved.data.tokenizer;
         let choice = same.then_some(AUTO);
         Self::of(config, Some(&model), choice, Some(resumed))
     }
 
-    /// The rest, for a model from this folder.
+    /// Reads the vocabulary and the companion files of a model in `folder`.
     fn of(
         config: TrainConfig,
         folder: Option<&Path>,
@@ -130,19 +130,22 @@ impl StartPoint {
         })
     }
 
-    /// Steps that were made before, and samples that were drawn.
+    /// Steps made and samples drawn before.
     pub fn position(&self) -> (u64, u64) {
         let state = self.resumed.as_ref().map(|resumed| &resumed.state);
         state.map_or((0, 0), |state| (state.step, state.samples))
     }
 
-    /// Whether all steps were made before.
+    /// Whether the checkpoint is of the last step.
     pub fn is_finished(&self) -> bool {
         self.position().0 == self.config.run.steps.u64()
     }
 }
 
-/// Makes the run's folder, or opens it again and restores what the checkpoint holds.
+/// Creates the folder of the run, or reopens it and restores the parameters of the checkpoint.
+///
+/// # Errors
+/// [`Error::Input`] if the folder or the checkpoint cannot be used; [`Error::Run`] if restoring fails.
 pub(crate) fn begin(
     recipe: &Recipe<'_>,
     new: NewRun,
@@ -172,7 +175,7 @@ pub(crate) fn begin(
     } = resumed;
     if state.text != dataset.digest() {
         warnings.push(format!(
-            "data.source: the text of {} is not what it was: other samples are trained on from here on",
+            "data.source: the text of {} is not what it was: training uses different samples from here on",
             config.data.source
         ));
     }
@@ -195,7 +198,7 @@ pub(crate) fn begin(
     })
 }
 
-/// Makes the folder of a new run. Checkpoints of an earlier run in the same place are removed.
+/// Creates the folder of a new run. Checkpoints of an earlier run in the folder are deleted.
 fn create(new: NewRun, config: &TrainConfig) -> Result<RunFolder> {
     let made = new.make(&config.to_toml()?, machine::now())?;
     let lock = gpipe_checkpoint::Lock::take(made.path())?;

@@ -1,4 +1,4 @@
-//! A run with all that belongs to it: checkpoints, evaluation, a folder with events and timelines.
+//! A complete training run: data, workers, checkpoints, evaluation, and a folder with events.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -18,25 +18,43 @@ use crate::resume::{self, StartPoint};
 use crate::setup::{Forecast, Setup};
 use crate::training_loop::{Recipe, evaluate, train};
 
-/// Where a run writes.
+/// The folders that a run writes to.
+#[non_exhaustive]
 pub struct RunOptions {
-    /// The run's folder, unless the run goes on in the folder that it has.
+    /// The folder of the run; ignored by a resumed run that continues in its own folder.
     pub folder: NewRun,
-    /// Where compiled kernels for GPUs are kept, if anywhere.
+    /// The folder of compiled CUDA kernels; `None` compiles them in each run.
     pub kernel_cache: Option<PathBuf>,
 }
 
-/// How a run ended.
+impl RunOptions {
+    /// A run in this folder, without a kernel cache.
+    pub fn new(folder: NewRun) -> Self {
+        Self {
+            folder,
+            kernel_cache: None,
+        }
+    }
+
+    /// Keeps compiled CUDA kernels in a folder.
+    #[must_use]
+    pub fn kernel_cache(mut self, folder: Option<PathBuf>) -> Self {
+        self.kernel_cache = folder;
+        self
+    }
+}
+
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunEnd {
     /// All steps were made.
     Finished,
-    /// It was asked to stop, and did after this step.
+    /// `should_stop` stopped it after this step, which counts from 1.
     Stopped(u64),
 }
 
-/// A run whose workers have started; nothing was written yet.
+/// A run whose workers have started and which has not written anything yet.
 pub struct PreparedRun {
     start: StartPoint,
     folder: NewRun,
@@ -50,10 +68,12 @@ pub struct PreparedRun {
 }
 
 impl PreparedRun {
-    /// Reads the data, checks that everything fits, and starts the workers.
+    /// Reads the data, checks configuration and memory, and starts the workers.
     ///
     /// # Errors
-    /// If anything that was asked for cannot be done here.
+    /// [`Error::Invalid`](crate::Error::Invalid) or [`Error::Input`](crate::Error::Input) if the
+    /// configuration cannot be run on this machine; [`Error::Run`](crate::Error::Run) if workers or memory
+    /// fail.
     pub fn new(start: StartPoint, options: RunOptions) -> Result<Self> {
         let config = &start.config;
         let (made, drawn) = start.position();
@@ -79,12 +99,12 @@ impl PreparedRun {
         })
     }
 
-    /// Makes the run's folder and trains. `should_stop` is asked after every step: the run then saves
-    /// and ends.
+    /// Creates the folder of the run and trains. `should_stop` is called after every step; if it returns
+    /// true, the run saves and ends.
     ///
     /// # Errors
-    /// If a step, an evaluation or a checkpoint fails, or `sink` does. However the loop ends, the
-    /// checkpoint that is being written becomes whole.
+    /// Failures of a step, an evaluation, a checkpoint or `sink`. The checkpoint in progress is completed
+    /// in any case.
     pub fn train<S: ProgressSink>(
         self,
         sink: &mut S,
@@ -124,8 +144,8 @@ impl PreparedRun {
         }
         if !is_ascending {
             progress.note(
-                "this schedule does not add up gradients in the order of micro-batches: the results are \
-                 not, bit for bit, those of one stage or of the other schedules",
+                "this schedule does not add up gradients in the order of micro-batches: the results \
+                 differ in rounding from those of one stage and of other schedules",
             )?;
         }
         let mut end = RunEnd::Finished;
@@ -134,7 +154,7 @@ impl PreparedRun {
             &mut assembled,
             made..steps,
             |pipeline, device, step| {
-                // For people and in files steps count from 1.
+                // Reports and checkpoints count steps from 1.
                 let number = step.step + 1;
                 progress.step(step)?;
                 let mut held_out_loss = None;
@@ -155,7 +175,7 @@ impl PreparedRun {
                 Ok(ControlFlow::Continue(()))
             },
         );
-        // However the loop ended, the checkpoint that is being written becomes whole.
+        // Complete the checkpoint in progress, even after a failure.
         let written = autosave
             .finish()
             .map_err(S::Error::from)

@@ -1,4 +1,4 @@
-//! The search space of the planner: schedules, numbers of micro-batches, the workers of this machine.
+//! The search space of the planner: schedules, numbers of micro-batches, and workers.
 
 use std::num::NonZero;
 
@@ -8,22 +8,21 @@ use gpipe_sched::{Costs, Schedule, ScheduleKind};
 use crate::config::{ScheduleChoice, TrainConfig};
 use crate::error::{Error, Result};
 
-/// The most workers that are tried where none are listed.
+/// Maximum number of workers where none are listed.
 const MOST_WORKERS: usize = 8;
 
-/// A table that is one of the schedules to choose from.
+/// The configured schedule table.
 pub struct ScheduleTable {
-    /// Its file.
+    /// The path of its file.
     name: String,
     schedule: Schedule,
 }
 
 impl ScheduleTable {
-    /// The one that is configured, if that is a table.
+    /// Reads the configured schedule, if it is a table.
     pub fn of(config: &TrainConfig) -> Result<Option<Self>> {
-        let order = &config.pipeline.schedule;
-        let name = order.to_string();
-        let table = order.table()?;
+        let choice = &config.pipeline.schedule;
+        let (name, table) = (choice.to_string(), choice.table()?);
         Ok(table.map(|schedule| Self { name, schedule }))
     }
 
@@ -31,7 +30,7 @@ impl ScheduleTable {
         Error::invalid(format!("`pipeline.schedule = {}`: {words}", self.name))
     }
 
-    /// It for the one shape that it has.
+    /// The table as a schedule of the search, for its own numbers of workers and micro-batches alone.
     fn named(self, workers: usize, layers: usize) -> Result<NamedOrder> {
         let (stages, devices) = (self.schedule.stages(), self.schedule.devices());
         if devices > workers {
@@ -65,7 +64,7 @@ impl ScheduleTable {
     }
 }
 
-/// Every schedule that has a name, and the one that is listed in a table.
+/// All built-in schedules, and the table.
 pub fn schedules(
     table: Option<ScheduleTable>,
     workers: usize,
@@ -98,7 +97,8 @@ pub fn schedules(
     Ok(orders)
 }
 
-/// Numbers of micro-batches to choose from: divisors of the batch, powers of two, and that of a table.
+/// The numbers of micro-batches to try: divisors of the batch and powers of two, up to 256, and the
+/// number of the table.
 pub fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> Result<Vec<usize>> {
     let most = batch.min(256);
     let mut numbers: Vec<usize> = (1..=most)
@@ -117,7 +117,7 @@ pub fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> 
     Ok(numbers)
 }
 
-/// The workers of this machine, which share its threads: times are in seconds.
+/// The workers of this machine, and the cores that they share.
 pub fn here(config: &TrainConfig, table: Option<&ScheduleTable>) -> (Vec<Worker>, usize) {
     let devices = &config.pipeline.devices;
     let threads = config.pipeline.threads.get();
@@ -129,8 +129,8 @@ pub fn here(config: &TrainConfig, table: Option<&ScheduleTable>) -> (Vec<Worker>
         None => usize::try_from(devices.workers()).unwrap_or(usize::MAX),
     };
     let memory = config.pipeline.memory.bytes();
-    let there = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let cores = threads.min(there).max(1);
+    let available = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let cores = threads.min(available).max(1);
     let worker = Worker { speed: 1.0, memory };
     (vec![worker; count.min(1 << 16)], cores)
 }

@@ -1,7 +1,7 @@
-//! Text in columns.
+//! Plain-text tables.
 
-/// Rows under a heading, each column as wide as its widest cell: the columns named in `text` to the
-/// left, numbers to the right.
+/// Formats rows under a heading, each column as wide as its widest cell: columns named in `text` are
+/// left-aligned, others right-aligned.
 pub fn table(heading: &[&str], text: &[&str], rows: &[Vec<String>]) -> String {
     let heading: Vec<String> = heading.iter().map(|&name| name.to_owned()).collect();
     let all = || std::iter::once(&heading).chain(rows);
@@ -24,7 +24,7 @@ pub fn table(heading: &[&str], text: &[&str], rows: &[Vec<String>]) -> String {
     lines
 }
 
-/// [`table`] no wider than `width`, if that can be reached by leaving out the middle of long texts.
+/// [`table`] within `width` characters, where possible, by replacing the middle of long texts by `…`.
 pub fn table_within(width: usize, heading: &[&str], text: &[&str], rows: &[Vec<String>]) -> String {
     let widest = |text: &str| text.lines().map(|line| line.chars().count()).max();
     let mut rows = rows.to_vec();
@@ -51,10 +51,10 @@ pub fn table_within(width: usize, heading: &[&str], text: &[&str], rows: &[Vec<S
     }
 }
 
-/// The fewest characters that a text is shortened to.
+/// Minimum length of a shortened text.
 const LEAST: usize = 9;
 
-/// The beginning and the end of a text.
+/// Shortens a text in the middle.
 fn shortened(text: &str, length: usize) -> String {
     let all: Vec<char> = text.chars().collect();
     if all.len() <= length {

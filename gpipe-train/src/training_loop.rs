@@ -13,48 +13,48 @@ use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::machine;
 
-/// What a training loop needs besides the pipeline.
+/// The inputs of [`train`] and [`evaluate`] besides the pipeline.
 pub struct Recipe<'a> {
-    /// The whole configuration.
+    /// The complete configuration.
     pub config: &'a TrainConfig,
-    /// What is learned from.
+    /// The training samples.
     pub dataset: &'a Dataset,
-    /// How parameters follow gradients.
+    /// The optimizer.
     pub optimizer: Optimizer,
-    /// How fast, by steps from 0.
+    /// The learning rate as a function of the step, from 0.
     pub learning_rate: LearningRate,
 }
 
-/// One training step, as it was.
+/// The result of a training step.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Step {
-    /// Its number, from 0.
+    /// The number of the step, from 0.
     pub step: u64,
-    /// Mean over the targets of the batch, before the update.
+    /// The mean loss over the targets of the batch, before the update.
     pub loss: f64,
-    /// Of all gradients together, before clipping.
+    /// The global gradient norm, before clipping.
     pub grad_norm: f64,
     /// The learning rate.
     pub lr: f64,
-    /// Seconds from the batch to the shared parameters.
+    /// The duration of the step, from drawing the batch to the updated parameters.
     pub seconds: f64,
-    /// The most seconds that a worker's thread was at its actions.
+    /// The longest time that a worker thread spent on actions.
     pub host_seconds: f64,
-    /// Processor time of all threads meanwhile, where the system tells it.
+    /// The CPU time of all threads; `None` where the system does not report it.
     pub cpu_seconds: Option<f64>,
-    /// Who worked when.
+    /// The measured timeline.
     pub timeline: Timeline,
-    /// Most bytes that each stage held.
+    /// The peak bytes of each stage.
     pub peak_bytes: Vec<u64>,
 }
 
-/// Makes these steps (numbers from 0). `on_step` is shown every one, may use the pipeline before the
-/// next, and says whether there is to be one.
+/// Runs training steps, counted from 0. `on_step` is called after each step with the pipeline, its
+/// transit device and the result, and decides whether to continue.
 ///
 /// # Errors
-/// That of a stage, of `on_step`, or [`Error::Run`] for a loss or a gradient that is not finite: the
-/// parameters are then those of the step before.
+/// Failures of a stage and of `on_step`; [`Error::Run`] for a loss or gradient that is not finite, which
+/// leaves the parameters of the step before.
 pub fn train<E: From<Error>>(
     recipe: &Recipe<'_>,
     run: &mut Assembled,
@@ -133,22 +133,22 @@ fn not_finite(step: u64, first: Option<NonFinite>, grad_norm: f64) -> Error {
     Error::run(format!("step {}: {fault}: {mend}", step + 1))
 }
 
-/// The result of an evaluation on held-out samples.
+/// The result of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Evaluation {
-    /// Mean over the targets.
+    /// The mean loss over the targets.
     pub loss: f64,
-    /// Share of the targets to which the model gave the highest score.
+    /// The fraction of targets predicted with the highest logit.
     pub accuracy: f64,
-    /// Tokens or images.
+    /// The number of targets: tokens or images.
     pub targets: u64,
 }
 
-/// Evaluates the model on the held-out samples, forward only, after `steps` steps.
+/// Evaluates the model on the held-out samples, forward only, after `steps` training steps.
 ///
 /// # Errors
-/// That of a stage.
+/// [`Error::Run`] if a stage fails.
 pub fn evaluate(
     recipe: &Recipe<'_>,
     pipeline: &mut ModelPipeline,

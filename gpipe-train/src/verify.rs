@@ -1,5 +1,5 @@
-//! The promise that the number of stages, the schedule, the rematerialization and the number of
-//! threads change no bit, tried on the configuration at hand.
+//! Verification that stages, schedule, rematerialization and threads of a configuration leave the
+//! results of training unchanged, bit for bit.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,60 +12,63 @@ use crate::error::{Error, Result};
 use crate::setup::Setup;
 use crate::training_loop::{Recipe, train};
 
-/// A configuration and the same training in one stage, on one thread, that keeps everything: both are
-/// checked, neither has run.
+/// A comparison of a configuration with the same training in one stage on one thread, without
+/// rematerialization.
 pub struct Verification<'a> {
     config: &'a TrainConfig,
     setup: Setup,
     single: TrainConfig,
-    order: Schedule,
+    single_schedule: Schedule,
 }
 
-/// What a comparison found.
+/// The result of a [`Verification`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Verdict {
-    /// Parameters that were compared, a tied one at each of its places.
+    /// The number of compared parameters; tied ones count at each place.
     pub parameters: usize,
-    /// The first difference, in the order in which one would spread.
+    /// The first difference in losses, gradient norms or parameters; `None` if all bits are equal.
     pub difference: Option<String>,
 }
 
 impl<'a> Verification<'a> {
-    /// Checks the configuration and its single stage.
+    /// Sets up both runs and checks their memory.
     ///
     /// # Errors
-    /// If either cannot be run here, or no single stage adds up gradients in the order of the schedule.
+    /// [`Error::Invalid`] or [`Error::Input`] if either cannot be run on this machine, or if the stages of
+    /// the schedule add up gradients in different orders.
     pub fn new(config: &'a TrainConfig) -> Result<Self> {
         let mut single = config.clone();
         single.pipeline = config.pipeline.single().map_err(Error::invalid)?;
         let setup = Setup::new(config)?;
         setup.check_memory(config)?;
-        let order = in_one_stage(&setup.schedule)?;
-        Setup::under(&single, Some(order.clone()))?.check_memory(&single)?;
+        let single_schedule = in_one_stage(&setup.schedule)?;
+        Setup::with_schedule(&single, Some(single_schedule.clone()))?.check_memory(&single)?;
         Ok(Self {
             config,
             setup,
             single,
-            order,
+            single_schedule,
         })
     }
 
-    /// Whether gradients are added up in ascending order of micro-batches.
+    /// Whether the schedule adds up gradients in ascending order of micro-batches.
     pub fn is_ascending(&self) -> bool {
         self.setup.schedule.is_ascending()
     }
 
-    /// Trains so many steps twice and compares every bit; `between` is called before the second.
+    /// Trains `steps` steps in one stage and as configured, and compares losses, gradient norms and
+    /// parameters. `between` is called between the two runs.
     ///
     /// # Errors
-    /// If a run fails.
+    /// Failures of a run and of `between`.
     pub fn run<E: From<Error>>(
         self,
         dataset: &Dataset,
         steps: u64,
         between: impl FnOnce() -> std::result::Result<(), E>,
     ) -> std::result::Result<Verdict, E> {
-        let single = Setup::under(&self.single, Some(self.order))?;
+        let single = Setup::with_schedule(&self.single, Some(self.single_schedule))?;
         let expected = outcome(single, &self.single, dataset, steps)?;
         between()?;
         let got = outcome(self.setup, self.config, dataset, steps)?;
@@ -76,16 +79,16 @@ impl<'a> Verification<'a> {
     }
 }
 
-/// What of a run is compared: bits, not numbers, so that a NaN equals itself.
+/// The compared results of a run, as bits, so that NaN equals itself.
 struct Outcome {
     losses: Vec<u64>,
     grad_norms: Vec<u64>,
-    /// Every place of every parameter, by name.
+    /// The values of every place of every parameter, by name.
     values: BTreeMap<String, Vec<u32>>,
 }
 
-/// One stage that adds up gradients in the order of a schedule: sums of floating-point numbers
-/// depend on it.
+/// A single-stage schedule that adds up gradients in the same order as `schedule`, since floating-point
+/// sums depend on the order.
 fn in_one_stage(schedule: &Schedule) -> Result<Schedule> {
     let micro_batches = schedule.micro_batches();
     let order = |stage| {
@@ -95,8 +98,8 @@ fn in_one_stage(schedule: &Schedule) -> Result<Schedule> {
     let first = order(0);
     if let Some(other) = (1..schedule.stages()).find(|&stage| order(stage) != first) {
         return Err(Error::invalid(format!(
-            "stages 0 and {other} of this schedule add up gradients in different orders, which no \
-             single stage does: there is nothing to compare with"
+            "stages 0 and {other} of this schedule add up gradients in different orders, so \
+             no single stage gives the same bits"
         )));
     }
     let forward = (0..micro_batches).map(|m| Action::new(0, Op::Forward, m));
@@ -155,7 +158,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// The first thing that differs, in the order in which a difference would spread.
+/// The first difference: losses and gradient norms by step, then parameters by name.
 fn first_difference(expected: &Outcome, got: &Outcome) -> Option<String> {
     for (index, (left, right)) in expected.losses.iter().zip(&got.losses).enumerate() {
         let [norm_left, norm_right] = [expected.grad_norms[index], got.grad_norms[index]];

@@ -21,10 +21,8 @@ pub fn choose(
     measure: bool,
     talk: Talk,
 ) -> Result<TrainConfig> {
-    let options = ProfileOptions {
-        path: &profile::path(config_file),
-        measure,
-    };
+    let path = profile::path(config_file);
+    let options = ProfileOptions::new(&path).measure(measure);
     let planning = PlanningOptions::default();
     let recommender =
         Recommender::of_model(config, &planning, options, &mut profile::progress(talk))?;

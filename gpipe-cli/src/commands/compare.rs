@@ -19,6 +19,7 @@ pub fn show(recommender: &Recommender, config: &TrainConfig, talk: Talk) -> Resu
     let Comparison {
         mut plans,
         histogram,
+        ..
     } = recommender.compare(config)?;
     let best_seconds = plans.first().map_or(0.0, |best| best.plan.seconds);
     let left_out = match talk.json {

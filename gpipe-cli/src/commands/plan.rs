@@ -22,10 +22,7 @@ use crate::output::{print, style, terminal_width, warn};
 pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
     let config = args.settings.resolve()?;
     let path = profile::path(args.settings.config.as_deref());
-    let options = ProfileOptions {
-        path: &path,
-        measure: args.profile,
-    };
+    let options = ProfileOptions::new(&path).measure(args.profile);
     if args.auto || args.compare {
         let planning = args.planning.options(config.pipeline.memory.bytes())?;
         let recommender = match &args.costs {
@@ -93,12 +90,8 @@ fn read(costs: &str) -> Result<CostFile> {
             ..Described::default()
         }
     };
-    Ok(CostFile {
-        layers: parse(costs)?.into_iter().enumerate().map(layer).collect(),
-        batch: None,
-        workers: None,
-        link: None,
-    })
+    let layers = parse(costs)?.into_iter().enumerate().map(layer);
+    Ok(CostFile::from_layers(layers.collect()))
 }
 
 fn read_file(costs: &str) -> Result<CostFile> {
@@ -137,10 +130,8 @@ fn is_file(costs: &str) -> bool {
 
 /// Shows the plan of a run.
 pub fn show(config: &TrainConfig, config_file: Option<&Path>, talk: Talk) -> Result<()> {
-    let options = ProfileOptions {
-        path: &profile::path(config_file),
-        measure: false,
-    };
+    let path = profile::path(config_file);
+    let options = ProfileOptions::new(&path);
     show_setup(config, &Setup::new(config)?, options, talk)
 }
 

@@ -35,10 +35,7 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
         Some(path) => NewRun::at(path, args.overwrite)?,
         None => NewRun::within(Path::new(RUNS)),
     };
-    let options = RunOptions {
-        folder,
-        kernel_cache: kernel_cache(),
-    };
+    let options = RunOptions::new(folder).kernel_cache(kernel_cache());
     let run = PreparedRun::new(start, options)?;
     let signals = Signals::note()?;
     let mut console = Console::new(talk, steps)?;

@@ -57,10 +57,10 @@ impl AutoArgs {
     /// What is planned for; `memory` is that of workers that have none of their own.
     pub fn options(&self, memory: Option<u64>) -> Result<PlanningOptions> {
         let workers = self.workers.as_deref().map(|list| parse(list, memory));
-        Ok(PlanningOptions {
-            workers: workers.transpose()?,
-            link: self.link()?,
-        })
+        let mut options = PlanningOptions::default();
+        options.workers = workers.transpose()?;
+        options.link = self.link()?;
+        Ok(options)
     }
 
     /// Whether any of it was typed.

@@ -141,7 +141,7 @@ const CASES: &[(&[&str], &[&str])] = &[
         &["train", "--set", "model.vocab=9"],
         &["model.vocab = 9", "use 256"],
     ),
-    (&["train", "--lr", "fast"], &["--lr fast", "no number"]),
+    (&["train", "--lr", "fast"], &["--lr fast", "not a number"]),
     (&["train", "--lr", "nan"], &["--lr nan", "finite"]),
     (&["train", "--lr", "-0.1"], &["--lr -0.1", "from 0"]),
     (&["train", "--dropout", "1"], &["--dropout 1", "below 1"]),

@@ -52,6 +52,7 @@ use crate::error::{Error, Result};
 /// Values are valid by their types; [`Overrides::resolve`] also checks them against each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct TrainConfig {
     /// The model.
     pub model: Model,
@@ -68,6 +69,7 @@ pub struct TrainConfig {
 /// The section `[data]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Data {
     /// The built-in text `cicero`, the built-in images `digits`, a text file or a folder of text files.
     pub source: String,
@@ -84,6 +86,7 @@ pub struct Data {
 /// The section `[pipeline]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Pipeline {
     /// The number of stages.
     pub stages: Size,
@@ -108,6 +111,7 @@ pub struct Pipeline {
 /// The section `[optimizer]`: AdamW.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Optimizer {
     /// Peak learning rate.
     pub lr: Amount,
@@ -132,6 +136,7 @@ pub struct Optimizer {
 /// The section `[run]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Run {
     /// Training steps.
     pub steps: Size,

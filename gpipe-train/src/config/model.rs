@@ -15,6 +15,7 @@ use super::widths::Widths;
 
 /// The section `[model]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Model {
     /// The source of the defaults: a preset ([`MODEL_NAMES`](super::MODEL_NAMES)) or a folder.
     pub name: String,
@@ -38,6 +39,7 @@ pub enum Family {
 /// The keys of a GPT.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct GptKeys {
     /// Transformer blocks.
     pub blocks: Blocks,
@@ -62,6 +64,7 @@ pub struct GptKeys {
 /// The keys of a perceptron.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct MlpKeys {
     /// Widths of the hidden layers.
     pub hidden: Named<Widths>,

@@ -1,16 +1,27 @@
-//! The contents of a file of costs.
+//! The contents of a cost file.
 
 use gpipe_remat::planner::{Described, Link, Worker};
 
-/// What a file says.
-#[derive(Debug)]
+/// The contents of a cost file.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CostFile {
-    /// First to last.
+    /// The layers, first to last; times in seconds, sizes in bytes.
     pub layers: Vec<Described>,
-    /// Samples of a step, if it says.
+    /// Samples per step, if the file has them.
     pub batch: Option<usize>,
-    /// Workers, if it says.
+    /// The workers, if the file has them.
     pub workers: Option<Vec<Worker>>,
-    /// What is between them, if it says.
+    /// The link between workers, if the file has one.
     pub link: Option<Link>,
+}
+
+impl CostFile {
+    /// Costs of layers alone, first to last.
+    pub fn from_layers(layers: Vec<Described>) -> Self {
+        Self {
+            layers,
+            ..Self::default()
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! gpipe's own JSON: layers, and if wanted the batch, the workers and the link.
+//! gpipe's own JSON format: layers, and optionally the batch, the workers and the link.
 
 use gpipe_remat::Bytes;
 use gpipe_remat::planner::{Described, Link, Worker};
@@ -51,7 +51,7 @@ struct Between {
     bytes_per_second: f64,
 }
 
-/// Bytes as a number, or as a text with a unit.
+/// Bytes as a number, or as text with a unit.
 #[derive(Deserialize, Clone)]
 #[serde(untagged)]
 enum Amount {
@@ -85,15 +85,15 @@ fn even() -> f64 {
     1.0
 }
 
-/// Reads the text of a file.
+/// Parses the text of a file.
 pub fn parse(text: &str) -> Result<CostFile, String> {
     let file: File = serde_json::from_str(text).map_err(|error| match error.is_data() {
         true => error.to_string(),
-        false => format!("no JSON: {error}"),
+        false => format!("not JSON: {error}"),
     })?;
     let mut layers = Vec::with_capacity(file.layers.len());
     for (index, layer) in file.layers.into_iter().enumerate() {
-        layers.push(described(index, layer)?);
+        layers.push(layer_costs(index, layer)?);
     }
     let mut workers = file.workers.as_ref().map(|_| Vec::new());
     for line in file.workers.into_iter().flatten() {
@@ -119,7 +119,7 @@ pub fn parse(text: &str) -> Result<CostFile, String> {
     })
 }
 
-fn described(index: usize, layer: Layer) -> Result<Described, String> {
+fn layer_costs(index: usize, layer: Layer) -> Result<Described, String> {
     let name = layer.name.unwrap_or_else(|| format!("layer {index}"));
     let (input_grad, weight_grad) = match (layer.backward, layer.input_grad, layer.weight_grad) {
         (Some(both), None, None) => (both / 2.0, both / 2.0),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_error_names_the_fault() {
         let cases = [
             ("{", "EOF"),
             (

@@ -1,4 +1,4 @@
-//! Models that a file describes by numbers: gpipe's own JSON, or a profile of PipeDream.
+//! Layer costs from files: gpipe's own JSON format, or a profile of PipeDream.
 
 mod cost_file;
 mod json;
@@ -10,10 +10,14 @@ pub use cost_file::CostFile;
 
 use crate::error::{Error, Result};
 
-/// The longest file that is read.
+/// Maximum size of a cost file in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Reads a file of costs.
+/// Reads a cost file: JSON if it begins with `{`, else a PipeDream profile.
+///
+/// # Errors
+/// [`Error::Invalid`] for a file that cannot be read, is not a regular file of at most 1 GiB, is in
+/// neither format, or has no layers.
 pub fn read(path: &Path) -> Result<CostFile> {
     let file = path.display();
     let fault = |fault: &dyn std::fmt::Display| Error::invalid(format!("{file}: {fault}"));

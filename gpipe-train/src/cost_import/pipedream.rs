@@ -5,9 +5,8 @@
 //!     node1 -- node2
 //! ```
 //!
-//! Times are milliseconds of a minibatch. The graph becomes a chain: an order in which every node
-//! follows those that it takes from. What one node hands on to the next is all that crosses there,
-//! each node's activation once.
+//! Times are milliseconds per minibatch. The graph is sorted topologically into a chain of layers. The
+//! output of a layer is all activations that cross to later layers, each counted once.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,7 +14,7 @@ use gpipe_remat::planner::Described;
 
 use super::cost_file::CostFile;
 
-/// Reads the text of a file.
+/// Parses the text of a file.
 pub fn parse(text: &str) -> Result<CostFile, String> {
     let mut nodes: Vec<Node> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
@@ -43,14 +42,14 @@ pub fn parse(text: &str) -> Result<CostFile, String> {
         }
     }
     if nodes.is_empty() {
-        return Err("no node: a profile has at least one".into());
+        return Err("no nodes: a profile has at least one".into());
     }
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     let mut waits = vec![0_usize; nodes.len()];
     for (number, from, to) in edges {
         let place = |name: &str| {
             let place = by_name.get(name).copied();
-            place.ok_or_else(|| format!("line {number}: an edge of `{name}`, which is no node"))
+            place.ok_or_else(|| format!("line {number}: an edge of `{name}`, which is not a node"))
         };
         let (from, to) = (place(from)?, place(to)?);
         if from == to {
@@ -60,12 +59,7 @@ pub fn parse(text: &str) -> Result<CostFile, String> {
         waits[to] += 1;
     }
     let order = order(&nodes, &next, waits)?;
-    Ok(CostFile {
-        layers: chain(&nodes, &next, &order),
-        batch: None,
-        workers: None,
-        link: None,
-    })
+    Ok(CostFile::from_layers(chain(&nodes, &next, &order)))
 }
 
 struct Node {
@@ -104,7 +98,7 @@ impl Node {
     }
 }
 
-/// What stands between commas outside of brackets.
+/// The items between commas outside of brackets.
 fn items(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     text.split(move |c| {
@@ -125,8 +119,7 @@ fn total(text: &str) -> Option<f64> {
     (sum.is_finite() && sum >= 0.0).then_some(sum)
 }
 
-/// An order in which every node follows those that it takes from; among those that could follow,
-/// the first of the file.
+/// Sorts the nodes topologically; nodes that are ready keep the order of the file.
 fn order(nodes: &[Node], next: &[Vec<usize>], mut waits: Vec<usize>) -> Result<Vec<usize>, String> {
     let mut ready: BTreeSet<usize> = (0..nodes.len()).filter(|&n| waits[n] == 0).collect();
     let mut order = Vec::with_capacity(nodes.len());
@@ -142,7 +135,7 @@ fn order(nodes: &[Node], next: &[Vec<usize>], mut waits: Vec<usize>) -> Result<V
     match waits.iter().position(|&waits| waits > 0) {
         None => Ok(order),
         Some(node) => Err(format!(
-            "`{}` is on a circle of edges or behind one: a model has none",
+            "`{}` is on a cycle of edges or behind one: a model has no cycles",
             nodes[node].name
         )),
     }
@@ -153,7 +146,7 @@ fn chain(nodes: &[Node], next: &[Vec<usize>], order: &[usize]) -> Vec<Described>
     for (at, &node) in order.iter().enumerate() {
         place[node] = at;
     }
-    // Bytes that begin and end to cross at each place.
+    // Bytes whose last reader is at each place.
     let mut ends = vec![0_u64; order.len() + 1];
     let mut crossing = 0_u64;
     let mut layers = Vec::with_capacity(order.len());
@@ -161,7 +154,7 @@ fn chain(nodes: &[Node], next: &[Vec<usize>], order: &[usize]) -> Vec<Described>
         crossing = crossing.saturating_sub(ends[at]);
         let bytes = nodes[node].activation;
         if let Some(last) = next[node].iter().map(|&to| place[to]).max() {
-            // The sum never exceeds what is added here.
+            // The bytes that end never exceed those added here.
             crossing = crossing.saturating_add(bytes);
             ends[last] = ends[last].saturating_add(bytes);
         }
@@ -219,23 +212,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_model_is_named() {
+    fn an_error_names_the_fault() {
         let two = [node("a", 1), node("b", 1)].concat();
         let cases = [
-            (format!("{two}a -- b\nb -- a\n"), "a circle"),
+            (format!("{two}a -- b\nb -- a\n"), "a cycle"),
             (
                 format!("{two}a -- a\n"),
                 "line 3: an edge from a node to itself",
             ),
             (
                 format!("{two}a -- c\n"),
-                "line 3: an edge of `c`, which is no node",
+                "line 3: an edge of `c`, which is not a node",
             ),
             (
                 format!("{two}{}", node("a", 1)),
                 "line 3: a second node `a`",
             ),
-            (String::new(), "no node"),
+            (String::new(), "no nodes"),
             ("hello".into(), "line 1: neither JSON nor"),
             ("a -- L -- forward_compute_time=x".into(), "is `x`"),
             ("a -- L -- forward_compute_time=NaN".into(), "is `NaN`"),
@@ -260,6 +253,6 @@ mod tests {
         }
         assert_eq!(parse(&text).unwrap().layers.len(), 1_000_000);
         text += "\tn999999 -- n0\n";
-        assert!(parse(&text).unwrap_err().contains("a circle"));
+        assert!(parse(&text).unwrap_err().contains("a cycle"));
     }
 }

@@ -1,4 +1,4 @@
-//! What an action takes besides its layers: measured with stages that do nothing.
+//! The overhead of an action, measured with stages that do nothing.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::pace::median;
 const MICRO_BATCHES: usize = 64;
 const STEPS: u64 = 20;
 
-/// Seconds of an action of a worker among `workers`.
+/// Seconds of overhead per action with this number of workers.
 pub fn action_seconds(workers: usize) -> Result<f64> {
     let schedule = one_f_one_b(workers, MICRO_BATCHES).map_err(Error::input)?;
     let mut pipeline = Empty::pipeline(schedule).map_err(Error::run)?;
@@ -21,6 +21,6 @@ pub fn action_seconds(workers: usize) -> Result<f64> {
         pipeline.step(batch).map_err(Error::run)?;
         seconds.push(start.elapsed().as_secs_f64());
     }
-    // A forward and a backward pass of every micro-batch, on all workers at the same time.
+    // Each worker runs a forward and a backward action per micro-batch, in parallel with the others.
     Ok(median(&mut seconds) / (2 * MICRO_BATCHES) as f64)
 }

@@ -1,4 +1,4 @@
-//! The file of a profile: `profile.json`, documented in the crate's README.
+//! The profile file, `profile.json`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,28 +13,28 @@ use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::machine;
 
-/// The format that is written; another one cannot be read.
+/// The version of the format; others are refused.
 const FORMAT: u32 = 1;
-/// No model has so many kinds of layers that its profile would be larger.
+/// Maximum size of a profile in bytes: far more than the kinds of layers of any model.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// How long layers take on a machine.
+/// Measured times of layers on a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Of the file, 1.
+    /// The version of the format, 1.
     pub format: u32,
-    /// The program's version.
+    /// The version of gpipe.
     pub gpipe: String,
-    /// The maker's name for the processor.
+    /// The vendor's name of the CPU.
     pub processor: String,
-    /// Its architecture and vector instructions.
+    /// The architecture and vector instructions.
     pub instructions: String,
-    /// Threads that were busy at the same time.
+    /// Threads that were busy together.
     pub threads: usize,
-    /// Seconds of an action besides its layers.
+    /// Seconds of overhead per action.
     pub action_seconds: f64,
-    /// By what decides their time: measurements by samples of a micro-batch, ascending.
+    /// Measurements by the key of a kind of layer, in ascending order of micro-batch size.
     pub kinds: BTreeMap<String, Vec<Size>>,
 }
 
@@ -42,17 +42,17 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Size {
-    /// Of a micro-batch.
+    /// Samples per micro-batch.
     pub samples: usize,
-    /// By threads, ascending from 1.
+    /// Times in ascending order of threads, from 1.
     pub times: Vec<Passes>,
 }
 
-/// Seconds on so many threads, while the others are as busy.
+/// Seconds on a number of threads, while the other threads run the same work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Passes {
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
     /// Forward pass; the loss too, if the layer is the last.
     pub forward: f64,
@@ -60,14 +60,14 @@ pub struct Passes {
     pub input_grad: f64,
     /// Weight gradient.
     pub weight_grad: f64,
-    /// What it takes beyond that where it is not taken right after the input gradient.
+    /// Additional time of a weight gradient that does not directly follow the input gradient.
     pub apart: f64,
-    /// Norm, update and clearing of its gradients, once a step.
+    /// Gradient norm, update and gradient reset, once per step.
     pub update: f64,
 }
 
 impl Passes {
-    /// The times in the order of these fields.
+    /// The times in the order of the fields.
     pub fn seconds(&self) -> [f64; 5] {
         let [forward, input_grad] = [self.forward, self.input_grad];
         [
@@ -79,7 +79,7 @@ impl Passes {
         ]
     }
 
-    /// The same threads with other times.
+    /// Times in the order of the fields.
     pub fn of(threads: usize, [forward, input_grad, weight_grad, apart, update]: [f64; 5]) -> Self {
         Self {
             threads,
@@ -92,20 +92,20 @@ impl Passes {
     }
 }
 
-/// The profile in a file: none if there is no file, a fault if it is not one of this machine.
+/// Reads a profile: `None` if there is no file, an error if it does not match `here`.
 pub fn read(path: &Path, here: &Profile) -> std::result::Result<Option<Profile>, String> {
     let about = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         about => about.map_err(|error| error.to_string())?,
     };
     if !about.is_file() || about.len() > MOST_BYTES {
-        return Err("it is no file of a profile".to_owned());
+        return Err("not a profile file".to_owned());
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     parse(&bytes, here).map(Some)
 }
 
-/// What a file says, if it was measured like `here`.
+/// Parses a profile and checks that it was measured like `here`.
 fn parse(bytes: &[u8], here: &Profile) -> std::result::Result<Profile, String> {
     #[derive(Deserialize)]
     struct Version {
@@ -113,7 +113,7 @@ fn parse(bytes: &[u8], here: &Profile) -> std::result::Result<Profile, String> {
     }
     let version: Version = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     if version.format != FORMAT {
-        return Err(format!("format {} is not known here", version.format));
+        return Err(format!("format {} is not supported", version.format));
     }
     let profile: Profile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     if profile.gpipe != here.gpipe {
@@ -144,21 +144,21 @@ fn parse(bytes: &[u8], here: &Profile) -> std::result::Result<Profile, String> {
         .values()
         .all(|sizes| !sizes.is_empty() && sizes.is_sorted_by(|a, b| a.samples < b.samples));
     if !(sane && whole && sorted) {
-        return Err("it has times that are none".to_owned());
+        return Err("it has invalid times".to_owned());
     }
     Ok(profile)
 }
 
-/// Writes the file, and the folder that it is in.
+/// Writes the file and creates its folder.
 pub fn write(path: &Path, profile: &Profile) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
     }
     let text = serde_json::to_string_pretty(profile).map_err(Error::run)?;
-    // A reader never sees half of it.
-    let half = path.with_extension("json.part");
-    fs::write(&half, text + "\n")
-        .and_then(|()| fs::rename(&half, path))
+    // Atomic for readers.
+    let part = path.with_extension("json.part");
+    fs::write(&part, text + "\n")
+        .and_then(|()| fs::rename(&part, path))
         .map_err(|error| unwritten(path, error))
 }
 
@@ -167,7 +167,7 @@ fn unwritten(path: &Path, error: std::io::Error) -> Error {
 }
 
 impl Profile {
-    /// A profile of this machine in which nothing is measured yet.
+    /// An empty profile of this machine.
     pub fn here(config: &TrainConfig) -> Self {
         Self {
             format: FORMAT,
@@ -180,7 +180,7 @@ impl Profile {
         }
     }
 
-    /// Adds what was measured of a kind of layer, in the place of what was measured before.
+    /// Adds the times of a kind of layer; replaces those of the same micro-batch size.
     pub fn put(&mut self, key: &str, new: Size) {
         let sizes = self.kinds.entry(key.to_owned()).or_default();
         sizes.retain(|size| size.samples != new.samples);
@@ -188,13 +188,13 @@ impl Profile {
         sizes.sort_by_key(|size| size.samples);
     }
 
-    /// Whether all kinds were measured.
+    /// Whether all kinds are measured.
     pub fn knows(&self, kinds: &Kinds) -> bool {
         let known = |key: &String| self.kinds.contains_key(key);
         kinds.list.iter().all(|kind| known(&kind.key))
     }
 
-    /// Whether all kinds were measured in micro-batches of these sizes, or of smaller and larger.
+    /// Whether these micro-batch sizes are within the measured range of every kind.
     pub fn covers(&self, kinds: &Kinds, sizes: &[usize]) -> bool {
         let covered = |known: &[Size], size: usize| {
             let first = known.first().is_some_and(|known| known.samples <= size);
@@ -205,8 +205,8 @@ impl Profile {
         all.all(|known| sizes.iter().all(|&size| covered(known, size)))
     }
 
-    /// The times of the layers for a micro-batch of so many samples: measured, or between those that
-    /// were.
+    /// The times of the layers for a micro-batch of `samples`, interpolated between measured sizes.
+    /// `None` if a kind is not measured.
     pub fn times(&self, kinds: &Kinds, samples: usize) -> Option<Times> {
         let on = |threads: usize| -> Option<Vec<Work>> {
             let of_kind = kinds.list.iter().map(|kind| {
@@ -231,13 +231,13 @@ impl Profile {
     }
 }
 
-/// The times on so many threads, or on the next fewer that were measured.
+/// The times on the largest measured number of threads up to `threads`.
 fn on(size: &Size, threads: usize) -> Option<[f64; 5]> {
     let mut fewer = size.times.iter().rev();
     Some(fewer.find(|times| times.threads <= threads)?.seconds())
 }
 
-/// On the line between the nearest sizes, or in proportion to the nearest.
+/// Interpolates linearly between the nearest sizes; beyond them, scales in proportion to samples.
 fn between(sizes: &[Size], threads: usize, samples: usize) -> Option<[f64; 5]> {
     let next = sizes.partition_point(|size| size.samples < samples);
     let above = sizes.get(next);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_elsewhere_or_is_no_time_is_not_used() {
+    fn a_profile_of_another_machine_or_with_invalid_times_is_refused() {
         let here = profile();
         let spoilt = |change: &dyn Fn(&mut Profile)| {
             let mut other = profile();
@@ -337,11 +337,14 @@ mod tests {
             (&|p| p.gpipe = "0".into(), "gpipe 0"),
             (&|p| p.processor = "q".into(), "another machine, q"),
             (&|p| p.threads = 8, "8 threads"),
-            (&|p| p.action_seconds = -1.0, "are none"),
-            (&|p| p.kinds.get_mut("a").unwrap().reverse(), "are none"),
+            (&|p| p.action_seconds = -1.0, "invalid times"),
+            (
+                &|p| p.kinds.get_mut("a").unwrap().reverse(),
+                "invalid times",
+            ),
             (
                 &|p| p.kinds.get_mut("a").unwrap()[0].times.clear(),
-                "are none",
+                "invalid times",
             ),
         ];
         for (change, words) in faults {

@@ -1,11 +1,11 @@
-//! What layers are measured on.
+//! Input tensors for measurements.
 
 use gpipe_layers::Flow;
 use gpipe_tensor::{DType, Device, Shape, Tensor};
 
 use crate::error::{Error, Result};
 
-/// A tensor of numbers like those of a model: not zeros, which are sooner multiplied.
+/// A tensor of varied numbers: zeros would be multiplied faster.
 pub fn filled(device: &Device, flow: &Flow, vocabulary: usize) -> Result<Tensor> {
     let elements = flow.shape.elements().map_err(Error::input)?;
     let mixed = |i: usize| (i.wrapping_mul(0x9E37_79B9) >> 7) % 4093;
@@ -23,7 +23,7 @@ pub fn filled(device: &Device, flow: &Flow, vocabulary: usize) -> Result<Tensor>
     made.map_err(Error::run)
 }
 
-/// A class for each row of scores.
+/// One target class per row of logits.
 pub fn targets(device: &Device, scores: &Flow) -> Result<Tensor> {
     let (classes, rows) = match scores.shape.dims().split_last() {
         Some((&classes, rows)) => (classes.max(1), rows),

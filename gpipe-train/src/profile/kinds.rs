@@ -1,4 +1,4 @@
-//! The kinds of layers of a model: what is equal is measured once.
+//! Kinds of layers: equal layers are measured once.
 
 use gpipe_layers::{Flow, Layer};
 use gpipe_remat::ModelCosts;
@@ -6,28 +6,31 @@ use gpipe_tensor::Precision;
 
 use crate::error::{Error, Result};
 
-/// The layers of a model by kind.
+/// The layers of a model, grouped by kind.
 pub struct Kinds {
-    /// In the order of the first layer of each.
+    /// The kinds, in the order of their first layers.
     pub list: Vec<Kind>,
-    /// Of each layer.
+    /// The index of the kind of each layer.
     pub of_layer: Vec<usize>,
 }
 
-/// Layers that take equally long.
+/// A group of layers with equal times.
 pub struct Kind {
-    /// All that their time depends on besides the machine.
+    /// Everything that determines their time, except the machine.
     pub key: String,
-    /// Their name with `*` for the numbers that differ.
+    /// Their name, with `*` for numbers.
     pub name: String,
-    /// The first of them.
+    /// The index of the first layer.
     pub layer: usize,
-    /// How many there are.
+    /// The number of layers.
     pub count: usize,
 }
 
 impl Kinds {
-    /// The kinds of these layers, the first of which takes `input`, with products of a precision.
+    /// Groups layers; `input` gives the tensors that enter the first one, by number of samples.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the layers do not fit together.
     pub fn of(
         layers: &[Box<dyn Layer>],
         precision: Precision,
@@ -48,7 +51,7 @@ impl Kinds {
                 .take(layer.arity())
                 .map(ToString::to_string)
                 .collect();
-            // The first has no input gradient to hand on, and the last has the loss behind it.
+            // The first layer has no input gradient, and the last is timed with the loss.
             let place = match index {
                 0 => " first",
                 last if last + 1 == layers.len() => " last",
@@ -78,7 +81,7 @@ impl Kinds {
     }
 }
 
-/// A name in which every part that is a number is a `*`.
+/// Replaces the numeric parts of a name by `*`.
 fn pattern(name: &str) -> String {
     let part = |part: &str| match part.parse::<u64>() {
         Ok(_) => "*".to_owned(),

@@ -1,7 +1,6 @@
-//! Layers are run as stages would run them, and timed: as many layers of each kind as a worker of the
-//! pipeline would have, by as many workers as are busy at a time, with as many micro-batches in flight
-//! as such a worker has under 1F1B. A layer by itself would find its parameters and buffers in caches in
-//! which they are not when others have been at work since.
+//! Measurement of layer times under the conditions of a pipeline: each worker runs its share of the
+//! layers of every kind, in parallel with the other workers, and with as many micro-batches in flight as
+//! under 1F1B. A layer measured alone would find its parameters and buffers in caches.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,19 +21,21 @@ use crate::pace::median;
 use crate::precision;
 use crate::setup;
 
-/// Passes that warm up: buffers are made, pages touched.
+/// Warm-up passes, which allocate buffers and touch pages.
 const WARM_UP: usize = 2;
-/// Passes that are measured, from fewest to most; as many as fit into the seconds. Every second one
-/// takes gradients apart, and only the others say what a weight gradient takes by itself.
+/// Minimum and maximum number of measured passes, and the seconds they should fit in. Every second pass
+/// runs weight gradients apart from input gradients.
 const FEWEST: usize = 6;
 const MOST: usize = 30;
 const SECONDS: f64 = 0.6;
-/// Passes between two updates, at most: what an update leaves in the caches is of no use to the many
-/// micro-batches of a step.
+/// Maximum number of passes between updates, few enough that every measurement includes updates.
 const MOST_OF_A_STEP: usize = 4;
 
-/// Measures every kind of layer in micro-batches of these sizes, on each share of the threads that an
-/// action can have while others are as busy.
+/// Measures every kind of layer for these micro-batch sizes, with each number of threads that an action
+/// can have while others run.
+///
+/// # Errors
+/// [`Error::Input`] if the layers or the precision cannot be used; [`Error::Run`] if a pass fails.
 pub fn measure(
     config: &TrainConfig,
     kinds: &Kinds,
@@ -61,7 +62,7 @@ pub fn measure(
     Ok(())
 }
 
-/// The times of every kind on `share` threads, while so many others do the same.
+/// The times of every kind on `share` threads per worker, the mean of `others` parallel workers.
 fn together(
     config: &TrainConfig,
     kinds: &Kinds,
@@ -77,7 +78,7 @@ fn together(
                 let place = (worker, others);
                 let times = Bench::new(config, kinds, samples, share, place)
                     .and_then(|bench| bench.expected(done, others));
-                // Whoever failed keeps nobody waiting.
+                // A failed worker must not keep the others waiting.
                 done.fetch_add(others, Ordering::Relaxed);
                 times
             })
@@ -98,19 +99,19 @@ fn together(
         .collect())
 }
 
-/// One worker's share of the layers of every kind, on one device.
+/// One worker with its share of the layers of every kind.
 struct Bench {
     parts: Vec<Part>,
-    /// Of each kind.
+    /// The inputs of each kind.
     given: Vec<Given>,
     device: Device,
     optimizer: Optimizer,
     samples: u64,
-    /// Of each micro-batch in flight, what its layers saved.
-    flying: VecDeque<Vec<Saved>>,
-    /// How many are in flight when the first of them turns back.
+    /// The saved tensors of each micro-batch in flight, by layer.
+    in_flight: VecDeque<Vec<Saved>>,
+    /// Maximum number of micro-batches in flight.
     depth: usize,
-    /// Passes of a step.
+    /// Passes per step.
     step: usize,
 }
 
@@ -120,11 +121,11 @@ struct Part {
     is_first: bool,
 }
 
-/// What goes into a layer of a kind, and what comes back.
+/// Input tensors and output gradients of a kind.
 struct Given {
     x: Vec<Tensor>,
     dy: Vec<Tensor>,
-    /// Of the model's last layer.
+    /// The targets, for the last layer of the model.
     targets: Option<Tensor>,
 }
 
@@ -190,20 +191,20 @@ impl Bench {
             device,
             optimizer,
             samples: samples as u64,
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             depth: (workers - worker).min(micro_batches).max(1),
             step: micro_batches.clamp(1, MOST_OF_A_STEP),
         })
     }
 
-    /// What is to be expected of a pass; goes on until `others` have theirs.
+    /// The expected times of a pass. Continues to run passes until `others` workers have finished theirs.
     fn expected(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 5]>> {
         let mut passes: Vec<Vec<[f64; 5]>> = Vec::new();
         let mut wanted = FEWEST;
         for number in 0..self.depth - 1 {
-            self.down(number as u64)?;
+            self.forward(number as u64)?;
         }
-        // The first touches pages that the optimizer never had in its hands.
+        // The first update touches pages of the optimizer state.
         let mut first = vec![[0.0; 5]; self.parts.len()];
         self.update(0, &mut first)?;
         let mut number = 0;
@@ -222,7 +223,7 @@ impl Bench {
             }
             number += 1;
         }
-        // The layers of a kind on the average; what a pass did not measure is 0 in it.
+        // The mean over the layers of a kind; 0 where a pass did not measure.
         let mean = |times: &[[f64; 5]], kind: usize, pass: usize| {
             let of_kind = || (self.parts.iter().zip(times)).filter(|(part, _)| part.kind == kind);
             of_kind().map(|(_, times)| times[pass]).sum::<f64>() / of_kind().count().max(1) as f64
@@ -239,24 +240,25 @@ impl Bench {
         Ok((0..self.given.len()).map(of_kind).collect())
     }
 
-    /// A new micro-batch down and the oldest back, and at the end of a step the update: the seconds of
-    /// forward pass, input gradient, weight gradient, weight gradient taken apart, and update of each layer.
+    /// A forward pass of a new micro-batch, a backward pass of the oldest, and at the end of a step the
+    /// update. Returns the seconds of each layer: forward pass, input gradient, weight gradient, weight
+    /// gradient apart, update.
     fn pass(&mut self, number: u64) -> Result<Vec<[f64; 5]>> {
         let device = self.device.clone();
         let _busy = device.cpu_slot();
         let mut times = vec![[0.0; 5]; self.parts.len()];
-        for (times, seconds) in times.iter_mut().zip(self.down(number)?) {
+        for (times, seconds) in times.iter_mut().zip(self.forward(number)?) {
             times[0] = seconds;
         }
         let apart = !number.is_multiple_of(2);
-        self.back(apart, &mut times)?;
+        self.backward(apart, &mut times)?;
         if (number + 1).is_multiple_of(self.step as u64) {
             self.update(number, &mut times)?;
         }
         Ok(times)
     }
 
-    fn down(&mut self, number: u64) -> Result<Vec<f64>> {
+    fn forward(&mut self, number: u64) -> Result<Vec<f64>> {
         let cx = PassContext {
             seed: 0,
             step: number,
@@ -270,7 +272,7 @@ impl Bench {
             let x = self.copied(&given.x)?;
             let start = Instant::now();
             let (y, kept) = part.layer.forward(&cx, x).map_err(Error::run)?;
-            // The turn belongs to the forward pass of the last stage.
+            // The loss is part of the forward pass of the last stage.
             if let (Some(targets), Some(y)) = (&given.targets, y.into_iter().next()) {
                 let divisor = targets.elements() as f64;
                 Loss::CrossEntropy
@@ -280,14 +282,14 @@ impl Bench {
             seconds.push(start.elapsed().as_secs_f64());
             saved.push(kept);
         }
-        self.flying.push_back(saved);
+        self.in_flight.push_back(saved);
         Ok(seconds)
     }
 
-    /// Gradients together, as `B` takes them, or `apart`: then the layers are gone through once for `I`
-    /// and once more for `W`.
-    fn back(&mut self, apart: bool, times: &mut [[f64; 5]]) -> Result<()> {
-        let Some(mut saved) = self.flying.pop_front() else {
+    /// A backward pass: both gradients of each layer in turn (`B`), or, if `apart`, all input gradients
+    /// (`I`) before all weight gradients (`W`).
+    fn backward(&mut self, apart: bool, times: &mut [[f64; 5]]) -> Result<()> {
+        let Some(mut saved) = self.in_flight.pop_front() else {
             return Ok(());
         };
         let mut left = Vec::with_capacity(self.parts.len());
@@ -321,12 +323,12 @@ impl Bench {
         Ok(())
     }
 
-    /// The norm of all gradients, then all updates, and then, before the next step, all gradients
-    /// cleared: each goes through more memory than a cache holds.
+    /// Gradient norms of all layers, then all updates, then all gradient resets, as in a step: each sweep
+    /// exceeds the caches.
     fn update(&mut self, number: u64, times: &mut [[f64; 5]]) -> Result<()> {
         let optimizer = &self.optimizer;
         let norm = |param: &mut Param| -> Result<()> {
-            // A tied place is added to its owner, which takes about as long as its norm.
+            // Adding a tied gradient to its owner takes about as long as its norm.
             let grad = param.grad().map_err(Error::run)?;
             ops::sum_of_squares(grad).map(drop).map_err(Error::run)
         };
@@ -359,8 +361,8 @@ impl Bench {
     }
 }
 
-/// The mean, because a step is as long as all of its actions together, the slow ones too: medians do not
-/// add up. What takes more than thrice the median is a mishap, and counts as that much.
+/// The mean, with outliers limited to three times the median. A mean, because the time of a step is a
+/// sum of slow and fast actions.
 fn expected(mut seconds: Vec<f64>) -> f64 {
     let most = 3.0 * median(&mut seconds);
     let sum: f64 = seconds.iter().map(|seconds| seconds.min(most)).sum();
@@ -372,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_passes_count_and_mishaps_not_in_full() {
+    fn slow_passes_count_and_outliers_are_limited() {
         assert_eq!(expected(vec![1.0, 2.0, 1.0, 1.0, 100.0]), 1.6);
         assert_eq!(expected(vec![2.0]), 2.0);
         assert_eq!(expected(Vec::new()), 0.0);

@@ -1,5 +1,5 @@
-//! How long the layers of a model take on this machine: measured once, kept in a file beside the
-//! configuration, and read by whoever predicts the time of a step.
+//! Times of layers on this machine: measured once, stored in a file next to the configuration, and used
+//! to predict step times.
 
 mod empty;
 mod file;
@@ -19,47 +19,65 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::setup;
 
-/// How much of a further thread an operation makes use of, as far as nobody measured.
+/// Efficiency of each additional thread of an operation, where it is not measured.
 const EFFICIENCY: f64 = 0.9;
 
-/// How fast this machine is.
+/// The speed of this machine.
 pub enum Speed {
-    /// FLOPs a second of one thread in matrix products; nothing else is known.
+    /// An estimate: FLOP/s of one thread in matrix products.
     Estimate(f64),
-    /// The layers were measured.
+    /// Measured times of the layers.
     Measured(Box<Measured>),
 }
 
-/// How to come to know it.
+/// The source of a [`Speed`].
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ProfileOptions<'a> {
-    /// The file in which a profile is kept.
+    /// The profile file, which may not exist yet.
     pub path: &'a Path,
-    /// Whether to measure now.
+    /// Whether to measure now and write the file.
     pub measure: bool,
 }
 
-/// What is to be known while a speed is found out.
+impl<'a> ProfileOptions<'a> {
+    /// Uses the profile in this file, if it exists.
+    pub fn new(path: &'a Path) -> Self {
+        Self {
+            path,
+            measure: false,
+        }
+    }
+
+    /// Whether to measure now and write the file.
+    #[must_use]
+    pub fn measure(mut self, measure: bool) -> Self {
+        self.measure = measure;
+        self
+    }
+}
+
+/// Progress of [`Speed::of`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProfileProgress {
-    /// Kinds of layers are about to be measured in micro-batches of these sizes.
+    /// A measurement begins.
     Measuring {
-        /// How many kinds.
+        /// The number of kinds of layers.
         kinds: usize,
-        /// Samples of a micro-batch.
+        /// The measured micro-batch sizes in samples.
         sizes: Vec<usize>,
     },
-    /// There is a profile, which is not used.
+    /// A profile exists but cannot be used.
     Unused {
         /// Its file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         fault: String,
     },
 }
 
-/// The layers of a model, and how long each takes.
+/// The layers of a model with their measured times.
 pub struct Measured {
     kinds: Kinds,
     profile: Profile,
@@ -67,18 +85,19 @@ pub struct Measured {
 }
 
 impl Speed {
-    /// For micro-batches of these sizes: measured now if that is wanted, else by the profile beside the
-    /// configuration if there is one that is good for this, else estimated.
+    /// The speed for micro-batches of these sizes in samples: measured now if `options` say so, else from
+    /// the profile file if it covers the model and the sizes, else estimated in a tenth of a second.
     ///
     /// # Errors
-    /// If the layers cannot be built, or measured where a GPU is listed.
+    /// [`Error::Invalid`] for a measurement where a GPU is listed; [`Error::Input`] if the layers cannot be
+    /// built; [`Error::Run`] if a measurement fails or the file cannot be written.
     pub fn of(
         config: &TrainConfig,
         options: ProfileOptions<'_>,
         sizes: &[usize],
         progress: &mut dyn FnMut(ProfileProgress),
     ) -> Result<Self> {
-        let ProfileOptions { path, measure } = options;
+        let ProfileOptions { path, measure, .. } = options;
         let layers = setup::layers(config)?;
         let kinds = Kinds::of(&layers, *config.run.dtype, setup::input(config))?;
         let here = Profile::here(config);
@@ -92,7 +111,7 @@ impl Speed {
                 .any(|&id| id != DeviceId::Cpu)
             {
                 return Err(Error::invalid(
-                    "--profile measures processors only: leave it away, or use `pipeline.devices = cpu`",
+                    "--profile measures processors only: leave it out, or use `pipeline.devices = cpu`",
                 ));
             }
             progress(ProfileProgress::Measuring {
@@ -136,7 +155,7 @@ impl Speed {
         }))
     }
 
-    /// How long the layers take for the first micro-batch, on up to so many threads.
+    /// The times of the layers for the first micro-batch, on up to `threads` threads.
     pub fn times(&self, costs: &ModelCosts, threads: usize) -> Times {
         let measured = match self {
             Self::Estimate(_) => None,
@@ -154,14 +173,15 @@ impl Speed {
     }
 }
 
-/// The times of the layers of one kind, for the table of a profile.
+/// The times of the layers of one kind.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct KindTimes {
     /// The layers' name with `*` for the numbers that differ.
     pub layer: String,
-    /// How many layers there are of the kind.
+    /// The number of layers of the kind.
     pub layers: usize,
-    /// FLOPs of all passes of one of them.
+    /// FLOPs of all passes of one layer.
     pub flops: u64,
     /// Seconds of each pass.
     pub work: Work,
@@ -173,17 +193,17 @@ impl Measured {
         &self.path
     }
 
-    /// Threads that were busy at the same time.
+    /// Threads that were busy together.
     pub fn threads(&self) -> usize {
         self.profile.threads
     }
 
-    /// Seconds of an action besides its layers.
+    /// Seconds of overhead per action.
     pub fn action_seconds(&self) -> f64 {
         self.profile.action_seconds
     }
 
-    /// The times of every kind for the first micro-batch, on so many threads.
+    /// The times of every kind for the first micro-batch, on `threads` threads.
     pub fn kinds(&self, costs: &ModelCosts, threads: usize) -> Vec<KindTimes> {
         let Some(times) = self.profile.times(&self.kinds, costs.samples(0)) else {
             return Vec::new();
@@ -203,9 +223,9 @@ fn joined(sizes: &[usize]) -> String {
     sizes.join(", ")
 }
 
-/// The sizes of the largest micro-batches, and of those some if they are many: times of others lie
-/// between.
-pub fn sizes(batch: usize, micro_batches: &[usize]) -> Vec<usize> {
+/// The sizes of the largest micro-batch for each number of micro-batches, reduced to at most six, spread
+/// geometrically; times of other sizes are interpolated.
+pub(crate) fn sizes(batch: usize, micro_batches: &[usize]) -> Vec<usize> {
     const MOST: usize = 6;
     let mut sizes: Vec<usize> = micro_batches
         .iter()

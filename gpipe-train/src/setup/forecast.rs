@@ -1,4 +1,4 @@
-//! What is known of a run before it begins: how long its workers would idle, and how long a step takes.
+//! Predictions of idle time, step time and memory.
 
 use gpipe_remat::{StageMemory, Times, simulator_costs};
 use gpipe_report::numbers;
@@ -8,34 +8,38 @@ use gpipe_tensor::DeviceId;
 use super::Setup;
 use crate::error::{Error, Result};
 
-/// What is known of a run before it begins, stage by stage.
+/// Predictions of a run. Lists have one entry per stage.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Forecast {
-    /// Parameters of all stages, a tied one counted once.
+    /// The number of parameters; tied ones count once.
     pub parameters: u64,
-    /// Bytes that training holds for each of them: of its value, its gradient and the optimizer.
+    /// Bytes per parameter in training: value, gradient and optimizer state.
     pub parameter_bytes: [u64; 3],
-    /// Workers that run the stages.
+    /// The number of workers.
     pub workers: usize,
-    /// Threads that they share.
+    /// CPU threads shared by the workers.
     pub threads: usize,
-    /// Layers.
+    /// Layers of each stage.
     pub cut: Vec<usize>,
-    /// Micro-batches that are held at once, at most.
+    /// Maximum number of micro-batches in flight on each stage.
     pub in_flight: Vec<usize>,
-    /// Most bytes.
+    /// Peak bytes of each stage.
     pub peaks: Vec<u64>,
-    /// Share of the time in which workers idle, were all stages alike and nothing computed twice:
-    /// (K − 1) / (M + K − 1) under gpipe and 1f1b.
+    /// Idle fraction of the workers' time for equal stages without recomputation:
+    /// (K − 1) / (M + K − 1) under gpipe and 1f1b, for K stages and M micro-batches.
     pub ideal_bubble: f64,
-    /// The same for this cut and this rematerialization.
+    /// Idle fraction for the configured cut and rematerialization.
     pub bubble: f64,
-    /// The same with as many threads as there are: where workers share them, some have to wait.
+    /// Idle fraction for the configured threads, if workers share them.
     pub bubble_here: f64,
 }
 
 impl Setup {
-    /// What is known before the run begins.
+    /// Predicts idle time and memory.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the schedule cannot be simulated.
     pub fn forecast(&self) -> Result<Forecast> {
         let stages = self.schedule.stages();
         let ideal =
@@ -58,14 +62,20 @@ impl Setup {
         })
     }
 
-    /// Seconds of a step whose layers take so long.
+    /// The predicted seconds of a step, for these times of the layers.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the schedule cannot be simulated.
     pub fn step_seconds(&self, times: &Times) -> Result<f64> {
         let device_of = self.schedule.device_of();
         let update = times.update(&self.cut(), device_of, |_| 1.0, self.processors());
         Ok(self.timeline(times)?.makespan() + update)
     }
 
-    /// The step with what every worker would hold.
+    /// The predicted timeline of a step, with the memory of each worker.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the schedule cannot be simulated.
     pub fn predicted(&self, times: &Times) -> Result<Timeline> {
         let (cut, schedule) = (self.cut(), &self.schedule);
         let held =
@@ -73,7 +83,7 @@ impl Setup {
         Ok(self.timeline(times)?.with_held(&held))
     }
 
-    /// The step on this machine's threads.
+    /// The timeline on the configured threads.
     fn timeline(&self, times: &Times) -> Result<Timeline> {
         let costs = self.simulator_costs(times);
         let processors = self.processors().unwrap_or(usize::MAX);
@@ -84,7 +94,7 @@ impl Setup {
         simulator_costs(&self.costs, times, &self.cut(), &self.schedule, &self.table)
     }
 
-    /// The threads that workers share, if they do.
+    /// The threads shared by the workers; `None` if any stage is on a GPU.
     fn processors(&self) -> Option<usize> {
         let on_processor = self.devices.iter().all(|&id| id == DeviceId::Cpu);
         on_processor.then_some(self.threads)
@@ -92,7 +102,7 @@ impl Setup {
 }
 
 impl Forecast {
-    /// The bubbles in words.
+    /// The idle fractions as text.
     pub fn bubbles(&self) -> String {
         let (cut, here) = (
             numbers::percent(self.bubble),

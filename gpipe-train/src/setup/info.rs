@@ -1,4 +1,4 @@
-//! A run as the report knows it before its first step.
+//! The static information of a run in its report.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::machine;
 
 impl Setup {
-    /// The record of a run of this set-up, without any step yet.
+    /// The record of a run, with its prediction and without steps.
     ///
     /// # Errors
-    /// If the schedule cannot be simulated.
+    /// [`Error::Input`] if the schedule cannot be simulated.
     pub fn record(&self, config: &TrainConfig) -> Result<Record> {
         Record::new::<Error>(self.info(config), &self.schedule, |flops_per_second| {
             let times = gpipe_remat::Times::of_flops(&self.costs, flops_per_second);
@@ -55,7 +55,7 @@ impl Setup {
         }
     }
 
-    /// The share of a stage's forward pass that is computed again, by runs of micro-batches.
+    /// The recomputed fraction of a stage's forward pass, as runs of micro-batches.
     fn recomputed(&self, stage: usize, layers: &Range<usize>) -> Vec<(usize, f64)> {
         let share = |m: usize| {
             let costs = &self.costs.of(m)[layers.clone()];

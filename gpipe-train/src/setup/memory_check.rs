@@ -1,4 +1,4 @@
-//! Whether a run fits the memory that there is.
+//! Checks of the predicted memory against limits and devices.
 
 use gpipe_data::PIXELS;
 use gpipe_remat::Bytes;
@@ -11,7 +11,10 @@ use crate::error::{Error, Result};
 use crate::machine;
 
 impl Setup {
-    /// Refuses what a worker's limit or this machine cannot hold, before it is tried.
+    /// Checks the predicted memory against `pipeline.memory`, this machine and its GPUs.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it does not fit; the message has the needed bytes.
     pub fn check_memory(&self, config: &TrainConfig) -> Result<()> {
         if let Some(limit) = config.pipeline.memory.bytes() {
             let mut workers = vec![0_u64; self.schedule.devices()];
@@ -31,7 +34,7 @@ impl Setup {
                 )));
             }
         }
-        // A batch is there as samples and targets, of four bytes a token or pixel.
+        // A batch has samples and targets, with four bytes per token or pixel.
         let sample = match config.model.is_classifier() {
             true => PIXELS as u64 + 1,
             false => 2 * config.data.seq_len.u64(),
@@ -42,8 +45,7 @@ impl Setup {
             .u64()
             .saturating_mul(sample)
             .saturating_mul(4);
-        // A checkpoint is copied before it is written: the value and two moments, as they are and as
-        // files.
+        // A checkpoint copies the value and two moments of each parameter, as tensors and as files.
         let copies = match config.run.keep.get() {
             0 => 0,
             _ => self.parameters.saturating_mul(2 * 3 * 4),
@@ -59,7 +61,7 @@ impl Setup {
         Ok(())
     }
 
-    /// The peaks of all stages on a device together.
+    /// The sum of the peaks of all stages on a device.
     fn peaks_on(&self, device: DeviceId) -> u64 {
         let stages = self.memory.iter().zip(&self.devices);
         let peaks = stages.filter(|&(_, &id)| id == device);
@@ -67,14 +69,14 @@ impl Setup {
     }
 }
 
-/// Refuses what needs more than there is.
-fn enough(place: &str, needed: u64, there: Option<u64>) -> Result<()> {
-    match there {
-        Some(there) if needed > there => Err(Error::invalid(format!(
+/// Refuses a need beyond the available bytes.
+fn enough(place: &str, needed: u64, available: Option<u64>) -> Result<()> {
+    match available {
+        Some(available) if needed > available => Err(Error::invalid(format!(
             "the run needs {} but {place} has {}: use a smaller `data.batch_size`, `data.seq_len` or model, \
              or `pipeline.remat = stage`",
             numbers::bytes(needed),
-            numbers::bytes(there)
+            numbers::bytes(available)
         ))),
         _ => Ok(()),
     }

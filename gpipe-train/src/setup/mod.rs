@@ -1,5 +1,5 @@
-//! What is built from a configuration: layers, their costs, a cut, a schedule, and the prediction
-//! of bytes and time. Nothing here needs memory for tensors until [`Setup::assemble`].
+//! The set-up of a run: layers, costs, cut, schedule and predictions. No memory for tensors is allocated
+//! before [`Setup::assemble`].
 
 mod cut_and_schedule;
 mod forecast;
@@ -26,45 +26,50 @@ use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::precision;
 
-/// A run that can be drawn, priced and started.
+/// A configured run before it starts: layers, costs, cut, schedule and predicted memory.
+#[non_exhaustive]
 pub struct Setup {
     layers: Vec<Box<dyn Layer>>,
-    /// What each layer costs.
+    /// The costs of the layers.
     pub costs: ModelCosts,
-    /// Which layers each stage runs.
+    /// The layers of each stage.
     pub partition: Partition,
-    /// What that costs each stage, under the cost model that was asked for.
+    /// The cost of each stage under `pipeline.cost_model`.
     pub loads: Loads,
-    /// When each stage works on what.
+    /// The order of actions on each worker.
     pub schedule: Schedule,
-    /// What is kept between forward and backward.
+    /// The activations that each stage keeps and recomputes.
     pub table: RematPlan,
     /// Predicted bytes of each stage.
     pub memory: Vec<StageMemory>,
-    /// Parameters, a tied one counted once.
+    /// The number of parameters; tied ones count once.
     pub parameters: u64,
-    /// Bytes that training holds for a parameter: of its value, its gradient and the optimizer.
+    /// Bytes per parameter in training: value, gradient and optimizer state.
     pub parameter_bytes: [u64; 3],
-    /// How parameters follow gradients.
+    /// The optimizer.
     pub optimizer: Optimizer,
-    /// How fast, by steps from 0.
+    /// The learning rate as a function of the step, from 0.
     pub learning_rate: LearningRate,
-    /// Where each stage runs.
+    /// The device of each stage.
     pub devices: Vec<DeviceId>,
     threads: usize,
     weights: Option<Weights>,
-    /// Where compiled kernels for GPUs are kept.
+    /// The folder of compiled CUDA kernels.
     kernel_cache: Option<PathBuf>,
 }
 
 impl Setup {
-    /// Checks that everything fits together and predicts what it takes.
+    /// Builds the set-up of a configuration.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] or [`Error::Input`] if model, stages, schedule and rematerialization do not fit
+    /// together.
     pub fn new(config: &TrainConfig) -> Result<Self> {
-        Self::under(config, None)
+        Self::with_schedule(config, None)
     }
 
-    /// [`Setup::new`] under a schedule of one's own instead of the one that is configured.
-    pub fn under(config: &TrainConfig, own: Option<Schedule>) -> Result<Self> {
+    /// [`Setup::new`] with a given schedule instead of the configured one.
+    pub(crate) fn with_schedule(config: &TrainConfig, given: Option<Schedule>) -> Result<Self> {
         let pipeline = &config.pipeline;
         let stages = pipeline.stages.get();
         let mut layers = layers(config)?;
@@ -74,10 +79,10 @@ impl Setup {
                 "{stages} stages but {layers} layers: use `pipeline.stages = {layers}` or fewer"
             )));
         }
-        // The schedule comes first: it refuses numbers for which lists would not fit the memory.
-        let follows = own.is_none();
-        let mut schedule = match own {
-            Some(own) => own,
+        // The schedule comes first: it limits the numbers that later lists depend on.
+        let is_configured = given.is_none();
+        let mut schedule = match given {
+            Some(given) => given,
             None => {
                 let micro_batches = pipeline.micro_batches.get();
                 pipeline.schedule.build(stages, micro_batches, None)?
@@ -104,7 +109,7 @@ impl Setup {
             RematPlan::new(*pipeline.remat, &bytes, &costs, &ranges, schedule).map_err(Error::input)
         };
         let mut table = keep(&schedule)?;
-        if follows {
+        if is_configured {
             let flops = Times::of_flops(&costs, 1.0);
             let times = |schedule: &Schedule, table: &RematPlan| {
                 simulator_costs(&costs, &flops, &ranges, schedule, table).swap_remove(0)
@@ -123,7 +128,7 @@ impl Setup {
         let parameters = model::parameters(&mut layers);
         let stored = precision::stored(config)?;
         Ok(Self {
-            parameter_bytes: precision::bytes_a_parameter(stored, &optimizer),
+            parameter_bytes: precision::bytes_per_parameter(stored, &optimizer),
             layers,
             costs,
             partition,
@@ -141,29 +146,32 @@ impl Setup {
         })
     }
 
-    /// Keeps compiled kernels for GPUs in this folder.
+    /// Keeps compiled CUDA kernels in a folder.
     #[must_use]
     pub fn with_kernel_cache(mut self, folder: Option<&Path>) -> Self {
         self.kernel_cache = folder.map(Path::to_owned);
         self
     }
 
-    /// Opens the weights that the model begins with, if it comes from a folder, and checks that
-    /// they are what it needs.
+    /// Opens the weights of a model from a folder and checks their names and shapes; no effect for a
+    /// preset.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if the weights cannot be read or do not fit the model.
     pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
         let Some(folder) = config.model.folder() else {
             return Ok(());
         };
         self.weights = Some(Weights::open(folder, &self.owners())?);
         for layer in &mut self.layers {
-            // All zeros take no time to make, and are replaced.
+            // Cheap initial values, which the weights replace.
             layer.params(&mut |param| param.init = Init::Zeros);
         }
         Ok(())
     }
 
-    /// Names and shapes of the parameters, a tied one once.
-    pub fn owners(&mut self) -> Vec<(String, Shape)> {
+    /// Names and shapes of the parameters; tied ones once.
+    fn owners(&mut self) -> Vec<(String, Shape)> {
         let mut owners = Vec::new();
         for layer in &mut self.layers {
             layer.params(&mut |param| {
@@ -175,12 +183,12 @@ impl Setup {
         owners
     }
 
-    /// The layers of each stage.
+    /// The range of layers of each stage.
     pub fn cut(&self) -> Vec<Range<usize>> {
         self.partition.ranges().collect()
     }
 
-    /// The names of a stage's layers, from the first to the last.
+    /// The names of the first and the last layer of a non-empty range.
     pub fn names(&self, layers: &Range<usize>) -> String {
         let (first, last) = (
             self.layers[layers.start].name(),

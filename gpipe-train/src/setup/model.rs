@@ -1,4 +1,4 @@
-//! What is trained: layers, what enters the first, and how their parameters follow gradients.
+//! The layers, input and optimizer of a configuration.
 
 use gpipe_layers::{AdamW, Flow, Layer, Optimizer, compute_in};
 
@@ -9,7 +9,8 @@ use crate::precision;
 /// The layers of the configured model.
 ///
 /// # Errors
-/// If its sizes do not fit each other.
+/// [`Error::Input`] if its sizes do not fit together; [`Error::Invalid`] for a precision that its devices
+/// do not share.
 pub fn layers(config: &TrainConfig) -> Result<Vec<Box<dyn Layer>>> {
     let stored = precision::stored(config)?;
     let mut layers = config.model.config().layers().map_err(Error::input)?;
@@ -19,13 +20,13 @@ pub fn layers(config: &TrainConfig) -> Result<Vec<Box<dyn Layer>>> {
     Ok(layers)
 }
 
-/// What enters the first layer, for a number of samples.
+/// The input of the first layer, as a function of the number of samples.
 pub fn input(config: &TrainConfig) -> impl Fn(usize) -> Vec<Flow> + use<> {
     let (model, tokens) = (config.model.config(), config.data.seq_len.get());
     move |samples| model.input(samples, tokens)
 }
 
-/// How parameters follow gradients.
+/// The configured optimizer.
 pub fn optimizer(config: &TrainConfig) -> Optimizer {
     let optimizer = &config.optimizer;
     AdamW {
@@ -38,7 +39,7 @@ pub fn optimizer(config: &TrainConfig) -> Optimizer {
     .into()
 }
 
-/// Parameters, a tied one counted once.
+/// The number of parameters; tied ones count once.
 pub fn parameters(layers: &mut [Box<dyn Layer>]) -> u64 {
     let mut parameters = 0_u64;
     for layer in layers {

@@ -1,4 +1,4 @@
-//! From a plan to workers that run: here a run begins to need memory.
+//! Starting the workers, which allocates the memory of a run.
 
 use gpipe_layers::{Loss, Optimizer};
 use gpipe_remat::{Assembled, Assembly, AssemblyError, TrainingLoss};
@@ -11,10 +11,11 @@ use crate::error::{Error, Result};
 use crate::precision;
 
 impl Setup {
-    /// Starts the workers, which end in the loss and can train.
+    /// Starts workers for training, with a cross-entropy loss.
     ///
     /// # Errors
-    /// If a device cannot be used, memory does not suffice, or weights cannot be read.
+    /// [`Error::Input`] if a device cannot be used or the plan is refused; [`Error::Run`] if memory does not
+    /// suffice or a worker fails; those of reading the weights.
     pub fn assemble(self, config: &TrainConfig) -> Result<Assembled> {
         let optimizer = Some(self.optimizer.clone());
         self.start(config, optimizer, |last, transit| {
@@ -22,28 +23,29 @@ impl Setup {
         })
     }
 
-    /// Starts workers that only run forward, to another end.
+    /// Starts forward-only workers that end in a loss stage built by `loss_stage` from the device of the
+    /// last stage and the transit device.
     ///
     /// # Errors
     /// As [`assemble`](Self::assemble).
     pub fn assemble_to<T: LossStage<Tensors> + 'static>(
         self,
         config: &TrainConfig,
-        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+        loss_stage: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> Result<Assembled<T>> {
-        self.start(config, None, turn)
+        self.start(config, None, loss_stage)
     }
 
     fn start<T: LossStage<Tensors> + 'static>(
         self,
         config: &TrainConfig,
         optimizer: Option<Optimizer>,
-        turn: impl FnOnce(Device, Device) -> T + Send + 'static,
+        loss_stage: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> Result<Assembled<T>> {
         let host = self
             .host(config, optimizer.is_some())
             .map_err(Error::input)?;
-        // What cannot be used is said before anything begins; what can stays open until it is.
+        // Check all devices before starting workers, and keep them open until then.
         let mut open: Vec<Device> = Vec::new();
         for &id in &self.devices {
             if open.iter().all(|device| device.id() != id) {
@@ -61,7 +63,7 @@ impl Setup {
             seed: config.run.seed.u64(),
         };
         let mut assembled = assembly
-            .build_to(&host, turn)
+            .build_to(&host, loss_stage)
             .map_err(|error| match error {
                 AssemblyError::Plan(error) => Error::input(error),
                 error => Error::run(error),
@@ -73,7 +75,7 @@ impl Setup {
         Ok(assembled)
     }
 
-    /// The processor's threads, products as they are configured, and where kernels for GPUs are kept.
+    /// The host with its threads, precision and kernel cache.
     fn host(&self, config: &TrainConfig, trains: bool) -> gpipe_tensor::Result<Host> {
         let products = precision::products(config, trains);
         let host = precision::host(config, config.pipeline.threads.get(), products)?;

@@ -32,7 +32,7 @@ fn what_does_not_fit_is_refused_and_what_changes_bits_is_told() {
         (&["run/checkpoints/step-00000002"], "step-00000004 is newer"),
         (
             &["run", "--out", "run", "--overwrite"],
-            "is the run that goes on",
+            "is the run to resume",
         ),
         (&[], "no run in runs/ has a checkpoint"),
     ] {
