@@ -154,6 +154,17 @@ impl From<AdamW> for Optimizer {
     }
 }
 
+/// The numbers of one update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UpdateSettings {
+    /// The learning rate.
+    pub lr: f64,
+    /// The number of the training step, counted from 0. AdamW's bias corrections depend on it.
+    pub step: u64,
+    /// Factor of the gradient before the update; 1 unless gradients are clipped.
+    pub grad_scale: f32,
+}
+
 impl Optimizer {
     #[doc(hidden)]
     pub fn sgd(momentum: f64, weight_decay: f64, decay: Decay) -> Self {
@@ -219,19 +230,19 @@ impl Optimizer {
         Ok(())
     }
 
-    /// One update. `step` counts from 1; `grad_scale` scales the gradient first (clipping). A
-    /// statistic takes its gradient as it is, and a frozen parameter stays as it is.
+    /// Updates a parameter from its gradient. The gradient of a statistic is added unscaled; a frozen
+    /// parameter does not change.
     ///
     /// # Errors
     /// If the parameter or its state was not made.
-    pub fn update(&self, param: &mut Param, lr: f64, step: u64, grad_scale: f32) -> Result<()> {
+    pub fn update(&self, param: &mut Param, settings: UpdateSettings) -> Result<()> {
         let mut updates = AdamWBatch::default();
-        self.update_with(&mut updates, param, lr, step, grad_scale)?;
+        self.update_with(&mut updates, param, settings)?;
         updates.run().map_err(Error::within(&param.name))
     }
 
-    /// [`update`](Self::update) of one parameter of many, done when `updates` is run: a GPU then makes
-    /// all of AdamW's at once.
+    /// Updates one parameter of many. AdamW's updates are collected in `updates` and computed when that
+    /// is run: on a GPU in one launch.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -239,10 +250,13 @@ impl Optimizer {
         &self,
         updates: &mut AdamWBatch,
         param: &mut Param,
-        lr: f64,
-        step: u64,
-        grad_scale: f32,
+        settings: UpdateSettings,
     ) -> Result<()> {
+        let UpdateSettings {
+            lr,
+            step,
+            grad_scale,
+        } = settings;
         if param.frozen {
             return Ok(());
         }
@@ -291,7 +305,8 @@ impl Optimizer {
                     grad,
                     first,
                     second,
-                    step,
+                    // The bias corrections count updates from 1.
+                    step: step.saturating_add(1),
                     grad_scale,
                 };
                 updates.add(update, &settings)

@@ -24,7 +24,7 @@ pub struct Assembly {
     /// When each stage works on which micro-batch.
     pub schedule: Schedule,
     /// What is kept between forward and backward.
-    pub table: RematPlan,
+    pub remat_plan: RematPlan,
     /// Where each stage runs.
     pub devices: Vec<DeviceId>,
     /// The loss at the end.
@@ -72,13 +72,13 @@ impl Assembly {
             layers,
             cut,
             schedule,
-            table,
+            remat_plan,
             devices,
             loss: _,
             optimizer,
             seed,
         } = self;
-        let table = Arc::new(table);
+        let remat_plan = Arc::new(remat_plan);
         let devices = devices.iter().map(|&id| Ok(host.device(id)?));
         let devices = devices.collect::<Result<Vec<Device>>>()?;
         let transit = host.device(DeviceId::Cpu).map_err(Error::from)?;
@@ -96,8 +96,8 @@ impl Assembly {
                 drop(parts);
                 let (device, transit) = (devices[index].clone(), transit.clone());
                 make_parameters(&mut layers, &device, optimizer.as_ref(), seed)?;
-                let table = table.clone();
-                Ok(LayerStage::new(index, layers, device, transit, table, seed))
+                let remat_plan = remat_plan.clone();
+                Ok(LayerStage::new(index, layers, device, transit, remat_plan, seed))
             }
         };
         let make_turn = {

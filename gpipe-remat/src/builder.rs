@@ -197,7 +197,7 @@ impl AssemblyBuilder {
         let cut: Vec<_> = cut.ranges().collect();
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
         Ok(Assembly {
-            table: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,
+            remat_plan: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,
             layers,
             cut,
             schedule,

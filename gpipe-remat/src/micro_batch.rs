@@ -54,12 +54,7 @@ pub fn batch_items<G>(
         let input = inputs.iter().map(|input| Ok(input.rows(rows.clone())?));
         Ok(Item {
             input: input.collect::<Result<Tensors>>()?,
-            micro_batch: MicroBatch {
-                index,
-                samples: rows.start as u64..rows.end as u64,
-                step,
-                train,
-            },
+            micro_batch: MicroBatch::new(index, rows.start as u64..rows.end as u64, step, train),
             target: target(rows)?,
         })
     };

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use gpipe_layers::{Kind, Optimizer};
+use gpipe_layers::{Kind, Optimizer, UpdateSettings};
 use gpipe_sched::{LossStage, Pipeline, PipelineError};
 use gpipe_tensor::ops::{self, AdamWBatch};
 use gpipe_tensor::{Tensor, Tensors};
@@ -111,14 +111,17 @@ pub fn apply_update<T: LossStage<Tensors> + 'static>(
     factor: f32,
 ) -> Result<(), PipelineError> {
     let optimizer = optimizer.clone();
-    // The bias corrections of AdamW count updates from 1.
-    let number = step.saturating_add(1);
+    let settings = UpdateSettings {
+        lr,
+        step,
+        grad_scale: factor,
+    };
     pipeline.each(move |_, stage| {
         let _busy = stage.device().clone().cpu_slot();
         let mut updates = AdamWBatch::default();
         stage.try_params(|param| {
             if !param.tied {
-                optimizer.update_with(&mut updates, param, lr, number, factor)?;
+                optimizer.update_with(&mut updates, param, settings)?;
             }
             Ok(())
         })?;

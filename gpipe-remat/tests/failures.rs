@@ -109,8 +109,8 @@ fn stage(policy: Policy) -> (LayerStage, MicroBatch, Tensors) {
     for layer in &mut layers {
         gpipe_layers::make(layer.as_mut(), &own, 1).expect("room");
     }
-    let table = Arc::new(run.table(&mut layers, &run.schedule()));
-    let stage = LayerStage::new(0, layers, own, transit, table, 1);
+    let remat_plan = Arc::new(run.remat_plan(&mut layers, &run.schedule()));
+    let stage = LayerStage::new(0, layers, own, transit, remat_plan, 1);
     let item = run.items(0).swap_remove(1);
     (stage, item.micro_batch, item.input)
 }

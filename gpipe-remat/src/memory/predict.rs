@@ -14,10 +14,10 @@ pub fn predict_memory(
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &RematPlan,
+    remat_plan: &RematPlan,
 ) -> Vec<StageMemory> {
     let of_stage = |(stage, part): (usize, &Range<usize>)| StageMemory {
-        activations: activations(costs, part, schedule, stage, |m| table.kept(stage, m)),
+        activations: activations(costs, part, schedule, stage, |m| remat_plan.kept(stage, m)),
         ..weights.of_stage(part.clone())
     };
     cut.iter().enumerate().map(of_stage).collect()
@@ -32,7 +32,7 @@ pub fn predict_held(
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &RematPlan,
+    remat_plan: &RematPlan,
 ) -> Vec<Vec<Held>> {
     let of_stage = |(stage, (memory, part)): (usize, (&StageMemory, &Range<usize>))| {
         let fixed = memory.fixed();
@@ -40,7 +40,7 @@ pub fn predict_held(
             now: fixed,
             most: fixed,
         }];
-        let kept = |m| table.kept(stage, m);
+        let kept = |m| remat_plan.kept(stage, m);
         let mut replay = Replay::new(costs, kept, schedule, stage, part.clone());
         for action in schedule.of_stage(stage) {
             replay.ledger.reset_peak();

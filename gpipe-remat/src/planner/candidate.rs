@@ -148,8 +148,8 @@ impl<'a> Candidate<'a> {
         let costs = match &self.costed.scheduling_times {
             Some(scheduling_times) => {
                 let kept = stages.iter().map(|stage| stage.kept.clone()).collect();
-                let (costs, table) = (&self.costed.costs, RematPlan::of_cells(kept));
-                simulator_costs(costs, scheduling_times, cut, &self.schedule, &table).swap_remove(0)
+                let (costs, remat_plan) = (&self.costed.costs, RematPlan::of_cells(kept));
+                simulator_costs(costs, scheduling_times, cut, &self.schedule, &remat_plan).swap_remove(0)
             }
             None => self.costs(1, &self.schedule, cut, workers, &stages),
         };
@@ -297,7 +297,7 @@ impl<'a> Candidate<'a> {
             micro_batches: self.schedule.micro_batches(),
             cut: found.cut.clone(),
             schedule: (*found.schedule).clone(),
-            table: RematPlan::of_cells(kept),
+            remat_plan: RematPlan::of_cells(kept),
             seconds: found.seconds,
             bubble: found.bubble,
             peaks: (0..found.cut.len())

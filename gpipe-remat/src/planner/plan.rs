@@ -20,7 +20,7 @@ pub struct Plan {
     /// When each stage works on what.
     pub schedule: Schedule,
     /// What each stage keeps of each micro-batch.
-    pub table: RematPlan,
+    pub remat_plan: RematPlan,
     /// Predicted seconds of a step.
     pub seconds: f64,
     /// Share of the time in which workers idle.

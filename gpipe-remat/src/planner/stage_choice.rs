@@ -59,7 +59,7 @@ impl<'a> Chooser<'a> {
         let mut best: Option<(f64, StagePlan)> = None;
         for rule in &self.rules {
             let kept = match (rule, limit) {
-                (Some(table), _) => table.of_stage(stage).to_vec(),
+                (Some(remat_plan), _) => remat_plan.of_stage(stage).to_vec(),
                 (None, None) => vec![Retained::Everything; self.schedule.micro_batches()],
                 (None, Some(limit)) => match self.context(stage, part).cheapest(limit, self.most())
                 {
@@ -131,7 +131,7 @@ impl<'a> Chooser<'a> {
     /// The fewest bytes that a stage can do with under any of the policies.
     pub fn least(&self, stage: usize, part: &Range<usize>) -> u64 {
         let of_rule = |rule: &Option<RematPlan>| match rule {
-            Some(table) => self.peak(stage, part, table.of_stage(stage)),
+            Some(remat_plan) => self.peak(stage, part, remat_plan.of_stage(stage)),
             None if self.is_small() => self.context(stage, part).least(),
             None => self.context(stage, part).simplest(),
         };

@@ -156,7 +156,7 @@ pub fn simulator_costs(
     times: &Times,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &RematPlan,
+    remat_plan: &RematPlan,
 ) -> Vec<Costs> {
     let largest = costs.samples(0) as f64;
     let micro_batches = schedule.micro_batches();
@@ -167,7 +167,7 @@ pub fn simulator_costs(
         let (mut stages, mut left) = (Vec::new(), Vec::new());
         for (stage, part) in cut.iter().enumerate() {
             // The same for every micro-batch that is not kept as a whole.
-            let mut cells = table.of_stage(stage).iter();
+            let mut cells = remat_plan.of_stage(stage).iter();
             let forgetting = cells.find(|kept| **kept != Retained::Everything);
             let [recompute, rest] =
                 forgetting.map_or([0.0; 2], |kept| times.again(cores, part, kept));
@@ -181,7 +181,7 @@ pub fn simulator_costs(
             .with_sizes(sizes.clone())
             .with_left(left)
             .with_recompute(micro_batches, |stage, m| {
-                *table.kept(stage, m) != Retained::Everything
+                *remat_plan.kept(stage, m) != Retained::Everything
             })
     };
     (1..=times.cores()).map(on).collect()

@@ -31,7 +31,7 @@ pub struct LayerStage {
     device: Device,
     /// Counts what is between two stages, so that it is in neither's bytes.
     transit: Device,
-    table: Arc<RematPlan>,
+    remat_plan: Arc<RematPlan>,
     seed: u64,
     stash: Stash,
     /// Looks at every value, in a step that is run again to find a bad one.
@@ -47,7 +47,7 @@ impl LayerStage {
         layers: Vec<Box<dyn Layer>>,
         device: Device,
         transit: Device,
-        table: Arc<RematPlan>,
+        remat_plan: Arc<RematPlan>,
         seed: u64,
     ) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl LayerStage {
             layers,
             device,
             transit,
-            table,
+            remat_plan,
             seed,
             stash: Stash::default(),
             watch: None,
@@ -148,12 +148,7 @@ impl LayerStage {
     }
 
     fn cx(&self, m: &MicroBatch) -> PassContext {
-        PassContext {
-            seed: self.seed,
-            step: m.step,
-            samples: m.samples.clone(),
-            train: m.train,
-        }
+        PassContext::new(self.seed, m.step, m.samples.clone(), m.train)
     }
 
     /// Receives a flow: from here on, this device counts its bytes.
@@ -309,7 +304,7 @@ impl Stage for LayerStage {
         }
         let mut runs = Vec::new();
         let mut flow = x;
-        let kept = self.table.kept(self.index, m.index);
+        let kept = self.remat_plan.kept(self.index, m.index);
         for RetainedRun { layers, kept } in kept.runs(self.layers.len()) {
             let look = self.look(m, layers.start);
             let part = &self.layers[layers.clone()];
