@@ -4,7 +4,9 @@
 use std::num::NonZero;
 
 use gpipe_layers::models::{GptConfig, gpt, preset};
-use gpipe_layers::{Decay, Init, Layer, Loss, Optimizer, Param, PassContext, Result, UpdateSettings, try_params};
+use gpipe_layers::{
+    Decay, Init, Layer, Loss, Optimizer, Param, PassContext, Result, UpdateSettings, try_params,
+};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors};
 
 /// Steele, Lea and Flood's mixer, from which both sides draw values and data.
@@ -110,7 +112,14 @@ fn losses(config: &GptConfig, samples: usize) -> Result<Vec<f64>> {
         let loss = forward_and_back(&mut layers, step, x, &y)?;
         for layer in &mut layers {
             try_params(layer.as_mut(), |param| {
-                optimizer.update(param, UpdateSettings { lr: 3e-4, step, grad_scale: 1.0 })?;
+                optimizer.update(
+                    param,
+                    UpdateSettings {
+                        lr: 3e-4,
+                        step,
+                        grad_scale: 1.0,
+                    },
+                )?;
                 param.zero_grad()
             })?;
         }

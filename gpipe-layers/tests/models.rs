@@ -3,7 +3,8 @@
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, MlpConfig, PRESETS, gpt, mlp, preset};
 use gpipe_layers::{
-    Cost, CostModel, Decay, Flow, Init, Layer, Loss, Optimizer, PassContext, UpdateSettings, compute_in, try_params,
+    Cost, CostModel, Decay, Flow, Init, Layer, Loss, Optimizer, PassContext, UpdateSettings,
+    compute_in, try_params,
 };
 use gpipe_tensor::{DType, DeviceId, Host, Shape, Tensor, Tensors, init_uniform};
 
@@ -342,7 +343,14 @@ fn a_perceptron_learns_a_product() {
         for (layer, saved) in layers.iter_mut().zip(saved).rev() {
             flow = layer.backward(saved, flow).unwrap();
             try_params(layer.as_mut(), |param| {
-                optimizer.update(param, UpdateSettings { lr: 0.02, step, grad_scale: 1.0 })?;
+                optimizer.update(
+                    param,
+                    UpdateSettings {
+                        lr: 0.02,
+                        step,
+                        grad_scale: 1.0,
+                    },
+                )?;
                 param.zero_grad()
             })
             .unwrap();

@@ -195,7 +195,11 @@ fn more_bytes_are_no_more_work() {
     let mut case = Case::new(run(2, 8, 4), schedule);
     let remat_plan = case.remat_plan(u64::MAX).expect("room");
     assert!((0..2).all(|stage| *remat_plan.kept(stage, 0) == Retained::Everything));
-    let most = case.peaks(&remat_plan).into_iter().max().expect("two stages");
+    let most = case
+        .peaks(&remat_plan)
+        .into_iter()
+        .max()
+        .expect("two stages");
     let mut works: Vec<u64> = Vec::new();
     for share in 1..=40 {
         let Ok(remat_plan) = case.remat_plan(most * share / 40) else {

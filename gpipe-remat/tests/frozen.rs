@@ -49,7 +49,8 @@ fn step(run: &Run, frozen: fn(&str) -> bool) -> (f64, Bits, Bits, Bits) {
     }
     let (costs, cut) = (run.costs(&layers), run.cut(layers.len()));
     let weights = ParameterBytes::new(&mut layers, Some(&run.optimizer));
-    let remat_plan = RematPlan::new(run.policy, &weights, &costs, &cut, &schedule).expect("a remat plan");
+    let remat_plan =
+        RematPlan::new(run.policy, &weights, &costs, &cut, &schedule).expect("a remat plan");
     let memory = predict_memory(&weights, &costs, &cut, &schedule, &remat_plan);
     let assembly = Assembly {
         layers,

@@ -205,7 +205,11 @@ fn plan(wide: usize, policy: Policy, cut: &[Range<usize>], schedule: &Schedule) 
     let memory = predict_memory(&weights, &costs, cut, schedule, &remat_plan);
     let held = predict_held(&memory, &costs, cut, schedule, &remat_plan);
     let peaks = memory.iter().map(|memory| memory.peak()).collect();
-    Some(Plan { remat_plan, held, peaks })
+    Some(Plan {
+        remat_plan,
+        held,
+        peaks,
+    })
 }
 
 fn optimizer() -> Optimizer {

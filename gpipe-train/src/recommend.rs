@@ -234,7 +234,8 @@ impl Recommender {
     /// What is kept from forward to backward, so that every stage keeps as much as it was planned to.
     pub fn remat(&self, plan: &Plan) -> Policy {
         let stages = plan.cut.len();
-        let keeps = |stage: usize| *plan.remat_plan.kept(stage, 0) == gpipe_remat::Retained::Everything;
+        let keeps =
+            |stage: usize| *plan.remat_plan.kept(stage, 0) == gpipe_remat::Retained::Everything;
         match self.memory() {
             Some(memory) if !(0..stages).all(keeps) => {
                 let chunks = plan.cut.len() / plan.workers.len();

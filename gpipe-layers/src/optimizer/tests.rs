@@ -55,7 +55,15 @@ fn a_statistic_takes_its_gradient_as_it_is() {
         let mut param = ready(&optimizer, Kind::Statistic);
         let grad = param.grad_mut().unwrap();
         grad.f32s_mut().unwrap().fill(0.25);
-        optimizer.update(&mut param, UpdateSettings { grad_scale: 0.5, ..FIRST }).unwrap();
+        optimizer
+            .update(
+                &mut param,
+                UpdateSettings {
+                    grad_scale: 0.5,
+                    ..FIRST
+                },
+            )
+            .unwrap();
         assert_eq!(param.value().unwrap().f32s().unwrap(), [1.25; 4]);
         assert!(param.state.is_empty());
     }

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use gpipe_layers::models::{GptConfig, gpt};
 use gpipe_layers::{
-    Decay, Layer, Loss, Optimizer, OptimizerKind, Param, PassContext, Saved, UpdateSettings, clip_factor,
+    Decay, Layer, Loss, Optimizer, OptimizerKind, Param, PassContext, Saved, UpdateSettings,
+    clip_factor,
 };
 use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};

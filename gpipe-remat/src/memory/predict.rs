@@ -1,5 +1,5 @@
-//! The peak bytes of every stage, before a tensor exists: each stage's actions replayed on a
-//! ledger, buffer by buffer, exactly as [`LayerStage`](crate::LayerStage) would run them.
+//! Prediction of the peak bytes of every stage: each stage's actions are replayed on a ledger, buffer by
+//! buffer, exactly as [`LayerStage`](crate::LayerStage) would run them.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use gpipe_sched::{Held, Schedule};
 use super::replay::{Replay, activations};
 use crate::{ModelCosts, ParameterBytes, RematPlan, StageMemory};
 
-/// The memory of every stage over one training step under `schedule` and `table`.
+/// The memory of every stage over one training step under `schedule` and `remat_plan`.
 pub fn predict_memory(
     weights: &ParameterBytes,
     costs: &ModelCosts,
@@ -23,10 +23,9 @@ pub fn predict_memory(
     cut.iter().enumerate().map(of_stage).collect()
 }
 
-/// What every stage holds over one training step, as
-/// [`Timeline::with_held`](gpipe_sched::Timeline::with_held) takes it: what is there before the
-/// first action, and one entry for each of its actions. `memory` is what [`predict_memory`] said of
-/// the same run.
+/// The bytes that every stage holds over one training step, in the form that
+/// [`Timeline::with_held`](gpipe_sched::Timeline::with_held) takes: those before the first action, then one
+/// entry for each of its actions. `memory` is the result of [`predict_memory`] for the same run.
 pub fn predict_held(
     memory: &[StageMemory],
     costs: &ModelCosts,

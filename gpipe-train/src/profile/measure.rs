@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use gpipe_layers::{Flow, Layer, Loss, Optimizer, Param, PassContext, Saved, UpdateSettings, make, try_params};
+use gpipe_layers::{
+    Flow, Layer, Loss, Optimizer, Param, PassContext, Saved, UpdateSettings, make, try_params,
+};
 use gpipe_remat::ModelCosts;
 use gpipe_tensor::{Device, DeviceId, Tensor, Tensors, ops};
 
