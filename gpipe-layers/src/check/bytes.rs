@@ -8,8 +8,8 @@ use super::tensors::{
 use crate::{Buffers, Cost, Flow, Layer, Ledger, PassContext, Saved, SavedBuffers, TensorSet};
 
 /// Checks that the layer's [`Memory`](crate::Memory) predicts the bytes that are alive after each
-/// call and at its peak, for every kind of backward pass and all combinations of other holders of its
-/// arguments.
+/// call and at its peak, for every kind of backward pass, while nothing, everything or any single one of
+/// its arguments has another holder.
 ///
 /// # Errors
 /// [`CheckError::Bytes`] for the first call that differs, [`CheckError::Flow`] if a pass returns
