@@ -1,8 +1,8 @@
-//! Reading a choice by its name.
+//! Parsing of a choice from its name.
 
 use crate::{Error, Result};
 
-/// The choice that `text` names. `what` says in the error what is chosen.
+/// The choice that `text` names. `what` names the kind of choice in the error.
 pub(crate) fn choose<T: Copy>(what: &str, text: &str, choices: &[(&str, T)]) -> Result<T> {
     let found = choices.iter().find(|(name, _)| *name == text);
     found.map(|&(_, choice)| choice).ok_or_else(|| {

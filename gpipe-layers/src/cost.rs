@@ -1,4 +1,4 @@
-//! What a layer costs: plain numbers, known before any tensor exists.
+//! Costs of a layer: plain numbers, known before any tensor exists.
 
 use gpipe_tensor::{DType, Shape};
 
@@ -36,14 +36,14 @@ impl Flow {
         }
     }
 
-    /// Number of elements; `u64::MAX` where that is not enough.
+    /// Number of elements; saturates at `u64::MAX`.
     pub fn elements(&self) -> u64 {
         self.shape
             .elements()
             .map_or(u64::MAX, |elements| elements as u64)
     }
 
-    /// Bytes of the tensor; `u64::MAX` where that is not enough.
+    /// Bytes of the tensor; saturates at `u64::MAX`.
     pub fn bytes(&self) -> u64 {
         self.elements().saturating_mul(self.dtype.bytes() as u64)
     }
@@ -55,28 +55,28 @@ impl std::fmt::Display for Flow {
     }
 }
 
-/// What one pass of one micro-batch through a layer costs.
+/// The costs of one micro-batch in a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cost {
-    /// The flow that it hands on.
+    /// The output flow.
     pub outputs: Vec<Flow>,
-    /// FLOPs of the forward pass, 2 a multiply-add.
+    /// FLOPs of the forward pass; a multiply-add counts 2.
     pub forward: u64,
     /// FLOPs of the input gradient.
     pub input_grad: u64,
     /// FLOPs of the weight gradient.
     pub weight_grad: u64,
-    /// Number of parameters, a tied one counted at each of its places.
+    /// Number of parameters; a tied one counts at each of its places.
     pub params: u64,
-    /// Bytes of activations, and how long they live.
+    /// Bytes of activations and their lifetimes.
     pub memory: Memory,
-    /// Bytes that forward and backward read and write, a lower bound for memory-bound layers.
+    /// Bytes that forward and backward pass read and write: a lower bound for memory-bound layers.
     pub traffic: u64,
 }
 
 impl Cost {
-    /// A pass that hands on this flow and costs nothing else.
+    /// The cost of a layer with this output flow, zero in everything else.
     pub fn new(outputs: Vec<Flow>) -> Self {
         Self {
             outputs,

@@ -3,7 +3,7 @@
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a layer, model or optimizer refused.
+/// An error of a layer, model or optimizer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,7 +25,7 @@ pub enum Error {
         /// What it was given.
         got: String,
     },
-    /// A layer was used before its parameters were made, or with what another layer saved.
+    /// A layer was used before its parameters were made, or with the saved state of another layer.
     #[error("{layer}: {message}")]
     State {
         /// The layer's name.
@@ -41,7 +41,7 @@ pub enum Error {
         /// What failed.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A model, loss or optimizer was configured with values that make no sense.
+    /// Invalid configuration of a model, loss or optimizer.
     #[error("{0}")]
     Config(String),
 }

@@ -28,7 +28,7 @@ pub type ElementFn = dyn Fn(usize) -> f32 + Send + Sync;
 
 impl Init {
     /// These values, one for each element in row-major order. [`Param::make`](crate::Param::make)
-    /// fails if there are more or fewer than elements.
+    /// fails if their number is not that of elements.
     pub fn values(values: impl Into<Arc<[f32]>>) -> Self {
         Self::Values(values.into())
     }

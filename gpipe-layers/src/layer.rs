@@ -1,10 +1,10 @@
-//! The one trait that a model is made of.
+//! The trait of all layers.
 
 use gpipe_tensor::Tensors;
 
 use crate::{Cost, Error, Flow, Param, PassContext, Pending, Result, Saved};
 
-/// One step of a model: what it costs, what it computes, and its two gradients.
+/// A layer of a model: its cost, its forward pass and its two gradients.
 ///
 /// The types order the backward pass: `forward` returns [`Saved`], `input_grad` consumes it and
 /// returns [`Pending`], `weight_grad` consumes that. Taking a gradient twice, or the weight
@@ -12,8 +12,8 @@ use crate::{Cost, Error, Flow, Param, PassContext, Pending, Result, Saved};
 ///
 /// # Memory contract
 ///
-/// A call holds what it was given (`x`, `dy`, `saved`, `pending`) until it returns, allocates what
-/// it returns, and frees everything else that it allocated. [`Memory`](crate::Memory) describes
+/// A call holds its arguments (`x`, `dy`, `saved`, `pending`) until it returns, allocates its results, and
+/// frees everything else that it allocated. [`Memory`](crate::Memory) describes
 /// the rest, and with it a peak is predicted to the byte.
 ///
 /// # A layer of your own
@@ -112,7 +112,7 @@ pub trait Layer: Send {
     /// The layer's global name, such as `transformer.h.3.attn`.
     fn name(&self) -> &str;
 
-    /// How many tensors of the flow it takes, from the first; the rest pass by.
+    /// Number of leading tensors of the flow that it takes; the rest pass by.
     fn arity(&self) -> usize {
         1
     }
@@ -137,13 +137,13 @@ pub trait Layer: Send {
         )))
     }
 
-    /// Computes the outputs, and what the backward pass needs to remember.
+    /// Computes the outputs and the state that the backward pass needs.
     ///
     /// # Errors
     /// If the layer cannot take such tensors.
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)>;
 
-    /// dX from dY, and what dW still needs. The flow of gradients has one tensor for each float
+    /// Computes dX from dY, and the state that dW still needs. The flow of gradients has one tensor for each float
     /// tensor of the forward flow (indices have none).
     ///
     /// # Errors
@@ -164,7 +164,7 @@ pub trait Layer: Send {
     /// If the parameters were not made.
     fn weight_grad(&mut self, pending: Pending) -> Result<()>;
 
-    /// The two in a row; a layer may fuse them if the bits stay the same.
+    /// Both gradients in a row; a layer may fuse them if the bits stay the same.
     ///
     /// # Errors
     /// As `input_grad` and `weight_grad`.
@@ -174,7 +174,7 @@ pub trait Layer: Send {
         Ok(dx)
     }
 
-    /// Begins a mini-batch: discards what an unfinished one left in the layer's own state.
+    /// Begins a mini-batch: discards the changes of an unfinished one to the layer's own state.
     ///
     /// Called before the first pass of every training step and every evaluation, and so also after
     /// a step that failed. Calling it twice is the same as calling it once. A layer without state
@@ -186,12 +186,12 @@ pub trait Layer: Send {
         Ok(())
     }
 
-    /// Applies to the layer's own state what the passes of this mini-batch recorded.
+    /// Applies the changes that the passes of this mini-batch recorded to the layer's own state.
     ///
     /// Called once after a training step that succeeded on all workers, wherever the model is cut;
     /// not after an evaluation, nor after a step that was run again to find a value that is not
-    /// finite. What is applied here is part of the model; what [`forward`](Self::forward) and
-    /// [`weight_grad`](Self::weight_grad) record before is not, until then.
+    /// finite. Applied changes are part of the model; changes that [`forward`](Self::forward) and
+    /// [`weight_grad`](Self::weight_grad) recorded are not, until then.
     ///
     /// `forward` may run twice for the same samples, because a stage that keeps only its inputs
     /// computes them again: record under [`samples`](PassContext::samples), so that the second pass replaces

@@ -1,4 +1,4 @@
-//! The parameters of a layer, all together.
+//! Operations on all parameters of a layer.
 
 use gpipe_tensor::{DType, Device};
 
@@ -23,12 +23,12 @@ pub fn try_params(
     result
 }
 
-/// Lets a layer compute with values of this type, which its parameters are made of from now on.
+/// Sets the element type of a layer's parameters, which it computes with; before they are made.
 pub fn compute_in(layer: &mut dyn Layer, dtype: DType) {
     layer.params(&mut |param| param.dtype = dtype);
 }
 
-/// Freezes the parameters of a layer that `which` names: before they are made.
+/// Freezes the parameters of a layer for which `which` returns true; before they are made.
 pub fn freeze(layer: &mut dyn Layer, which: impl Fn(&Param) -> bool) {
     layer.params(&mut |param| param.frozen |= which(param));
 }

@@ -5,12 +5,12 @@ use std::f64::consts::PI;
 use crate::choice::choose;
 use crate::{Error, Result};
 
-/// What the learning rate does after its warm-up.
+/// The course of the learning rate after its warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LrSchedule {
-    /// It stays.
+    /// Constant.
     Constant,
-    /// It falls along half a cosine (arXiv:1608.03983) to its floor at the last step.
+    /// Half a cosine (arXiv:1608.03983) down to the floor at the last step.
     Cosine,
 }
 
@@ -29,8 +29,8 @@ impl std::str::FromStr for LrSchedule {
 
 /// A learning rate that rises linearly over the warm-up and then follows its schedule.
 ///
-/// The form is nanoGPT's: step `s` of a warm-up of `w` steps gets (s + 1)/(w + 1) of the peak, so
-/// that no step gets nothing and the peak comes right after the warm-up.
+/// The form is nanoGPT's: step `s` of a warm-up of `w` steps has the rate (s + 1)/(w + 1) of the peak,
+/// so that no rate is 0 and the peak comes right after the warm-up.
 ///
 /// ```
 /// use gpipe_layers::{LearningRate, LrSchedule};
@@ -40,7 +40,7 @@ impl std::str::FromStr for LrSchedule {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearningRate {
-    /// What comes after the warm-up.
+    /// The course after the warm-up.
     pub schedule: LrSchedule,
     /// The highest rate.
     pub peak: f64,

@@ -1,4 +1,4 @@
-//! Replaying layer calls without a tensor: who holds which buffer, and the peak.
+//! Replay of layer calls without tensors: the holders of each buffer, and the peak of live bytes.
 
 use smallvec::SmallVec;
 
@@ -31,7 +31,7 @@ use crate::{Cost, Flow, Origin};
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: Vec<Entry>,
-    /// Places in `entries` whose buffers have died.
+    /// Indices in `entries` of freed buffers.
     free: Vec<usize>,
     live: u64,
     peak: u64,
@@ -51,13 +51,13 @@ struct Entry {
 #[must_use]
 pub struct Buffer(usize);
 
-/// The buffers of a flow, one a tensor.
+/// The buffers of a flow, one per tensor.
 pub type Buffers = SmallVec<[Buffer; 2]>;
 
-/// Of each tensor that a call returns, the buffer that it reuses.
+/// For each tensor that a call returns, the buffer that it reuses.
 type Known = SmallVec<[Option<Buffer>; 2]>;
 
-/// What a [`Saved`](crate::Saved) would hold.
+/// The buffers of a [`Saved`](crate::Saved).
 #[derive(Debug)]
 #[must_use]
 pub struct SavedBuffers {
@@ -68,7 +68,7 @@ pub struct SavedBuffers {
     gradients: SmallVec<[u64; 2]>,
 }
 
-/// What a [`Pending`](crate::Pending) would hold.
+/// The buffers of a [`Pending`](crate::Pending).
 #[derive(Debug)]
 #[must_use]
 pub struct PendingBuffers(Buffers);
@@ -79,17 +79,17 @@ impl Ledger {
         Self::default()
     }
 
-    /// Bytes that are alive.
+    /// Live bytes.
     pub fn live(&self) -> u64 {
         self.live
     }
 
-    /// The most that was alive at once.
+    /// Peak of the live bytes.
     pub fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// Forgets the peak: it is what is alive now.
+    /// Resets the peak to the live bytes.
     pub fn reset_peak(&mut self) {
         self.peak = self.live;
     }
@@ -117,7 +117,7 @@ impl Ledger {
         buffers.iter().map(|buffer| self.hold(buffer)).collect()
     }
 
-    /// Gives a claim back; the buffer dies with the last.
+    /// Releases a claim; the buffer is freed with the last.
     pub fn release(&mut self, buffer: Buffer) {
         let entry = &mut self.entries[buffer.0];
         entry.holders -= 1;
@@ -127,23 +127,23 @@ impl Ledger {
         }
     }
 
-    /// Gives the claims on a flow back.
+    /// Releases the claims on a flow.
     pub fn release_all(&mut self, buffers: impl IntoIterator<Item = Buffer>) {
         buffers.into_iter().for_each(|buffer| self.release(buffer));
     }
 
-    /// Releases what a forward pass saved, where no gradient is taken.
+    /// Releases the saved buffers of a forward pass without gradients.
     pub fn release_saved(&mut self, saved: SavedBuffers) {
         self.release_all(saved.inputs.into_iter().map(|(_, buffer)| buffer));
         self.release_all(saved.rest);
     }
 
-    /// Whether nothing else holds the buffer, so that it may be changed in place.
+    /// Whether the buffer has a single holder, so that it may be changed in place.
     pub fn is_unique(&self, buffer: &Buffer) -> bool {
         self.entries[buffer.0].holders == 1
     }
 
-    /// How many hold the buffer.
+    /// Number of holders of the buffer.
     pub fn holders(&self, buffer: &Buffer) -> usize {
         self.entries[buffer.0].holders
     }
@@ -153,12 +153,12 @@ impl Ledger {
         self.entries[buffer.0].bytes
     }
 
-    /// Raises the peak to this many bytes beyond those that are live.
+    /// Raises the peak to the live bytes plus these.
     pub fn touch(&mut self, bytes: u64) {
         self.peak = self.peak.max(self.live.saturating_add(bytes));
     }
 
-    /// [`Layer::forward`](crate::Layer::forward) of a layer that costs this much.
+    /// [`Layer::forward`](crate::Layer::forward) of a layer of this cost.
     pub fn forward(&mut self, cost: &Cost, x: Buffers) -> (Buffers, SavedBuffers) {
         let memory = &cost.memory;
         let gradients = self.gradients(&x);
@@ -260,7 +260,7 @@ impl Ledger {
         }
     }
 
-    /// A buffer for what only the layer itself holds, if it is anything.
+    /// A buffer for the bytes that only the layer itself holds, if any.
     fn own(&mut self, bytes: u64) -> Option<Buffer> {
         (bytes > 0).then(|| self.alloc(bytes))
     }
@@ -305,7 +305,7 @@ impl Ledger {
         self.reuse(origins, dy)
     }
 
-    /// The claims, with new buffers where there is none.
+    /// The claims, with a new buffer for each missing one.
     fn fill(&mut self, known: Known, bytes: &[u64]) -> Buffers {
         let tensors = known.into_iter().zip(bytes);
         tensors
@@ -313,8 +313,8 @@ impl Ledger {
             .collect()
     }
 
-    /// From what was saved to what is pending. What the layer keeps may move from one to the other,
-    /// so the old is given back before the new is counted; the call's own peak covers the overlap.
+    /// Makes the pending buffers from the saved ones. Buffers may move from one to the other, so the saved
+    /// ones are released first; the call's own peak covers the overlap.
     fn leave_pending(
         &mut self,
         cost: &Cost,
@@ -343,7 +343,7 @@ impl Ledger {
 }
 
 impl PendingBuffers {
-    /// Everything that is held.
+    /// All claims.
     pub fn into_buffers(self) -> Buffers {
         self.0
     }

@@ -33,7 +33,7 @@ pub use learning_rate::{LearningRate, LrSchedule};
 pub use ledger::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
 pub use loss::Loss;
 pub use memory::{Memory, Origin, TensorSet};
-pub use optimizer::{AdamW, Decay, Optimizer, OptimizerKind, Sgd, clip_factor};
+pub use optimizer::{AdamW, Decay, Optimizer, OptimizerKind, Sgd, UpdateSettings, clip_factor};
 pub use param::{Kind, Param};
 pub use pass_context::PassContext;
 pub use sampling::{Choice, Sampling};

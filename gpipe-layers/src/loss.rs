@@ -4,8 +4,8 @@ use gpipe_tensor::{Tensor, ops};
 
 use crate::{Error, Result};
 
-/// A loss. It is divided by a number that the caller gives, because the mean over a batch is a sum
-/// over its micro-batches only if each divides by the count of the whole batch.
+/// A loss. The caller passes the divisor, because the mean over a batch is a sum over its micro-batches
+/// only if each is divided by the count of the whole batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
@@ -16,11 +16,11 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// How many terms the loss of these targets has, counted on the host before the step: summed
-    /// over a batch, the divisor that makes a mean.
+    /// Number of terms of the loss of these targets, counted on the host. Summed over a batch, it is the
+    /// divisor of a mean.
     ///
     /// # Errors
-    /// If the targets of a cross-entropy are no indices.
+    /// If the targets of a cross-entropy are not indices.
     pub fn terms(self, targets: &Tensor) -> Result<f64> {
         match self {
             Self::CrossEntropy => {
@@ -31,8 +31,8 @@ impl Loss {
         }
     }
 
-    /// The loss, and its gradient with respect to `y`, which is written over `y` if nothing else
-    /// holds it. A divisor of zero gives a loss of zero.
+    /// The loss and its gradient with respect to `y`, which reuses the buffer of `y` if nothing else holds
+    /// it. For a divisor of zero, the loss is zero.
     ///
     /// # Errors
     /// If the shapes do not fit or a target is out of range.
@@ -73,7 +73,7 @@ impl Loss {
         .map_err(Error::within(self.name()))
     }
 
-    /// How many rows have their highest score at the target; 0 for a loss without classes.
+    /// Number of rows with the highest score at the target; 0 for a loss without classes.
     ///
     /// # Errors
     /// As `gradient`.

@@ -1,4 +1,4 @@
-//! The bytes that a layer holds and when, tensor by tensor.
+//! The bytes that each call of a layer holds, tensor by tensor.
 
 /// Some of the tensors of a flow, by their place in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,24 +33,24 @@ impl From<bool> for TensorSet {
     }
 }
 
-/// Where the buffer of a tensor that a call returns comes from.
+/// The origin of the buffer of a tensor that a call returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The call allocates it.
     #[default]
     New,
-    /// It *is* the tensor at this place of what the call was given.
+    /// It *is* the argument's tensor at this place.
     Same(usize),
-    /// It is written over the tensor at this place of what the call was given where nothing else
-    /// holds that one, and is new otherwise.
+    /// It reuses the buffer of the argument's tensor at this place if nothing else holds that, and is new
+    /// otherwise.
     Over(usize),
 }
 
-/// The bytes that a layer holds and when, so that a peak is predicted exactly.
+/// The bytes that each call of a layer holds, so that peaks are predicted exactly.
 ///
-/// A buffer that several hold counts once, so what a layer keeps of its inputs, outputs or output
-/// gradients is told apart (`…_inputs`, `…_outputs`, `…_grads`) from what is its own (`…_own`).
-/// Each `…_peak` is the most that is alive during that call beyond what was alive when it began.
+/// A buffer with several holders counts once, so inputs, outputs and output gradients that a layer keeps
+/// (`…_inputs`, `…_outputs`, `…_grads`) are separate from its other bytes (`…_own`). Each `…_peak` is the
+/// most live bytes during that call, beyond those at its beginning.
 ///
 /// Places count the tensors of the flow that the layer takes or returns. In a flow of gradients
 /// they count the gradients: one for each tensor of floats. Only tensors count, not a shape or an
@@ -71,9 +71,9 @@ pub enum Origin {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Where each output comes from, as places of the inputs; outputs beyond the list are new.
+    /// The origin of each output, as places of the inputs; outputs beyond the list are new.
     pub outputs: Vec<Origin>,
-    /// Where each tensor of dX comes from, as places of dY; tensors beyond the list are new.
+    /// The origin of each tensor of dX, as places of dY; tensors beyond the list are new.
     pub gradients: Vec<Origin>,
     /// The inputs that `Saved` holds.
     pub saved_inputs: TensorSet,
@@ -116,12 +116,12 @@ impl Memory {
         }
     }
 
-    /// Where the output at this place comes from.
+    /// The origin of the output at this place.
     pub fn output(&self, place: usize) -> Origin {
         self.outputs.get(place).copied().unwrap_or_default()
     }
 
-    /// Where the tensor of dX at this place comes from.
+    /// The origin of the tensor of dX at this place.
     pub fn gradient(&self, place: usize) -> Origin {
         self.gradients.get(place).copied().unwrap_or_default()
     }

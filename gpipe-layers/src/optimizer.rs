@@ -11,7 +11,7 @@ use crate::{Error, Kind, Param, Result};
 pub enum OptimizerKind {
     /// Stochastic gradient descent, as PyTorch's `SGD`: weight decay is added to the gradient.
     Sgd {
-        /// Of the last velocity, how much stays; 0 remembers none.
+        /// Factor of the previous velocity; 0 keeps no velocity.
         momentum: f64,
     },
     /// AdamW (arXiv:1711.05101), as PyTorch's: weight decay is decoupled.
@@ -49,9 +49,9 @@ impl std::str::FromStr for Decay {
 pub struct Optimizer {
     /// The algorithm.
     pub kind: OptimizerKind,
-    /// How strongly values are pulled to zero.
+    /// Coefficient of the weight decay.
     pub weight_decay: f64,
-    /// Which values are.
+    /// The parameters that decay.
     pub decay: Decay,
 }
 
@@ -65,11 +65,11 @@ pub struct Optimizer {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
-    /// Of the last velocity, how much stays; 0 remembers none.
+    /// Factor of the previous velocity; 0 keeps no velocity.
     pub momentum: f64,
-    /// How strongly values are pulled to zero.
+    /// Coefficient of the weight decay.
     pub weight_decay: f64,
-    /// Which values are.
+    /// The parameters that decay.
     pub decay: Decay,
 }
 
@@ -119,9 +119,9 @@ pub struct AdamW {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// How strongly values are pulled to zero.
+    /// Coefficient of the weight decay.
     pub weight_decay: f64,
-    /// Which values are.
+    /// The parameters that decay.
     pub decay: Decay,
 }
 
@@ -154,11 +154,22 @@ impl From<AdamW> for Optimizer {
     }
 }
 
+/// The numbers of one update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UpdateSettings {
+    /// The learning rate.
+    pub lr: f64,
+    /// The number of the training step, counted from 0. AdamW's bias corrections depend on it.
+    pub step: u64,
+    /// Factor of the gradient before the update; 1 unless gradients are clipped.
+    pub grad_scale: f32,
+}
+
 impl Optimizer {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the first number which makes no sense.
+    /// [`Error::Config`] that names the first invalid number.
     pub fn check(&self) -> Result<()> {
         match self.kind {
             OptimizerKind::Sgd { momentum } => below_one("momentum", momentum)?,
@@ -171,8 +182,8 @@ impl Optimizer {
         not_negative("weight decay", self.weight_decay)
     }
 
-    /// Bytes that are remembered of a parameter, its master included: none of a tied place, whose owner
-    /// updates, and none of a frozen parameter.
+    /// Bytes of the optimizer state of a parameter, its master included: 0 for a tied place, whose owner is
+    /// updated, and for a frozen parameter.
     pub fn state_bytes(&self, param: &Param) -> u64 {
         let tensors = self.states(param) + usize::from(param.has_master());
         param
@@ -181,10 +192,10 @@ impl Optimizer {
             .saturating_mul(tensors as u64)
     }
 
-    /// Allocates what is remembered of a parameter, as zeros, where its value lies.
+    /// Allocates the optimizer state of a parameter, as zeros, on the device of its value.
     ///
     /// # Errors
-    /// If the numbers make no sense, the parameter was not made, or there is no room.
+    /// If a number is invalid, the parameter was not made, or the memory does not suffice.
     pub fn make_state(&self, param: &mut Param) -> Result<()> {
         self.check()?;
         let states = self.states(param);
@@ -197,19 +208,19 @@ impl Optimizer {
         Ok(())
     }
 
-    /// One update. `step` counts from 1; `grad_scale` scales the gradient first (clipping). A
-    /// statistic takes its gradient as it is, and a frozen parameter stays as it is.
+    /// Updates a parameter from its gradient. The gradient of a statistic is added unscaled; a frozen
+    /// parameter does not change.
     ///
     /// # Errors
     /// If the parameter or its state was not made.
-    pub fn update(&self, param: &mut Param, lr: f64, step: u64, grad_scale: f32) -> Result<()> {
+    pub fn update(&self, param: &mut Param, settings: UpdateSettings) -> Result<()> {
         let mut updates = AdamWBatch::default();
-        self.update_with(&mut updates, param, lr, step, grad_scale)?;
+        self.update_with(&mut updates, param, settings)?;
         updates.run().map_err(Error::within(&param.name))
     }
 
-    /// [`update`](Self::update) of one parameter of many, done when `updates` is run: a GPU then makes
-    /// all of AdamW's at once.
+    /// Updates one parameter of many. AdamW's updates are collected in `updates` and computed when that
+    /// is run: on a GPU in one launch.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -217,10 +228,13 @@ impl Optimizer {
         &self,
         updates: &mut AdamWBatch,
         param: &mut Param,
-        lr: f64,
-        step: u64,
-        grad_scale: f32,
+        settings: UpdateSettings,
     ) -> Result<()> {
+        let UpdateSettings {
+            lr,
+            step,
+            grad_scale,
+        } = settings;
         if param.frozen {
             return Ok(());
         }
@@ -269,7 +283,8 @@ impl Optimizer {
                     grad,
                     first,
                     second,
-                    step,
+                    // The bias corrections count updates from 1.
+                    step: step.saturating_add(1),
                     grad_scale,
                 };
                 updates.add(update, &settings)
@@ -294,8 +309,7 @@ impl Optimizer {
         .map_err(Error::within(name))
     }
 
-    /// What the tensors are called that are remembered of a parameter, in their order: as in
-    /// PyTorch.
+    /// The names of the optimizer's state tensors, in order, as in PyTorch.
     pub fn state_names(&self) -> &'static [&'static str] {
         match self.kind {
             OptimizerKind::Sgd { momentum: 0.0 } => &[],
@@ -304,7 +318,7 @@ impl Optimizer {
         }
     }
 
-    /// How many tensors are remembered of a parameter.
+    /// Number of state tensors of a parameter.
     fn states(&self, param: &Param) -> usize {
         if param.tied || param.frozen || param.kind == Kind::Statistic {
             return 0;
@@ -340,8 +354,8 @@ fn not_negative(what: &str, value: f64) -> Result<()> {
     )))
 }
 
-/// What gradients are multiplied with so that their global norm is at most `max` (0: no limit), as
-/// PyTorch's `clip_grad_norm_`: max / (norm + 1e-6), if that is below 1.
+/// The factor of the gradients that limits their global norm to `max` (0: no limit), as PyTorch's
+/// `clip_grad_norm_`: max / (norm + 1e-6), if that is below 1.
 pub fn clip_factor(norm: f64, max: f64) -> f32 {
     if max == 0.0 {
         return 1.0;

@@ -1,4 +1,4 @@
-//! A parameter: its name, value, gradient and what the optimizer remembers of it.
+//! A parameter: its name, value, gradient and optimizer state.
 
 use gpipe_tensor::{DType, Device, Shape, Tensor};
 
@@ -30,23 +30,21 @@ pub struct Param {
     pub init: Init,
     /// Whether another, earlier place owns it: this one only uses it and gathers a gradient.
     pub tied: bool,
-    /// Whether it stays as it is: it has no gradient and no optimizer state, and is not updated.
+    /// Whether it is frozen: it has no gradient and no optimizer state, and is not updated.
     /// Set it before the parameter is made.
     pub frozen: bool,
-    /// The type of the value, which layers compute with. Gradients and what the optimizer remembers are
-    /// of single precision in any case.
+    /// The type of the value, which layers compute with. Gradients and optimizer state always have single
+    /// precision.
     pub dtype: DType,
     /// The value; `None` until the parameter is made.
     pub value: Option<Tensor>,
-    /// What the optimizer updates where the value is of a narrower type: the same in single precision,
-    /// of which the value is the nearest number (arXiv:1710.03740). None where tied
-    /// or frozen.
+    /// The single-precision master that the optimizer updates if the value has a narrower type
+    /// (arXiv:1710.03740); the value is the master rounded. `None` where tied or frozen.
     pub master: Option<Tensor>,
     /// The sum of the gradients of the micro-batches so far; made with the value. `None` where
     /// frozen.
     pub grad: Option<Tensor>,
-    /// What the optimizer remembers (momentum; first and second moment). Empty where tied or
-    /// frozen.
+    /// Optimizer state (momentum; first and second moment). Empty where tied or frozen.
     pub state: Vec<Tensor>,
 }
 
@@ -85,7 +83,7 @@ impl Param {
         }
     }
 
-    /// Number of elements; `u64::MAX` where that is not enough.
+    /// Number of elements; saturates at `u64::MAX`.
     pub fn elements(&self) -> u64 {
         self.shape
             .elements()
@@ -136,7 +134,7 @@ impl Param {
         self.value.as_ref().ok_or_else(|| self.not_made())
     }
 
-    /// The value as exactly as it is known: its master where there is one.
+    /// The most precise value: the master if it exists, else the value.
     ///
     /// # Errors
     /// If the parameter was not made.
@@ -152,8 +150,8 @@ impl Param {
         self.grad.as_ref().ok_or_else(|| self.no_grad())
     }
 
-    /// The sum of the gradients so far, to be added to. [`add_grad`](Self::add_grad) is the same
-    /// for a parameter that may be frozen.
+    /// The sum of the gradients so far, for adding to it. For a parameter that may be frozen, use
+    /// [`add_grad`](Self::add_grad).
     ///
     /// # Errors
     /// If the parameter was not made, or is frozen.
@@ -164,7 +162,7 @@ impl Param {
             .ok_or_else(|| error.unwrap_or_else(|| not_made(&self.name)))
     }
 
-    /// Hands the sum of the gradients so far to `add`; does nothing for a frozen parameter.
+    /// Calls `add` with the sum of the gradients so far; does nothing for a frozen parameter.
     ///
     /// # Errors
     /// If the parameter was not made; and that of `add`, with the name of `layer`.

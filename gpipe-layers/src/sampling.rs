@@ -1,9 +1,9 @@
-//! Choosing the next token from a model's scores.
+//! Sampling of the next token from a model's scores.
 
-/// How tokens are chosen.
+/// Settings of the sampling of tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Scores are divided by this: below 1 likely tokens become likelier; 0 takes the likeliest.
+    /// Divisor of the scores: below 1, likely tokens become likelier; 0 chooses the likeliest token.
     pub temperature: f64,
     /// Number of likeliest tokens to choose from; all if `None`.
     pub top_k: Option<usize>,
@@ -21,7 +21,7 @@ pub struct Choice {
 impl Sampling {
     /// The token that `draw`, uniform from 0 to below 1, chooses by these scores. Of equal scores
     /// the token of the lowest number counts as the likelier. `None` if there is no score, or one
-    /// that is no finite number.
+    /// is not finite.
     pub fn choose(&self, scores: &[f32], draw: f64) -> Option<Choice> {
         if scores.iter().any(|score| !score.is_finite()) {
             return None;
@@ -52,7 +52,7 @@ impl Sampling {
                     left -= weight(token);
                     left < 0.0
                 });
-                // Rounding can leave a little: it belongs to the last.
+                // A rest from rounding belongs to the last token.
                 *chosen.or(order.last())?
             }
         };

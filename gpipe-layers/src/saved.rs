@@ -1,4 +1,4 @@
-//! What a pass leaves for the next one of the same layer and micro-batch.
+//! State between the passes of a layer for one micro-batch.
 
 use std::any::{Any, type_name};
 
@@ -7,32 +7,32 @@ use smallvec::SmallVec;
 
 use crate::{Error, PassContext, Result};
 
-/// What a forward pass left for the backward pass of the same layer and micro-batch.
+/// State from a layer's forward pass for the backward pass of the same micro-batch.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Saved {
-    /// Tensors, in an order that the layer knows.
+    /// Tensors, in an order that the layer defines.
     pub tensors: SmallVec<[Tensor; 4]>,
-    /// What layers inside this one saved.
+    /// Saved state of layers inside this one.
     pub nested: Vec<Saved>,
     /// The keys of the randomness that was drawn, where any was.
     pub cx: Option<PassContext>,
     /// The type of the input, where one of another type was kept.
     pub given: Option<DType>,
-    /// Shapes, in an order that the layer knows.
+    /// Shapes, in an order that the layer defines.
     pub shapes: Vec<Shape>,
     pub(crate) value: Opaque,
 }
 
-/// What the input gradient left for the weight gradient of the same layer and micro-batch.
+/// State from a layer's input gradient for the weight gradient of the same micro-batch.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Pending {
-    /// Tensors, in an order that the layer knows.
+    /// Tensors, in an order that the layer defines.
     pub tensors: SmallVec<[Tensor; 4]>,
-    /// What layers inside this one left.
+    /// Pending state of layers inside this one.
     pub nested: Vec<Pending>,
-    /// Shapes, in an order that the layer knows.
+    /// Shapes, in an order that the layer defines.
     pub shapes: Vec<Shape>,
     pub(crate) value: Opaque,
 }
@@ -88,7 +88,7 @@ macro_rules! carries {
                 })
             }
 
-            /// The tensors, as many as the layer knows that it left.
+            /// Takes the tensors out; `N` is their number.
             ///
             /// # Errors
             /// [`Error::State`] that names `layer` if there are more or fewer.
@@ -102,7 +102,7 @@ macro_rules! carries {
 carries!(Saved);
 carries!(Pending);
 
-/// The tensors that this layer saved, as many as it knows that it saves.
+/// Takes the `N` tensors that this layer saved out.
 pub(crate) fn unpack<const N: usize>(
     layer: &str,
     tensors: SmallVec<[Tensor; 4]>,
@@ -114,7 +114,7 @@ pub(crate) fn unpack<const N: usize>(
         .map_err(|_| foreign(layer, N, count))
 }
 
-/// An error: what was handed in was left by another layer.
+/// The error for the state of another layer.
 pub(crate) fn foreign(layer: &str, expected: usize, count: usize) -> Error {
     Error::State {
         layer: layer.to_owned(),

@@ -5,7 +5,8 @@ use std::num::NonZero;
 
 use gpipe_layers::models::{GptConfig, gpt, preset};
 use gpipe_layers::{
-    AdamW, Decay, Init, Layer, Loss, Optimizer, Param, PassContext, Result, try_params,
+    AdamW, Decay, Init, Layer, Loss, Optimizer, Param, PassContext, Result, UpdateSettings,
+    try_params,
 };
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors};
 
@@ -68,12 +69,7 @@ fn forward_and_back(
     x: Tensor,
     y: &Tensor,
 ) -> Result<f64> {
-    let cx = PassContext {
-        seed: 0,
-        step,
-        samples: 0..x.shape().rows() as u64,
-        train: true,
-    };
+    let cx = PassContext::training(0, step, 0..x.shape().rows() as u64);
     let mut flow = Tensors::from_iter([x]);
     let mut saved = Vec::new();
     for layer in layers.iter() {
@@ -122,7 +118,14 @@ fn losses(config: &GptConfig, samples: usize) -> Result<Vec<f64>> {
         let loss = forward_and_back(&mut layers, step, x, &y)?;
         for layer in &mut layers {
             try_params(layer.as_mut(), |param| {
-                optimizer.update(param, 3e-4, step + 1, 1.0)?;
+                optimizer.update(
+                    param,
+                    UpdateSettings {
+                        lr: 3e-4,
+                        step,
+                        grad_scale: 1.0,
+                    },
+                )?;
                 param.zero_grad()
             })?;
         }

@@ -3,8 +3,8 @@
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, MlpConfig, PRESETS, gpt, mlp, preset};
 use gpipe_layers::{
-    AdamW, Cost, CostModel, Decay, Flow, Init, Layer, Loss, Optimizer, PassContext, compute_in,
-    try_params,
+    AdamW, Cost, CostModel, Decay, Flow, Init, Layer, Loss, Optimizer, PassContext, UpdateSettings,
+    compute_in, try_params,
 };
 use gpipe_tensor::{DType, DeviceId, Host, Shape, Tensor, Tensors, init_uniform};
 
@@ -336,12 +336,7 @@ fn a_perceptron_learns_a_product() {
     let x = init_uniform(&device, [64, 2], 1.0, 1, "x").unwrap();
     let products = x.f32s().unwrap().chunks(2).map(|pair| pair[0] * pair[1]);
     let products = Tensor::from_f32(&device, [64, 1], products.collect::<Vec<f32>>()).unwrap();
-    let cx = PassContext {
-        seed: 0,
-        step: 0,
-        samples: 0..64,
-        train: true,
-    };
+    let cx = PassContext::training(0, 0, 0..64);
     let mut losses = Vec::new();
     for step in 0..200 {
         let mut flow = Tensors::from_iter([x.clone()]);
@@ -358,7 +353,14 @@ fn a_perceptron_learns_a_product() {
         for (layer, saved) in layers.iter_mut().zip(saved).rev() {
             flow = layer.backward(saved, flow).unwrap();
             try_params(layer.as_mut(), |param| {
-                optimizer.update(param, 0.02, step + 1, 1.0)?;
+                optimizer.update(
+                    param,
+                    UpdateSettings {
+                        lr: 0.02,
+                        step,
+                        grad_scale: 1.0,
+                    },
+                )?;
                 param.zero_grad()
             })
             .unwrap();

@@ -1,5 +1,4 @@
-//! Putting the five questions' answers together: layers, a cut, a schedule, a policy and devices
-//! become a pipeline.
+//! Assembly of a pipeline from layers, a cut, a schedule, a remat plan and devices.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,29 +18,29 @@ type Layers = Vec<Box<dyn Layer>>;
 pub struct Assembly {
     /// The model, first layer first; its parameters are not made yet.
     pub layers: Vec<Box<dyn Layer>>,
-    /// Which layers each stage runs, in order and without gaps.
+    /// The layers of each stage, in order and without gaps.
     pub cut: Vec<Range<usize>>,
-    /// When each stage works on which micro-batch.
+    /// The order of the actions of each stage.
     pub schedule: Schedule,
-    /// What is kept between forward and backward.
-    pub table: RematPlan,
-    /// Where each stage runs.
+    /// Tensors that each stage keeps between forward and backward pass.
+    pub remat_plan: RematPlan,
+    /// The device of each stage.
     pub devices: Vec<DeviceId>,
     /// The loss at the end.
     pub loss: Loss,
-    /// Decides what is remembered of each parameter; `None` for evaluation only.
+    /// The optimizer for which states are allocated; `None` for evaluation only.
     pub optimizer: Option<Optimizer>,
-    /// Decides initial values and dropout.
+    /// Seed of initial values and dropout.
     pub seed: u64,
 }
 
-/// A pipeline, and the handles that count its bytes.
+/// A pipeline and the device handles that count its bytes.
 pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     /// Ready for its first step.
     pub pipeline: Pipeline<LayerStage, T>,
-    /// One handle a stage.
+    /// One device handle per stage.
     pub devices: Vec<Device>,
-    /// Counts what is between stages.
+    /// Device handle that counts the bytes in transit between stages.
     pub transit: Device,
 }
 
@@ -57,8 +56,8 @@ impl Assembly {
         })
     }
 
-    /// [`build`](Self::build) with another end: `end` is given the handle of the last stage, and
-    /// the one that counts what is between stages.
+    /// [`build`](Self::build) with another loss stage, which `end` makes from the device handle of the
+    /// last stage and the one that counts the bytes in transit.
     ///
     /// # Errors
     /// As [`build`](Self::build).
@@ -72,13 +71,13 @@ impl Assembly {
             layers,
             cut,
             schedule,
-            table,
+            remat_plan,
             devices,
             loss: _,
             optimizer,
             seed,
         } = self;
-        let table = Arc::new(table);
+        let remat_plan = Arc::new(remat_plan);
         let devices = devices.iter().map(|&id| Ok(host.device(id)?));
         let devices = devices.collect::<Result<Vec<Device>>>()?;
         let transit = host.device(DeviceId::Cpu).map_err(Error::from)?;
@@ -96,15 +95,17 @@ impl Assembly {
                 drop(parts);
                 let (device, transit) = (devices[index].clone(), transit.clone());
                 make_parameters(&mut layers, &device, optimizer.as_ref(), seed)?;
-                let table = table.clone();
-                Ok(LayerStage::new(index, layers, device, transit, table, seed))
+                let remat_plan = remat_plan.clone();
+                Ok(LayerStage::new(
+                    index, layers, device, transit, remat_plan, seed,
+                ))
             }
         };
-        let make_turn = {
+        let make_loss_stage = {
             let transit = transit.clone();
             move || Ok::<_, Error>(end(last, transit))
         };
-        let pipeline = Pipeline::build(schedule, make_stage, make_turn)?;
+        let pipeline = Pipeline::build(schedule, make_stage, make_loss_stage)?;
         Ok(Assembled {
             pipeline,
             devices,
@@ -151,7 +152,7 @@ pub enum AssemblyError {
     Pipeline(#[from] PipelineError),
 }
 
-/// Makes values, gradients and what the optimizer remembers.
+/// Allocates values, gradients and optimizer states.
 fn make_parameters(
     layers: &mut [Box<dyn Layer>],
     device: &Device,
@@ -164,7 +165,7 @@ fn make_parameters(
             match optimizer {
                 Some(optimizer) if !param.tied => optimizer.make_state(param)?,
                 Some(_) => {}
-                // Without an optimizer it is not updated.
+                // Without an optimizer no state is needed.
                 None => param.master = None,
             }
             Ok(())

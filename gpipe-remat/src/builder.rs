@@ -1,4 +1,4 @@
-//! An [`Assembly`] from what differs from the defaults.
+//! A builder of an [`Assembly`] with defaults.
 
 use gpipe_layers::{Flow, Layer, Loss, Optimizer};
 use gpipe_partition::CutRule;
@@ -17,19 +17,19 @@ type Input = Box<dyn Fn(usize) -> Vec<Flow>>;
 /// A schedule for a number of stages and of micro-batches.
 type MakeSchedule = Box<dyn FnOnce(usize, usize) -> std::result::Result<Schedule, ScheduleError>>;
 
-/// Where the schedule comes from.
+/// The source of the schedule.
 enum Source {
     /// Made for the number of stages and of micro-batches.
     Make(MakeSchedule),
-    /// Decides both numbers itself.
+    /// A given schedule with its own numbers of both.
     Given(Schedule),
 }
 
-/// Decides a training pipeline: made by [`Assembly::builder`].
+/// Builder of a training pipeline, made by [`Assembly::builder`].
 ///
-/// | what | unless it is given |
+/// | setting | default |
 /// |---|---|
-/// | [`batch`](Self::batch) | nothing: it is needed |
+/// | [`batch`](Self::batch) | none: required |
 /// | [`devices`](Self::devices) | the CPU, for as many stages as the host has threads (or layers, if these are fewer) |
 /// | [`micro_batches`](Self::micro_batches) | four for each stage, as far as there are samples |
 /// | [`schedule`](Self::schedule) or [`with_schedule`](Self::with_schedule) | [`gpipe`] |
@@ -53,7 +53,7 @@ pub struct AssemblyBuilder {
 }
 
 impl Assembly {
-    /// Decides a pipeline of these layers step by step; see [`AssemblyBuilder`] for the defaults.
+    /// A builder of a pipeline of these layers; see [`AssemblyBuilder`] for the defaults.
     pub fn builder(layers: Vec<Box<dyn Layer>>) -> AssemblyBuilder {
         AssemblyBuilder {
             layers,
@@ -72,7 +72,7 @@ impl Assembly {
 
 impl AssemblyBuilder {
     /// The number of samples of a batch, and the flow that the first layer takes for a number of
-    /// samples: what a layer costs depends on them.
+    /// samples, on which the costs of layers depend.
     pub fn batch(self, samples: usize, input: impl Fn(usize) -> Vec<Flow> + 'static) -> Self {
         Self {
             batch: Some((samples, Box::new(input))),
@@ -113,8 +113,8 @@ impl AssemblyBuilder {
         }
     }
 
-    /// A schedule that is there already, such as one read from a table. It decides the number of stages
-    /// and of micro-batches.
+    /// A given schedule, such as one read from a CSV file. It sets the numbers of stages and of
+    /// micro-batches.
     pub fn with_schedule(self, schedule: Schedule) -> Self {
         Self {
             micro_batches: Some(schedule.micro_batches()),
@@ -128,7 +128,7 @@ impl AssemblyBuilder {
         Self { cut, ..self }
     }
 
-    /// What a stage keeps between the forward and the backward pass of a micro-batch.
+    /// Tensors that a stage keeps between the forward and the backward pass of a micro-batch.
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
@@ -138,7 +138,7 @@ impl AssemblyBuilder {
         Self { loss, ..self }
     }
 
-    /// The optimizer for whose state room is made.
+    /// The optimizer for which states are allocated.
     pub fn optimizer(self, optimizer: &Optimizer) -> Self {
         Self {
             optimizer: Some(optimizer.clone()),
@@ -146,13 +146,13 @@ impl AssemblyBuilder {
         }
     }
 
-    /// Decides initial values and dropout.
+    /// Seed of initial values and dropout.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// All decisions, made for a host with this number of threads. The memory of each stage can be
-    /// predicted from them ([`predict_memory`](crate::predict_memory)).
+    /// The assembly for a host with this number of threads. The memory of each stage can be predicted
+    /// from it ([`predict_memory`](crate::predict_memory)).
     ///
     /// # Errors
     /// If no batch was given, or the parts do not fit each other.
@@ -197,7 +197,7 @@ impl AssemblyBuilder {
         let cut: Vec<_> = cut.ranges().collect();
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
         Ok(Assembly {
-            table: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,
+            remat_plan: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,
             layers,
             cut,
             schedule,
@@ -219,8 +219,8 @@ impl AssemblyBuilder {
         })
     }
 
-    /// [`build`](Self::build) with a loss of one's own: see [`CustomLoss::new`] for what `function` is
-    /// given and returns.
+    /// [`build`](Self::build) with a custom loss; see [`CustomLoss::new`] for the arguments and results of
+    /// `function`.
     ///
     /// # Errors
     /// As [`build`](Self::build).
@@ -234,7 +234,7 @@ impl AssemblyBuilder {
         })
     }
 
-    /// [`build`](Self::build) with another end, as [`Assembly::build_to`] has it.
+    /// [`build`](Self::build) with another loss stage, as [`Assembly::build_to`].
     ///
     /// # Errors
     /// As [`build`](Self::build).

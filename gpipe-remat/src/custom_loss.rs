@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// their device.
 type LossFn<G> = dyn FnMut(&Tensor, G) -> Result<(f64, Tensor)> + Send;
 
-/// A loss of one's own as the stage after the last one, made by
+/// A custom loss as the loss stage after the last stage, made by
 /// [`AssemblyBuilder::build_with_loss`](crate::AssemblyBuilder::build_with_loss). Its bytes are counted
 /// with the last stage.
 pub struct CustomLoss<G> {
@@ -21,9 +21,9 @@ pub struct CustomLoss<G> {
 
 impl<G> CustomLoss<G> {
     /// A loss on the worker of the last stage, which counts on `device`; gradients on their way back
-    /// count on `transit`. `function` is given the outputs of a micro-batch and its target. It returns
-    /// the loss and its gradient with respect to the outputs, both divided by whatever the whole batch
-    /// is to be divided by: losses and gradients of micro-batches are added up.
+    /// count on `transit`. `function` takes the outputs of a micro-batch and its target and returns
+    /// the loss and its gradient with respect to the outputs. Losses and gradients of micro-batches are
+    /// added up: to get a mean, divide both by the count of the whole batch.
     pub fn new(
         device: Device,
         transit: Device,

@@ -1,8 +1,7 @@
-//! The first value that is not finite: where it came from.
+//! Search for the origin of a NaN or infinity.
 //!
-//! A training loop looks at the loss and the gradient norm of each step, which costs nothing. Only
-//! when one of them is not finite does it ask [`first_non_finite`], which runs the same batch again
-//! with a look at every layer. Values are a function of parameters, batch, seed and step, so the
+//! A training loop checks the loss and the gradient norm of each step at no cost. If one of them is not
+//! finite, [`first_non_finite`] runs the same batch again and checks the values of every layer. Values are a function of parameters, batch, seed and step, so the
 //! second run meets the very value that spoiled the first, as long as no update came between.
 
 use gpipe_sched::{ItemOf, LossStage, Pipeline, PipelineError};
@@ -11,8 +10,8 @@ use gpipe_tensor::Tensors;
 use crate::stage::value_watch::{LOSS, Watch};
 use crate::{Error, LayerStage, NonFinite, Pass, Value};
 
-/// Runs `batch` again and finds the first value in it that is no finite number. `None` if there is
-/// none: each value is finite, and only sums over layers are not.
+/// Runs `batch` again and finds the first value that is not finite. `None` if every value is finite and
+/// only sums over layers are not.
 ///
 /// `batch` is that of the step whose loss or gradient norm was not finite, and parameters have not
 /// changed since. Gradients are those of the batch afterwards, as after any step; what layers with
@@ -31,7 +30,7 @@ pub fn first_non_finite<T: LossStage<Tensors> + 'static>(
     })?;
     let ran = pipeline.step(batch);
     let of_stages = pipeline.gather(|_, stage| Ok::<_, Error>(stage.seen()));
-    // The step was run to be looked at: nothing of it may be committed.
+    // The step is a diagnosis: nothing of it may be committed.
     pipeline.each(|_, stage| {
         stage.watch(None);
         stage.discard()
@@ -45,9 +44,9 @@ pub fn first_non_finite<T: LossStage<Tensors> + 'static>(
         value: Value::Output,
         found: loss as f32,
     });
-    // Each part tells the first of each micro-batch in its own order. What is bad in a micro-batch
-    // goes with it through the loss and back, and into no other, so the first part on the way is
-    // where it came from.
+    // Each part reports the first bad value of each micro-batch in its own order. A bad value
+    // propagates through the loss and back within its micro-batch only, so the first part on the way
+    // holds the origin.
     let mut down = of_stages?;
     let mut back: Vec<NonFinite> = Vec::new();
     for stage in down.iter_mut().rev() {
@@ -58,7 +57,7 @@ pub fn first_non_finite<T: LossStage<Tensors> + 'static>(
         back.extend::<Vec<_>>(of_back);
     }
     let path = down.into_iter().flatten().chain(of_loss).chain(back);
-    // The least micro-batch; of its values the first, as the minimum of equals is.
+    // The lowest micro-batch; of its values the first, since `min_by_key` returns the first minimum.
     let Some(first) = path.min_by_key(|found| found.micro_batch) else {
         return Ok(None);
     };

@@ -5,7 +5,7 @@ use gpipe_sched::Action;
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a stage, a plan or an update refused.
+/// An error of a stage, a plan or an update.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,13 +18,13 @@ pub enum Error {
     /// A schedule could not be made.
     #[error(transparent)]
     Schedule(#[from] gpipe_sched::ScheduleError),
-    /// The text names no policy.
+    /// The text is not the name of a policy.
     #[error(
         "unknown rematerialization `{0}`: use keep, stage, except-last, every:N with N from 1, or \
          budget:BYTES such as budget:8GiB"
     )]
     UnknownPolicy(String),
-    /// The text is no amount of memory.
+    /// The text is not an amount of memory.
     #[error(transparent)]
     Bytes(#[from] crate::BytesError),
     /// A stage does not fit its budget, whatever it keeps.
@@ -37,9 +37,9 @@ pub enum Error {
     Budget {
         /// The stage.
         stage: usize,
-        /// The least that it can do with.
+        /// The fewest bytes with which it fits.
         needed: crate::Bytes,
-        /// Values, gradients and what the optimizer remembers.
+        /// Bytes of values, gradients and optimizer states.
         fixed: crate::Bytes,
         /// The bytes of the budget.
         budget: crate::Bytes,
@@ -54,7 +54,7 @@ pub enum Error {
         /// Samples in the batch.
         samples: usize,
     },
-    /// What a planner was asked makes no sense.
+    /// The request to a planner is invalid.
     #[error("{0}")]
     PlanRequest(String),
     /// No plan fits the memory of the workers.
@@ -65,9 +65,9 @@ pub enum Error {
         mend = needed.rounded_up()
     )]
     DoesNotFit {
-        /// What a worker has.
+        /// Memory of a worker.
         limit: crate::Bytes,
-        /// With this, something would fit.
+        /// Memory with which some plan fits.
         needed: crate::Bytes,
         /// What is missing.
         short: crate::Bytes,
@@ -84,15 +84,15 @@ pub enum Error {
     /// A value of a training step is not finite, so no parameter was changed.
     #[error("{0}: no parameter was changed; use a lower learning rate, or clip the gradients")]
     NonFinite(crate::NonFinite),
-    /// A number that an optimizer step cannot use.
+    /// An invalid setting of an optimizer step.
     #[error("{what} is {value}: use a finite number from 0 up")]
     Setting {
-        /// Which number.
+        /// Name of the setting.
         what: &'static str,
         /// Its value.
         value: f64,
     },
-    /// What was to be put into a pipeline does not fit its model.
+    /// Tensors that were to be put into a pipeline do not fit its model.
     #[error("parameter {name}: {message}")]
     Parameter {
         /// The global name.
@@ -106,14 +106,14 @@ pub enum Error {
     /// The parts do not fit each other: layers, cut, schedule and devices.
     #[error("{0}")]
     Assembly(String),
-    /// An action came at a moment at which the micro-batch is not ready for it.
+    /// The micro-batch is not in the state that an action needs.
     #[error("{action}: {found}, but this action needs {needed}")]
     Order {
         /// The action.
         action: Action,
-        /// What the stage needs to hold of the micro-batch.
+        /// The state of the micro-batch that the action needs.
         needed: &'static str,
-        /// What it holds.
+        /// Its actual state.
         found: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Cutting a batch into micro-batches that differ by at most one sample.
+//! Splits a batch into micro-batches whose sizes differ by at most one sample.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// If there are no micro-batches, or more than samples.
+/// For no micro-batches, or more than samples.
 pub fn micro_batches(samples: usize, micro_batches: usize) -> Result<Vec<Range<usize>>> {
     if micro_batches == 0 || micro_batches > samples {
         return Err(Error::MicroBatches {
@@ -27,15 +27,15 @@ pub fn micro_batches(samples: usize, micro_batches: usize) -> Result<Vec<Range<u
     Ok((0..micro_batches).map(|m| start(m)..start(m + 1)).collect())
 }
 
-/// A batch as a pipeline takes it, in `parts` micro-batches. The first extent of every input counts
-/// samples; `target` gives what the outputs of some of the samples are compared with. `step` is the
-/// number of the step, from 0; `train` says whether gradients will be taken.
+/// Splits a batch into `parts` micro-batches for a pipeline. The first extent of every input is the number
+/// of samples; `target` returns the target of a range of samples. `step` is the number of the step, from
+/// 0; `train` says whether gradients are computed.
 ///
 /// The items hold views of the inputs, not copies.
 ///
 /// # Errors
-/// If there are no micro-batches or more than samples, if inputs differ in their number of samples or
-/// there are none, or that of `target`.
+/// For no micro-batches or more than samples, for no inputs or inputs of different numbers of samples;
+/// and errors of `target`.
 pub fn batch_items<G>(
     inputs: &[Tensor],
     parts: usize,
@@ -54,12 +54,7 @@ pub fn batch_items<G>(
         let input = inputs.iter().map(|input| Ok(input.rows(rows.clone())?));
         Ok(Item {
             input: input.collect::<Result<Tensors>>()?,
-            micro_batch: MicroBatch {
-                index,
-                samples: rows.start as u64..rows.end as u64,
-                step,
-                train,
-            },
+            micro_batch: MicroBatch::new(index, rows.start as u64..rows.end as u64, step, train),
             target: target(rows)?,
         })
     };

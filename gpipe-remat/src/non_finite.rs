@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// On which way through the model.
+/// The direction through the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
-    /// From inputs to the loss.
+    /// The forward pass.
     Forward,
-    /// From the loss back.
+    /// The backward pass.
     Backward,
 }
 
@@ -24,31 +24,31 @@ impl fmt::Display for Pass {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
-    /// What the layer hands on. For the loss, that is the loss itself.
+    /// An output of the layer; for the loss, the loss itself.
     Output,
-    /// What it hands back.
+    /// An input gradient of the layer.
     InputGradient,
-    /// What it has summed for one of its parameters, named here, up to this micro-batch.
+    /// The gradient of the named parameter, summed up to this micro-batch.
     Gradient(String),
-    /// A parameter, named here, that was not finite before the step began.
+    /// The named parameter, which was not finite before the step began.
     Parameter(String),
 }
 
-/// The first value of a step that is no finite number.
+/// The first value of a step that is not finite.
 ///
 /// First in the order of one stage: micro-batches ascending, each forward and then back. That is
 /// the same value for every cut, schedule and policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NonFinite {
-    /// In which micro-batch.
+    /// The micro-batch.
     pub micro_batch: usize,
     /// The layer's global name; `loss` after the last one.
     pub layer: String,
-    /// On which way.
+    /// The pass.
     pub pass: Pass,
-    /// Of what.
+    /// The kind of value.
     pub value: Value,
-    /// The value: not a number, or infinite.
+    /// The value: NaN or infinite.
     pub found: f32,
 }
 

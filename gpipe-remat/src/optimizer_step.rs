@@ -7,7 +7,7 @@ use gpipe_tensor::Tensors;
 use crate::update::{apply_update, commit_mini_batch, gradient_norms, merge_ties, share_ties};
 use crate::{Error, LayerStage, Result};
 
-/// What is known of an optimizer step.
+/// Statistics of an optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepStats {
@@ -18,15 +18,15 @@ pub struct StepStats {
     /// The norm of all gradients before they were clipped
     /// ([`gradient_norm`](crate::gradient_norm)).
     pub grad_norm: f64,
-    /// What gradients were multiplied with: 1 where nothing was clipped.
+    /// The factor of the gradients: 1 unless they were clipped.
     pub clip_factor: f32,
 }
 
-/// Updates every parameter from the gradients of the step that `pipeline` has just run: all that a
+/// Updates every parameter from the gradients of the step that `pipeline` has just run. It is all that a
 /// training loop does between two batches.
 ///
-/// `step` counts from 0. `clip` is the largest norm of the gradients; they are scaled down to it
-/// where theirs is larger (0: they never are).
+/// `step` counts from 0. `clip` is the largest norm of the gradients; a larger one is scaled down to it
+/// (0: no limit).
 ///
 /// In this order:
 ///
@@ -40,7 +40,7 @@ pub struct StepStats {
 ///
 /// # Errors
 /// [`Error::NonFiniteGradients`] and [`Error::Setting`] before anything is changed;
-/// [`first_non_finite`](crate::first_non_finite) tells where the former come from.
+/// [`first_non_finite`](crate::first_non_finite) finds the origin of non-finite gradients.
 /// [`Error::Pipeline`] if a stage fails: parameters may then have been updated in other stages, so
 /// training goes on from values that were saved before.
 pub fn optimizer_step<T: LossStage<Tensors> + 'static>(

@@ -1,7 +1,7 @@
-//! The state of every parameter, out of a running pipeline and back into one, by global name: what
-//! a checkpoint holds, whatever the cut.
+//! Reads the state of every parameter from a running pipeline and writes it back, by global name: the
+//! content of a checkpoint, independent of the cut.
 //!
-//! A tied parameter goes by its owner; putting values back ends with [`share_ties`].
+//! A tied parameter has the name of its owner; putting values back ends with [`share_ties`].
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
 
 use crate::{Error, LayerStage, Result, share_ties};
 
-/// The value of one parameter and what the optimizer remembers of it, under its owner's name.
+/// The value and optimizer state of one parameter, under its owner's name.
 #[derive(Clone, Debug)]
 pub struct ParamState {
     /// The global name.
     pub name: String,
     /// The value, as exactly as the optimizer knows it.
     pub value: Tensor,
-    /// What the optimizer remembers, in its order; nothing of a statistic.
+    /// The optimizer's state tensors, in its order; none for a statistic.
     pub state: Vec<Tensor>,
 }
 
-/// Copies the value and the optimizer's state of every owner, in model order, to buffers of their
-/// own that `device` counts: what the next step changes, they do not see.
+/// Copies the value and the optimizer state of every owner, in model order, to new buffers on `device`,
+/// which later steps do not change.
 ///
 /// # Errors
 /// If there is no room for the copies.
@@ -49,11 +49,11 @@ pub fn copy_owned<T: LossStage<Tensors> + 'static>(
     Ok(owned.into_iter().flatten().collect())
 }
 
-/// Gives every parameter the value that stands under its name, tied places included. Nothing is
-/// changed unless names and shapes are those of the model.
+/// Sets every parameter, tied places included, to the value of its name. Nothing is changed unless names
+/// and shapes are those of the model.
 ///
 /// # Errors
-/// [`Error::Parameter`] for the first name that is missing, unknown or twice there, or whose value
+/// [`Error::Parameter`] for the first name that is missing, unknown or a duplicate, or whose value
 /// has another shape or element type.
 pub fn put_values<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
@@ -73,8 +73,7 @@ pub fn put_values<T: LossStage<Tensors> + 'static>(
     Ok(share_ties(pipeline)?)
 }
 
-/// Gives the optimizer what it remembered of every parameter, by its owner's name. Nothing is
-/// changed unless names, shapes and the number of tensors are those of the optimizer.
+/// Sets the optimizer state of every parameter, by its owner's name. Nothing is changed unless names, shapes and the number of tensors are those of the optimizer.
 ///
 /// # Errors
 /// As [`put_values`], and if a parameter's state has more or fewer tensors.
@@ -97,14 +96,14 @@ pub fn put_states<T: LossStage<Tensors> + 'static>(
         .map_err(Error::from)
 }
 
-/// The owner of a parameter, as its pipeline has it.
+/// The owner of a parameter in a pipeline.
 struct Owner {
     name: String,
     shape: Shape,
     states: usize,
 }
 
-/// The tensors by name, if they are those that the pipeline's owners need.
+/// The tensors by name; an error unless they are exactly those of the pipeline's owners.
 fn by_name<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     tensors: Vec<(String, Vec<Tensor>)>,

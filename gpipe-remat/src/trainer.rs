@@ -1,4 +1,4 @@
-//! Training in one call a step, for programs without a training loop of their own.
+//! Training with one call per step, for programs without a training loop of their own.
 
 use std::ops::Range;
 
@@ -59,13 +59,13 @@ pub struct Trainer<T: LossStage<Tensors> + 'static = TrainingLoss> {
     step: u64,
 }
 
-/// What a training step brings.
+/// The result of a training step.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TrainStep {
     /// The loss of the batch: the sum of those of its micro-batches.
     pub loss: f64,
-    /// The loss of each micro-batch, and who worked when.
+    /// The loss of each micro-batch and the timeline.
     pub outcome: Outcome,
     /// Norm, clipping and learning rate.
     pub stats: StepStats,
@@ -94,13 +94,13 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
         Self { clip, ..self }
     }
 
-    /// The same from this step on, counted from 0: where a run is resumed.
+    /// The same starting at this step, counted from 0, to resume a run.
     #[must_use]
     pub fn with_first_step(self, step: u64) -> Self {
         Self { step, ..self }
     }
 
-    /// The number of the next step: how many were made.
+    /// The number of the next step, which is that of steps made.
     pub fn next_step(&self) -> u64 {
         self.step
     }
@@ -115,7 +115,7 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
         &mut self.run
     }
 
-    /// The pipeline and its handles, when training is over.
+    /// Ends training: returns the pipeline and its handles.
     pub fn into_run(self) -> Assembled<T> {
         self.run
     }
@@ -171,7 +171,7 @@ impl Trainer<TrainingLoss> {
         self.step_on(|step| batch_items(inputs, parts, step, true, target(targets, divisor)))
     }
 
-    /// The loss of samples that are not learned from: the mean over the targets. Inputs and targets
+    /// The loss without training: the mean over the targets. Inputs and targets
     /// are as those of [`step`](Self::step); there may be any number of samples.
     ///
     /// # Errors

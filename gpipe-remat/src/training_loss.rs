@@ -8,13 +8,13 @@ use gpipe_tensor::{Device, Tensor, Tensors};
 
 use crate::{Error, Result};
 
-/// What the outputs of a micro-batch are compared with.
+/// The target of a micro-batch.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Class labels or token ids for cross-entropy, values for a squared error.
     pub values: Tensor,
-    /// What losses and gradients are divided by: the number of targets in the whole batch, counted
-    /// before the step, so that micro-batches of any size weigh right. Zero gives loss 0.
+    /// Divisor of losses and gradients: the number of targets in the whole batch, so that micro-batches
+    /// of different sizes have the right weights. Zero gives loss 0.
     pub divisor: f64,
 }
 
@@ -40,12 +40,12 @@ impl TrainingLoss {
         }
     }
 
-    /// How many targets of an evaluation since `begin` had the highest score (classification).
+    /// Number of correct classes (targets with the highest score) in the evaluation since `begin`.
     pub fn correct(&self) -> u64 {
         self.correct
     }
 
-    /// The function that it computes.
+    /// The loss function.
     pub fn loss_function(&self) -> Loss {
         self.loss
     }
@@ -94,7 +94,7 @@ impl LossStage<Tensors> for TrainingLoss {
     }
 }
 
-/// The end of a pipeline that only runs forward: keeps what comes out, until it is taken with
+/// The end of a pipeline that only runs forward: collects the outputs until they are taken with
 /// [`Pipeline::with_loss_stage`](gpipe_sched::Pipeline::with_loss_stage). Its bytes are counted with the last
 /// stage.
 pub struct OutputStage {

@@ -1,13 +1,13 @@
-//! From gradients to the next values, in the verbs that
+//! Updates of the parameters from their gradients, in the functions that
 //! [`optimizer_step`](crate::optimizer_step) consists of: [`merge_ties`], [`gradient_norm`],
 //! [`apply_update`], [`share_ties`], [`commit_mini_batch`], in this order.
 //!
-//! The result of each is the same at every number of stages, to the bit: what crosses stages is
-//! gathered in layer order and combined there.
+//! Each result has the same bits for every number of stages: contributions of stages are combined in
+//! layer order.
 
 use std::collections::HashMap;
 
-use gpipe_layers::{Kind, Optimizer};
+use gpipe_layers::{Kind, Optimizer, UpdateSettings};
 use gpipe_sched::{LossStage, Pipeline, PipelineError};
 use gpipe_tensor::ops::{self, AdamWBatch};
 use gpipe_tensor::{Tensor, Tensors};
@@ -49,9 +49,9 @@ pub fn merge_ties<T: LossStage<Tensors> + 'static>(
     })
 }
 
-/// The norm of all gradients together: of every parameter that is owned, but for statistics
+/// The global norm of the gradients of all owned parameters, except statistics
 /// ([`Kind::Statistic`]), whose gradients are applied as they are. The sum of squares of each
-/// parameter is taken by itself and the sums are added in layer order, so the norm does not depend
+/// parameter is computed separately and the sums are added in layer order, so the norm does not depend
 /// on the cut.
 ///
 /// # Errors
@@ -62,11 +62,11 @@ pub fn gradient_norm<T: LossStage<Tensors> + 'static>(
     Ok(gradient_norms(pipeline)?.norm)
 }
 
-/// What is known of all gradients together.
+/// Global norms of the gradients.
 pub(crate) struct GradientNorms {
-    /// Without statistics.
+    /// Norm without statistics.
     pub norm: f64,
-    /// Of the statistics alone.
+    /// Norm of the statistics alone.
     pub statistics: f64,
 }
 
@@ -98,8 +98,8 @@ pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
     })
 }
 
-/// One update of every parameter that is owned. `step` is the number of the step, counted from 0;
-/// `factor` scales the gradients first (clipping), but for statistics.
+/// Updates every owned parameter. `step` is the number of the step, counted from 0; `factor` scales the
+/// gradients first (clipping), except those of statistics.
 ///
 /// # Errors
 /// If a stage fails.
@@ -111,14 +111,17 @@ pub fn apply_update<T: LossStage<Tensors> + 'static>(
     factor: f32,
 ) -> Result<(), PipelineError> {
     let optimizer = optimizer.clone();
-    // The bias corrections of AdamW count updates from 1.
-    let number = step.saturating_add(1);
+    let settings = UpdateSettings {
+        lr,
+        step,
+        grad_scale: factor,
+    };
     pipeline.each(move |_, stage| {
         let _busy = stage.device().clone().cpu_slot();
         let mut updates = AdamWBatch::default();
         stage.try_params(|param| {
             if !param.tied {
-                optimizer.update_with(&mut updates, param, lr, number, factor)?;
+                optimizer.update_with(&mut updates, param, settings)?;
             }
             Ok(())
         })?;
@@ -126,7 +129,7 @@ pub fn apply_update<T: LossStage<Tensors> + 'static>(
     })
 }
 
-/// Hands the new value of every tied parameter from its owner to the other places.
+/// Copies the new value of every tied parameter from its owner to the other places.
 ///
 /// # Errors
 /// If a stage fails.
@@ -168,7 +171,7 @@ pub fn share_ties<T: LossStage<Tensors> + 'static>(
 }
 
 /// Applies what layers with state of their own recorded of a training step
-/// ([`Layer::commit_mini_batch`](gpipe_layers::Layer::commit_mini_batch)). The last verb of a step,
+/// ([`Layer::commit_mini_batch`](gpipe_layers::Layer::commit_mini_batch)). The last call of a step,
 /// when everything that may fail has succeeded; without it the next step discards what was recorded.
 ///
 /// # Errors

@@ -62,17 +62,17 @@ impl Case {
     }
 
     /// The peak of every stage under a table.
-    fn peaks(&mut self, table: &RematPlan) -> Vec<u64> {
+    fn peaks(&mut self, remat_plan: &RematPlan) -> Vec<u64> {
         let (costs, cut) = (
             self.run.costs(&self.layers),
             self.run.cut(self.layers.len()),
         );
         let weights = ParameterBytes::new(&mut self.layers, Some(&self.run.optimizer));
-        let memory = predict_memory(&weights, &costs, &cut, &self.schedule, table);
+        let memory = predict_memory(&weights, &costs, &cut, &self.schedule, remat_plan);
         memory.iter().map(gpipe_remat::StageMemory::peak).collect()
     }
 
-    fn table(&mut self, bytes: u64) -> Result<RematPlan, Error> {
+    fn remat_plan(&mut self, bytes: u64) -> Result<RematPlan, Error> {
         let (costs, cut) = (
             self.run.costs(&self.layers),
             self.run.cut(self.layers.len()),
@@ -121,7 +121,7 @@ fn no_choice_that_fits_computes_less() {
                 let choices = all(part.len());
                 let mut known = Vec::new();
                 for kept in &choices {
-                    let table = RematPlan::of_stages(
+                    let remat_plan = RematPlan::of_stages(
                         (0..stages)
                             .map(|other| match other == stage {
                                 true => kept.clone(),
@@ -130,7 +130,7 @@ fn no_choice_that_fits_computes_less() {
                             .collect(),
                         micro_batches,
                     );
-                    known.push((case.peaks(&table)[stage], case.work(stage, kept)));
+                    known.push((case.peaks(&remat_plan)[stage], case.work(stage, kept)));
                 }
                 let least = known.iter().map(|known| known.0).min().unwrap_or(0);
                 let most = known.iter().map(|known| known.0).max().unwrap_or(0);
@@ -139,18 +139,18 @@ fn no_choice_that_fits_computes_less() {
                     let best = known.iter().filter(|known| known.0 <= limit);
                     let best = best.map(|known| known.1).min().expect("the least fits");
                     // The other stages may not fit it: only this one is asked.
-                    match case.table(limit) {
-                        Ok(table) => {
-                            let kept = table.kept(stage, 0);
+                    match case.remat_plan(limit) {
+                        Ok(remat_plan) => {
+                            let kept = remat_plan.kept(stage, 0);
                             assert_eq!(case.work(stage, kept), best, "{limit} of {least}..{most}");
-                            assert!(case.peaks(&table)[stage] <= limit);
+                            assert!(case.peaks(&remat_plan)[stage] <= limit);
                             between += usize::from(best > 0);
                         }
                         Err(Error::Budget { stage: other, .. }) => assert_ne!(other, stage),
                         Err(error) => panic!("{error}"),
                     }
                 }
-                match case.table(least - 1) {
+                match case.remat_plan(least - 1) {
                     Err(Error::Budget {
                         stage: s, needed, ..
                     }) if s == stage => {
@@ -173,7 +173,7 @@ fn no_choice_that_fits_computes_less() {
 fn what_does_not_fit_is_refused_with_what_would() {
     let schedule = one_f_one_b(2, 3).expect("a valid size");
     let mut case = Case::new(run(2, 6, 3), schedule);
-    let error = case.table(1).expect_err("one byte").to_string();
+    let error = case.remat_plan(1).expect_err("one byte").to_string();
     let mend = error
         .split("use budget:")
         .nth(1)
@@ -181,7 +181,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
         .and_then(|bytes| bytes.parse::<Bytes>().ok())
         .expect("a number of bytes");
     assert!(error.starts_with("stage 0 needs at least "), "{error}");
-    let fits_more_stages = case.table(mend.0);
+    let fits_more_stages = case.remat_plan(mend.0);
     assert!(
         !matches!(fits_more_stages, Err(Error::Budget { stage: 0, .. })),
         "{error}"
@@ -193,21 +193,25 @@ fn what_does_not_fit_is_refused_with_what_would() {
 fn more_bytes_are_no_more_work() {
     let schedule = gpipe(2, 4).expect("a valid size");
     let mut case = Case::new(run(2, 8, 4), schedule);
-    let table = case.table(u64::MAX).expect("room");
-    assert!((0..2).all(|stage| *table.kept(stage, 0) == Retained::Everything));
-    let most = case.peaks(&table).into_iter().max().expect("two stages");
+    let remat_plan = case.remat_plan(u64::MAX).expect("room");
+    assert!((0..2).all(|stage| *remat_plan.kept(stage, 0) == Retained::Everything));
+    let most = case
+        .peaks(&remat_plan)
+        .into_iter()
+        .max()
+        .expect("two stages");
     let mut works: Vec<u64> = Vec::new();
     for share in 1..=40 {
-        let Ok(table) = case.table(most * share / 40) else {
+        let Ok(remat_plan) = case.remat_plan(most * share / 40) else {
             continue;
         };
         works.push(
             (0..2)
-                .map(|stage| case.work(stage, table.kept(stage, 0)))
+                .map(|stage| case.work(stage, remat_plan.kept(stage, 0)))
                 .sum(),
         );
         assert!(
-            case.peaks(&table)
+            case.peaks(&remat_plan)
                 .into_iter()
                 .all(|peak| peak <= most * share / 40)
         );

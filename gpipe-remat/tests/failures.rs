@@ -109,8 +109,8 @@ fn stage(policy: Policy) -> (LayerStage, MicroBatch, Tensors) {
     for layer in &mut layers {
         gpipe_layers::make(layer.as_mut(), &own, 1).expect("room");
     }
-    let table = Arc::new(run.table(&mut layers, &run.schedule()));
-    let stage = LayerStage::new(0, layers, own, transit, table, 1);
+    let remat_plan = Arc::new(run.remat_plan(&mut layers, &run.schedule()));
+    let stage = LayerStage::new(0, layers, own, transit, remat_plan, 1);
     let item = run.items(0).swap_remove(1);
     (stage, item.micro_batch, item.input)
 }
@@ -122,21 +122,21 @@ fn gradient(y: &Tensors) -> Tensors {
 }
 
 #[test]
-fn an_action_out_of_turn_names_the_micro_batch() {
+fn an_action_out_of_order_names_the_micro_batch() {
     for policy in POLICIES {
         let (mut stage, m, x) = stage(policy);
         stage.begin(0).expect("parameters are made");
         let refused = |result: gpipe_remat::Result<()>, start: &str| {
-            let message = result.expect_err("out of turn").to_string();
+            let message = result.expect_err("out of order").to_string();
             assert!(message.starts_with(start), "{message}");
         };
         refused(stage.weight_grad(&m), "0W1: it holds nothing");
         refused(stage.recompute(&m), "0R1: it holds nothing");
         let y = stage.forward(&m, x).expect("a forward pass");
         refused(stage.weight_grad(&m), "0W1: it still holds");
-        stage.recompute(&m).expect("in turn");
+        stage.recompute(&m).expect("in order");
         stage.recompute(&m).expect("idempotent");
-        stage.input_grad(&m, gradient(&y)).expect("in turn");
+        stage.input_grad(&m, gradient(&y)).expect("in order");
         refused(
             stage.input_grad(&m, gradient(&y)).map(drop),
             "0I1: its input gradient",
@@ -145,7 +145,7 @@ fn an_action_out_of_turn_names_the_micro_batch() {
             stage.backward(&m, gradient(&y)).map(drop),
             "0B1: its input gradient",
         );
-        stage.weight_grad(&m).expect("in turn");
+        stage.weight_grad(&m).expect("in order");
         refused(stage.weight_grad(&m), "0W1: it holds nothing");
     }
 }

@@ -49,13 +49,14 @@ fn step(run: &Run, frozen: fn(&str) -> bool) -> (f64, Bits, Bits, Bits) {
     }
     let (costs, cut) = (run.costs(&layers), run.cut(layers.len()));
     let weights = ParameterBytes::new(&mut layers, Some(&run.optimizer));
-    let table = RematPlan::new(run.policy, &weights, &costs, &cut, &schedule).expect("a table");
-    let memory = predict_memory(&weights, &costs, &cut, &schedule, &table);
+    let remat_plan =
+        RematPlan::new(run.policy, &weights, &costs, &cut, &schedule).expect("a remat plan");
+    let memory = predict_memory(&weights, &costs, &cut, &schedule, &remat_plan);
     let assembly = Assembly {
         layers,
         cut,
         schedule,
-        table,
+        remat_plan,
         devices: vec![DeviceId::Cpu; run.stages],
         loss: Loss::CrossEntropy,
         optimizer: Some(run.optimizer.clone()),

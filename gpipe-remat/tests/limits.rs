@@ -183,8 +183,9 @@ fn predicted(run: &Run, schedule: &Schedule) -> Vec<u64> {
     let costs = ModelCosts::new(&layers, &samples, tokens).expect("a valid model");
     let cut = run.cut(layers.len());
     let weights = ParameterBytes::new(&mut layers, Some(&run.optimizer));
-    let table = RematPlan::new(run.policy, &weights, &costs, &cut, schedule).expect("a table");
-    let memory = predict_memory(&weights, &costs, &cut, schedule, &table);
+    let remat_plan =
+        RematPlan::new(run.policy, &weights, &costs, &cut, schedule).expect("a remat plan");
+    let memory = predict_memory(&weights, &costs, &cut, schedule, &remat_plan);
     memory.iter().map(gpipe_remat::StageMemory::peak).collect()
 }
 

@@ -41,9 +41,10 @@ impl Plan {
         let tokens = |samples| vec![Flow::u32([samples, self.context])];
         let costs = ModelCosts::new(&self.layers, &self.samples, tokens).expect("a valid model");
         let weights = ParameterBytes::new(&mut self.layers, optimizer);
-        let table = RematPlan::new(policy, &weights, &costs, &self.cut, schedule).expect("a table");
-        let memory = predict_memory(&weights, &costs, &self.cut, schedule, &table);
-        let held = predict_held(&memory, &costs, &self.cut, schedule, &table);
+        let remat_plan =
+            RematPlan::new(policy, &weights, &costs, &self.cut, schedule).expect("a remat plan");
+        let memory = predict_memory(&weights, &costs, &self.cut, schedule, &remat_plan);
+        let held = predict_held(&memory, &costs, &self.cut, schedule, &remat_plan);
         (memory, held)
     }
 }

@@ -131,7 +131,7 @@ fn assemble(run: &Run, boards: &[Arc<Mutex<Board>>; 2]) -> Assembled {
     let schedule = run.schedule();
     let assembly = Assembly {
         cut: run.cut(layers.len()),
-        table: run.table(&mut layers, &schedule),
+        remat_plan: run.remat_plan(&mut layers, &schedule),
         layers,
         schedule,
         devices: vec![DeviceId::Cpu; run.stages],
@@ -232,12 +232,7 @@ fn discarding_twice_is_discarding_once() {
     let inner = Sequential::new().then(Running::new("running", board.clone()));
     let mut layer = Residual::new("half", inner);
     let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
-    let cx = |start: u64| PassContext {
-        seed: 0,
-        step: 0,
-        samples: start..start + 2,
-        train: true,
-    };
+    let cx = |start: u64| PassContext::training(0, 0, start..start + 2);
     let pass = |layer: &Residual, start: u64, value: f32| {
         let x = Tensor::from_f32(&device, [2, 1], [value, value]).unwrap();
         layer.forward(&cx(start), Tensors::from_iter([x])).unwrap();

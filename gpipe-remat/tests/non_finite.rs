@@ -99,12 +99,7 @@ fn by_hand(run: &Run, plant: &Plant) -> Option<NonFinite> {
         })
     };
     for (m, item) in items(run, plant).into_iter().enumerate() {
-        let cx = PassContext {
-            seed: 7,
-            step: 0,
-            samples: item.micro_batch.samples,
-            train: true,
-        };
+        let cx = PassContext::training(7, 0, item.micro_batch.samples);
         let mut flow: Tensors = item
             .input
             .into_iter()

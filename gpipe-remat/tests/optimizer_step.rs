@@ -206,7 +206,7 @@ fn assemble(run: &Run, board: &Arc<Mutex<Board>>) -> Assembled {
     let schedule = run.schedule();
     let assembly = Assembly {
         cut: run.cut(layers.len()),
-        table: run.table(&mut layers, &schedule),
+        remat_plan: run.remat_plan(&mut layers, &schedule),
         layers,
         schedule,
         devices: vec![DeviceId::Cpu; run.stages],

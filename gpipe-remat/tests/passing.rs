@@ -183,7 +183,7 @@ fn layers(wide: usize) -> Vec<Box<dyn Layer>> {
 const CUT: [Range<usize>; 4] = [0..2, 2..4, 4..6, 6..8];
 
 struct Plan {
-    table: RematPlan,
+    remat_plan: RematPlan,
     held: Vec<Vec<Held>>,
     peaks: Vec<u64>,
 }
@@ -197,15 +197,19 @@ fn plan(wide: usize, policy: Policy, cut: &[Range<usize>], schedule: &Schedule) 
     let mut layers = layers(wide);
     let costs = costs(&layers);
     let weights = ParameterBytes::new(&mut layers, Some(&optimizer()));
-    let table = match RematPlan::new(policy, &weights, &costs, cut, schedule) {
-        Ok(table) => table,
+    let remat_plan = match RematPlan::new(policy, &weights, &costs, cut, schedule) {
+        Ok(remat_plan) => remat_plan,
         Err(gpipe_remat::Error::Budget { .. }) => return None,
         Err(error) => panic!("{error}"),
     };
-    let memory = predict_memory(&weights, &costs, cut, schedule, &table);
-    let held = predict_held(&memory, &costs, cut, schedule, &table);
+    let memory = predict_memory(&weights, &costs, cut, schedule, &remat_plan);
+    let held = predict_held(&memory, &costs, cut, schedule, &remat_plan);
     let peaks = memory.iter().map(|memory| memory.peak()).collect();
-    Some(Plan { table, held, peaks })
+    Some(Plan {
+        remat_plan,
+        held,
+        peaks,
+    })
 }
 
 fn optimizer() -> Optimizer {
@@ -226,12 +230,7 @@ fn items() -> Vec<Item<Tensors, Target>> {
         let input = Tensor::from_f32(&device, [rows.len(), WIDTH], values).unwrap();
         let labels = rows.clone().map(|row| (row % WIDTH) as u32).collect();
         Item {
-            micro_batch: MicroBatch {
-                index,
-                samples: rows.start as u64..rows.end as u64,
-                step: 0,
-                train: true,
-            },
+            micro_batch: MicroBatch::new(index, rows.start as u64..rows.end as u64, 0, true),
             target: Target {
                 values: Tensor::from_u32(&device, [rows.len()], labels).unwrap(),
                 divisor: BATCH as f64,
@@ -247,7 +246,7 @@ fn assemble(plan: &Plan, cut: &[Range<usize>], schedule: &Schedule) -> Assembled
         layers: layers(WIDE),
         cut: cut.to_vec(),
         schedule: schedule.clone(),
-        table: plan.table.clone(),
+        remat_plan: plan.remat_plan.clone(),
         devices: vec![DeviceId::Cpu; cut.len()],
         loss: Loss::CrossEntropy,
         optimizer: Some(optimizer()),

@@ -140,7 +140,7 @@ fn run(policy: Policy) -> Run {
 fn assemble(run: &Run, schedule: &Schedule, board: &Arc<Mutex<Board>>) -> Assembled {
     let mut layers = run.model.layers();
     let cut = run.cut(layers.len());
-    let table = run.table(&mut layers, schedule);
+    let remat_plan = run.remat_plan(&mut layers, schedule);
     for (stage, part) in cut.iter().enumerate() {
         let place = part.start + part.len() / 2;
         let layer = layers.remove(place);
@@ -158,7 +158,7 @@ fn assemble(run: &Run, schedule: &Schedule, board: &Arc<Mutex<Board>>) -> Assemb
         layers,
         cut,
         schedule: schedule.clone(),
-        table,
+        remat_plan,
         devices: vec![DeviceId::Cpu; STAGES],
         loss: Loss::CrossEntropy,
         optimizer: Some(run.optimizer.clone()),

@@ -84,7 +84,7 @@ impl Layer for Trapped {
 fn assemble(run: &Run) -> (Assembled, Vec<Arc<AtomicU8>>) {
     let mut layers = run.model.layers();
     let (cut, schedule) = (run.cut(layers.len()), run.schedule());
-    let table = run.table(&mut layers, &schedule);
+    let remat_plan = run.remat_plan(&mut layers, &schedule);
     let mut traps = Vec::new();
     for part in &cut {
         let trap = Arc::new(AtomicU8::new(Trap::None as u8));
@@ -96,7 +96,7 @@ fn assemble(run: &Run) -> (Assembled, Vec<Arc<AtomicU8>>) {
         layers,
         cut,
         schedule,
-        table,
+        remat_plan,
         devices: vec![DeviceId::Cpu; STAGES],
         loss: Loss::CrossEntropy,
         optimizer: Some(run.optimizer.clone()),

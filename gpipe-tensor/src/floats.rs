@@ -41,8 +41,8 @@ impl Floats {
         if memory.is_null() {
             return Err(out_of_memory);
         }
-        // SAFETY: the global allocator gave `memory` for the layout of an array of `room` floats,
-        // it is written to nobody else, and all of its bytes are zero: `room` floats of value 0.
+        // SAFETY: the global allocator returned `memory` for the layout of an array of `room` floats,
+        // it has no other owner, and all of its bytes are zero: `room` floats of value 0.
         let floats = unsafe { Vec::from_raw_parts(memory, room, room) };
         let start = floats.as_ptr().align_offset(64);
         let start = if start < LINE { start } else { 0 };

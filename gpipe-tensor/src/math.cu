@@ -8,7 +8,7 @@ __device__ float polynomial(float x, const float (&coefficients)[N]) {
     return sum;
 }
 
-/// x as a multiple of ln 2, in the low bits of `power`, and a rest of at most half of it.
+/// Splits x into a multiple of ln 2 (in the low bits of `power`) and a remainder of at most half of ln 2.
 struct Split {
     float power;
     float rest;
@@ -29,7 +29,7 @@ __device__ inline float power_of_two(int n) { return __uint_as_float((u32)(n + 1
 __device__ inline float exponential_of_split(Split x) {
     const float curve[5] = {0.0013814627f, 0.00836871f, 0.041668387f, 0.1666652f, 0.49999993f};
     float value = fmaf(x.rest * x.rest, polynomial(x.rest, curve), x.rest) + 1.0f;
-    // In two steps, since 2^n itself need not be a float where the result is.
+    // In two steps: 2^n may be out of range where the result is not.
     int n = (int)(__float_as_uint(x.power) - __float_as_uint(ROUND));
     int half = n >> 1;
     return value * power_of_two(half) * power_of_two(n - half);

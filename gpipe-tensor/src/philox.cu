@@ -19,7 +19,7 @@ __device__ inline void philox(Key key, u32 (&words)[4]) {
     }
 }
 
-/// Counters that give 64 neighbouring elements: word w of counter c is element
+/// Counters of 64 consecutive elements: word w of counter c is element
 /// c / 16 · 64 + w · 16 + c % 16 of the sample.
 constexpr u64 COUNTERS = 16;
 constexpr u64 NUMBERS = 4 * COUNTERS;

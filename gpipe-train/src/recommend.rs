@@ -242,7 +242,8 @@ impl Recommender {
     /// The rematerialization policy under which every stage keeps the activations of the plan.
     pub fn remat(&self, plan: &Plan) -> Policy {
         let stages = plan.cut.len();
-        let keeps = |stage: usize| *plan.table.kept(stage, 0) == gpipe_remat::Retained::Everything;
+        let keeps =
+            |stage: usize| *plan.remat_plan.kept(stage, 0) == gpipe_remat::Retained::Everything;
         match self.memory() {
             Some(memory) if !(0..stages).all(keeps) => {
                 let chunks = plan.cut.len() / plan.workers.len();

@@ -56,12 +56,12 @@ pub fn of_width(width: usize, stages: usize) -> Assembled {
         .collect();
     let schedule = gpipe(stages, samples.len()).unwrap();
     let weights = ParameterBytes::new(&mut layers, Some(&OPTIMIZER));
-    let table = RematPlan::new(Policy::Keep, &weights, &costs, &cut, &schedule).unwrap();
+    let remat_plan = RematPlan::new(Policy::Keep, &weights, &costs, &cut, &schedule).unwrap();
     let assembly = Assembly {
         layers,
         cut,
         schedule,
-        table,
+        remat_plan,
         devices: vec![DeviceId::Cpu; stages],
         loss: Loss::CrossEntropy,
         optimizer: Some(OPTIMIZER),

@@ -19,7 +19,7 @@ fn assembled(model: &ModelConfig, stages: usize) -> Assembled {
         cut: (0..stages).map(|s| end(s)..end(s + 1)).collect(),
         layers,
         schedule: gpipe(stages, 1).unwrap(),
-        table: RematPlan::of_stages(vec![Retained::Everything; stages], 1),
+        remat_plan: RematPlan::of_stages(vec![Retained::Everything; stages], 1),
         devices: vec![DeviceId::Cpu; stages],
         loss: Loss::CrossEntropy,
         optimizer: None,

@@ -1,4 +1,4 @@
-//! The bytes that a cost predicts are those that a device counts.
+//! Check that predicted bytes are those that a device counts.
 
 use gpipe_tensor::{Device, Tensor, Tensors};
 
@@ -8,7 +8,8 @@ use super::tensors::{
 use crate::{Buffers, Cost, Flow, Layer, Ledger, PassContext, Saved, SavedBuffers, TensorSet};
 
 /// Checks that the layer's [`Memory`](crate::Memory) predicts the bytes that are alive after each
-/// call and at its peak, by every way back, whatever else holds the tensors that it is given.
+/// call and at its peak, for every kind of backward pass, while nothing, everything or any single one of
+/// its arguments has another holder.
 ///
 /// # Errors
 /// [`CheckError::Bytes`] for the first call that differs, [`CheckError::Flow`] if a pass returns
@@ -36,13 +37,13 @@ pub fn bytes(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
     clean(layer)
 }
 
-/// Which way back is taken.
+/// The kind of backward pass.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Split,
     Fused,
     ParamsOnly,
-    /// No way back: an evaluation, or a forward pass that will be computed again.
+    /// None: an evaluation, or a forward pass that will be recomputed.
     None,
 }
 
@@ -50,7 +51,7 @@ enum Way {
 struct Books {
     layer: String,
     device: Device,
-    /// Bytes of the parameters and whatever else no ledger knows of.
+    /// Bytes of the parameters and everything else outside of the ledger.
     base: u64,
     ledger: Ledger,
 }
@@ -65,7 +66,7 @@ impl Books {
         }
     }
 
-    /// One call, really and in the ledger, and whether both saw the same.
+    /// Runs one call on the device and in the ledger and compares the bytes.
     fn call<R, L>(
         &mut self,
         call: &str,
@@ -96,12 +97,12 @@ impl Books {
     }
 }
 
-/// A layer that is played through once.
+/// A layer whose calls are run and replayed once.
 struct Run<'a> {
     books: Books,
     cost: &'a Cost,
     what: String,
-    /// Which of the tensors that it is given something else holds.
+    /// Which arguments have another holder.
     held: &'a TensorSet,
 }
 

@@ -1,4 +1,4 @@
-//! Outputs and gradients against differences of outputs.
+//! Checks of gradients against finite differences, and of outputs and gradients against a reference.
 
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
@@ -7,13 +7,13 @@ use super::tensors::{
 };
 use crate::{Kind, Layer, PassContext, try_params};
 
-/// How far a gradient may be from differences of the layer's own outputs, as a share of the largest
-/// element. The outputs are of single precision: their last bits, divided by a step of 1/32, are
-/// what limits the differences.
+/// Tolerance of a gradient against differences of the layer's own outputs, as a share of the largest
+/// element. The outputs have single precision: their last bits, divided by a step of 1/32, limit the
+/// accuracy of the differences.
 pub const TOLERANCE: f64 = 2e-3;
 
-/// How far outputs and gradients may be from a reference of double precision, as a share of the
-/// largest element: some hundred roundings of 6e-8.
+/// Tolerance of outputs and gradients against a reference of double precision, as a share of the largest
+/// element: some hundred roundings of 6e-8.
 pub const REFERENCE_TOLERANCE: f64 = 2e-5;
 
 /// Checks the gradients of inputs and parameters against differences of the layer's own outputs,
@@ -21,7 +21,7 @@ pub const REFERENCE_TOLERANCE: f64 = 2e-5;
 ///
 /// Each element of each input and parameter takes four forward passes: use small sizes, and values
 /// of about 1 that stay 1/32 away from kinks such as that of ReLU at 0. Inputs and parameters are
-/// of single precision. What a statistic gathers ([`Kind::Statistic`]) is no gradient and not
+/// of single precision. The sums of a statistic ([`Kind::Statistic`]) are not gradients and not
 /// compared.
 ///
 /// # Errors
@@ -45,9 +45,9 @@ pub fn gradients(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> R
     compare(layer, cx, inputs, 1.0 / 32.0, TOLERANCE, &forward)
 }
 
-/// Checks outputs and gradients against a reference of double precision. `reference` gives the
-/// elements of each output of floats from those of each parameter, in the order of
-/// [`Layer::params`], and of each input, none for one of indices.
+/// Checks outputs and gradients against a reference of double precision. `reference` computes the
+/// elements of each float output from those of each parameter, in the order of [`Layer::params`], and of
+/// each input (empty for indices).
 ///
 /// # Errors
 /// [`CheckError::Value`] for the first element that is off by more than [`REFERENCE_TOLERANCE`];
@@ -98,7 +98,7 @@ fn compare(
     let dx = layer.backward(left, dy.clone())?;
     let gradients = take_gradients(layer)?;
 
-    // What the gradients are those of: the outputs, weighted by dY.
+    // The gradients are those of this sum: the outputs weighted by dY.
     let value = |layer: &mut dyn Layer, params: &[Vec<f64>], x: &[Vec<f64>]| {
         let y = forward(layer, params, x)?;
         Ok(y.iter().zip(&weights).map(|(y, dy)| dot(y, dy)).sum())
@@ -197,7 +197,7 @@ fn differences(
     let mut slopes = Vec::with_capacity(at.len());
     for i in 0..at.len() {
         let mut slope = |step: f64| {
-            // What single precision makes of the two points.
+            // The two points as rounded to single precision.
             let (above, below) = ((at[i] + step) as f32, (at[i] - step) as f32);
             let (above, below) = (f64::from(above), f64::from(below));
             x[i] = above;
@@ -217,7 +217,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// An error unless each number is near the wanted one.
+/// An error unless each number is within the tolerance of the expected one.
 fn close(layer: &dyn Layer, of: String, tolerance: f64, got: &[f64], wanted: &[f64]) -> Result<()> {
     let largest = wanted.iter().fold(1e-3, |most: f64, v| most.max(v.abs()));
     let fault = |element: usize| CheckError::Value {

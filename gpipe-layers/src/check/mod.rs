@@ -1,9 +1,9 @@
-//! Checks of a layer's promises, for tests of layers of your own: gradients, bytes and the split
-//! backward pass.
+//! Checks of the contract of a layer, for tests of custom layers: gradients, bytes and the split backward
+//! pass.
 //!
 //! Each takes a layer whose parameters are made ([`make`](crate::make)), the context of a training
-//! pass and the tensors that the layer takes, on a device that nothing else uses meanwhile. Values
-//! and gradients of the parameters are afterwards as they were, and zero.
+//! pass and the tensors that the layer takes, on a device that nothing else uses meanwhile. Afterwards,
+//! the values of the parameters are unchanged and their gradients zero.
 //!
 //! ```
 //! use gpipe_layers::layers::{Layout, Linear};

@@ -1,4 +1,4 @@
-//! The ways back have the same bits.
+//! Check that all kinds of backward pass have the same bits.
 
 use gpipe_tensor::{Tensor, Tensors};
 
@@ -7,8 +7,8 @@ use super::tensors::{
 };
 use crate::{Layer, PassContext};
 
-/// Checks that `backward` gives the bits of `input_grad` then `weight_grad`, and that
-/// `param_only_grad` then `weight_grad` gives the same gradients of parameters.
+/// Checks that `backward` has the same bits as `input_grad` then `weight_grad`, and that
+/// `param_only_grad` then `weight_grad` has the same gradients of parameters.
 ///
 /// # Errors
 /// [`CheckError::Bits`] for the first element that differs; and whatever error the layer returns.

@@ -1,4 +1,4 @@
-//! What all checks share: their error, and tensors to try a layer with.
+//! Common parts of all checks: their error, and tensors to try a layer with.
 
 use gpipe_tensor::{Device, Shape, Tensor, Tensors, init_uniform};
 
@@ -7,14 +7,14 @@ use crate::{Error, Flow, Layer, PassContext, Saved, try_params};
 /// The result of a check.
 pub type Result<T> = std::result::Result<T, CheckError>;
 
-/// A promise that a layer does not keep.
+/// A violation of the contract of a layer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
     /// The layer itself failed, or cannot take these tensors.
     #[error(transparent)]
     Layer(#[from] Error),
-    /// The check needs a tensor that there is no room for, or elements of another type.
+    /// An error of a tensor that the check needs: not enough memory, or another element type.
     #[error("check: {0}")]
     Tensor(#[from] gpipe_tensor::Error),
     /// A pass returned other tensors than the cost describes.
@@ -26,7 +26,7 @@ pub enum CheckError {
         call: String,
         /// Shapes and types that the cost describes.
         expected: String,
-        /// Those that came.
+        /// Shapes and types of the returned tensors.
         got: String,
     },
     /// A call holds other bytes than the cost's [`Memory`](crate::Memory) predicts.
@@ -43,34 +43,34 @@ pub enum CheckError {
         /// Bytes by the device.
         counted: u64,
     },
-    /// An output or a gradient is not what differences of outputs give.
+    /// An output or a gradient differs from the expected value.
     #[error("{layer}: {of}, element {element}: expected {expected}, got {got}")]
     Value {
         /// The layer's name.
         layer: String,
-        /// Of what.
+        /// Name of the output or gradient.
         of: String,
         /// The index of the element in row-major order.
         element: usize,
-        /// What it should be, within the tolerance.
+        /// The expected value, within the tolerance.
         expected: f64,
-        /// What it is.
+        /// The actual value.
         got: f64,
     },
-    /// Two ways to the same number have different bits.
+    /// Two kinds of backward pass have different bits.
     #[error("{layer}: {of}, element {element}: {fused:e} by backward, {split:e} by {way}")]
     Bits {
         /// The layer's name.
         layer: String,
-        /// Of what.
+        /// Name of the output or gradient.
         of: String,
         /// The index of the element in row-major order.
         element: usize,
-        /// The other way.
+        /// The other kind.
         way: &'static str,
         /// By `backward`.
         fused: f32,
-        /// By the other way.
+        /// By the other kind.
         split: f32,
     },
 }
@@ -90,7 +90,7 @@ pub(super) fn gradients_like(flow: &[Flow]) -> Vec<Flow> {
     floats.cloned().collect()
 }
 
-/// An error unless the tensors are those that are described.
+/// An error unless the tensors have the described shapes and types.
 pub(super) fn expect_flow(
     layer: &dyn Layer,
     call: &str,
@@ -156,7 +156,7 @@ pub(super) struct Gradient {
     pub(super) values: Vec<f32>,
 }
 
-/// The gradients of all parameters that have one; and forgets them.
+/// Takes the gradients of all parameters that have one.
 pub(super) fn take_gradients(layer: &mut dyn Layer) -> Result<Vec<Gradient>> {
     let mut gradients = Vec::new();
     try_params(layer, |param| {
@@ -172,7 +172,7 @@ pub(super) fn take_gradients(layer: &mut dyn Layer) -> Result<Vec<Gradient>> {
     Ok(gradients)
 }
 
-/// Forgets gradients and what an unfinished mini-batch recorded.
+/// Clears the gradients and the changes of an unfinished mini-batch.
 pub(super) fn clean(layer: &mut dyn Layer) -> Result<()> {
     layer.begin_mini_batch()?;
     Ok(try_params(layer, |param| param.zero_grad())?)

@@ -39,7 +39,7 @@ impl Dropout {
     }
 }
 
-/// An error unless a share can be dropped.
+/// An error unless the share is from 0 to below 1.
 pub(super) fn check_rate(name: &str, rate: f32) -> Result<()> {
     if (0.0..1.0).contains(&rate) {
         return Ok(());

@@ -10,8 +10,8 @@ use crate::{
     TensorSet,
 };
 
-/// A table of one row for each token, and if wanted a second one of a row for each position, which
-/// is added: ids (B, T) give (B, T, width).
+/// A table with one row per token, and optionally a second one with one row per position, which is added:
+/// from ids (B, T) to (B, T, width).
 #[derive(Debug)]
 pub struct Embedding {
     name: String,
@@ -80,7 +80,7 @@ impl Layer for Embedding {
         &self.name
     }
 
-    /// A gather: no FLOPs but the addition of positions; what it takes is traffic.
+    /// A gather: no FLOPs but the addition of positions; its cost is memory traffic.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let ids = self.ids(inputs)?;
         let shape = [ids.shape.dims(), &[self.width]].concat();

@@ -20,7 +20,7 @@ pub struct GeluLinear {
 }
 
 impl GeluLinear {
-    /// `linear` of the GELU of what is given.
+    /// `linear` applied to the GELU of its input.
     pub fn new(form: Gelu, linear: Linear) -> Self {
         Self { form, linear }
     }
@@ -40,7 +40,7 @@ impl Layer for GeluLinear {
         self.linear.name()
     }
 
-    /// The sum of the two; what GELU takes in the backward pass is its gradient.
+    /// The sum of both costs; the backward pass of GELU counts as its input gradient.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let x = floats(self.name(), inputs, None)?;
         let activation = self.activation().cost(inputs)?;

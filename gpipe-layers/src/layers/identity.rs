@@ -4,7 +4,7 @@ use gpipe_tensor::Tensors;
 
 use crate::{Cost, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
 
-/// Hands its input on, at no cost.
+/// Returns its input, at no cost.
 #[derive(Debug)]
 pub struct Identity {
     name: String,

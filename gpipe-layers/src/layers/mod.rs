@@ -1,8 +1,8 @@
 //! The layers.
 //!
 //! FLOPs are counted as the literature counts a model's: 2 for each multiply-add of a matrix
-//! product, attention in full although its masked half is skipped, nothing for what is computed
-//! again. Element-wise layers charge a few FLOPs an element, stated at each.
+//! product, attention in full although its masked half is skipped, nothing for recomputation.
+//! Element-wise layers charge a few FLOPs per element, documented at each.
 
 mod activation;
 mod attention;

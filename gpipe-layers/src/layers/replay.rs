@@ -1,4 +1,4 @@
-//! What a [`Residual`](super::Residual) holds and when, from what the layers inside it hold.
+//! The bytes that a [`Residual`](super::Residual) holds, from those of the layers inside it.
 
 use smallvec::smallvec;
 
@@ -32,7 +32,7 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// The forward pass: its peak, the bytes of what is saved besides x, and what comes next.
+    /// Replays the forward pass: its peak, the bytes saved besides x, and the state after it.
     fn forward(x: &Flow, inner: &'a [Cost]) -> (u64, u64, Self) {
         let mut ledger = Ledger::new();
         let bytes = x.bytes();
@@ -62,7 +62,7 @@ impl<'a> Replay<'a> {
         (peak, own, replay)
     }
 
-    /// The input gradient and then the weight gradient: their peaks, and what is pending between.
+    /// Replays the input gradient and then the weight gradient: their peaks and the pending bytes between.
     fn split(mut self) -> Memory {
         let bytes = self.ledger.bytes(&self.x);
         let begin = self.ledger.live();
@@ -123,7 +123,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// The sum with the skip connection: written over what the layers gave, where nothing else holds it.
+/// The sum with the skip connection, in the buffer of the layers' output if nothing else holds it.
 fn add(ledger: &mut Ledger, inner: Buffers, bytes: u64) -> Buffers {
     if inner.iter().all(|buffer| ledger.is_unique(buffer)) {
         return inner;

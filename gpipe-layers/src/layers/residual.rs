@@ -8,7 +8,7 @@ use super::{Sequential, replay};
 use crate::lingvo;
 use crate::{Cost, Error, Flow, Layer, Param, PassContext, Pending, Result, Saved};
 
-/// A list of layers around which the input passes by and is added to their output.
+/// A list of layers with a skip connection: the input is added to their output.
 pub struct Residual {
     name: String,
     layers: Vec<Box<dyn Layer>>,
@@ -66,9 +66,9 @@ impl Residual {
 struct Back<P> {
     /// dY of the skip connection.
     skip: Tensor,
-    /// What the first layer gave.
+    /// The input gradient of the first layer.
     dx: Tensors,
-    /// What each layer left, the last first.
+    /// The pending state of each layer, the last first.
     left: Vec<P>,
 }
 
@@ -94,7 +94,7 @@ fn back<L, P>(
     Ok(Back { skip, dx, left })
 }
 
-/// inner + skip, written over `inner` where nothing else holds it.
+/// inner + skip, in the buffer of `inner` if nothing else holds it.
 fn sum(mut inner: Tensor, skip: &Tensor) -> gpipe_tensor::Result<Tensor> {
     if !inner.is_unique() {
         return ops::add(&inner, skip);
@@ -194,7 +194,7 @@ impl Layer for Residual {
         Ok(())
     }
 
-    /// Frees what each layer left before the next begins.
+    /// Frees the pending state of each layer before the next begins.
     fn backward(&mut self, saved: Saved, dy: Tensors) -> Result<Tensors> {
         let layers = self.layers.iter_mut().rev();
         let back = back(&self.name, layers, saved, dy, |layer, saved, dy| {

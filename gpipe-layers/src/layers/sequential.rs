@@ -2,9 +2,8 @@
 
 use crate::Layer;
 
-/// A list of layers in the making. It is flat from the start: a list put into it, once or several
-/// times over, adds its members, as Lingvo flattens a `Sequential` with `repeat`. What comes out is
-/// what a partitioner cuts.
+/// A builder of a list of layers. The list is flat: a list that is added, once or repeatedly, adds its
+/// members, as Lingvo flattens a `Sequential` with `repeat`. A partitioner cuts the resulting list.
 ///
 /// ```
 /// use gpipe_layers::{Layer, layers::{Identity, Sequential}};
@@ -39,8 +38,8 @@ impl Sequential {
         self
     }
 
-    /// The list and the members of `times` others, each made with its index, which belongs into
-    /// the names: parameters of the same name would be the same parameter.
+    /// The list and the members of `times` others, each made with its index. Use the index in
+    /// names: parameters of the same name would be the same parameter.
     #[must_use]
     pub fn repeat(self, times: usize, list: impl Fn(usize) -> Self) -> Self {
         (0..times).fold(self, |all, i| all.append(list(i)))

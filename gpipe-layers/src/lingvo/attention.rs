@@ -7,7 +7,7 @@ use super::count::{elements, extents, product, sum};
 use crate::Result;
 
 /// `MultiHeadedAttention` of a query (b, t, d) over `source` positions:
-/// 15·b·t·s·d + 4·b·d²·(t + s). Hands on the query's shape and the probabilities' (b, heads, t, s).
+/// 15·b·t·s·d + 4·b·d²·(t + s). Outputs have the query's shape and the probabilities' (b, heads, t, s).
 ///
 /// # Errors
 /// If the query has another rank or the count does not fit.
@@ -27,7 +27,7 @@ pub fn multi_headed_attention(query: &Shape, source: usize, heads: usize) -> Res
     })
 }
 
-/// Which extent comes first.
+/// The order of the extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// (time, batch, width).

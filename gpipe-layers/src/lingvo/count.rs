@@ -5,7 +5,7 @@ use gpipe_tensor::Shape;
 use super::Meta;
 use crate::{Error, Result};
 
-/// So much an element, and the same shape.
+/// A cost of this number of FLOPs per element, with the same shape.
 pub(super) fn each_element(layer: &str, flops: u64, input: &Shape) -> Result<Meta> {
     let flops = product(layer, &[flops, elements(layer, input)?])?;
     Ok(Meta::same(flops, input))

@@ -29,7 +29,7 @@ pub fn bias(input: &Shape) -> Result<Meta> {
 pub struct Projection {
     /// The innermost extent of the output.
     pub outputs: usize,
-    /// What is applied to the products.
+    /// The activation after the product.
     pub activation: Activation,
     /// Whether a bias is added; Lingvo charges it once, not for each row.
     pub bias: bool,
@@ -39,7 +39,7 @@ pub struct Projection {
     pub weight_norm: bool,
 }
 
-/// `ProjectionLayer`: a matrix product, doubled for gated activations, and what is switched on.
+/// `ProjectionLayer`: a matrix product, doubled for gated activations, plus the enabled options.
 ///
 /// # Errors
 /// If the activation has no cost or the count does not fit.

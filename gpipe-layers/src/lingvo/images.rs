@@ -65,7 +65,7 @@ pub fn conv2d(
 /// (k, 1, inputs, multiplier) tiled `tiling` times, oc = inputs · multiplier · tiling.
 ///
 /// # Errors
-/// If the input is no such sequence or the count does not fit.
+/// If the input does not have this shape or the count does not fit.
 pub fn depthwise_conv(input: &Shape, filter: [usize; 4], tiling: usize) -> Result<Meta> {
     const LAYER: &str = "depthwise conv";
     let [batch, time, frequency, _] = extents(LAYER, input)?;

@@ -1,4 +1,4 @@
-//! Layers that hand on, hold or repeat others.
+//! Layers that forward inputs, contain or repeat others.
 
 use gpipe_tensor::Shape;
 
@@ -6,7 +6,7 @@ use super::count::{mismatch, product, sum};
 use super::{Formula, Meta};
 use crate::Result;
 
-/// `IdentityLayer`, `FetchLayer`, `PrintShapeLayer`, `MeshSplitLayer`: nothing.
+/// `IdentityLayer`, `FetchLayer`, `PrintShapeLayer`, `MeshSplitLayer`: no cost.
 pub fn free(inputs: &[Shape]) -> Meta {
     Meta {
         flops: 0,
@@ -14,7 +14,7 @@ pub fn free(inputs: &[Shape]) -> Meta {
     }
 }
 
-/// `FirstNLayer`: nothing, and hands on the first `n` inputs, at least one.
+/// `FirstNLayer`: no cost; its outputs are the first `n` inputs, at least one.
 pub fn first_n(inputs: &[Shape], n: usize) -> Meta {
     free(&inputs[..n.max(1).min(inputs.len())])
 }
@@ -72,7 +72,7 @@ pub fn parallel_repeat(inputs: &[Shape], body: &Formula<'_>, count: usize) -> Re
 }
 
 /// `ParallelLayer`, and `GraphLayer` with its wiring in `merge`: every branch gets the inputs;
-/// `merge` says what joining the branches' outputs costs and hands on.
+/// `merge` computes the cost and the outputs of joining the branches' outputs.
 ///
 /// # Errors
 /// A branch's, the merge's, or if the sum does not fit.

@@ -1,5 +1,4 @@
-//! The model families behind one type: what a configuration file, a model folder and a program
-//! agree on.
+//! The model families behind one type, common to configuration files, model folders and programs.
 
 use gpipe_tensor::DType;
 
@@ -12,9 +11,9 @@ use crate::{Flow, Layer, Result};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ModelConfig {
-    /// A decoder of text: GPT-2.
+    /// A GPT-2 language model.
     Gpt(GptConfig),
-    /// A multi-layer perceptron that classifies.
+    /// A multi-layer perceptron for classification.
     Mlp(MlpConfig),
 }
 

@@ -7,7 +7,7 @@ use crate::layers::{
 use crate::lingvo;
 use crate::{Error, Flow, Gelu, Init, Layer, Result};
 
-/// What a GPT is made of. The default is GPT-2 with 124 million parameters, without dropout.
+/// The configuration of a GPT. The default is GPT-2 with 124 million parameters, without dropout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GptConfig {
     /// Number of tokens.
@@ -22,7 +22,7 @@ pub struct GptConfig {
     pub heads: usize,
     /// Whether the head shares the table of tokens.
     pub tied: bool,
-    /// Which function is meant by GELU.
+    /// The form of GELU.
     pub gelu: Gelu,
     /// Share that is dropped of the embedding, the attention probabilities and the output of each
     /// half of a block.
@@ -47,7 +47,7 @@ impl Default for GptConfig {
     }
 }
 
-/// The standard deviation of all tables and weights at first.
+/// The initial standard deviation of all tables and weights.
 const STD: f32 = 0.02;
 
 impl GptConfig {
@@ -75,7 +75,7 @@ impl GptConfig {
         Ok(())
     }
 
-    /// A linear layer within a block, whose weights begin with this standard deviation.
+    /// A linear layer within a block, with this initial standard deviation of its weights.
     fn linear(&self, name: String, inputs: usize, outputs: usize, std: f32) -> Linear {
         Linear::new(name, inputs, outputs, Layout::InOut).init(Init::Normal(std), Init::Zeros)
     }
@@ -84,7 +84,7 @@ impl GptConfig {
         LayerNorm::new(name, self.width, self.layer_norm_eps)
     }
 
-    /// The list, and a dropout if there is any.
+    /// The list plus a dropout layer, unless the share is 0.
     fn dropout(&self, list: Sequential, name: String) -> Result<Sequential> {
         let dropout = Dropout::new(name, self.dropout)?;
         Ok(if self.dropout > 0.0 {
@@ -94,8 +94,8 @@ impl GptConfig {
         })
     }
 
-    /// What the projections that end in the residual stream begin with: the stream sums two of
-    /// them a block, so its variance would grow with the depth.
+    /// The initial standard deviation of the projections into the residual stream: the stream sums two of
+    /// them per block, so its variance would otherwise grow with the depth.
     fn projection_std(&self) -> f32 {
         STD / (2.0 * self.blocks as f32).sqrt()
     }

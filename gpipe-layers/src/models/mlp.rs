@@ -3,7 +3,7 @@
 use crate::layers::{Activation, Dropout, Function, Layout, Linear, Sequential};
 use crate::{Error, Layer, Result};
 
-/// What a perceptron is made of.
+/// The configuration of a multi-layer perceptron.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MlpConfig {
     /// Width of the input.
@@ -12,14 +12,14 @@ pub struct MlpConfig {
     pub hidden: Vec<usize>,
     /// Width of the output.
     pub outputs: usize,
-    /// What follows each hidden layer.
+    /// The activation after each hidden layer.
     pub activation: Function,
     /// Share that is dropped after each activation.
     pub dropout: f32,
 }
 
-/// Linear layers `linear_0`, `linear_1`, … with biases, as PyTorch's; an activation and, if any, a
-/// dropout after all but the last. Takes (batch, inputs), gives (batch, outputs).
+/// Linear layers `linear_0`, `linear_1`, … with biases, as PyTorch's; an activation and, unless its
+/// share is 0, a dropout after all but the last. From (batch, inputs) to (batch, outputs).
 ///
 /// # Errors
 /// [`Error::Config`] for a width of zero or a dropout outside of 0..1.

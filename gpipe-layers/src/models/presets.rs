@@ -1,9 +1,9 @@
-//! Models that have a name.
+//! Named models.
 
 use super::GptConfig;
 use crate::{Decay, Gelu};
 
-/// A model, and the batches that it is usually trained with.
+/// A model and its usual batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
     /// The name.

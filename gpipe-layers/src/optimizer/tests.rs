@@ -5,6 +5,12 @@ use gpipe_tensor::{Device, DeviceId, Host};
 use super::*;
 use crate::Init;
 
+const FIRST: UpdateSettings = UpdateSettings {
+    lr: 0.1,
+    step: 0,
+    grad_scale: 1.0,
+};
+
 fn device() -> Device {
     Host::new(1).unwrap().device(DeviceId::Cpu).unwrap()
 }
@@ -44,7 +50,7 @@ fn only_what_should_decay_decays() {
             for (kind, decays) in [(Kind::Matrix, true), (Kind::Vector, vectors_decay)] {
                 let mut param = ready(&optimizer, kind);
                 // Without a gradient, decay alone moves the value: by lr · decay · value.
-                optimizer.update(&mut param, 0.1, 1, 1.0).unwrap();
+                optimizer.update(&mut param, FIRST).unwrap();
                 let wanted = if decays { 0.95 } else { 1.0 };
                 let value = param.value().unwrap().f32s().unwrap()[0];
                 assert!(
@@ -62,7 +68,15 @@ fn a_statistic_takes_its_gradient_as_it_is() {
         let mut param = ready(&optimizer, Kind::Statistic);
         let grad = param.grad_mut().unwrap();
         grad.f32s_mut().unwrap().fill(0.25);
-        optimizer.update(&mut param, 0.1, 1, 0.5).unwrap();
+        optimizer
+            .update(
+                &mut param,
+                UpdateSettings {
+                    grad_scale: 0.5,
+                    ..FIRST
+                },
+            )
+            .unwrap();
         assert_eq!(param.value().unwrap().f32s().unwrap(), [1.25; 4]);
         assert!(param.state.is_empty());
     }
@@ -76,7 +90,7 @@ fn a_frozen_parameter_stays_as_it_is() {
         param.make(&device, 0).unwrap();
         optimizer.make_state(&mut param).unwrap();
         param.zero_grad().unwrap();
-        optimizer.update(&mut param, 0.1, 1, 1.0).unwrap();
+        optimizer.update(&mut param, FIRST).unwrap();
         assert_eq!(param.value().unwrap().f32s().unwrap(), [1.0; 4]);
         assert_eq!((param.grad_bytes(), optimizer.state_bytes(&param)), (0, 0));
         assert_eq!(device.live_bytes(), 4 * 4);
@@ -104,14 +118,14 @@ fn only_an_owner_that_is_ready_is_updated() {
     for optimizer in rules(0.0, Decay::All) {
         let mut bare = Param::new("w", [2], Kind::Vector, Init::Ones);
         assert!(optimizer.make_state(&mut bare).is_err());
-        assert!(optimizer.update(&mut bare, 0.1, 1, 1.0).is_err());
+        assert!(optimizer.update(&mut bare, FIRST).is_err());
         let mut place = ready(&optimizer, Kind::Matrix).tied();
-        let error = optimizer.update(&mut place, 0.1, 1, 1.0).unwrap_err();
+        let error = optimizer.update(&mut place, FIRST).unwrap_err();
         assert!(error.to_string().contains("update owners only"), "{error}");
     }
     let [_, momentum, adamw] = rules(0.0, Decay::All);
     let mut param = ready(&momentum, Kind::Matrix);
-    assert!(adamw.update(&mut param, 0.1, 1, 1.0).is_err());
+    assert!(adamw.update(&mut param, FIRST).is_err());
 }
 
 #[test]

@@ -180,12 +180,7 @@ pub fn device() -> Device {
 }
 
 pub fn cx(batch: usize) -> PassContext {
-    PassContext {
-        seed: 5,
-        step: 3,
-        samples: 10..10 + batch as u64,
-        train: true,
-    }
+    PassContext::training(5, 3, 10..10 + batch as u64)
 }
 
 pub fn one(tensor: Tensor) -> Tensors {

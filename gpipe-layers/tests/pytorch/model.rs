@@ -6,7 +6,7 @@ use std::ops::Range;
 use gpipe_layers::models::{GptConfig, gpt};
 use gpipe_layers::{
     AdamW, Decay, Layer, Loss, Optimizer, OptimizerKind, Param, PassContext, Saved, Sgd,
-    clip_factor,
+    UpdateSettings, clip_factor,
 };
 use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};
@@ -102,12 +102,7 @@ impl Gpt {
     }
 
     fn forward(&self, samples: Range<usize>, input: Tensor) -> Result<(Tensor, Vec<Saved>)> {
-        let cx = PassContext {
-            seed: 0,
-            step: 0,
-            samples: samples.start as u64..samples.end as u64,
-            train: true,
-        };
+        let cx = PassContext::training(0, 0, samples.start as u64..samples.end as u64);
         let mut flow = Tensors::from_iter([input]);
         let mut saved = Vec::new();
         for layer in &self.layers {
@@ -214,13 +209,14 @@ impl Gpt {
             )?;
         }
 
-        let (lr, factor) = (
-            number(&options, "lr")?,
-            clip_factor(norm, number(&options, "clip")?),
-        );
+        let settings = UpdateSettings {
+            lr: number(&options, "lr")?,
+            step: step as u64,
+            grad_scale: clip_factor(norm, number(&options, "clip")?),
+        };
         self.visit(|param, _| match param.tied {
             true => Ok(()),
-            false => Ok(optimizer.update(param, lr, step as u64 + 1, factor)?),
+            false => Ok(optimizer.update(param, settings)?),
         })?;
         let values = self.owned(Param::value)?;
         self.visit(|param, _| match param.tied {

@@ -1,4 +1,4 @@
-//! Amounts of memory as people write them: `8GiB`, `1.5 MiB`, `4096`.
+//! Amounts of memory with units: `8GiB`, `1.5 MiB`, `4096`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use std::str::FromStr;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// The same in a few digits, never less: what a limit should be raised to. It reads back.
+    /// The amount rounded up to a few digits, as a suggested limit. It parses back.
     ///
     /// ```
     /// assert_eq!(gpipe_remat::Bytes(1_234_567).rounded_up(), "1.2MiB");
@@ -40,7 +40,7 @@ impl Bytes {
     }
 }
 
-/// The text is no amount of memory.
+/// The text is not an amount of memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no amount of memory: write a number above 0 and a unit, such as 8GiB, 512MiB or 1.5GB"

@@ -1,4 +1,4 @@
-//! What stages keep between forward and backward passes, and the bytes that it takes.
+//! Tensors that stages keep between forward and backward passes, and their bytes.
 
 pub(crate) mod budget;
 mod bytes;

@@ -1,5 +1,5 @@
-//! The one place that turns layer costs into what the partitioner, the simulator and the memory
-//! prediction read.
+//! Costs of the layers of a model: the common input of the partitioner, the simulator and the memory
+//! prediction.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,7 +9,7 @@ use gpipe_layers::{Cost, CostModel, Flow, Layer};
 
 use crate::{Error, Result};
 
-/// What every layer of a model costs, for micro-batches of each size that a batch is cut into.
+/// The costs of every layer of a model, for each size of micro-batch of a batch.
 #[derive(Clone, Debug)]
 pub struct ModelCosts {
     /// Samples of each micro-batch.
@@ -21,18 +21,18 @@ pub struct ModelCosts {
 
 #[derive(Clone, Debug)]
 struct Costed {
-    /// One a layer.
+    /// One per layer.
     costs: Vec<Cost>,
-    /// What enters each layer, and last what leaves the model.
+    /// The input flow of each layer, and last the output flow of the model.
     flows: Vec<Vec<Flow>>,
 }
 
 impl ModelCosts {
-    /// Prices `layers` for a batch that is cut into `micro_batches`. `input` is the flow that the
-    /// first layer takes for a number of samples.
+    /// The costs of `layers` for a batch that is split into `micro_batches`. `input` returns the input
+    /// flow of the first layer for a number of samples.
     ///
     /// # Errors
-    /// If a layer cannot take what the one before it hands on.
+    /// If a layer cannot take the output flow of the one before it.
     pub fn new(
         layers: &[Box<dyn Layer>],
         micro_batches: &[Range<usize>],
@@ -56,8 +56,8 @@ impl ModelCosts {
         })
     }
 
-    /// Costs that are known from elsewhere: `costs` gives, for a number of samples, the flow that
-    /// enters the first layer and what each layer costs. Every layer takes one tensor.
+    /// Imported costs: `costs` returns, for a number of samples, the input flow of the first layer and
+    /// the cost of each layer. Every layer takes one tensor.
     ///
     /// # Errors
     /// If there is no micro-batch or no layer.
@@ -109,7 +109,7 @@ impl ModelCosts {
         &self.layers[&self.sizes[m]].costs
     }
 
-    /// The flow of micro-batch `m` into `layer`; out of the model for the number of layers.
+    /// The input flow of `layer` for micro-batch `m`; for `layer` = number of layers, the model's output.
     pub fn flow(&self, m: usize, layer: usize) -> &[Flow] {
         &self.layers[&self.sizes[m]].flows[layer]
     }
@@ -130,8 +130,8 @@ impl ModelCosts {
         flops
     }
 
-    /// What `model` charges for each of the layers that this was made of, over the whole batch:
-    /// what a partitioner balances.
+    /// The cost of each layer over the whole batch under `model`, which a partitioner balances. `layers`
+    /// must be those of these costs.
     ///
     /// # Errors
     /// If Lingvo has no formula for a layer.
@@ -153,7 +153,7 @@ fn no_cost() -> Error {
     Error::Assembly("a model without layers or a batch without samples has no cost".into())
 }
 
-/// The cost of every layer, each fed with what the one before it hands on.
+/// The cost of every layer, each on the output flow of the one before it.
 fn price(layers: &[Box<dyn Layer>], mut flow: Vec<Flow>) -> Result<Costed> {
     let mut costs = Vec::with_capacity(layers.len());
     let mut flows = vec![flow.clone()];

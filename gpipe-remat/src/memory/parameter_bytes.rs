@@ -1,4 +1,4 @@
-//! What is there from the beginning of a run to its end: parameters and all that goes with them.
+//! Bytes that are held during the whole run: parameters, gradients and optimizer states.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use gpipe_layers::{Flow, Layer, Optimizer, Param};
 
 use crate::StageMemory;
 
-/// The bytes of every layer's parameters, of their gradients, and of what an optimizer remembers.
+/// The bytes of every layer's parameters, their gradients and their optimizer states.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterBytes {
     layers: Vec<Vec<PlaceBytes>>,
@@ -21,16 +21,16 @@ pub struct PlaceBytes {
     pub value: u64,
     /// Bytes of its gradient; none of a frozen parameter.
     pub gradient: u64,
-    /// Bytes that the optimizer remembers of it, its value in single precision included where layers have
-    /// one of a narrower type; none at a tied place.
+    /// Bytes of its optimizer state, including the single-precision master where the value has a narrower
+    /// type; 0 at a tied place.
     pub optimizer: u64,
     /// Whether this is a further place of a parameter that an earlier layer owns.
     pub tied: bool,
 }
 
 impl ParameterBytes {
-    /// Reads them off a model whose parameters need not be made yet. `optimizer` is `None` where
-    /// there is none.
+    /// The bytes of a model, whose parameters need not be made yet. `optimizer` is `None` for evaluation
+    /// only.
     pub fn new(layers: &mut [Box<dyn Layer>], optimizer: Option<&Optimizer>) -> Self {
         let weights = |layer: &mut Box<dyn Layer>| {
             let mut weights = Vec::new();
@@ -54,7 +54,7 @@ impl ParameterBytes {
         }
     }
 
-    /// Those of layers that are described rather than built, first to last.
+    /// The bytes of layers that are described rather than built, first to last.
     pub fn of_layers(layers: Vec<Vec<PlaceBytes>>) -> Self {
         Self { layers }
     }
@@ -64,8 +64,8 @@ impl ParameterBytes {
         self.layers.len()
     }
 
-    /// The bytes of a stage of these layers, all but its activations. A tied gradient from another
-    /// stage counts while it is merged.
+    /// The bytes of a stage of these layers, without its activations. A tied gradient from another stage
+    /// counts while it is merged.
     pub fn of_stage(&self, part: Range<usize>) -> StageMemory {
         let mut memory = StageMemory::default();
         let (here, after) = (&self.layers[part.clone()], &self.layers[part.end..]);

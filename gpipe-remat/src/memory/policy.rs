@@ -1,8 +1,8 @@
-//! What is kept between forward and backward: the rule that a user names.
+//! Rematerialization policies.
 
 use crate::{Bytes, Error, Result};
 
-/// What a stage remembers of a micro-batch from its forward to its backward pass.
+/// Which tensors of a micro-batch a stage keeps from its forward to its backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
@@ -19,8 +19,8 @@ pub enum Policy {
     /// The input of every n-th layer of the stage: less is alive at once during the backward pass
     /// than under [`Policy::Stage`], at the same work (Chen et al. 2016).
     Every(usize),
-    /// What costs the least recomputation within these bytes a stage, parameters and all else
-    /// included: which layers keep what they saved, and where runs of the others begin.
+    /// The choice with the least recomputation within this number of bytes per stage, parameters and all
+    /// else included: which layers keep their saved tensors, and where runs of the others begin.
     Budget(Bytes),
 }
 

@@ -1,5 +1,5 @@
-//! The peak bytes of every stage, before a tensor exists: each stage's actions replayed on a
-//! ledger, buffer by buffer, exactly as [`LayerStage`](crate::LayerStage) would run them.
+//! Prediction of the peak bytes of every stage: each stage's actions are replayed on a ledger, buffer by
+//! buffer, exactly as [`LayerStage`](crate::LayerStage) would run them.
 
 use std::ops::Range;
 
@@ -8,31 +8,30 @@ use gpipe_sched::{Held, Schedule};
 use super::replay::{Replay, activations};
 use crate::{ModelCosts, ParameterBytes, RematPlan, StageMemory};
 
-/// The memory of every stage over one training step under `schedule` and `table`.
+/// The memory of every stage over one training step under `schedule` and `remat_plan`.
 pub fn predict_memory(
     weights: &ParameterBytes,
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &RematPlan,
+    remat_plan: &RematPlan,
 ) -> Vec<StageMemory> {
     let of_stage = |(stage, part): (usize, &Range<usize>)| StageMemory {
-        activations: activations(costs, part, schedule, stage, |m| table.kept(stage, m)),
+        activations: activations(costs, part, schedule, stage, |m| remat_plan.kept(stage, m)),
         ..weights.of_stage(part.clone())
     };
     cut.iter().enumerate().map(of_stage).collect()
 }
 
-/// What every stage holds over one training step, as
-/// [`Timeline::with_held`](gpipe_sched::Timeline::with_held) takes it: what is there before the
-/// first action, and one entry for each of its actions. `memory` is what [`predict_memory`] said of
-/// the same run.
+/// The bytes that every stage holds over one training step, in the form that
+/// [`Timeline::with_held`](gpipe_sched::Timeline::with_held) takes: those before the first action, then one
+/// entry for each of its actions. `memory` is the result of [`predict_memory`] for the same run.
 pub fn predict_held(
     memory: &[StageMemory],
     costs: &ModelCosts,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &RematPlan,
+    remat_plan: &RematPlan,
 ) -> Vec<Vec<Held>> {
     let of_stage = |(stage, (memory, part)): (usize, (&StageMemory, &Range<usize>))| {
         let fixed = memory.fixed();
@@ -40,7 +39,7 @@ pub fn predict_held(
             now: fixed,
             most: fixed,
         }];
-        let kept = |m| table.kept(stage, m);
+        let kept = |m| remat_plan.kept(stage, m);
         let mut replay = Replay::new(costs, kept, schedule, stage, part.clone());
         for action in schedule.of_stage(stage) {
             replay.ledger.reset_peak();

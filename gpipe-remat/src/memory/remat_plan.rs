@@ -1,4 +1,4 @@
-//! Policy and schedule together: what each stage keeps of each micro-batch.
+//! Rematerialization plan: the tensors that each stage keeps of each micro-batch.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use gpipe_sched::{Action, Op, Schedule};
 use super::budget;
 use crate::{ModelCosts, ParameterBytes, Policy, Result, Retained};
 
-/// Policy and schedule together: what each stage keeps of each micro-batch. The stages, the
-/// memory prediction and the simulator read the same table.
+/// The tensors that each stage keeps of each micro-batch, decided by a policy and a schedule. The stages,
+/// the memory prediction and the simulator read the same plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RematPlan {
     micro_batches: usize,
@@ -16,11 +16,11 @@ pub struct RematPlan {
 }
 
 impl RematPlan {
-    /// The table of `policy` for a model of these weights and costs that is cut like this.
+    /// The plan of `policy` for a model with these parameter bytes and costs under this cut.
     ///
-    /// Where a stage's very next action is the backward pass of the micro-batch that it has just
-    /// sent forward (1F1B's last stage), recomputation would save nothing: it keeps all.
-    /// A budget decides for itself, once a stage, from the bytes.
+    /// Where a stage's forward pass is directly followed by the backward pass of the same micro-batch
+    /// (1F1B's last stage), recomputation would save nothing: everything is kept. Under a budget, the
+    /// choice is made per stage, from the bytes.
     ///
     /// # Errors
     /// If the parts do not fit each other, or a stage does not fit the budget whatever it keeps.
@@ -51,7 +51,7 @@ impl RematPlan {
         }
     }
 
-    /// What each stage keeps of each micro-batch: as many of every stage.
+    /// A plan from the choice for each micro-batch of each stage; all stages have the same number.
     pub(crate) fn of_cells(stages: Vec<Vec<Retained>>) -> Self {
         Self {
             micro_batches: stages.first().map_or(0, Vec::len),
@@ -59,7 +59,7 @@ impl RematPlan {
         }
     }
 
-    /// The table of a policy that asks for no bytes; a budget that everything fits.
+    /// The plan of a policy that does not depend on bytes; a budget counts as unlimited.
     pub(crate) fn of_rule(policy: Policy, schedule: &Schedule) -> Self {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let rule = |m: usize| match policy {
@@ -73,13 +73,13 @@ impl RematPlan {
             .collect();
         let mut previous: Vec<Option<Action>> = vec![None; stages];
         let actions = schedule.lanes().iter().flatten();
-        // Computing another micro-batch again in between changes nothing of what this one gains.
+        // Recomputing another micro-batch in between does not matter.
         for &action in actions.filter(|action| action.op != Op::Recompute) {
-            let turns_at_once = matches!(action.op, Op::Backward | Op::InputGrad)
+            let backward_follows = matches!(action.op, Op::Backward | Op::InputGrad)
                 && previous[action.stage].is_some_and(|before| {
                     before.op == Op::Forward && before.micro_batch == action.micro_batch
                 });
-            if turns_at_once {
+            if backward_follows {
                 cells[action.stage * micro_batches + action.micro_batch] = Retained::Everything;
             }
             previous[action.stage] = Some(action);
@@ -90,13 +90,13 @@ impl RematPlan {
         }
     }
 
-    /// What `stage` keeps of micro-batch `m`. Micro-batches that the schedule does not have
-    /// (evaluation) are not kept and not asked for.
+    /// The tensors that `stage` keeps of micro-batch `m`. Not called for micro-batches that the schedule
+    /// does not have (evaluation), which are not kept.
     pub fn kept(&self, stage: usize, m: usize) -> &Retained {
         &self.cells[stage * self.micro_batches + m]
     }
 
-    /// What `stage` keeps of each micro-batch.
+    /// The tensors that `stage` keeps of each micro-batch.
     pub(crate) fn of_stage(&self, stage: usize) -> &[Retained] {
         &self.cells[stage * self.micro_batches..][..self.micro_batches]
     }

@@ -8,8 +8,8 @@ use gpipe_sched::{Op, Schedule};
 
 use crate::{ModelCosts, Retained, RetainedRun};
 
-/// The most bytes of activations that `stage`, which runs the layers `part`, has at once if it
-/// keeps `kept` of each micro-batch.
+/// The peak bytes of activations of `stage`, which runs the layers `part`, if it keeps `kept` of each
+/// micro-batch.
 pub(crate) fn activations<'a>(
     costs: &ModelCosts,
     part: &Range<usize>,
@@ -24,7 +24,7 @@ pub(crate) fn activations<'a>(
     replay.ledger.peak()
 }
 
-/// How many tensors of the flow into a run of layers some layer of it takes, from the first.
+/// Number of leading tensors of the input flow that the layers of a run take.
 fn taken(costs: &ModelCosts, m: usize, layers: Range<usize>) -> usize {
     let inputs = costs.flow(m, layers.start).len();
     let passing = layers.map(|layer| {
@@ -42,11 +42,11 @@ pub(crate) struct Replay<'a, K> {
     costs: &'a ModelCosts,
     kept: K,
     layers: Range<usize>,
-    has_turn: bool,
+    has_loss: bool,
     micro_batches: Vec<State>,
 }
 
-/// What the stage would hold of one micro-batch.
+/// The buffers that the stage would hold for one micro-batch.
 enum State {
     Nothing,
     Remembered(Vec<Run>),
@@ -55,7 +55,7 @@ enum State {
 
 struct Run {
     layers: Range<usize>,
-    /// Whether it was kept, rather than computed again since.
+    /// Whether it was kept since the forward pass, rather than recomputed.
     kept: bool,
     left: Left,
 }
@@ -78,7 +78,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             costs,
             kept,
             layers,
-            has_turn: stage + 1 == schedule.stages(),
+            has_loss: stage + 1 == schedule.stages(),
             micro_batches: (0..schedule.micro_batches())
                 .map(|_| State::Nothing)
                 .collect(),
@@ -108,12 +108,12 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
                 }
                 State::Nothing
             }
-            // A checked schedule has no other order.
+            // A checked schedule has no other order of actions.
             (_, state) => state,
         };
     }
 
-    /// Sends `x` through `layers`; what is not kept is given back at once.
+    /// Replays the forward pass of `layers`; buffers that are not kept are released at once.
     fn down(
         &mut self,
         m: usize,
@@ -154,9 +154,9 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             };
             runs.push(Run { layers, kept, left });
         }
-        // The flow leaves; the turn takes it over and writes the gradient over it.
+        // The flow leaves; the loss stage takes it and writes the gradient over it.
         self.ledger.release_all(flow);
-        if self.has_turn {
+        if self.has_loss {
             let y = self.ledger.alloc_flow(self.costs.flow(m, self.layers.end));
             self.ledger.release_all(y);
         }

@@ -1,30 +1,29 @@
-//! What one stage keeps of one micro-batch.
+//! The tensors that one stage keeps of one micro-batch.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What one stage keeps of one micro-batch.
+/// The tensors that one stage keeps of one micro-batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retained {
-    /// What every layer saved.
+    /// The saved tensors of every layer.
     Everything,
-    /// The input of the first of every run of this many layers, as far as the run takes it; the
-    /// rest is computed again.
+    /// The input of every run of this many layers, as far as the run takes it; the rest is recomputed.
     Inputs {
-        /// Layers a run; a stage of fewer is one run.
+        /// Layers per run; a stage of fewer is one run.
         run: usize,
     },
-    /// Some of one and some of the other: runs that cover the stage's layers in order.
+    /// A mixture of both: runs that cover the stage's layers in order.
     Runs(Arc<[RetainedRun]>),
 }
 
-/// A run of layers that are treated alike.
+/// A run of layers with the same choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetainedRun {
     /// The layers, counted from the stage's first.
     pub layers: Range<usize>,
-    /// Whether what every layer saved is kept; otherwise the input of the first, from which the
-    /// run is computed again as a whole. Of a flow of several tensors, those that no layer of the
+    /// Whether the saved tensors of every layer are kept; otherwise only the input of the first, from
+    /// which the whole run is recomputed. Of a flow of several tensors, those that no layer of the
     /// run takes are handed on and not kept.
     pub kept: bool,
 }

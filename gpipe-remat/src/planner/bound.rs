@@ -1,4 +1,4 @@
-//! Times that no plan can go below.
+//! Lower bounds of a step's time.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use gpipe_partition::search::{bisect, pack};
 use super::request::{Costed, PlanRequest};
 use crate::{Times, Work};
 
-/// Prefix sums of a model's work, and what follows from them.
+/// Prefix sums of a model's work, and the bounds from them.
 pub(super) struct Bounds<'a> {
     request: &'a PlanRequest<'a>,
     times: Times,
@@ -16,7 +16,7 @@ pub(super) struct Bounds<'a> {
     input_grad: Vec<f64>,
     all: Vec<f64>,
     update: f64,
-    /// Micro-batches, counted by their size; the smallest of them.
+    /// Number of micro-batches weighted by size; size of the smallest.
     sizes: f64,
     smallest: f64,
 }
@@ -53,7 +53,7 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Seconds that no step on `workers` workers, each with `chunks` stages, goes below.
+    /// Lower bound, in seconds, of a step on `workers` workers with `chunks` stages each.
     pub fn of(&self, workers: usize, chunks: usize) -> f64 {
         let layers = self.all.len() - 1;
         if let Some(cores) = self.request.cores {
@@ -62,19 +62,19 @@ impl<'a> Bounds<'a> {
         let speeds = self.fastest(workers);
         let together: f64 = speeds.iter().sum();
         let fastest = speeds[0];
-        // All of the work is done, and one micro-batch goes all the way down and back.
+        // All work is done, and one micro-batch passes all stages forward and back.
         let work = (self.sizes * self.all[layers] + self.update) / together;
         let path = self.smallest * (self.forward[layers] + self.input_grad[layers]) / fastest;
         let mut bound = work.max(path);
         if chunks == 1 {
             bound = bound.max(self.bottleneck(workers) / fastest);
         }
-        // What rounding may have added.
+        // Margin for rounding.
         bound * (1.0 - 1e-12)
     }
 
-    /// The same for workers that share cores: each that is busy has as many of them as the others or one
-    /// more, and all of them together have never more than there are.
+    /// The same for workers that share cores: the numbers of cores of busy workers
+    /// differ by at most one and sum up to at most all cores.
     fn of_cores(&self, workers: usize, cores: usize) -> f64 {
         let speeds = self.request.workers.iter().map(|worker| worker.speed);
         let speed = speeds.fold(0.0, f64::max);
@@ -106,8 +106,8 @@ impl<'a> Bounds<'a> {
         (together / cores as f64).max(path) / speed
     }
 
-    /// The work on the critical path of a stage of these layers: the first micro-batch comes down to it, it
-    /// does its own for all of them, and the last goes back up from it.
+    /// The work on the critical path through a stage of these layers: the first micro-batch up to the
+    /// stage, all work of the stage, and the last micro-batch back from it.
     pub fn critical_path(&self, part: &Range<usize>) -> f64 {
         let of = |sums: &[f64]| sums[part.end] - sums[part.start];
         let down = self.smallest * self.forward[part.start];
@@ -116,25 +116,25 @@ impl<'a> Bounds<'a> {
         gradient.max(down + self.sizes * of(&self.all))
     }
 
-    /// Forward pass, input and weight gradient of these layers for a full micro-batch.
+    /// Work of forward pass, input and weight gradient of these layers for a full micro-batch.
     pub fn thirds(&self, part: &Range<usize>) -> [f64; 3] {
         let of = |sums: &[f64]| sums[part.end] - sums[part.start];
         let [forward, input_grad] = [of(&self.forward), of(&self.input_grad)];
         [forward, input_grad, of(&self.all) - forward - input_grad]
     }
 
-    /// The same of a stage, were all stages alike.
+    /// The same of a stage if all stages were equal.
     pub fn even(&self, stages: usize) -> [f64; 3] {
         let layers = self.all.len() - 1;
         self.thirds(&(0..layers)).map(|work| work / stages as f64)
     }
 
-    /// Micro-batches, counted by their size.
+    /// Number of micro-batches weighted by size.
     pub fn sizes(&self) -> f64 {
         self.sizes
     }
 
-    /// The least seconds of the update on a number of workers.
+    /// Lower bound, in seconds, of the update on a number of workers.
     pub fn update_on(&self, workers: usize) -> f64 {
         self.update / self.fastest(workers).iter().sum::<f64>()
     }
@@ -147,8 +147,8 @@ impl<'a> Bounds<'a> {
         speeds
     }
 
-    /// The same where a stage holds at most `held` micro-batches: no more than those it has taken
-    /// before the first comes back to it, which has gone all the way down and up to there.
+    /// The critical path where a stage holds at most `held` micro-batches: it takes no more than those
+    /// before the first returns to it, after all later stages.
     pub fn held_path(&self, part: &Range<usize>, held: usize) -> f64 {
         let layers = self.all.len() - 1;
         let [down, ..] = self.thirds(&(0..layers));
@@ -162,8 +162,8 @@ impl<'a> Bounds<'a> {
         self.sizes * (self.all[part.end] - self.all[part.start])
     }
 
-    /// The least over all cuts of the longest of those ways: greedily, each stage as long as the
-    /// limit permits, which is right because a longer run has no shorter path.
+    /// The minimum over all cuts of the longest of those paths. Greedy, with each stage as long as the
+    /// limit permits; exact because a longer run has no shorter path.
     fn bottleneck(&self, stages: usize) -> f64 {
         let layers = self.all.len() - 1;
         let within = |limit: f64| {

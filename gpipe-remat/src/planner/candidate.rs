@@ -1,4 +1,4 @@
-//! One order of work on some workers with some micro-batches, whose cut is open.
+//! A candidate: a schedule kind, workers and a number of micro-batches, with the cut still open.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use super::stage_choice::{Chooser, StagePlan, forgets};
 use super::times::splits;
 use crate::{RematPlan, Work, simulator_costs};
 
-/// The simulations that take about as long as making a schedule that follows the costs.
+/// Number of simulations that take about as long as making a cost-driven schedule.
 const FOLLOWING: u64 = 16;
 
 /// A schedule without a cut.
@@ -33,7 +33,7 @@ pub(super) struct Candidate<'a> {
 /// A stage, its layers from and to, and the memory of its worker.
 type StageKey = (usize, usize, usize, Option<u64>);
 
-/// A cut, what its stages keep, and how long a step takes.
+/// A cut, the tensors that its stages keep, and the time of a step.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub seconds: f64,
@@ -43,9 +43,9 @@ pub(super) struct Found {
     pub workers: Vec<usize>,
     pub stages: Vec<Rc<StagePlan>>,
     pub bubble: f64,
-    /// The stage that works longest.
+    /// The stage with the most work.
     pub bottleneck: usize,
-    /// Whether no other cut or order of workers is better.
+    /// Whether this is the best of all cuts and orders of workers.
     pub exact: bool,
 }
 
@@ -76,29 +76,29 @@ impl<'a> Candidate<'a> {
         self.costed.times.work.len()
     }
 
-    /// Stages a worker.
+    /// Stages per worker.
     pub fn chunks(&self) -> usize {
         self.order.chunks
     }
 
-    /// Whether the schedule follows the costs, so that it is another one for every cut.
+    /// Whether the schedule is cost-driven, so that it differs between cuts.
     pub fn follows(&self) -> bool {
         self.order.follow.is_some()
     }
 
-    /// Micro-batches that a stage holds at most, where the schedule follows the costs.
+    /// The most micro-batches that a stage holds, for a cost-driven schedule.
     pub fn held(&self) -> Option<usize> {
         self.order.held.map(|held| held(self.stages()))
     }
 
-    /// The size of each micro-batch, that of the largest counting 1.
+    /// The size of each micro-batch relative to the largest.
     pub fn sizes(&self) -> Vec<f64> {
         let costs = &self.costed.costs;
         let size = |m| costs.samples(m) as f64 / costs.samples(0) as f64;
         (0..costs.micro_batches()).map(size).collect()
     }
 
-    /// How much work it is to judge a cut: in simulated actions.
+    /// The effort of evaluating a cut, in simulated actions.
     pub fn actions(&self) -> u64 {
         let actions: u64 = self.schedule.lanes().iter().map(|l| l.len() as u64).sum();
         match self.order.follow {
@@ -117,7 +117,7 @@ impl<'a> Candidate<'a> {
         Some(memory / self.order.chunks as u64)
     }
 
-    /// What a stage of these layers keeps, if it fits.
+    /// The choice for a stage of these layers, if it fits.
     pub fn stage(&self, stage: usize, part: &Range<usize>, worker: usize) -> Option<Rc<StagePlan>> {
         let limit = self.limit(worker);
         let key = (stage, part.start, part.end, limit);
@@ -129,7 +129,7 @@ impl<'a> Candidate<'a> {
         chosen
     }
 
-    /// What a cut takes on these workers, one a device; `None` if a stage does not fit.
+    /// The time of a cut on these workers, one per device; `None` if a stage does not fit.
     pub fn evaluate(
         &self,
         cut: &[Range<usize>],
@@ -148,8 +148,9 @@ impl<'a> Candidate<'a> {
         let costs = match &self.costed.scheduling_times {
             Some(scheduling_times) => {
                 let kept = stages.iter().map(|stage| stage.kept.clone()).collect();
-                let (costs, table) = (&self.costed.costs, RematPlan::of_cells(kept));
-                simulator_costs(costs, scheduling_times, cut, &self.schedule, &table).swap_remove(0)
+                let (costs, remat_plan) = (&self.costed.costs, RematPlan::of_cells(kept));
+                simulator_costs(costs, scheduling_times, cut, &self.schedule, &remat_plan)
+                    .swap_remove(0)
             }
             None => self.costs(1, &self.schedule, cut, workers, &stages),
         };
@@ -242,7 +243,7 @@ impl<'a> Candidate<'a> {
             .with_recompute(micro_batches, |stage, m| forgets(&stages[stage].kept[m]))
     }
 
-    /// The least memory a worker with which some cut fits.
+    /// The least memory per worker with which some cut fits.
     pub fn least_memory(&self, above: u64) -> u64 {
         let (layers, stages) = (self.layers(), self.stages());
         let known: RefCell<HashMap<(usize, usize, usize), u64>> = RefCell::default();
@@ -268,7 +269,7 @@ impl<'a> Candidate<'a> {
         high.saturating_mul(self.order.chunks as u64)
     }
 
-    /// The plan that was found, with all that is known of it.
+    /// The plan of a found cut.
     pub fn plan(&self, found: &Found) -> Plan {
         let work = &self.costed.times.work;
         let part = found.cut[found.bottleneck].clone();
@@ -297,7 +298,7 @@ impl<'a> Candidate<'a> {
             micro_batches: self.schedule.micro_batches(),
             cut: found.cut.clone(),
             schedule: (*found.schedule).clone(),
-            table: RematPlan::of_cells(kept),
+            remat_plan: RematPlan::of_cells(kept),
             seconds: found.seconds,
             bubble: found.bubble,
             peaks: (0..found.cut.len())
@@ -312,7 +313,7 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// The stage that works longest.
+/// The stage with the most work.
 fn busiest(timeline: &Timeline, stages: usize) -> usize {
     let mut seconds = vec![0.0; stages];
     for span in timeline.spans() {

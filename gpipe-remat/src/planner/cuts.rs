@@ -1,4 +1,4 @@
-//! The cut of one candidate: all of them where there are few, the neighbours of good ones else.
+//! Search for the cut of one candidate: exhaustive if there are few cuts, else local search.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use gpipe_partition::search::least_bottleneck;
 
 use super::candidate::{Candidate, Found};
 
-/// Cuts and orders of workers that are all tried.
+/// Most pairs of cut and order of workers for an exhaustive search.
 const FEW: usize = 3000;
 
 type Cut = Vec<Range<usize>>;
 
-/// Whether all cuts are tried, on all orders of workers.
+/// Whether the search over cuts and orders of workers is exhaustive.
 pub(super) fn is_small(candidate: &Candidate<'_>) -> bool {
     let cuts = ways(candidate.layers() - 1, candidate.stages() - 1);
     let orders = arrangements(candidate);
@@ -19,7 +19,7 @@ pub(super) fn is_small(candidate: &Candidate<'_>) -> bool {
         && candidate.actions().saturating_mul((cuts * orders) as u64) <= 2_000_000
 }
 
-/// The best cut that takes less than `below`, as far as there is work left.
+/// The best cut faster than `below`, within the effort left.
 pub(super) fn search(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> Option<Found> {
     if is_small(candidate) {
         return all(candidate, left, below);
@@ -36,7 +36,7 @@ pub(super) fn search(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> O
             better(&mut start, found);
         }
         let Some(mut found) = start else { continue };
-        // Far from the best so far, its neighbours will not be better either.
+        // Neighbours of a cut far from the best so far will not be better either.
         if found.seconds < 1.1 * below {
             climb(candidate, &mut found, left);
         }
@@ -55,7 +55,7 @@ fn better(best: &mut Option<Found>, found: Option<Found>) {
     }
 }
 
-/// Every cut on every order of workers; what cannot be better is left out early.
+/// Exhaustive search over cuts and orders of workers, with early pruning.
 fn all(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> Option<Found> {
     let mut best: Option<Found> = None;
     for workers in all_arrangements(candidate) {
@@ -100,7 +100,7 @@ fn extend(
         if !shared && candidate.bounds.critical_path(&part) / fastest * (1.0 - 1e-12) >= known {
             break;
         }
-        // Longer runs may still fit: what they hand on may be less.
+        // Longer runs may still fit: their output may be smaller.
         if candidate.stage(stage, &part, workers[device]).is_none() {
             continue;
         }
@@ -110,7 +110,7 @@ fn extend(
     }
 }
 
-/// Cuts to begin with: even work for the speeds of the workers, and the least longest critical path.
+/// Initial cuts: even work for the speeds of the workers, and the shortest critical path.
 fn even(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
     let device_of = candidate.schedule.device_of();
     let speed = |stage: usize| candidate.request.workers[workers[device_of[stage]]].speed;
@@ -127,7 +127,7 @@ fn even(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
     cuts
 }
 
-/// Of the cuts whose stages all fit, the one with the least longest work, recomputation included.
+/// The cut with the least maximal work per stage, recomputation included, among those that fit.
 fn roomy(candidate: &Candidate<'_>, workers: &[usize]) -> Option<Cut> {
     let device_of = candidate.schedule.device_of();
     least_longest(candidate, |stage, part| {
@@ -151,11 +151,11 @@ fn least_longest(
     Some(starts.zip(&ends).map(|(start, &end)| start..end).collect())
 }
 
-/// Moves boundaries by a layer as long as that helps.
+/// Moves boundaries by one layer at a time while that improves the cut.
 fn climb(candidate: &Candidate<'_>, found: &mut Found, left: &mut u64) {
     loop {
         let before = found.seconds;
-        // Where the longest stage ends first: there is most to gain.
+        // The boundaries of the longest stage first: they promise the largest gain.
         let near = |boundary: &usize| boundary.abs_diff(found.bottleneck);
         let mut boundaries: Vec<usize> = (1..found.cut.len()).collect();
         boundaries.sort_by_key(near);
@@ -186,7 +186,7 @@ fn climb(candidate: &Candidate<'_>, found: &mut Found, left: &mut u64) {
     }
 }
 
-/// How many ways there are to choose `few` of `many`; `usize::MAX` where that is not enough.
+/// The binomial coefficient `many` over `few`; saturates at `usize::MAX`.
 fn ways(many: usize, few: usize) -> usize {
     let few = few.min(many.saturating_sub(few));
     let mut ways = 1_usize;
@@ -204,7 +204,7 @@ fn alike(candidate: &Candidate<'_>) -> bool {
     workers.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// In how many orders workers can be put on devices.
+/// Number of orders of the workers on the devices.
 fn arrangements(candidate: &Candidate<'_>) -> usize {
     if alike(candidate) {
         return 1;
@@ -242,8 +242,8 @@ fn all_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     all
 }
 
-/// Orders of workers to be tried where there are too many: the fastest workers as they were listed, from the
-/// fastest down, from the slowest up, and those with the most memory first.
+/// Orders of workers to try if there are too many for all: the fastest workers as listed, by descending
+/// speed, by ascending speed, and by descending memory.
 fn some_arrangements(candidate: &Candidate<'_>) -> Vec<Vec<usize>> {
     let devices = candidate.schedule.devices();
     if alike(candidate) {

@@ -20,7 +20,7 @@ pub struct Described {
     pub weight_grad: f64,
     /// Bytes of its parameters' values; their gradients are as large.
     pub parameters: u64,
-    /// Bytes that the optimizer remembers.
+    /// Bytes of its optimizer state.
     pub optimizer: u64,
     /// Bytes that the backward pass needs besides the layer's input.
     pub saved: u64,
@@ -29,7 +29,7 @@ pub struct Described {
 }
 
 impl Described {
-    /// The bytes of parameters and what goes with them.
+    /// The bytes of parameters, gradients and optimizer states.
     pub fn weights(layers: &[Self]) -> ParameterBytes {
         let weight = |layer: &Self| {
             vec![PlaceBytes {
@@ -58,7 +58,7 @@ impl Described {
             let floats = share(bytes, 1).div_ceil(4);
             usize::try_from(floats).unwrap_or(usize::MAX)
         };
-        // A budget weighs work in whole numbers: parts of a billion of it all.
+        // A budget weighs work in integers: billionths of the total.
         let all: f64 = layers.iter().map(|layer| layer.forward).sum();
         let whole = |work: f64| match all > 0.0 {
             true => (1e9 * work / all) as u64,

@@ -1,13 +1,11 @@
-//! The planner: how many workers, which schedule, how many micro-batches, which cut and what to
-//! keep, so that a step takes the least time within the memory; and how far from the best possible
-//! that is, at most.
+//! The planner: chooses the number of workers, the schedule, the number of micro-batches, the cut and the
+//! tensors to keep, for the fastest step within the memory, and bounds its distance from the optimum.
 //!
-//! For every schedule, number of workers and number of micro-batches there is a time that no cut goes
-//! below, whatever is kept (`bound`, and more tightly `tight_bound`). The planner goes through them
-//! from the lowest bound up (`search`), looks for the best cut of each by simulation (`cuts`), and
-//! stops where the next bound is above the best time found. Each stage keeps as much as fits
-//! (`stage_choice`): the time of a step is a longest path through the durations of all actions, so no
-//! stage gains from computing more again than it has to.
+//! Each schedule, number of workers and number of micro-batches has a lower bound over all cuts (`bound`,
+//! and more tightly `tight_bound`). The planner goes through them in ascending order of the bound
+//! (`search`), finds the best cut of each by simulation (`cuts`), and stops when the next bound is above
+//! the best time found. Each stage keeps as much as fits (`stage_choice`): the time of a step is a longest
+//! path through the durations of all actions, so unnecessary recomputation never helps.
 
 mod bound;
 mod candidate;

@@ -1,4 +1,4 @@
-//! The answer of the planner: a plan, and how far from the best possible it is, at most.
+//! The result of the planner: a plan and a bound of its distance from the optimum.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use gpipe_sched::Schedule;
 
 use crate::{Bytes, RematPlan};
 
-/// How to train, and the predicted time and memory.
+/// A training plan, and its predicted time and memory.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The name of the order of work.
+    /// The name of the schedule.
     pub order: String,
     /// The worker of each device of the schedule, as listed in the request.
     pub workers: Vec<usize>,
@@ -17,23 +17,23 @@ pub struct Plan {
     pub micro_batches: usize,
     /// The layers of each stage.
     pub cut: Vec<Range<usize>>,
-    /// When each stage works on what.
+    /// The order of the actions of each stage.
     pub schedule: Schedule,
-    /// What each stage keeps of each micro-batch.
-    pub table: RematPlan,
+    /// The tensors that each stage keeps of each micro-batch.
+    pub remat_plan: RematPlan,
     /// Predicted seconds of a step.
     pub seconds: f64,
-    /// Share of the time in which workers idle.
+    /// Share of the time in which workers are idle.
     pub bubble: f64,
     /// Peak bytes of each stage.
     pub peaks: Vec<u64>,
-    /// The stage that works longest.
+    /// The stage with the most work.
     pub bottleneck: usize,
-    /// The layer of that stage that works longest.
+    /// The layer of that stage with the most work.
     pub most_expensive: usize,
 }
 
-/// The plan to use, and what is known about how good it is.
+/// The plan to use, and bounds of its quality.
 #[derive(Clone, Debug)]
 pub struct CertifiedPlan {
     /// The fastest plan found, or one that is simpler and, as far as times are known, as fast
@@ -41,7 +41,7 @@ pub struct CertifiedPlan {
     pub plan: Plan,
     /// Seconds of the fastest plan found.
     pub fastest: f64,
-    /// Seconds that no plan of those asked for can go below.
+    /// Lower bound, in seconds, of all requested plans.
     pub bound: f64,
     /// The best plan on one worker, where it fits.
     pub single: Option<f64>,
@@ -53,7 +53,7 @@ pub struct CertifiedPlan {
 }
 
 impl CertifiedPlan {
-    /// How far above the best possible the plan is, at most: 0 is the best.
+    /// Upper bound of the relative distance from the optimum; 0 is optimal.
     pub fn gap(&self) -> f64 {
         if self.bound > 0.0 {
             (self.plan.seconds / self.bound - 1.0).max(0.0)

@@ -10,22 +10,22 @@ use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Times, Work, micr
 const MOST_LAYERS: usize = 4096;
 const MOST_WORKERS: usize = 256;
 
-/// Everything that a plan depends on.
+/// The input of the planner.
 pub struct PlanRequest<'a> {
-    /// Bytes of parameters and what goes with them.
+    /// Bytes of parameters, gradients and optimizer states.
     pub weights: &'a ParameterBytes,
-    /// Samples of a step.
+    /// Samples per step.
     pub batch: usize,
     /// Costs and work of a batch in these micro-batches.
     pub price: &'a dyn Fn(&[Range<usize>]) -> Result<Costed>,
     /// Workers, in the order in which they are linked.
     pub workers: Vec<Worker>,
-    /// From each worker to the next.
+    /// Links from each worker to the next.
     pub link: Link,
     /// Cores that all workers share, where these are threads of one machine: a worker's speed is then
     /// that on one.
     pub cores: Option<usize>,
-    /// Orders of work that may be used.
+    /// Schedules that may be used.
     pub orders: &'a [NamedOrder],
     /// Numbers of micro-batches that may be used.
     pub micro_batches: Vec<usize>,
@@ -33,8 +33,9 @@ pub struct PlanRequest<'a> {
     /// many, are used: of plans that are closer than times are known, the simplest is chosen. 0: the
     /// fastest.
     pub min_gain: f64,
-    /// What may be kept. A stage takes the first policy of the least recomputation that fits its
-    /// worker's memory; [`Policy::Budget`] stands for the best of all, whatever its bytes.
+    /// Policies that may be used. A stage takes the first policy with the least recomputation that fits
+    /// its worker's memory; the bytes of [`Policy::Budget`] are ignored: it stands for the best choice
+    /// that fits.
     pub policies: Vec<Policy>,
 }
 
@@ -42,7 +43,7 @@ pub struct PlanRequest<'a> {
 pub struct Costed {
     /// Bytes and FLOPs.
     pub costs: ModelCosts,
-    /// The work of each layer, in any unit of which [`Worker::speed`] counts units a second.
+    /// The work of each layer, in any unit; [`Worker::speed`] is in these units per second.
     pub times: Times,
     /// Times given to cost-driven schedules; `times` where `None`. (A run that is set up without a
     /// measurement makes its schedule from FLOPs.)
@@ -52,13 +53,13 @@ pub struct Costed {
 /// A device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Worker {
-    /// Units of work a second.
+    /// Speed in units of work per second.
     pub speed: f64,
-    /// Bytes, if they are limited.
+    /// Memory in bytes; `None` if unlimited.
     pub memory: Option<u64>,
 }
 
-/// What a transfer between two workers takes.
+/// The time of a transfer between two workers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Seconds.
@@ -68,31 +69,31 @@ pub struct Link {
 }
 
 impl Link {
-    /// Transfers that take no time.
+    /// A link without transfer time.
     pub const FREE: Self = Self {
         latency: 0.0,
         bytes_per_second: f64::INFINITY,
     };
 }
 
-/// From numbers of workers and micro-batches to a schedule, if there is one of that shape.
+/// Makes a schedule for numbers of workers and micro-batches, if one of that shape exists.
 pub type MakeSchedule = Box<dyn Fn(usize, usize) -> Option<Schedule>>;
 
-/// From a schedule and what it costs to one that follows the costs.
+/// Makes a cost-driven schedule from a schedule and its costs.
 pub type FollowCosts = Box<dyn Fn(&Schedule, &Costs) -> Option<Schedule>>;
 
-/// An order of work.
+/// A kind of schedule.
 pub struct NamedOrder {
-    /// As a user names it.
+    /// Its name for users.
     pub name: String,
-    /// Stages a worker.
+    /// Stages per worker.
     pub chunks: usize,
     /// The schedule for a number of workers and of micro-batches.
     pub make: MakeSchedule,
-    /// What becomes of that schedule when the costs are known, if it is not the same for all.
+    /// Adapts the schedule to the costs; `None` unless it is cost-driven.
     pub follow: Option<FollowCosts>,
-    /// For a schedule that follows the costs: the most micro-batches that a stage holds, by the number
-    /// of stages, if that is limited.
+    /// For a cost-driven schedule: the most micro-batches that a stage holds, by the number of stages;
+    /// `None` if unlimited.
     pub held: Option<fn(usize) -> usize>,
 }
 
@@ -179,7 +180,7 @@ impl PlanRequest<'_> {
         }
     }
 
-    /// The least memory of a worker, if it is limited.
+    /// The smallest memory of a worker; `None` if unlimited.
     pub(super) fn least_memory(&self) -> Option<u64> {
         self.workers.iter().filter_map(|worker| worker.memory).min()
     }

@@ -14,7 +14,7 @@ use crate::{Bytes, Error, Result};
 /// The most actions simulated for one plan. Candidates left over keep their bound.
 const ACTIONS: u64 = 20_000_000;
 
-/// The most actions looked at for the bounds of one plan. Candidates left over keep a simpler bound.
+/// The most actions visited for the tight bounds of one plan. Candidates left over keep a simpler bound.
 const EFFORT: u64 = 400_000_000;
 
 /// Plans for one model and its workers.
@@ -41,7 +41,7 @@ impl<'a> Planner<'a> {
     /// The plan to use.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] with the bytes that would do, if nothing fits.
+    /// [`Error::DoesNotFit`] with the bytes that would suffice, if nothing fits.
     pub fn answer(mut self) -> Result<CertifiedPlan> {
         let found = self.best(|_, _| true, f64::INFINITY)?;
         let Some((plan, bound)) = found else {
@@ -68,7 +68,7 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// The best plan under one order of work for a number of workers and of micro-batches, and the
+    /// The best plan under one kind of schedule for a number of workers and of micro-batches, and the
     /// bound of all such plans; `None` if none fits.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl<'a> Planner<'a> {
         }))
     }
 
-    /// The plan of a cut that is given, if it fits.
+    /// The plan of a given cut, if it fits.
     ///
     /// # Errors
     /// If the cut does not fit the schedule, or as [`under`](Self::under).
@@ -144,8 +144,8 @@ impl<'a> Planner<'a> {
         Ok(schedule.map(|schedule| Candidate::new(self.request, order, schedule, costed)))
     }
 
-    /// The best plan for the numbers of workers and of stages a worker that `is_asked` accepts, if it
-    /// takes less than `below` seconds, and the bound of all of them.
+    /// The best plan of less than `below` seconds among the numbers of workers and of stages per worker
+    /// that `is_asked` accepts, and the bound of all of them.
     pub(super) fn best(
         &mut self,
         is_asked: impl Fn(usize, usize) -> bool,
@@ -168,7 +168,7 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        // Of equal bounds, the fewer workers, then the order and number that were listed first.
+        // Of equal bounds, fewer workers first, then by position in the request.
         open.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut best: Option<(Candidate<'_>, Found)> = None;
         let mut looked_at = EFFORT;
@@ -195,7 +195,7 @@ impl<'a> Planner<'a> {
             if !(found.as_ref().is_some_and(|found| found.exact) || cuts::is_small(&candidate)) {
                 doubtful.push(open);
             }
-            // A search of some cuts may return one that is no better.
+            // A search that is not exhaustive may return a cut that is not better.
             if let Some(found) = found
                 && found.seconds < seconds
             {
@@ -205,7 +205,7 @@ impl<'a> Planner<'a> {
         let Some((candidate, found)) = best else {
             return Ok(None);
         };
-        // The faster the best is, the less room others have.
+        // The faster the best plan is, the tighter the limits of the others.
         let mut bound = found.seconds;
         for (least, workers, order, micro_batches) in doubtful {
             if least >= bound {
@@ -223,8 +223,8 @@ impl<'a> Planner<'a> {
         Ok(found.map(|(plan, _)| plan.seconds))
     }
 
-    /// A copy on every worker: each its share of the step, and a ring that carries every gradient
-    /// twice but for one share (Patarasuk and Yuan 2009).
+    /// Data parallelism, a copy of the model on every worker: each processes its share of the batch, and
+    /// a ring all-reduce sums the gradients (Patarasuk and Yuan 2009).
     fn replicas(&self, single: f64) -> Option<f64> {
         let request = self.request;
         let workers = request.workers.len();
@@ -243,7 +243,7 @@ impl<'a> Planner<'a> {
         Some(single * (fastest / slowest) / count + exchange)
     }
 
-    /// The least of some amounts of memory above the limit with which a step is faster.
+    /// The smallest of some amounts of memory above the limit with which a step is faster.
     fn with_more(&mut self, plan: &Plan) -> Result<Option<(Bytes, f64)>> {
         let Some(limit) = self.request.least_memory() else {
             return Ok(None);
@@ -268,7 +268,7 @@ impl<'a> Planner<'a> {
         Ok(None)
     }
 
-    /// The error that says how much memory would do.
+    /// The error with the memory that would suffice.
     fn does_not_fit(&mut self) -> Result<Error> {
         let request = self.request;
         let Some(limit) = request.least_memory() else {
@@ -298,7 +298,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// A bound that is tighter than `least`, as long as there is effort `left`; `below` stands for all above.
+/// A tighter bound than `least`, if the effort `left` suffices; bounds above `below` are cut off there.
 fn tighter(candidate: &Candidate<'_>, least: f64, below: f64, left: &mut u64) -> f64 {
     let effort = candidate.effort();
     if *left < effort {

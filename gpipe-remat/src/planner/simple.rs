@@ -1,4 +1,4 @@
-//! Of plans that are about as fast as each other, the simplest.
+//! Choice of the simplest among plans of about the same speed.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use super::search::Planner;
 use crate::Result;
 
 impl Planner<'_> {
-    /// Of the plans that are as fast as this one, as far as times are known, that with the fewest workers
-    /// and of these with the fewest stages.
+    /// The plan with the fewest workers, and then the fewest stages, among those that are as fast as this
+    /// one within the accuracy of times.
     pub(super) fn simplest(&mut self, plan: Plan) -> Result<Plan> {
         let min_gain = self.request.min_gain;
         if min_gain == 0.0 {

@@ -1,4 +1,4 @@
-//! What stages of some layers must do at least, within a time and a memory.
+//! Lower bounds of a stage's work within a time and a memory.
 
 use std::ops::Range;
 
@@ -12,27 +12,27 @@ use crate::Policy;
 /// Prefix sums of a model, and the limits of a candidate.
 pub(super) struct StageBounds<'a> {
     candidate: &'a Candidate<'a>,
-    /// Work that no stage of a step that is good enough takes more of.
+    /// The most work of a stage in a step that is fast enough.
     most: f64,
     memory: Option<Memory>,
 }
 
-/// Bytes, the fewest of everything.
+/// Lower bounds of a stage's bytes.
 struct Memory {
-    /// That a stage may have.
+    /// The limit of a stage.
     limit: f64,
-    /// Sums over the layers before each: parameters and what goes with them, and what a kept layer
-    /// leaves of the smallest micro-batch, which nothing else counts.
+    /// Prefix sums over the layers: bytes of parameters, gradients and optimizer states, and the bytes
+    /// that only a kept layer holds of the smallest micro-batch.
     fixed: Vec<f64>,
     left: Vec<f64>,
-    /// The least work that forgets a byte of that.
+    /// The least recomputed work per byte that is not kept.
     work_a_byte: f64,
-    /// Micro-batches that each stage has in flight at once; none where that follows the cut.
+    /// Micro-batches in flight on each stage; none if they depend on the cut.
     in_flight: Vec<f64>,
 }
 
 impl<'a> StageBounds<'a> {
-    /// For steps of less than `most` work on any worker.
+    /// Bounds for steps with less than `most` work on any worker.
     pub fn new(candidate: &'a Candidate<'a>, most: f64) -> Self {
         Self {
             candidate,
@@ -45,18 +45,18 @@ impl<'a> StageBounds<'a> {
         self.candidate.layers()
     }
 
-    /// Forward pass, input and weight gradient of a full micro-batch.
+    /// Work of forward pass, input and weight gradient of a full micro-batch.
     pub fn work(&self, part: &Range<usize>) -> [f64; 3] {
         self.candidate.bounds.thirds(part)
     }
 
-    /// Whether no stage of a good enough step has as many layers.
+    /// Whether these are too many layers for a stage of a step that is fast enough.
     pub fn is_too_long(&self, part: &Range<usize>) -> bool {
         self.candidate.bounds.critical_path(part) > self.most
     }
 
-    /// What a stage of these layers computes again of a full micro-batch, at least; `None` where it does
-    /// not fit.
+    /// Lower bound of the recomputed work of a stage of these layers per full micro-batch; `None` if it
+    /// does not fit.
     pub fn again(&self, stage: usize, part: &Range<usize>) -> Option<f64> {
         let Some(memory) = &self.memory else {
             return Some(0.0);
@@ -74,17 +74,17 @@ impl<'a> StageBounds<'a> {
         }
     }
 
-    /// Micro-batches in flight at once, at least, on a stage of these layers: each is from its forward pass
-    /// until it has come back, and all of them within the step.
+    /// Lower bound of the micro-batches in flight on a stage of these layers: each is in flight from its
+    /// forward pass until it returns, and all of them within the step.
     fn residence(&self, part: &Range<usize>) -> f64 {
         let [down, up, _] = self.work(&(part.start..self.layers()));
         let whole = self.candidate.bounds.sizes() * (down + up);
         (whole / self.most).ceil().max(1.0)
     }
 
-    /// The least over all cuts of the longest way of a stage, as
+    /// The minimum over all cuts of the longest path of a stage, as
     /// [`Bounds::critical_path`](super::bound::Bounds::critical_path) and
-    /// [`Bounds::held_path`](super::bound::Bounds::held_path) have it, with what it computes again.
+    /// [`Bounds::held_path`](super::bound::Bounds::held_path), plus its recomputed work.
     pub fn longest_critical_path(&self) -> f64 {
         let (layers, stages) = (self.layers(), self.candidate.stages());
         let sizes = self.candidate.bounds.sizes();
@@ -109,8 +109,8 @@ impl<'a> StageBounds<'a> {
 }
 
 impl Memory {
-    /// `None` where memory is not limited, or where what is kept differs between micro-batches or is
-    /// computed ahead.
+    /// `None` if memory is unlimited, or if the kept tensors differ between micro-batches or are
+    /// recomputed ahead.
     fn of(candidate: &Candidate<'_>) -> Option<Self> {
         let request = candidate.request;
         let is_even = |policy: &Policy| matches!(policy, Policy::Keep | Policy::Budget(_));
@@ -129,7 +129,7 @@ impl Memory {
         for layer in 0..candidate.layers() {
             let of = &costs.of(smallest);
             let memory = &of[layer].memory;
-            // What a layer hands on, or lets pass, is counted where it came from.
+            // Outputs and tensors that pass by count at the layer that made them.
             let is_new = |place: usize| match layer.checked_sub(1).map(|before| &of[before]) {
                 None => true,
                 Some(before) => {
@@ -169,7 +169,7 @@ impl Memory {
             limit: (limit / candidate.chunks() as u64) as f64,
             fixed,
             left,
-            // Without a byte to forget nothing is.
+            // Nothing is recomputed if no byte can be saved.
             work_a_byte: if work_a_byte.is_finite() {
                 work_a_byte
             } else {

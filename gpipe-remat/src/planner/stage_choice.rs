@@ -1,4 +1,4 @@
-//! What a stage of some layers keeps, if it fits its worker.
+//! Choice of the tensors that a stage keeps, if it fits its worker.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -10,13 +10,12 @@ use crate::memory::budget::{self, StageContext};
 use crate::memory::replay::activations;
 use crate::{Policy, RematPlan, Retained, StageMemory};
 
-/// What one stage keeps.
+/// The tensors that one stage keeps.
 #[derive(Debug)]
 pub(super) struct StagePlan {
-    /// Of each micro-batch.
+    /// The choice for each micro-batch.
     pub kept: Vec<Retained>,
-    /// Work that each micro-batch which is not kept as a whole costs again: on one core, on two and
-    /// so on.
+    /// Recomputed work of each micro-batch that is not fully kept: on one core, on two and so on.
     pub again: Vec<f64>,
 }
 
@@ -25,7 +24,7 @@ pub(super) struct Chooser<'a> {
     request: &'a PlanRequest<'a>,
     costed: Rc<Costed>,
     schedule: Rc<Schedule>,
-    /// What each policy that is a rule keeps; `None` for a budget.
+    /// The remat plan of each policy that does not depend on bytes; `None` for a budget.
     rules: Vec<Option<RematPlan>>,
 }
 
@@ -45,7 +44,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// The least recomputation that fits the limit.
+    /// The choice with the least recomputation that fits the limit.
     pub fn choose(
         &self,
         stage: usize,
@@ -59,7 +58,7 @@ impl<'a> Chooser<'a> {
         let mut best: Option<(f64, StagePlan)> = None;
         for rule in &self.rules {
             let kept = match (rule, limit) {
-                (Some(table), _) => table.of_stage(stage).to_vec(),
+                (Some(remat_plan), _) => remat_plan.of_stage(stage).to_vec(),
                 (None, None) => vec![Retained::Everything; self.schedule.micro_batches()],
                 (None, Some(limit)) => match self.context(stage, part).cheapest(limit, self.most())
                 {
@@ -71,7 +70,7 @@ impl<'a> Chooser<'a> {
             if best.as_ref().is_some_and(|(least, _)| *least <= total) {
                 continue;
             }
-            // A budget has looked already.
+            // The search of a budget has checked the limit.
             let fits =
                 rule.is_none() || limit.is_none_or(|limit| self.peak(stage, part, &kept) <= limit);
             if fits {
@@ -81,7 +80,7 @@ impl<'a> Chooser<'a> {
         best.map(|(_, plan)| plan)
     }
 
-    /// The most bytes of a stage that keeps this.
+    /// The peak bytes of a stage under this choice.
     pub fn peak(&self, stage: usize, part: &Range<usize>, kept: &[Retained]) -> u64 {
         let costs = &self.costed.costs;
         StageMemory {
@@ -113,7 +112,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// What a micro-batch of full size costs again, by cores, and all together on one.
+    /// Recomputed work of a full micro-batch by number of cores, and of all micro-batches on one core.
     fn again(&self, part: &Range<usize>, kept: &[Retained]) -> (Vec<f64>, f64) {
         let (times, costs) = (&self.costed.times, &self.costed.costs);
         let Some(forgetting) = kept.iter().find(|kept| forgets(kept)) else {
@@ -128,10 +127,10 @@ impl<'a> Chooser<'a> {
         (again, total)
     }
 
-    /// The fewest bytes that a stage can do with under any of the policies.
+    /// The fewest bytes with which a stage fits under any of the policies.
     pub fn least(&self, stage: usize, part: &Range<usize>) -> u64 {
         let of_rule = |rule: &Option<RematPlan>| match rule {
-            Some(table) => self.peak(stage, part, table.of_stage(stage)),
+            Some(remat_plan) => self.peak(stage, part, remat_plan.of_stage(stage)),
             None if self.is_small() => self.context(stage, part).least(),
             None => self.context(stage, part).simplest(),
         };
@@ -139,7 +138,7 @@ impl<'a> Chooser<'a> {
     }
 }
 
-/// Whether a stage that keeps this of a micro-batch computes anything again.
+/// Whether this choice recomputes anything.
 pub(super) fn forgets(kept: &Retained) -> bool {
     *kept != Retained::Everything
 }

@@ -1,33 +1,33 @@
-//! Seconds that no cut goes below under one order of work, by the longest paths through its actions.
+//! Lower bound of a step's time over all cuts under one schedule, from longest paths through its actions.
 //!
-//! A step takes at least as long as every chain of actions in which each waits for the one before. What
-//! such a chain takes is a sum over stages: a number of forward passes of stage 0, of input gradients of stage 1, and
-//! so on. The mean of several chains is no longer than the longest of them, so it is a
-//! bound as well, and the cut for which it is least is found exactly, layer by layer. Chains that lead
-//! through each device for as long as possible, in equal parts, leave a cut little to gain by making
-//! some stages small.
+//! A step takes at least as long as every chain of dependent actions. The time of a chain is a sum over
+//! stages: a number of forward passes of stage 0, of input gradients of stage 1, and so on. The mean of
+//! several chains is at most the longest of them, so it is a bound as well, and the cut with the least
+//! mean is found exactly by dynamic programming over the layers. The mean is taken over one chain per
+//! device that runs through the device for as long as possible, so that cuts with some small stages gain
+//! little.
 
 use gpipe_sched::{Op, Schedule};
 
 use super::candidate::Candidate;
 use super::stage_bounds::StageBounds;
 
-/// How much slower a device is made to find the chain that leads through it: where all are alike, many
-/// chains are equally long.
+/// Relative slowdown of a device to find the chain through it: with equal devices, many chains are
+/// equally long.
 const SLOWER: [f64; 2] = [0.3, 1.0];
 
-/// Of each stage: how many times its forward pass, its input and its weight gradient lie on the chains,
-/// a full micro-batch counting 1.
+/// For each stage, the number of its forward passes, input and weight gradients on the chains; a full
+/// micro-batch counts 1.
 type Counts = Vec<[f64; 3]>;
 
 impl Candidate<'_> {
-    /// Seconds that no cut goes below; `below`, if none takes less than that. Never less than
+    /// Lower bound, in seconds, over all cuts; `below` if no cut takes less than that. At least
     /// [`bound`](Candidate::bound).
     pub fn tight_bound(&self, below: f64) -> f64 {
         let simple = self.bound();
         let request = self.request;
         if simple >= below || request.cores.is_some() {
-            // Where cores are shared an action may be faster than it ever is on a path.
+            // With shared cores an action may be faster than assumed on a path.
             return simple;
         }
         let speeds = request.workers.iter().map(|worker| worker.speed);
@@ -53,7 +53,7 @@ impl Candidate<'_> {
         best.min(below)
     }
 
-    /// How many actions are looked at for a tight bound.
+    /// Number of actions visited for a tight bound.
     pub fn effort(&self) -> u64 {
         let actions: usize = self.schedule.lanes().iter().map(Vec::len).sum();
         match self.follows() || self.request.cores.is_some() {
@@ -63,7 +63,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The least cost of any cut in which every stage has room.
+/// The least cost of any cut in which every stage fits.
 fn least(room: &StageBounds<'_>, counts: &Counts) -> f64 {
     let (layers, stages) = (room.layers(), counts.len());
     let mut before = vec![f64::INFINITY; layers + 1];
@@ -96,10 +96,10 @@ fn least(room: &StageBounds<'_>, counts: &Counts) -> f64 {
     before[layers]
 }
 
-/// The actions of a schedule, what they wait for and how long they take if all stages are alike.
+/// The actions of a schedule, their dependencies and their durations if all stages are equal.
 struct Chains {
     actions: Vec<Node>,
-    /// The last of each device.
+    /// The last action of each device.
     last: Vec<usize>,
     stages: usize,
 }
@@ -107,15 +107,15 @@ struct Chains {
 struct Node {
     stage: usize,
     device: usize,
-    /// How much of each of the three it is: of the micro-batch's size.
+    /// Its share in forward pass, input and weight gradient, weighted by the size of the micro-batch.
     parts: [f64; 3],
     seconds: f64,
-    /// The one before on its device, and the one that hands its flow on.
+    /// The action before on its device, and the one whose output it takes.
     waits_for: [Option<usize>; 2],
 }
 
 impl Chains {
-    /// `even` is what each of the three takes on a stage.
+    /// `even` holds the time of forward pass, input and weight gradient on a stage.
     fn new(schedule: &Schedule, even: [f64; 3], sizes: Vec<f64>) -> Self {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let mut forward = vec![None; stages * micro_batches];
@@ -123,7 +123,7 @@ impl Chains {
         let mut next = vec![0; schedule.devices()];
         let mut last: Vec<Option<usize>> = vec![None; schedule.devices()];
         let mut actions = Vec::new();
-        // In an order in which nothing waits for what comes later: a checked schedule has one.
+        // Topological order, which exists for a checked schedule.
         let mut goes_on = true;
         while goes_on {
             goes_on = false;
@@ -136,7 +136,7 @@ impl Chains {
                         Op::Backward | Op::InputGrad if stage + 1 < stages => {
                             Some(backward[at(stage + 1)])
                         }
-                        // The others wait for actions of their own device alone.
+                        // The others depend on actions of their own device alone.
                         _ => None,
                     };
                     if from == Some(None) {
@@ -176,7 +176,7 @@ impl Chains {
         }
     }
 
-    /// The mean of the longest chains, each with another device slower by this share.
+    /// The mean of the longest chains, each with one device slower by this share.
     fn counts(&self, slower: f64) -> Counts {
         let mut counts = vec![[0.0; 3]; self.stages];
         let devices = self.last.len();
@@ -186,7 +186,7 @@ impl Chains {
             for (index, node) in self.actions.iter().enumerate() {
                 let [own, other] = node.waits_for;
                 let end = |index: Option<usize>| index.map_or(0.0, |index| ends[index]);
-                // Of equal ones, that of the same device.
+                // Of equally late ones, that of the same device.
                 after[index] = if end(other) > end(own) { other } else { own };
                 let factor = if node.device == slow {
                     1.0 + slower

@@ -1,4 +1,4 @@
-//! From layers to seconds: what the simulator reads.
+//! Times of layers: the input of the simulator.
 
 use std::ops::Range;
 
@@ -7,36 +7,34 @@ use gpipe_sched::{Costs, Op, Schedule, StageCosts};
 
 use crate::{ModelCosts, RematPlan, Retained, RetainedRun};
 
-/// What a layer has to do: seconds, or any other unit that everything is given in.
+/// Work of a layer, in seconds or any other common unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// Forward pass of a micro-batch.
     pub forward: f64,
     /// Input gradient of a micro-batch.
     pub input_grad: f64,
-    /// PlaceBytes gradient of a micro-batch, right after its input gradient.
+    /// Weight gradient of a micro-batch, right after its input gradient.
     pub weight_grad: f64,
-    /// What the weight gradient takes beyond that where it is taken apart: what it needs is then in no
-    /// cache.
+    /// Additional work of the weight gradient as a separate action: its inputs are then not in a cache.
     pub apart: f64,
-    /// What is done once a step: norm and update.
+    /// Work per step: norm and update.
     pub update: f64,
 }
 
-/// What every layer has to do for the first micro-batch, which is the largest.
+/// Work of every layer for the first micro-batch, which is the largest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// On one core.
+    /// Work on one core.
     pub work: Vec<Work>,
-    /// On two cores, on three and so on; an action that may use more than are listed is as fast as on
-    /// the most that are.
+    /// Work on two cores, on three and so on; with more cores than listed, that of the last entry.
     pub shares: Vec<Vec<Work>>,
-    /// What every action takes besides its layers.
+    /// Overhead of every action besides its layers.
     pub action: f64,
 }
 
 impl Times {
-    /// The seconds that FLOPs take on a core that computes `flops_per_second`; all else is free.
+    /// The seconds of the FLOPs on a core of `flops_per_second`; all else is free.
     pub fn of_flops(costs: &ModelCosts, flops_per_second: f64) -> Self {
         let seconds = |flops: u64| flops as f64 / flops_per_second;
         let work = |cost: &Cost| Work {
@@ -51,8 +49,8 @@ impl Times {
         }
     }
 
-    /// The same on up to `cores` cores, if a layer makes use of the share `efficiency` of each but
-    /// the first: 0 to 1.
+    /// The same on up to `cores` cores, where a layer uses the share `efficiency` (0 to 1) of each core
+    /// but the first.
     #[must_use]
     pub fn with_cores(mut self, cores: usize, efficiency: f64) -> Self {
         let on = |cores: usize| {
@@ -70,12 +68,12 @@ impl Times {
         self
     }
 
-    /// How many cores there are times for.
+    /// The largest number of cores with times.
     pub fn cores(&self) -> usize {
         1 + self.shares.len()
     }
 
-    /// The work on a number of cores, or on the most that there are times for.
+    /// The work on a number of cores, at most [`cores`](Self::cores).
     pub fn on(&self, cores: usize) -> &[Work] {
         match cores.clamp(1, self.cores()) {
             1 => &self.work,
@@ -83,8 +81,8 @@ impl Times {
         }
     }
 
-    /// The seconds of the update of the parameters, which all devices begin at the same time: each
-    /// has the speed that `speed` says, and they share the cores, if a number is given.
+    /// The seconds of the update of the parameters, which all devices begin at the same time. `speed`
+    /// returns the speed of a device; the devices share the cores, if a number is given.
     pub fn update(
         &self,
         cut: &[Range<usize>],
@@ -109,7 +107,7 @@ impl Times {
         }
     }
 
-    /// What a stage of these layers takes on a number of cores.
+    /// The work of a stage of these layers on a number of cores.
     pub(crate) fn of_stage(&self, cores: usize, part: &Range<usize>, splits: bool) -> StageCosts {
         let work = self.on(cores);
         let sum = |number: fn(&Work) -> f64, part: Range<usize>| -> f64 {
@@ -129,8 +127,8 @@ impl Times {
         }
     }
 
-    /// What it takes to compute those layers of a stage again that are not kept: all of it, and what
-    /// of it an `R` leaves to the backward pass, which is all runs but the last.
+    /// The recomputed work of the layers of a stage that are not kept: all of it, and the part that a
+    /// recompute action leaves to the backward pass, which is all runs but the last.
     pub(crate) fn again(&self, cores: usize, part: &Range<usize>, kept: &Retained) -> [f64; 2] {
         let work = &self.on(cores)[part.clone()];
         let seconds =
@@ -142,21 +140,21 @@ impl Times {
     }
 }
 
-/// Whether a stage takes its input and weight gradients apart.
+/// Whether a stage has separate actions for input and weight gradients.
 pub(crate) fn splits(schedule: &Schedule, stage: usize) -> bool {
     let mut actions = schedule.of_stage(stage);
     actions.any(|action| action.op == Op::WeightGrad)
 }
 
-/// The simulator's costs of a model under a cut and a table, by the cores that an action may use: on
-/// one first, then on two, as [`simulate_shared`](gpipe_sched::simulate_shared) takes them. Transfers
-/// are taken to be free.
+/// The simulator's costs of a model under a cut and a remat plan, by the number of cores that an action
+/// may use, from one on, as [`simulate_shared`](gpipe_sched::simulate_shared) takes them. Transfers are
+/// free.
 pub fn simulator_costs(
     costs: &ModelCosts,
     times: &Times,
     cut: &[Range<usize>],
     schedule: &Schedule,
-    table: &RematPlan,
+    remat_plan: &RematPlan,
 ) -> Vec<Costs> {
     let largest = costs.samples(0) as f64;
     let micro_batches = schedule.micro_batches();
@@ -166,8 +164,8 @@ pub fn simulator_costs(
     let on = |cores: usize| {
         let (mut stages, mut left) = (Vec::new(), Vec::new());
         for (stage, part) in cut.iter().enumerate() {
-            // The same for every micro-batch that is not kept as a whole.
-            let mut cells = table.of_stage(stage).iter();
+            // The same for every micro-batch that is not fully kept.
+            let mut cells = remat_plan.of_stage(stage).iter();
             let forgetting = cells.find(|kept| **kept != Retained::Everything);
             let [recompute, rest] =
                 forgetting.map_or([0.0; 2], |kept| times.again(cores, part, kept));
@@ -181,7 +179,7 @@ pub fn simulator_costs(
             .with_sizes(sizes.clone())
             .with_left(left)
             .with_recompute(micro_batches, |stage, m| {
-                *table.kept(stage, m) != Retained::Everything
+                *remat_plan.kept(stage, m) != Retained::Everything
             })
     };
     (1..=times.cores()).map(on).collect()

@@ -9,22 +9,22 @@ use crate::Result;
 /// Device events around the actions of a step.
 #[derive(Default)]
 pub(crate) struct DeviceEvents {
-    /// Of the action that is being asked for, where its flow was there.
+    /// Start event of the action that is being launched, recorded when its input flow was ready.
     begun: Option<DeviceEvent>,
-    /// The beginning and the end of each action.
+    /// Start and end of each action.
     ended: Vec<(DeviceEvent, DeviceEvent)>,
-    /// Where all of them were over.
+    /// End of the last action.
     last: Option<DeviceEvent>,
 }
 
 impl DeviceEvents {
-    /// An action begins.
+    /// Records the start of an action.
     pub(crate) fn begin(&mut self, device: &Device) -> Result<()> {
         self.begun = device.record_event()?;
         Ok(())
     }
 
-    /// The action that began, if one did, was asked for to its end.
+    /// Records the end of the action that began, if one did.
     pub(crate) fn end(&mut self, device: &Device) -> Result<()> {
         if let Some(begun) = self.begun.take()
             && let Some(end) = device.record_event()?
@@ -34,7 +34,7 @@ impl DeviceEvents {
         Ok(())
     }
 
-    /// All actions of the step were asked for.
+    /// Records the end of the step: all actions were launched.
     pub(crate) fn close(&mut self, device: &Device) -> Result<()> {
         if !self.ended.is_empty() {
             self.last = device.record_event()?;
@@ -42,7 +42,7 @@ impl DeviceEvents {
         Ok(())
     }
 
-    /// When each action ran, which is known once the device is done; leaves nothing marked.
+    /// The times of the actions, known once the device is done; clears the events.
     pub(crate) fn take(&mut self) -> Result<Vec<Ran>> {
         let Self { ended, last, .. } = std::mem::take(self);
         let Some(last) = last else {

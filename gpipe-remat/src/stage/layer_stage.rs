@@ -1,4 +1,4 @@
-//! A stage of layers: a run of the model on one device, and what each micro-batch left behind.
+//! A stage of layers: a run of the model on one device and its stash of each micro-batch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{Error, NonFinite, RematPlan, Result, RetainedRun};
 
 /// A run of layers on one device, as a stage of a pipeline.
 ///
-/// Each micro-batch is a small machine of its own:
+/// Each micro-batch goes through these states:
 ///
 /// ```text
 ///            forward            (recompute)            input_grad            weight_grad
@@ -24,30 +24,30 @@ use crate::{Error, NonFinite, RematPlan, Result, RetainedRun};
 ///                       (all is kept)                          backward
 /// ```
 ///
-/// An action that comes out of turn is an error that names the micro-batch.
+/// An action out of order is an error that names the micro-batch.
 pub struct LayerStage {
     index: usize,
     layers: Vec<Box<dyn Layer>>,
     device: Device,
-    /// Counts what is between two stages, so that it is in neither's bytes.
+    /// Counts the bytes in transit between stages, which are in neither stage's bytes.
     transit: Device,
-    table: Arc<RematPlan>,
+    remat_plan: Arc<RematPlan>,
     seed: u64,
     stash: Stash,
-    /// Looks at every value, in a step that is run again to find a bad one.
+    /// Checks every value in a step that is run again to find a non-finite one.
     watch: Option<Watch>,
     events: DeviceEvents,
 }
 
 impl LayerStage {
     /// Stage `index` of a pipeline: `layers`, whose parameters are already made on `device`.
-    /// What it hands on is counted on `transit` until the next stage takes it.
+    /// Its outputs count on `transit` until the next stage takes them.
     pub fn new(
         index: usize,
         layers: Vec<Box<dyn Layer>>,
         device: Device,
         transit: Device,
-        table: Arc<RematPlan>,
+        remat_plan: Arc<RematPlan>,
         seed: u64,
     ) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl LayerStage {
             layers,
             device,
             transit,
-            table,
+            remat_plan,
             seed,
             stash: Stash::default(),
             watch: None,
@@ -142,18 +142,13 @@ impl LayerStage {
         Ok(None)
     }
 
-    /// A look at a run of layers that begins with `first`, if this step is watched.
+    /// The value check of a run of layers that begins with `first`, if this step is watched.
     fn look(&self, m: &MicroBatch, first: usize) -> Option<Look<'_>> {
         Some(self.watch.as_ref()?.look(m.index, first))
     }
 
     fn cx(&self, m: &MicroBatch) -> PassContext {
-        PassContext {
-            seed: self.seed,
-            step: m.step,
-            samples: m.samples.clone(),
-            train: m.train,
-        }
+        PassContext::new(self.seed, m.step, m.samples.clone(), m.train)
     }
 
     /// Receives a flow: from here on, this device counts its bytes.
@@ -162,7 +157,7 @@ impl LayerStage {
         flow.into_iter().map(take).collect()
     }
 
-    /// DeviceEvents where an action begins that trains: whatever it has to wait for comes before.
+    /// Records the start of a training action, after everything that it waits for.
     fn begins(&mut self, m: &MicroBatch) -> Result<()> {
         match m.train {
             true => self.events.begin(&self.device),
@@ -180,7 +175,7 @@ impl LayerStage {
         match self.stash.take(m.index) {
             StashedState::Remembered(runs) => Ok(runs),
             state => {
-                let error = self.out_of_turn(
+                let error = self.out_of_order(
                     m,
                     op,
                     "a forward pass whose backward pass has not run",
@@ -192,7 +187,7 @@ impl LayerStage {
         }
     }
 
-    fn out_of_turn(
+    fn out_of_order(
         &self,
         m: &MicroBatch,
         op: Op,
@@ -211,7 +206,7 @@ impl LayerStage {
         }
     }
 
-    /// What the layers of a run saved, computing it again if only their inputs were kept.
+    /// The saved tensors of a run, recomputed if only its inputs were kept.
     fn restore(&self, cx: &PassContext, layers: Range<usize>, left: Stashed) -> Result<Vec<Step>> {
         match left {
             Stashed::Saved(steps) => Ok(steps),
@@ -223,8 +218,8 @@ impl LayerStage {
         }
     }
 
-    /// Sends `dy` back through all runs, last to first; `back` handles one layer; its flag says
-    /// whether that is the model's first, whose input gradient is not needed.
+    /// Propagates `dy` back through all runs, last to first. `back` handles one layer; its flag is true
+    /// for the model's first layer, whose input gradient is not needed.
     fn back(
         &mut self,
         m: &MicroBatch,
@@ -309,7 +304,7 @@ impl Stage for LayerStage {
         }
         let mut runs = Vec::new();
         let mut flow = x;
-        let kept = self.table.kept(self.index, m.index);
+        let kept = self.remat_plan.kept(self.index, m.index);
         for RetainedRun { layers, kept } in kept.runs(self.layers.len()) {
             let look = self.look(m, layers.start);
             let part = &self.layers[layers.clone()];
@@ -320,7 +315,7 @@ impl Stage for LayerStage {
             } else {
                 let mut inputs = flow.clone();
                 let passed = run::forward(part, &cx, flow, look, drop)?;
-                // What passed by is the next stage's or run's to keep.
+                // Tensors that pass by are kept by the next stage or run.
                 inputs.truncate(passed.taken);
                 flow = passed.flow;
                 Stashed::Inputs(inputs)
@@ -365,15 +360,16 @@ impl Stage for LayerStage {
                 run::weight_grad(self.layers.iter_mut(), pending, look)
             }
             state => {
-                let error = self.out_of_turn(m, Op::WeightGrad, "the input gradient first", &state);
+                let error =
+                    self.out_of_order(m, Op::WeightGrad, "the input gradient first", &state);
                 self.stash.put(m.index, state);
                 Err(error)
             }
         }
     }
 
-    /// Computes again the last run of layers that was not kept, the first that the backward pass
-    /// needs; the others follow in `input_grad`, one at a time. Does nothing where all was kept.
+    /// Recomputes the last run of layers that was not kept, which the backward pass needs first; the
+    /// others are recomputed in `input_grad`, one at a time. Does nothing if everything was kept.
     fn recompute(&mut self, m: &MicroBatch) -> Result<()> {
         self.begins(m)?;
         let cx = self.cx(m);

@@ -1,4 +1,4 @@
-//! A stage of layers at work.
+//! Stages of layers and their state during a step.
 
 mod device_events;
 mod layer_stage;

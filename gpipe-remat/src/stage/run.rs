@@ -1,4 +1,4 @@
-//! Passing a flow through a run of layers, down and back.
+//! Forward and backward passes of a flow through a run of layers.
 
 use gpipe_layers::{Layer, PassContext, Pending, Saved};
 use gpipe_tensor::Tensors;
@@ -6,22 +6,22 @@ use gpipe_tensor::Tensors;
 use super::value_watch::Look;
 use crate::Result;
 
-/// What one layer left behind on the way down.
+/// The result of one layer's forward pass that its backward pass needs.
 pub(crate) struct Step {
     saved: Saved,
     /// How many tensors of the backward flow are its outputs' gradients; the rest pass by.
     gradients: usize,
 }
 
-/// What a run of layers hands on.
+/// The output of a run of layers.
 pub(crate) struct Passed {
     pub(crate) flow: Tensors,
-    /// How many tensors of the run's input some layer of it took, from the first. The others passed
-    /// by, and are the last of `flow`.
+    /// Number of leading tensors of the run's input that its layers took. The others passed by and are
+    /// the last of `flow`.
     pub(crate) taken: usize,
 }
 
-/// Sends `x` down the layers, handing `keep` what each of them saves.
+/// Computes the forward pass of the layers; `keep` receives the saved tensors of each.
 pub(crate) fn forward(
     layers: &[Box<dyn Layer>],
     cx: &PassContext,
@@ -51,8 +51,8 @@ pub(crate) fn forward(
     })
 }
 
-/// Sends `dy` back through the layers. `back` takes one layer, what it saved and the gradients of
-/// its outputs, and gives the gradients of its inputs.
+/// Computes the backward pass of the layers. `back` takes one layer, its saved tensors and the gradients
+/// of its outputs, and returns the gradients of its inputs.
 pub(crate) fn backward<'a>(
     layers: impl DoubleEndedIterator<Item = &'a mut Box<dyn Layer>>,
     steps: Vec<Step>,
@@ -73,7 +73,7 @@ pub(crate) fn backward<'a>(
     Ok(dy)
 }
 
-/// Adds the weight gradients of a run, whose layers left `pending` from the last to the first.
+/// Computes the weight gradients of a run; `pending` is ordered from the last layer to the first.
 pub(crate) fn weight_grad<'a>(
     layers: impl DoubleEndedIterator<Item = &'a mut Box<dyn Layer>>,
     pending: Vec<Pending>,

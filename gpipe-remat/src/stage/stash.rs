@@ -1,4 +1,4 @@
-//! Stash of a stage: what it holds of each micro-batch between forward and backward pass.
+//! Stash of a stage: the tensors of each micro-batch between forward and backward pass.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use gpipe_tensor::Tensors;
 
 use super::run::Step;
 
-/// What a stage holds of every micro-batch.
+/// The tensors that a stage holds for all micro-batches.
 #[derive(Default)]
 pub(crate) struct Stash(Vec<StashedState>);
 
@@ -17,7 +17,7 @@ impl Stash {
         self.0.clear();
     }
 
-    /// Puts what is left of a micro-batch in its place.
+    /// Stores the entry of a micro-batch.
     pub(crate) fn put(&mut self, m: usize, state: StashedState) {
         if self.0.len() <= m {
             self.0.resize_with(m + 1, || StashedState::Nothing);
@@ -25,7 +25,7 @@ impl Stash {
         self.0[m] = state;
     }
 
-    /// Takes what is left of a micro-batch out of its place.
+    /// Removes and returns the entry of a micro-batch.
     pub(crate) fn take(&mut self, m: usize) -> StashedState {
         self.0.get_mut(m).map_or(StashedState::Nothing, |s| {
             std::mem::replace(s, StashedState::Nothing)
@@ -33,7 +33,7 @@ impl Stash {
     }
 }
 
-/// What a stage holds of one micro-batch.
+/// The tensors that a stage holds for one micro-batch.
 pub(crate) enum StashedState {
     Nothing,
     Remembered(Vec<StashedRun>),
@@ -51,15 +51,16 @@ impl StashedState {
     }
 }
 
-/// A run of layers and what is left of one micro-batch's forward pass through it.
+/// A run of layers and its stashed tensors of one micro-batch.
 pub(crate) struct StashedRun {
     pub(crate) layers: Range<usize>,
-    /// Whether it was kept, rather than computed again since.
+    /// Whether it was kept since the forward pass, rather than recomputed.
     pub(crate) kept: bool,
     pub(crate) left: Stashed,
 }
 
-/// What is left of a forward pass: all that the backward pass needs, or what it is computed from.
+/// The stashed tensors of a forward pass: all that the backward pass needs, or the inputs for
+/// recomputing them.
 pub(crate) enum Stashed {
     /// The first tensors of the input: those that some layer of the run takes.
     Inputs(Tensors),

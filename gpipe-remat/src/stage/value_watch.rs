@@ -1,4 +1,4 @@
-//! A look at every value of a step that is run again to find one that is not finite.
+//! Checks of every value of a step that is run again to find one that is not finite.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -8,25 +8,24 @@ use gpipe_tensor::{Tensor, ops};
 
 use crate::{NonFinite, Pass, Result, Value};
 
-/// The name of what comes after the last layer.
+/// The name of the stage after the last layer.
 pub(crate) const LOSS: &str = "loss";
 
-/// What was found so far in one part of a pipeline: of each micro-batch and pass, the first on the
-/// way.
+/// Findings in one part of a pipeline: the first non-finite value of each micro-batch and pass.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     found: RefCell<BTreeMap<(usize, Pass), (Position, NonFinite)>>,
-    /// Sums that were spoiled by an earlier micro-batch, as layer and parameter.
+    /// Gradient sums that an earlier micro-batch made non-finite, as layer and parameter.
     spoiled: RefCell<HashSet<(String, String)>>,
-    /// Whether this is the last stage, to which the loss hands its gradient.
+    /// Whether this is the last stage, which receives the gradient of the loss.
     is_last: bool,
 }
 
-/// How far along the way: layers first, then what belongs to each.
+/// Position in the order of a pass: by layer, then by kind of value.
 type Position = (usize, usize);
 
 impl Watch {
-    /// Looks at every value of a stage; `is_last` if the loss follows it.
+    /// Checks of every value of a stage; `is_last` if the loss follows it.
     pub fn new(is_last: bool) -> Self {
         Self {
             is_last,
@@ -34,8 +33,8 @@ impl Watch {
         }
     }
 
-    /// Looks at the gradient that comes into the stage: the last stage has it from the loss, the
-    /// others from a stage that has looked at it.
+    /// Checks the incoming gradient of the last stage, which comes from the loss. Those of other stages
+    /// were checked by the stage that computed them.
     pub fn gradient_of_loss(&self, micro_batch: usize, dy: &[Tensor]) -> Result<()> {
         for tensor in dy.iter().filter(|_| self.is_last) {
             if let Some(found) = first_in(tensor)? {
@@ -53,7 +52,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Everything found, and forgets it.
+    /// Takes all findings.
     pub fn take(&self) -> Vec<NonFinite> {
         self.spoiled.take();
         self.found
@@ -63,7 +62,7 @@ impl Watch {
             .collect()
     }
 
-    /// A look at the layers from `first` on, while they work on a micro-batch.
+    /// The check of the layers from `first` on while they process a micro-batch.
     pub fn look(&self, micro_batch: usize, first: usize) -> Look<'_> {
         Look {
             watch: self,
@@ -81,29 +80,29 @@ impl Watch {
     }
 }
 
-/// One run of layers at work on one micro-batch, under watch.
+/// The check of one run of layers on one micro-batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a> {
     watch: &'a Watch,
     micro_batch: usize,
-    /// Where in the stage the run begins.
+    /// Index in the stage of the run's first layer.
     first: usize,
 }
 
 impl Look<'_> {
-    /// Looks at what the layer of this index in the run hands on.
+    /// Checks the outputs of the layer of this index in the run.
     pub fn outputs(self, index: usize, layer: &dyn Layer, y: &[Tensor]) -> Result<()> {
         let place = (self.first + index, 0);
         self.tensors(place, layer, Pass::Forward, Value::Output, y)
     }
 
-    /// Looks at what the layer hands back.
+    /// Checks the input gradients of the layer.
     pub fn input_gradients(self, index: usize, layer: &dyn Layer, dx: &[Tensor]) -> Result<()> {
         let place = (usize::MAX - self.first - index, 0);
         self.tensors(place, layer, Pass::Backward, Value::InputGradient, dx)
     }
 
-    /// Looks at what the layer has summed up to this micro-batch.
+    /// Checks the layer's gradients, summed up to this micro-batch.
     pub fn gradients(self, index: usize, layer: &mut dyn Layer) -> Result<()> {
         let name = layer.name().to_owned();
         let mut sums = Vec::new();
@@ -117,7 +116,7 @@ impl Look<'_> {
             let Some(found) = first_in(&sum)? else {
                 continue;
             };
-            // Once spoiled, a sum stays so.
+            // A sum that was non-finite before is not reported again.
             let key = (name.clone(), parameter.clone());
             if self.watch.spoiled.borrow_mut().insert(key) {
                 let place = (usize::MAX - self.first - index, 1 + order);
@@ -162,7 +161,7 @@ impl Look<'_> {
     }
 }
 
-/// The first element that is no finite number.
+/// The first element that is not finite.
 pub(crate) fn first_in(tensor: &Tensor) -> Result<Option<f32>> {
     if ops::all_finite(tensor)? {
         return Ok(None);

@@ -113,12 +113,12 @@ impl Run {
     }
 
     /// What is kept of each micro-batch.
-    pub fn table(&self, layers: &mut [Box<dyn Layer>], schedule: &Schedule) -> RematPlan {
-        self.try_table(self.policy, layers, schedule)
-            .expect("a table")
+    pub fn remat_plan(&self, layers: &mut [Box<dyn Layer>], schedule: &Schedule) -> RematPlan {
+        self.try_remat_plan(self.policy, layers, schedule)
+            .expect("a remat plan")
     }
 
-    fn try_table(
+    fn try_remat_plan(
         &self,
         policy: Policy,
         layers: &mut [Box<dyn Layer>],
@@ -139,7 +139,7 @@ impl Run {
         }
         let mut layers = self.model.layers();
         let mut least = Bytes(1);
-        while let Err(error) = self.try_table(Policy::Budget(least), &mut layers, schedule) {
+        while let Err(error) = self.try_remat_plan(Policy::Budget(least), &mut layers, schedule) {
             match error {
                 Error::Budget { needed, .. } if needed > least => least = needed,
                 error => panic!("{error}"),
@@ -159,7 +159,7 @@ impl Run {
         let mut layers = self.model.layers();
         let assembly = Assembly {
             cut: self.cut(layers.len()),
-            table: self.table(&mut layers, &schedule),
+            remat_plan: self.remat_plan(&mut layers, &schedule),
             layers,
             schedule,
             devices: vec![DeviceId::Cpu; self.stages],
@@ -195,12 +195,7 @@ impl Run {
                 Tensor::from_u32(&device, [rows.len(), CONTEXT], values).expect("a small tensor")
             };
             Item {
-                micro_batch: MicroBatch {
-                    index,
-                    samples: rows.start as u64..rows.end as u64,
-                    step,
-                    train: true,
-                },
+                micro_batch: MicroBatch::new(index, rows.start as u64..rows.end as u64, step, true),
                 input: Tensors::from_iter([tensor(elements().map(token).collect())]),
                 target: Target {
                     values: tensor(elements().map(target).collect()),

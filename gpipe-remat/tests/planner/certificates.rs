@@ -147,9 +147,10 @@ fn nothing_better_is_left_out_where_a_budget_is_kept() {
                     "{seed}: {seconds}, not {best}"
                 );
                 assert!(bound <= best * (1.0 + 1e-9), "{seed}: {bound} above {best}");
-                let table = &answer.plan.table;
+                let remat_plan = &answer.plan.remat_plan;
                 let mut stages = 0..answer.plan.cut.len();
-                let forgets = stages.any(|stage| *table.kept(stage, 0) != Retained::Everything);
+                let forgets =
+                    stages.any(|stage| *remat_plan.kept(stage, 0) != Retained::Everything);
                 limited += usize::from(forgets);
             }
             Err(error) => assert!(best.is_infinite(), "{seed}: {error} but {best}"),

@@ -150,8 +150,9 @@ impl Small {
         for cut in cuts(self.layers.len(), stages) {
             // What each policy holds and does again, stage by stage.
             let mut options: Vec<Vec<(usize, u64)>> = vec![Vec::new(); stages];
-            for (policy, table) in rules.iter().enumerate() {
-                let memory = predict_memory(&self.weights, &costed.costs, &cut, &schedule, table);
+            for (policy, remat_plan) in rules.iter().enumerate() {
+                let memory =
+                    predict_memory(&self.weights, &costed.costs, &cut, &schedule, remat_plan);
                 for (stage, memory) in memory.iter().enumerate() {
                     options[stage].push((policy, memory.peak()));
                 }

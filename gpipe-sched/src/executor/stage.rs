@@ -8,6 +8,7 @@ use crate::simulate::level::Held;
 ///
 /// Build it with [`MicroBatch::new`]; fields may be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MicroBatch {
     /// The micro-batch's index in the step, from 0.
     pub index: usize,

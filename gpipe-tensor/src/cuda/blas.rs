@@ -70,7 +70,7 @@ impl Blas {
             // SAFETY: the handle is alive and destroyed once.
             let _destroyed = unsafe { sys::cublasDestroy_v2(self.raw.0) };
         }
-        // SAFETY: products on this stream alone used the workspace, and nobody frees it again.
+        // SAFETY: only products on this stream used the workspace, and it is freed once.
         let _freed = unsafe { stream.free(std::mem::take(&mut self.workspace)) };
     }
 

@@ -84,7 +84,7 @@ impl Drop for Memory {
         let (compute, leave) = (&self.gpu.compute, &self.gpu.leave);
         // A destructor cannot report an error; the next call on the streams does.
         let _freed = match copied {
-            // SAFETY: what uses the memory is work of this stream so far; nobody frees it again.
+            // SAFETY: only earlier work of this stream uses the memory, and it is freed once.
             None => unsafe { compute.free(at) },
             // Copies are work of the other stream, which kernels need not wait for.
             Some(_) => compute

@@ -39,7 +39,7 @@ impl Pinned {
     /// Copies bytes to the beginning.
     pub fn write(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.bytes, "there is room for as many bytes");
-        // SAFETY: there is room, nobody else has the memory, and no copy of it is on its way.
+        // SAFETY: the memory is large enough, exclusively owned, and not part of a pending copy.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.0.cast(), bytes.len()) }
     }
 

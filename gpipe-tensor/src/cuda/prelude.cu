@@ -1,7 +1,7 @@
-// What every kernel stands on: number types, loops over elements, sums over warps and blocks.
+// Common to all kernels: number types, loops over elements, reductions over warps and blocks.
 //
-// The kernels are one translation unit, compiled with neither headers nor contraction of a·b + c:
-// where a fused multiply-add is meant, it says fmaf. Storage is T (float or bf16), arithmetic float.
+// The kernels are one translation unit, compiled without headers and without contraction of a·b + c:
+// fused multiply-adds are explicit calls of fmaf. Storage is T (float or bf16), arithmetic float.
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -12,7 +12,7 @@ struct bf16 {
     u16 bits;
 };
 
-/// Shared memory of a block: as much as the launch asks for, given out by the kernel.
+/// Shared memory of a block; the launch sets its size, the kernel divides it up.
 extern __shared__ __align__(16) float shared[];
 
 constexpr u32 WARP = 32;
@@ -23,7 +23,7 @@ __device__ inline float load(const bf16* p, u64 i) { return __uint_as_float((u32
 
 __device__ inline void store(float* p, u64 i, float value) { p[i] = value; }
 
-/// To the nearest, ties to even; what is not a number stays so.
+/// Rounds to nearest, ties to even; NaN stays NaN.
 __device__ inline void store(bf16* p, u64 i, float value) {
     u32 bits = __float_as_uint(value);
     u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -32,24 +32,24 @@ __device__ inline void store(bf16* p, u64 i, float value) {
 
 __device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
 
-/// The larger one; a `b` that is not a number is passed over.
+/// The larger one; a `b` that is NaN is ignored.
 __device__ inline float larger(float a, float b) { return b > a ? b : a; }
 
-/// Runs what follows for each i below n, spread over all threads of the grid.
+/// Runs the following statement for each i below n, distributed over all threads of the grid.
 #define EACH(i, n)                                                                     \
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                  \
          i += (u64)gridDim.x * blockDim.x)
 
-/// Elements that a block reduces to one number.
+/// Number of elements that a block reduces to one number.
 constexpr u64 CHUNK = 16384;
 
-/// Runs what follows for each element of the block's chunk of n.
+/// Runs the following statement for each element of the block's chunk of n.
 #define EACH_OF_CHUNK(i, n)                                                            \
     for (u64 i = (u64)blockIdx.x * CHUNK + threadIdx.x;                                \
          i < (n) && i < ((u64)blockIdx.x + 1) * CHUNK; i += blockDim.x)
 
-/// The row of a table that this block works on: the last one of `width` words whose own last word, the
-/// blocks before it, is not above the block's number.
+/// The row of a table (of `width` words a row) that this block processes: the last row whose last word,
+/// the number of blocks before it, is at most the block's index.
 __device__ inline const u64* row_of(const u64* table, u32 rows, u32 width) {
     u32 low = 0, high = rows;
     while (high - low > 1) {
@@ -74,7 +74,7 @@ struct Larger {
     __device__ u32 operator()(u32 a, u32 b) const { return b > a ? b : a; }
 };
 
-/// All lanes' values joined, in every lane: a tree whose form depends on nothing.
+/// Reduces the values of all lanes; every lane gets the result. The order is a fixed tree.
 template <class Join, class V>
 __device__ V over_warp(V value) {
     for (u32 distance = WARP / 2; distance > 0; distance /= 2) {
@@ -83,8 +83,8 @@ __device__ V over_warp(V value) {
     return value;
 }
 
-/// All threads' values joined, in every thread. `scratch` holds a value a warp and is free again
-/// afterwards.
+/// Reduces the values of all threads; every thread gets the result. `scratch` holds one value per warp
+/// and is free again afterwards.
 template <class Join, class V>
 __device__ V over_block(V value, V* scratch) {
     value = over_warp<Join>(value);

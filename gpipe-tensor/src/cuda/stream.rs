@@ -125,8 +125,8 @@ impl Stream {
     /// Frees memory after the work so far.
     ///
     /// # Safety
-    /// The memory came from [`alloc`](Self::alloc) on a stream of the same context, whatever uses it
-    /// is work of this stream so far or work that this stream waits for, and nobody frees it again.
+    /// The memory came from [`alloc`](Self::alloc) on a stream of the same context; only earlier
+    /// work of this stream, or work that this stream waits for, uses it; and it is freed only once.
     pub unsafe fn free(&self, at: CUdeviceptr) -> Result<()> {
         if at == 0 {
             return Ok(());
@@ -198,7 +198,7 @@ impl Stream {
     /// Copies to the host.
     ///
     /// # Safety
-    /// As [`copy`](Self::copy); nobody looks at the host's memory until that is done.
+    /// As [`copy`](Self::copy); the host's memory is not accessed until the copy is done.
     pub unsafe fn copy_out(&self, to: &Pinned, from: CUdeviceptr, bytes: usize) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the caller vouches for the memories.

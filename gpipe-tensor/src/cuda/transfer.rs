@@ -17,8 +17,8 @@ impl Gpu {
         for (piece, place) in bytes.chunks(PIECE).zip((0..).step_by(PIECE)) {
             let mut pinned = self.take(piece.len())?;
             pinned.write(piece);
-            // SAFETY: the memory was made for so many bytes on this stream, and the pinned one is
-            // left alone until the event.
+            // SAFETY: the memory was allocated with this size on this stream, and the pinned memory is
+            // not accessed until the event.
             unsafe { self.arrive.copy_in(at + place, &pinned, piece.len())? };
             let event = Arc::new(self.arrive.record_or_wait()?);
             self.staging.give(pinned, event.clone());
@@ -65,8 +65,8 @@ impl Gpu {
         if reaches {
             // The memory must be there before something is written to it.
             self.leave.wait(&to.arrive.record()?)?;
-            // SAFETY: what is read was written, and what is written was made, before events that this
-            // stream waits for; both are of so many bytes.
+            // SAFETY: this stream waits for events after which the source is written and the destination
+            // allocated; both have this size.
             unsafe {
                 match self.is_beside(to) {
                     true => self.leave.copy(at, from.0, bytes)?,
@@ -124,9 +124,8 @@ impl Memory {
         }
         let (copy, _) = self.gpu.send(self.place(0), settled, bytes, to)?;
         let at = std::mem::take(&mut self.at);
-        // SAFETY: nothing else holds the memory, so that the operations which used it are those
-        // before the copy, for which this stream has waited: none has since it was settled. Nobody
-        // frees it again.
+        // SAFETY: nothing else holds the memory, so that only operations before the copy used it, and
+        // this stream has waited for those. It is freed once.
         unsafe { self.gpu.leave.free(at)? };
         Ok(copy)
     }

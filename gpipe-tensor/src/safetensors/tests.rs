@@ -6,7 +6,7 @@ use super::elements::from_f16;
 use super::*;
 use crate::testing::{bits, device, random};
 
-/// A file of this header and so many bytes of data.
+/// A file with this header and number of bytes of data.
 pub fn file(header: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use gpipe_layers::{Flow, Layer, Loss, Optimizer, Param, PassContext, Saved, make, try_params};
+use gpipe_layers::{
+    Flow, Layer, Loss, Optimizer, Param, PassContext, Saved, UpdateSettings, make, try_params,
+};
 use gpipe_remat::ModelCosts;
 use gpipe_tensor::{Device, DeviceId, Tensor, Tensors, ops};
 
@@ -259,12 +261,7 @@ impl Bench {
     }
 
     fn forward(&mut self, number: u64) -> Result<Vec<f64>> {
-        let cx = PassContext {
-            seed: 0,
-            step: number,
-            samples: 0..self.samples,
-            train: true,
-        };
+        let cx = PassContext::training(0, number, 0..self.samples);
         let mut saved = Vec::with_capacity(self.parts.len());
         let mut seconds = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -327,6 +324,11 @@ impl Bench {
     /// exceeds the caches.
     fn update(&mut self, number: u64, times: &mut [[f64; 5]]) -> Result<()> {
         let optimizer = &self.optimizer;
+        let settings = UpdateSettings {
+            lr: 1e-6,
+            step: number,
+            grad_scale: 1.0,
+        };
         let norm = |param: &mut Param| -> Result<()> {
             // Adding a tied gradient to its owner takes about as long as its norm.
             let grad = param.grad().map_err(Error::run)?;
@@ -334,7 +336,7 @@ impl Bench {
         };
         let update = |param: &mut Param| match param.tied {
             true => Ok(()),
-            false => (optimizer.update(param, 1e-6, number + 1, 1.0)).map_err(Error::run),
+            false => (optimizer.update(param, settings)).map_err(Error::run),
         };
         let clear = |param: &mut Param| param.zero_grad().map_err(Error::run);
         type Sweep<'a> = &'a dyn Fn(&mut Param) -> Result<()>;

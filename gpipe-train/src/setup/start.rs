@@ -56,7 +56,7 @@ impl Setup {
             cut: self.cut(),
             layers: self.layers,
             schedule: self.schedule,
-            table: self.table,
+            remat_plan: self.table,
             devices: self.devices,
             loss: Loss::CrossEntropy,
             optimizer,

@@ -14,14 +14,14 @@ use gpipe_layers::{Buffers, Flow, Ledger, SavedBuffers};
 
 use crate::ModelCosts;
 
-/// A stage's layers as a chain; each is kept or computed again.
+/// A stage's layers as a chain; each is kept or recomputed.
 pub(crate) struct Chain<'a> {
     costs: &'a ModelCosts,
     m: usize,
     pub part: Range<usize>,
     split: bool,
-    /// Bytes that the turn takes over from the last layer.
-    pub turn: u64,
+    /// Bytes that the loss stage takes over from the last layer.
+    pub loss: u64,
     /// Pending bytes of each layer and those after it; split backward passes only.
     pending: Vec<u64>,
     runs: RefCell<BTreeMap<usize, Rc<Runs>>>,
@@ -30,7 +30,7 @@ pub(crate) struct Chain<'a> {
     whole: Option<Box<Chain<'a>>>,
 }
 
-/// A layer that keeps what it saved.
+/// A layer that keeps its saved tensors.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Single {
     /// Bytes that its `Saved` holds, input and output included.
@@ -41,14 +41,14 @@ pub(crate) struct Single {
     pub output: u64,
     /// The peak of the forward pass, with the input that it takes.
     pub forward: u64,
-    /// The peak of the backward pass, with `saved` and what is pending after it.
+    /// The peak of the backward pass, including `saved` and the pending bytes after it.
     pub back: u64,
 }
 
-/// The runs that begin at one layer and are computed again.
+/// The runs that begin at one layer and are recomputed.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    /// By last layer: bytes of what the run takes of its input, which is kept.
+    /// By last layer: bytes of the tensors that the run takes of its input, which are kept.
     pub input: Vec<u64>,
     /// By last layer: the peak of the first forward pass beyond the input.
     pub forward: Vec<u64>,
@@ -61,21 +61,21 @@ impl<'a> Chain<'a> {
         costs: &'a ModelCosts,
         m: usize,
         part: Range<usize>,
-        has_turn: bool,
+        has_loss: bool,
         split: bool,
     ) -> Self {
         let mut chain = Self {
             costs,
             m,
-            turn: 0,
+            loss: 0,
             split,
             pending: vec![0; part.len() + 1],
             part: part.clone(),
             runs: RefCell::default(),
             whole: None,
         };
-        if has_turn {
-            chain.turn = bytes(costs.flow(m, part.end));
+        if has_loss {
+            chain.loss = bytes(costs.flow(m, part.end));
         }
         if split {
             for start in part.rev() {
@@ -83,12 +83,12 @@ impl<'a> Chain<'a> {
                 for layer in start..chain.part.end {
                     pass.forward(&chain, layer);
                 }
-                let known = pass.turn();
+                let known = pass.release_flow();
                 pass.begin_back(&chain, chain.part.end, known);
                 for layer in (start..chain.part.end).rev() {
                     pass.back(&chain, layer);
                 }
-                pass.turn();
+                pass.release_flow();
                 chain.pending[start - chain.part.start] = pass.ledger.live();
             }
         }
@@ -107,25 +107,25 @@ impl<'a> Chain<'a> {
         self.pending[layer - self.part.start]
     }
 
-    /// A layer that is kept.
+    /// The numbers of a layer that is kept.
     pub fn single(&self, layer: usize) -> Single {
         let mut pass = Pass::new(self, layer);
         pass.forward(self, layer);
         let forward = pass.ledger.peak();
         let live = pass.ledger.live();
-        let known = pass.turn();
+        let known = pass.release_flow();
         let saved = pass.ledger.live();
         pass.begin_back(self, layer + 1, known);
         let back = pass.back(self, layer) + self.pending(layer + 1);
-        // The same once more, without what was saved: what the outputs alone hold.
+        // The same again without the saved tensors: the bytes that the outputs alone hold.
         let mut pass = Pass::new(self, layer);
         pass.forward(self, layer);
         pass.forget();
         let output = (pass.ledger.live() + saved).saturating_sub(live);
-        // And once more with another claim on the input: what it frees was not saved.
+        // And again with another claim on the input: bytes that it frees were not saved.
         let mut pass = Pass::new(self, layer).claiming();
         pass.forward(self, layer);
-        pass.turn();
+        pass.release_flow();
         let with = pass.ledger.live();
         pass.let_go();
         let input = pass.input.saturating_sub(with - pass.ledger.live());
@@ -144,7 +144,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// The runs from a layer that are computed again.
+    /// The runs from a layer on that are recomputed.
     pub fn runs(&self, start: usize) -> Rc<Runs> {
         if let Some(runs) = self.runs.borrow().get(&start) {
             return runs.clone();
@@ -171,7 +171,7 @@ impl<'a> Chain<'a> {
             let waiting = bytes(&gradients(flow)) + self.pending(layer + 1);
             runs.back.push(again.ledger.peak() + waiting);
         }
-        let known = again.turn();
+        let known = again.release_flow();
         again.begin_back(self, self.part.end, known);
         let peaks: Vec<u64> = (start..self.part.end)
             .rev()
@@ -191,15 +191,15 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// One micro-batch on its way down and back: the first tensors of its flow, which some layer so far
-/// took or made.
+/// One micro-batch during its passes: the leading tensors of its flow, which some layer so far took or
+/// made.
 struct Pass {
     ledger: Ledger,
     flow: Buffers,
     saved: Vec<SavedBuffers>,
-    /// How many tensors of the first layer's input did not pass the layer before it.
+    /// Number of tensors of the first layer's input that did not pass by the layer before it.
     fresh: usize,
-    /// How many of the input some layer has taken.
+    /// Number of tensors of the input that some layer has taken.
     taken: usize,
     /// Bytes of those, as far as they are fresh.
     input: u64,
@@ -233,7 +233,7 @@ impl Pass {
     fn forward(&mut self, chain: &Chain<'_>, layer: usize) {
         let flow = chain.costs.flow(chain.m, layer);
         let taken = chain.costs.arity(layer).min(flow.len());
-        // What no layer has taken so far was in the input all along.
+        // Tensors that no layer has taken so far were in the input from the start.
         let known = self.flow.len().min(taken);
         for tensor in &flow[known..taken] {
             let nothing = Flow {
@@ -261,21 +261,21 @@ impl Pass {
         self.saved.push(saved);
     }
 
-    /// Gives back what the last layer saved.
+    /// Releases the saved tensors of the last layer.
     fn forget(&mut self) {
         if let Some(saved) = self.saved.pop() {
             self.ledger.release_saved(saved);
         }
     }
 
-    /// Keeps the input no longer.
+    /// Releases the claim that keeps the input.
     fn let_go(&mut self) {
         self.ledger
             .release_all(self.claims.take().unwrap_or_default());
     }
 
     /// Releases the flow; the number of its tensors.
-    fn turn(&mut self) -> usize {
+    fn release_flow(&mut self) -> usize {
         let flow = std::mem::take(&mut self.flow);
         let known = flow.len();
         self.ledger.release_all(flow);
@@ -311,7 +311,7 @@ impl Pass {
             None
         };
         match pending {
-            // What is pending stays alive: its claims are dropped, not given back.
+            // Pending tensors stay alive: their claims are dropped, not released.
             Some(pending) if chain.split => drop(pending),
             Some(pending) => self.ledger.weight_grad(cost, pending),
             None => {}

@@ -1,33 +1,33 @@
-//! How many other micro-batches a stage holds whenever it acts.
+//! Numbers of other micro-batches that a stage holds during its actions.
 
 use gpipe_sched::{Action, Op};
 
-/// What is held beside the micro-batch that is worked on, at the moments that can be the worst.
+/// Micro-batches held besides the current one, at those actions that can have the peak.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct InFlight {
     /// During forward passes.
     pub forward: Vec<Others>,
     /// During backward passes or input gradients.
     pub back: Vec<Others>,
-    /// During weight gradients: the micro-batch that is worked on counts as pending.
+    /// During weight gradients: the current micro-batch counts as pending.
     pub weight: Vec<Others>,
-    /// Whether some input and weight gradients are taken apart.
+    /// Whether some input and weight gradients are separate actions.
     pub split: bool,
-    /// Whether some are taken together.
+    /// Whether some are one action.
     pub whole: bool,
 }
 
 /// Numbers of micro-batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Others {
-    /// Forward done, backward not begun.
+    /// Forward pass done, backward pass not begun.
     pub remembered: u64,
-    /// Input gradient taken, weight gradient not.
+    /// Input gradient done, weight gradient not.
     pub pending: u64,
 }
 
 impl InFlight {
-    /// Those of a stage that acts like this.
+    /// The numbers of a stage with these actions.
     pub fn new(actions: impl Iterator<Item = Action>) -> Self {
         let mut in_flight = Self::default();
         let mut now = Others::default();
@@ -58,7 +58,7 @@ impl InFlight {
     }
 }
 
-/// Remembers a moment unless another has at least as many of both.
+/// Adds a pair of numbers unless another is at least as large in both.
 fn note(in_flight: &mut Vec<Others>, new: Others) {
     let covers = |a: &Others, b: &Others| a.remembered >= b.remembered && a.pending >= b.pending;
     if !in_flight.iter().any(|old| covers(old, &new)) {

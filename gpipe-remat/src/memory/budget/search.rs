@@ -1,29 +1,29 @@
-//! Which layers to keep: all choices that no other beats, by dynamic programming over the layers.
+//! Choice of the layers to keep: all Pareto-optimal choices, by dynamic programming over the layers.
 
 use super::chain::Chain;
 use super::in_flight::{InFlight, Others};
 use crate::RetainedRun;
 
-/// Runs that cover the stage's layers, and what they cost.
+/// Runs that cover the stage's layers, and their costs.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub runs: Vec<RetainedRun>,
-    /// Work that is done again.
+    /// Work that is recomputed.
     pub work: u64,
     /// Bytes held of a micro-batch between its passes.
     pub held: u64,
 }
 
-/// A choice for the layers before a place.
+/// A choice for the layers before a boundary.
 #[derive(Clone, Copy, Debug)]
 struct State {
     work: u64,
     held: u64,
-    /// Bytes of the flow at this place among them.
+    /// Bytes of the flow at this boundary among them.
     output: u64,
-    /// The worst of the forward passes so far, beyond other micro-batches.
+    /// The peak of the forward passes so far, without other micro-batches.
     forward: u64,
-    /// The worst of the backward passes so far.
+    /// The peak of the backward passes so far.
     back: u64,
     /// The first layer of the last run, whether it is kept, and the state before it.
     start: usize,
@@ -31,9 +31,8 @@ struct State {
     before: usize,
 }
 
-/// The choices within `available` bytes of activations that no other beats in everything. `work`
-/// is what it costs to compute a layer again. Of more than `most` choices for some first layers,
-/// only that many are followed.
+/// The Pareto-optimal choices within `available` bytes of activations. `work` is the cost of recomputing
+/// each layer. At most `most` choices are followed at each boundary.
 pub(crate) fn search(
     chain: &Chain<'_>,
     in_flight: &InFlight,
@@ -100,7 +99,7 @@ pub(crate) fn search(
             let mut any = false;
             for (before, state) in states.iter().enumerate() {
                 let input = runs.input[length];
-                // Two runs in a row that are kept are one; two that are not are two.
+                // Two adjacent kept runs are one run; two recomputed ones remain two.
                 let seen = state.held - state.output;
                 any |= put(
                     end,
@@ -116,7 +115,7 @@ pub(crate) fn search(
                     },
                 );
             }
-            // A longer run needs no less.
+            // A longer run does not need fewer bytes.
             if !any {
                 break;
             }
@@ -129,7 +128,7 @@ pub(crate) fn search(
         .collect()
 }
 
-/// Whether it can still become a choice that fits.
+/// Whether a state can still become a choice that fits.
 fn fits(in_flight: &InFlight, chain: &Chain<'_>, available: u64, state: &State) -> bool {
     let pending = chain.pending(chain.part.start);
     let within = |others: &[Others], own: u64| {
@@ -141,13 +140,13 @@ fn fits(in_flight: &InFlight, chain: &Chain<'_>, available: u64, state: &State) 
     };
     within(
         &in_flight.forward,
-        state.forward.max(state.held + chain.turn),
+        state.forward.max(state.held + chain.loss),
     ) && within(&in_flight.back, state.back)
         && within(&in_flight.weight, 0)
 }
 
-/// Drops every state that another beats or equals in all numbers, and of more than `most` all but
-/// every other or so, from the least work to the fewest bytes.
+/// Drops every dominated state, and thins more than `most` states out evenly from the least work to the
+/// fewest bytes.
 fn thin(states: &mut Vec<State>, most: usize) {
     states.sort_by_key(|s| (s.work, s.held, s.back, s.forward));
     let mut kept: Vec<State> = Vec::with_capacity(states.len());

@@ -1,14 +1,13 @@
-//! The policy `budget:BYTES`: what a stage keeps so that it fits and computes the least again.
+//! The policy `budget:BYTES`: the least recomputation with which a stage fits.
 //!
-//! A stage's layers are cut into kept layers and runs that are computed again from their input.
-//! The work that this costs adds up over the layers, and so, nearly, do the bytes: what is held of
-//! a micro-batch is a sum over kept layers and inputs of runs, and the peak of an action is that of
-//! one run beyond what the runs before it hold. So the best choices for the first layers are found
-//! from those for fewer layers ([`search`]), as long as every choice is remembered that is better
-//! than all others in work, or in bytes held, or in bytes needed at once. The buffers that two
-//! layers share make the sums a little too small or exact, never too large, so no choice that fits
-//! is lost; and each choice that comes out is replayed to the byte, from the least work up, until
-//! one fits.
+//! A stage's layers are divided into kept layers and runs that are recomputed from their input. The
+//! recomputed work is a sum over the layers, and so, nearly, are the bytes: those held of a micro-batch
+//! are a sum over kept layers and inputs of runs, and the peak of an action is that of one run plus the
+//! bytes that the runs before it hold. So the best choices for the first n layers follow from those for
+//! fewer layers ([`search`]), if all choices are remembered that are Pareto-optimal in work, bytes held
+//! and peak bytes. Buffers that two layers share make the sums exact or slightly too small, never too
+//! large, so no choice that fits is lost. Each resulting choice is replayed to the byte, from the least
+//! work up, until one fits.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,13 +20,13 @@ use super::search::search;
 use crate::memory::replay::activations;
 use crate::{Bytes, Error, ModelCosts, ParameterBytes, Result, Retained, RetainedRun, StageMemory};
 
-/// Choices that are followed. Models of few kinds of layers have far fewer; for one of hundreds of
-/// different layers on one stage the search would else go on for minutes.
+/// Most choices followed at each boundary. Models of few kinds of layers have far fewer; with hundreds
+/// of different layers on one stage an unlimited search would take minutes.
 pub(crate) const EXACT: usize = 4096;
-/// The same where thousands of stages are asked for and a little more recomputation is no harm.
+/// The same for searches over thousands of stages, at slightly more recomputation.
 pub(crate) const QUICK: usize = 48;
 
-/// What each stage keeps under the limit.
+/// The tensors that each stage keeps under the limit.
 pub(crate) fn stages(
     weights: &ParameterBytes,
     costs: &ModelCosts,
@@ -82,19 +81,19 @@ pub(crate) fn check_parts(
     )))
 }
 
-/// A stage that looks for what to keep.
+/// The search for the choice of one stage.
 pub(crate) struct StageContext<'a> {
     pub costs: &'a ModelCosts,
     pub schedule: &'a Schedule,
     pub stage: usize,
     /// Its layers.
     pub part: Range<usize>,
-    /// All bytes but activations.
+    /// All bytes except activations.
     pub fixed: StageMemory,
 }
 
 impl StageContext<'_> {
-    /// The peak of the stage, were it to keep this.
+    /// The peak of the stage under this choice.
     pub fn peak(&self, kept: &Retained) -> u64 {
         StageMemory {
             activations: activations(self.costs, &self.part, self.schedule, self.stage, |_| kept),
@@ -103,7 +102,7 @@ impl StageContext<'_> {
         .peak()
     }
 
-    /// The choice of the least work that fits the limit, if any does, following `most` choices.
+    /// The choice with the least work that fits the limit, if any; follows at most `most` choices.
     pub fn cheapest(&self, limit: u64, most: usize) -> Option<Retained> {
         let available = limit.checked_sub(self.fixed.fixed())?;
         if self.fixed.ties > available {
@@ -120,7 +119,7 @@ impl StageContext<'_> {
         tried.find(|kept| self.peak(kept) <= limit)
     }
 
-    /// The fewest bytes that the stage can do with, whatever it computes again.
+    /// The fewest bytes with which the stage fits under any choice.
     pub fn least(&self) -> u64 {
         let rules = (1..=self.part.len()).map(|run| Retained::Inputs { run });
         let rules = rules
@@ -128,7 +127,7 @@ impl StageContext<'_> {
             .map(|kept| self.peak(&kept));
         let mut least = rules.min().unwrap_or(0);
         let (chain, in_flight) = (self.chain(), self.in_flight());
-        // Each round finds all that could be better; the replay says whether it is.
+        // Each round finds all choices that could be better; the replay decides.
         while let Some(below) = least.checked_sub(self.fixed.fixed() + 1) {
             let choices = search(&chain, &in_flight, below, EXACT, |_| 0);
             let peaks = choices
@@ -142,7 +141,7 @@ impl StageContext<'_> {
         least
     }
 
-    /// The fewest bytes under the simplest choices: often the least, and soon found.
+    /// The fewest bytes of the simplest choices: often the least, and quickly found.
     pub fn simplest(&self) -> u64 {
         let lengths = std::iter::successors(Some(1_usize), |run| run.checked_mul(2));
         let lengths = lengths.take_while(|&run| run < 2 * self.part.len());
@@ -153,15 +152,15 @@ impl StageContext<'_> {
         peaks.min().unwrap_or(0)
     }
 
-    /// The numbers of the smallest micro-batch: a limit that it breaks, all break.
+    /// The numbers of the smallest micro-batch: a limit that it exceeds, all exceed.
     fn chain(&self) -> Chain<'_> {
         let micro_batches = 0..self.costs.micro_batches();
         let smallest = micro_batches.min_by_key(|&m| self.costs.samples(m));
-        let has_turn = self.stage + 1 == self.schedule.stages();
+        let has_loss = self.stage + 1 == self.schedule.stages();
         let InFlight { split, whole, .. } = self.in_flight();
         let chain = |split| {
             let part = self.part.clone();
-            Chain::new(self.costs, smallest.unwrap_or(0), part, has_turn, split)
+            Chain::new(self.costs, smallest.unwrap_or(0), part, has_loss, split)
         };
         match split && whole {
             true => chain(true).with_whole(chain(false)),
@@ -173,7 +172,7 @@ impl StageContext<'_> {
         InFlight::new(self.schedule.of_stage(self.stage))
     }
 
-    /// Runs of layers of the model, kept or not, as what the stage keeps.
+    /// The choice from runs of layers, numbered in the model.
     fn kept(&self, runs: &[RetainedRun]) -> Retained {
         let mut merged: Vec<RetainedRun> = Vec::with_capacity(runs.len());
         for run in runs {

@@ -5,10 +5,10 @@ use crate::DType;
 use crate::cuda::entry::{Arg, Pointer};
 use crate::testing::random_values;
 
-/// Words of eight bytes on either side that nobody may write; what reads them gets no numbers.
+/// Guard words of eight bytes on either side, which must not be written; read as floats they are NaN.
 const GUARD: usize = 64;
 
-/// A pattern that is no number in any of the types.
+/// A bit pattern that is NaN in every float type.
 const NOTHING: u64 = u64::MAX;
 
 /// Memory of a device.

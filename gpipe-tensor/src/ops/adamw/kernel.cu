@@ -1,6 +1,6 @@
 // AdamW on values, gradients and states in single precision.
 
-/// One step of one element.
+/// One update of one element.
 template <class T>
 __device__ inline void adamw_at(u64 i, float* value, T* copy, const float* grad, float* first,
                                 float* second, float grad_scale, float keep, float first_share,
@@ -17,7 +17,7 @@ __device__ inline void adamw_at(u64 i, float* value, T* copy, const float* grad,
     if (copy) store(copy, i, updated);
 }
 
-/// One step. `copy`, where there is one, gets the new value in the type that layers compute with.
+/// One update of a tensor. `copy`, unless null, receives the new value in the type that layers compute with.
 template <class T>
 __device__ void adamw(float* value, T* copy, const float* grad, float* first, float* second, u64 n,
                       float grad_scale, float keep, float first_share, float beta2,
@@ -28,7 +28,7 @@ __device__ void adamw(float* value, T* copy, const float* grad, float* first, fl
     }
 }
 
-/// The same for every row of a table: value, copy, gradient and both states, elements, blocks before.
+/// The same for each row of a table of value, copy, gradient, both states, number of elements and blocks before.
 template <class T>
 __device__ void adamw_rows(const u64* table, u32 rows, float grad_scale, float keep,
                            float first_share, float beta2, float second_share, float step_size,

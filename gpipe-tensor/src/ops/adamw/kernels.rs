@@ -47,7 +47,7 @@ pub(crate) fn adamw(
     .over_elements(n)
 }
 
-/// [`adamw`] of every row: value, copy, gradient and both states. `at` is where the table lies.
+/// [`adamw`] of every row: value, copy, gradient and both states. `at` is the address of the table.
 pub(crate) fn adamw_rows(stored: DType, table: &Table, at: Pointer, by: &Factors) -> Launch {
     adamw_rows::call(
         stored,

@@ -25,7 +25,7 @@ pub(super) fn add_assign(gpu: &Gpu, a: &mut Tensor, b: &Tensor) -> Result<()> {
     gpu.launch(&kernels::add(stored, at, b.at, at, n, period))
 }
 
-/// Fills `out` with a row, again and again.
+/// Fills `out` with a repeated row.
 pub(in crate::ops) fn repeat(gpu: &Gpu, row: &Tensor, out: &mut Tensor) -> Result<()> {
     const OP: &str = "repeat";
     let (n, period, stored) = (out.elements(), row.elements(), out.dtype());

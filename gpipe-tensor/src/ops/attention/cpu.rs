@@ -10,41 +10,41 @@ use crate::ops::rows::{LANES, dot, exponentials, max};
 use crate::philox::Stream;
 use crate::simd::vectorised;
 
-/// Query rows that are worked on at a time: enough for the kernels of the products, few enough that
-/// their scores stay in the second-level cache and little is computed above the diagonal.
+/// Query rows of a block: enough for efficient products, few enough that their scores stay in the
+/// second-level cache and little is computed above the diagonal.
 const BLOCK: usize = 64;
 
-/// What one head of one sample reads, and its sizes.
+/// Input and sizes of one head of one sample.
 #[derive(Clone, Copy)]
 pub(super) struct Head<'a> {
-    /// The sample's rows: queries, keys and values of all heads, one part after the other.
+    /// The sample's rows: the queries, then the keys, then the values of all heads.
     pub qkv: &'a [f32],
-    /// Where the head's columns begin in each of the three.
+    /// First column of the head in the queries, the keys and the values.
     pub column: usize,
-    /// Elements of a position: queries, keys or values of all heads.
+    /// Elements of the queries (or keys, or values) of all heads at one position.
     pub width: usize,
-    /// Elements of the head.
+    /// Width of the head in elements.
     pub size: usize,
-    /// Positions.
+    /// Number of positions.
     pub len: usize,
-    /// The instructions that products may use.
+    /// Instruction set of the products.
     pub instructions: InstructionSet,
-    /// Which probabilities to drop, the numbers that decide, and the first of them.
+    /// Dropout of the probabilities: its settings, the random stream and the stream's first element.
     pub dropout: Option<(Mask, Stream, u64)>,
 }
 
-/// The floats that [`Head::forward`] needs to work in: scores and result of a block.
+/// Scratch floats of [`Head::forward`]: the scores and the result of a block.
 pub(super) fn forward_scratch(len: usize, size: usize) -> usize {
     BLOCK.min(len) * (len + size)
 }
 
-/// The floats that [`Head::backward`] needs to work in: probabilities and their gradients of a
-/// block, the gradients of all keys and values, those of a block's queries.
+/// Scratch floats of [`Head::backward`]: a block's probabilities and their gradients, the gradients of
+/// all keys and values, and those of the block's queries.
 pub(super) fn backward_scratch(len: usize, size: usize) -> usize {
     BLOCK.min(len) * (2 * len + size) + 2 * len * size
 }
 
-/// Query rows `first .. first + rows`, and the keys they see: `0 .. keys`.
+/// Query rows `first .. first + rows` and the keys that they attend to: `0 .. keys`.
 struct Block {
     first: usize,
     rows: usize,
@@ -63,13 +63,13 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// Queries (0), keys (1) or values (2) from a row on.
+    /// The queries (0), keys (1) or values (2) from row `row` on.
     fn part(self, part: usize, row: usize) -> Matrix<'a> {
         let start = (3 * row + part) * self.width + self.column;
         Matrix::new(&self.qkv[start..], 3 * self.width)
     }
 
-    /// Rows from `row` on of a tensor with one part, such as the result.
+    /// Rows from `row` on of a tensor without the three parts, such as the result.
     fn single<'b>(self, sample: &'b [f32], row: usize) -> Matrix<'b> {
         Matrix::new(&sample[row * self.width + self.column..], self.width)
     }
@@ -78,7 +78,7 @@ impl<'a> Head<'a> {
         1.0 / (self.size as f32).sqrt()
     }
 
-    /// The scaled scores of a block, those above the diagonal included.
+    /// The scaled scores of a block, including those above the diagonal.
     fn scores(self, block: &Block, scores: &mut [f32]) {
         let gemm = Gemm {
             scale: self.scale(),
@@ -93,7 +93,7 @@ impl<'a> Head<'a> {
         );
     }
 
-    /// Writes the head's columns of the result, and the logarithms of the rows' sums.
+    /// Writes the head's columns of the result and the log-sum-exp of each row.
     pub(super) fn forward(
         self,
         mut out: ArrayViewMut2<'_, f32>,
@@ -128,8 +128,8 @@ impl<'a> Head<'a> {
 
     /// Turns scores into the unnormalized probabilities that multiply the values.
     fn softmax(self, block: &Block, scores: &mut [f32], lse: &mut [f32], factors: &mut [f32]) {
-        // One loop over the rows for each thing that waits for the one before: while a row waits,
-        // the next ones can go on.
+        // One loop over the rows per dependent operation: rows are independent, so that their
+        // latencies overlap.
         vectorised!({
             let keys = block.keys;
             let mut largest = [0.0; BLOCK];
@@ -219,8 +219,9 @@ impl<'a> Head<'a> {
         copy_rows(dv, 0, dqkv.index_axis_mut(Axis(1), 2));
     }
 
-    /// Turns scores `p` into probabilities and the gradients of the probabilities `ds` into those of
-    /// the products of queries and keys, which the scores are scaled from; with dropout `p` ends as what has multiplied the values.
+    /// Turns the scores `p` into probabilities, and the gradients `ds` of the probabilities into those
+    /// of the unscaled scores. With dropout, `p` ends as the dropped-out probabilities, the factors of
+    /// the values.
     fn softmax_grad(
         self,
         block: &Block,
@@ -272,8 +273,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Makes the scores of the keys after `i` vanish, and gives the number of keys that are left to work
-/// on: these end with a vector's worth, whose unseen part is −∞. Beyond, scores are 0.
+/// Masks the scores of the keys after `i` and returns the number of keys to process, rounded up to whole
+/// vectors: masked scores below that number are −∞, those from it on 0.
 #[inline(always)]
 fn hide_unseen(scores: &mut [f32], i: usize) -> usize {
     let reach = (i + 1).next_multiple_of(LANES).min(scores.len());

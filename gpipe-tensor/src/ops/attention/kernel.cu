@@ -1,6 +1,6 @@
-// Causal attention without the T × T scores: a block a tile of query rows (or of keys, for the
-// gradients of keys and values) of one head of one sample, against tiles of the rest in order.
-// Nothing is added to by two blocks, so the order of all sums depends on shapes only.
+// Causal attention without the T × T scores. A block owns a tile of query rows (or of keys, for the
+// gradients of keys and values) of one head of one sample and loops over the other tiles in order.
+// No element is written by two blocks, so the order of all sums depends on shapes only.
 
 /// One head of one sample, and the block's tile of its positions.
 struct Head {
@@ -25,19 +25,19 @@ struct Head {
         column = head * size;
     }
 
-    /// Where a position's row of the queries (0), keys (1) or values (2) begins.
+    /// Offset of a position's row of the queries (0), keys (1) or values (2).
     __device__ u64 part(u32 part, u64 row) const {
         return ((sample * len + row) * 3 + part) * width + column;
     }
 
-    /// Where a position's row of a tensor with one part begins.
+    /// Offset of a position's row in a tensor without the three parts.
     __device__ u64 single(u64 row) const { return (sample * len + row) * width + column; }
 
-    /// Where the head's numbers of one element a position begin.
+    /// Offset of the head in a tensor with one element per position.
     __device__ u64 scalars() const { return (sample * (width / size) + head) * len; }
 
-    /// Elements between the rows of a tile in shared memory: odd for even sizes, so that the lanes of
-    /// a warp that read a column meet different banks.
+    /// Stride of the rows of a tile in shared memory, in elements: odd for even sizes, so that the lanes
+    /// of a warp that read a column access different banks.
     __device__ u32 stride() const { return size + 1; }
 
     /// Copies the rows `row ..` of queries, keys or values to shared memory, zeros beyond the end.
@@ -50,7 +50,7 @@ struct Head {
         }
     }
 
-    /// As `fetch`, from a tensor with one part.
+    /// As `fetch`, from a tensor without the three parts.
     template <class T>
     __device__ void fetch_single(const T* x, u64 row, float* rows) const {
         for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
@@ -69,7 +69,7 @@ struct Head {
         return sum;
     }
 
-    /// What dropout multiplies the probability of query row and key by.
+    /// Dropout's factor of the probability of a query row and a key.
     __device__ float factor(u64 first_sample, u64 row, u64 key) const {
         if (mask.threshold == 0) return mask.kept;
         u64 element = (head * len + row) * len + key;
@@ -107,8 +107,8 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
             p[i * (tile + 1) + j] = seen ? scale * head.dot(q, i, k, j) : -infinity();
         }
         __syncthreads();
-        // What was summed so far is scaled down where a larger score comes (Milakov and Gimelshein,
-        // arXiv:1805.02867).
+        // Online softmax (Milakov and Gimelshein, arXiv:1805.02867): a larger score scales the sums
+        // so far down.
         for (u32 i = warp(); i < tile; i += warps()) {
             u32 j = lane();
             float score = j < tile ? p[i * (tile + 1) + j] : -infinity();
@@ -147,7 +147,7 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
     }
 }
 
-/// The sum of out · d_out over each row of each head: what the softmax's gradient subtracts.
+/// The sum of out · d_out over each row of each head, which the softmax's gradient subtracts.
 template <class T>
 __device__ void attention_means(const T* out, const T* d_out, float* means, u64 samples, u64 len,
                                 u32 heads, u32 size) {

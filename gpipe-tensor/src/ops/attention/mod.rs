@@ -64,7 +64,7 @@ pub fn attention(
     Ok((out, lse))
 }
 
-/// The gradient with respect to `qkv` from what [`attention`] took and gave and dL/do.
+/// The gradient with respect to `qkv` from the operands and results of [`attention`] and dL/do.
 ///
 /// With scores S = Q·Kᵀ/√s, probabilities P = e^(S − lse) and factors Z of dropout (1 without),
 /// O = (P∘Z)·V. Hence dV = (P∘Z)ᵀ·dO and dP = (dO·Vᵀ)∘Z, and the gradient of the softmax is

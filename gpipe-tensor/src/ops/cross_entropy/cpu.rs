@@ -6,7 +6,7 @@ use crate::simd::vectorised;
 /// The target of a row that counts neither in the loss nor in the gradient.
 pub const IGNORE: u32 = u32::MAX;
 
-/// Puts the gradient in the place of the logits, and gives each row's loss.
+/// Overwrites the logits with their gradient and writes each row's loss.
 pub(super) fn gradient(
     logits: &mut [f32],
     width: usize,
@@ -33,7 +33,7 @@ pub(super) fn gradient(
     });
 }
 
-/// Gives each row's loss: the same bits as [`gradient`] does.
+/// Writes each row's loss: the same bits as [`gradient`].
 pub(super) fn losses(logits: &[f32], width: usize, targets: &[u32], losses: &mut [f64]) {
     vectorised!({
         let mut run = [0.0; RUN];
@@ -55,7 +55,7 @@ pub(super) fn losses(logits: &[f32], width: usize, targets: &[u32], losses: &mut
     });
 }
 
-/// How many rows have their largest logit, the first of equals, where the target is.
+/// Number of rows whose largest logit (the first of equal ones) is that of the target.
 pub(super) fn correct(logits: &[f32], width: usize, targets: &[u32]) -> u64 {
     vectorised!({
         let mut count = 0;

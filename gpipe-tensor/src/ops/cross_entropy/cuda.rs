@@ -5,7 +5,7 @@ use crate::cuda::Gpu;
 use crate::ops::deferred_scalar::DeferredScalar;
 use crate::{DType, Result, Tensor};
 
-/// The loss, and the gradient in the place of the logits.
+/// The loss; the gradient overwrites the logits.
 pub(super) fn gradient(
     gpu: &Gpu,
     logits: &mut Tensor,
@@ -47,7 +47,7 @@ pub(super) fn losses(
     Ok(DeferredScalar::on_device(losses, rows, divisor))
 }
 
-/// How many rows have their largest logit where the target is.
+/// Number of rows whose largest logit is that of the target.
 pub(super) fn correct(gpu: &Gpu, logits: &Tensor, width: usize, targets: &Tensor) -> Result<u64> {
     const OP: &str = "correct";
     let rows = targets.elements();

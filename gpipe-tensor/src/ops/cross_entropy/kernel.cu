@@ -1,6 +1,6 @@
-// The cross-entropy of logits with target indices: a block a row, which may be long.
+// Cross-entropy of logits with target indices: one block per row, for rows of any length.
 
-/// The target of a row that does not count.
+/// Target of a row that is ignored.
 constexpr u32 IGNORE = 0xffffffffu;
 
 /// The largest logit of the block's row, and the sum of e^(logit - largest).
@@ -19,7 +19,7 @@ __device__ Normalizer normalizer(const T* row, u64 width) {
     return {largest, over_block<Plus>(sum, (double*)shared)};
 }
 
-/// Gives each row's loss, and puts the gradient in the place of the logits.
+/// Writes each row's loss and overwrites the logits with their gradient.
 template <class T>
 __device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64 width,
                               double divisor) {
@@ -41,7 +41,7 @@ __device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64
     }
 }
 
-/// Gives each row's loss: the same bits as `cross_entropy` does.
+/// Writes each row's loss: the same bits as `cross_entropy`.
 template <class T>
 __device__ void cross_entropy_loss(const T* logits, const u32* targets, double* losses, u64 width) {
     const T* row = logits + blockIdx.x * width;
@@ -55,20 +55,20 @@ __device__ void cross_entropy_loss(const T* logits, const u32* targets, double* 
     if (threadIdx.x == 0) losses[blockIdx.x] = log(all.sum) + ((double)all.largest - (double)aim);
 }
 
-/// A logit and its place.
+/// A logit and its index.
 struct Best {
     float logit;
     u32 place;
 };
 
-/// The larger logit, the first of equals.
+/// The larger logit; the first of equal ones.
 struct First {
     __device__ Best operator()(Best a, Best b) const {
         return b.logit > a.logit || (b.logit == a.logit && b.place < a.place) ? b : a;
     }
 };
 
-/// Gives 1 for each row whose largest logit, the first of equals, is where the target is, else 0.
+/// Writes 1 for each row whose largest logit (the first of equal ones) is that of the target, else 0.
 template <class T>
 __device__ void correct(const T* logits, const u32* targets, u32* hits, u64 width) {
     const T* row = logits + blockIdx.x * width;

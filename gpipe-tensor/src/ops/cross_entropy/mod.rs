@@ -24,7 +24,7 @@ use crate::{Error, Result, Tensor};
 /// # Errors
 /// [`Error::Index`] for a target that is neither below V nor [`IGNORE`]; [`Error::Shape`] unless
 /// the targets have the shape of the logits without the innermost extent; [`Error::Argument`] for a
-/// divisor that is negative or no number; errors of allocation.
+/// divisor that is negative or NaN; errors of allocation.
 pub fn cross_entropy(logits: Tensor, targets: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
     let (loss, gradient) = deferred_cross_entropy(logits, targets, divisor)?;
     Ok((loss.read()?, gradient))
@@ -98,7 +98,7 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
     Ok(losses.iter().sum::<f64>() / divisor)
 }
 
-/// How many rows have their largest logit (the first of equals) where the target is; rows whose
+/// Number of rows whose largest logit (the first of equal ones) is that of the target; rows whose
 /// target is [`IGNORE`] do not count.
 ///
 /// # Errors

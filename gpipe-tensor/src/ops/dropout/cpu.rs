@@ -5,16 +5,16 @@ use std::ops::Range;
 use crate::philox::{BLOCK, Stream};
 use crate::simd::vectorised;
 
-/// Which numbers of a stream drop their element, and what the others are multiplied by.
+/// Threshold below which a random number drops its element, and the scale of the kept elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask {
-    /// Random bits below this drop.
+    /// An element is dropped if its random bits are below this.
     threshold: u32,
     kept: f32,
 }
 
 impl Mask {
-    /// For a rate in 0..1.
+    /// Settings of a dropout rate from 0 to below 1.
     pub(super) fn new(rate: f32) -> Self {
         Self {
             // Below 1, so the product fits; a rate below 2⁻³² cannot be told from 0.
@@ -23,14 +23,14 @@ impl Mask {
         }
     }
 
-    /// The threshold, and what the kept elements are multiplied by.
+    /// The threshold and the scale of the kept elements.
     #[cfg(any(test, feature = "cuda"))]
     pub(super) fn parts(self) -> (u32, f32) {
         (self.threshold, self.kept)
     }
 
-    /// Hands to `apply`, in order, the runs of `0..len` that lie in one block of the stream each,
-    /// with their elements' factors: 0 or 1/(1 − rate). Element 0 is the stream's element `first`.
+    /// Calls `apply` in order with runs of `0..len`, each within one block of the stream, and the factors
+    /// of their elements: 0 or 1/(1 − rate). Element 0 is element `first` of the stream.
     #[inline(always)]
     pub(in crate::ops) fn factors(
         self,
@@ -58,7 +58,7 @@ impl Mask {
         }
     }
 
-    /// Multiplies `x` by its factors; its first element is the stream's element `first`.
+    /// Multiplies `x` by its factors; `x[0]` is element `first` of the stream.
     #[inline(always)]
     pub(in crate::ops) fn apply(self, stream: Stream, first: u64, x: &mut [f32]) {
         self.factors(

@@ -1,6 +1,6 @@
-// Dropout by the numbers of a stream a sample, shared with attention.
+// Dropout by random numbers of one stream per sample; shared with attention.
 
-/// Which numbers drop their element, and what the others are multiplied by.
+/// Threshold below which a number drops its element, and the scale of the kept elements.
 struct Mask {
     Key key;
     u32 threshold;
@@ -9,7 +9,7 @@ struct Mask {
     __device__ float factor(u32 bits) const { return bits >= threshold ? kept : 0.0f; }
 };
 
-/// y = x times its factors; y may be x. A thread draws the four numbers of one counter.
+/// y = x times its factors; y may be x. A thread draws the four random numbers of one counter.
 template <class T>
 __device__ void dropout(const T* x, T* y, u64 samples, u64 width, u64 first_sample, u32 key_low,
                         u32 key_high, u32 threshold, float kept) {

@@ -2,7 +2,7 @@
 
 use crate::simd::vectorised;
 
-/// Copies the rows of `table` that `ids` name to the rows of `out`.
+/// Copies row `ids[i]` of `table` to row `i` of `out`.
 pub(super) fn gather(ids: &[u32], table: &[f32], width: usize, out: &mut [f32]) {
     for (&id, out) in ids.iter().zip(out.chunks_exact_mut(width)) {
         let start = id as usize * width;
@@ -10,7 +10,7 @@ pub(super) fn gather(ids: &[u32], table: &[f32], width: usize, out: &mut [f32]) 
     }
 }
 
-/// Adds those rows of `dy` whose id falls into the rows `first ..` of the table, in order, to them.
+/// Adds, in order, each row of `dy` whose id lies in the rows `first ..` of the table to that row.
 pub(super) fn scatter_add(ids: &[u32], dy: &[f32], width: usize, first: usize, table: &mut [f32]) {
     vectorised!({
         let rows = table.len() / width;

@@ -1,15 +1,15 @@
 // Rows of a table, by index.
 
-/// y = the row of the table that each index names.
+/// y = the row of the table at each index.
 template <class T>
 __device__ void embedding(const u32* ids, const T* table, T* y, u64 n, u64 width) {
     EACH(i, n) y[i] = table[ids[i / width] * width + i % width];
 }
 
-/// Adds every row of dy to the row of the table that its index names, in ascending order.
+/// Adds every row of dy to the row of the table at its index, in ascending order.
 ///
-/// A block a position: the block of an index's first position adds the rows of all its positions, so
-/// that no two blocks write one row and the order does not depend on chance.
+/// One block per position: the block of an index's first position adds the rows of all its positions, so
+/// that no two blocks write the same row and the order of the sum is fixed.
 template <class T>
 __device__ void embedding_grad(const u32* ids, const T* dy, float* table, u64 positions, u64 width) {
     u64 first = blockIdx.x;
@@ -17,7 +17,7 @@ __device__ void embedding_grad(const u32* ids, const T* dy, float* table, u64 po
     bool seen = false;
     for (u64 i = threadIdx.x; i < first; i += blockDim.x) seen = seen || ids[i] == id;
     if (__syncthreads_or(seen)) return;
-    // A bit for each position of a run as long as the block.
+    // One bit per position of a run of the block's length.
     u32* found = (u32*)shared;
     float* sums = table + id * width;
     for (u64 start = first; start < positions; start += blockDim.x) {

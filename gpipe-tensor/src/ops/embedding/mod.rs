@@ -9,7 +9,7 @@ pub(crate) mod kernels;
 use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_over};
 use crate::{Error, Result, Shape, Tensor};
 
-/// Into how many runs of rows the table is cut for its gradient.
+/// Number of runs of rows into which the table is divided for its gradient.
 const RUNS: usize = 16;
 
 /// The row of `table` (V, d) that each of the indices `ids` names: (…) gives (…, d), on the handle of
@@ -83,7 +83,7 @@ fn shape_of_rows(ids: &Tensor, table: &Tensor) -> Shape {
     )
 }
 
-/// The width of the table, if it is one and has every row that is asked for.
+/// The width of the table; an error unless it is a matrix that contains all indices.
 fn check(op: &'static str, ids: &Tensor, table: &Tensor) -> Result<usize> {
     let &[len, width] = table.shape().dims() else {
         return Err(Error::shape(op, "a table (V, d)", table.shape()));

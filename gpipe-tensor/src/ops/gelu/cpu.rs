@@ -4,7 +4,7 @@ use super::form::Gelu;
 use crate::math::{exp, normal};
 use crate::simd::vectorised;
 
-/// √(2/π) and the cubic's coefficient of the tanh form.
+/// √(2/π) and the coefficient of x³ in the tanh form.
 const SCALE: f32 = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2;
 const CUBIC: f32 = 0.044_715;
 
@@ -28,7 +28,7 @@ pub(super) fn backward(form: Gelu, x: &[f32], dy: &[f32], dx: &mut [f32]) {
     }
 }
 
-/// What both say of x, the second over what is in `dy`.
+/// Writes the function of `x` to `y` and multiplies `dy` by the derivative.
 pub(super) fn both(form: Gelu, x: &[f32], y: &mut [f32], dy: &mut [f32]) {
     match form {
         Gelu::Erf => map_both(x, y, dy, both_of_erf_form),
@@ -56,7 +56,7 @@ fn slope_of_tanh_form(x: f32) -> f32 {
     both_of_tanh_form(x).1
 }
 
-/// The function and its slope.
+/// The function and its derivative.
 #[inline(always)]
 fn both_of_erf_form(x: f32) -> (f32, f32) {
     let (cumulative, bell) = normal(x);

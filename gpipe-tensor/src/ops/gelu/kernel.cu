@@ -1,4 +1,4 @@
-// The Gaussian error linear unit of x plus a bias, if there is one, that is repeated for every row.
+// Gaussian error linear unit of x plus an optional bias, repeated for every row.
 
 constexpr float SCALE = (float)(1.12837916709551257390 * 0.70710678118654752440);
 constexpr float CUBIC = 0.044715f;
@@ -10,7 +10,7 @@ struct Sigmoid {
 };
 
 __device__ inline Sigmoid sigmoid(float x) {
-    // Beyond, the tanh form is 0 or x exactly.
+    // Beyond this magnitude the tanh form is exactly 0 or x.
     x = x > 10.7f ? 10.7f : x;
     x = x < -10.7f ? -10.7f : x;
     float square = x * x;

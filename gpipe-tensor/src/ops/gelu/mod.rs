@@ -45,9 +45,9 @@ pub fn gelu_grad(x: &Tensor, dy: &Tensor, form: Gelu) -> Result<Tensor> {
     chunks::map_two(x, dy, CHUNK, |_, x, dy, dx| cpu::backward(form, x, dy, dx))
 }
 
-/// GELU of x once more, for a backward pass that did not keep it, and the gradient with respect to x,
-/// written over `dy`: bit for bit what [`gelu`] and [`gelu_grad`] give, at little more than the cost of
-/// one of them.
+/// Recomputes GELU of x, for a backward pass that did not keep it, and overwrites `dy` with the gradient
+/// with respect to x: the same bits as [`gelu`] and [`gelu_grad`], at little more than the cost of one of
+/// them.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) unless the shapes are the same;

@@ -3,7 +3,7 @@
 use crate::ops::rows::{LANES, join, plus, sum, sum_of_squares_around};
 use crate::simd::vectorised;
 
-/// Normalizes rows: y = (x − mean)/std · gain + bias; `stats` gets the mean and 1/std of each.
+/// Normalizes rows: y = (x − mean)/std · gain + bias; writes the mean and 1/std of each row to `stats`.
 pub(super) fn forward(
     x: &[f32],
     gain: &[f32],
@@ -27,8 +27,8 @@ pub(super) fn forward(
     });
 }
 
-/// The gradients of a block of rows: `dx`, and in `dparams` the block's sums, the gain's before the
-/// bias's.
+/// The gradients of a block of rows: `dx`, and in `dparams` the block's sums, first those of the gain,
+/// then those of the bias.
 pub(super) fn backward(
     x: &[f32],
     stats: &[f32],

@@ -1,6 +1,6 @@
-// Layer normalization: a warp a row.
+// Layer normalization: one warp per row.
 
-/// y = (x - mean)/deviation · gain + bias; `stats` gets mean and 1/deviation of each row.
+/// y = (x - mean)/deviation · gain + bias; writes mean and 1/deviation of each row to `stats`.
 template <class T>
 __device__ void layer_norm(const T* x, const T* gain, const T* bias, T* y, float* stats, u64 rows,
                            u64 width, float eps) {
@@ -26,7 +26,7 @@ __device__ void layer_norm(const T* x, const T* gain, const T* bias, T* y, float
     }
 }
 
-/// dx from x, what `layer_norm` told of it, and dy.
+/// dx from x, the `stats` of `layer_norm`, and dy.
 template <class T>
 __device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, const T* dy, T* dx,
                                 u64 rows, u64 width) {
@@ -49,7 +49,7 @@ __device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, c
     }
 }
 
-/// The gradients of gain and bias, summed over each run of 32 rows: two rows of `partials` a run.
+/// The gradients of gain and bias, summed over each run of 32 rows: two rows of `partials` per run.
 template <class T>
 __device__ void layer_norm_params_grad(const T* x, const float* stats, const T* dy, float* partials,
                                        u64 rows, u64 width) {

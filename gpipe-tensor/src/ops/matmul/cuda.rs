@@ -23,7 +23,7 @@ pub(super) fn matmul(
     Ok(out)
 }
 
-/// Fills `out`, or adds to it: as many products, one after the other, as it has room for.
+/// Writes consecutive products to `out`, or adds them; the size of `out` determines their number.
 pub(super) fn run(
     gpu: &Gpu,
     gemm: Gemm,
@@ -41,7 +41,7 @@ pub(super) fn run(
         };
     }
     let stored = a.dtype();
-    // Sums of products are of single precision, or as what is multiplied.
+    // The result has single precision or the type of the operands.
     let result = match out.dtype() {
         DType::F32 => DType::F32,
         _ => stored,

@@ -150,9 +150,9 @@ impl Gemm {
             0 => (0, 0),
             _ => (rows.start * a.row_stride, columns.start * b.column_stride),
         };
-        // SAFETY: every element that the kernel reads or writes lies inside of its matrix, and nobody
-        // else uses those that it writes, as the caller has seen to; they are distinct since the rows
-        // of c do not overlap. The kernel reads c only if `accumulate` says so, and floats are always
+        // SAFETY: all elements that the kernel accesses lie within their matrices (checked by the
+        // caller), and those that it writes are exclusively borrowed and distinct, since the rows of c
+        // do not overlap. The kernel reads c only if `accumulate` is set, and floats are always
         // initialised.
         unsafe {
             // The crate's names: its first factor, `alpha`, scales what is in c, and each matrix

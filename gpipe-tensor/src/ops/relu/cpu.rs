@@ -2,7 +2,7 @@
 
 use crate::simd::vectorised;
 
-/// y = x where positive, else 0; what is not a number stays so.
+/// y = x where positive, else 0; NaN stays NaN.
 pub(super) fn forward(x: &[f32], y: &mut [f32]) {
     vectorised!({
         for (y, &x) in y.iter_mut().zip(x) {

@@ -1,6 +1,6 @@
 // The rectifier.
 
-/// y = x where positive, else 0; what is not a number stays so.
+/// y = x where positive, else 0; NaN stays NaN.
 template <class T>
 __device__ void relu(const T* x, T* y, u64 n) {
     EACH(i, n) {

@@ -1,7 +1,7 @@
 // Stochastic gradient descent on values, gradients and velocities in single precision.
 
-/// One step, with a velocity if there is one. `copy`, where there is one, gets the new value in the
-/// type that layers compute with.
+/// One update; `velocity` may be null. `copy`, unless null, receives the new value in the type that
+/// layers compute with.
 template <class T>
 __device__ void sgd(float* value, T* copy, const float* grad, float* velocity, u64 n, float grad_scale,
                     float lr, float momentum, float weight_decay) {

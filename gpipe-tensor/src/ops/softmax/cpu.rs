@@ -3,17 +3,17 @@
 use crate::ops::rows::{dot, exponentials, max};
 use crate::simd::vectorised;
 
-/// What a row's softmax runs over.
+/// The elements of a row that the softmax covers.
 #[derive(Clone, Copy)]
 pub(super) enum Reach {
-    /// All of its elements.
+    /// All elements.
     Row,
-    /// Row i of a square: elements 0..=i. The number is the square's row at which a chunk begins.
+    /// Causal: elements 0..=i of row i of a square. The number is the first row of the chunk.
     Triangle(usize),
 }
 
 impl Reach {
-    /// How many elements row `index` of a chunk of rows of `width` sees.
+    /// Number of elements covered in row `index` of a chunk of rows of `width`.
     #[inline(always)]
     fn of(self, index: usize, width: usize) -> usize {
         match self {
@@ -23,7 +23,7 @@ impl Reach {
     }
 }
 
-/// y = e^x / Σ e^x over each row's reach, 0 beyond.
+/// y = e^x / Σ e^x over the covered elements of each row, 0 elsewhere.
 pub(super) fn forward(reach: Reach, width: usize, x: &[f32], y: &mut [f32]) {
     vectorised!({
         let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
@@ -38,7 +38,7 @@ pub(super) fn forward(reach: Reach, width: usize, x: &[f32], y: &mut [f32]) {
     });
 }
 
-/// dx = y · (dy − Σ y·dy) over each row's reach, 0 beyond.
+/// dx = y · (dy − Σ y·dy) over the covered elements of each row, 0 elsewhere.
 pub(super) fn backward(reach: Reach, width: usize, y: &[f32], dy: &[f32], dx: &mut [f32]) {
     vectorised!({
         let rows = y.chunks_exact(width).zip(dy.chunks_exact(width));

@@ -1,10 +1,10 @@
-// The softmax over rows: a warp a row. With `causal`, row i of a square sees the columns 0..=i.
+// Softmax over rows: one warp per row. With `causal`, row i of a square covers the columns 0..=i.
 
 __device__ inline u64 reach_of(u64 row, u64 width, u32 causal) {
     return causal ? row % width + 1 : width;
 }
 
-/// y = e^x / sum of e^x over each row's reach, 0 beyond.
+/// y = e^x / sum of e^x over the covered columns of each row, 0 elsewhere.
 template <class T>
 __device__ void softmax(const T* x, T* y, u64 rows, u64 width, u32 causal) {
     u64 row = (u64)blockIdx.x * warps() + warp();
@@ -22,7 +22,7 @@ __device__ void softmax(const T* x, T* y, u64 rows, u64 width, u32 causal) {
     }
 }
 
-/// dx = y · (dy - sum of y·dy) over each row's reach, 0 beyond.
+/// dx = y · (dy - sum of y·dy) over the covered columns of each row, 0 elsewhere.
 template <class T>
 __device__ void softmax_grad(const T* y, const T* dy, T* dx, u64 rows, u64 width, u32 causal) {
     u64 row = (u64)blockIdx.x * warps() + warp();

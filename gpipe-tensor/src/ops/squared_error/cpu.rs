@@ -3,7 +3,7 @@
 use crate::ops::rows::{RUN, dot};
 use crate::simd::vectorised;
 
-/// Puts slope·(y − target) in the place of y, and gives Σ (y − target)².
+/// Overwrites y with slope·(y − target) and returns Σ (y − target)².
 pub(super) fn squared_error(y: &mut [f32], target: &[f32], slope: f32) -> f64 {
     vectorised!({
         let mut total = 0.0;

@@ -6,7 +6,7 @@ use crate::ops::deferred_scalar::DeferredScalar;
 use crate::ops::sum::kernels::CHUNK;
 use crate::{Result, Tensor};
 
-/// The loss, and the gradient in the place of `y`.
+/// The loss; the gradient overwrites `y`.
 pub(super) fn squared_error(
     gpu: &Gpu,
     y: &mut Tensor,

@@ -1,6 +1,6 @@
 // The squared error.
 
-/// Puts slope·(y - target) in the place of y, and gives the sum of (y - target)² of each chunk.
+/// Overwrites y with slope·(y - target) and writes the sum of (y - target)² of each chunk.
 template <class T>
 __device__ void squared_error(T* y, const T* target, double* partials, u64 n, float slope) {
     double sum = 0.0;

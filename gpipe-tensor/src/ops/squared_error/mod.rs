@@ -18,7 +18,7 @@ use crate::{Result, Tensor};
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) unless the shapes are the same;
-/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or no number; errors
+/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or NaN; errors
 /// of allocation.
 pub fn squared_error(y: Tensor, target: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
     let (loss, dy) = deferred_squared_error(y, target, divisor)?;

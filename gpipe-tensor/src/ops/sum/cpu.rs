@@ -2,14 +2,14 @@
 
 use crate::simd::vectorised;
 
-/// Partial sums that are carried side by side: a vector register or two.
+/// Number of partial sums: one or two vector registers.
 const LANES: usize = 16;
 
-/// Columns that one item of a sum over rows covers.
+/// Columns per work item of a sum over rows.
 pub(super) const COLUMNS: usize = 256;
 
-/// Rows that are summed before their sum joins the total, which is kept in double precision: one
-/// long chain of floats would lose digits.
+/// Rows summed in single precision before their sum is added to the total in double precision: one
+/// long chain of single-precision additions would lose digits.
 const ROWS: usize = 32;
 
 /// Adds to `out` the columns `first ..` of the rows of `x`, summed.
@@ -61,8 +61,8 @@ pub(super) fn sum_of_squares(x: &[f32]) -> f64 {
     )
 }
 
-/// The largest magnitude as bits, which are ordered as magnitudes are, infinity and what is not a
-/// number above all.
+/// The bits of the largest magnitude. Bits are ordered as magnitudes, with infinity and then NaN above
+/// all.
 pub(super) fn max_magnitude(x: &[f32]) -> u32 {
     vectorised!(x.iter().map(|x| x.abs().to_bits()).fold(0, u32::max))
 }

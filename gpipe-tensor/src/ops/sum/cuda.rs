@@ -23,16 +23,15 @@ pub(super) fn add_rows(gpu: &Gpu, x: &Tensor, out: &mut Tensor) -> Result<()> {
     Ok(())
 }
 
-/// The reductions of the chunks of tensors, one tensor after the other: one copy to the host for
-/// all of them.
+/// The reductions of the chunks of tensors, in order; copied to the host at once.
 pub(super) struct Partials {
     memory: Memory,
-    /// How many each tensor has.
+    /// Number of chunks of each tensor.
     counts: Vec<usize>,
 }
 
 impl Partials {
-    /// Asks for them.
+    /// Launches the reductions.
     pub fn of(gpu: &Gpu, reduction: Reduction, tensors: &[&Tensor]) -> Result<Self> {
         const OP: &str = "sum";
         let bytes = match reduction {

@@ -1,9 +1,9 @@
 // Sums and other reductions, in an order that depends on shapes only.
 
-/// Rows that are summed in single precision before their sum joins one in double.
+/// Rows summed in single precision before their sum is added to one in double precision.
 constexpr u64 RUN = 32;
 
-/// A thread's column and rows: blocks go through the columns of a run of rows, then to the next run.
+/// A thread's column and rows: blocks cover the columns of a run of rows, then those of the next run.
 struct RowRun {
     u64 column;
     u64 index;
@@ -19,7 +19,7 @@ struct RowRun {
     }
 };
 
-/// The sum over each run of 32 rows: one row of `partials` a run.
+/// The sum over each run of 32 rows: one row of `partials` per run.
 template <class T>
 __device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width) {
     RowRun run(rows, width);
@@ -47,7 +47,7 @@ __device__ void sum(const T* x, double* partials, u64 n) {
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-/// The sum of the squares of one chunk of n, exact squares in double precision.
+/// The sum of the squares of one chunk of n; squares are exact in double precision.
 template <class T>
 __device__ inline double squares_of_chunk(const T* x, u64 chunk, u64 n) {
     double sum = 0.0;
@@ -66,7 +66,7 @@ __device__ void sum_of_squares(const T* x, double* partials, u64 n) {
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-/// The same for every row of a table: floats, elements, blocks before.
+/// The same for each row of a table of floats, number of elements and blocks before.
 template <class T>
 __device__ void sum_of_squares_rows(const u64* table, double* partials, u32 rows) {
     const u64* row = row_of(table, rows, 3);
@@ -74,8 +74,8 @@ __device__ void sum_of_squares_rows(const u64* table, double* partials, u32 rows
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-/// The largest magnitude of each chunk as bits, which are ordered as magnitudes are, infinity and
-/// what is not a number above all.
+/// The bits of the largest magnitude of each chunk. Bits are ordered as magnitudes, with infinity and
+/// then NaN above all.
 template <class T>
 __device__ void max_abs(const T* x, u32* partials, u64 n) {
     u32 largest = 0;

@@ -11,7 +11,7 @@ use crate::ops::sum::kernels::Reduction;
 use crate::parallel::{CHUNK, for_each};
 use crate::{Error, Result, Tensor};
 
-/// Adds to `out` the sum of `x` over its leading rows: the gradient of whatever was repeated, a
+/// Adds to `out` the sum of `x` over its leading rows: the gradient of a repeated operand, such as a
 /// bias (d) or a position table (T, d).
 ///
 /// # Errors
@@ -48,7 +48,7 @@ pub fn sum(x: &Tensor) -> Result<f64> {
     Ok(partials(x, cpu::sum)?.iter().sum())
 }
 
-/// The sum of the squares of all elements: what a global norm is made of.
+/// The sum of the squares of all elements, for global norms.
 ///
 /// # Errors
 /// [`Error::DType`] for indices.
@@ -69,7 +69,7 @@ pub fn sums_of_squares(tensors: &[&Tensor]) -> Result<Vec<f64>> {
     tensors.iter().map(of_one).collect()
 }
 
-/// The largest magnitude, 0 for a tensor without elements; not a number if any element is none.
+/// The largest magnitude; 0 for a tensor without elements, NaN if any element is NaN.
 ///
 /// # Errors
 /// [`Error::DType`] for indices.
@@ -83,7 +83,7 @@ pub fn max_abs(x: &Tensor) -> Result<f32> {
     Ok(f32::from_bits(magnitudes.into_iter().max().unwrap_or(0)))
 }
 
-/// Whether every element is a finite number.
+/// Whether every element is finite.
 ///
 /// # Errors
 /// [`Error::DType`] for indices.
@@ -91,7 +91,7 @@ pub fn all_finite(x: &Tensor) -> Result<bool> {
     Ok(max_abs(x)?.is_finite())
 }
 
-/// What `reduce` makes of each chunk, in order.
+/// The result of `reduce` for each chunk, in order.
 fn partials<P: Default + Send>(x: &Tensor, reduce: fn(&[f32]) -> P) -> Result<Vec<P>> {
     let chunks = x.f32s()?.chunks(CHUNK);
     let mut partials: Vec<P> = (0..chunks.len()).map(|_| P::default()).collect();

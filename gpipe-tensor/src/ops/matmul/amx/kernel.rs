@@ -1,4 +1,4 @@
-//! The tile unit: one block of a product at a time.
+//! The kernel of the tile unit: one block of a product at a time.
 
 use std::arch::asm;
 
@@ -8,7 +8,7 @@ use crate::ops::matmul::matrix::Begin;
 
 static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
 
-/// The tile unit, set up on this thread for as long as this lives.
+/// The tile unit, configured on the calling thread during the lifetime of this value.
 pub(super) struct Unit(());
 
 /// Eight tiles of 16 rows of 64 bytes each.
@@ -30,23 +30,22 @@ impl Setting {
 }
 
 impl Unit {
-    /// Sets the tiles up, where [`has_amx`] says so.
+    /// Configures the tiles; `None` unless [`has_amx`] holds.
     pub(super) fn new() -> Option<Self> {
         static SETTING: Setting = Setting::new();
         if !has_amx() {
             return None;
         }
-        // SAFETY: the unit is there and may be used; the 64 bytes are a valid setting of palette 1.
+        // SAFETY: AMX is available and permitted; the 64 bytes are a valid configuration of palette 1.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const SETTING, options(nostack, readonly)) };
         Some(Self(()))
     }
 
-    /// c = begin + a·b for `rows` by `columns` floats of c, at most 32 by 32, whose rows begin every
-    /// `stride` floats; `begin` may speak of that many columns or more.
+    /// c = begin + a·b for `rows` by `columns` floats of c, at most 32 by 32, with rows `stride` floats
+    /// apart; a row of `begin` has at least that many columns.
     ///
-    /// `a` and `b` are packed slabs ([`super::pack`]), one after the other, of this many parts: one,
-    /// or three. Of the nine products of three parts, the three smallest are left out: together below
-    /// 2⁻²³ of the whole.
+    /// `a` and `b` are consecutive packed slabs ([`super::pack`]) of `PARTS` parts, 1 or 3. Of the nine
+    /// products of three parts the three smallest, together below 2⁻²³ of the whole, are left out.
     #[inline(always)]
     pub(super) fn add<const PARTS: usize>(
         &self,
@@ -66,17 +65,17 @@ impl Unit {
         );
         let out = c.as_mut_ptr();
         let bytes = stride * size_of::<f32>();
-        // Rows that begin 0 bytes apart are one row, that all rows begin with.
+        // A stride of 0 bytes reads the same row for all rows.
         let (row, bytes) = match begin {
             Begin::Zero => (ZEROS.as_ptr(), 0),
             Begin::Sum => (out.cast_const(), bytes),
             Begin::Row(row) => (row[..BLOCK].as_ptr(), 0),
         };
-        // SAFETY: the block of c is inside of its slice, and `row` is either that or one row.
+        // SAFETY: the block of c lies within its slice, and `row` is that block or a single row.
         unsafe { self.block::<PARTS>(a, b, (row, bytes), out, stride) }
     }
 
-    /// [`add`](Self::add) where a block reaches beyond the matrix.
+    /// [`add`](Self::add) for a block that reaches beyond the matrix.
     #[cold]
     fn add_corner<const PARTS: usize>(
         &self,
@@ -103,8 +102,8 @@ impl Unit {
     /// c = start + a·b for a block of 32 by 32 floats.
     ///
     /// # Safety
-    /// From `start` (a row of 32 floats and the bytes to the next) 32 rows must be readable, and as
-    /// many at `c`, `stride` floats apart, writable.
+    /// 32 rows of 32 floats must be readable from `start` (pointer and stride in bytes), and 32 rows
+    /// writable at `c`, `stride` floats apart.
     #[inline(always)]
     unsafe fn block<const PARTS: usize>(
         &self,
@@ -119,7 +118,7 @@ impl Unit {
             a.len() == b.len() && a.len().is_multiple_of(slab) && !a.is_empty(),
             "packed slabs of both operands"
         );
-        // Tiles 0 to 3 hold the sums, 4 and 5 one part of the 32 rows of a, 6 and 7 one part of the
+        // Tiles 0 to 3 hold the sums, tiles 4 and 5 one part of 32 rows of a, tiles 6 and 7 one part of
         // 32 columns of b.
         macro_rules! add_products {
             () => {
@@ -164,9 +163,8 @@ impl Unit {
                 )
             };
         }
-        // SAFETY: the caller answers for `start` and `c`; of each operand as many slabs are read as
-        // the slices hold. The unit is set up, since `self` exists; the compiler keeps nothing in
-        // the tiles.
+        // SAFETY: the caller ensures that `start` and `c` are valid; the loop reads exactly the slabs
+        // of the slices. The tiles are configured, since `self` exists, and unused by the compiler.
         unsafe {
             if PARTS == 1 {
                 compute!(
@@ -178,31 +176,31 @@ impl Unit {
                 );
                 return;
             }
-            // The order of the products is the one with the fewest loads.
+            // This order of the products needs the fewest loads.
             compute!(
-                // The first part of a, the third of b.
+                // First part of a by third of b.
                 "tileloadd tmm4, [{a} + {row}]",
                 "tileloadd tmm6, [{b} + {row} + 4096]",
                 "tileloadd tmm7, [{b} + {row} + 5120]",
                 "tileloadd tmm5, [{a} + {row} + 1024]",
                 add_products!(),
-                // The first, the second.
+                // First by second.
                 "tileloadd tmm6, [{b} + {row} + 2048]",
                 "tileloadd tmm7, [{b} + {row} + 3072]",
                 add_products!(),
-                // The second, the second.
+                // Second by second.
                 "tileloadd tmm4, [{a} + {row} + 2048]",
                 "tileloadd tmm5, [{a} + {row} + 3072]",
                 add_products!(),
-                // The second, the first.
+                // Second by first.
                 "tileloadd tmm6, [{b} + {row}]",
                 "tileloadd tmm7, [{b} + {row} + 1024]",
                 add_products!(),
-                // The first, the first.
+                // First by first.
                 "tileloadd tmm4, [{a} + {row}]",
                 "tileloadd tmm5, [{a} + {row} + 1024]",
                 add_products!(),
-                // The third, the first.
+                // Third by first.
                 "tileloadd tmm4, [{a} + {row} + 4096]",
                 "tileloadd tmm5, [{a} + {row} + 5120]",
                 add_products!(),
@@ -213,7 +211,7 @@ impl Unit {
 
 impl Drop for Unit {
     fn drop(&mut self) {
-        // SAFETY: the tiles are set up and hold nothing that is needed still.
+        // SAFETY: the tiles are configured and their contents are no longer needed.
         unsafe { asm!("tilerelease", options(nomem, nostack)) };
     }
 }

@@ -3,15 +3,15 @@
 //! as the vector units multiply floats.
 //!
 //! A float has 24 bits: it is exactly the sum of three such numbers, and a product of two floats
-//! that of nine small products, of which the six largest carry what single precision can hold
-//! (Henry, Tang and Heinecke, arXiv:1904.06376). So a product costs six passes of a unit that is
-//! sixteen times as fast, and its error is about that of a product computed with floats: below twice
-//! that in the tests, which compare both with double precision. What differs: infinities become NaN, since ∞ − ∞ is what is
-//! left of them, and parts below the smallest normal float (1e-38) are lost.
+//! that of nine small products; the six largest carry the precision of a float (Henry, Tang and
+//! Heinecke, arXiv:1904.06376). A product therefore costs six passes of a unit that is sixteen times
+//! as fast. Its error is about that of single precision: against double precision, at most 1.6 times
+//! the error of the vector path in the tested cases, and smaller in most. Two things differ: infinities
+//! become NaN (their remainder is ∞ − ∞), and parts below the smallest normal float (1e-38) are lost.
 //!
 //! With [`Precision::Bf16`], a product is one pass over operands rounded to the nearest bf16.
 //!
-//! The work is cut by the sizes of the operands alone, so any number of threads gives the same bits.
+//! The work is divided by the sizes of the operands alone, so any number of threads gives the same bits.
 
 mod kernel;
 mod pack;
@@ -34,27 +34,27 @@ use tile::{BLOCK, SLAB, TILE, slab_floats};
 
 /// Columns of c processed at once, so that the packed part of b stays in a cache.
 const COLUMNS: usize = 1024;
-/// Size of a packed panel of b, in parts of elements: 768 KiB, which fits a second-level cache of 2 MiB beside
-/// the rest.
+/// Size of a packed panel of b, in parts of elements: 768 KiB, which leaves room for the other data in a
+/// second-level cache of 2 MiB.
 const PANEL: usize = 384 * 1024;
-/// Floats of room that all packed panels of b may take.
+/// The most floats of all packed panels of b together.
 const PACKED: usize = 1 << 21;
-/// Rows of c that one thread takes at a time.
+/// Rows of c per work item of a thread.
 const ROWS: usize = 64;
-/// Inner elements of one part of a long sum over few rows and columns.
+/// Inner elements per part of a long sum for few rows and columns.
 const PART: usize = 1024;
-/// Floats that the sums of all parts may take.
+/// The most floats of the partial sums together.
 const PARTIAL_SUMS: usize = 1 << 22;
 
-/// Whether products of these sizes are computed here: AMX is available within these instructions, and
-/// blocks are not mostly empty. A scaled product cannot be added to something.
+/// Whether products of these sizes are computed on the tile unit: the instruction set includes AMX, it is
+/// available, and blocks are not mostly empty. A scaled product cannot be added to a given matrix.
 pub(super) fn takes(gemm: Gemm, instructions: InstructionSet) -> bool {
     let Gemm { m, n, k, .. } = gemm;
     let begins = gemm.scale == 1.0 || !gemm.accumulate;
     m >= TILE && n >= TILE && k >= SLAB && begins && instructions.uses_amx()
 }
 
-/// Computes on as many threads as `device` may use now.
+/// Computes c = begin + a·b on as many threads as `device` may use now.
 ///
 /// # Errors
 /// Errors of allocation.
@@ -72,7 +72,7 @@ pub(super) fn run(
 }
 
 thread_local! {
-    /// Where a thread packs the operands of small products.
+    /// Scratch for the packed operands of small products of a thread.
     static SMALL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -87,7 +87,7 @@ pub(super) fn run_alone(gemm: Gemm, (a, b): (Matrix<'_>, Matrix<'_>), mut c: Mat
     };
     SMALL.with_borrow_mut(|room| {
         let packed = SIDE / SLAB * slab_floats(3);
-        // A tile's row fills a cache line, if it begins where one does.
+        // Aligned to cache lines, so that each row of a tile is one line.
         room.resize(packed * (SIDE / BLOCK + 2) + TILE, 0.0);
         let first = room.as_ptr().align_offset(64).min(TILE);
         let (blocks, packed) = room[first..].split_at_mut(2 * packed);
@@ -113,7 +113,7 @@ pub(super) fn run_alone(gemm: Gemm, (a, b): (Matrix<'_>, Matrix<'_>), mut c: Mat
     }
 }
 
-/// The sizes and the operands, and the small numbers that stand for each float of these.
+/// The sizes and the operands of a product; `PARTS` is the number of bf16 parts per float.
 #[derive(Clone, Copy)]
 struct Product<'a, const PARTS: usize> {
     gemm: Gemm,
@@ -121,7 +121,7 @@ struct Product<'a, const PARTS: usize> {
     b: Matrix<'a>,
 }
 
-/// How b is packed: these columns, `depth` inner elements at a time.
+/// The layout of a packed b: these columns, `depth` inner elements at a time.
 struct Panels<const PARTS: usize> {
     columns: Range<usize>,
     depth: usize,
@@ -136,17 +136,17 @@ impl<const PARTS: usize> Panels<PARTS> {
         Self { columns, depth }
     }
 
-    /// Floats of room for a block of columns, or of rows.
+    /// Floats of a packed block of columns, or of rows.
     fn block(&self) -> usize {
         self.depth / SLAB * slab_floats(PARTS)
     }
 
-    /// Floats of room for all columns.
+    /// Floats of all packed columns.
     fn floats(&self) -> usize {
         self.columns.len().div_ceil(BLOCK) * self.block()
     }
 
-    /// Packs the elements `inner` of the columns, at most as many as the panel is deep.
+    /// Packs the elements `inner` of the columns, at most `depth` of them.
     fn pack(&self, b: Matrix<'_>, inner: &Range<usize>, packed: &mut [f32]) {
         let columns = runs(self.columns.clone(), BLOCK);
         for (columns, out) in columns.zip(packed.chunks_exact_mut(self.block())) {
@@ -155,11 +155,11 @@ impl<const PARTS: usize> Panels<PARTS> {
     }
 }
 
-/// Up to 32 rows and one panel of b: what is multiplied in one go.
+/// A unit of multiplication: up to 32 rows of a and one panel of b.
 struct Strip<'a> {
     /// Rows of a.
     lines: Range<usize>,
-    /// Where they begin in what is written of c.
+    /// Index of their first row in the output.
     row: usize,
     /// The inner elements of the panel.
     inner: Range<usize>,
@@ -167,7 +167,7 @@ struct Strip<'a> {
     begin: Begin<'a>,
 }
 
-/// The strips of all `rows` by one panel; what is written of c begins with these rows.
+/// The strips of all `rows` by one panel; the output begins with these rows.
 fn strips<'a>(
     rows: Range<usize>,
     inner: Range<usize>,
@@ -192,8 +192,8 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         }
     }
 
-    /// Parts into which the sums are cut. It is 1 unless c is small beside them: its rows alone
-    /// would be too few for many threads, and a panel of b be used for too few of them.
+    /// Number of parts of the sums. It is 1 unless c is small compared with their length: its rows would
+    /// be too few for many threads and for the reuse of a panel of b.
     fn parts(self) -> usize {
         let Gemm { m, n, k, .. } = self.gemm;
         if k < 2 * m.max(n) {
@@ -203,7 +203,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         (k / PART).clamp(1, 8).min(room.max(1))
     }
 
-    /// Packs b, then lets threads take rows of c.
+    /// Packs b, then distributes rows of c over threads.
     fn by_rows(self, device: &Device, begin: Begin<'_>, mut c: MatrixMut<'_>) -> Result<()> {
         let Gemm { m, n, k, .. } = self.gemm;
         let threads = threads_for(device, self.gemm.multiplications());
@@ -238,7 +238,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         Ok(())
     }
 
-    /// Lets threads take parts of the sums, and adds these up.
+    /// Distributes parts of the sums over threads, then adds them up.
     fn by_parts(
         self,
         device: &Device,
@@ -272,7 +272,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
             };
             packs.lend(|packed| blocks.lend(|blocks| work(packed, blocks)));
         });
-        // The last part may be empty, where parts were rounded up to whole slabs.
+        // The last part may be empty, since parts are rounded up to whole slabs.
         let sums: Vec<&[f32]> = sums.chunks_exact(m * n).take(k.div_ceil(part)).collect();
         let few = (ROWS * TILE / n).max(1);
         for_each_on(
@@ -296,7 +296,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
         Ok(())
     }
 
-    /// Adds the products of the strips, one after the other, to what is written of c.
+    /// Adds the products of the strips, in order, to the output `c`.
     fn multiply<'b>(
         self,
         panels: &Panels<PARTS>,
@@ -308,7 +308,7 @@ impl<const PARTS: usize> Product<'_, PARTS> {
             unreachable!("`takes` asks whether AMX is available")
         };
         for (index, strip) in strips.enumerate() {
-            // The unit may be reading the last strip's block still.
+            // Alternates blocks: the unit may still be reading that of the previous strip.
             let (even, odd) = blocks.split_at_mut(panels.block());
             let block = if index % 2 == 0 { even } else { odd };
             let slabs = strip.inner.len().div_ceil(SLAB) * slab_floats(PARTS);
@@ -324,15 +324,15 @@ impl<const PARTS: usize> Product<'_, PARTS> {
     }
 }
 
-/// Columns of a run, so that no run is much shorter than the others: for each, the left operand is
-/// packed anew.
+/// Columns per run, so that no run is much shorter than the others: the left operand is packed again for
+/// each run.
 fn even(n: usize) -> usize {
     n.div_ceil(n.div_ceil(COLUMNS).max(1))
         .next_multiple_of(BLOCK)
         .max(BLOCK)
 }
 
-/// `range` in runs of `step`, the last one shorter.
+/// Splits `range` into runs of `step`; the last one may be shorter.
 fn runs(range: Range<usize>, step: usize) -> impl ExactSizeIterator<Item = Range<usize>> + Clone {
     let end = range.end;
     range

@@ -1,22 +1,22 @@
-//! Floats split into parts that the tile unit multiplies, in the order in which it reads them.
+//! Splits floats into bf16 parts for the tile unit, in the order in which it reads them.
 
 use std::arch::x86_64::*;
 
 use super::tile::{BLOCK, SLAB, TILE, TILE_FLOATS, slab_floats};
 use crate::ops::matmul::matrix::Matrix;
 
-/// Which operand is packed: that decides what is a row of its tiles.
+/// Which operand is packed; decides the layout of its tiles.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The left one: a tile's row holds 32 inner elements of one row: 0, 16, 1, 17 and so on, which
-    /// takes fewer instructions than their own order.
+    /// The left operand: a tile's row holds 32 inner elements of one row, in the order 0, 16, 1, 17 and
+    /// so on, which takes fewer instructions than ascending order.
     Left,
-    /// The right one: a tile's row holds two inner elements of each of 16 columns, 16 apart.
+    /// The right operand: a tile's row holds two inner elements, 16 apart, of each of 16 columns.
     Right,
 }
 
-/// Packs this many parts of the elements `inner` of `lanes` rows of the left operand or columns of the right one into
-/// slabs, one after the other; what a slab has no element for is 0.
+/// Packs `PARTS` parts of each float into consecutive slabs: the inner elements `inner` of the rows
+/// `lanes` of the left operand, or of the columns `lanes` of the right one. Slabs are padded with zeros.
 pub(super) fn pack<const PARTS: usize>(
     side: Side,
     operand: Matrix<'_>,
@@ -54,8 +54,8 @@ pub(super) fn pack<const PARTS: usize>(
             source.check();
             let out = &mut out[tile * TILE_FLOATS..];
             assert!(out.len() >= (2 * PARTS - 1) * TILE_FLOATS);
-            // SAFETY: AMX is available only together with these instructions; the source was checked
-            // to hold the elements, and `out` to have room for its tiles.
+            // SAFETY: AMX implies these instructions; the checks above ensure that the source holds
+            // the elements and that `out` has room for its tiles.
             unsafe { pack_tile::<PARTS>(side, source, out.as_mut_ptr()) };
         }
     }
@@ -72,7 +72,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Panics unless the floats hold the elements, and one of the strides is 1.
+    /// Panics unless the floats contain all elements and one of the strides is 1.
     fn check(&self) {
         assert!(self.lane_stride == 1 || self.inner_stride == 1);
         if self.lanes > 0 && self.depth > 0 {
@@ -82,16 +82,16 @@ impl Source<'_> {
     }
 }
 
-/// One tile of each part, `2 * TILE_FLOATS` apart.
+/// Writes one tile per part; consecutive parts are `2 * TILE_FLOATS` apart.
 ///
 /// # Safety
-/// The processor must have AVX-512 F and BW; `source` must hold what it says, and `out` have room.
+/// The processor must have AVX-512 F and BW; `source` must hold the elements that it describes, and
+/// `out` must have room for the tiles.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mut f32) {
-    // What lies in a row of the source, a lane or an inner element, either is what lies in a row of
-    // the tiles, or rows and columns change places. Plain loops: a closure would not be compiled for
-    // these instructions.
-    // SAFETY: the caller's promises are those that are asked for here.
+    // Where rows of the source are rows of the tiles they are copied, else 16 by 16 blocks are
+    // transposed. Plain loops: a closure would not be compiled for these instructions.
+    // SAFETY: the safety conditions of this function imply those of the calls.
     unsafe {
         match (side, source.inner_stride == 1) {
             (Side::Left, true) => {
@@ -135,10 +135,10 @@ unsafe fn pack_tile<const PARTS: usize>(side: Side, source: Source<'_>, out: *mu
 }
 
 impl Source<'_> {
-    /// 16 inner elements of a lane from `first` on; 0 where there are none.
+    /// 16 inner elements of a lane from `first` on; 0 beyond the end.
     ///
     /// # Safety
-    /// The processor must have AVX-512 F, and the source hold what it says.
+    /// The processor must have AVX-512 F; the source must hold the elements that it describes.
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn lane(&self, lane: usize, first: usize) -> __m512 {
@@ -151,14 +151,14 @@ impl Source<'_> {
             .floats
             .as_ptr()
             .wrapping_add(lane * self.lane_stride + first);
-        // SAFETY: a masked load reads only the elements that there are.
+        // SAFETY: a masked load reads only existing elements.
         unsafe { _mm512_maskz_loadu_ps(there, from) }
     }
 
-    /// An inner element of all 16 lanes; 0 where there are none.
+    /// One inner element of all 16 lanes; 0 beyond the end.
     ///
     /// # Safety
-    /// The processor must have AVX-512 F, and the source hold what it says.
+    /// The processor must have AVX-512 F; the source must hold the elements that it describes.
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn inner(&self, inner: usize) -> __m512 {
@@ -168,22 +168,22 @@ impl Source<'_> {
             0
         };
         let from = self.floats.as_ptr().wrapping_add(inner * self.inner_stride);
-        // The next lanes will be packed soon. Newer compilers take the call as safe, the oldest supported one
-        // wants the block.
+        // Prefetch: the next lanes are packed soon. Newer compilers take the call as safe, the oldest
+        // supported one wants the block.
         #[allow(unused_unsafe)]
         // SAFETY: a prefetch reads nothing, whatever the address.
         unsafe {
             _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(BLOCK).cast());
         }
-        // SAFETY: a masked load reads only the elements that there are.
+        // SAFETY: a masked load reads only existing elements.
         unsafe { _mm512_maskz_loadu_ps(there, from) }
     }
 }
 
-/// Writes a row of the tile of each part: floats from both sides in turns.
+/// Writes one row of the tile of each part: the values of `left` and `right` interleaved.
 ///
 /// # Safety
-/// There must be room at `out` for a row in each of the tiles.
+/// `out` must have room for a row in each of the tiles.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 unsafe fn store_pairs<const PARTS: usize>(out: *mut f32, left: __m512, right: __m512) {
@@ -191,20 +191,20 @@ unsafe fn store_pairs<const PARTS: usize>(out: *mut f32, left: __m512, right: __
     for part in 0..PARTS {
         let low = _mm512_srli_epi32::<16>(left[part]);
         let row = _mm512_mask_blend_epi16(0xAAAA_AAAA, low, right[part]);
-        // SAFETY: the caller gives the room.
+        // SAFETY: the caller provides the room.
         unsafe { _mm512_storeu_si512(out.add(part * 2 * TILE_FLOATS).cast(), row) };
     }
 }
 
-/// A mask of the first `n` of 16 lanes, all of them if there are more.
+/// Mask of the first `n` of 16 lanes; all lanes for `n` above 16.
 fn first_of_16(n: usize) -> u16 {
     if n >= 16 { u16::MAX } else { (1 << n) - 1 }
 }
 
-/// The upper halves of floats: the one nearest to x (to the even one of two) where one is asked for,
-/// else three whose sum is x: exact, since each has 8 bits and a float 24 (but for what lies below the
-/// smallest normal float). The second is the nearest to what the first leaves: the third, and with it what
-/// the smallest products lack, has either sign.
+/// The bf16 parts of floats. One part is the nearest bf16, ties to even. Three parts sum up to the float
+/// exactly, since each has 8 bits and a float 24 (except below the smallest normal float): the first is
+/// truncated, the second is the nearest to the remainder. The third, and with it the products that are
+/// left out, therefore has either sign.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn split<const PARTS: usize>(x: __m512) -> [__m512i; PARTS] {
@@ -214,12 +214,12 @@ fn split<const PARTS: usize>(x: __m512) -> [__m512i; PARTS] {
     if PARTS == 1 {
         let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
         let up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
-        // What is not a number would be carried over into one.
+        // The rounding could carry a NaN over into a number.
         let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x);
         parts[0] = _mm512_and_si512(_mm512_mask_add_epi32(bits, number, bits, up), upper);
         return parts;
     }
-    // Cut off, not rounded, so that what is finite stays so; what is left has the same sign.
+    // Truncated, not rounded, so that finite floats stay finite; the remainder has the same sign.
     let first = _mm512_and_si512(bits, upper);
     let rest = _mm512_sub_ps(x, _mm512_castsi512_ps(first));
     let nearest = _mm512_add_epi32(_mm512_castps_si512(rest), _mm512_set1_epi32(0x8000));
@@ -231,11 +231,11 @@ fn split<const PARTS: usize>(x: __m512) -> [__m512i; PARTS] {
     parts
 }
 
-/// Rows and columns of 16 by 16 floats exchanged.
+/// Transposes 16 by 16 floats.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn transposed(rows: [__m512; TILE]) -> [__m512; TILE] {
-    // Floats, then pairs, then groups of four, then of eight change places.
+    // Exchanges single floats, then pairs, then groups of four, then groups of eight.
     let mut a = rows;
     let mut b = rows;
     for i in 0..8 {

@@ -1,10 +1,10 @@
-//! Products on the tile unit against double precision and the vector units.
+//! Products on the tile unit compared with double precision and with the vector units.
 
 use super::*;
 use crate::testing::random_values;
 use crate::{DeviceId, Host};
 
-/// Says why there is nothing to test on other processors.
+/// Whether AMX is missing, so that there is nothing to test; reports why.
 fn unit_is_missing() -> bool {
     let missing = !InstructionSet::Best.uses_amx();
     if missing {
@@ -13,7 +13,7 @@ fn unit_is_missing() -> bool {
     missing
 }
 
-/// Operands of a product, each as it is or transposed.
+/// A product, with each operand stored as it is or transposed.
 struct Case {
     gemm: Gemm,
     a: Vec<f32>,
@@ -44,7 +44,7 @@ impl Case {
         )
     }
 
-    /// The product on the tile unit, on top of what is in `c`.
+    /// The product on the tile unit; `begin` says whether it is added to `c`.
     fn on_tiles(&self, precision: Precision, begin: Begin<'_>, mut c: Vec<f32>) -> Vec<f32> {
         let host = Host::with(2, precision).unwrap();
         let device = host.device(DeviceId::Cpu).unwrap();
@@ -53,7 +53,7 @@ impl Case {
         c
     }
 
-    /// The product on one thread by the path that a host with these instructions takes.
+    /// The product on one thread, by the path of a host with this instruction set.
     fn alone(&self, instructions: InstructionSet) -> Vec<f32> {
         let mut c = vec![0.0; self.gemm.m * self.gemm.n];
         let (a, b) = self.operands();
@@ -62,7 +62,7 @@ impl Case {
         c
     }
 
-    /// Each element in double precision, and the sum of its terms' magnitudes.
+    /// Each element in double precision, and the sum of the magnitudes of its terms.
     fn exactly(&self) -> Vec<(f64, f64)> {
         let Gemm { m, n, k, .. } = self.gemm;
         let (a, b) = self.operands();
@@ -77,7 +77,7 @@ impl Case {
         (0..m * n).map(element).collect()
     }
 
-    /// The largest error in terms of the terms' magnitudes.
+    /// The largest error of an element, relative to the sum of the magnitudes of its terms.
     fn error(&self, got: &[f32]) -> f64 {
         let pairs = got.iter().zip(self.exactly());
         pairs.fold(0.0, |worst, (&got, (sum, size))| {
@@ -88,7 +88,7 @@ impl Case {
 
 const FLIPS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
-/// Whole blocks and all kinds of rests; several panels, several runs of columns, cut sums.
+/// Whole blocks and all kinds of remainders; several panels, several runs of columns, divided sums.
 const SIZES: [(usize, usize, usize); 9] = [
     (16, 16, 32),
     (32, 32, 64),
@@ -100,6 +100,16 @@ const SIZES: [(usize, usize, usize); 9] = [
     (40, 300, 700),
     (16, 1040, 2100),
 ];
+
+/// Bounds of the ratio of the tile unit's error to that of a product on one thread.
+///
+/// Measured over the 72 cases of the test (sizes, transpositions and distributions of values): at most
+/// 1.00 of the tile unit on one thread, whose bits are the same on every processor, and at most 1.55 of
+/// the vector units (58 cases below 1; largest errors 6.8e-7 and 8.9e-7). The second bound leaves room
+/// for the block sizes of the vector path: they follow the processor's caches and change the order of
+/// its sums.
+const RATIOS: [(InstructionSet, f64); 2] =
+    [(InstructionSet::Best, 1.1), (InstructionSet::Avx512, 2.0)];
 
 #[test]
 fn products_are_about_as_exact_as_those_of_the_vector_units() {
@@ -114,9 +124,7 @@ fn products_are_about_as_exact_as_those_of_the_vector_units() {
                 let case = Case::new(size, flipped, value);
                 let zeros = vec![0.0; size.0 * size.1];
                 let got = case.error(&case.on_tiles(Precision::Single, Begin::Zero, zeros));
-                // Sums in another order: with few roundings to 24 bits either side may be lucky.
-                for (others, factor) in [(InstructionSet::Best, 1.5), (InstructionSet::Avx512, 2.0)]
-                {
+                for (others, factor) in RATIOS {
                     let usual = case.error(&case.alone(others));
                     assert!(
                         got <= (factor * usual).max(4e-7),
@@ -163,7 +171,7 @@ fn products_of_whole_numbers_are_exact() {
     }
 }
 
-/// The nearest number of bf16, the even one of two.
+/// The nearest bf16, ties to even.
 fn rounded(x: f32) -> f32 {
     let bits = x.to_bits();
     f32::from_bits((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF_0000)
@@ -174,7 +182,7 @@ fn one_part_is_the_nearest_bf16() {
     if unit_is_missing() {
         return;
     }
-    // Halves between two neighbours are among these.
+    // These include values halfway between two bf16.
     let value = |x: f32| f32::from_bits(x.to_bits() & 0xFFFF_8000);
     for size in SIZES {
         for flipped in FLIPS {
@@ -208,7 +216,7 @@ fn what_is_not_finite_stays_so() {
             }
         }
     }
-    // Large floats do not overflow in their parts.
+    // The parts of large floats do not overflow.
     let mut case = Case::new((16, 16, 32), (false, false), |_| 0.0);
     (case.a[0], case.b[0]) = (3.4e38, 1.0);
     let got = case.on_tiles(Precision::Single, Begin::Zero, vec![0.0; 16 * 16]);

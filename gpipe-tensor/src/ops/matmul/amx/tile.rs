@@ -2,9 +2,9 @@
 
 /// Rows of a tile.
 pub(super) const TILE: usize = 16;
-/// Floats that take as much room as a tile.
+/// Size of a tile in floats.
 pub(super) const TILE_FLOATS: usize = 256;
-/// Rows and columns of c that are computed at once: two tiles each way.
+/// Rows and columns of a block of c: two tiles in each direction.
 pub(super) const BLOCK: usize = 32;
 /// Inner elements of a tile.
 pub(super) const SLAB: usize = 32;
