@@ -22,7 +22,7 @@ impl Lock {
     /// [`Error::Locked`] if another process holds it, [`Error::File`] if the file cannot be opened.
     pub fn take(run: &Path) -> Result<Self> {
         let path = run.join(LOCK);
-        // To open a pipe would be to wait for whoever reads it.
+        // Opening a pipe would block until it has a reader.
         if path.metadata().is_ok_and(|about| !about.is_file()) {
             return Err(gpipe_files::Error::new(path, Fault::NotRegular, "remove it").into());
         }

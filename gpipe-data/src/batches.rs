@@ -39,7 +39,7 @@ pub fn training_batch(
 }
 
 /// The held-out samples in batches of at most `size`, each in at most `parts` micro-batches; `step`
-/// is what layers are told. The losses of all batches add up to the mean over all held-out targets.
+/// is passed on to layers. The losses of all batches add up to the mean over all held-out targets.
 ///
 /// # Errors
 /// If `size` or `parts` is 0, or a tensor cannot be made.

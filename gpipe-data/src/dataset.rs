@@ -13,7 +13,7 @@ use crate::permutation::Permutation;
 use crate::source;
 use crate::vocabulary::Vocabulary;
 
-/// One sample in so many is held out for evaluation: the last tenth.
+/// One sample in ten is held out for evaluation: the last tenth.
 const TENTH: u64 = 10;
 
 /// Samples in memory, in the order of the text or of the data set.
@@ -137,7 +137,7 @@ impl Dataset {
         }
     }
 
-    /// Samples that are drawn by so many steps.
+    /// Samples that `steps` steps draw.
     pub fn samples_drawn(&self, steps: u64) -> u64 {
         let (made, samples) = self.before;
         samples.saturating_add(steps.saturating_sub(made).saturating_mul(self.batch))

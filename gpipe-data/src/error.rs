@@ -133,7 +133,7 @@ pub enum SourceFault {
     OtherDigits,
 }
 
-/// The mend for a text of so many tokens that is too short.
+/// The mend for a text of `tokens` tokens that is too short.
 fn longer(tokens: usize) -> String {
     match tokens.saturating_sub(1) {
         0 => "name a longer text".to_owned(),

@@ -93,7 +93,7 @@ impl<'a> StreamDecoder<'a> {
     }
 
     /// By what the text of the tail grew, unless it ends in what may become a character: then it is
-    /// held back, up to so many tokens.
+    /// held back, up to `most` tokens.
     fn grown(&mut self, most: usize) -> String {
         let before = self.vocabulary.decode(&self.tail[..self.decoded]);
         let now = self.vocabulary.decode(&self.tail);

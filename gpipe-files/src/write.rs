@@ -16,8 +16,8 @@ pub fn create_new(path: &Path) -> Result<File> {
     File::create_new(path).map_err(Error::write(path))
 }
 
-/// Writes a file in the place of the one that may stand there: whoever reads it meanwhile sees the
-/// old bytes or the new ones, and so does whoever reads it after the process was killed.
+/// Writes a file in the place of the one that may stand there. A reader sees the old bytes or the new
+/// ones, also after the process was killed in between.
 ///
 /// The bytes go to a file of their own in the same folder, `.NAME.PID-N.new`, which is renamed when it
 /// is whole and removed if it cannot be. Nothing is synced: after a loss of power the file may be

@@ -24,7 +24,7 @@ fn run(stages: usize, batch: usize, micro_batches: usize) -> Run {
     }
 }
 
-/// Every way in which a stage of so many layers can keep some and compute runs of others again.
+/// Every way in which a stage of `layers` layers can keep some and compute runs of others again.
 fn all(layers: usize) -> Vec<Retained> {
     fn extend(runs: &mut Vec<RetainedRun>, count: usize, found: &mut Vec<Retained>) {
         let start = runs.last().map_or(0, |run| run.layers.end);

@@ -121,7 +121,7 @@ mod teeth {
         std::panic::catch_unwind(run).is_err()
     }
 
-    /// Looks, and then sleeps: whoever wakes it in between is not heard.
+    /// Looks, and then sleeps: a wake-up in between is lost.
     fn lost_wake_up() {
         let shared = Arc::new((Mutex::new(false), Condvar::new()));
         let other = shared.clone();

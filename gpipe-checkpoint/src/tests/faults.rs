@@ -1,4 +1,4 @@
-//! Every call of the writer fails in every way: the old checkpoint stands, the error is told, and the
+//! Every call of the writer fails in every way: the old checkpoint stands, the error is reported, and the
 //! next save works.
 
 use super::disk::PlantedFault;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The samples of a text of so many bytes, 0 to 255 over and over.
+/// The samples of a text of `bytes` bytes, 0 to 255 over and over.
 fn samples(bytes: usize, options: SampleOptions) -> Result<Dataset> {
     let tokens = (0..bytes).map(|i| i as u32 % 256).collect();
     Dataset::from_tokens(tokens, &options)

@@ -69,7 +69,7 @@ impl Tokenizer {
         self.size
     }
 
-    /// The tokens of a text, made by so many threads.
+    /// The tokens of a text, made by `threads` threads.
     pub fn encode(&self, text: &str, threads: usize) -> Result<Vec<u32>, String> {
         let pieces = match self.cuts {
             true => pieces::cut(text),

@@ -5,7 +5,7 @@
 
 use tokenizers::{PreTokenizerWrapper, Tokenizer};
 
-/// A piece has at least so many bytes, unless the text ends.
+/// Least bytes of a piece, but for the last of a text.
 const LENGTH: usize = 1 << 17;
 
 /// Whether every place between a word and the one space before the next word is a place where

@@ -131,7 +131,7 @@ impl Small {
         }
     }
 
-    /// The seconds of the best plan on so many workers, over all cuts, policies of each stage and
+    /// The seconds of the best plan on that number of workers, over all cuts, policies of each stage and
     /// orders of workers.
     pub fn best(&self, order: &NamedOrder, devices: usize, parts: usize) -> Option<f64> {
         let schedule = (order.make)(devices, parts)?;
@@ -255,7 +255,7 @@ impl Small {
     }
 }
 
-/// Every cut into so many parts.
+/// Every cut into `parts` parts.
 fn cuts(layers: usize, parts: usize) -> Vec<Cut> {
     fn extend(cut: &mut Cut, layers: usize, parts: usize, found: &mut Vec<Cut>) {
         let start = cut.last().map_or(0, |part| part.end);

@@ -242,7 +242,7 @@ where
 
 impl<S: Stage, T: LossStage<S::Flow>> Drop for Pipeline<S, T> {
     fn drop(&mut self) {
-        // All workers are told to end before any is joined.
+        // Every channel is closed before any worker is joined.
         for worker in &mut self.workers {
             worker.jobs = None;
         }

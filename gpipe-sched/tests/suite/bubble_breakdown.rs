@@ -103,7 +103,7 @@ fn each_cause_is_told_from_the_others() {
     assert!(uneven.imbalance > 0.0 && uneven.transfer == 0.0 && uneven.processor == 0.0);
     let linked = causes(&[1.0; 3], 0.5);
     assert!(linked.imbalance == 0.0 && linked.transfer > 0.0 && linked.processor == 0.0);
-    // Whoever waits for one that waits for a transfer waits for the transfer: the four hops that
+    // A device that waits for one that waits for a transfer waits for the transfer: the four hops that
     // one micro-batch makes after the other are all that was lost, on each device.
     assert_eq!(linked.transfer, 3.0 * 4.0 * 0.5);
 }

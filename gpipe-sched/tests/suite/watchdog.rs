@@ -23,7 +23,7 @@ impl Stage for Sleeper {
 
     fn forward(&mut self, m: &MicroBatch, _x: ()) -> Result<(), Infallible> {
         if self.index == 1 && m.index == 1 && m.step == 1 {
-            // Whoever drops the other end wakes it too.
+            // Dropping the other end wakes it too.
             let _ = self.bed.lock().unwrap().recv();
         }
         Ok(())

@@ -111,7 +111,7 @@ impl Gpu {
     }
 }
 
-/// What the emulator is told in the middle of a program.
+/// Commands to the emulator in the middle of a program.
 ///
 /// # Safety
 /// It takes any number.

@@ -1,4 +1,4 @@
-//! What a program must not do, and what the emulated host says of it; errors that it is told to give.
+//! What a program must not do, and what the emulated host says of it; errors that it gives on request.
 
 use cudarc::driver::sys::{self, CUresult, CUstream};
 

@@ -96,7 +96,7 @@ pub fn program(_: &str) -> bool {
     moves(&host).expect("nothing fails")
 }
 
-/// Whether an operation that fails is told of at the next synchronisation, not later.
+/// Whether an operation that fails is reported at the next synchronisation, not later.
 pub fn late(_: &str) -> bool {
     let host = Host::new(1).expect("one thread");
     let work = || -> Result<Device> {

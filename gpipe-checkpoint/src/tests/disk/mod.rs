@@ -95,7 +95,7 @@ impl MemoryDisk {
         }))
     }
 
-    /// Lets whoever makes a file wait until it is opened again.
+    /// Blocks every call that makes a file until the gate is opened again.
     pub fn close(&self, closed: bool) {
         *self.0.closed.lock().expect("no test panics in here") = closed;
         self.0.opened.notify_all();

@@ -121,7 +121,7 @@ fn many_updates(b: &mut Bench) -> Result<()> {
             grad_scale: 0.5,
         };
         updates.add(update, &adamw(decay))?;
-        // What was asked for is made of what was there, whoever else lets go of it.
+        // The update uses the buffers of the time of the call, also if they are released before it runs.
         parameter.grad = Tensor::zeros(&b.device, [0])?;
         all.push(parameter);
     }
