@@ -1,4 +1,4 @@
-//! How a command can fail, and what the shell is told.
+//! Failures of commands, their messages and exit codes.
 
 use std::io;
 
@@ -7,44 +7,44 @@ use gpipe_train::Error;
 use crate::args::{flag_for, flag_of};
 use crate::output::style;
 
-/// The exit code of a run that a signal ended: 128 and the number of SIGINT, as shells report it.
+/// The exit code of a run stopped by a signal: 128 plus the number of SIGINT, as in shells.
 pub const STOPPED: u8 = 130;
 
-/// Why a command ends early. The variants are the exit codes.
+/// The failure of a command, by exit code.
 #[derive(Debug)]
 pub enum Fail {
-    /// What was asked for cannot be done: exit code 2. Nothing was left behind.
+    /// The request is invalid: exit code 2. Nothing was written.
     Usage(anyhow::Error),
-    /// A run failed on its way: exit code 1.
+    /// A run failed: exit code 1.
     Run(anyhow::Error),
-    /// `gpipe verify` found a difference, which it has printed: exit code 1.
+    /// `gpipe verify` found and printed a difference: exit code 1.
     Unequal,
-    /// Ctrl-C or SIGTERM ended the run, which has said so: exit code 130.
+    /// Ctrl-C or SIGTERM stopped the run, which has reported it: exit code 130.
     Stopped,
-    /// Whoever read the output has gone, as in `gpipe … | head`: exit code 0.
+    /// The reader of stdout is gone, as in `gpipe … | head`: exit code 0.
     Closed,
 }
 
-/// The result of a part of a command.
+/// The result of a command.
 pub type Result<T> = std::result::Result<T, Fail>;
 
 impl Fail {
-    /// A fault in what was asked for; it should name the thing and the mend.
+    /// An invalid request; the message names the cause and the remedy.
     pub fn usage(fault: impl Into<anyhow::Error>) -> Self {
         Self::Usage(fault.into())
     }
 
-    /// [`Fail::usage`] from words alone.
-    pub fn asked(message: impl Into<String>) -> Self {
+    /// [`Fail::usage`] from a message.
+    pub fn invalid(message: impl Into<String>) -> Self {
         Self::Usage(anyhow::Error::msg(message.into()))
     }
 
-    /// A failure on the way.
+    /// A failed run.
     pub fn run(failure: impl Into<anyhow::Error>) -> Self {
         Self::Run(failure.into())
     }
 
-    /// A failure to write `what`; a closed pipe is no failure.
+    /// A failure to write `what`; [`Fail::Closed`] for a closed pipe.
     pub fn write(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> Self {
         move |error| match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Closed,
@@ -52,7 +52,7 @@ impl Fail {
         }
     }
 
-    /// The exit code that the shell sees.
+    /// The exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
@@ -62,7 +62,7 @@ impl Fail {
         }
     }
 
-    /// What went wrong in one line, where there is something to say.
+    /// The error message in one line; `None` if it was reported already.
     pub fn line(&self) -> Option<String> {
         match self {
             Self::Usage(error) | Self::Run(error) => Some(one_line(error)),
@@ -70,7 +70,7 @@ impl Fail {
         }
     }
 
-    /// Says on stderr what went wrong: one line, a picture if there is one, and with `chain` the causes below it.
+    /// Prints the error to stderr: one line, an illustration if there is one, and with `chain` the causes.
     pub fn report(&self, chain: bool) {
         let (Self::Usage(error) | Self::Run(error)) = self else {
             return;
@@ -95,7 +95,7 @@ impl Fail {
 impl From<Error> for Fail {
     fn from(error: Error) -> Self {
         match error {
-            Error::Invalid(message) => Self::asked(message),
+            Error::Invalid(message) => Self::invalid(message),
             Error::Drawn { message, picture } => Self::usage(Drawn { message, picture }),
             Error::Input(source) => match source.downcast::<gpipe_report::Error>() {
                 Ok(error) => Self::from(*error),
@@ -106,12 +106,12 @@ impl From<Error> for Fail {
     }
 }
 
-/// The flags that mend an error of a run's folder or of a page.
+/// Adds the flags that remedy errors of run folders and pages.
 impl From<gpipe_report::Error> for Fail {
     fn from(error: gpipe_report::Error) -> Self {
         use gpipe_report::Error as Report;
         let out = |path: &std::path::Path, words: &str| {
-            Self::asked(format!("--out {}: {words}", path.display()))
+            Self::invalid(format!("--out {}: {words}", path.display()))
         };
         match &error {
             Report::FolderExists { path } => out(
@@ -122,12 +122,12 @@ impl From<gpipe_report::Error> for Fail {
                 path,
                 "is no folder, and --overwrite replaces folders only: choose another name",
             ),
-            Report::FolderNotMade { .. } => Self::asked(format!("--out {error}")),
-            Report::NoFreeName { runs } => Self::asked(format!(
+            Report::FolderNotMade { .. } => Self::invalid(format!("--out {error}")),
+            Report::NoFreeName { runs } => Self::invalid(format!(
                 "no name is free in {}: choose one with --out",
                 runs.display()
             )),
-            Report::PageNotWritten { .. } => Self::asked(format!("{error} with --out")),
+            Report::PageNotWritten { .. } => Self::invalid(format!("{error} with --out")),
             other if other.is_input_error() => Self::usage(error),
             _ => Self::run(error),
         }
@@ -140,7 +140,7 @@ impl From<gpipe_checkpoint::Error> for Fail {
     }
 }
 
-/// An error that is easier to see than to say.
+/// An error with an illustration.
 #[derive(Debug)]
 struct Drawn {
     message: String,
@@ -155,8 +155,7 @@ impl std::fmt::Display for Drawn {
 
 impl std::error::Error for Drawn {}
 
-/// The error and its causes in one line. Libraries often quote the cause in their own words, so a
-/// cause that was already said is left out.
+/// The error and its causes in one line. Causes that are part of an earlier message are left out.
 fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -172,8 +171,8 @@ fn one_line(error: &anyhow::Error) -> String {
     printable(&with_flags(&line))
 }
 
-/// Settings and keys in a message of a library, such as `` `pipeline.stages = 4` `` or
-/// `` `pipeline.stages` ``, as a user of the program types them. A key that was mistyped stays one.
+/// Replaces settings and keys in the message of a library, such as `` `pipeline.stages = 4` `` or
+/// `` `pipeline.stages` ``, by flags. A mistyped key stays one.
 fn with_flags(message: &str) -> String {
     let mut parts = message.split('`');
     let mut line = parts.next().unwrap_or_default().to_owned();
@@ -184,7 +183,7 @@ fn with_flags(message: &str) -> String {
         key.split_once('.')
             .is_some_and(|(section, key)| plain(section) && plain(key))
     };
-    // A part is in quotes if another one follows; what is no setting keeps its quotes.
+    // A part is quoted if another one follows; quotes around anything but a setting stay.
     let mut in_quotes = true;
     while let Some(part) = parts.next() {
         let names_key = ["unknown key ", "did you mean "]
@@ -210,12 +209,12 @@ fn with_flags(message: &str) -> String {
     line
 }
 
-/// The most characters of an error that are shown of its beginning, and of its end, where the mend
-/// is: what was typed can be a megabyte.
+/// Maximum number of characters shown of the beginning of an error, and of its end, which has the
+/// remedy: arguments can be megabytes long.
 const SHOWN: [usize; 2] = [400, 200];
 
-/// Names come from files and flags: characters that control a terminal or turn text around must not
-/// reach it, and an error stays on its line.
+/// Makes a message safe for a terminal: one line of limited length, with control characters and
+/// characters that change the text direction escaped. Messages contain names from files and flags.
 fn printable(text: &str) -> String {
     let text = text.trim_end();
     let length = text.chars().count();
@@ -237,7 +236,7 @@ fn printable(text: &str) -> String {
     printable
 }
 
-/// Marks that show nothing, or turn the direction of what follows.
+/// Whether a character is invisible or changes the text direction.
 fn is_invisible(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_neither_fills_nor_turns_the_line() {
+    fn a_long_or_bidirectional_argument_keeps_the_line_readable() {
         let typed = format!("{}\u{202e}\u{1b}[2J", "x".repeat(1 << 20));
         let error = anyhow::anyhow!("--model {typed}: unknown; use gpt2");
         let line = one_line(&error);

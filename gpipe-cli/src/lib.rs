@@ -17,13 +17,13 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use args::{Args, Color, Command};
 use fail::{Fail, Result};
 
-/// The program: reads its arguments, does what they say, and hands back the exit code.
+/// Runs the program: parses the arguments, runs the command and returns the exit code.
 pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return misread(&error),
+        Err(error) => return usage_error(&error),
     };
-    let choice = match args.talk.color {
+    let choice = match args.output.color {
         Color::Auto => anstream::ColorChoice::Auto,
         Color::Always => anstream::ColorChoice::Always,
         Color::Never => anstream::ColorChoice::Never,
@@ -32,7 +32,7 @@ pub fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fail) => {
-            fail.report(args.talk.verbose);
+            fail.report(args.output.verbose);
             ExitCode::from(fail.exit_code())
         }
     }
@@ -40,20 +40,20 @@ pub fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     match &args.command {
-        Command::Train(train) => commands::train::run(train, args.talk),
-        Command::Plan(plan) => commands::plan::run(plan, args.talk),
-        Command::Report(report) => commands::report::run(report, args.talk),
-        Command::Verify(verify) => commands::verify::run(verify, args.talk),
+        Command::Train(train) => commands::train::run(train, args.output),
+        Command::Plan(plan) => commands::plan::run(plan, args.output),
+        Command::Report(report) => commands::report::run(report, args.output),
+        Command::Verify(verify) => commands::verify::run(verify, args.output),
         Command::Help(help) => commands::help::run(help),
-        Command::Devices => commands::devices::run(args.talk),
+        Command::Devices => commands::devices::run(args.output),
         Command::Generate(generate) => commands::generate::run(generate),
-        Command::Eval(eval) => commands::eval::run(eval, args.talk),
-        Command::Sample(sample) => commands::sample::run(sample, args.talk),
+        Command::Eval(eval) => commands::eval::run(eval, args.output),
+        Command::Sample(sample) => commands::sample::run(sample, args.output),
     }
 }
 
-/// Help and version go where clap sends them; an error becomes one line like any other.
-fn misread(error: &clap::Error) -> ExitCode {
+/// Prints help and version as clap does, and a usage error as one line.
+fn usage_error(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let code = if error.use_stderr() { 2 } else { 0 };
         let Err(fault) = error.print() else {
@@ -88,11 +88,13 @@ fn misread(error: &clap::Error) -> ExitCode {
                 && !typed.starts_with('-')
                 && configured.iter().any(|usage| text.contains(usage)) =>
         {
-            "name what it is, as in --model gpt2, --data notes.txt or --set KEY=VALUE; "
+            "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; "
         }
         _ => "",
     };
-    let fail = Fail::asked(format!("{message}; {mend}--help lists what there is"));
+    let fail = Fail::invalid(format!(
+        "{message}; {mend}--help lists all commands and flags"
+    ));
     fail.report(false);
     ExitCode::from(fail.exit_code())
 }

@@ -1,7 +1,7 @@
-//! Everything that reads bytes from outside, as functions from bytes to what came of them: for
-//! fuzzers and tests, not a stable interface.
+//! All parsers of external input as functions from bytes to text, for fuzzers and tests. Not a stable
+//! interface.
 //!
-//! Each gives what was understood, written out, or the line that the user would see.
+//! Each returns the parsed value as text, or the error line that the user would see.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use crate::args::{Args, Settings};
 use crate::commands::plan;
 use crate::fail::{Fail, Result};
 
-/// What was understood, or what the user is told.
+/// The parsed value as text, or the error line.
 pub type Answer = std::result::Result<String, String>;
 
-/// A configuration file: all of what it means, as a file again.
+/// Parses a configuration file; returns the complete configuration.
 ///
 /// # Errors
 /// The line that the user sees.
@@ -30,7 +30,7 @@ pub fn config(text: &[u8]) -> Answer {
     answer(resolve())
 }
 
-/// A `--set` argument, which reaches every key.
+/// Parses a `--set` argument, which can set every key.
 ///
 /// # Errors
 /// The line that the user sees.
@@ -42,7 +42,7 @@ pub fn setting(text: &str) -> Answer {
     answer(settings.resolve().and_then(|config| Ok(config.to_toml()?)))
 }
 
-/// A whole command line, without the program's name.
+/// Parses a command line, without the name of the program.
 ///
 /// # Errors
 /// The line that the user sees.
@@ -54,7 +54,7 @@ pub fn command_line<'a>(arguments: impl Iterator<Item = &'a str>) -> Answer {
     }
 }
 
-/// The list of `plan --costs`.
+/// Parses the list of `plan --costs`.
 ///
 /// # Errors
 /// The line that the user sees.
@@ -65,23 +65,23 @@ pub fn costs(text: &str) -> Answer {
     }))
 }
 
-/// The `manifest.json` of a checkpoint: its list of files, which is sealed with its digest here, so that
-/// it is read beyond that. All of what it means, as a list again.
+/// Parses the list of files in the `manifest.json` of a checkpoint, sealed with its digest here to get
+/// past that check. Returns the list.
 ///
 /// # Errors
 /// The line that the user sees.
 pub fn manifest(list: &[u8]) -> Answer {
     let read = |bytes: &[u8]| {
-        let manifest = Manifest::parse(bytes).map_err(|fault| Fail::asked(fault.to_string()))?;
+        let manifest = Manifest::parse(bytes).map_err(|fault| Fail::invalid(fault.to_string()))?;
         let bytes = manifest.to_bytes().map_err(Fail::run)?;
         let list = Manifest::unsealed(&bytes).unwrap_or_default();
         Ok(String::from_utf8_lossy(list).into_owned())
     };
-    // Without a seal it must be refused, and is only looked at here.
+    // The unsealed list must be refused without a panic.
     answer(read(list)).or_else(|_| answer(read(&Manifest::seal(list))))
 }
 
-/// The `config.json` of a model: what is known of it.
+/// Parses the `config.json` of a model.
 ///
 /// # Errors
 /// The line that the user sees.
@@ -90,7 +90,7 @@ pub fn model_config(bytes: &[u8]) -> Answer {
     answer(described.map_or_else(in_file("config.json"), |known| Ok(format!("{known:?}"))))
 }
 
-/// The `model.safetensors.index.json` of a model, as a file again.
+/// Parses the `model.safetensors.index.json` of a model; returns the index.
 ///
 /// # Errors
 /// The line that the user sees.
@@ -103,24 +103,24 @@ pub fn weights_index(bytes: &[u8]) -> Answer {
     )
 }
 
-/// A `tokenizer.json`: its tokens of a text, and what is said of them.
+/// Parses a `tokenizer.json`; returns the tokens of a text and their decoding.
 ///
 /// # Errors
 /// The line that the user sees.
 pub fn tokenizer(bytes: &[u8]) -> Answer {
     const TEXT: &str = "The pipe drains, 12 don't\n\n  \u{e9}e\u{301}\u{1f642} <|end|> the";
-    let said = || {
+    let decode = || {
         let vocabulary = Vocabulary::parse(bytes)?;
         let tokens = vocabulary.encode(TEXT.into(), 1, "the text")?;
         let mut decoder = StreamDecoder::new(&vocabulary);
-        let mut said: String = tokens.iter().map(|&token| decoder.push(token)).collect();
-        said += &decoder.finish();
-        Ok::<_, gpipe_data::Error>(format!("{} {tokens:?} {said:?}", vocabulary.size()))
+        let mut text: String = tokens.iter().map(|&token| decoder.push(token)).collect();
+        text += &decoder.finish();
+        Ok::<_, gpipe_data::Error>(format!("{} {tokens:?} {text:?}", vocabulary.size()))
     };
-    answer(said().or_else(in_file("tokenizer.json")))
+    answer(decode().or_else(in_file("tokenizer.json")))
 }
 
-/// The error of a file as the user sees it.
+/// Names the file in an error.
 fn in_file<T, E: std::fmt::Display>(file: &str) -> impl FnOnce(E) -> Result<T> + use<'_, T, E> {
     move |error| Err(Fail::asked(format!("{file}: {error}")))
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks to stop, a second ends the program at once.
+//! Ctrl-C and SIGTERM: the first requests a stop, the second ends the program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,24 +8,27 @@ use signal_hook::flag;
 
 use crate::fail::{Fail, Result, STOPPED};
 
-/// Whether a signal has come.
+/// The flag set by the first signal.
 pub struct Signals(Arc<AtomicBool>);
 
 impl Signals {
-    /// From here on a first signal is only noted.
-    pub fn note() -> Result<Self> {
-        let noted = Arc::new(AtomicBool::new(false));
+    /// Installs the signal handlers.
+    ///
+    /// # Errors
+    /// [`Fail::Run`] if a handler cannot be installed.
+    pub fn install() -> Result<Self> {
+        let received = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first signal finds the flag unset, and sets it.
-            flag::register_conditional_shutdown(signal, STOPPED.into(), noted.clone())
+            flag::register_conditional_shutdown(signal, STOPPED.into(), received.clone())
                 .map_err(Fail::run)?;
-            flag::register(signal, noted.clone()).map_err(Fail::run)?;
+            flag::register(signal, received.clone()).map_err(Fail::run)?;
         }
-        Ok(Self(noted))
+        Ok(Self(received))
     }
 
-    /// Whether the run was asked to stop.
-    pub fn asked_to_stop(&self) -> bool {
+    /// Whether a stop was requested.
+    pub fn should_stop(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -59,10 +59,7 @@ fn training_goes_on_in_another_pipeline_to_the_same_bits() {
             weight_decay: 0.1,
             decay: Decay::All,
         }),
-        Optimizer::from(Sgd {
-            decay: Decay::All,
-            ..Sgd::default()
-        }),
+        Optimizer::from(Sgd::default()),
     ] {
         let with = |run: Run| Run {
             optimizer: optimizer.clone(),

@@ -176,10 +176,7 @@ fn split_backward_is_the_fused_one() {
 
 fn optimizers() -> impl Strategy<Value = Optimizer> {
     prop_oneof![
-        Just(Optimizer::from(Sgd {
-            decay: Decay::All,
-            ..Sgd::default()
-        })),
+        Just(Optimizer::from(Sgd::default())),
         Just(Optimizer::from(Sgd {
             momentum: 0.9,
             weight_decay: 0.01,
@@ -237,10 +234,7 @@ proptest! {
 #[test]
 fn micro_batches_agree_to_rounding() {
     for ignore in [0, 2, 3] {
-        let optimizer = Optimizer::from(Sgd {
-            decay: Decay::All,
-            ..Sgd::default()
-        });
+        let optimizer = Optimizer::from(Sgd::default());
         let whole = Run {
             ignore,
             steps: 1,

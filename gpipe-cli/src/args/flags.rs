@@ -1,10 +1,10 @@
-//! The flags that stand for keys of the configuration.
+//! The flags that set keys of the configuration.
 
 use gpipe_train::Setting;
 
 use super::settings::{Settings, Workers};
 
-/// The flags that stand for keys: flag, key, and how it is typed.
+/// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
 const KEY_FLAGS: [KeyFlag; 31] = [
@@ -73,7 +73,7 @@ pub fn flag_of(key: &str) -> Option<&'static str> {
     flag.map(|(flag, ..)| *flag)
 }
 
-/// The flag, with its value, that gives a key a value: `--stages 4`; `--set` where no flag does.
+/// The command-line form of a setting: a flag such as `--stages 4`, or `--set` for a key without one.
 pub fn flag_for(key: &str, value: &str) -> String {
     let flag = KEY_FLAGS.iter().find(|(_, of, _)| *of == key);
     match flag {
@@ -85,7 +85,7 @@ pub fn flag_for(key: &str, value: &str) -> String {
 }
 
 impl Settings {
-    /// The flags that were typed and stand for keys.
+    /// The settings of the typed flags.
     pub fn flags(&self) -> impl Iterator<Item = Setting> {
         KEY_FLAGS.iter().filter_map(|(flag, key, typed)| {
             let text = typed(self)?;
@@ -95,7 +95,7 @@ impl Settings {
 }
 
 impl Workers {
-    /// The same as settings of their keys.
+    /// The settings of the typed flags.
     pub fn settings(&self) -> Vec<Setting> {
         let Self {
             stages,

@@ -1,4 +1,4 @@
-//! What `gpipe generate` can be told.
+//! Arguments of `gpipe generate`.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use clap_complete::Shell;
 /// Arguments of `gpipe generate`.
 #[derive(Debug, clap::Args)]
 pub struct GenerateArgs {
-    /// What to write.
+    /// The files to write.
     #[command(subcommand)]
     pub what: Artifact,
 }
 
-/// What can be written from the description of the command line.
+/// Files generated from the description of the command line.
 #[derive(Debug, Subcommand)]
 pub enum Artifact {
     /// Write the completions for a shell

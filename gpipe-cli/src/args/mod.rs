@@ -1,7 +1,7 @@
-//! What was typed.
+//! Command-line arguments.
 //!
-//! A flag that stands for a key of the configuration is kept as text: it means the same as
-//! `--set KEY=TEXT`, and [`gpipe_train::Overrides`] gives both their meaning in one place.
+//! A flag that sets a key of the configuration is kept as text: it is equivalent to `--set KEY=TEXT`,
+//! and [`gpipe_train::Overrides`] parses both.
 
 mod flags;
 mod generate;
@@ -42,8 +42,8 @@ pub use trained::{EvalArgs, SampleArgs};
   gpipe train                              a small GPT on built-in text
   gpipe plan --model gpt2 --stages 8       the cut, the grid and the memory
   gpipe verify --stages 4 --schedule 1f1b  the same bits as one stage?
-  gpipe sample runs/NAME --prompt Et       text from what was trained
-  gpipe help train                         all that train can be told
+  gpipe sample runs/NAME --prompt Et       text from the trained model
+  gpipe help train                         all flags of train
 
 Exit codes:
   0  done
@@ -53,12 +53,12 @@ Exit codes:
 
 Results go to stdout, everything else to stderr.")]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
-    /// How to talk.
+    /// The form of the output.
     #[command(flatten)]
-    pub talk: Talk,
+    pub output: OutputArgs,
 }
 
 /// The commands.
@@ -76,9 +76,9 @@ pub enum Command {
   gpipe train --model mlp --data digits         a classifier of images
   gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
   gpipe train --config runs/NAME/config.toml    the run NAME again
-  gpipe train --resume                          the last run goes on
-  gpipe train --resume runs/NAME --stages 2     NAME goes on, in two stages
-  tensorboard --logdir runs                     its curves, while it trains
+  gpipe train --resume                          resume the last run
+  gpipe train --resume runs/NAME --stages 2     resume NAME, in two stages
+  tensorboard --logdir runs                     show its curves
 
 The run's folder holds config.toml (the whole configuration), log.txt,
 events.jsonl, an event file for TensorBoard, and checkpoints/.
@@ -88,7 +88,7 @@ second one quits at once.
 Defaults that are not shown depend on the model: gpipe plan -v lists them."
     )]
     Train(TrainArgs),
-    /// Show what would be run: the cut, the schedule as a grid, the bubble, the memory
+    /// Show the plan of a run: the cut, the schedule as a grid, the bubble, the memory
     #[command(
         allow_negative_numbers = true,
         args_override_self = true,
@@ -121,7 +121,7 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe eval ~/models/gpt2 --data notes/ --seq-len 256 --json"
     )]
     Eval(EvalArgs),
-    /// Let a model go on from a prompt
+    /// Generate text from a prompt
     #[command(
         allow_negative_numbers = true,
         args_override_self = true,
@@ -131,15 +131,15 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe sample runs/NAME --prompt Et --temperature 0 --json"
     )]
     Sample(SampleArgs),
-    /// Show a run as one page for a browser: timeline, bubble, memory, curves, cut; or two runs
+    /// Write an HTML page about a run, or two: timeline, bubble, memory, curves, cut
     #[command(after_long_help = "Examples:
   gpipe report runs/NAME                  writes runs/NAME/report.html
   gpipe report runs/A runs/B --out ab.html
 
-The page is one file that needs no network. It shows the steps that train kept
-(--trace-steps).")]
+The page is one file that needs no network. It shows the timelines kept by
+train --trace-steps.")]
     Report(ReportArgs),
-    /// Show where stages can run on this machine
+    /// List the devices of this machine
     #[command(after_long_help = "Examples:
   gpipe devices
   gpipe devices --json                     one object a device")]
@@ -159,17 +159,17 @@ The page is one file that needs no network. It shows the steps that train kept
     Help(HelpArgs),
 }
 
-/// How to talk.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
-pub struct Talk {
+pub struct OutputArgs {
     /// Print results as JSON, one object a line, on stdout
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say nothing but warnings, errors and what --json prints
+    /// Print only warnings, errors and the output of --json
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more: every step of train, all keys in plan, the causes of an error
+    /// Print more: every step of train, all keys in plan, the causes of an error
     #[arg(short, long, global = true)]
     pub verbose: bool,
     /// Use colours: auto (on a terminal, see NO_COLOR and CLICOLOR_FORCE), always or never

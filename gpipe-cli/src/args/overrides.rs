@@ -1,4 +1,4 @@
-//! From what was typed to a configuration.
+//! From arguments to a configuration.
 
 use gpipe_train::{Error, Overrides, Setting, TrainConfig};
 
@@ -6,7 +6,7 @@ use super::settings::Settings;
 use crate::fail::{Fail, Result};
 
 impl Settings {
-    /// The whole configuration: defaults of the model ◄ file ◄ environment ◄ `--set` ◄ flags.
+    /// Resolves the configuration: defaults of the model ◄ file ◄ environment ◄ `--set` ◄ flags.
     pub fn resolve(&self) -> Result<TrainConfig> {
         let overrides = match &self.config {
             Some(path) => Overrides::new().file(path).map_err(unreadable)?,
@@ -15,7 +15,7 @@ impl Settings {
         Ok(self.lay_over(overrides)?.resolve()?)
     }
 
-    /// Environment, `--set` and the flags over what was given before.
+    /// Adds the layers of the environment, `--set` and the flags.
     pub fn lay_over(&self, overrides: Overrides) -> Result<Overrides> {
         let overrides = overrides.layer(environment())?;
         Ok(overrides.layer(set(&self.set)?)?.layer(self.flags())?)
@@ -32,7 +32,7 @@ fn unreadable(error: Error) -> Fail {
     }
 }
 
-/// The variable that stands for `run.instruction_set`.
+/// The environment variable that sets `run.instruction_set`.
 const INSTRUCTION_SET: &str = "GPIPE_INSTRUCTION_SET";
 
 /// The settings of the environment.
@@ -50,7 +50,7 @@ pub fn set(texts: &[String]) -> Result<Vec<Setting>> {
         let place = format!("--set {text}");
         match text.split_once('=') {
             Some((key, value)) => Ok(Setting::text(place, key.trim(), value.trim())),
-            None => Err(Fail::asked(format!(
+            None => Err(Fail::invalid(format!(
                 "{place}: write --set SECTION.KEY=VALUE"
             ))),
         }

@@ -1,4 +1,4 @@
-//! What `gpipe plan` can be told.
+//! Arguments of `gpipe plan`.
 
 use std::path::PathBuf;
 
@@ -23,22 +23,22 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub csv: Option<PathBuf>,
     /// Recommend the fastest stages, cut, schedule, micro-batches and rematerialization within
-    /// --memory, and say how far from the best possible that is at most
+    /// --memory, with a bound on its distance from the best possible
     #[arg(long, help_heading = "Recommendation", conflicts_with = "compare")]
     pub auto: bool,
-    /// Rank all of them, with what Lingvo's cut would cost
+    /// Rank all plans, and add Lingvo's cut for comparison
     #[arg(long, help_heading = "Recommendation")]
     pub compare: bool,
-    /// Measure how long each layer takes on this machine, show it, and predict by that; it is kept for
-    /// later commands beside the --config FILE, as FILE.profile.json, or in runs/profile.json
+    /// Measure the time of each layer on this machine, show it, and use it for predictions; later
+    /// commands read it from FILE.profile.json next to --config FILE.toml, or from runs/profile.json
     #[arg(long, help_heading = "Recommendation", conflicts_with_all = ["costs", "workers"])]
     pub profile: bool,
-    /// What --auto and --compare plan with.
+    /// Options of --auto and --compare.
     #[command(flatten)]
     pub planning: AutoArgs,
 }
 
-/// What a recommendation is made for.
+/// The workers that a recommendation is for.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Recommendation")]
 pub struct AutoArgs {

@@ -1,4 +1,4 @@
-//! What `gpipe train` and `gpipe verify` can be told.
+//! Arguments of `gpipe train` and `gpipe verify`.
 
 use std::path::PathBuf;
 
@@ -10,27 +10,27 @@ pub struct TrainArgs {
     /// The configuration.
     #[command(flatten)]
     pub settings: Settings,
-    /// The run's folder [default: runs/ and the date with a short hash of the configuration]
+    /// The folder of the run [default: in runs/, by date and a short hash of the configuration]
     #[arg(long, value_name = "DIR", help_heading = "Run")]
     pub out: Option<PathBuf>,
-    /// Replace the files of an earlier run in the run's folder, its checkpoints too
+    /// Replace the files and checkpoints of an earlier run in the folder
     #[arg(long, help_heading = "Run", requires = "out")]
     pub overwrite: bool,
-    /// Go on from the newest whole checkpoint of a run, or from the checkpoint DIR [default DIR: the
-    /// run in runs/ that saved last]
+    /// Resume a run from its newest intact checkpoint, or from the checkpoint DIR [default DIR: the run
+    /// in runs/ that saved last]
     ///
-    /// The configuration is that of the checkpoint; flags change it. The run goes on in its own
-    /// folder, or in a new one with --out. Other stages, schedules, policies and threads change no
-    /// bit of the result; what does is said, and another model is refused.
+    /// The configuration is that of the checkpoint; flags change it. The run continues in its own
+    /// folder, or in a new one with --out. Stages, schedule, rematerialization and threads do not change
+    /// the results; a warning names changes that do, and a different model is refused.
     #[arg(long, value_name = "DIR", help_heading = "Run", conflicts_with = "config", num_args = 0..=1)]
     pub resume: Option<Option<PathBuf>>,
-    /// Run what gpipe plan --auto recommends
+    /// Run the recommendation of gpipe plan --auto
     #[arg(long, help_heading = "Run", conflicts_with = "resume")]
     pub auto: bool,
-    /// Measure the layers for --auto first, as gpipe plan --profile does
+    /// Measure the layers for --auto first, like gpipe plan --profile
     #[arg(long, help_heading = "Run", requires = "auto")]
     pub profile: bool,
-    /// Show the plan and stop, as gpipe plan does
+    /// Show the plan and exit, like gpipe plan
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
 }

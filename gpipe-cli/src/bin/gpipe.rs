@@ -1,4 +1,4 @@
-//! The program `gpipe`; all of it is in the library, where tests and fuzzers reach it too.
+//! The program `gpipe`, implemented in the library for tests and fuzzers.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -10,33 +10,33 @@ use gpipe_train::profile::ProfileOptions;
 use gpipe_train::recommend::{PlanningOptions, Recommender};
 
 use super::profile;
-use crate::args::Talk;
+use crate::args::OutputArgs;
 use crate::fail::Result;
 use crate::output::print;
 
-/// The configuration with what the planner recommends.
+/// Applies the recommended plan to a configuration.
 pub fn choose(
     config: &TrainConfig,
     config_file: Option<&Path>,
     measure: bool,
-    talk: Talk,
+    output: OutputArgs,
 ) -> Result<TrainConfig> {
     let path = profile::path(config_file);
     let options = ProfileOptions::new(&path).measure(measure);
     let planning = PlanningOptions::default();
     let recommender =
-        Recommender::of_model(config, &planning, options, &mut profile::progress(talk))?;
+        Recommender::of_model(config, &planning, options, &mut profile::progress(output))?;
     let answer = recommender.recommend()?;
-    if !talk.quiet {
+    if !output.quiet {
         anstream::eprintln!("{}\n", text(&recommender, &answer));
     }
     Ok(recommender.apply(&answer.plan, config)?)
 }
 
-/// Prints the plan to use and its certificate.
-pub fn show(recommender: &Recommender, talk: Talk) -> Result<()> {
+/// Prints the recommended plan and its certificate.
+pub fn show(recommender: &Recommender, output: OutputArgs) -> Result<()> {
     let answer = recommender.recommend()?;
-    if talk.json {
+    if output.json {
         print(&event(recommender, &answer).to_json()?)
     } else {
         print(&text(recommender, &answer))
@@ -67,7 +67,7 @@ fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
     }
 }
 
-/// The plan and its certificate, in words.
+/// The plan and its certificate as text.
 fn text(of: &Recommender, answer: &CertifiedPlan) -> String {
     let plan = &answer.plan;
     let mut lines = vec![
@@ -146,7 +146,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan) -> String {
     lines.join("\n")
 }
 
-/// Layers of each stage, as `--partition` takes them.
+/// The layers of each stage, as a value of `--partition`.
 pub fn sizes(plan: &Plan) -> String {
     let sizes: Vec<String> = plan.cut.iter().map(|part| part.len().to_string()).collect();
     sizes.join(",")

@@ -7,28 +7,28 @@ use gpipe_train::TrainConfig;
 use gpipe_train::recommend::{Comparison, RankedPlan, Recommender};
 
 use super::auto::sizes;
-use crate::args::Talk;
+use crate::args::OutputArgs;
 use crate::fail::Result;
 use crate::output::{print, table_within, terminal_width};
 
-/// Rows that are shown.
+/// Maximum number of rows.
 const ROWS: usize = 20;
 
-/// Prints plans of all kinds, the fastest first, and what Lingvo's cut of the fastest costs.
-pub fn show(recommender: &Recommender, config: &TrainConfig, talk: Talk) -> Result<()> {
+/// Prints the ranked plans, and the fastest with Lingvo's cut.
+pub fn show(recommender: &Recommender, config: &TrainConfig, output: OutputArgs) -> Result<()> {
     let Comparison {
         mut plans,
         histogram,
         ..
     } = recommender.compare(config)?;
     let best_seconds = plans.first().map_or(0.0, |best| best.plan.seconds);
-    let left_out = match talk.json {
+    let left_out = match output.json {
         true => 0,
         false => plans.len().saturating_sub(ROWS),
     };
     plans.truncate(plans.len() - left_out);
     plans.extend(histogram);
-    if talk.json {
+    if output.json {
         for plan in &plans {
             print(&event(plan).to_json()?)?;
         }

@@ -1,18 +1,18 @@
-//! `gpipe devices`: where stages can run on this machine.
+//! `gpipe devices`: the devices of this machine.
 
 use gpipe_tensor::{CudaDevice, CudaInfo, DeviceId, find_cuda};
 
 use gpipe_report::{Event, FoundDevice, numbers};
 use gpipe_train::machine;
 
-use crate::args::Talk;
+use crate::args::OutputArgs;
 use crate::fail::Result;
 use crate::output::{print, style};
 
-/// Prints a device after the other, as `--devices` names them.
-pub fn run(talk: Talk) -> Result<()> {
+/// Prints each device, named as in `--devices`.
+pub fn run(output: OutputArgs) -> Result<()> {
     for found in std::iter::once(cpu()).chain(cuda()) {
-        print(&match talk.json {
+        print(&match output.json {
             true => Event::Device(found).to_json()?,
             false => described(&found),
         })?;
@@ -35,7 +35,7 @@ fn cpu() -> FoundDevice {
     }
 }
 
-/// The CUDA devices, or why there is none.
+/// The CUDA devices, or the reason why there is none.
 fn cuda() -> Vec<FoundDevice> {
     let found = match find_cuda() {
         Ok(found) => found,
@@ -72,7 +72,7 @@ fn names(devices: &[DeviceId]) -> String {
     names.join(",")
 }
 
-/// Its name, and below what is known of it.
+/// A device as text: its name and its properties.
 fn described(found: &FoundDevice) -> String {
     let count = |number: usize, thing: &str| match number {
         1 => format!("1 {thing}"),

@@ -1,4 +1,4 @@
-//! `gpipe eval`: the loss of a model on a text, through the pipeline's forward-only path.
+//! `gpipe eval`: the loss of a model on a text.
 
 use gpipe_data::AUTO;
 use gpipe_layers::Loss;
@@ -7,13 +7,13 @@ use gpipe_report::{Event, numbers};
 use gpipe_train::{Overrides, Recipe, Setting, Setup, TrainConfig, evaluate};
 
 use super::train::kernel_cache;
-use crate::args::{EvalArgs, Talk, environment, set};
+use crate::args::{EvalArgs, OutputArgs, environment, set};
 use crate::fail::Result;
 use crate::output::{Console, print};
 
-/// Evaluates a model on the text that its run held out, or on all of another.
-pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
-    let console = Console::new(talk, 1)?;
+/// Evaluates a model on the held-out part of its run, or on all of another text.
+pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
+    let console = Console::new(output, 1)?;
     let source = gpipe_train::find(&args.model)?;
     for warning in &source.warnings {
         console.warn(warning)?;
@@ -55,7 +55,7 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
         TrainingLoss::new(Loss::CrossEntropy, last, transit)
     })?;
     let found = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
-    if talk.json {
+    if output.json {
         let event = Event::eval(None, found.loss, found.accuracy, found.targets);
         return print(&event.to_json()?);
     }
@@ -71,7 +71,7 @@ pub fn run(args: &EvalArgs, talk: Talk) -> Result<()> {
     ))
 }
 
-/// The configuration of the model's run, if there is one, under the flags.
+/// The configuration of the run, if there is one, with the flags.
 fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<TrainConfig> {
     let overrides = match &source.run {
         Some(file) => Overrides::new().file(file)?,

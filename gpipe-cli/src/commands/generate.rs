@@ -1,5 +1,5 @@
-//! `gpipe generate`: completions for shells and pages for `man`, from the same description of the
-//! command line that `--help` shows.
+//! `gpipe generate`: shell completions and man pages, generated from the description of the command
+//! line.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::args::{Args, Artifact, GenerateArgs};
 use crate::fail::{Fail, Result};
 use crate::output::print;
 
-/// The name that is completed and described.
+/// The name of the program.
 const NAME: &str = "gpipe";
 
-/// Writes what was asked for to stdout or into a folder.
+/// Writes the files to stdout or into a folder.
 pub fn run(args: &GenerateArgs) -> Result<()> {
     let (files, folder) = match &args.what {
         Artifact::Completions { shell, dir } => (vec![completions(*shell)], dir),
@@ -31,7 +31,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     }
 }
 
-/// A file by its name.
+/// A file with its name.
 struct Named {
     name: String,
     text: String,
@@ -48,7 +48,7 @@ fn completions(shell: Shell) -> Named {
 
 /// A page for the program and one for each command below it.
 fn pages() -> Result<Vec<Named>> {
-    // What `gpipe help COMMAND` prints are these pages.
+    // These pages replace those of the help subcommand.
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
@@ -71,7 +71,7 @@ fn page(mut command: Command) -> Result<Named> {
         .to_owned();
     let notes = command.get_after_long_help().map(ToString::to_string);
     let has_commands = command.has_subcommands();
-    // All options by name would fill the synopsis.
+    // A synopsis of all options would be too long.
     let man = Man::new(command.override_usage(forms))
         .title(name.to_uppercase())
         .source(concat!("gpipe ", env!("CARGO_PKG_VERSION")))
@@ -95,8 +95,8 @@ fn page(mut command: Command) -> Result<Named> {
     })
 }
 
-/// What follows the options in `--help`: paragraphs, and headings with a colon over lines that are
-/// indented.
+/// Formats the text after the options of `--help`: paragraphs, and headings with a colon above indented
+/// lines.
 fn sections(help: &str) -> Roff {
     let mut roff = Roff::new();
     for paragraph in help.split("\n\n") {
@@ -120,7 +120,7 @@ fn sections(help: &str) -> Roff {
 
 fn save(files: &[Named], folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| {
-        Fail::asked(format!(
+        Fail::invalid(format!(
             "{}: {error}: name a folder that can be made",
             folder.display()
         ))

@@ -1,4 +1,4 @@
-//! `gpipe help`: a command's own help, or a page on a subject.
+//! `gpipe help`: the help of a command, or the page on schedules.
 
 use clap::CommandFactory;
 
@@ -7,7 +7,7 @@ use crate::args::{Args, HelpArgs};
 use crate::fail::{Fail, Result};
 use crate::output::print;
 
-/// Explains what was asked for; everything in short, if nothing was.
+/// Prints the help of a topic, or of the program without one.
 pub fn run(args: &HelpArgs) -> Result<()> {
     let mut program = Args::command();
     program.build();
@@ -18,8 +18,8 @@ pub fn run(args: &HelpArgs) -> Result<()> {
             Some(command) => command.render_long_help(),
             None => {
                 let names: Vec<&str> = program.get_subcommands().map(|c| c.get_name()).collect();
-                return Err(Fail::asked(format!(
-                    "no help on `{topic}`: there is {} and schedules",
+                return Err(Fail::invalid(format!(
+                    "no help on `{topic}`: use one of {}, schedules",
                     names.join(", ")
                 )));
             }

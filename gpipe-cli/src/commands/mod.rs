@@ -16,5 +16,5 @@ pub mod train;
 pub mod verify;
 mod workers;
 
-/// The folder of runs that were given no folder of their own, and of `profile.json`.
+/// The default folder of runs and of `profile.json`.
 pub const RUNS: &str = "runs";

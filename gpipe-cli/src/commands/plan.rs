@@ -1,4 +1,4 @@
-//! `gpipe plan`: what would be run, on paper.
+//! `gpipe plan`: the plan of a run, without running it.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use gpipe_train::recommend::Recommender;
 use gpipe_train::{Setup, TrainConfig};
 
 use super::{auto, compare, profile, stages};
-use crate::args::{PlanArgs, Talk};
+use crate::args::{OutputArgs, PlanArgs};
 use crate::fail::{Fail, Result};
 use crate::output::{print, style, terminal_width, warn};
 
-/// Plans the run that was configured, or one for bare costs.
-pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
+/// Plans the configured run, or one for layer costs.
+pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
     let config = args.settings.resolve()?;
     let path = profile::path(args.settings.config.as_deref());
     let options = ProfileOptions::new(&path).measure(args.profile);
@@ -27,25 +27,25 @@ pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
         let planning = args.planning.options(config.pipeline.memory.bytes())?;
         let recommender = match &args.costs {
             None => {
-                let mut progress = profile::progress(talk);
+                let mut progress = profile::progress(output);
                 let recommender =
                     Recommender::of_model(&config, &planning, options, &mut progress)?;
                 if let (true, Some(speed)) = (args.profile, recommender.speed()) {
                     let (costs, workers) = (recommender.costs(&config)?, recommender.workers());
-                    profile::show(speed, &costs, workers.len(), talk)?;
+                    profile::show(speed, &costs, workers.len(), output)?;
                 }
                 recommender
             }
             Some(costs) => Recommender::of_costs(read(costs)?, &config, &planning)?,
         };
         return if args.auto {
-            auto::show(&recommender, talk)
+            auto::show(&recommender, output)
         } else {
-            compare::show(&recommender, &config, talk)
+            compare::show(&recommender, &config, output)
         };
     }
     if args.planning.is_given() {
-        return Err(Fail::asked(
+        return Err(Fail::invalid(
             "--workers and --link describe workers for a recommendation: add --auto or --compare",
         ));
     }
@@ -53,20 +53,20 @@ pub fn run(args: &PlanArgs, talk: Talk) -> Result<()> {
         None => {
             let setup = Setup::new(&config)?;
             write_table(args, &setup.schedule)?;
-            show_setup(&config, &setup, options, talk)
+            show_setup(&config, &setup, options, output)
         }
-        Some(costs) => show_costs(&whole(costs)?, args, &config, talk),
+        Some(costs) => show_costs(&whole(costs)?, args, &config, output),
     }
 }
 
-/// Writes the schedule as a table, if that was asked for.
+/// Writes the schedule to the file of `--csv`, if given.
 fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
     let Some(path) = &args.csv else {
         return Ok(());
     };
     let fault = |error: std::io::Error| {
         let name = path.display();
-        Fail::asked(format!(
+        Fail::invalid(format!(
             "--csv {name}: {error}: name a file that can be written"
         ))
     };
@@ -75,7 +75,7 @@ fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
     std::fs::write(path, table).map_err(fault)
 }
 
-/// A list of costs is of work forward and twice as much back; a file says more.
+/// Reads the costs of `--costs`: a file, or a list of total costs, of which a third is the forward pass.
 fn read(costs: &str) -> Result<CostFile> {
     if is_file(costs) {
         return read_file(costs);
@@ -96,10 +96,10 @@ fn read(costs: &str) -> Result<CostFile> {
 
 fn read_file(costs: &str) -> Result<CostFile> {
     let read = cost_import::read(Path::new(costs));
-    read.map_err(|error| Fail::asked(format!("--costs {error}")))
+    read.map_err(|error| Fail::invalid(format!("--costs {error}")))
 }
 
-/// Costs in whole numbers: nanoseconds, if they are those of a file.
+/// Reads integer costs; those of a file are converted to nanoseconds.
 fn whole(costs: &str) -> Result<Vec<u64>> {
     if !is_file(costs) {
         return parse(costs);
@@ -107,7 +107,7 @@ fn whole(costs: &str) -> Result<Vec<u64>> {
     let layers = read_file(costs)?.layers;
     let all: f64 = layers.iter().map(work).sum();
     if !(all.is_finite() && all < 1e9) {
-        return Err(Fail::asked(format!(
+        return Err(Fail::invalid(format!(
             "--costs {costs}: {all:e} s in all: scale the costs down to less than 1e9"
         )));
     }
@@ -121,42 +121,42 @@ fn work(layer: &Described) -> f64 {
     layer.forward + layer.input_grad + layer.weight_grad
 }
 
-/// A list has digits and commas; what has a letter or a path's mark is a file, unless it has commas and
-/// is none: `1,NaN` is a list that is wrong.
+/// Whether `--costs` names a file: it has a letter or a slash, and no comma unless the file exists.
+/// `1,NaN` is an invalid list.
 fn is_file(costs: &str) -> bool {
     let path = costs.contains(|c: char| c.is_alphabetic() || c == '/');
     path && (!costs.contains(',') || Path::new(costs).exists())
 }
 
 /// Shows the plan of a run.
-pub fn show(config: &TrainConfig, config_file: Option<&Path>, talk: Talk) -> Result<()> {
+pub fn show(config: &TrainConfig, config_file: Option<&Path>, output: OutputArgs) -> Result<()> {
     let path = profile::path(config_file);
     let options = ProfileOptions::new(&path);
-    show_setup(config, &Setup::new(config)?, options, talk)
+    show_setup(config, &Setup::new(config)?, options, output)
 }
 
 fn show_setup(
     config: &TrainConfig,
     setup: &Setup,
     options: ProfileOptions<'_>,
-    talk: Talk,
+    output: OutputArgs,
 ) -> Result<()> {
     let forecast = setup.forecast()?;
     let wants_profile = options.measure;
     let samples = setup.costs.samples(0);
-    let speed = Speed::of(config, options, &[samples], &mut profile::progress(talk))?;
+    let speed = Speed::of(config, options, &[samples], &mut profile::progress(output))?;
     let threads = config.pipeline.threads.get();
     let seconds = setup.step_seconds(&speed.times(&setup.costs, threads))?;
-    // A plan of what is too large helps to make it smaller.
+    // A run that is too large is still shown: the plan helps to reduce it.
     if let Err(fault) = setup.check_memory(config)
         && let Some(fault) = Fail::from(fault).line()
     {
         warn(&format!("train would refuse this: {fault}"))?;
     }
     if wants_profile {
-        profile::show(&speed, &setup.costs, setup.schedule.devices(), talk)?;
+        profile::show(&speed, &setup.costs, setup.schedule.devices(), output)?;
     }
-    if talk.json {
+    if output.json {
         return publish(
             &setup.partition,
             &setup.loads,
@@ -165,7 +165,7 @@ fn show_setup(
             Some(forecast.peaks),
         );
     }
-    if talk.verbose {
+    if output.verbose {
         print(&config.to_toml()?)?;
         print("")?;
     }
@@ -213,7 +213,7 @@ fn show_setup(
     ))
 }
 
-/// What a step trains on, in words.
+/// The batch as text.
 fn batch(config: &TrainConfig) -> String {
     let (samples, tokens) = (config.data.batch_size.get(), config.data.seq_len.get());
     match config.model.is_classifier() {
@@ -222,7 +222,7 @@ fn batch(config: &TrainConfig) -> String {
     }
 }
 
-/// How good the cut is.
+/// The quality of the cut as text.
 fn verdict(loads: &Loads) -> String {
     let over = loads.over_optimum();
     let quality = if over > 1.0 {
@@ -231,19 +231,23 @@ fn verdict(loads: &Loads) -> String {
         "no cut is better".to_owned()
     };
     format!(
-        "dearest stage: {:.2} times the mean; {quality}\n",
+        "most expensive stage: {:.2} times the mean; {quality}\n",
         loads.imbalance()
     )
 }
 
-/// Shows the plan for a list of costs, of which backward passes are taken to cost twice as much as
-/// forward passes.
-fn show_costs(costs: &[u64], args: &PlanArgs, config: &TrainConfig, talk: Talk) -> Result<()> {
+/// Shows the plan for a list of costs, with backward passes that cost twice as much as forward passes.
+fn show_costs(
+    costs: &[u64],
+    args: &PlanArgs,
+    config: &TrainConfig,
+    output: OutputArgs,
+) -> Result<()> {
     let pipeline = &config.pipeline;
     let stages = pipeline.stages.get();
     if stages > costs.len() {
         let layers = costs.len();
-        return Err(Fail::asked(format!(
+        return Err(Fail::invalid(format!(
             "{stages} stages but {layers} layers: use --stages {layers} or fewer"
         )));
     }
@@ -256,18 +260,18 @@ fn show_costs(costs: &[u64], args: &PlanArgs, config: &TrainConfig, talk: Talk) 
     write_table(args, &schedule)?;
     let timeline = simulate(&schedule, &times).map_err(Fail::usage)?;
     let bubble = timeline.bubble();
-    if talk.json {
+    if output.json {
         return publish(&partition, &loads, bubble, None, None);
     }
     print(&format!(
-        "{loads}\n\n{}\nbubble  {} with {} micro-batches (backward passes twice as dear as forward passes)",
+        "{loads}\n\n{}\nbubble  {} with {} micro-batches (backward passes cost twice as much as forward passes)",
         schedule.grid(terminal_width()),
         numbers::percent(bubble),
         schedule.micro_batches(),
     ))
 }
 
-/// Forward passes, input and weight gradients that take a third each.
+/// Costs of which forward pass, input gradient and weight gradient are a third each.
 fn thirds(loads: &Loads) -> Costs {
     let stage = |&load: &u64| {
         let third = load as f64 / 3.0;
@@ -281,11 +285,12 @@ fn thirds(loads: &Loads) -> Costs {
     Costs::new(loads.loads().iter().map(stage).collect())
 }
 
+/// Parses a list of integer costs.
 pub fn parse(list: &str) -> Result<Vec<u64>> {
     let cost = |text: &str| {
         text.trim().parse::<u64>().map_err(|_| {
-            let fault = "is no cost: use whole numbers from 0 up, such as 10,40,30";
-            Fail::asked(format!("--costs {list}: `{}` {fault}", text.trim()))
+            let fault = "is not a cost: use whole numbers from 0 up, such as 10,40,30";
+            Fail::invalid(format!("--costs {list}: `{}` {fault}", text.trim()))
         })
     };
     list.split(',').map(cost).collect()

@@ -1,5 +1,4 @@
-//! The speed of this machine: where its profile is kept, what is said while it is measured, and the
-//! table of `gpipe plan --profile`.
+//! Layer profiles: the path of the file, progress messages, and the table of `gpipe plan --profile`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +7,11 @@ use gpipe_report::{Event, numbers};
 use gpipe_train::profile::{Measured, ProfileProgress, Speed};
 
 use super::RUNS;
-use crate::args::Talk;
+use crate::args::OutputArgs;
 use crate::fail::Result;
 use crate::output::{print, style, table_within, terminal_width};
 
-/// The file of the profile: beside that of the configuration, if it came from one.
+/// The path of the profile: next to the configuration file, or in the folder of runs.
 pub fn path(config_file: Option<&Path>) -> PathBuf {
     match config_file {
         Some(config) => config.with_extension("profile.json"),
@@ -20,10 +19,10 @@ pub fn path(config_file: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Says on stderr what is being measured, and what is wrong with a profile that is not used.
-pub fn progress(talk: Talk) -> impl FnMut(ProfileProgress) {
+/// Reports on stderr what is measured, and why a profile is not used.
+pub fn progress(output: OutputArgs) -> impl FnMut(ProfileProgress) {
     move |progress| match progress {
-        ProfileProgress::Measuring { .. } if talk.quiet => {}
+        ProfileProgress::Measuring { .. } if output.quiet => {}
         ProfileProgress::Measuring { kinds, sizes } => {
             let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
             anstream::eprintln!(
@@ -32,7 +31,7 @@ pub fn progress(talk: Talk) -> impl FnMut(ProfileProgress) {
             );
         }
         ProfileProgress::Unused { path, fault } => anstream::eprintln!(
-            "{}warning:{} {}: {fault}: it is not used; --profile measures anew",
+            "{}warning:{} {}: {fault}: it is not used; --profile measures again",
             style::WARNING,
             style::RESET,
             path.display()
@@ -41,7 +40,7 @@ pub fn progress(talk: Talk) -> impl FnMut(ProfileProgress) {
     }
 }
 
-/// Where predicted times come from, in words.
+/// The source of predicted times as text.
 pub fn source(speed: &Speed, threads: usize) -> String {
     match speed {
         Speed::Estimate(rate) => format!(
@@ -52,20 +51,20 @@ pub fn source(speed: &Speed, threads: usize) -> String {
     }
 }
 
-/// Prints what was measured: a row a kind of layer, for the first micro-batch, on the threads that a
-/// worker has while all of them are busy.
-pub fn show(speed: &Speed, costs: &ModelCosts, workers: usize, talk: Talk) -> Result<()> {
+/// Prints the measured times of each kind of layer, for the first micro-batch and the threads of a worker
+/// while all are busy.
+pub fn show(speed: &Speed, costs: &ModelCosts, workers: usize, output: OutputArgs) -> Result<()> {
     let Speed::Measured(measured) = speed else {
         return Ok(());
     };
-    show_measured(measured, costs, workers, talk)
+    show_measured(measured, costs, workers, output)
 }
 
 fn show_measured(
     measured: &Measured,
     costs: &ModelCosts,
     workers: usize,
-    talk: Talk,
+    output: OutputArgs,
 ) -> Result<()> {
     let threads = (measured.threads() / workers.max(1)).max(1);
     let samples = costs.samples(0);
@@ -86,7 +85,7 @@ fn show_measured(
         all_flops += kind.flops * kind.layers as u64;
         all_layers += kind.layers;
         rows.push(row(&kind.layer, kind.layers, kind.flops, seconds));
-        if talk.json {
+        if output.json {
             let event = Event::Profile {
                 layer: kind.layer,
                 layers: kind.layers,
@@ -101,7 +100,7 @@ fn show_measured(
             print(&event.to_json()?)?;
         }
     }
-    if talk.json {
+    if output.json {
         return Ok(());
     }
     rows.push(row("all", all_layers, all_flops, all));
@@ -117,14 +116,14 @@ fn show_measured(
     ];
     let text = table_within(terminal_width(), &heading, &["layer"], &rows);
     print(&format!(
-        "{text}micro-batches of {samples} on {threads} of {} threads; {:.1} µs more an action; {}\n",
+        "{text}micro-batches of {samples} on {threads} of {} threads; {:.1} µs overhead per action; {}\n",
         measured.threads(),
         1e6 * measured.action_seconds(),
         measured.path().display()
     ))
 }
 
-/// Recomputing is forward passing again, so it has no column.
+/// A row of the table; recomputation takes as long as the forward pass and has no column.
 fn row(name: &str, count: usize, flops: u64, seconds: [f64; 4]) -> Vec<String> {
     let milliseconds = |seconds: f64| format!("{:.3}", 1e3 * seconds);
     let [forward, input_grad, weight_grad, update] = seconds;

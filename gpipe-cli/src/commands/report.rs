@@ -1,13 +1,13 @@
-//! `gpipe report`: a run, or two side by side, as one page.
+//! `gpipe report`: an HTML page about one run, or two side by side.
 
 use gpipe_report::{Event, PAGE, html, read_run, write_html};
 
-use crate::args::{ReportArgs, Talk};
+use crate::args::{OutputArgs, ReportArgs};
 use crate::fail::Result;
 use crate::output::print;
 
-/// Reads the folders, writes the page and says where it is.
-pub fn run(args: &ReportArgs, talk: Talk) -> Result<()> {
+/// Reads the runs, writes the page and prints its path.
+pub fn run(args: &ReportArgs, output: OutputArgs) -> Result<()> {
     let runs = args.runs.iter().map(|folder| read_run(folder));
     let runs = runs.collect::<gpipe_report::Result<Vec<_>>>()?;
     let path = match (&args.out, args.runs.as_slice()) {
@@ -18,9 +18,9 @@ pub fn run(args: &ReportArgs, talk: Talk) -> Result<()> {
     let page = html(&runs)?;
     write_html(&path, &page)?;
     let path = path.display().to_string();
-    if talk.json {
+    if output.json {
         let bytes = page.len() as u64;
         return print(&Event::Report { path, bytes }.to_json()?);
     }
-    if talk.quiet { Ok(()) } else { print(&path) }
+    if output.quiet { Ok(()) } else { print(&path) }
 }

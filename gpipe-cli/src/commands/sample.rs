@@ -1,4 +1,4 @@
-//! `gpipe sample`: text from a model, token by token.
+//! `gpipe sample`: text generation from a prompt.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,22 +8,22 @@ use gpipe_report::Event;
 use gpipe_train::{Generator, ModelSource, Overrides, Setting, Setup, TrainConfig};
 
 use super::train::kernel_cache;
-use crate::args::{SampleArgs, Talk, environment};
+use crate::args::{OutputArgs, SampleArgs, environment};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, print};
 
-/// Says a text that begins with the prompt.
-pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
-    let sampling = checked(args)?;
+/// Prints the prompt and the generated text.
+pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
+    let sampling = sampling(args)?;
     let source = gpipe_train::find(&args.model)?;
-    let console = Console::new(talk, 1)?;
+    let console = Console::new(output, 1)?;
     for warning in &source.warnings {
         console.warn(warning)?;
     }
     let config = configuration(args, &source)?;
     let Some(vocab) = config.model.vocab() else {
-        return Err(Fail::asked(format!(
-            "{}: the model classifies images and says no text: gpipe eval says how well",
+        return Err(Fail::invalid(format!(
+            "{}: the model classifies images and generates no text: use gpipe eval",
             args.model.display()
         )));
     };
@@ -36,13 +36,13 @@ pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
         .encode(args.prompt.clone().into_bytes(), 1, "--prompt")
         .map_err(gpipe_train::Error::from)?;
     if prompt.is_empty() {
-        return Err(Fail::asked(
-            "--prompt: the tokenizer makes no tokens of it: use another",
+        return Err(Fail::invalid(
+            "--prompt: the tokenizer has no tokens for it: use another",
         ));
     }
     if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
-        return Err(Fail::asked(format!(
-            "--prompt: token {token} is beyond the {vocab} tokens that the model knows: use another"
+        return Err(Fail::invalid(format!(
+            "--prompt: token {token} is beyond the {vocab} tokens of the model: use another"
         )));
     }
     let mut setup = Setup::new(&config)?.with_kernel_cache(kernel_cache().as_deref());
@@ -50,13 +50,13 @@ pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
     setup.check_memory(&config)?;
     let mut decoder = StreamDecoder::new(vocabulary).after(&prompt);
     let mut generator = Generator::new(setup, &config, prompt, sampling)?;
-    if !talk.json {
-        say(&args.prompt)?;
+    if !output.json {
+        write(&args.prompt)?;
     }
     for _ in 0..args.tokens {
         let (token, log_probability) = generator.next_token()?;
         let text = decoder.push(token);
-        match talk.json {
+        match output.json {
             true => {
                 let event = Event::Token {
                     token,
@@ -65,16 +65,16 @@ pub fn run(args: &SampleArgs, talk: Talk) -> Result<()> {
                 };
                 print(&event.to_json()?)?;
             }
-            false => say(&text)?,
+            false => write(&text)?,
         }
     }
-    match talk.json {
+    match output.json {
         true => Ok(()),
-        false => say(&format!("{}\n", decoder.finish())),
+        false => write(&format!("{}\n", decoder.finish())),
     }
 }
 
-/// The configuration of the model's run, if there is one, for one prompt.
+/// The configuration of the run, if there is one, for a single sample.
 fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig> {
     let overrides = match &source.run {
         Some(file) => Overrides::new().file(file)?,
@@ -97,7 +97,7 @@ fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig>
     Ok(overrides.layer(environment())?.layer(settings)?.resolve()?)
 }
 
-fn checked(args: &SampleArgs) -> Result<Sampling> {
+fn sampling(args: &SampleArgs) -> Result<Sampling> {
     let SampleArgs {
         temperature,
         top_k,
@@ -106,19 +106,19 @@ fn checked(args: &SampleArgs) -> Result<Sampling> {
         ..
     } = args;
     if !temperature.is_finite() || *temperature < 0.0 {
-        return Err(Fail::asked(format!(
-            "--temperature {temperature}: use a finite number from 0 up; 0 takes the likeliest token"
+        return Err(Fail::invalid(format!(
+            "--temperature {temperature}: use a finite number from 0 up; 0 takes the most likely token"
         )));
     }
     if *top_k == Some(0) {
-        return Err(Fail::asked("--top-k 0: use a whole number from 1 up"));
+        return Err(Fail::invalid("--top-k 0: use a whole number from 1 up"));
     }
     if *tokens == 0 {
-        return Err(Fail::asked("--tokens 0: use a whole number from 1 up"));
+        return Err(Fail::invalid("--tokens 0: use a whole number from 1 up"));
     }
     if prompt.is_empty() {
-        return Err(Fail::asked(
-            "--prompt: is empty: give the model at least one character to go on from",
+        return Err(Fail::invalid(
+            "--prompt: is empty: use at least one character",
         ));
     }
     Ok(Sampling {
@@ -127,13 +127,13 @@ fn checked(args: &SampleArgs) -> Result<Sampling> {
     })
 }
 
-/// Prints a part of a text at once. On a terminal, control characters are marked: a model may say
-/// anything.
-fn say(text: &str) -> Result<()> {
+/// Prints a part of the text and flushes it. On a terminal, control characters are replaced, since the
+/// output of a model is not trusted.
+fn write(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    let is_harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     let marked = |c| {
-        if harmless(c) {
+        if is_harmless(c) {
             c
         } else {
             char::REPLACEMENT_CHARACTER

@@ -1,4 +1,4 @@
-//! `gpipe help schedules`: what each schedule does, drawn and counted by the schedules themselves.
+//! `gpipe help schedules`: each schedule with its grid, bubble and memory, computed from the schedule.
 
 use gpipe_sched::{Costs, Op, Schedule, ScheduleKind, simulate};
 
@@ -10,33 +10,33 @@ use crate::output::table;
 /// Devices and micro-batches of the comparison.
 const COMPARED: (usize, usize) = (4, 8);
 
-/// Devices and micro-batches of the pictures, which fit the narrowest terminals.
+/// Devices and micro-batches of the grids, which fit narrow terminals.
 const DRAWN: (usize, usize) = (3, 4);
 
-/// The same with two stages a device.
+/// The same for two stages per device.
 const DRAWN_TWICE: (usize, usize) = (2, 3);
 
 /// Columns of the page.
 const WIDTH: usize = 80;
 
-/// Names, sources and what there is to know.
+/// The name, source and description of each schedule.
 const SCHEDULES: [(&str, &str, &str); 11] = [
     (
         "gpipe",
         "Huang et al. 2019",
-        "All micro-batches forward, then all back. Simple, and every stage holds them all; with\n\
-         --remat stage it holds little more than their inputs.",
+        "All micro-batches forward, then all backward. Simple, but every stage holds all of them;\n\
+         with --remat stage it holds little more than their inputs.",
     ),
     (
         "1f1b",
         "Narayanan et al. 2021",
-        "One forward, one back, as soon as there is something to take back. The bubble of gpipe,\n\
+        "One forward, one backward, as soon as a backward pass is possible. The bubble of gpipe,\n\
          but stage s of K holds only K-s micro-batches.",
     ),
     (
         "interleaved:2",
         "Narayanan et al. 2021",
-        "1f1b with V stages on each worker, here 2: a bubble V times smaller for V times as many\n\
+        "1f1b with V stages on each worker, here 2: a bubble V times smaller, with V times as many\n\
          transfers.",
     ),
     (
@@ -48,46 +48,46 @@ const SCHEDULES: [(&str, &str, &str); 11] = [
     (
         "zb-h1",
         "Qi et al. 2023",
-        "The backward pass in two halves: the gradient of the input (I) at once, for the stage\n\
-         before waits for it, that of the weights (W) where there is time. A third of the bubble.",
+        "The backward pass in two halves: the input gradient (I) at once, since the stage before\n\
+         waits for it, and the weight gradient (W) in idle time. A third of the bubble.",
     ),
     (
         "zb-h2",
         "Qi et al. 2023",
-        "More micro-batches go ahead, so that no device waits between its first action and its\n\
-         last, for twice the memory.",
+        "More micro-batches in flight, so that no device waits between its first and its last\n\
+         action, with twice the memory.",
     ),
     (
         "zb-v",
         "Qi et al. 2023",
-        "Two stages a worker: the model goes down the workers and comes back up. As zb-h2, in the\n\
-         memory of 1f1b.",
+        "Two stages on each worker, in a V: down the workers and back up. Like zb-h2, in the memory\n\
+         of 1f1b.",
     ),
     (
         "v-half",
         "Qi et al. 2024",
-        "As zb-v, with half of the memory and some of the bubble.",
+        "Like zb-v, with half of the memory and a small bubble.",
     ),
     (
         "v-min",
         "Qi et al. 2024",
-        "As zb-v, with a third of the memory and more of the bubble.",
+        "Like zb-v, with a third of the memory and a larger bubble.",
     ),
     (
         "dualpipe-v",
         "DeepSeek-AI 2025",
-        "As zb-v, with forward and backward passes in pairs. Made to hide transfers between\n\
+        "Like zb-v, with forward and backward passes in pairs. Designed to hide transfers between\n\
          machines.",
     ),
     (
         "zero-bubble",
         "after Qi et al. 2023",
-        "Made for the predicted costs of the stages at hand, which need not be even; never slower\n\
-         than 1f1b on them. zero-bubble:HELD says how many micro-batches a stage may hold.",
+        "Built for the predicted costs of the stages, which may be uneven; never slower than 1f1b\n\
+         for them. zero-bubble:HELD limits the micro-batches that a stage holds.",
     ),
 ];
 
-/// The whole page.
+/// The text of the page.
 pub fn page() -> Result<String> {
     let mut rows = Vec::new();
     let mut pictures = String::new();
@@ -106,16 +106,16 @@ pub fn page() -> Result<String> {
     let (devices, micro_batches) = COMPARED;
     let heading = ["schedule", "source", "stages", "bubble", "held"];
     Ok(format!(
-        "A schedule says which micro-batch each worker works on next. Workers whose turn has not\n\
-         come idle: that share of the time is the bubble.\n\n\
+        "A schedule is the order in which each worker runs its micro-batches. Workers wait for each\n\
+         other: the idle fraction of their time is the bubble.\n\n\
          {devices} workers and {micro_batches} micro-batches, where forward pass, input and weight gradient of\n\
-         all stages take as long as each other. Held is what a worker keeps in memory at most,\n\
-         counted in micro-batches of its share of the model:\n\n{}\n\
-         In the grids time goes to the right, a row a worker. 2F0 is stage 2, forward,\n\
+         all stages take equally long. Held is the maximum that a worker keeps in memory, in\n\
+         micro-batches of its part of the model:\n\n{}\n\
+         In the grids, time runs to the right, one row per worker. 2F0 is stage 2, forward,\n\
          micro-batch 0; B is backward, I and W are its two halves.\n\
          {pictures}\n\
-         Any of them trains to the bits of one stage. Tables of PyTorch's pipelining\n\
-         (--schedule table.csv) run too; gpipe plan --csv FILE writes one.\n",
+         All of them give the results of one stage, bit for bit. --schedule table.csv runs a table\n\
+         of PyTorch's pipelining; gpipe plan --csv FILE writes one.\n",
         table(&heading, &["schedule", "source"], &rows),
     ))
 }
@@ -130,7 +130,7 @@ fn build(kind: ScheduleKind, (devices, micro_batches): (usize, usize)) -> Result
 fn row(name: &str, source: &str, kind: ScheduleKind, schedule: &Schedule) -> Result<Vec<String>> {
     let costs = Costs::even(schedule.stages(), 1.0, 2.0);
     let bubble = simulate(schedule, &costs).map_err(Fail::usage)?.bubble();
-    // A stage is so much smaller where a worker has several.
+    // The stages of a worker share its part of the model.
     let held = held(schedule) as f64 / kind.chunks() as f64;
     Ok(vec![
         name.to_owned(),
@@ -141,7 +141,7 @@ fn row(name: &str, source: &str, kind: ScheduleKind, schedule: &Schedule) -> Res
     ])
 }
 
-/// The most micro-batches that a device holds, of all its stages together.
+/// The maximum number of micro-batches that a device holds, over all its stages.
 fn held(schedule: &Schedule) -> usize {
     let of_lane = |lane: &Vec<gpipe_sched::Action>| {
         let (mut live, mut most) = (0_usize, 0);

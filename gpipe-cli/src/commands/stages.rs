@@ -1,4 +1,4 @@
-//! The table of `gpipe plan`: a row a stage, no wider than the terminal.
+//! The table of stages of `gpipe plan`, within the width of the terminal.
 
 use std::ops::Range;
 
@@ -7,16 +7,16 @@ use gpipe_train::Setup;
 
 use crate::output::table_within;
 
-/// What is told of a stage.
+/// A column of the table.
 struct Column {
-    /// What stands above it, and the same in few letters.
+    /// The heading, long and short.
     heading: [&'static str; 2],
     is_text: bool,
     cells: Vec<String>,
 }
 
-/// Layers, FLOPs and bytes of every stage. Where `width` does not suffice, what is least missed goes
-/// first: what all names begin with, long headings, a device that is the same for all, then the share of the FLOPs.
+/// Layers, FLOPs and bytes of each stage. To fit `width`, drops in this order: the common prefix of layer
+/// names, long headings, the device if all are the same, the share of the FLOPs.
 pub fn table(setup: &Setup, width: usize) -> String {
     let mut columns = columns(setup);
     let mut short = 0;
@@ -29,7 +29,7 @@ pub fn table(setup: &Setup, width: usize) -> String {
         columns.iter().map(of).sum::<usize>() + 2 * columns.len().saturating_sub(1)
     };
     if needed(&columns, short) > width {
-        // What nearly all names of a GPT begin with.
+        // The prefix of most layer names of a GPT.
         for cell in columns
             .iter_mut()
             .filter(|column| column.is_text)
@@ -42,8 +42,8 @@ pub fn table(setup: &Setup, width: usize) -> String {
         short = 1;
     }
     let alike = setup.devices.windows(2).all(|pair| pair[0] == pair[1]);
-    for (name, goes) in [("device", alike), ("share", true)] {
-        if needed(&columns, short) > width && goes {
+    for (name, can_drop) in [("device", alike), ("share", true)] {
+        if needed(&columns, short) > width && can_drop {
             columns.retain(|column| column.heading[0] != name);
         }
     }

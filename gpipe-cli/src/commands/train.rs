@@ -1,4 +1,4 @@
-//! `gpipe train`.
+//! `gpipe train`: trains a model, or resumes a run.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,28 +7,28 @@ use gpipe_report::NewRun;
 use gpipe_train::{PreparedRun, RunEnd, RunOptions, StartPoint};
 
 use super::{RUNS, auto, plan};
-use crate::args::{Talk, TrainArgs};
+use crate::args::{OutputArgs, TrainArgs};
 use crate::fail::{Fail, Result};
 use crate::output::Console;
 use crate::signals::Signals;
 
-/// Trains as configured, from the beginning or from a checkpoint.
-pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
+/// Trains a new run or resumes one.
+pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
     let mut start = match &args.resume {
         None => StartPoint::fresh(args.settings.resolve()?)?,
         Some(folder) => resume(folder.as_deref(), args)?,
     };
     let config_file = args.settings.config.as_deref();
     if args.auto {
-        start.config = auto::choose(&start.config, config_file, args.profile, talk)?;
+        start.config = auto::choose(&start.config, config_file, args.profile, output)?;
     }
     if args.dry_run {
-        return plan::show(&start.config, config_file, talk);
+        return plan::show(&start.config, config_file, output);
     }
     let steps = start.config.run.steps.u64();
     if start.is_finished() {
-        return Console::new(talk, steps)?.say(&format!(
-            "nothing is left to do: the run has made its {steps} steps; --steps makes it longer"
+        return Console::new(output, steps)?.say(&format!(
+            "nothing to do: the run has made all its {steps} steps; use a larger --steps to continue"
         ));
     }
     let folder = match &args.out {
@@ -37,20 +37,20 @@ pub fn run(args: &TrainArgs, talk: Talk) -> Result<()> {
     };
     let options = RunOptions::new(folder).kernel_cache(kernel_cache());
     let run = PreparedRun::new(start, options)?;
-    let signals = Signals::note()?;
-    let mut console = Console::new(talk, steps)?;
-    match run.train(&mut console, || signals.asked_to_stop())? {
+    let signals = Signals::install()?;
+    let mut console = Console::new(output, steps)?;
+    match run.train(&mut console, || signals.should_stop())? {
         RunEnd::Stopped(_) => Err(Fail::Stopped),
         _ => Ok(()),
     }
 }
 
-/// The checkpoint that is meant by `--resume`, under the flags.
+/// The start of a resumed run, with the flags.
 fn resume(folder: Option<&Path>, args: &TrainArgs) -> Result<StartPoint> {
     let folder = match folder {
         Some(folder) => folder.to_owned(),
         None => gpipe_checkpoint::last_run(Path::new(RUNS)).ok_or_else(|| {
-            Fail::asked(format!(
+            Fail::invalid(format!(
                 "--resume: no run in {RUNS}/ has a checkpoint: name the folder of a run or of a checkpoint"
             ))
         })?,
@@ -69,7 +69,7 @@ fn resume(folder: Option<&Path>, args: &TrainArgs) -> Result<StartPoint> {
     }
 }
 
-/// Names `--resume` in what is wrong with the folder that was named.
+/// Adds `--resume` to errors about its folder.
 fn resume_fault(error: gpipe_train::Error) -> Fail {
     use gpipe_checkpoint::Error;
     let words = match &error {
@@ -88,12 +88,12 @@ fn resume_fault(error: gpipe_train::Error) -> Fail {
         _ => None,
     };
     match words {
-        Some(words) => Fail::asked(words),
+        Some(words) => Fail::invalid(words),
         None => error.into(),
     }
 }
 
-/// The user's folder for compiled kernels: `$XDG_CACHE_HOME/gpipe/kernels`, or
+/// The user's cache of compiled kernels: `$XDG_CACHE_HOME/gpipe/kernels`, or
 /// `~/.cache/gpipe/kernels`.
 pub fn kernel_cache() -> Option<PathBuf> {
     let folder = |name| env::var_os(name).map(PathBuf::from);

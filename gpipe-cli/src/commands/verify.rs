@@ -1,17 +1,17 @@
-//! `gpipe verify`: the same training in one stage and as configured, compared bit for bit.
+//! `gpipe verify`: compares training in one stage and as configured, bit for bit.
 
 use gpipe_report::{Event, numbers};
 use gpipe_train::verify::Verification;
 
-use crate::args::{Talk, VerifyArgs};
+use crate::args::{OutputArgs, VerifyArgs};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, print};
 
-/// Steps that are compared unless told.
+/// The default number of steps.
 const STEPS: u64 = 3;
 
-/// Compares the run that was configured with one in a single stage.
-pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
+/// Compares the configured run with one in a single stage.
+pub fn run(args: &VerifyArgs, output: OutputArgs) -> Result<()> {
     let config = args.settings.resolve()?;
     let steps = match args.settings.steps {
         Some(_) => config.run.steps.u64(),
@@ -24,7 +24,7 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
         true => "",
         false => ", adding up gradients in the order of the table",
     };
-    let console = Console::new(talk, steps)?;
+    let console = Console::new(output, steps)?;
     if let Some(warning) = &found.warning {
         console.warn(warning)?;
     }
@@ -45,7 +45,7 @@ pub fn run(args: &VerifyArgs, talk: Talk) -> Result<()> {
     })?;
     let (parameters, difference) = (verdict.parameters, verdict.difference);
     let equal = difference.is_none();
-    if talk.json {
+    if output.json {
         let event = Event::Verify {
             equal,
             steps,

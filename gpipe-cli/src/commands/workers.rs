@@ -1,4 +1,4 @@
-//! Workers and links, as `--workers` and `--link` list them.
+//! Parsing of `--workers` and `--link`.
 
 use gpipe_remat::Bytes;
 use gpipe_remat::planner::{Link, Worker};
@@ -7,13 +7,13 @@ use gpipe_train::recommend::PlanningOptions;
 use crate::args::AutoArgs;
 use crate::fail::{Fail, Result};
 
-/// `8*300T:80GiB,4*100T`: how many, FLOP/s, and the memory if it is not that of `--memory`.
+/// Parses workers such as `8*300T:80GiB,4*100T`: count, FLOP/s, and memory, by default `memory`.
 fn parse(list: &str, memory: Option<u64>) -> Result<Vec<Worker>> {
     let mut workers = Vec::new();
     for item in list.split(',').map(str::trim) {
         let fault = || {
-            Fail::asked(format!(
-                "--workers {list}: `{item}` is no worker: write COUNT*FLOPS:MEMORY such as 8*300T:80GiB"
+            Fail::invalid(format!(
+                "--workers {list}: `{item}` is not a worker: write COUNT*FLOPS:MEMORY such as 8*300T:80GiB"
             ))
         };
         let (count, rest) = item.split_once('*').unwrap_or(("1", item));
@@ -40,7 +40,7 @@ fn parse(list: &str, memory: Option<u64>) -> Result<Vec<Worker>> {
     Ok(workers)
 }
 
-/// A number with a letter for thousands, millions and so on.
+/// Parses a number with a decimal suffix: k, M, G, T or P.
 fn scaled(text: &str) -> Option<f64> {
     let letters = ["k", "M", "G", "T", "P"];
     let found = letters.iter().position(|letter| text.ends_with(letter));
@@ -54,7 +54,7 @@ fn scaled(text: &str) -> Option<f64> {
 }
 
 impl AutoArgs {
-    /// What is planned for; `memory` is that of workers that have none of their own.
+    /// The planning options; `memory` is the default limit of a worker in bytes.
     pub fn options(&self, memory: Option<u64>) -> Result<PlanningOptions> {
         let workers = self.workers.as_deref().map(|list| parse(list, memory));
         let mut options = PlanningOptions::default();
@@ -63,18 +63,18 @@ impl AutoArgs {
         Ok(options)
     }
 
-    /// Whether any of it was typed.
+    /// Whether any flag is given.
     pub fn is_given(&self) -> bool {
         self.workers.is_some() || self.link.is_some()
     }
 
-    /// `5e-6:25G`: seconds and bytes a second.
+    /// Parses a link such as `5e-6:25G`: latency in seconds and bytes per second.
     fn link(&self) -> Result<Option<Link>> {
         let Some(text) = &self.link else {
             return Ok(None);
         };
         let fault = || {
-            Fail::asked(format!(
+            Fail::invalid(format!(
                 "--link {text}: write SECONDS:BYTES_PER_SECOND such as 5e-6:25G"
             ))
         };

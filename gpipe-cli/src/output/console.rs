@@ -1,4 +1,4 @@
-//! The terminal, or what stands in its place.
+//! Output to stdout and stderr, with a progress bar on terminals.
 
 use std::io::{self, Write};
 
@@ -7,16 +7,16 @@ use gpipe_train::ProgressSink;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::style;
-use crate::args::Talk;
+use crate::args::OutputArgs;
 use crate::fail::{Fail, Result};
 
-/// Columns where nobody says how many there are.
+/// Columns where stdout is not a terminal.
 const DEFAULT_WIDTH: usize = 80;
 
-/// About how many lines a run of any length prints.
+/// Approximate number of step lines that a run prints.
 const LINES: u64 = 20;
 
-/// Prints a result: one line or several, on stdout.
+/// Prints a result of one or more lines to stdout.
 pub fn print(text: &str) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
     writeln!(stdout, "{}", text.trim_end())
@@ -24,54 +24,54 @@ pub fn print(text: &str) -> Result<()> {
         .map_err(Fail::write("to stdout"))
 }
 
-/// Says on stderr what people must not miss.
+/// Prints a warning to stderr.
 pub fn warn(text: &str) -> Result<()> {
     let line = format!("{}warning:{} {text}", style::WARNING, style::RESET);
     let mut stderr = anstream::stderr().lock();
     writeln!(stderr, "{line}").map_err(Fail::write("to stderr"))
 }
 
-/// Columns of the terminal that stdout is.
+/// The width of stdout in columns.
 pub fn terminal_width() -> usize {
     terminal_size::terminal_size_of(io::stdout())
         .map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
 }
 
-/// Talk on stderr: lines and, on a terminal, a bar below them.
+/// Messages on stderr, with a progress bar below them on a terminal.
 pub struct Console {
-    talk: Talk,
+    output: OutputArgs,
     bar: ProgressBar,
     every: u64,
     steps: u64,
 }
 
 impl Console {
-    /// For a run of so many steps; the bar hides itself where stderr is no terminal.
-    pub fn new(talk: Talk, steps: u64) -> Result<Self> {
-        // What does not fit into the line is cut off: wrapped lines cannot be wiped.
+    /// A console for a run of `steps` steps; the bar is hidden if stderr is not a terminal.
+    pub fn new(output: OutputArgs, steps: u64) -> Result<Self> {
+        // A long line is cut off, since wrapped lines cannot be cleared.
         let template = "{bar:16} {percent:>3} %  {wide_msg}";
         let style = ProgressStyle::with_template(template).map_err(Fail::run)?;
-        let bar = if talk.quiet {
+        let bar = if output.quiet {
             ProgressBar::hidden()
         } else {
             ProgressBar::new(steps).with_style(style)
         };
-        let every = if talk.verbose {
+        let every = if output.verbose {
             1
         } else {
             steps.div_ceil(LINES)
         };
         Ok(Self {
-            talk,
+            output,
             bar,
             every,
             steps,
         })
     }
 
-    /// Says something to people.
+    /// Prints a message.
     pub fn say(&self, text: &str) -> Result<()> {
-        if self.talk.quiet {
+        if self.output.quiet {
             return Ok(());
         }
         self.bar.suspend(|| {
@@ -80,12 +80,12 @@ impl Console {
         })
     }
 
-    /// Says what people must not miss.
+    /// Prints a warning.
     pub fn warn(&self, text: &str) -> Result<()> {
         self.bar.suspend(|| warn(text))
     }
 
-    /// Shows the line of a step: always in the bar, and every so many steps as a line that stays.
+    /// Shows the line of a step in the bar, and at intervals as a permanent line.
     fn show_step(&self, step: u64, line: &str) -> Result<()> {
         self.bar.set_message(line.to_owned());
         self.bar.set_position(step);
@@ -116,7 +116,7 @@ impl ProgressSink for Console {
     }
 
     fn event(&mut self, event: &Event) -> Result<()> {
-        match self.talk.json {
+        match self.output.json {
             true => print(&event.to_json()?),
             false => Ok(()),
         }
@@ -124,7 +124,7 @@ impl ProgressSink for Console {
 
     fn summary(&mut self, text: &str) -> Result<()> {
         self.bar.finish_and_clear();
-        match (self.talk.quiet, self.talk.json) {
+        match (self.output.quiet, self.output.json) {
             (true, _) => Ok(()),
             (false, true) => self.say(text),
             (false, false) => print(text),

@@ -1,4 +1,4 @@
-//! The terminal: results on stdout, talk on stderr.
+//! The terminal: results on stdout, messages on stderr.
 
 mod console;
 pub mod style;

@@ -1,4 +1,4 @@
-//! Colours; the streams of anstream leave them out where they are not wanted.
+//! Colours, which the streams of anstream remove where they are disabled.
 
 use anstyle::{AnsiColor, Reset, Style};
 

@@ -345,8 +345,8 @@ fn a_recommendation_that_makes_no_sense_is_refused() {
     assert!(gpipe(folder.path(), &three).status.success());
     let cases: [(&[&str], &str); 15] = [
         (&["--costs", "0,0", "--auto"], "all layers cost nothing"),
-        (&["--costs", "-1,2", "--auto"], "`-1` is no cost"),
-        (&["--costs", "1,NaN"], "`NaN` is no cost"),
+        (&["--costs", "-1,2", "--auto"], "`-1` is not a cost"),
+        (&["--costs", "1,NaN"], "`NaN` is not a cost"),
         (
             &["--compare", "--workers", "2*1T", "--schedule", "three.csv"],
             "for 3 workers, but there are 2",

@@ -129,7 +129,7 @@ fn what_does_not_fit_is_refused_before_it_is_allocated() {
     println!("exam P6 {tried}/{tried}");
 }
 
-/// Whoever opens a pipe waits for its other end: nobody does.
+/// Opening a pipe would block until its other end is opened: nothing opens one.
 #[test]
 fn a_pipe_in_a_runs_folder_is_refused() {
     let folder = tempfile::tempdir().unwrap();

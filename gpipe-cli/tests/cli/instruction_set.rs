@@ -56,7 +56,7 @@ fn without_amx_a_run_is_the_same_for_any_cut_and_goes_on_alike() {
     let four = losses(&train("four", &["--stages", "4", "--schedule", "1f1b"]));
     assert_eq!(one.len(), 2);
     assert_eq!(one, four);
-    // The key is in the checkpoint, so a run that goes on needs no flag and is told of nothing.
+    // The key is in the checkpoint, so a resumed run needs no flag and has no warning.
     let on = gpipe(
         folder.path(),
         &["train", "--resume", "one", "--steps", "3", "--json"],

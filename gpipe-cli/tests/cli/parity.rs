@@ -1,4 +1,4 @@
-//! A GPT-2 that `transformers` wrote trains as it does in PyTorch: losses within 2e-4 and gradient
+//! A GPT-2 saved by `transformers` trains as in PyTorch: losses within 2e-4 and gradient
 //! norms within a thousandth of what `tests/parity/reference.py` recorded there.
 
 use std::fs;

@@ -31,7 +31,7 @@ fn a_list_of_costs_is_cut_and_drawn() {
     device 1     F0 F1    B0 F2 B1 F3 B2    B3
     device 2        F0 B0 F1 B1 F2 B2 F3 B3
 
-    bubble  35 % with 4 micro-batches (backward passes twice as dear as forward passes)
+    bubble  35 % with 4 micro-batches (backward passes cost twice as much as forward passes)
     ");
 }
 

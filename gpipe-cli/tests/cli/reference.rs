@@ -1,6 +1,6 @@
 //! The pages in `reference/` say what the program does: keys, flags, defaults and files.
 //!
-//! `cargo xtask reference` runs these tests with `GPIPE_REFERENCE=write`, which writes the table of keys anew.
+//! `cargo xtask reference` runs these tests with `GPIPE_REFERENCE=write`, which regenerates the table of keys.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const FLAGS: [(&str, &str); 3] = [
 ];
 
 /// Keys whose default depends on the machine.
-const MACHINE: [(&str, &str); 1] = [("pipeline.threads", "one a core")];
+const MACHINE: [(&str, &str); 1] = [("pipeline.threads", "one per core")];
 
 /// The keys and defaults that `plan -v` shows for a model.
 fn defaults(folder: &Path, model: &str) -> Vec<(String, String)> {
@@ -43,7 +43,7 @@ fn defaults(folder: &Path, model: &str) -> Vec<(String, String)> {
     keys
 }
 
-/// The flag that stands for a key, if `train --help` has one.
+/// The flag that sets a key, if `train --help` has one.
 fn flag(key: &str, help: &str) -> String {
     let other = FLAGS.iter().find(|(named, _)| *named == key);
     let (_, name) = key.split_once('.').expect("a section");
@@ -104,7 +104,7 @@ fn rewritten(
         let default = match (machine, own) {
             (Some((_, words)), _) => (*words).to_owned(),
             (_, Some((_, value))) => cell(value),
-            // A key of another model, or one that a configuration does not keep.
+            // A key of another model, or one that is not part of a configuration.
             _ => String::new(),
         };
         row([&format!("`{key}`"), &flag(key, help), &default, text])

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-/// A checkpoint is saved every so many steps.
+/// Steps between checkpoints.
 const EVERY: usize = 4;
 
 /// The seconds between the steps of a run, and those that each of its saves took beside it.

@@ -89,7 +89,7 @@ fn memory_that_runs_out_is_named_and_checkpoints_stay_whole() {
     assert!(none.stderr.contains("out of memory"), "{none:?}");
     assert!(none.stderr.contains("stage"), "{none:?}");
 
-    // In the middle of the last step there is none left, for whoever asks.
+    // In the middle of the last step every allocation fails.
     let count = calls(&place, "")["cuMemAllocFromPoolAsync"];
     let moments = count * 5 / 6..count * 5 / 6 + 16;
     let failures = moments.map(|moment| format!(" fail=cuMemAllocFromPoolAsync:{moment}:2"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The arguments with which a run goes on.
+/// The arguments of a resume.
 pub const RESUME: &[&str] = &["train", "--json", "-q", "--resume", "run"];
 
 /// The arguments with which a run begins: a model whose steps take a millisecond, saved after each.
@@ -60,7 +60,7 @@ pub struct Life {
     child: Child,
     lines: BufReader<ChildStdout>,
     errors: PathBuf,
-    /// What it has printed.
+    /// Its output on stdout.
     pub said: Vec<Value>,
 }
 
@@ -122,7 +122,7 @@ impl Life {
         self.child.wait().expect("a child").code()
     }
 
-    /// What it said to people.
+    /// Its output on stderr.
     pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.errors).unwrap_or_default()
     }

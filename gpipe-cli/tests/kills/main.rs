@@ -120,7 +120,7 @@ fn reference(folder: &Path) -> Reference {
     }
 }
 
-/// One run, killed so many times with a resume that tells of itself after each, and then left alone.
+/// One run, killed and resumed a number of times, and then left to finish.
 fn chain(reference: &Reference, run: u64, kills: usize, planted: Planted) -> Result<Tally, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let folder = folder.path();

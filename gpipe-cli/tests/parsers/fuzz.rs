@@ -19,7 +19,7 @@ struct Session {
     kinds: usize,
 }
 
-/// Runs a parser so many times; the first input that it panics on.
+/// Runs a parser a number of times; returns the first input that it panics on.
 fn fuzz(target: &Target, runs: usize, seed: u64) -> Result<Session, Vec<u8>> {
     let mut random = Random::new(seed);
     let mut corpus = target.seeds.clone();

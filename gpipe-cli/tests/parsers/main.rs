@@ -1,5 +1,5 @@
-//! Whatever bytes a parser is given, it says what it understood or, in one line, why not: by a
-//! corpus of hostile inputs and by mutations of good ones (`cargo xtask exam P1 P3`).
+//! Every parser answers arbitrary bytes with what it read or with one error line: tested by a corpus of
+//! hostile inputs and by mutations of valid ones (`cargo xtask exam P1 P3`).
 
 mod corpus;
 mod folders;

@@ -1,4 +1,4 @@
-//! Runs that the commit 0e2bb26 has saved go on with the same bits, and it goes on with today's.
+//! Runs saved by the commit 0e2bb26 resume with the same bits, and that commit resumes today's runs.
 //!
 //! `run-0e2bb26/` holds two runs as they stood after step 6 of 12, of a GPT and of a perceptron. The
 //! release binary of 0e2bb26 made them on Linux with AVX-512:
@@ -30,14 +30,14 @@ use serde_json::Value;
 use super::shape::safetensors;
 use super::{gpipe, parse, run, stdout};
 
-/// Models of which there is a run.
+/// Models with a saved run.
 const MODELS: &[&str] = if cfg!(feature = "digits") {
     &["gpt", "mlp"]
 } else {
     &["gpt"]
 };
 
-/// How a run goes on.
+/// The arguments of a resume.
 const RESUME: &[&str] = &["train", "--json", "-q", "--resume", "run"];
 
 /// A file of the checkpoint of a step.

@@ -79,7 +79,7 @@ pub struct Data {
     pub seq_len: Size,
     /// Samples per step.
     pub batch_size: Size,
-    /// Whether samples are shuffled anew in each epoch.
+    /// Whether samples are shuffled in each epoch.
     pub shuffle: bool,
 }
 

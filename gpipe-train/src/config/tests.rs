@@ -1,4 +1,4 @@
-//! Layers of settings: the configuration that they make, and what is refused.
+//! Resolution of settings, and invalid settings.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn gpt(config: &TrainConfig) -> &GptKeys {
     }
 }
 
-/// A file with this text, and what is laid over it.
+/// Resolves a file with layers of settings.
 fn over(file: &Path, layers: &[&[&str]]) -> Result<TrainConfig> {
     let mut overrides = Overrides::new().file(file)?;
     for layer in layers {
@@ -143,7 +143,7 @@ fn values_that_are_impossible_are_refused_with_the_mend() {
         ("pipeline.stages=four", "not a whole number"),
         ("data.batch_size=99999999999", "out of range"),
         ("data.batch_size=99999999999999999999", "too large"),
-        ("optimizer.lr=fast", "no number"),
+        ("optimizer.lr=fast", "not a number"),
         ("optimizer.lr=nan", "finite"),
         ("optimizer.lr=-1", "from 0 up"),
         ("model.dropout=1", "below 1"),

@@ -1,4 +1,5 @@
-//! A run that goes on with something changed: what changes results is told, another model is refused.
+//! Resuming with a changed configuration: changes that affect results are reported, another model is
+//! refused.
 
 use std::fs;
 
@@ -64,7 +65,7 @@ fn what_does_not_fit_is_refused_and_what_changes_bits_is_told() {
 }
 
 #[test]
-fn data_that_changed_is_told_and_the_position_is_kept() {
+fn changed_data_is_reported_and_the_position_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("text"), "abcdefgh ".repeat(90)).unwrap();

@@ -57,7 +57,7 @@ fn fault(answer: &Result<String, String>, hostile: &Hostile) -> Option<String> {
     if line.trim().is_empty() {
         return Some("the answer is empty".into());
     }
-    // Libraries leave that to whoever shows their errors, and so does clap.
+    // Libraries and clap leave that to the code that displays their errors.
     let libraries = ["schedule table", "safetensors", "names", "command line"];
     let ours = !libraries.contains(&hostile.parser);
     if ours && (line.chars().any(char::is_control) || line.chars().count() > 700) {

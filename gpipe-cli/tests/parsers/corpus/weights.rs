@@ -1,4 +1,4 @@
-//! Weights: what the header claims against what there is.
+//! Weights: headers that contradict the file.
 
 use super::{Hostile, hostile};
 
