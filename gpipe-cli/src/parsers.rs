@@ -122,7 +122,7 @@ pub fn tokenizer(bytes: &[u8]) -> Answer {
 
 /// Names the file in an error.
 fn in_file<T, E: std::fmt::Display>(file: &str) -> impl FnOnce(E) -> Result<T> + use<'_, T, E> {
-    move |error| Err(Fail::asked(format!("{file}: {error}")))
+    move |error| Err(Fail::invalid(format!("{file}: {error}")))
 }
 
 fn answer(result: Result<String>) -> Answer {

@@ -26,7 +26,7 @@ impl Settings {
 fn unreadable(error: Error) -> Fail {
     match &error {
         Error::Input(source) if source.is::<gpipe_files::Error>() => {
-            Fail::asked(format!("--config {source}"))
+            Fail::invalid(format!("--config {source}"))
         }
         _ => error.into(),
     }
