@@ -1,6 +1,6 @@
-//! A layer, a loss and a schedule of one's own: `cargo run -p gpipe-remat --example own_layer`
+//! An own layer, an own loss and a schedule from a table: `cargo run -p gpipe-remat --example own_layer`
 
-use gpipe_layers::{AdamW, Cost, Decay, Error, Flow, Init, Kind, Layer, Memory, Optimizer, Param};
+use gpipe_layers::{AdamW, Cost, Error, Flow, Init, Kind, Layer, Memory, Optimizer, Param};
 use gpipe_layers::{PassContext, Pending, Result, Saved, TensorSet, check, layers, make};
 use gpipe_remat::{Assembly, Trainer, batch_items};
 use gpipe_sched::Schedule;
@@ -100,12 +100,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         check(&mut norm, &cx, &rows)?;
     }
     let mix = layers::Linear::new("mix", 4, 1, layers::Layout::OutIn);
-    let optimizer = Optimizer::from(AdamW {
-        beta2: 0.99,
-        weight_decay: 0.0,
-        decay: Decay::Matrices,
-        ..AdamW::default()
-    });
+    let optimizer = Optimizer::from(AdamW::default());
     // 1F1B on two devices, as PyTorch writes it.
     let schedule = Schedule::from_csv("0F0,0F1,,0B0,0F2,0B1,,0B2\n,1F0,1B0,1F1,1B1,1F2,1B2\n")?;
     let run = Assembly::builder(vec![Box::new(norm), Box::new(mix)])
