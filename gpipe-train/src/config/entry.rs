@@ -262,10 +262,9 @@ fn conform(value: Value, kind: &Value) -> std::result::Result<Value, String> {
         (value, Value::Float(_)) => {
             format!("{} is not a number: use one such as 0.1", shown(&value))
         }
-        (value, Value::Boolean(_)) => format!(
-            "{} is neither true nor false: use one of them",
-            shown(&value)
-        ),
+        (value, Value::Boolean(_)) => {
+            format!("{} is not a boolean: use true or false", shown(&value))
+        }
         (value, _) => format!("{value} is not text: put it in quotes"),
     };
     Err(wanted)
