@@ -139,7 +139,7 @@ fn find(name: &str) -> Result<PathBuf> {
     let place = model_source::find(Path::new(name))?;
     match place.warnings.first() {
         Some(damage) => Err(Error::invalid(format!(
-            "`model.name = {name}`: {damage}: name a checkpoint"
+            "`model.name = {name}`: {damage}: name the checkpoint to use"
         ))),
         None => Ok(place.model),
     }
