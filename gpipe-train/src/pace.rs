@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use gpipe_report::numbers::median;
+
 /// Steps in the window of the median.
 const WINDOW: usize = 50;
 /// First steps, excluded because they warm up caches and memory pools.
@@ -31,17 +33,6 @@ impl Pace {
     /// The median of the window in seconds; 0 before the first step.
     pub fn seconds(&self) -> f64 {
         median(&mut self.seconds.iter().copied().collect::<Vec<_>>())
-    }
-}
-
-/// The median: the mean of the middle two for an even number, 0 for no values.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[middle],
-        _ => (values[middle - 1] + values[middle]) / 2.0,
     }
 }
 

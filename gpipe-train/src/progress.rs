@@ -10,7 +10,7 @@ use gpipe_report::{Event, RunFolder, Tracer, numbers};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::machine;
-use crate::pace::{Pace, median};
+use crate::pace::Pace;
 use crate::progress_sink::ProgressSink;
 use crate::resume::StartedRun;
 use crate::setup::Forecast;
@@ -289,7 +289,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
     pub fn end(mut self) -> std::result::Result<(), S::Error> {
         self.write_timelines()?;
         let (pace, steps) = (self.pace.seconds(), self.config.run.steps.u64());
-        let bubble = median(&mut self.bubbles);
+        let bubble = numbers::median(&mut self.bubbles);
         let seconds = self.started.elapsed().as_secs_f64();
         let tokens_per_second = self.tokens() as f64 / pace;
         self.record(&Event::End {

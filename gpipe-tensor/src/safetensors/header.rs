@@ -1,7 +1,8 @@
 //! The header of a safetensors file, completely checked before it is used.
 //!
-//! The crate `safetensors` keeps the last of two tensors of one name, and adds offsets without
-//! looking for an overflow; so the header is checked here, and only its types are taken from there.
+//! The `read_metadata` of the crate `safetensors` needs the whole file in memory, keeps the last of two
+//! tensors of one name, and adds offsets without a check for overflow. Here the header is read alone
+//! and checked; only its types come from the crate.
 
 use std::fmt;
 use std::ops::Range;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use gpipe_report::numbers;
 use gpipe_sched::{Empty, one_f_one_b};
 
 use crate::error::{Error, Result};
-use crate::pace::median;
 
 const MICRO_BATCHES: usize = 64;
 const STEPS: u64 = 20;
@@ -22,5 +22,5 @@ pub fn action_seconds(workers: usize) -> Result<f64> {
         seconds.push(start.elapsed().as_secs_f64());
     }
     // Each worker runs a forward and a backward action per micro-batch, in parallel with the others.
-    Ok(median(&mut seconds) / (2 * MICRO_BATCHES) as f64)
+    Ok(numbers::median(&mut seconds) / (2 * MICRO_BATCHES) as f64)
 }

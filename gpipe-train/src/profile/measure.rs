@@ -11,6 +11,7 @@ use gpipe_layers::{
     Flow, Layer, Loss, Optimizer, Param, PassContext, Saved, UpdateSettings, make, try_params,
 };
 use gpipe_remat::ModelCosts;
+use gpipe_report::numbers;
 use gpipe_tensor::{Device, DeviceId, Tensor, Tensors, ops};
 
 use super::empty;
@@ -19,7 +20,6 @@ use super::given::{filled, targets};
 use super::kinds::{Kind, Kinds};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::pace::median;
 use crate::precision;
 use crate::setup;
 
@@ -366,7 +366,7 @@ impl Bench {
 /// The mean, with outliers limited to three times the median. A mean, because the time of a step is a
 /// sum of slow and fast actions.
 fn expected(mut seconds: Vec<f64>) -> f64 {
-    let most = 3.0 * median(&mut seconds);
+    let most = 3.0 * numbers::median(&mut seconds);
     let sum: f64 = seconds.iter().map(|seconds| seconds.min(most)).sum();
     sum / seconds.len().max(1) as f64
 }
