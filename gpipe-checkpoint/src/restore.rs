@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 
 use gpipe_layers::Optimizer;
-use gpipe_remat::{ModelPipeline, put_states, put_values};
-use gpipe_tensor::{Device, Tensor, safetensors};
+use gpipe_remat::{LayerStage, put_states, put_values};
+use gpipe_sched::{LossStage, Pipeline};
+use gpipe_tensor::{Device, Tensor, Tensors, safetensors};
 
 use super::checkpoint::Checkpoint;
 use super::error::{Error, Result};
 use super::names;
 
 impl Checkpoint {
-    /// Puts parameters and optimizer state into a pipeline of the same model, under any cut and
-    /// schedule: training then goes on as if it had not been interrupted.
+    /// Puts parameters and optimizer state into a pipeline of the same model, under any cut, schedule
+    /// and loss: training then goes on as if it had not been interrupted.
     ///
     /// `weights` is the name in the manifest of a safetensors file with every parameter by its global
     /// name, such as `model/model.safetensors`. `device` counts the tensors while they are read.
@@ -21,10 +22,10 @@ impl Checkpoint {
     /// [`Error::Unusable`] if a file changed since the checkpoint was found, or if names or shapes are
     /// not the model's; parameters are as before if the weights do not fit, and those of the
     /// checkpoint if the optimizer's state does not. [`Error::Pipeline`] if a worker failed.
-    pub fn restore(
+    pub fn restore<T: LossStage<Tensors> + 'static>(
         &self,
         weights: &str,
-        pipeline: &mut ModelPipeline,
+        pipeline: &mut Pipeline<LayerStage, T>,
         optimizer: &Optimizer,
         device: &Device,
     ) -> Result<()> {
