@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::clock::rfc3339;
 use crate::error::Result;
 
 /// One object. The variant in lower case is its `kind`, the fields are its other keys.
@@ -271,11 +272,6 @@ pub struct FoundDevice {
     pub libraries: Option<String>,
     /// Why it is not usable, with a mend.
     pub reason: Option<String>,
-}
-
-/// A time of day in RFC 3339, UTC, in whole seconds.
-pub(crate) fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 impl Event {

@@ -90,7 +90,7 @@ pub fn per_mille(share: f64) -> String {
 
 /// Whole seconds in words: `2m 10s`.
 pub fn duration(seconds: f64) -> String {
-    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or(Duration::MAX);
+    let whole = Duration::try_from_secs_f64(seconds.max(0.0).round()).unwrap_or(Duration::MAX);
     humantime::format_duration(whole).to_string()
 }
 
@@ -161,6 +161,8 @@ mod tests {
     fn times_and_shares() {
         assert_eq!(duration(130.4), "2m 10s");
         assert_eq!(duration(0.0), "0s");
+        assert_eq!([-1.0, f64::NAN].map(duration), ["0s", "0s"]);
+        assert!(duration(f64::INFINITY).contains("years"));
         assert_eq!(percent(0.1149), "11 %");
         assert_eq!(step_time(0.0831), "83.1 ms");
         assert_eq!(step_time(2.4), "2.4 s");

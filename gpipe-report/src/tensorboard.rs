@@ -9,13 +9,14 @@
 //! The data are protocol buffers, the message `Event` of tensorflow/core/util/event.proto: the few
 //! fields that scalars need are written by hand. Numbers are little-endian.
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use gpipe_files::{Error as FileError, Fault};
 
+use crate::clock::since_1970;
 use crate::error::Result;
 
 /// Prefix of an event file's name, followed by the seconds since 1970; TensorBoard looks for it and
@@ -72,8 +73,12 @@ impl TensorBoard {
     /// [`Error::File`](crate::Error::File) if it cannot be written.
     pub fn create(folder: &Path, first: Option<u64>, now: SystemTime) -> Result<Self> {
         let now = since_1970(now);
-        // A run that is resumed within the second gets the next one: names must ascend.
+        // Names must ascend: a run that is resumed within the second, or by a clock that was set back,
+        // gets the second after the newest file's.
         let mut seconds = now.as_secs();
+        if let Some(newest) = newest(folder) {
+            seconds = seconds.max(newest + 1);
+        }
         let (path, file) = loop {
             let path = folder.join(format!("{PREFIX}{seconds:010}{SUFFIX}"));
             match gpipe_files::create_new(&path) {
@@ -104,13 +109,19 @@ impl TensorBoard {
     }
 }
 
-fn exists(error: &FileError) -> bool {
-    matches!(error.fault(), Fault::Write(error) if error.kind() == ErrorKind::AlreadyExists)
+/// The second in the newest name of a folder.
+fn newest(folder: &Path) -> Option<u64> {
+    let second = |entry: io::Result<fs::DirEntry>| -> Option<u64> {
+        let name = entry.ok()?.file_name();
+        let digits = name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+        // Names with more digits would not sort by their numbers.
+        digits.parse().ok().filter(|_| digits.len() == 10)
+    };
+    fs::read_dir(folder).ok()?.filter_map(second).max()
 }
 
-fn since_1970(time: SystemTime) -> Duration {
-    time.duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default()
+fn exists(error: &FileError) -> bool {
+    matches!(error.fault(), Fault::Write(error) if error.kind() == ErrorKind::AlreadyExists)
 }
 
 /// The first event of a file.
@@ -235,10 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_same_second_comes_after() {
+    fn a_file_of_the_same_second_or_an_earlier_one_comes_after() {
         let folder = tempfile::tempdir().unwrap();
-        let names: Vec<String> = (0..3)
-            .map(|_| TensorBoard::create(folder.path(), Some(1), SystemTime::UNIX_EPOCH).unwrap())
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30);
+        let names: Vec<String> = [now, now, now - Duration::from_secs(1 << 29)]
+            .into_iter()
+            .chain([SystemTime::UNIX_EPOCH - Duration::from_secs(1)])
+            .map(|now| TensorBoard::create(folder.path(), Some(1), now).unwrap())
             .map(|curves| {
                 curves
                     .path
@@ -252,6 +266,6 @@ mod tests {
             names.is_sorted() && names.iter().all(|name| is_event_file(name)),
             "{names:?}"
         );
-        assert_eq!(folder.path().read_dir().unwrap().count(), 3);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 4);
     }
 }

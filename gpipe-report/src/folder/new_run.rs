@@ -9,8 +9,8 @@ use std::time::SystemTime;
 
 use super::names::{CONFIG, EVENTS, LOG, TIMELINE, TRACE, is_until};
 use super::run_folder::RunFolder;
+use crate::clock::rfc3339;
 use crate::error::{Error, Result};
-use crate::event::rfc3339;
 use crate::tensorboard::is_event_file;
 
 /// A folder that does not exist yet, or that may be overwritten. Choosing it makes nothing, so that
@@ -185,6 +185,17 @@ mod tests {
     fn begin(path: &Path, overwrite: bool, lock: &Arc<()>) -> RunFolder {
         let made = NewRun::at(path, overwrite).unwrap().make("x = 1\n", NOW);
         made.unwrap().begin(Arc::clone(lock)).unwrap()
+    }
+
+    #[test]
+    fn any_clock_names_a_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let far = Duration::from_secs(1 << 40);
+        for (now, day) in [(NOW - far, "19700101"), (NOW + far, "99991231")] {
+            let made = NewRun::within(folder.path()).make("x = 1\n", now).unwrap();
+            let name = made.path().file_name().unwrap().to_str().unwrap();
+            assert!(name.starts_with(day), "{name}");
+        }
     }
 
     #[test]
