@@ -11,6 +11,7 @@ use crate::error::{Error, Result, SourceFault};
 use crate::options::{HeldOut, SampleOptions};
 use crate::permutation::Permutation;
 use crate::source;
+use crate::tokens::Tokens;
 use crate::vocabulary::Vocabulary;
 
 /// One sample in ten is held out for evaluation: the last tenth.
@@ -36,7 +37,7 @@ pub struct Dataset {
 enum Content {
     /// In windows: sample i has the tokens from i · length on, one more than its length, as the
     /// targets are the inputs moved by one.
-    Text(Vec<u32>),
+    Text(Tokens),
     /// One image a sample.
     Digits(Digits),
 }
@@ -51,10 +52,13 @@ impl Dataset {
         if options.source == DIGITS {
             return Self::digits(options);
         }
-        let text = source::read_text(&options.source)?;
+        let text = source::read_within(&options.source, options.memory)?;
+        let memory = options
+            .memory
+            .map(|all| all.saturating_sub(text.len() as u64));
         let origin = format!("`data.source = {}`", options.source);
-        let tokens = vocabulary.encode(text, options.threads, &origin)?;
-        Self::from_tokens(tokens, options)
+        let tokens = vocabulary.encode_within(text, options.threads, &origin, memory)?;
+        Self::text(tokens, options)
     }
 
     /// The samples of a text. Sample i has the tokens from `i * seq_len` on, and predicts each next
@@ -64,6 +68,10 @@ impl Dataset {
     /// [`Error::Source`] for a text that is too short or has tokens beyond `vocab`, [`Error::Zero`]
     /// for a size of 0.
     pub fn from_tokens(tokens: Vec<u32>, options: &SampleOptions) -> Result<Self> {
+        Self::text(Tokens::Numbers(tokens), options)
+    }
+
+    fn text(tokens: Tokens, options: &SampleOptions) -> Result<Self> {
         let fault = |fault| {
             let name = options.source.clone();
             Err(Error::Source { name, fault })
@@ -74,15 +82,16 @@ impl Dataset {
             return Err(Error::Zero { key });
         }
         let all = tokens.len().saturating_sub(1) as u64 / seq_len as u64;
-        if tokens.is_empty() {
+        if tokens.len() == 0 {
             return fault(SourceFault::Empty);
         }
         if all == 0 {
             let tokens = tokens.len();
             return fault(SourceFault::TooShort { tokens, seq_len });
         }
-        if let Some(place) = tokens.iter().position(|&token| token as usize >= vocab) {
-            let token = tokens[place];
+        let unknown = |place: &usize| tokens.at(*place) as usize >= vocab;
+        if let Some(place) = (0..tokens.len()).find(unknown) {
+            let token = tokens.at(place);
             return fault(SourceFault::UnknownToken {
                 token,
                 place,
@@ -203,10 +212,11 @@ impl Dataset {
         let mut digest = Sha256::new();
         match &self.content {
             Content::Text(tokens) => {
-                for tokens in tokens.chunks(1 << 14) {
-                    let bytes: Vec<u8> = tokens
-                        .iter()
-                        .flat_map(|token| token.to_le_bytes())
+                const PART: usize = 1 << 14;
+                for start in (0..tokens.len()).step_by(PART) {
+                    let part = start..tokens.len().min(start + PART);
+                    let bytes: Vec<u8> = part
+                        .flat_map(|place| tokens.at(place).to_le_bytes())
                         .collect();
                     digest.update(bytes);
                 }
@@ -242,16 +252,15 @@ impl Dataset {
         let count = samples.len();
         match &self.content {
             Content::Text(tokens) => {
-                let windows = || {
-                    samples
+                // After each input comes its target.
+                let moved = |by: usize| {
+                    let starts = samples
                         .iter()
-                        .map(|&sample| window(tokens, self.length, sample))
+                        .map(|&sample| sample as usize * self.length + by);
+                    let places = starts.flat_map(|start| start..start + self.length);
+                    places.map(|place| tokens.at(place)).collect()
                 };
-                let inputs = windows().flat_map(|(inputs, _)| inputs).copied().collect();
-                let targets = windows()
-                    .flat_map(|(_, targets)| targets)
-                    .copied()
-                    .collect();
+                let (inputs, targets) = (moved(0), moved(1));
                 let tensor = |tokens| Tensor::from_u32(device, [count, self.length], tokens);
                 Ok((tensor(inputs)?, tensor(targets)?))
             }
@@ -275,13 +284,6 @@ impl fmt::Debug for Dataset {
             .field("held_out", &self.held_out())
             .finish_non_exhaustive()
     }
-}
-
-/// The input tokens of a sample, and after each the next one.
-fn window(tokens: &[u32], length: usize, sample: u64) -> (&[u32], &[u32]) {
-    let start = sample as usize * length;
-    let window = &tokens[start..=start + length];
-    (&window[..length], &window[1..])
 }
 
 #[cfg(test)]

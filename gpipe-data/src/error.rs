@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use gpipe_remat::Bytes;
+
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -90,6 +92,20 @@ pub enum SourceFault {
     /// A pipe or a device.
     #[error("is no regular file: name a text file or a folder")]
     NotRegular,
+    /// A text that does not fit in memory.
+    #[error(
+        "the text of {} needs {} of memory with its tokens, but {} are there: name a shorter text, or \
+         give the program more memory",
+        Bytes(*text).rounded_up(), Bytes(*needed).rounded_up(), Bytes(*memory).rounded_up()
+    )]
+    TooLarge {
+        /// Bytes of the text.
+        text: u64,
+        /// Bytes of memory that the text and its tokens take.
+        needed: u64,
+        /// Bytes of memory that there are.
+        memory: u64,
+    },
     /// A text without a token.
     #[error("the text is empty: name one with some text")]
     Empty,

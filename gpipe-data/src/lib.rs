@@ -14,6 +14,7 @@ mod tokenizer;
 #[cfg(not(feature = "tokenizers"))]
 #[path = "no_tokenizer.rs"]
 mod tokenizer;
+mod tokens;
 mod vocabulary;
 
 pub use batches::{Batch, evaluation_batches, training_batch};

@@ -22,7 +22,7 @@ impl Tokenizer {
     }
 
     /// The tokens of a text.
-    pub fn encode(&self, _: &str, _: usize) -> Result<Vec<u32>, String> {
+    pub fn encode(&self, _: &str, _: usize, _: Option<u64>) -> Result<Vec<u32>, String> {
         match self.0 {}
     }
 

@@ -23,6 +23,9 @@ pub struct SampleOptions {
     pub vocab: usize,
     /// Threads that make tokens of a text (`pipeline.threads`).
     pub threads: usize,
+    /// Bytes of memory that a text and its tokens may take while they are made; `None` if that is not
+    /// known. A text that needs more is refused.
+    pub memory: Option<u64>,
 }
 
 /// Which samples are held out for evaluation. All others are trained on.
@@ -50,6 +53,7 @@ impl Default for SampleOptions {
             held_out: HeldOut::Nothing,
             vocab: 256,
             threads: 1,
+            memory: None,
         }
     }
 }

@@ -17,6 +17,11 @@ pub const CICERO: &str = "cicero";
 /// # Errors
 /// [`Error::Unreadable`] or [`Error::Source`] for what cannot be read or holds no files.
 pub fn read_text(source: &str) -> Result<Vec<u8>> {
+    read_within(source, None)
+}
+
+/// [`read_text`], of a text that fits in `memory` bytes.
+pub(crate) fn read_within(source: &str, memory: Option<u64>) -> Result<Vec<u8>> {
     if source == CICERO {
         return Ok(lipsum::LIBER_PRIMUS.as_bytes().to_vec());
     }
@@ -37,9 +42,23 @@ pub fn read_text(source: &str) -> Result<Vec<u8>> {
     } else {
         return fault(SourceFault::NotRegular);
     }
+    let mut all = 0_u64;
+    for path in &files {
+        all = all.saturating_add(fs::metadata(path).map_err(unreadable(path))?.len());
+    }
+    if let Some(memory) = memory.filter(|&memory| all > memory) {
+        return fault(SourceFault::TooLarge {
+            text: all,
+            needed: all,
+            memory,
+        });
+    }
     let mut text = Vec::new();
+    // A request beyond all memory is an error, which names a file.
+    let room = usize::try_from(all).unwrap_or(usize::MAX);
+    let reserved = text.try_reserve_exact(room).map_err(io::Error::from);
+    reserved.map_err(unreadable(path))?;
     for path in files {
-        // Reading reserves the room and fails where there is none.
         let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut text));
         read.map_err(unreadable(&path))?;
     }

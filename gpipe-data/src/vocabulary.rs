@@ -7,6 +7,7 @@ use gpipe_files::{Links, read_capped};
 
 use crate::error::{Error, Result};
 use crate::tokenizer::{BUILT_IN, Tokenizer};
+use crate::tokens::Tokens;
 
 /// The choice of the tokenizer that belongs to the model, and of bytes if it has none.
 pub const AUTO: &str = "auto";
@@ -169,8 +170,20 @@ impl Vocabulary {
     /// # Errors
     /// [`Error::Text`] if a tokenizer is given no UTF-8 or has no tokens for the text.
     pub fn encode(&self, text: Vec<u8>, threads: usize, origin: &str) -> Result<Vec<u32>> {
+        let tokens = self.encode_within(text, threads, origin, None)?;
+        Ok(tokens.into_numbers())
+    }
+
+    /// [`encode`](Self::encode), of a text that leaves room for its tokens in `memory` bytes.
+    pub(crate) fn encode_within(
+        &self,
+        text: Vec<u8>,
+        threads: usize,
+        origin: &str,
+        memory: Option<u64>,
+    ) -> Result<Tokens> {
         let tokenizer = match &self.0 {
-            Kind::Bytes => return Ok(text.into_iter().map(u32::from).collect()),
+            Kind::Bytes => return Ok(Tokens::Bytes(text)),
             Kind::File(tokenizer) => tokenizer,
         };
         let fault = |fault: String| Error::Text {
@@ -184,11 +197,13 @@ impl Vocabulary {
                 error.utf8_error().valid_up_to()
             ))
         })?;
-        tokenizer.encode(&text, threads).map_err(|error| {
+        let tokens = tokenizer.encode(&text, threads, memory).map_err(|error| {
             fault(format!(
-                "the tokenizer cannot say it: {error}: use another text, or `data.tokenizer = bytes`"
+                "the tokenizer cannot say it: {error}: use another or a shorter text, or \
+                 `data.tokenizer = bytes`"
             ))
-        })
+        })?;
+        Ok(Tokens::Numbers(tokens))
     }
 
     /// The bytes that a token stands for; `None` if they depend on the tokens around it.

@@ -8,6 +8,7 @@ use gpipe_data::{
 
 use crate::config::TrainConfig;
 use crate::error::Result;
+use crate::machine;
 
 /// The vocabulary of the configured model, with its files in `folder` if it has one; bytes for a model
 /// without tokens.
@@ -67,5 +68,6 @@ fn options(config: &TrainConfig, held_out: HeldOut) -> SampleOptions {
         held_out,
         vocab: config.model.vocab().unwrap_or(usize::MAX),
         threads: config.pipeline.threads.get(),
+        memory: machine::free_memory(),
     }
 }

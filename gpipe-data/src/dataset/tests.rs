@@ -1,5 +1,9 @@
 //! Windows, orders, held-out samples, digests and refusals.
 
+use std::fs;
+
+use gpipe_tensor::{DeviceId, Host};
+
 use super::*;
 
 /// The samples of a text of `bytes` bytes, 0 to 255 over and over.
@@ -17,13 +21,74 @@ fn in_order() -> SampleOptions {
     }
 }
 
+/// The inputs and the targets of a sample.
+fn window(samples: &Dataset, sample: u64) -> [Vec<u32>; 2] {
+    let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+    let (input, targets) = samples.tensors(&device, &[sample]).unwrap();
+    [input, targets].map(|tensor| tensor.u32s().unwrap().to_vec())
+}
+
+#[test]
+fn a_text_of_bytes_is_the_text_of_their_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text");
+    let bytes: Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8).collect();
+    fs::write(&path, &bytes).unwrap();
+    let options = SampleOptions {
+        source: path.to_str().unwrap().to_owned(),
+        ..in_order()
+    };
+    let text = Dataset::open(&options, &Vocabulary::bytes()).unwrap();
+    let numbers = bytes.iter().copied().map(u32::from).collect();
+    let numbers = Dataset::from_tokens(numbers, &options).unwrap();
+    assert_eq!(text.digest(), numbers.digest());
+    assert_eq!(window(&text, 4998), window(&numbers, 4998));
+    let known = SampleOptions {
+        vocab: 250,
+        ..options
+    };
+    let refused = Dataset::open(&known, &Vocabulary::bytes()).err().unwrap();
+    assert!(
+        refused.to_string().contains("token 250 at place"),
+        "{refused}"
+    );
+}
+
+/// A text takes a byte for each of its bytes; one that has no room is named before it is read.
+#[test]
+fn a_text_must_fit_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), [b'a'; 600]).unwrap();
+    fs::write(folder.path().join("b"), [b'b'; 424]).unwrap();
+    let within = |memory| {
+        let options = SampleOptions {
+            source: folder.path().to_str().unwrap().to_owned(),
+            memory: Some(memory),
+            ..in_order()
+        };
+        Dataset::open(&options, &Vocabulary::bytes())
+    };
+    assert!(within(1024).is_ok());
+    let refused = within(1023).err().unwrap();
+    assert!(refused.is_input_error());
+    assert!(
+        refused
+            .to_string()
+            .contains("the text of 1KiB needs 1KiB of memory"),
+        "{refused}"
+    );
+    assert!(
+        refused.to_string().contains("name a shorter text"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn windows_start_at_multiples_of_the_length_and_batches_wrap() {
     let samples = samples(13, in_order()).unwrap();
-    let tokens: Vec<u32> = (0..13).collect();
     assert_eq!(
-        window(&tokens, 4, 2),
-        (&[8, 9, 10, 11][..], &[9, 10, 11, 12][..])
+        window(&samples, 2),
+        [vec![8, 9, 10, 11], vec![9, 10, 11, 12]]
     );
     let steps: Vec<_> = (0..4).map(|step| samples.samples_of_step(step)).collect();
     assert_eq!(steps, [[0, 1], [2, 0], [1, 2], [0, 1]]);

@@ -2,22 +2,82 @@
 //! `transformers`.
 //!
 //! Such a file is a small program: patterns, tables and rules that call each other. It is checked
-//! before the library sees it ([`guard`]), and whatever the library does with it, a panic included,
-//! ends in one line ([`quiet`]).
+//! before the library sees it ([`guard`], [`rules`], [`pattern`]), and whatever the library does with
+//! it, a panic included, ends in one line ([`quiet`]).
 
 mod guard;
+mod pattern;
 mod pieces;
 mod quiet;
+mod rules;
+mod size;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use tokenizers::{DecoderWrapper, ModelWrapper, PostProcessorWrapper};
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::{
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper,
+};
 
-use quiet::quietly;
+use quiet::{quietly, short, unreadable};
+use rules::Rules;
+use size::Check;
 
 /// Whether this build can read them.
 pub const BUILT_IN: bool = true;
+
+/// The most bytes that rules may make of the tokens that are added, as they do when they are built.
+const MOST_ADDED: u64 = 16 << 20;
+
+/// What is read of a file: a text is trained on as it is, neither cut off, nor filled up, nor framed.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+    normalizer: Option<Value>,
+    pre_tokenizer: Option<Value>,
+    decoder: Option<Value>,
+    model: ModelWrapper,
+}
+
+impl File {
+    /// How many times as many bytes its rules make of a text, at the most.
+    fn growth(&self) -> Result<u64, String> {
+        let growth = Rules {
+            normalizer: self.normalizer.as_ref(),
+            pre_tokenizer: self.pre_tokenizer.as_ref(),
+            decoder: self.decoder.as_ref(),
+        }
+        .growth()?;
+        let added = self.added_tokens.iter().map(|token| token.content.len());
+        let bytes = growth.saturating_mul(added.sum::<usize>() as u64);
+        if bytes > MOST_ADDED {
+            return Err(format!(
+                "its normalizer may make {bytes} bytes of the added_tokens: {MOST_ADDED} are the most that \
+                 is read"
+            ));
+        }
+        Ok(growth)
+    }
+
+    /// The library's tokenizer, of rules that were checked.
+    fn build(self) -> Result<tokenizers::Tokenizer, String> {
+        let mut inner = tokenizers::Tokenizer::new(self.model);
+        let normalizer = part::<NormalizerWrapper>(self.normalizer)?;
+        inner.with_normalizer(normalizer).map_err(unreadable)?;
+        inner.with_pre_tokenizer(part::<PreTokenizerWrapper>(self.pre_tokenizer)?);
+        inner.with_decoder(part::<DecoderWrapper>(self.decoder)?);
+        inner.add_tokens(self.added_tokens).map_err(unreadable)?;
+        Ok(inner)
+    }
+}
+
+fn part<T: serde::de::DeserializeOwned>(value: Option<Value>) -> Result<Option<T>, String> {
+    let part = value.map(serde_json::from_value).transpose();
+    part.map_err(unreadable)
+}
 
 /// Text to tokens and back.
 pub struct Tokenizer {
@@ -28,21 +88,19 @@ pub struct Tokenizer {
     bytes: Option<[char; 256]>,
     /// Whether a text can be cut between words.
     cuts: bool,
+    /// How many times as many bytes its rules make of a text, at the most.
+    growth: u64,
 }
 
 impl Tokenizer {
     /// The tokenizer in these bytes, or what is wrong with them.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         guard::check(bytes)?;
-        let inner = quietly(|| {
-            let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(short)?;
-            // A text is trained on as it is: neither cut off, nor filled up, nor framed.
-            inner.with_truncation(None).map_err(short)?;
-            inner.with_padding(None);
-            inner.with_post_processor(None::<PostProcessorWrapper>);
-            Ok(inner)
-        })
-        .map_err(|fault| format!("cannot be read: {fault}"))?;
+        let (inner, growth) = quietly(|| {
+            let file: File = serde_json::from_slice(bytes).map_err(unreadable)?;
+            let growth = file.growth()?;
+            Ok((file.build()?, growth))
+        })?;
         if let ModelWrapper::BPE(model) = inner.get_model()
             && let Some(share) = model.dropout.filter(|&share| share != 0.0)
         {
@@ -60,6 +118,7 @@ impl Tokenizer {
             size: u64::from(largest) + 1,
             bytes,
             cuts: pieces::can_be_cut(&inner),
+            growth,
             inner,
         })
     }
@@ -69,12 +128,24 @@ impl Tokenizer {
         self.size
     }
 
-    /// The tokens of a text, made by `threads` threads.
-    pub fn encode(&self, text: &str, threads: usize) -> Result<Vec<u32>, String> {
+    /// The tokens of a text, made by `threads` threads, if there is room for them in `memory` bytes.
+    pub fn encode(
+        &self,
+        text: &str,
+        threads: usize,
+        memory: Option<u64>,
+    ) -> Result<Vec<u32>, String> {
         let pieces = match self.cuts {
             true => pieces::cut(text),
             false => vec![text],
         };
+        let check = Check {
+            tokenizer: &self.inner,
+            growth: self.growth,
+            threads,
+            memory,
+        };
+        quietly(|| check.text(&pieces))?;
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
@@ -82,11 +153,7 @@ impl Tokenizer {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 pieces.get(number).map(|piece| (number, *piece))
             } {
-                let tokens = quietly(|| {
-                    let encoding = self.inner.encode_fast(piece, false).map_err(short)?;
-                    Ok(encoding.get_ids().to_vec())
-                });
-                done.push((number, tokens?));
+                done.push((number, quietly(|| pieces::tokens(&self.inner, piece))?));
             }
             Ok::<_, String>(done)
         };
@@ -101,7 +168,12 @@ impl Tokenizer {
             Ok::<_, String>(done)
         })?;
         done.sort_unstable_by_key(|(number, _)| *number);
-        Ok(done.into_iter().flat_map(|(_, tokens)| tokens).collect())
+        let all = done.iter().map(|(_, tokens)| tokens.len()).sum();
+        let mut tokens = Vec::with_capacity(all);
+        for (_, piece) in done {
+            tokens.extend(piece);
+        }
+        Ok(tokens)
     }
 
     /// The bytes that a token stands for, if it stands for the same ones everywhere. A token that
@@ -136,11 +208,6 @@ fn characters_of_bytes() -> [char; 256] {
         printable @ (b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF) => char::from(printable),
         _ => others.next().unwrap_or_default(),
     })
-}
-
-/// The beginning of what the library says: it quotes the file.
-fn short(error: impl std::fmt::Display) -> String {
-    error.to_string().chars().take(200).collect()
 }
 
 #[cfg(test)]

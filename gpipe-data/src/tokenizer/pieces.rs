@@ -5,6 +5,8 @@
 
 use tokenizers::{PreTokenizerWrapper, Tokenizer};
 
+use super::quiet::short;
+
 /// Least bytes of a piece, but for the last of a text.
 const LENGTH: usize = 1 << 17;
 
@@ -44,4 +46,10 @@ pub fn cut(text: &str) -> Vec<&str> {
     }
     pieces.push(&text[start..]);
     pieces
+}
+
+/// The tokens of a piece.
+pub fn tokens(tokenizer: &Tokenizer, piece: &str) -> Result<Vec<u32>, String> {
+    let encoding = tokenizer.encode_fast(piece, false).map_err(short)?;
+    Ok(encoding.get_ids().to_vec())
 }

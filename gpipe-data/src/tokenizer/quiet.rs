@@ -1,6 +1,7 @@
 //! Calls into a library that may panic on what a stranger's file says.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -34,4 +35,14 @@ pub fn quietly<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String>
         let words: String = words.unwrap_or_default().chars().take(200).collect();
         Err(format!("the library tokenizers panicked: {words}"))
     })
+}
+
+/// A fault of a part that the library, or the check before it, does not understand.
+pub fn unreadable(error: impl Display) -> String {
+    format!("cannot be read: {}", short(error))
+}
+
+/// The beginning of what the library says: it quotes the file.
+pub fn short(error: impl Display) -> String {
+    error.to_string().chars().take(200).collect()
 }

@@ -27,7 +27,11 @@ fn tokens_are_those_of_python() {
     let texts: Vec<(String, Vec<u32>)> = recorded("encoded");
     assert!(texts.len() >= 15);
     for (text, tokens) in texts {
-        assert_eq!(tokenizer.encode(&text, 1).unwrap(), tokens, "{text:?}");
+        assert_eq!(
+            tokenizer.encode(&text, 1, None).unwrap(),
+            tokens,
+            "{text:?}"
+        );
     }
 }
 
@@ -43,7 +47,7 @@ fn what_is_said_token_by_token_is_what_python_says_at_once() {
         assert_eq!(said, text, "{tokens:?}");
     }
     // Characters of four bytes, each a token of its own, and a token that there is not.
-    let tokens = tokenizer().encode("👍🏽€", 1).unwrap();
+    let tokens = tokenizer().encode("👍🏽€", 1, None).unwrap();
     let mut decoder = StreamDecoder::new(&vocabulary);
     let parts: Vec<String> = tokens.iter().map(|&token| decoder.push(token)).collect();
     assert_eq!(parts.concat(), "👍🏽€");
@@ -65,7 +69,7 @@ fn a_long_text_in_pieces_is_the_text_as_a_whole() {
     assert!(tokenizer.cuts && pieces::cut(&text).len() >= 7);
     let whole = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
     for threads in [1, 3] {
-        assert!(tokenizer.encode(&text, threads).unwrap() == whole.get_ids());
+        assert!(tokenizer.encode(&text, threads, None).unwrap() == whole.get_ids());
     }
     assert_eq!(pieces::cut(""), [""]);
     // Nowhere to cut.
@@ -110,7 +114,7 @@ fn a_vocabulary_of_words_is_said_with_what_stands_between_them() {
                   "max_input_chars_per_word": 100, "vocab": {"?": 0, "pipe": 1, "##s": 2, "drain": 3, ",": 4}},
     });
     let tokenizer = Tokenizer::parse(file.to_string().as_bytes()).unwrap();
-    let tokens = tokenizer.encode("pipes, drain drains", 2).unwrap();
+    let tokens = tokenizer.encode("pipes, drain drains", 2, None).unwrap();
     // Neither filled up nor cut off.
     assert_eq!(tokens, [1, 2, 4, 3, 3, 2]);
     let vocabulary = Vocabulary::of(tokenizer);
@@ -123,66 +127,4 @@ fn a_vocabulary_of_words_is_said_with_what_stands_between_them() {
     assert_eq!(decoder.finish(), "");
 }
 
-#[test]
-fn hostile_files_are_one_line() {
-    let refused = |file: Result<Tokenizer, String>, word: &str| {
-        let fault = file.err().expect("a fault");
-        assert!(fault.contains(word) && fault.len() < 600, "{fault}");
-    };
-    refused(Tokenizer::parse(b""), "cannot be read");
-    refused(Tokenizer::parse(&FILE[..FILE.len() / 2]), "cannot be read");
-    refused(Tokenizer::parse(b"\xff"), "UTF-8");
-    refused(Tokenizer::parse(&b"[".repeat(1 << 20)), "nested");
-    let deep = format!(
-        r#"{{"normalizer":{}"#,
-        r#"{"type":"Sequence","normalizers":["#.repeat(1 << 16)
-    );
-    refused(Tokenizer::parse(deep.as_bytes()), "nested");
-    refused(with(|file| file["model"] = Value::Null), "cannot be read");
-    refused(
-        with(|file| file["model"]["dropout"] = json!(0.5)),
-        "dropout",
-    );
-    refused(
-        with(|file| file["model"]["continuing_subword_prefix"] = json!("é")),
-        "continuing_subword_prefix",
-    );
-    refused(
-        with(|file| file["model"]["vocab"] = json!({})),
-        "cannot be read",
-    );
-    refused(
-        with(|file| file["model"]["vocab"]["x"] = json!(4294967296_u64)),
-        "cannot be read",
-    );
-    refused(
-        with(|file| file["model"]["vocab"]["x"] = json!(-1)),
-        "cannot be read",
-    );
-    let split = json!({"type": "Split", "pattern": {"Regex": "(?:(?:\\w{1000}){1000}){1000}"},
-                       "behavior": "Isolated", "invert": false});
-    refused(
-        with(|file| file["pre_tokenizer"] = split.clone()),
-        "cannot be read",
-    );
-    let many = json!({"type": "Sequence", "pretokenizers": vec![split; 100]});
-    refused(with(|file| file["pre_tokenizer"] = many), "rules");
-    let unigram = |piece: String| json!({"type": "Unigram", "unk_id": 0, "byte_fallback": false, "vocab": [["?", 0.0], [piece, -1.0]]});
-    refused(
-        with(|file| file["model"] = unigram("x".repeat(5 << 20))),
-        "bytes of text",
-    );
-    // Two pieces and the token that is added.
-    assert_eq!(
-        with(|file| file["model"] = unigram("pipe".into()))
-            .unwrap()
-            .size(),
-        3
-    );
-    assert_eq!(
-        with(|file| file["model"]["vocab"]["x"] = json!(u32::MAX))
-            .unwrap()
-            .size(),
-        1 << 32
-    );
-}
+mod hostile;
