@@ -11,6 +11,7 @@ mod generate;
 #[cfg(feature = "cuda")]
 mod kernel_cache;
 pub mod machine;
+mod memory_limit;
 mod model_source;
 mod pace;
 mod precision;

@@ -1,6 +1,7 @@
 //! Properties of the machine: CPU, memory, clocks and the speed of matrix products.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 use std::{fs, thread};
 
@@ -8,6 +9,7 @@ use gpipe_tensor::ops::{self, Layout};
 use gpipe_tensor::{DeviceId, Host, InstructionSet, Tensor};
 
 use crate::error::{Error, Result};
+use crate::memory_limit::{MemoryLimit, kib_in, limits};
 
 /// Duration of the speed measurement.
 const CALIBRATION: Duration = Duration::from_millis(100);
@@ -67,26 +69,31 @@ pub fn vectors() -> &'static str {
     }
 }
 
-/// The memory of the machine in bytes, or the limit of its control group if that is lower; `None`
-/// outside of Linux.
+/// The memory of the machine in bytes, or the lowest limit of this process if that is lower: of its
+/// control groups, those above them, and its resource limits. `None` outside of Linux.
 pub fn memory() -> Option<u64> {
-    let group = number_in("/sys/fs/cgroup/memory.max");
-    meminfo("MemTotal:").into_iter().chain(group).min()
+    lowest(meminfo("MemTotal:"), |limit| limit.most)
 }
 
 /// The part of [`memory`] that is available now, in bytes.
 pub fn free_memory() -> Option<u64> {
-    let limit = number_in("/sys/fs/cgroup/memory.max");
-    let used = number_in("/sys/fs/cgroup/memory.current");
-    let group = limit
-        .zip(used)
-        .map(|(limit, used)| limit.saturating_sub(used));
-    meminfo("MemAvailable:").into_iter().chain(group).min()
+    lowest(meminfo("MemAvailable:"), MemoryLimit::free)
+}
+
+/// What this process may use in addition, in bytes: of the machine all, as other programs can be ended,
+/// and what is left below its limits.
+pub(crate) fn memory_to_come() -> Option<u64> {
+    lowest(meminfo("MemTotal:"), MemoryLimit::free)
+}
+
+fn lowest(machine: Option<u64>, of: impl FnMut(MemoryLimit) -> u64) -> Option<u64> {
+    let limits = limits(Path::new("/")).into_iter().map(of);
+    machine.into_iter().chain(limits).min()
 }
 
 /// The peak resident memory of this process in bytes; `None` outside of Linux.
 pub(crate) fn peak_resident() -> Option<u64> {
-    kib_in("/proc/self/status", "VmHWM:")
+    kib_in(Path::new("/proc/self/status"), "VmHWM:")
 }
 
 /// The wall-clock time.
@@ -112,19 +119,7 @@ pub(crate) fn cpu_seconds_since(then: Duration) -> Option<f64> {
 
 /// The value of a line of `/proc/meminfo`, in bytes.
 fn meminfo(key: &str) -> Option<u64> {
-    kib_in("/proc/meminfo", key)
-}
-
-/// The value of a line in kB, converted to bytes.
-fn kib_in(path: &str, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    let kib = text.lines().find_map(|line| line.strip_prefix(key))?;
-    let kib: u64 = kib.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-fn number_in(path: &str) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    kib_in(Path::new("/proc/meminfo"), key)
 }
 
 /// The architecture and the instruction sets, within `level`, that can affect the bits of results.

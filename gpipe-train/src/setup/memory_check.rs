@@ -52,7 +52,7 @@ impl Setup {
         };
         let on_host = batch.saturating_add(copies);
         let on_host = on_host.saturating_add(self.peaks_on(DeviceId::Cpu));
-        enough("this machine", on_host, machine::memory())?;
+        enough("this machine", on_host, machine::memory_to_come())?;
         let devices = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
         for device in devices {
             let name = device.id.to_string();
