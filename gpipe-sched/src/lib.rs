@@ -8,9 +8,10 @@ mod simulate;
 
 pub use executor::batch::{Item, ItemOf};
 pub use executor::empty::Empty;
-pub use executor::failure::{Part, PipelineError, Place};
+pub use executor::failure::{PipelineError, Place};
 pub use executor::inference::{CollectOutputs, InferenceError, InferenceStage};
 pub use executor::loss_stage::LossStage;
+pub use executor::part::Part;
 pub use executor::pipeline::Pipeline;
 pub use executor::stage::{MicroBatch, Ran, Stage};
 pub use executor::step::Outcome;

@@ -5,27 +5,10 @@ use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::executor::part::Part;
 use crate::executor::watchdog::{All, Stuck};
 use crate::schedule::action::Action;
 use crate::schedule::fault::ScheduleError;
-
-/// The part of a pipeline that was at work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A stage, counted from 0.
-    Stage(usize),
-    /// The loss stage, after the last stage.
-    LossStage,
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stage(stage) => write!(f, "stage {stage}"),
-            Self::LossStage => f.write_str("the loss stage"),
-        }
-    }
-}
 
 /// Where a failure occurred: a part of the pipeline and what it was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ pub(crate) mod failure;
 pub(crate) mod inference;
 pub(crate) mod loss_stage;
 pub(crate) mod mailboxes;
+pub(crate) mod part;
 pub(crate) mod pipeline;
 pub(crate) mod stage;
 pub(crate) mod step;

@@ -4,9 +4,10 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::executor::failure::{Part, PipelineError, Place, guard};
+use crate::executor::failure::{PipelineError, Place, guard};
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::Mailboxes;
+use crate::executor::part::Part;
 use crate::executor::stage::Stage;
 use crate::executor::sync::{mpsc, thread};
 use crate::executor::worker::Worker;

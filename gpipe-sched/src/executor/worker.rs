@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::executor::failure::{Part, PipelineError, Place, guard};
+use crate::executor::failure::{PipelineError, Place, guard};
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::{Mailboxes, Refusal, Tag};
+use crate::executor::part::Part;
 use crate::executor::stage::{MicroBatch, Ran, Stage};
 use crate::executor::sync::Clock;
 use crate::executor::watchdog::Progress;
