@@ -50,7 +50,8 @@ struct Mailbox<F> {
 struct State<F> {
     epoch: u64,
     micro_batches: usize,
-    flows: Vec<Option<F>>,
+    /// Each with the time of its arrival.
+    flows: Vec<Option<(F, f64)>>,
     /// The flow for which the worker sleeps.
     wanted: Option<usize>,
     stopped: bool,
@@ -103,8 +104,8 @@ impl<F> Mailboxes<F> {
         }
     }
 
-    /// Puts a flow into the mailbox of its receiver. Never blocks.
-    pub fn send(&self, tag: Tag, flow: F) -> Result<(), Refusal> {
+    /// Puts a flow into the mailbox of its receiver at the time `now`. Never blocks.
+    pub fn send(&self, tag: Tag, flow: F, now: f64) -> Result<(), Refusal> {
         let mailbox = self.mailbox(tag)?;
         let mut state = mailbox.lock();
         let index = self.index(tag, &state)?;
@@ -112,7 +113,7 @@ impl<F> Mailboxes<F> {
         if place.is_some() {
             return Err(Refusal::Twice);
         }
-        *place = Some(flow);
+        *place = Some((flow, now));
         let wakes = state.wanted == Some(index);
         drop(state);
         if wakes {
@@ -121,8 +122,8 @@ impl<F> Mailboxes<F> {
         Ok(())
     }
 
-    /// Takes a flow; waits until it arrives or the step is stopped.
-    pub fn recv(&self, tag: Tag) -> Result<F, Refusal> {
+    /// Takes a flow, with the time of its arrival; waits until it arrives or the step is stopped.
+    pub fn recv(&self, tag: Tag) -> Result<(F, f64), Refusal> {
         let mailbox = self.mailbox(tag)?;
         let mut yields = 0;
         let mut state = mailbox.lock();
@@ -131,8 +132,8 @@ impl<F> Mailboxes<F> {
                 return Err(Refusal::Stopped);
             }
             let index = self.index(tag, &state)?;
-            if let Some(flow) = state.flows.get_mut(index).ok_or(Refusal::Unknown)?.take() {
-                return Ok(flow);
+            if let Some(arrived) = state.flows.get_mut(index).ok_or(Refusal::Unknown)?.take() {
+                return Ok(arrived);
             }
             if yields < YIELDS {
                 yields += 1;
@@ -214,25 +215,25 @@ mod tests {
     #[test]
     fn flows_are_taken_by_name_in_any_order() {
         let mailboxes = mailboxes();
-        for (tag, flow) in [
-            (tag(1, 1, 0), "a"),
-            (tag(1, 2, 0), "b"),
-            (tag(1, 1, 2), "c"),
+        for (tag, flow, now) in [
+            (tag(1, 1, 0), "a", 1.0),
+            (tag(1, 2, 0), "b", 2.0),
+            (tag(1, 1, 2), "c", 3.0),
         ] {
-            assert_eq!(mailboxes.send(tag, flow), Ok(()));
+            assert_eq!(mailboxes.send(tag, flow, now), Ok(()));
         }
         let taken = [tag(1, 1, 2), tag(1, 1, 0), tag(1, 2, 0)].map(|tag| mailboxes.recv(tag));
-        assert_eq!(taken, [Ok("c"), Ok("a"), Ok("b")]);
+        assert_eq!(taken, [Ok(("c", 3.0)), Ok(("a", 1.0)), Ok(("b", 2.0))]);
     }
 
     #[test]
     fn what_is_sent_twice_or_does_not_exist_is_refused() {
         let mailboxes = mailboxes();
-        assert_eq!(mailboxes.send(tag(1, 1, 0), "a"), Ok(()));
-        assert_eq!(mailboxes.send(tag(1, 1, 0), "b"), Err(Refusal::Twice));
-        assert_eq!(mailboxes.recv(tag(1, 1, 0)), Ok("a"));
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "a", 0.0), Ok(()));
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "b", 0.0), Err(Refusal::Twice));
+        assert_eq!(mailboxes.recv(tag(1, 1, 0)), Ok(("a", 0.0)));
         for wrong in [tag(1, 3, 0), tag(1, 0, 3), tag(1, 0, usize::MAX)] {
-            assert_eq!(mailboxes.send(wrong, "a"), Err(Refusal::Unknown));
+            assert_eq!(mailboxes.send(wrong, "a", 0.0), Err(Refusal::Unknown));
             assert_eq!(mailboxes.recv(wrong), Err(Refusal::Unknown));
         }
     }
@@ -240,12 +241,15 @@ mod tests {
     #[test]
     fn a_step_hears_nothing_of_an_older_one() {
         let mailboxes = mailboxes();
-        assert_eq!(mailboxes.send(tag(1, 1, 0), "old"), Ok(()));
+        assert_eq!(mailboxes.send(tag(1, 1, 0), "old", 0.0), Ok(()));
         mailboxes.open(2, 3);
-        assert_eq!(mailboxes.send(tag(1, 1, 0), "late"), Err(Refusal::Unknown));
+        assert_eq!(
+            mailboxes.send(tag(1, 1, 0), "late", 0.0),
+            Err(Refusal::Unknown)
+        );
         mailboxes.stop(1);
-        assert_eq!(mailboxes.send(tag(2, 1, 0), "new"), Ok(()));
-        assert_eq!(mailboxes.recv(tag(2, 1, 0)), Ok("new"));
+        assert_eq!(mailboxes.send(tag(2, 1, 0), "new", 0.0), Ok(()));
+        assert_eq!(mailboxes.recv(tag(2, 1, 0)), Ok(("new", 0.0)));
     }
 
     #[test]
@@ -254,8 +258,8 @@ mod tests {
         mailboxes.stop(1);
         assert_eq!(mailboxes.recv(tag(1, 0, 0)), Err(Refusal::Stopped));
         mailboxes.open(2, 3);
-        assert_eq!(mailboxes.send(tag(2, 0, 0), "a"), Ok(()));
-        assert_eq!(mailboxes.recv(tag(2, 0, 0)), Ok("a"));
+        assert_eq!(mailboxes.send(tag(2, 0, 0), "a", 0.0), Ok(()));
+        assert_eq!(mailboxes.recv(tag(2, 0, 0)), Ok(("a", 0.0)));
         mailboxes.close();
         mailboxes.open(3, 3);
         assert_eq!(mailboxes.recv(tag(3, 0, 0)), Err(Refusal::Stopped));

@@ -85,7 +85,8 @@ where
         {
             let transfer = Transfer::new(Direction::Forward, 0, micro_batch.index);
             // The first worker reports a refusal: it misses the flow.
-            let _ = self.mailboxes.send(Tag { epoch, transfer }, input);
+            let tag = Tag { epoch, transfer };
+            let _ = self.mailboxes.send(tag, input, clock.seconds());
             micro_batches.push(micro_batch);
             targets.push(target);
         }

@@ -77,14 +77,19 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         for (index, stage) in &mut self.stages {
             held.push((*index, stage.held().into_iter().collect()));
         }
+        // When the device was free. Between `ready` and `start` it waits for the processor: a worker that
+        // is woken up is ready since its flow arrived.
+        let mut free = 0.0;
         for (position, &action) in lane.iter().enumerate() {
             context.progress.reach(self.device, position);
-            let flow = match action.receives() {
-                Some(transfer) => Some(self.recv(context, transfer)?),
-                None => None,
+            let (flow, arrived) = match action.receives() {
+                Some(transfer) => {
+                    let (flow, arrived) = self.recv(context, transfer)?;
+                    (Some(flow), arrived)
+                }
+                None => (None, free),
             };
             context.progress.enter(self.device, position);
-            let ready = context.clock.seconds();
             let slot = self.slot(action.stage);
             let entered = self.stages[slot].1.enter();
             let start = context.clock.seconds();
@@ -93,19 +98,24 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             let end = context.clock.seconds();
             let stage = &mut self.stages[slot].1;
             guard(Place::Action(action), || stage.leave())?;
-            drop(entered);
             spans.push(Span {
                 device: self.device,
                 action,
-                ready,
+                ready: arrived.max(free),
                 start,
                 end,
             });
-            held[slot].1.extend(self.stages[slot].1.held());
+            held[slot].1.extend(stage.held());
+            // Before the processor is given away, so that the flow does not wait for it too.
             self.pass_on(context, action, flow)?;
+            drop(entered);
+            free = end;
         }
         context.progress.reach(self.device, lane.len());
-        let host_seconds = spans.iter().map(|span| span.end - span.start).sum();
+        let host_seconds = spans
+            .iter()
+            .map(|span| (span.end - span.start).max(0.0))
+            .sum();
         for (index, stage) in &mut self.stages {
             let place = || Place::Finish(Part::Stage(*index));
             guard(place(), || stage.finish())?;
@@ -204,11 +214,12 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             transfer,
         };
         self.mailboxes
-            .send(tag, flow)
+            .send(tag, flow, context.clock.seconds())
             .map_err(|refusal| stop(transfer, &refusal))
     }
 
-    fn recv(&self, context: &StepContext, transfer: Transfer) -> Result<S::Flow, Stop> {
+    /// A flow, with the time of its arrival.
+    fn recv(&self, context: &StepContext, transfer: Transfer) -> Result<(S::Flow, f64), Stop> {
         let tag = Tag {
             epoch: context.epoch,
             transfer,
@@ -230,8 +241,8 @@ fn set_device_times(spans: &mut [Span], stage: usize, now: f64, ran: &[Ran]) {
     }
 }
 
-/// Makes the spans of a device disjoint: the stages of one worker may overlap on an asynchronous
-/// device, and its clock is not the host's.
+/// Makes the spans of a device ascend and disjoint: the stages of one worker may overlap on an
+/// asynchronous device, its clock is not the host's, and the host's may step back.
 fn make_disjoint(spans: &mut [Span]) {
     let mut free = 0.0_f64;
     for span in spans {

@@ -11,7 +11,7 @@ use crate::simulate::timeline::Timeline;
 /// The cause of an idle time.
 ///
 /// The idle time before an action, or after the last one of a device, is divided at the times at
-/// which the awaited flow was sent and arrived and the action started:
+/// which the awaited flow was sent and arrived (in the mailbox of the device) and the action started:
 ///
 /// ```text
 /// … action before ┃ fill or drain ┆ imbalance ┃ transfer ┃ processor ┃ action
@@ -31,7 +31,8 @@ pub enum Cause {
     /// cause.
     Transfer,
     /// All inputs were present, but a shared resource was not: the processor, including the
-    /// executor's own work. Includes waiting for a stage that was late for this cause.
+    /// executor's own work and the time from the arrival of a flow until the waiting worker runs
+    /// again. Includes waiting for a stage that was late for this cause.
     Processor,
 }
 

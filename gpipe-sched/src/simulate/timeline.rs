@@ -12,7 +12,7 @@ pub struct Span {
     /// The action.
     pub action: Action,
     /// When it was ready: its device was free and its flow had arrived. From here to `start` it
-    /// waited for a shared resource, such as a processor.
+    /// waited for a shared resource, such as a processor, be it to wake up.
     pub ready: f64,
     /// When it started, in seconds since the start of the step.
     pub start: f64,

@@ -1,8 +1,13 @@
 //! Where the time of the devices goes.
 
+use std::convert::Infallible;
+use std::thread::sleep;
+use std::time::Duration;
+
 use gpipe_sched::{
-    BubbleBreakdown, Cause, Costs, Gap, LinkCosts, Schedule, Span, StageCosts, Timeline, gpipe,
-    interleaved, looped_bfs, one_f_one_b, simulate, zb_h1, zb_h2, zb_v,
+    BubbleBreakdown, Cause, CollectOutputs, Costs, Gap, InferenceStage, Item, LinkCosts,
+    MicroBatch, Pipeline, Schedule, Span, StageCosts, Timeline, forward_only, gpipe, interleaved,
+    looped_bfs, one_f_one_b, simulate, zb_h1, zb_h2, zb_v,
 };
 use proptest::prelude::*;
 
@@ -140,6 +145,40 @@ fn a_device_that_waits_for_the_processor_says_so() {
         (1.0, 1.0, 1.0)
     );
     assert_eq!(spent[1].drain, 2.0);
+}
+
+/// Begins late, when the flow of the stage before has long arrived.
+struct Late(usize);
+
+impl InferenceStage for Late {
+    type Flow = ();
+    type Error = Infallible;
+
+    fn begin(&mut self, _step: u64) -> Result<(), Infallible> {
+        sleep(Duration::from_millis(60 * self.0 as u64));
+        Ok(())
+    }
+
+    fn forward(&mut self, _m: &MicroBatch, _x: ()) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_flow_that_has_arrived_waits_for_the_processor_and_is_no_transfer() {
+    let make_stage = |stage| Ok::<_, Infallible>(Late(stage));
+    let schedule = forward_only(2, 1).unwrap();
+    let mut pipeline = Pipeline::build(schedule, make_stage, CollectOutputs::build).unwrap();
+    let item = Item {
+        micro_batch: MicroBatch::new(0, 0..1, 0, false),
+        input: (),
+        target: (),
+    };
+    let timeline = pipeline.forward(vec![item]).unwrap().timeline;
+    let spent = timeline.bubble_breakdown(|_, _| 0.0).unwrap();
+    assert_adds_up(&timeline, &spent);
+    // It was there after microseconds, the device after 60 ms.
+    assert!(spent[1].processor > spent[1].transfer, "{:?}", spent[1]);
 }
 
 #[test]
