@@ -4,8 +4,10 @@
 
 mod common;
 
-use common::{Plan, Trouble, assert_transparent, batch, build, places};
-use gpipe_sched::{Part, Place, gpipe, one_f_one_b};
+use std::time::Duration;
+
+use common::{Failure, Plan, Trouble, assert_transparent, batch, build, places};
+use gpipe_sched::{Part, PipelineError, Place, gpipe, one_f_one_b};
 use shuttle::rand::{Rng, thread_rng};
 
 const STAGES: usize = 3;
@@ -64,6 +66,39 @@ fn a_failure_anywhere_ends_the_step_and_only_this_step() {
                     );
                     plan.set(None);
                     assert_transparent(&mut pipeline, step);
+                }
+            },
+            interleavings(3_000, 21_000),
+        );
+    }
+}
+
+/// A deadline that passes at any moment of a step or of a visit: the call ends well or overdue, and the
+/// next one is right or names the worker that was left behind. Nobody waits forever, not even to drop
+/// the pipeline.
+#[test]
+fn a_deadline_may_pass_at_any_moment() {
+    for make in [gpipe, one_f_one_b] {
+        shuttle::check_random(
+            move || {
+                let schedule = make(STAGES, 2).unwrap();
+                let mut pipeline = build(schedule, &Plan::default()).unwrap();
+                pipeline.set_deadline(Some(Duration::from_secs(1)));
+                let stepped = pipeline.step(batch(0, 2, true)).err();
+                let visited = pipeline.each(|_, _| Ok::<_, Failure>(())).err();
+                let looked = pipeline.with_loss_stage(|_| Ok::<_, Failure>(())).err();
+                let mut lost = 0;
+                for error in [stepped, visited, looked].into_iter().flatten() {
+                    match error {
+                        PipelineError::Overdue { .. } => {}
+                        PipelineError::Gone { .. } => lost += 1,
+                        error => panic!("{error}"),
+                    }
+                }
+                pipeline.set_deadline(None);
+                match pipeline.step(batch(1, 2, true)) {
+                    Ok(outcome) => assert_eq!((lost, outcome.losses.len()), (0, 2)),
+                    Err(error) => assert!(matches!(error, PipelineError::Gone { .. })),
                 }
             },
             interleavings(3_000, 21_000),

@@ -98,13 +98,13 @@ pub enum PipelineError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A step was not finished at its deadline.
+    /// A step, an evaluation or a visit was not finished at its deadline.
     #[error(
         "not finished after {seconds:.1} s: {}: raise the deadline, or look at the worker named first",
         All(stuck)
     )]
     Overdue {
-        /// Seconds since the start of the step.
+        /// Seconds since the start of the call.
         seconds: f64,
         /// The workers that had not finished, busy ones first.
         stuck: Vec<Stuck>,

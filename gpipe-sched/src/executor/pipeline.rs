@@ -9,11 +9,15 @@ use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::Mailboxes;
 use crate::executor::part::Part;
 use crate::executor::stage::Stage;
-use crate::executor::sync::{mpsc, thread};
+use crate::executor::sync::{Clock, Received, mpsc, receive, thread};
+use crate::executor::watchdog::Progress;
 use crate::executor::worker::Worker;
 use crate::schedule::data::Schedule;
 
 pub(crate) type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
+
+/// Time for waiting workers to answer when a call is overdue.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Stages and their workers: one persistent thread per device, named `gpipe-0`, `gpipe-1` and so
 /// on, which builds, owns and drops the stages of its device.
@@ -25,8 +29,13 @@ pub struct Pipeline<S: Stage, T: LossStage<S::Flow>> {
     pub(crate) mailboxes: Arc<Mailboxes<S::Flow>>,
     pub(crate) workers: Vec<WorkerHandle<S, T>>,
     pub(crate) epoch: u64,
-    pub(crate) deadline: Option<Duration>,
+    deadline: Option<Duration>,
+    /// The name of the next visit.
+    task: &'static str,
 }
+
+/// The name of a visit that has no other.
+const VISIT: &str = "a visit";
 
 /// The caller's handle of one worker.
 pub(crate) struct WorkerHandle<S: Stage, T> {
@@ -71,6 +80,7 @@ where
             workers,
             epoch: 0,
             deadline: None,
+            task: VISIT,
         };
         for device in 0..devices {
             let owned: Vec<usize> = (0..device_of.len())
@@ -110,8 +120,12 @@ where
             });
         }
         drop(ready);
-        pipeline.collect(&answers, |_, answer| answer)?;
-        Ok(pipeline)
+        let progress = Progress::of_visit("the construction", pipeline.parts());
+        let mut first = Ok(());
+        pipeline.collect(&answers, Clock::start(), &progress, |_, answer| {
+            first = std::mem::replace(&mut first, Ok(())).and(answer);
+        })?;
+        first.map(|()| pipeline)
     }
 
     /// The schedule that [`step`](Self::step) runs.
@@ -119,14 +133,32 @@ where
         &self.schedule
     }
 
-    /// Limits the time of each later step or evaluation; `None`, the default, sets no limit.
+    /// Limits the time of each later call that waits for the workers: steps, evaluations and visits.
+    /// `None`, the default, sets no limit.
     ///
-    /// A step that misses the deadline fails with [`PipelineError::Overdue`], which names the
-    /// action of each busy worker and what the others wait for. A worker that does not return from
-    /// its action cannot be stopped: it is abandoned with its stages, and the pipeline has to be
-    /// built again.
+    /// A call that misses the deadline fails with [`PipelineError::Overdue`], which names what each
+    /// busy worker does and what the others wait for. A worker that does not return from it cannot be
+    /// stopped: it is abandoned with its stages, and the pipeline has to be built again.
     pub fn set_deadline(&mut self, deadline: Option<Duration>) {
         self.deadline = deadline;
+    }
+
+    /// Names the next visit, for the error of one that misses its deadline: `the update` becomes
+    /// `device 0 runs the update of stage 0`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::convert::Infallible;
+    /// use gpipe_sched::{Empty, gpipe};
+    ///
+    /// let mut pipeline = Empty::pipeline(gpipe(2, 2)?)?;
+    /// pipeline.during("the update").each(|_, _| Ok::<_, Infallible>(()))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn during(&mut self, task: &'static str) -> &mut Self {
+        self.task = task;
+        self
     }
 
     /// Calls `visit` with the number of every stage and the stage, concurrently on the stages' own
@@ -157,13 +189,18 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        let task = std::mem::replace(&mut self.task, VISIT);
         self.check_workers()?;
         let visit = Arc::new(visit);
+        let clock = Clock::start();
+        let progress = Arc::new(Progress::of_visit(task, self.parts()));
         let (reply, replies) = mpsc::channel();
         for worker in &self.workers {
-            let (visit, reply) = (visit.clone(), reply.clone());
+            let (visit, reply, progress) = (visit.clone(), reply.clone(), progress.clone());
             worker.give(Box::new(move |worker| {
-                let visits = worker.stages.iter_mut().map(|(index, stage)| {
+                let stages = worker.stages.iter_mut().enumerate();
+                let visits = stages.map(|(slot, (index, stage))| {
+                    progress.enter(worker.device, slot);
                     let place = Place::Visit(Part::Stage(*index));
                     (*index, guard(place, || visit(*index, stage)))
                 });
@@ -176,11 +213,10 @@ where
         drop(reply);
         let mut results: Vec<Option<Result<R, PipelineError>>> = Vec::new();
         results.resize_with(self.schedule.stages(), || None);
-        self.collect(&replies, |_, visits| {
+        self.collect(&replies, clock, &progress, |_, visits| {
             for (stage, result) in visits {
                 results[stage] = Some(result);
             }
-            Ok(())
         })?;
         results.into_iter().flatten().collect()
     }
@@ -197,17 +233,23 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        let task = std::mem::replace(&mut self.task, VISIT);
         self.check_workers()?;
         let device = self.last_device();
+        let mut parts = vec![Vec::new(); self.workers.len()];
+        parts[device].push(Part::LossStage);
+        let clock = Clock::start();
+        let progress = Progress::of_visit(task, parts);
         let (reply, replies) = mpsc::channel();
         self.workers[device].give(Box::new(move |worker| {
             if let Some(loss_stage) = &mut worker.loss_stage {
-                let _ = reply.send(guard(Place::Visit(Part::LossStage), || visit(loss_stage)));
+                let result = guard(Place::Visit(Part::LossStage), || visit(loss_stage));
+                let _ = reply.send((worker.device, result));
             }
         }));
-        replies
-            .recv()
-            .unwrap_or(Err(PipelineError::Gone { device }))
+        let mut result = Err(PipelineError::Gone { device });
+        self.collect(&replies, clock, &progress, |_, answer| result = answer)?;
+        result
     }
 
     pub(crate) fn last_device(&self) -> usize {
@@ -222,22 +264,55 @@ where
         }
     }
 
-    /// Takes one answer from every worker, in order of arrival. A worker that dies drops its end of
-    /// the channel, so this always ends.
-    fn collect<A>(
-        &self,
+    /// The stages of each worker, in the order in which they are visited.
+    fn parts(&self) -> Vec<Vec<Part>> {
+        let mut parts = vec![Vec::new(); self.workers.len()];
+        for (stage, &device) in self.schedule.device_of().iter().enumerate() {
+            parts[device].push(Part::Stage(stage));
+        }
+        parts
+    }
+
+    /// Takes one answer from every worker that has a part in the call, in order of arrival, until the
+    /// deadline. Every call that waits for workers waits here. A worker that dies drops its end of the
+    /// channel, so this always ends.
+    pub(crate) fn collect<A>(
+        &mut self,
         answers: &mpsc::Receiver<(usize, A)>,
-        mut take: impl FnMut(usize, A) -> Result<(), PipelineError>,
+        clock: Clock,
+        progress: &Progress,
+        mut take: impl FnMut(usize, A),
     ) -> Result<(), PipelineError> {
-        let mut answered = vec![false; self.workers.len()];
-        while let Ok((device, answer)) = answers.recv() {
-            answered[device] = true;
-            take(device, answer)?;
+        let mut answered = progress.idle();
+        let mut overdue = None;
+        let mut until = self.deadline;
+        loop {
+            match receive(answers, clock, &mut until) {
+                Received::Answer((device, answer)) => {
+                    answered[device] = true;
+                    take(device, answer);
+                }
+                Received::Nobody => break,
+                Received::Late if overdue.is_none() => {
+                    overdue = Some(PipelineError::Overdue {
+                        seconds: clock.seconds(),
+                        stuck: progress.stuck(&answered),
+                    });
+                    // Waiting workers can be stopped; they answer at once.
+                    self.mailboxes.stop(self.epoch);
+                    until = until.map(|until| until.saturating_add(GRACE));
+                }
+                Received::Late => {
+                    for (worker, answered) in self.workers.iter_mut().zip(&answered) {
+                        worker.lost = !answered;
+                    }
+                    break;
+                }
+            }
         }
-        match answered.iter().position(|answered| !answered) {
-            Some(device) => Err(PipelineError::Gone { device }),
-            None => Ok(()),
-        }
+        let gone = answered.iter().position(|answered| !answered);
+        let gone = gone.map(|device| PipelineError::Gone { device });
+        overdue.or(gone).map_or(Ok(()), Err)
     }
 }
 

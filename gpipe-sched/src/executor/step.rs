@@ -1,7 +1,6 @@
 //! A step or an evaluation: started on all workers, and gathered from them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::executor::batch::{Item, ItemOf, check_items};
 use crate::executor::failure::PipelineError;
@@ -9,7 +8,7 @@ use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::Tag;
 use crate::executor::pipeline::Pipeline;
 use crate::executor::stage::Stage;
-use crate::executor::sync::{Clock, Received, mpsc, receive};
+use crate::executor::sync::{Clock, mpsc};
 use crate::executor::watchdog::Progress;
 use crate::executor::worker::{Report, StepContext, Stop};
 use crate::schedule::builders::forward_only::forward_over;
@@ -64,7 +63,7 @@ where
         self.run(Arc::new(schedule), batch)
     }
 
-    /// Runs a schedule on all workers and gathers their reports, until the deadline.
+    /// Runs a schedule on all workers and gathers their reports.
     fn run(
         &mut self,
         schedule: Arc<Schedule>,
@@ -92,10 +91,10 @@ where
         }
         let context = Arc::new(StepContext {
             epoch,
+            progress: Progress::of_lanes(schedule.clone()),
             schedule,
             micro_batches,
             clock,
-            progress: Progress::new(self.workers.len()),
         });
         let mut targets = Some(targets);
         let last_device = self.last_device();
@@ -120,40 +119,15 @@ where
         }
         drop(reply);
         let mut gathered = Gathered::new(self.workers.len(), self.schedule.stages());
-        let mut overdue = None;
-        let mut until = self.deadline;
-        loop {
-            match receive(&reports, clock, &mut until) {
-                Received::Answer((device, report)) => gathered.take(device, report),
-                Received::Nobody => break,
-                Received::Late if overdue.is_none() => {
-                    let stuck = context.progress.stuck(&context.schedule);
-                    overdue = Some(PipelineError::Overdue {
-                        seconds: clock.seconds(),
-                        stuck,
-                    });
-                    // Waiting workers can be stopped; they answer at once.
-                    self.mailboxes.stop(epoch);
-                    until = until.map(|until| until.saturating_add(GRACE));
-                }
-                Received::Late => {
-                    for (worker, answered) in self.workers.iter_mut().zip(&gathered.answered) {
-                        worker.lost = !answered;
-                    }
-                    break;
-                }
-            }
-        }
-        gathered.outcome(overdue)
+        let waited = self.collect(&reports, clock, &context.progress, |device, report| {
+            gathered.take(device, report);
+        });
+        gathered.outcome(waited)
     }
 }
 
-/// Time for waiting workers to answer when a step is overdue.
-const GRACE: Duration = Duration::from_secs(1);
-
 /// The reports of the workers.
 struct Gathered {
-    answered: Vec<bool>,
     first_error: Option<PipelineError>,
     spans: Vec<Span>,
     host_seconds: Vec<f64>,
@@ -164,7 +138,6 @@ struct Gathered {
 impl Gathered {
     fn new(devices: usize, stages: usize) -> Self {
         Self {
-            answered: vec![false; devices],
             first_error: None,
             spans: Vec::new(),
             host_seconds: vec![0.0; devices],
@@ -174,7 +147,6 @@ impl Gathered {
     }
 
     fn take(&mut self, device: usize, report: Result<Report, Stop>) {
-        self.answered[device] = true;
         match report {
             Ok(Report {
                 spans,
@@ -194,17 +166,18 @@ impl Gathered {
         }
     }
 
-    fn outcome(self, overdue: Option<PipelineError>) -> Result<Outcome, PipelineError> {
-        if let Some(error) = self.first_error.or(overdue) {
+    /// The outcome of a step whose workers were waited for with this result. A worker's error comes
+    /// first: it may be the cause.
+    fn outcome(self, waited: Result<(), PipelineError>) -> Result<Outcome, PipelineError> {
+        if let Some(error) = self.first_error {
             return Err(error);
         }
-        if let Some(device) = self.answered.iter().position(|answered| !answered) {
-            return Err(PipelineError::Gone { device });
-        }
+        waited?;
+        let devices = self.host_seconds.len();
         Ok(Outcome {
             losses: self.losses,
             host_seconds: self.host_seconds,
-            timeline: Timeline::new(self.answered.len(), self.spans).with_held(&self.held),
+            timeline: Timeline::new(devices, self.spans).with_held(&self.held),
         })
     }
 }

@@ -12,7 +12,7 @@ pub(crate) use std::{
     thread,
 };
 
-/// Seconds since the start of a step.
+/// Seconds since the start of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     #[cfg(not(shuttle))]
@@ -47,7 +47,7 @@ pub(crate) enum Received<A> {
 }
 
 /// Waits for an answer until the time `until` since the clock's start, if there is a limit. Under
-/// the model checker no time passes, so no answer is late.
+/// the model checker no time passes; there the limit passes at any time or never.
 ///
 /// Time during which the whole process was stopped (for example from a terminal) does not count: a
 /// short wait that takes far too long reveals it, and the limit is extended by it.
@@ -67,10 +67,15 @@ pub(crate) fn receive<A>(
             Ok(answer) => return Received::Answer(answer),
             Err(mpsc::RecvTimeoutError::Disconnected) => return Received::Nobody,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                let stopped = (clock.origin.elapsed() - now).saturating_sub(2 * POLL);
-                *until = until.saturating_add(stopped);
+                // A clock that steps back has stopped nothing.
+                let waited = clock.origin.elapsed().saturating_sub(now);
+                *until = until.saturating_add(waited.saturating_sub(2 * POLL));
             }
         }
+    }
+    #[cfg(shuttle)]
+    if until.is_some() && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.25) {
+        return Received::Late;
     }
     let _ = (clock, until);
     answers.recv().map_or(Received::Nobody, Received::Answer)

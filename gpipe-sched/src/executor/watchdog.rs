@@ -1,14 +1,15 @@
-//! Progress of the workers, for the error of a step that does not end: busy workers with their
-//! actions, waiting ones with what they wait for.
+//! Progress of the workers, for the error of a call that does not end: busy workers with their
+//! actions and visits, waiting ones with what they wait for.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::executor::part::Part;
 use crate::schedule::action::Action;
 use crate::schedule::data::Schedule;
-use crate::schedule::transfer::Transfer;
 
-/// A worker that has not finished its lane.
+/// A worker that has not finished its part of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stuck {
@@ -35,6 +36,13 @@ pub enum Doing {
     Acting(Action),
     /// In `finish` of its stages.
     Finishing,
+    /// Running a closure of the caller.
+    Visiting {
+        /// The part that is visited.
+        part: Part,
+        /// The name of the visit, as [`Pipeline::during`](crate::Pipeline::during) sets it.
+        task: &'static str,
+    },
 }
 
 impl fmt::Display for Stuck {
@@ -44,6 +52,7 @@ impl fmt::Display for Stuck {
             Doing::Beginning => f.write_str("begins the step"),
             Doing::Acting(action) => write!(f, "runs {action}"),
             Doing::Finishing => f.write_str("finishes the step"),
+            Doing::Visiting { part, task } => write!(f, "runs {task} of {part}"),
             Doing::Waiting { action, from } => {
                 write!(f, "waits before {action}")?;
                 match (action.receives(), from) {
@@ -72,60 +81,96 @@ impl fmt::Display for All<'_> {
     }
 }
 
-/// The position of each worker in its lane. Read only after a deadline, so relaxed ordering is
-/// enough.
-pub(crate) struct Progress(Vec<AtomicUsize>);
+/// What the workers do in one call, and how far each is. Positions are read only after a deadline, so
+/// relaxed ordering is enough.
+pub(crate) struct Progress {
+    work: Work,
+    positions: Vec<AtomicUsize>,
+}
+
+/// The work of a call.
+enum Work {
+    /// The lane of each worker.
+    Lanes(Arc<Schedule>),
+    /// The parts that each worker visits, in order.
+    Visit {
+        task: &'static str,
+        parts: Vec<Vec<Part>>,
+    },
+}
 
 impl Progress {
     const BEGINS: usize = usize::MAX;
-    const DONE: usize = usize::MAX - 1;
 
-    pub fn new(devices: usize) -> Self {
-        Self(
-            (0..devices)
-                .map(|_| AtomicUsize::new(Self::BEGINS))
-                .collect(),
-        )
+    /// Of a step or an evaluation: every worker begins its lane.
+    pub fn of_lanes(schedule: Arc<Schedule>) -> Self {
+        let begins = |_| AtomicUsize::new(Self::BEGINS);
+        Self {
+            positions: (0..schedule.devices()).map(begins).collect(),
+            work: Work::Lanes(schedule),
+        }
+    }
+
+    /// Of a visit: every worker that has parts is at the first of them.
+    pub fn of_visit(task: &'static str, parts: Vec<Vec<Part>>) -> Self {
+        let first = |_| AtomicUsize::new(1);
+        Self {
+            positions: parts.iter().map(first).collect(),
+            work: Work::Visit { task, parts },
+        }
     }
 
     /// The worker reaches a position of its lane, and may wait for a flow.
     pub fn reach(&self, device: usize, position: usize) {
-        self.0[device].store(2 * position, Ordering::Relaxed);
+        self.positions[device].store(2 * position, Ordering::Relaxed);
     }
 
-    /// The worker has the flow of a position.
+    /// The worker has the flow of a position, or begins a part of a visit.
     pub fn enter(&self, device: usize, position: usize) {
-        self.0[device].store(2 * position + 1, Ordering::Relaxed);
+        self.positions[device].store(2 * position + 1, Ordering::Relaxed);
     }
 
-    /// The worker has finished its lane.
-    pub fn end(&self, device: usize) {
-        self.0[device].store(Self::DONE, Ordering::Relaxed);
+    /// Whether each worker has no part in the call, and so nothing to answer.
+    pub fn idle(&self) -> Vec<bool> {
+        match &self.work {
+            Work::Lanes(schedule) => vec![false; schedule.devices()],
+            Work::Visit { parts, .. } => parts.iter().map(Vec::is_empty).collect(),
+        }
     }
 
-    /// The workers that are not done, busy ones first.
-    pub fn stuck(&self, schedule: &Schedule) -> Vec<Stuck> {
-        let all = self.0.iter().enumerate().filter_map(|(device, place)| {
-            let doing = match place.load(Ordering::Relaxed) {
-                Self::DONE => return None,
+    /// The workers that have not answered, busy ones first.
+    pub fn stuck(&self, answered: &[bool]) -> Vec<Stuck> {
+        let all = self.positions.iter().zip(answered).enumerate();
+        let all = all.filter(|(_, (_, answered))| !**answered);
+        let all = all.filter_map(|(device, (position, _))| {
+            let doing = match position.load(Ordering::Relaxed) {
                 Self::BEGINS => Doing::Beginning,
-                place => match schedule.lanes()[device].get(place / 2) {
-                    None => Doing::Finishing,
-                    Some(&action) if place % 2 == 0 && action.receives().is_some() => {
-                        Doing::Waiting {
-                            action,
-                            from: action
-                                .receives()
-                                .and_then(|transfer: Transfer| transfer.sender(schedule.stages())),
-                        }
-                    }
-                    Some(&action) => Doing::Acting(action),
-                },
+                position => self.doing(device, position / 2, position % 2 == 1)?,
             };
             Some(Stuck { device, doing })
         });
         let mut stuck: Vec<Stuck> = all.collect();
         stuck.sort_by_key(|stuck| matches!(stuck.doing, Doing::Waiting { .. }));
         stuck
+    }
+
+    fn doing(&self, device: usize, position: usize, entered: bool) -> Option<Doing> {
+        let schedule = match &self.work {
+            Work::Lanes(schedule) => schedule,
+            Work::Visit { task, parts } => {
+                let part = *parts[device].get(position)?;
+                return Some(Doing::Visiting { part, task });
+            }
+        };
+        Some(match schedule.lanes()[device].get(position) {
+            None => Doing::Finishing,
+            Some(&action) => match action.receives().filter(|_| !entered) {
+                Some(transfer) => Doing::Waiting {
+                    action,
+                    from: transfer.sender(schedule.stages()),
+                },
+                None => Doing::Acting(action),
+            },
+        })
     }
 }

@@ -128,7 +128,6 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             .loss_stage
             .as_mut()
             .map(|loss_stage| guard(Place::Finish(Part::LossStage), || loss_stage.losses()));
-        context.progress.end(self.device);
         Ok(Report {
             spans,
             host_seconds,

@@ -13,6 +13,8 @@ use gpipe_sched::{
 pub enum Trouble {
     Error,
     Panic,
+    /// Does not return while it is planned.
+    Stall,
 }
 
 /// Faults planted in the test's own stages, which the tests of failures must detect.
@@ -46,15 +48,13 @@ impl Plan {
         *self.0.lock().unwrap() = troubles.into_iter().collect();
     }
 
-    fn pass(&self, place: Place) -> Result<(), Failure> {
-        let planned = self
-            .0
-            .lock()
-            .unwrap()
-            .iter()
-            .copied()
-            .find(|(there, _)| *there == place);
-        match planned {
+    fn planned(&self, place: Place) -> Option<(Place, Trouble)> {
+        let plan = self.0.lock().unwrap();
+        plan.iter().copied().find(|(there, _)| *there == place)
+    }
+
+    pub fn pass(&self, place: Place) -> Result<(), Failure> {
+        match self.planned(place) {
             Some(_) if self.1 == Some(Planted::Silent) => Ok(()),
             Some(_) if self.1 == Some(Planted::Misplaced) => {
                 Err(Failure(Place::Loss { micro_batch: 99 }))
@@ -64,6 +64,12 @@ impl Plan {
             },
             Some((_, Trouble::Error)) => Err(Failure(place)),
             Some((_, Trouble::Panic)) => panic!("panic at {place}"),
+            Some((_, Trouble::Stall)) => {
+                while self.planned(place).is_some() {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                Ok(())
+            }
             None => Ok(()),
         }
     }

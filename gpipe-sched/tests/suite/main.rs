@@ -15,6 +15,8 @@ mod entering;
 
 mod watchdog;
 
+mod stalls;
+
 mod schedules;
 
 mod papers;
