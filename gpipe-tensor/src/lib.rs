@@ -14,7 +14,7 @@ mod fork_join;
 mod host;
 mod initial;
 mod instruction_set;
-#[cfg(feature = "cuda")]
+#[cfg(any(test, feature = "cuda"))]
 mod kernel_cache;
 mod math;
 pub mod ops;

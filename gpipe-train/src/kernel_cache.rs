@@ -1,10 +1,10 @@
 //! A folder of compiled CUDA kernels: only the first run on a device compiles them.
 
-use std::path::PathBuf;
-use std::{fs, process};
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use gpipe_files::{Links, read_capped, replace};
 use gpipe_tensor::KernelCache;
-use sha2::{Digest, Sha256};
 
 /// A folder of compiled kernels.
 pub struct KernelFolder {
@@ -12,7 +12,7 @@ pub struct KernelFolder {
 }
 
 impl KernelFolder {
-    /// A cache in `folder`, which is created with the first kernel.
+    /// A cache in `folder`, which is created with the first kernel, for its owner alone.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
@@ -20,29 +20,26 @@ impl KernelFolder {
     }
 }
 
-/// Bytes of the SHA-256 hash in front of an image.
-const HASH: usize = 32;
+/// The largest file that is read: the kernels of a device take less than 1 MiB.
+const LARGEST: u64 = 64 << 20;
 
 impl KernelCache for KernelFolder {
     fn load(&self, key: &str) -> Option<Vec<u8>> {
-        let mut file = fs::read(self.folder.join(key)).ok()?;
-        let image = file.split_off(file.len().min(HASH));
-        (file == Sha256::digest(&image).as_slice()).then_some(image)
+        read_capped(&self.folder.join(key), LARGEST, Links::Refused, "").ok()
     }
 
-    fn store(&self, key: &str, image: &[u8]) {
-        let mut file = Sha256::digest(image).to_vec();
-        file.extend(image);
-        // Atomic: another process may read at the same time.
-        let written = self.folder.join(format!("{key}.{}", process::id()));
-        let stored = fs::create_dir_all(&self.folder)
-            .and_then(|()| fs::write(&written, file))
-            .and_then(|()| fs::rename(&written, self.folder.join(key)));
-        if stored.is_err() {
-            // The next run compiles again.
-            let _ = fs::remove_file(&written);
-        }
+    fn store(&self, key: &str, bytes: &[u8]) {
+        // Without them the next run compiles again.
+        let _ = created(&self.folder).map(|()| replace(&self.folder.join(key), bytes));
     }
+}
+
+/// Creates a folder that only its owner can enter.
+fn created(folder: &Path) -> std::io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder)
 }
 
 #[cfg(test)]
@@ -50,19 +47,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_comes_back_whole_or_not_at_all() {
+    fn what_was_stored_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let cache = KernelFolder::new(folder.path().join("new"));
         assert_eq!(cache.load("key"), None);
-        cache.store("key", b"image");
-        assert_eq!(cache.load("key").as_deref(), Some(&b"image"[..]));
+        for bytes in [&b"image"[..], b"another"] {
+            cache.store("key", bytes);
+            assert_eq!(cache.load("key").as_deref(), Some(bytes));
+        }
         assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 1);
-        let path = cache.folder.join("key");
-        let mut bytes = fs::read(&path).unwrap();
-        bytes.pop();
-        fs::write(&path, &bytes).unwrap();
-        assert_eq!(cache.load("key"), None);
-        fs::write(&path, [0; 3]).unwrap();
-        assert_eq!(cache.load("key"), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_folder_is_its_owners_and_links_are_not_followed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let cache = KernelFolder::new(folder.path().join("new"));
+        cache.store("key", b"image");
+        let mode = fs::metadata(&cache.folder).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let elsewhere = folder.path().join("elsewhere");
+        fs::write(&elsewhere, b"theirs").unwrap();
+        symlink(&elsewhere, cache.folder.join("link")).unwrap();
+        assert_eq!(cache.load("link"), None);
+        cache.store("link", b"ours");
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"theirs");
+        assert_eq!(cache.load("link").as_deref(), Some(&b"ours"[..]));
+        // A pipe would wait for a writer, a device never ends.
+        symlink("/dev/zero", cache.folder.join("endless")).unwrap();
+        assert_eq!(cache.load("endless"), None);
     }
 }

@@ -17,6 +17,8 @@ mod emulator;
 pub(crate) mod entry;
 #[cfg(feature = "cuda")]
 mod gpu;
+#[cfg(any(test, feature = "cuda"))]
+mod image;
 #[cfg(feature = "link-cublas")]
 mod linked;
 #[cfg(feature = "cuda")]

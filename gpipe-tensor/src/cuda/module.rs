@@ -6,11 +6,14 @@ use std::fmt::Write as _;
 
 use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
+use sha2::{Digest, Sha256};
 
 use super::entry::Form;
+use super::image::is_whole;
 use super::probe::compiler_version;
 use super::raw_handle::RawHandle;
 use super::status::Status;
+use crate::kernel_cache::{opened, sealed};
 use crate::{DType, Error, KernelCache, Result};
 
 /// A loaded module and its entry points.
@@ -31,21 +34,28 @@ impl Module {
         let key = key(&source, &options, &compiler_version()?);
         // What cannot be loaded is no module of this driver: it is made again.
         let cached = cache.and_then(|cache| cache.load(&key));
-        if let Some(Ok(module)) = cached.map(|image| Self::of(&image)) {
+        let cached = cached.as_deref().and_then(|bytes| opened(&key, bytes));
+        if let Some(Ok(module)) = cached.map(Self::of) {
             return Ok(module);
         }
         let image = compile(&source, &options)?;
         let module = Self::of(&image)?;
         if let Some(cache) = cache {
-            cache.store(&key, &image);
+            cache.store(&key, &sealed(&key, &image));
         }
         Ok(module)
     }
 
     fn of(image: &[u8]) -> Result<Self> {
+        if !is_whole(image) {
+            return Err(Error::Cuda {
+                call: "cuModuleLoadData",
+                message: format!("{} bytes are no whole image of kernels", image.len()),
+            });
+        }
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the image is a whole one: it comes from the compiler, or from a cache that
-        // promises to give what it got. The call writes one name.
+        // SAFETY: all that the driver follows in the image lies within it. It comes from the compiler,
+        // or carries the digest that was put on one. The call writes one name.
         unsafe { driver::cuModuleLoadData(&mut raw, image.as_ptr().cast()) }
             .check("cuModuleLoadData")?;
         let mut module = Self {
@@ -78,18 +88,16 @@ impl Drop for Module {
     }
 }
 
-/// The cache key of an image: the 128-bit FNV-1a hash of all that it depends on.
+/// The cache key of an image: the digest of all that it depends on.
 fn key(source: &str, options: &[String], compiler: &str) -> String {
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let parts = options.iter().map(String::as_str).chain([compiler, source]);
-    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
-    for part in parts {
-        for byte in part.bytes().chain([0]) {
-            hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
-        }
-    }
+    let digest = parts.fold(Sha256::new(), |digest, part| {
+        digest.chain_update(part).chain_update([0])
+    });
     let mut key = String::new();
-    let _ = write!(key, "{hash:032x}");
+    for byte in digest.finalize() {
+        let _ = write!(key, "{byte:02x}");
+    }
     key
 }
 

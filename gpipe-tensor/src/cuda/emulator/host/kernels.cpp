@@ -16,13 +16,24 @@ struct Function {
     unsigned shared;
 };
 
-/// What an image is for: `sm_90` of "\177ELF emulated sm_90 …", `.target sm_80` of PTX.
+/// Bytes of the header of an image, an ELF file without tables.
+constexpr size_t HEADER = 64;
+
+/// An image: what begins as NVIDIA's do, and says what it is for.
+static std::string image_of(int number, unsigned long long hash) {
+    std::string image("\177ELF\2\1\1", 7);
+    image.resize(HEADER);
+    image[18] = (char)190;
+    return image + text("emulated sm_%d %llx\n", number, hash);
+}
+
+/// What an image is for: `sm_90` of "emulated sm_90 …" after the header, `.target sm_80` of PTX.
 static int load(Module** module, const char* image) {
     CURRENT();
     int made_for = 0;
     unsigned long long hash = 0;
     int own = settings().capability;
-    if (sscanf(image, "\177ELF emulated sm_%d %llx", &made_for, &hash) == 2) {
+    if (memcmp(image, "\177ELF\2\1\1", 8) == 0 && sscanf(image + HEADER, "emulated sm_%d %llx", &made_for, &hash) == 2) {
         if (made_for / 10 != own / 10 || made_for > own) return NO_BINARY_FOR_GPU;
     } else if (sscanf(image, ".version 8.1 .target sm_%d // %llx", &made_for, &hash) == 2) {
         if (made_for > own) return NO_BINARY_FOR_GPU;
@@ -122,7 +133,7 @@ static int compile(Program* program, int count, const char* const* options) {
     int number = atoi(architecture.c_str() + underscore + 1);
     unsigned long long printed = hash;
     program->ptx = text(".version 8.1 .target sm_%d // %llx\n", number, printed);
-    if (architecture[0] == 's') program->cubin = text("\177ELF emulated sm_%d %llx\n", number, printed);
+    if (architecture[0] == 's') program->cubin = image_of(number, printed);
     return COMPILED;
 }
 
