@@ -32,8 +32,9 @@ impl Floats {
         if let Some(huge) = HugePages::zeros(n) {
             return Ok(Self(Memory::Huge(huge)));
         }
-        let room = n + LINE - 1;
-        let Ok(layout) = Layout::array::<f32>(room) else {
+        let room = n.checked_add(LINE - 1);
+        let layout = room.and_then(|room| Layout::array::<f32>(room).ok());
+        let (Some(room), Some(layout)) = (room, layout) else {
             return Err(out_of_memory);
         };
         // SAFETY: `n` is not zero, so neither is the layout's size.
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_the_system_does_not_have_is_an_error() {
-        for n in [1 << 45, isize::MAX as usize] {
+        for n in [1 << 45, isize::MAX as usize, usize::MAX - 20, usize::MAX] {
             let outcome = Floats::zeros(n);
             assert!(matches!(outcome, Err(Error::OutOfMemory { .. })));
         }

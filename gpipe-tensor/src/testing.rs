@@ -90,3 +90,18 @@ pub(crate) fn numeric_gradient(at: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64
         })
         .collect()
 }
+
+/// Fails to compile if the type implements the trait: two implementations would then fit the call.
+macro_rules! assert_not_impl {
+    ($type:ty: $trait:ident) => {
+        const _: fn() = || {
+            trait Fits<A> {
+                fn once() {}
+            }
+            impl<T: ?Sized> Fits<()> for T {}
+            impl<T: ?Sized + $trait> Fits<u8> for T {}
+            <$type as Fits<_>>::once();
+        };
+    };
+}
+pub(crate) use assert_not_impl;

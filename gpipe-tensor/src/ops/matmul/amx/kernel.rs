@@ -1,15 +1,40 @@
 //! The kernel of the tile unit: one block of a product at a time.
 
 use std::arch::asm;
+use std::cell::Cell;
+use std::marker::PhantomData;
 
 use super::tile::{BLOCK, slab_floats};
 use crate::instruction_set::has_amx;
-use crate::ops::matmul::matrix::Begin;
+use crate::ops::matmul::matrix::{Begin, reaches};
+
+/// Assembly that writes the tiles, all of which it declares as written.
+macro_rules! with_tiles {
+    ($($assembly:tt)*) => {
+        asm!(
+            $($assembly)*
+            out("tmm0") _,
+            out("tmm1") _,
+            out("tmm2") _,
+            out("tmm3") _,
+            out("tmm4") _,
+            out("tmm5") _,
+            out("tmm6") _,
+            out("tmm7") _,
+        )
+    };
+}
 
 static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
 
-/// The tile unit, configured on the calling thread during the lifetime of this value.
-pub(super) struct Unit(());
+/// The tile unit, configured on the calling thread during the lifetime of this value. Tiles belong to a
+/// thread: the value stays on its own (a pointer is neither `Send` nor `Sync`).
+pub(super) struct Unit(PhantomData<*const ()>);
+
+thread_local! {
+    /// Whether the thread has a [`Unit`]: the end of a second one would take the tiles from the first.
+    static CONFIGURED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Eight tiles of 16 rows of 64 bytes each.
 #[repr(C, align(64))]
@@ -30,15 +55,21 @@ impl Setting {
 }
 
 impl Unit {
-    /// Configures the tiles; `None` unless [`has_amx`] holds.
+    /// Configures the tiles; `None` unless [`has_amx`] holds, and while the thread has a unit already.
     pub(super) fn new() -> Option<Self> {
         static SETTING: Setting = Setting::new();
-        if !has_amx() {
+        if !has_amx() || CONFIGURED.replace(true) {
             return None;
         }
         // SAFETY: AMX is available and permitted; the 64 bytes are a valid configuration of palette 1.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const SETTING, options(nostack, readonly)) };
-        Some(Self(()))
+        unsafe {
+            with_tiles!(
+                "ldtilecfg [{}]",
+                in(reg) &raw const SETTING,
+                options(nostack, readonly),
+            );
+        }
+        Some(Self(PhantomData))
     }
 
     /// c = begin + a·b for `rows` by `columns` floats of c, at most 32 by 32, with rows `stride` floats
@@ -60,7 +91,7 @@ impl Unit {
             return self.add_corner::<PARTS>((rows, columns), a, b, begin, c, stride);
         }
         assert!(
-            (BLOCK - 1) * stride + BLOCK <= c.len(),
+            reaches(c.len(), BLOCK, stride, BLOCK, 1),
             "a block of the result"
         );
         let out = c.as_mut_ptr();
@@ -130,7 +161,7 @@ impl Unit {
         }
         macro_rules! compute {
             ($($products:expr),* $(,)?) => {
-                asm!(
+                with_tiles!(
                     "tileloadd tmm0, [{start} + {from}]",
                     "tileloadd tmm1, [{start} + {from} + 64]",
                     "lea {half}, [{from} * 8]",
@@ -211,7 +242,26 @@ impl Unit {
 
 impl Drop for Unit {
     fn drop(&mut self) {
-        // SAFETY: the tiles are configured and their contents are no longer needed.
-        unsafe { asm!("tilerelease", options(nomem, nostack)) };
+        // SAFETY: the tiles are configured, on this thread, and their contents are no longer needed.
+        unsafe { with_tiles!("tilerelease", options(nomem, nostack),) };
+        CONFIGURED.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::assert_not_impl;
+
+    assert_not_impl!(Unit: Send);
+    assert_not_impl!(Unit: Sync);
+
+    #[test]
+    fn a_thread_has_one_unit_at_a_time() {
+        for _ in 0..2 {
+            let unit = Unit::new();
+            assert_eq!(unit.is_some(), has_amx());
+            assert!(Unit::new().is_none());
+        }
     }
 }

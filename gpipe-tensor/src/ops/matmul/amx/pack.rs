@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::tile::{BLOCK, SLAB, TILE, TILE_FLOATS, slab_floats};
-use crate::ops::matmul::matrix::Matrix;
+use crate::ops::matmul::matrix::{Matrix, reaches};
 
 /// Which operand is packed; decides the layout of its tiles.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,10 +75,16 @@ impl Source<'_> {
     /// Panics unless the floats contain all elements and one of the strides is 1.
     fn check(&self) {
         assert!(self.lane_stride == 1 || self.inner_stride == 1);
-        if self.lanes > 0 && self.depth > 0 {
-            let last = (self.lanes - 1) * self.lane_stride + (self.depth - 1) * self.inner_stride;
-            assert!(last < self.floats.len(), "an operand that is long enough");
-        }
+        assert!(
+            reaches(
+                self.floats.len(),
+                self.lanes,
+                self.lane_stride,
+                self.depth,
+                self.inner_stride
+            ),
+            "an operand that is long enough"
+        );
     }
 }
 
