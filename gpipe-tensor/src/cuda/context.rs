@@ -1,9 +1,7 @@
 //! A device's primary context, which all handles to the device share.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{
@@ -20,8 +18,6 @@ use crate::{KernelCache, Result};
 /// The primary context of a device, its memory pool and the kernels that are loaded there.
 pub(crate) struct Context {
     pub ordinal: u32,
-    /// Unique among all contexts ever opened by this process.
-    serial: u64,
     device: CUdevice,
     raw: RawHandle<CUcontext>,
     pool: RawHandle<CUmemoryPool>,
@@ -38,7 +34,6 @@ impl Context {
     /// The context of the device of this ordinal, which the probe has found; takes kernels from the cache if
     /// it has them.
     pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>) -> Result<Arc<Self>> {
-        static SERIAL: AtomicU64 = AtomicU64::new(1);
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = open.get(&ordinal).and_then(Weak::upgrade) {
             return Ok(context);
@@ -50,7 +45,6 @@ impl Context {
             .check("cuDevicePrimaryCtxRetain")?;
         let mut context = Self {
             ordinal,
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             device,
             raw: RawHandle(raw),
             pool: RawHandle(pool),
@@ -74,19 +68,11 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes this the calling thread's context.
+    /// Makes this the calling thread's context. Not remembered from call to call: other code of the thread
+    /// may have made another one current meanwhile.
     pub fn bind(&self) -> Result<()> {
-        thread_local! {
-            /// Serial number of the thread's context: a raw handle may be reused.
-            static BOUND: Cell<u64> = const { Cell::new(0) };
-        }
-        if BOUND.get() == self.serial {
-            return Ok(());
-        }
         // SAFETY: the context is retained as long as this lives.
-        unsafe { sys::cuCtxSetCurrent(self.raw.0) }.check("cuCtxSetCurrent")?;
-        BOUND.set(self.serial);
-        Ok(())
+        unsafe { sys::cuCtxSetCurrent(self.raw.0) }.check("cuCtxSetCurrent")
     }
 
     /// The driver's name for it.
@@ -140,10 +126,14 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // A destructor cannot report an error.
-        if self.bind().is_ok() {
-            // SAFETY: the context is the thread's.
-            let _done = unsafe { sys::cuCtxSynchronize() };
-            self.module = None;
+        match self.bind() {
+            Ok(()) => {
+                // SAFETY: the context is the thread's.
+                let _done = unsafe { sys::cuCtxSynchronize() };
+                self.module = None;
+            }
+            // Unloading would mean the thread's context, which is another one.
+            Err(_) => std::mem::forget(self.module.take()),
         }
         // SAFETY: streams, events and memory hold the context, so there are none left.
         let _released = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };

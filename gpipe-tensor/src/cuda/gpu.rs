@@ -88,19 +88,30 @@ impl Gpu {
         self.compute.record_timed()
     }
 
-    /// Runs a kernel after the operations so far. Its pointers must be into
-    /// [`Memory`](super::Memory) of this handle, as large as the operation's tensors.
-    pub fn launch(&self, launch: &Launch) -> Result<()> {
+    /// Runs a kernel after the operations so far.
+    ///
+    /// # Safety
+    /// The pointers are into [`Memory`](super::Memory) of this handle that lives until the call returns, as
+    /// large as the kernel takes it to be for the other arguments.
+    pub unsafe fn launch(&self, launch: &Launch) -> Result<()> {
         // SAFETY: the compute stream may use all memory of this handle: where that was filled from
-        // elsewhere, this stream waits for it. Operations check shapes before they launch.
+        // elsewhere, this stream waits for it. The caller vouches for the sizes.
         unsafe { self.compute.launch(launch) }
     }
 
-    /// Multiplies matrices after the operations so far, unless an extent is zero; pointers as for
-    /// [`launch`](Self::launch).
-    pub fn multiply(&self, product: Product, a: Pointer, b: Pointer, c: Pointer) -> Result<()> {
+    /// Multiplies matrices after the operations so far, unless an extent is zero.
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch): the memories are as large as the product says.
+    pub unsafe fn multiply(
+        &self,
+        product: Product,
+        a: Pointer,
+        b: Pointer,
+        c: Pointer,
+    ) -> Result<()> {
         let Product { m, n, k, items, .. } = product;
-        if m * n * k * items == 0 {
+        if [m, n, k, items].contains(&0) {
             return Ok(());
         }
         let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,48 +124,44 @@ impl Gpu {
         unsafe { blas.run(product, a, b, c) }
     }
 
-    /// Sets `n` floats after the operations so far, as [`launch`](Self::launch).
-    pub fn fill(&self, at: Pointer, value: f32, n: usize) -> Result<()> {
+    /// Sets `n` floats after the operations so far.
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch).
+    pub unsafe fn fill(&self, at: Pointer, value: f32, n: usize) -> Result<()> {
         // SAFETY: as in `launch`.
         unsafe { self.compute.fill(at.0, value.to_bits(), n) }
     }
 
-    /// Copies within this handle's memory after the operations so far, as [`launch`](Self::launch).
-    pub fn copy(&self, to: Pointer, from: Pointer, bytes: usize) -> Result<()> {
+    /// Copies within this handle's memory after the operations so far.
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch).
+    pub unsafe fn copy(&self, to: Pointer, from: Pointer, bytes: usize) -> Result<()> {
         // SAFETY: as in `launch`.
         unsafe { self.compute.copy(to.0, from.0, bytes) }
     }
 
     /// Copies the bytes at `from` to the host after the operations so far, and waits for them.
-    pub fn download(&self, from: Pointer, bytes: &mut [u8]) -> Result<()> {
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch).
+    pub(super) unsafe fn download(&self, from: Pointer, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         self.leave.wait(&self.compute.record()?)?;
         for (piece, place) in bytes.chunks_mut(PIECE).zip((0..).step_by(PIECE)) {
-            let pinned = self.take(piece.len())?;
-            // SAFETY: what is read was written before the event that this stream waits for, and the
-            // pinned memory is left alone until the copy is done.
-            unsafe {
-                self.leave.copy_out(&pinned, from.0 + place, piece.len())?;
-            }
-            self.leave.record_or_wait()?.synchronize()?;
+            let (pinned, ()) = self.through(piece.len(), &[&self.leave], |pinned| {
+                // SAFETY: what is read was written before the event that this stream waits for, and
+                // the pinned memory is left alone until the copy is done.
+                unsafe { self.leave.copy_out(pinned, from.0 + place, piece.len()) }?;
+                self.leave.record()?.synchronize()
+            })?;
             pinned.read(piece);
             self.staging.give_free(pinned);
         }
         Ok(())
-    }
-
-    /// `n` values at `from` after the operations so far, as [`download`](Self::download).
-    pub fn read<T, const BYTES: usize>(
-        &self,
-        from: Pointer,
-        n: usize,
-        value: fn([u8; BYTES]) -> T,
-    ) -> Result<Vec<T>> {
-        let mut bytes = vec![0; BYTES * n];
-        self.download(from, &mut bytes)?;
-        Ok(bytes.as_chunks().0.iter().copied().map(value).collect())
     }
 
     /// Orders later operations of `to`, a handle to the same device, after this handle's operations before
@@ -167,8 +174,26 @@ impl Gpu {
         settled.map_or_else(|| self.compute.record(), Ok)
     }
 
-    pub(super) fn take(&self, bytes: usize) -> Result<Pinned> {
-        self.staging.take(self.context(), bytes)
+    /// Pinned memory of at least `bytes`, and what `copies` made of it. After an error, copies that were
+    /// asked for already may still use the memory: it is freed when `streams`, which they are on, are
+    /// done, and never if that cannot be known.
+    pub(super) fn through<T>(
+        &self,
+        bytes: usize,
+        streams: &[&Stream],
+        copies: impl FnOnce(&mut Pinned) -> Result<T>,
+    ) -> Result<(Pinned, T)> {
+        let mut pinned = self.staging.take(self.context(), bytes)?;
+        match copies(&mut pinned) {
+            Ok(made) => Ok((pinned, made)),
+            Err(error) => {
+                let done = streams.iter().map(|stream| stream.give_up());
+                if !done.fold(true, |all, done| all & done) {
+                    std::mem::forget(pinned);
+                }
+                Err(error)
+            }
+        }
     }
 }
 

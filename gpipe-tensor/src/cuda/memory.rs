@@ -13,6 +13,7 @@ use crate::Result;
 /// launched so far and after all copies of it.
 pub(crate) struct Memory {
     pub(super) at: CUdeviceptr,
+    bytes: usize,
     pub(super) gpu: Gpu,
     /// The end of the last copy to another handle, since the memory was last changed.
     pub(super) copied: Mutex<Option<Event>>,
@@ -25,16 +26,17 @@ impl Gpu {
     /// Uninitialized memory for later operations.
     pub fn alloc(&self, bytes: usize) -> Result<Memory> {
         let at = self.compute.alloc(bytes)?;
-        Ok(Memory::new(self.clone(), at))
+        Ok(Memory::new(self.clone(), at, bytes))
     }
 }
 
 impl Memory {
-    /// Memory at an address from the pool of the handle's device, which the handle's compute stream may use
-    /// from now on.
-    pub(super) fn new(gpu: Gpu, at: CUdeviceptr) -> Self {
+    /// `bytes` bytes at an address from the pool of the handle's device, which the handle's compute stream
+    /// may use from now on.
+    pub(super) fn new(gpu: Gpu, at: CUdeviceptr, bytes: usize) -> Self {
         Self {
             at,
+            bytes,
             gpu,
             copied: Mutex::default(),
             settled: Mutex::default(),
@@ -46,15 +48,48 @@ impl Memory {
         &self.gpu
     }
 
-    /// The address `offset` bytes into it.
-    pub(super) fn place(&self, offset: usize) -> Pointer {
+    /// Its size in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The address `offset` bytes into it, where `count` items of `size` bytes begin.
+    ///
+    /// # Panics
+    /// If they reach beyond its end.
+    pub(super) fn place(&self, offset: usize, count: usize, size: usize) -> Pointer {
+        let end = (count.checked_mul(size)).and_then(|bytes| bytes.checked_add(offset));
+        let fits = end.is_some_and(|end| end <= self.bytes);
+        assert!(
+            fits,
+            "{count} times {size} bytes from {offset} on in {}",
+            self.bytes
+        );
         Pointer(self.at + offset as u64)
     }
 
     /// The address `offset` bytes into it, to be read.
     pub fn at(&self, offset: usize) -> Pointer {
         drop(taken(&self.settled));
-        self.place(offset)
+        self.place(offset, 0, 0)
+    }
+
+    /// `count` values from `offset` on after the operations so far; waits for them.
+    ///
+    /// # Panics
+    /// If they reach beyond its end.
+    pub fn read<T, const BYTES: usize>(
+        &self,
+        offset: usize,
+        count: usize,
+        value: fn([u8; BYTES]) -> T,
+    ) -> Result<Vec<T>> {
+        let from = self.place(offset, count, BYTES);
+        drop(taken(&self.settled));
+        let mut bytes = vec![0; BYTES * count];
+        // SAFETY: as many bytes of this memory begin there.
+        unsafe { self.gpu.download(from, &mut bytes) }?;
+        Ok(bytes.as_chunks().0.iter().copied().map(value).collect())
     }
 
     /// The address `offset` bytes into it, to be written: orders later operations after the copies of it.

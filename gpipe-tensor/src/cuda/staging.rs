@@ -62,9 +62,11 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         let pieces = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (_, event) in &pieces.flying {
+        for (pinned, event) in pieces.flying.drain(..) {
             // Whatever is left of a copy must be done before its memory is freed.
-            let _done = event.synchronize();
+            if event.synchronize().is_err() {
+                std::mem::forget(pinned);
+            }
         }
     }
 }

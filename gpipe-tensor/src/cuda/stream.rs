@@ -73,16 +73,11 @@ impl Stream {
         Ok(event)
     }
 
-    /// [`record`](Self::record); if that fails, waits until all work so far is done, so that its memory may
-    /// be freed.
-    pub fn record_or_wait(&self) -> Result<Event> {
-        self.record().inspect_err(|_| self.give_up())
-    }
-
-    /// Waits on the host after an error, so that the memory of the work so far may be freed.
-    pub fn give_up(&self) {
+    /// Waits on the host after an error, so that the memory of the work so far may be freed; returns whether
+    /// it may be.
+    pub fn give_up(&self) -> bool {
         // The first error is the one to report.
-        let _done = self.synchronize();
+        self.synchronize().is_ok()
     }
 
     /// Orders all later work after an event of another stream.

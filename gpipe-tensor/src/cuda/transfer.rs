@@ -15,12 +15,13 @@ impl Gpu {
         let arriving = Arriving::new(self, bytes.len())?;
         let at = arriving.at;
         for (piece, place) in bytes.chunks(PIECE).zip((0..).step_by(PIECE)) {
-            let mut pinned = self.take(piece.len())?;
-            pinned.write(piece);
-            // SAFETY: the memory was allocated with this size on this stream, and the pinned memory is
-            // not accessed until the event.
-            unsafe { self.arrive.copy_in(at + place, &pinned, piece.len())? };
-            let event = Arc::new(self.arrive.record_or_wait()?);
+            let (pinned, event) = self.through(piece.len(), &[&self.arrive], |pinned| {
+                pinned.write(piece);
+                // SAFETY: the memory was allocated with this size on this stream, and the pinned
+                // memory is not accessed until the event.
+                unsafe { self.arrive.copy_in(at + place, pinned, piece.len()) }?;
+                self.arrive.record().map(Arc::new)
+            })?;
             self.staging.give(pinned, event.clone());
             if place as usize + piece.len() == bytes.len() {
                 self.compute.wait(&event)?;
@@ -32,7 +33,10 @@ impl Gpu {
     /// A copy of `bytes` bytes at `from` for the operations of `to`, and the event after which the
     /// source may be changed or freed. The bytes are final after `settled`, or else after the operations
     /// so far.
-    pub fn send(
+    ///
+    /// # Safety
+    /// As many bytes begin at `from`, in memory of this handle that lives until the call returns.
+    unsafe fn send(
         &self,
         from: Pointer,
         settled: Option<Event>,
@@ -40,7 +44,8 @@ impl Gpu {
         to: &Self,
     ) -> Result<(Memory, Event)> {
         let arriving = Arriving::new(to, bytes)?;
-        match self.send_to(arriving.at, from, settled, bytes, to) {
+        // SAFETY: the caller vouches for the source, and the destination has as many bytes.
+        match unsafe { self.send_to(arriving.at, from, settled, bytes, to) } {
             Ok(sent) => Ok((arriving.landed(), sent)),
             Err(error) => {
                 // What was asked for already uses the memory.
@@ -52,7 +57,10 @@ impl Gpu {
     }
 
     /// [`send`](Self::send) to memory that was allocated on the stream `arrive` of `to`.
-    fn send_to(
+    ///
+    /// # Safety
+    /// As [`send`](Self::send), for both memories.
+    unsafe fn send_to(
         &self,
         at: u64,
         from: Pointer,
@@ -79,19 +87,19 @@ impl Gpu {
         }
         for place in (0..bytes).step_by(PIECE) {
             let length = PIECE.min(bytes - place);
-            let pinned = self.take(length)?;
             let place = place as u64;
-            // SAFETY: as above; the second copy waits for the first, and the pinned memory is left
-            // alone until the second is done.
-            unsafe {
-                self.leave.copy_out(&pinned, from.0 + place, length)?;
-                let out = self.leave.record_or_wait()?;
-                let waits = to.arrive.wait(&out);
-                waits.inspect_err(|_| self.leave.give_up())?;
-                to.arrive.copy_in(at + place, &pinned, length)?;
-            }
-            let done = to.arrive.record_or_wait()?;
-            self.staging.give(pinned, Arc::new(done));
+            let streams = [&self.leave, &to.arrive];
+            let (pinned, done) = self.through(length, &streams, |pinned| {
+                // SAFETY: as above; the second copy waits for the first, and the pinned memory is left
+                // alone until the second is done.
+                unsafe {
+                    self.leave.copy_out(pinned, from.0 + place, length)?;
+                    to.arrive.wait(&self.leave.record()?)?;
+                    to.arrive.copy_in(at + place, pinned, length)?;
+                }
+                to.arrive.record().map(Arc::new)
+            })?;
+            self.staging.give(pinned, done);
         }
         to.compute.wait(&to.arrive.record()?)?;
         self.leave.record()
@@ -103,17 +111,20 @@ impl Memory {
     pub fn copy_for(&self, to: &Gpu, offset: usize, bytes: usize) -> Result<Self> {
         if to.is(&self.gpu) {
             let copy = to.alloc(bytes)?;
-            to.copy(copy.at(0), self.place(offset), bytes)?;
+            // SAFETY: both memories are of this handle, and have as many bytes there.
+            unsafe { to.copy(copy.at(0), self.place(offset, 1, bytes), bytes) }?;
             return Ok(copy);
         }
-        let (copy, event) = self.gpu.send(self.place(offset), None, bytes, to)?;
+        let from = self.place(offset, 1, bytes);
+        // SAFETY: as many bytes begin there.
+        let (copy, event) = unsafe { self.gpu.send(from, None, bytes, to) }?;
         let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
         *copied = Some(event);
         Ok(copy)
     }
 
-    /// Moves all `bytes` bytes to another handle: by handing over on the same device, else by a copy.
-    pub fn hand_to(mut self, to: &Gpu, bytes: usize) -> Result<Self> {
+    /// Moves it to another handle: by handing over on the same device, else by a copy.
+    pub fn hand_to(mut self, to: &Gpu) -> Result<Self> {
         let copied = self.copied.get_mut();
         let is_copied = copied.unwrap_or_else(PoisonError::into_inner).is_some();
         let settled = taken(&self.settled);
@@ -122,7 +133,9 @@ impl Memory {
             self.gpu = to.clone();
             return Ok(self);
         }
-        let (copy, _) = self.gpu.send(self.place(0), settled, bytes, to)?;
+        let (from, bytes) = (self.place(0, 0, 0), self.bytes());
+        // SAFETY: it is all of the memory.
+        let (copy, _) = unsafe { self.gpu.send(from, settled, bytes, to) }?;
         let at = std::mem::take(&mut self.at);
         // SAFETY: nothing else holds the memory, so that only operations before the copy used it, and
         // this stream has waited for those. It is freed once.
@@ -134,6 +147,7 @@ impl Memory {
 /// Memory that a copy is filling; operations do not wait for it yet.
 struct Arriving {
     at: u64,
+    bytes: usize,
     to: Gpu,
 }
 
@@ -141,13 +155,14 @@ impl Arriving {
     fn new(to: &Gpu, bytes: usize) -> Result<Self> {
         Ok(Self {
             at: to.arrive.alloc(bytes)?,
+            bytes,
             to: to.clone(),
         })
     }
 
     /// The memory, once later operations wait for the copy.
     fn landed(mut self) -> Memory {
-        Memory::new(self.to.clone(), std::mem::take(&mut self.at))
+        Memory::new(self.to.clone(), std::mem::take(&mut self.at), self.bytes)
     }
 }
 

@@ -43,9 +43,7 @@ impl DeferredScalar {
                 count,
                 divisor,
             } => {
-                let parts = memory
-                    .gpu()
-                    .read(memory.at(0), *count, f64::from_ne_bytes)?;
+                let parts = memory.read(0, *count, f64::from_ne_bytes)?;
                 Ok(parts.iter().sum::<f64>() / divisor)
             }
         }

@@ -127,8 +127,10 @@ impl Tensor {
         let (n, dtype) = (self.elements(), self.dtype());
         let at = self.written("fill", gpu, dtype)?;
         match dtype {
-            DType::F32 => gpu.fill(at, value, n),
-            _ => gpu.launch(&scale::kernels::fill(dtype, at, n, value)),
+            // SAFETY: it lives on this handle, and has n elements.
+            DType::F32 => unsafe { gpu.fill(at, value, n) },
+            // SAFETY: as above.
+            _ => unsafe { gpu.launch(&scale::kernels::fill(dtype, at, n, value)) },
         }
     }
 
@@ -174,14 +176,13 @@ impl Tensor {
         if !self.recount(device)? {
             return self.copy_across(device);
         }
-        if let (false, Some(storage)) = (stays, Arc::get_mut(&mut self.storage)) {
-            let bytes = storage.buffer.bytes();
-            if let super::Buffer::Cuda(DeviceBuffer { memory, .. }) = &mut storage.buffer {
-                *memory = match memory.take() {
-                    Some(memory) => Some(memory.hand_to(to_of(device)?, bytes)?),
-                    None => None,
-                };
-            }
+        if let (false, Some(storage)) = (stays, Arc::get_mut(&mut self.storage))
+            && let super::Buffer::Cuda(DeviceBuffer { memory, .. }) = &mut storage.buffer
+        {
+            *memory = match memory.take() {
+                Some(memory) => Some(memory.hand_to(to_of(device)?)?),
+                None => None,
+            };
         }
         Ok(self)
     }
@@ -236,10 +237,15 @@ impl Tensor {
         let (n, new, old) = (from.elements(), from.dtype(), self.dtype());
         let operand = from.operand(OP, &gpu, new)?;
         let to = self.written(OP, &gpu, old)?;
-        match (new, old) {
-            (new, old) if new == old => gpu.copy(to, operand.at, from.bytes()),
-            (DType::F32, narrow) => gpu.launch(&scale::kernels::narrow(narrow, operand.at, to, n)),
-            (narrow, _) => gpu.launch(&scale::kernels::widen(narrow, operand.at, to, n)),
+        // SAFETY: both live on this handle and have n elements: their shapes were compared.
+        unsafe {
+            match (new, old) {
+                (new, old) if new == old => gpu.copy(to, operand.at, from.bytes()),
+                (DType::F32, narrow) => {
+                    gpu.launch(&scale::kernels::narrow(narrow, operand.at, to, n))
+                }
+                (narrow, _) => gpu.launch(&scale::kernels::widen(narrow, operand.at, to, n)),
+            }
         }
     }
 }

@@ -56,12 +56,11 @@ impl DeviceBuffer {
 
     pub(super) fn to_floats(&self, elements: Range<usize>) -> Result<Vec<f32>> {
         let memory = self.memory()?;
-        let (gpu, n) = (memory.gpu(), elements.len());
-        let at = memory.at(self.dtype.bytes() * elements.start);
+        let (from, n) = (self.dtype.bytes() * elements.start, elements.len());
         match self.dtype {
-            DType::F32 => gpu.read(at, n, f32::from_ne_bytes),
+            DType::F32 => memory.read(from, n, f32::from_ne_bytes),
             // A brain float is the upper half of a single-precision one.
-            DType::BF16 => gpu.read(at, n, |half| {
+            DType::BF16 => memory.read(from, n, |half| {
                 f32::from_bits(u32::from(u16::from_ne_bytes(half)) << 16)
             }),
             got => Err(Error::DType {

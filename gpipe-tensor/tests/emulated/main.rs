@@ -11,6 +11,7 @@ mod faults;
 mod host;
 mod operations;
 mod orders;
+mod sound;
 mod waits;
 
 use std::env;
@@ -26,7 +27,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 8] = [
+const PROGRAMS: [(&str, Program); 13] = [
     ("relay", orders::relay),
     ("fault", faults::program),
     ("compiler", faults::compiler),
@@ -35,6 +36,11 @@ const PROGRAMS: [(&str, Program); 8] = [
     ("moves", waits::program),
     ("late", waits::late),
     ("ahead", waits::ahead),
+    ("caches", sound::caches),
+    ("classless", sound::classless),
+    ("contexts", sound::contexts),
+    ("failing", sound::failing),
+    ("gradient", sound::gradient),
 ];
 
 /// Runs a program on the emulated host.

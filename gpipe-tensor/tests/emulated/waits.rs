@@ -18,7 +18,7 @@ use super::run;
 const N: usize = 500;
 
 /// Tensors made, changed, copied, handed over and dropped on three handles and the host.
-fn moves(host: &Host) -> Result<bool> {
+pub fn moves(host: &Host) -> Result<bool> {
     let near = host.device(DeviceId::Cuda(0))?;
     let beside = host.device(DeviceId::Cuda(0))?;
     let far = host.device(DeviceId::Cuda(1))?;

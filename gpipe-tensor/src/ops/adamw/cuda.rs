@@ -8,10 +8,11 @@ use crate::cuda::entry::Pointer;
 use crate::cuda::table::Table;
 use crate::{DType, Result, Tensor};
 
+const OP: &str = "adamw";
+
 impl AdamWUpdate<'_> {
-    /// The type of the copy, and the addresses of all tensors.
-    fn places(&mut self, gpu: &Gpu) -> Result<(DType, [Pointer; 5])> {
-        const OP: &str = "adamw";
+    /// The type of the copy, and the addresses of all tensors, with that of the gradient.
+    fn places(&mut self, gpu: &Gpu, grad: Pointer) -> Result<(DType, [Pointer; 5])> {
         let single = DType::F32;
         let value = self.value.written(OP, gpu, single)?;
         let (stored, copy) = match &mut self.copy {
@@ -23,8 +24,6 @@ impl AdamWUpdate<'_> {
         };
         let first = self.first.written(OP, gpu, single)?;
         let second = self.second.written(OP, gpu, single)?;
-        // A gradient on the host would be copied for this call only.
-        let grad = self.grad.operand(OP, gpu, single)?.at;
         Ok((stored, [value, copy, grad, first, second]))
     }
 
@@ -39,11 +38,16 @@ impl AdamWUpdate<'_> {
 /// One step.
 pub(super) fn adamw(gpu: &Gpu, mut update: AdamWUpdate<'_>, factors: &Factors) -> Result<()> {
     let n = update.value.elements();
-    let (stored, [value, copy, grad, first, second]) = update.places(gpu)?;
+    // What it may hold for a gradient on the host lives until the launch.
+    let operand = update.grad.operand(OP, gpu, DType::F32)?;
+    let (stored, [value, copy, grad, first, second]) = update.places(gpu, operand.at)?;
     let states = [first, second];
-    gpu.launch(&kernels::adamw(
-        stored, value, copy, grad, states, n, factors,
-    ))
+    // SAFETY: all live on this handle and have n elements: their shapes were compared.
+    unsafe {
+        gpu.launch(&kernels::adamw(
+            stored, value, copy, grad, states, n, factors,
+        ))
+    }
 }
 
 /// Steps that are collected, and not launched yet.
@@ -61,10 +65,11 @@ struct Group {
 }
 
 impl Waiting {
-    /// Collects a step.
+    /// Collects a step, whose tensors are all on the GPU.
     pub fn add(&mut self, gpu: &Gpu, mut update: AdamWUpdate<'_>, factors: Factors) -> Result<()> {
         let n = update.value.elements();
-        let (stored, places) = update.places(gpu)?;
+        let grad = update.grad.operand(OP, gpu, DType::F32)?;
+        let (stored, places) = update.places(gpu, grad.at)?;
         let is_it =
             |group: &Group| group.gpu.is(gpu) && group.stored == stored && group.factors == factors;
         let place = match self.0.iter().position(is_it) {
@@ -91,7 +96,9 @@ impl Waiting {
             let table = group.gpu.upload(group.table.bytes())?;
             let launch =
                 kernels::adamw_rows(group.stored, &group.table, table.at(0), &group.factors);
-            group.gpu.launch(&launch)?;
+            // SAFETY: all tensors in the table live on this handle, held by the group, and the tensors
+            // of each row have as many elements as the row says: their shapes were compared.
+            unsafe { group.gpu.launch(&launch) }?;
             drop(group.held);
         }
         Ok(())

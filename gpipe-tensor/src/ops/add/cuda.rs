@@ -12,7 +12,9 @@ pub(super) fn add(gpu: &Gpu, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (n, period) = (a.elements(), b.elements());
     let to = out.written(OP, gpu, stored)?;
     let (a, b) = (a.operand(OP, gpu, stored)?, b.operand(OP, gpu, stored)?);
-    gpu.launch(&kernels::add(stored, a.at, b.at, to, n, period))?;
+    // SAFETY: the operands and the result live on this handle; a and the result have n elements, b has
+    // `period`.
+    unsafe { gpu.launch(&kernels::add(stored, a.at, b.at, to, n, period)) }?;
     Ok(out)
 }
 
@@ -22,7 +24,8 @@ pub(super) fn add_assign(gpu: &Gpu, a: &mut Tensor, b: &Tensor) -> Result<()> {
     let (n, period, stored) = (a.elements(), b.elements(), a.dtype());
     let at = a.written(OP, gpu, stored)?;
     let b = b.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::add(stored, at, b.at, at, n, period))
+    // SAFETY: the operands live on this handle; a has n elements, b has `period`.
+    unsafe { gpu.launch(&kernels::add(stored, at, b.at, at, n, period)) }
 }
 
 /// Fills `out` with a repeated row.
@@ -31,5 +34,6 @@ pub(in crate::ops) fn repeat(gpu: &Gpu, row: &Tensor, out: &mut Tensor) -> Resul
     let (n, period, stored) = (out.elements(), row.elements(), out.dtype());
     let to = out.written(OP, gpu, stored)?;
     let row = row.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::repeat(stored, row.at, to, n, period))
+    // SAFETY: the operands live on this handle; the result has n elements, the row has `period`.
+    unsafe { gpu.launch(&kernels::repeat(stored, row.at, to, n, period)) }
 }

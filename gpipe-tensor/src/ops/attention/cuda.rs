@@ -43,7 +43,9 @@ pub(super) fn forward(
     let lse = lse.written(OP, gpu, DType::F32)?;
     let qkv = qkv.operand(OP, gpu, stored)?;
     let launch = kernels::forward(stored, qkv.at, out, lse, sizes(plan));
-    gpu.launch(&launch.ok_or_else(|| too_large(OP, plan))?)
+    // SAFETY: all live on this handle, and are as large as the plan says: it was made from the
+    // operand's shape, the results from the plan.
+    unsafe { gpu.launch(&launch.ok_or_else(|| too_large(OP, plan))?) }
 }
 
 /// Fills `dqkv`.
@@ -70,7 +72,8 @@ pub(super) fn backward(
     };
     let launches = kernels::backward(stored, at, sizes(plan));
     for launch in launches.ok_or_else(|| too_large(OP, plan))? {
-        gpu.launch(&launch)?;
+        // SAFETY: as above; the shapes of all operands were compared with the plan's.
+        unsafe { gpu.launch(&launch) }?;
     }
     Ok(())
 }

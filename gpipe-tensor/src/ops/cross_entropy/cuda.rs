@@ -20,9 +20,13 @@ pub(super) fn gradient(
     let at = logits.written(OP, gpu, stored)?;
     let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = losses.at(0);
-    gpu.launch(&kernels::gradient(
-        stored, at, targets.at, to, rows, width, divisor,
-    ))?;
+    // SAFETY: all live on this handle; there is a target, less than `width`, and a loss for each of the
+    // rows of `width` logits.
+    unsafe {
+        gpu.launch(&kernels::gradient(
+            stored, at, targets.at, to, rows, width, divisor,
+        ))
+    }?;
     Ok(DeferredScalar::on_device(losses, rows, divisor))
 }
 
@@ -41,9 +45,12 @@ pub(super) fn losses(
     let logits = logits.operand(OP, gpu, stored)?;
     let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = losses.at(0);
-    gpu.launch(&kernels::losses(
-        stored, logits.at, targets.at, to, rows, width,
-    ))?;
+    // SAFETY: as above.
+    unsafe {
+        gpu.launch(&kernels::losses(
+            stored, logits.at, targets.at, to, rows, width,
+        ))
+    }?;
     Ok(DeferredScalar::on_device(losses, rows, divisor))
 }
 
@@ -56,9 +63,12 @@ pub(super) fn correct(gpu: &Gpu, logits: &Tensor, width: usize, targets: &Tensor
     let logits = logits.operand(OP, gpu, stored)?;
     let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = hits.at(0);
-    gpu.launch(&kernels::correct(
-        stored, logits.at, targets.at, to, rows, width,
-    ))?;
-    let hits = gpu.read(to, rows, u32::from_ne_bytes)?;
+    // SAFETY: as above, with a count in the place of the loss.
+    unsafe {
+        gpu.launch(&kernels::correct(
+            stored, logits.at, targets.at, to, rows, width,
+        ))
+    }?;
+    let hits = hits.read(0, rows, u32::from_ne_bytes)?;
     Ok(hits.into_iter().map(u64::from).sum())
 }

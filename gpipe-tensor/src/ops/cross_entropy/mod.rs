@@ -43,7 +43,7 @@ pub fn deferred_cross_entropy(
     let width = check(OP, &logits, targets)?;
     check_divisor(OP, divisor)?;
     let mut gradient = own(logits)?;
-    if divisor == 0.0 {
+    if divisor == 0.0 || gradient.elements() == 0 {
         gradient.fill(0.0)?;
         return Ok((DeferredScalar::from(0.0), gradient));
     }
@@ -74,7 +74,7 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
     const OP: &str = "cross_entropy_loss";
     let width = check(OP, logits, targets)?;
     check_divisor(OP, divisor)?;
-    if divisor == 0.0 {
+    if divisor == 0.0 || logits.elements() == 0 {
         return Ok(0.0);
     }
     #[cfg(feature = "cuda")]
@@ -105,6 +105,9 @@ pub fn cross_entropy_loss(logits: &Tensor, targets: &Tensor, divisor: f64) -> Re
 /// [`Error::Index`] and [`Error::Shape`] as [`cross_entropy`].
 pub fn correct(logits: &Tensor, targets: &Tensor) -> Result<u64> {
     let width = check("correct", logits, targets)?;
+    if logits.elements() == 0 {
+        return Ok(0);
+    }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = logits.gpu() {
         return cuda::correct(gpu, logits, width, targets);

@@ -13,5 +13,6 @@ pub(super) fn dropout(gpu: &Gpu, x: &mut Tensor, mask: Mask, dropout: &Dropout) 
     let stored = x.dtype();
     let at = x.written("dropout", gpu, stored)?;
     let numbers = Numbers::new(mask, dropout.key, dropout.samples.start);
-    gpu.launch(&kernels::dropout(stored, at, at, samples, width, numbers))
+    // SAFETY: it lives on this handle, and has `samples` samples of `width` elements.
+    unsafe { gpu.launch(&kernels::dropout(stored, at, at, samples, width, numbers)) }
 }

@@ -12,9 +12,13 @@ pub(super) fn forward(gpu: &Gpu, ids: &Tensor, table: &Tensor, out: &mut Tensor)
     let to = out.written(OP, gpu, stored)?;
     let ids = ids.operand(OP, gpu, DType::U32)?;
     let table = table.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::forward(
-        stored, ids.at, table.at, to, positions, width,
-    ))
+    // SAFETY: all live on this handle; the indices are less than the table's rows, and there is a row
+    // of the result for each.
+    unsafe {
+        gpu.launch(&kernels::forward(
+            stored, ids.at, table.at, to, positions, width,
+        ))
+    }
 }
 
 /// Adds the rows of `dy` to those of the table's gradient.
@@ -25,7 +29,10 @@ pub(super) fn backward(gpu: &Gpu, ids: &Tensor, dy: &Tensor, table: &mut Tensor)
     let to = table.written(OP, gpu, DType::F32)?;
     let ids = ids.operand(OP, gpu, DType::U32)?;
     let dy = dy.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::backward(
-        stored, ids.at, dy.at, to, positions, width,
-    ))
+    // SAFETY: as above: the shape of dy was compared with that of the result.
+    unsafe {
+        gpu.launch(&kernels::backward(
+            stored, ids.at, dy.at, to, positions, width,
+        ))
+    }
 }

@@ -15,15 +15,18 @@ pub(super) fn forward(gpu: &Gpu, x: &Tensor, form: Gelu) -> Result<Tensor> {
     let (n, width) = (x.elements(), x.shape().last());
     let x = x.operand(OP, gpu, stored)?;
     let none = Pointer::NULL;
-    gpu.launch(&kernels::forward(
-        form,
-        stored,
-        x.at,
-        none,
-        to,
-        n,
-        width.max(1),
-    ))?;
+    // SAFETY: both live on this handle, and have n elements; there is no bias.
+    unsafe {
+        gpu.launch(&kernels::forward(
+            form,
+            stored,
+            x.at,
+            none,
+            to,
+            n,
+            width.max(1),
+        ))
+    }?;
     Ok(y)
 }
 
@@ -35,18 +38,22 @@ pub(super) fn backward(gpu: &Gpu, x: &Tensor, dy: &Tensor, form: Gelu) -> Result
     let to = dx.written(OP, gpu, stored)?;
     let (n, width) = (x.elements(), x.shape().last());
     let (x, dy) = (x.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
-    gpu.launch(&kernels::backward(
-        form,
-        stored,
-        Backward {
-            x: x.at,
-            bias: Pointer::NULL,
-            dy: dy.at,
-            dx: to,
-        },
-        n,
-        width.max(1),
-    ))?;
+    // SAFETY: all live on this handle and have n elements: their shapes were compared; there is no
+    // bias.
+    unsafe {
+        gpu.launch(&kernels::backward(
+            form,
+            stored,
+            Backward {
+                x: x.at,
+                bias: Pointer::NULL,
+                dy: dy.at,
+                dx: to,
+            },
+            n,
+            width.max(1),
+        ))
+    }?;
     Ok(dx)
 }
 
@@ -57,16 +64,20 @@ pub(super) fn backward_over(gpu: &Gpu, x: &Tensor, dy: &mut Tensor, form: Gelu) 
     let stored = x.dtype();
     let at = dy.written(OP, gpu, stored)?;
     let x = x.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::backward(
-        form,
-        stored,
-        Backward {
-            x: x.at,
-            bias: Pointer::NULL,
-            dy: at,
-            dx: at,
-        },
-        n,
-        width.max(1),
-    ))
+    // SAFETY: both live on this handle and have n elements: their shapes were compared; there is no
+    // bias.
+    unsafe {
+        gpu.launch(&kernels::backward(
+            form,
+            stored,
+            Backward {
+                x: x.at,
+                bias: Pointer::NULL,
+                dy: at,
+                dx: at,
+            },
+            n,
+            width.max(1),
+        ))
+    }
 }

@@ -23,9 +23,13 @@ pub(super) fn forward(
         bias.operand(OP, gpu, stored)?,
     );
     let operands = [x.at, gain.at, bias.at];
-    gpu.launch(&kernels::forward(
-        stored, operands, y, stats, rows, width, eps,
-    ))
+    // SAFETY: all live on this handle; x and y have `rows` rows of `width` elements, gain and bias one,
+    // and there are two statistics a row.
+    unsafe {
+        gpu.launch(&kernels::forward(
+            stored, operands, y, stats, rows, width, eps,
+        ))
+    }
 }
 
 /// Fills `dx`, and adds to `dparams`.
@@ -44,18 +48,21 @@ pub(super) fn backward(
     );
     let (x, stats) = (x.operand(OP, gpu, stored)?, stats.operand(OP, gpu, single)?);
     let (gain, dy) = (gain.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
-    gpu.launch(&kernels::input_grad(
-        stored,
-        InputGrad {
-            x: x.at,
-            stats: stats.at,
-            gain: gain.at,
-            dy: dy.at,
-            dx,
-        },
-        rows,
-        width,
-    ))?;
+    // SAFETY: as above; the shapes of the gradients were compared with those of the operands.
+    unsafe {
+        gpu.launch(&kernels::input_grad(
+            stored,
+            InputGrad {
+                x: x.at,
+                stats: stats.at,
+                gain: gain.at,
+                dy: dy.at,
+                dx,
+            },
+            rows,
+            width,
+        ))
+    }?;
     let partials = gpu.alloc(4 * 2 * width * rows.div_ceil(RUN))?;
     let operands = ParamsGrad {
         x: x.at,
@@ -65,7 +72,8 @@ pub(super) fn backward(
         dparams,
     };
     for launch in kernels::params_grad(stored, operands, rows, width) {
-        gpu.launch(&launch)?;
+        // SAFETY: as above; there are partial sums for each run of rows.
+        unsafe { gpu.launch(&launch) }?;
     }
     Ok(())
 }

@@ -59,5 +59,7 @@ pub(super) fn run(
         stored,
         result,
     };
-    gpu.multiply(product, a.at, b.at, to)
+    // SAFETY: all live on this handle; `layout` fits the shapes of the operands, and the result holds
+    // `items` products.
+    unsafe { gpu.multiply(product, a.at, b.at, to) }
 }

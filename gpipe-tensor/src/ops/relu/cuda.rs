@@ -11,7 +11,8 @@ pub(super) fn forward(gpu: &Gpu, x: &Tensor) -> Result<Tensor> {
     let mut y = x.empty_like(x.shape().clone())?;
     let (to, n) = (y.written(OP, gpu, stored)?, x.elements());
     let x = x.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::forward(stored, x.at, to, n))?;
+    // SAFETY: both live on this handle, and have n elements.
+    unsafe { gpu.launch(&kernels::forward(stored, x.at, to, n)) }?;
     Ok(y)
 }
 
@@ -22,6 +23,7 @@ pub(super) fn backward(gpu: &Gpu, y: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let mut dx = y.empty_like(y.shape().clone())?;
     let (to, n) = (dx.written(OP, gpu, stored)?, y.elements());
     let (y, dy) = (y.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
-    gpu.launch(&kernels::backward(stored, y.at, dy.at, to, n))?;
+    // SAFETY: all live on this handle and have n elements: their shapes were compared.
+    unsafe { gpu.launch(&kernels::backward(stored, y.at, dy.at, to, n)) }?;
     Ok(dx)
 }

@@ -11,7 +11,8 @@ pub(super) fn scale(gpu: &Gpu, a: &Tensor, by: f32) -> Result<Tensor> {
     let mut out = a.empty_like(a.shape().clone())?;
     let to = out.written(OP, gpu, stored)?;
     let x = a.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::scale(stored, x.at, to, a.elements(), by))?;
+    // SAFETY: both live on this handle, and have as many elements.
+    unsafe { gpu.launch(&kernels::scale(stored, x.at, to, a.elements(), by)) }?;
     Ok(out)
 }
 
@@ -19,5 +20,6 @@ pub(super) fn scale(gpu: &Gpu, a: &Tensor, by: f32) -> Result<Tensor> {
 pub(super) fn scale_assign(gpu: &Gpu, a: &mut Tensor, by: f32) -> Result<()> {
     let (n, stored) = (a.elements(), a.dtype());
     let at = a.written("scale_assign", gpu, stored)?;
-    gpu.launch(&kernels::scale(stored, at, at, n, by))
+    // SAFETY: it lives on this handle, and has n elements.
+    unsafe { gpu.launch(&kernels::scale(stored, at, at, n, by)) }
 }

@@ -28,5 +28,7 @@ pub(super) fn sgd(gpu: &Gpu, update: SgdUpdate<'_>, settings: &Sgd) -> Result<()
     let (copy, velocity) = (written(copy, stored)?, written(velocity, single)?);
     let grad = grad.operand(OP, gpu, single)?;
     let at = [value, copy, grad.at, velocity];
-    gpu.launch(&kernels::sgd(stored, at, n, grad_scale, settings))
+    // SAFETY: all live on this handle and have n elements: their shapes were compared; what there is
+    // none of is not accessed.
+    unsafe { gpu.launch(&kernels::sgd(stored, at, n, grad_scale, settings)) }
 }

@@ -12,7 +12,8 @@ pub(super) fn forward(gpu: &Gpu, x: &Tensor, causal: bool) -> Result<Tensor> {
     let width = x.shape().last().max(1);
     let (to, rows) = (y.written(OP, gpu, stored)?, x.elements() / width);
     let x = x.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::forward(stored, x.at, to, rows, width, causal))?;
+    // SAFETY: both live on this handle, and have `rows` rows of `width` elements.
+    unsafe { gpu.launch(&kernels::forward(stored, x.at, to, rows, width, causal)) }?;
     Ok(y)
 }
 
@@ -29,8 +30,12 @@ pub(super) fn backward(
     let width = y.shape().last().max(1);
     let (to, rows) = (dx.written(op, gpu, stored)?, y.elements() / width);
     let (y, dy) = (y.operand(op, gpu, stored)?, dy.operand(op, gpu, stored)?);
-    gpu.launch(&kernels::backward(
-        stored, y.at, dy.at, to, rows, width, causal,
-    ))?;
+    // SAFETY: all live on this handle and have `rows` rows of `width` elements: their shapes were
+    // compared.
+    unsafe {
+        gpu.launch(&kernels::backward(
+            stored, y.at, dy.at, to, rows, width, causal,
+        ))
+    }?;
     Ok(dx)
 }

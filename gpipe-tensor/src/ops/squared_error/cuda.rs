@@ -20,13 +20,17 @@ pub(super) fn squared_error(
     let stored = y.dtype();
     let at = y.written(OP, gpu, stored)?;
     let target = target.operand(OP, gpu, stored)?;
-    gpu.launch(&kernels::squared_error(
-        stored,
-        at,
-        target.at,
-        sums.at(0),
-        n,
-        slope,
-    ))?;
+    // SAFETY: all live on this handle; y and the targets have n elements, since their shapes were
+    // compared, and there is a sum for each chunk.
+    unsafe {
+        gpu.launch(&kernels::squared_error(
+            stored,
+            at,
+            target.at,
+            sums.at(0),
+            n,
+            slope,
+        ))
+    }?;
     Ok(DeferredScalar::on_device(sums, count, divisor))
 }

@@ -18,7 +18,9 @@ pub(super) fn add_rows(gpu: &Gpu, x: &Tensor, out: &mut Tensor) -> Result<()> {
     let stored = x.dtype();
     let x = x.operand(OP, gpu, stored)?;
     for launch in kernels::sum_rows(stored, x.at, partials.at(0), to, rows, width) {
-        gpu.launch(&launch)?;
+        // SAFETY: all live on this handle; x has `rows` rows of `width` elements, the result one, and
+        // there are partial sums for each run of rows.
+        unsafe { gpu.launch(&launch) }?;
     }
     Ok(())
 }
@@ -50,7 +52,9 @@ impl Partials {
                 table.push(&[x.operand(OP, gpu, stored)?.at], x.elements());
             }
             let rows = gpu.upload(table.bytes())?;
-            gpu.launch(&kernels::squares(stored, &table, rows.at(0), memory.at(0)))?;
+            // SAFETY: the tensors of the table live on this handle, and there is a sum for each chunk
+            // of each.
+            unsafe { gpu.launch(&kernels::squares(stored, &table, rows.at(0), memory.at(0))) }?;
             return Ok(Self { memory, counts });
         }
         let mut place = 0;
@@ -65,13 +69,17 @@ impl Partials {
             let to = memory.at(bytes * place);
             let stored = x.dtype();
             let operand = x.operand(OP, gpu, stored)?;
-            gpu.launch(&kernels::reduce(
-                reduction,
-                stored,
-                operand.at,
-                to,
-                x.elements(),
-            ))?;
+            // SAFETY: both live on this handle; x has as many elements, and there is a sum for each of
+            // its chunks.
+            unsafe {
+                gpu.launch(&kernels::reduce(
+                    reduction,
+                    stored,
+                    operand.at,
+                    to,
+                    x.elements(),
+                ))
+            }?;
             place += count;
         }
         Ok(Self { memory, counts })
@@ -80,8 +88,7 @@ impl Partials {
     /// The sum of each tensor, in the order of its chunks.
     pub fn sums(&self) -> Result<Vec<f64>> {
         let total = self.counts.iter().sum();
-        let gpu = self.memory.gpu();
-        let parts = gpu.read(self.memory.at(0), total, f64::from_ne_bytes)?;
+        let parts = self.memory.read(0, total, f64::from_ne_bytes)?;
         let mut parts = parts.into_iter();
         let counts = self.counts.iter();
         Ok(counts
@@ -92,8 +99,7 @@ impl Partials {
     /// The largest of all.
     pub fn largest(&self) -> Result<u32> {
         let total = self.counts.iter().sum();
-        let gpu = self.memory.gpu();
-        let parts = gpu.read(self.memory.at(0), total, u32::from_ne_bytes)?;
+        let parts = self.memory.read(0, total, u32::from_ne_bytes)?;
         Ok(parts.into_iter().max().unwrap_or(0))
     }
 }
