@@ -11,7 +11,7 @@ use xshell::{Shell, cmd};
 
 use crate::flags::{Ci, Exam};
 use crate::tree::Tree;
-use crate::{exam, package, tidy, tree};
+use crate::{deny, exam, package, tidy, tree};
 
 /// One check.
 struct Step {
@@ -21,6 +21,7 @@ struct Step {
 
 enum What {
     Tidy,
+    Deny,
     Exam,
     Package,
     /// Arguments of cargo, and the environment they run in.
@@ -61,6 +62,7 @@ impl Step {
     fn run(&self, shell: &Shell, root: &Path) -> anyhow::Result<()> {
         match &self.what {
             What::Tidy => tidy::run(root),
+            What::Deny => deny::run(shell),
             What::Package => package::run(shell, root),
             What::Exam => {
                 let quick = Exam {
@@ -140,6 +142,10 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
             name: "package".into(),
             what: What::Package,
         },
+        Step {
+            name: "deny".into(),
+            what: What::Deny,
+        },
         Step::cargo(
             "clippy",
             &format!("clippy --workspace --all-targets -- {LINTS}"),
@@ -175,6 +181,12 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         steps.extend(feature_steps(tree, name)?);
     }
     steps.extend(minimum_version(tree)?);
+    // Unsafe code stays within its bounds in programs that are built without checks for overflow, too.
+    let unchecked = "profile.dev.package.gpipe-tensor.overflow-checks=false";
+    steps.push(Step::cargo(
+        "unchecked gpipe-tensor",
+        &format!("test -p gpipe-tensor --lib --config {unchecked}"),
+    ));
     // The backend on emulated GPUs; without g++ the tests say that they are skipped.
     steps.push(Step::cargo(
         "emulated gpipe-tensor",
@@ -349,6 +361,8 @@ mod tests {
             "fmt",
             "tidy",
             "package",
+            "deny",
+            "unchecked gpipe-tensor",
             "clippy",
             "test",
             "docs",

@@ -3,6 +3,7 @@
 
 mod bench;
 mod ci;
+mod deny;
 mod dist;
 mod exam;
 mod flags;

@@ -165,7 +165,7 @@ mod tests {
             lines(check(&tree)),
             [
                 "notes.txt: does not belong in the root: only Cargo.toml, Cargo.lock, README.md, \
-                 ARCHITECTURE.md, CONTRIBUTING.md, CHANGELOG.md, LICENSE-*, gpipe-*, xtask and dot-files do",
+                 ARCHITECTURE.md, CONTRIBUTING.md, SECURITY.md, CHANGELOG.md, LICENSE-*, gpipe-*, xtask and dot-files do",
                 "gpipe-sched/README.md: is missing: every crate says what it is for",
                 "gpipe-sched/src/lib.rs: does not show the README as the crate's docs: begin with #![doc = \
                  include_str!(\"../README.md\")]",

@@ -56,13 +56,13 @@ fn lies_within(image: &[u8], place: Option<u64>, bytes: Option<u64>) -> bool {
         .is_some_and(|(place, bytes)| part(image, place, bytes).is_some())
 }
 
-/// So many bytes from a place on.
+/// This number of bytes from a place on.
 fn part(image: &[u8], place: u64, bytes: u64) -> Option<&[u8]> {
     let (start, end) = (place, place.checked_add(bytes)?);
     image.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
 }
 
-/// A little-endian number of so many bytes.
+/// A little-endian number of this length in bytes.
 fn number(bytes: &[u8], place: u64, length: u64) -> Option<u64> {
     let bytes = part(bytes, place, length)?;
     Some(

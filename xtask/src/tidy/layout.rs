@@ -8,10 +8,11 @@ use crate::tree::{Tree, is_crate};
 const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
 /// The pages of the root.
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 5] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "CHANGELOG.md",
 ];
 
@@ -27,7 +28,7 @@ pub fn root(tree: &Tree) -> Vec<Problem> {
         }
     };
     let message = "does not belong in the root: only Cargo.toml, Cargo.lock, README.md, ARCHITECTURE.md, \
-                   CONTRIBUTING.md, CHANGELOG.md, LICENSE-*, gpipe-*, xtask and dot-files do";
+                   CONTRIBUTING.md, SECURITY.md, CHANGELOG.md, LICENSE-*, gpipe-*, xtask and dot-files do";
     let strange = tree.root.iter().filter(|name| !allowed(name));
     strange
         .map(|name| Problem::new(name, None, message))
