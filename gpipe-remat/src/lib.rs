@@ -29,7 +29,9 @@ pub use memory::{
 pub use micro_batch::{batch_items, micro_batches};
 pub use non_finite::{NonFinite, Pass, Value};
 pub use optimizer_step::{StepStats, optimizer_step};
-pub use param_state::{ParamState, copy_owned, put_states, put_values};
+pub use param_state::{
+    NonFiniteState, ParamState, copy_owned, first_non_finite_state, put_states, put_values,
+};
 pub use planner::{Times, Work, simulator_costs};
 pub use stage::LayerStage;
 pub use trainer::{TrainStep, Trainer};

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 
 use gpipe_sched::{LossStage, Pipeline, PipelineError};
-use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
+use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors, ops};
 
+use crate::stage::value_watch::first_in;
 use crate::{Error, LayerStage, Result, share_ties};
 
 /// The value and optimizer state of one parameter, under its owner's name.
@@ -47,6 +48,54 @@ pub fn copy_owned<T: LossStage<Tensors> + 'static>(
         Ok::<_, Error>(owned)
     })?;
     Ok(owned.into_iter().flatten().collect())
+}
+
+/// A parameter whose value or optimizer state is not finite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NonFiniteState {
+    /// The global name.
+    pub name: String,
+    /// Which tensor of the optimizer's state, in its order; `None` for the value.
+    pub state: Option<usize>,
+    /// NaN or infinite.
+    pub found: f32,
+}
+
+/// Looks for a value or an optimizer state that is not finite; the first in model order. An update can
+/// make one of finite gradients, and [`optimizer_step`](crate::optimizer_step) looks at gradients only.
+///
+/// It costs a pass over the parameters and their states, on their devices; elements are searched only
+/// where a norm is not finite.
+///
+/// # Errors
+/// If a stage fails.
+pub fn first_non_finite_state<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+) -> std::result::Result<Option<NonFiniteState>, PipelineError> {
+    let of_stages = pipeline.gather(|_, stage| {
+        let _busy = stage.device().clone().cpu_slot();
+        let (mut names, mut tensors): (Vec<_>, Vec<Tensor>) = Default::default();
+        stage.try_params(|param| {
+            if !param.tied {
+                names.push((param.name.clone(), None));
+                tensors.push(param.exact()?.clone());
+                names.extend((0..param.state.len()).map(|state| (param.name.clone(), Some(state))));
+                tensors.extend(param.state.iter().cloned());
+            }
+            Ok(())
+        })?;
+        // In doubles, in which no sum of squares of single-precision numbers overflows.
+        let squares = ops::sums_of_squares(&tensors.iter().collect::<Vec<_>>())?;
+        for (((name, state), tensor), square) in names.into_iter().zip(&tensors).zip(squares) {
+            if !square.is_finite()
+                && let Some(found) = first_in(tensor)?
+            {
+                return Ok(Some(NonFiniteState { name, state, found }));
+            }
+        }
+        Ok::<_, Error>(None)
+    })?;
+    Ok(of_stages.into_iter().flatten().next())
 }
 
 /// Sets every parameter, tied places included, to the value of its name. Nothing is changed unless names

@@ -5,7 +5,10 @@ mod common;
 
 use common::{Model, Order, Outcome, Run};
 use gpipe_layers::{AdamW, Decay, Optimizer, Sgd};
-use gpipe_remat::{Assembled, ParamState, Policy, copy_owned, put_states, put_values};
+use gpipe_remat::{
+    Assembled, NonFiniteState, ParamState, Policy, copy_owned, first_non_finite_state, put_states,
+    put_values,
+};
 use gpipe_tensor::Tensor;
 
 fn run(stages: usize, order: Order, policy: Policy) -> Run {
@@ -163,4 +166,51 @@ fn what_does_not_fit_is_named_and_changes_nothing() {
         after.read(&mut assembled);
         assert_eq!(after, before, "{words}");
     }
+}
+
+#[test]
+fn a_state_that_is_not_finite_is_found_wherever_it_is() {
+    let run = run(3, Order::Gpipe, Policy::Keep);
+    let mut assembled = run.assemble();
+    train(&run, &mut assembled, 0..1);
+    let device = assembled.transit.clone();
+    let owned = out(&mut assembled);
+    assert_eq!(
+        first_non_finite_state(&mut assembled.pipeline).unwrap(),
+        None
+    );
+    let mut tried = 0;
+    for place in 0..owned.len() {
+        let tensors = 1 + owned[place].state.len();
+        for (which, bad) in (0..tensors).zip([f32::NAN, f32::INFINITY, f32::NEG_INFINITY]) {
+            let mut spoiled = owned.clone();
+            let ParamState { name, value, state } = &mut spoiled[place];
+            let tensor = if which == 0 {
+                value
+            } else {
+                &mut state[which - 1]
+            };
+            // The largest finite values are no reason.
+            let mut elements = vec![f32::MAX; tensor.shape().elements().unwrap()];
+            *elements.last_mut().unwrap() = bad;
+            *tensor = Tensor::from_f32(&device, tensor.shape().clone(), elements).unwrap();
+            let (name, state) = (name.clone(), which.checked_sub(1));
+            put(&mut assembled, spoiled).unwrap();
+            let found = first_non_finite_state(&mut assembled.pipeline).unwrap();
+            let found = found.expect("it was planted");
+            assert_eq!((&found.name, found.state), (&name, state));
+            assert_eq!(found.found.to_bits(), bad.to_bits());
+            tried += 1;
+        }
+    }
+    let largest = owned.iter().cloned().map(|mut owned| {
+        let (device, shape) = (&device, owned.value.shape().clone());
+        let elements = vec![f32::MAX; shape.elements().unwrap()];
+        owned.value = Tensor::from_f32(device, shape, elements).unwrap();
+        owned
+    });
+    put(&mut assembled, largest.collect()).unwrap();
+    let found: Option<NonFiniteState> = first_non_finite_state(&mut assembled.pipeline).unwrap();
+    assert_eq!(found, None);
+    println!("exam L3 {tried}/{tried}");
 }
