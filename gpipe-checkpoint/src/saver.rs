@@ -70,6 +70,11 @@ impl Saver {
         self.0.best(step, held_out_loss)
     }
 
+    /// Deletes no checkpoint from now on: a run that fails keeps what it has.
+    pub fn keep_older(&mut self) {
+        self.0.keep_older();
+    }
+
     /// Begins to write a checkpoint, unless none are kept. Waits for the one before first, and gives
     /// that.
     ///
@@ -121,6 +126,12 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
             (best, None) => best,
             (Some(best), Some(loss)) if best.loss <= loss => Some(best),
             (_, Some(loss)) => Some(Best { step, loss }),
+        }
+    }
+
+    pub fn keep_older(&mut self) {
+        if self.options.keep > 0 {
+            self.options.keep = usize::MAX;
         }
     }
 
