@@ -127,6 +127,15 @@ pub enum Event {
         /// Seconds since the start.
         seconds: f64,
     },
+    /// A run failed.
+    Error {
+        /// Steps made before.
+        step: u64,
+        /// Why, in one line, with a mend and what is left of the run.
+        message: String,
+        /// The folder of the newest checkpoint, from which the run can go on; `null` where there is none.
+        checkpoint: Option<String>,
+    },
     /// A plan was made.
     Plan {
         /// Layers of each stage.

@@ -31,6 +31,8 @@ pub struct Run {
     pub evaluations: Vec<(u64, f64)>,
     /// How it ended, if it did.
     pub end: Option<RunEnd>,
+    /// Why it failed, if it did and was not resumed since.
+    pub error: Option<String>,
     /// What a reader should know about missing or damaged files, in sentences.
     pub notes: Vec<String>,
 }
@@ -83,6 +85,11 @@ struct Evaluation {
     loss: Option<f64>,
 }
 
+#[derive(Deserialize)]
+struct Failure {
+    message: String,
+}
+
 /// Any event, as far as a report needs it.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -90,6 +97,8 @@ enum Line {
     Start(RunStart),
     Step(RunStep),
     Eval(Evaluation),
+    Resume,
+    Error(Failure),
     End(RunEnd),
     #[serde(other)]
     Other,
@@ -118,6 +127,7 @@ pub fn read_run(folder: &Path) -> Result<Run> {
         steps: Vec::new(),
         evaluations: Vec::new(),
         end: None,
+        error: None,
         notes: Vec::new(),
     };
     let (events, timeline) = (read(folder, EVENTS)?, read(folder, TIMELINE)?);
@@ -160,6 +170,8 @@ impl Run {
                 Ok(Line::Eval(Evaluation { step, loss })) => {
                     evaluations.extend(loss.map(|loss| (step, loss)));
                 }
+                Ok(Line::Error(Failure { message })) => self.error = Some(message),
+                Ok(Line::Resume) => self.error = None,
                 Ok(Line::End(end)) => self.end = Some(end),
                 Ok(Line::Other) => {}
                 Err(_) => broken += 1,
@@ -175,7 +187,7 @@ impl Run {
         }
         self.steps = steps.into_values().collect();
         self.evaluations = evaluations.into_iter().collect();
-        if self.end.is_none() {
+        if self.end.is_none() && self.error.is_none() {
             self.note("The run has not ended, or did not end well.");
         }
         Ok(())

@@ -10,7 +10,7 @@
 //! fields that scalars need are written by hand. Numbers are little-endian.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +18,7 @@ use gpipe_files::{Error as FileError, Fault};
 
 use crate::clock::since_1970;
 use crate::error::Result;
+use crate::folder::lines::append;
 
 /// Prefix of an event file's name, followed by the seconds since 1970; TensorBoard looks for it and
 /// reads the files of a folder in the order of their names.
@@ -104,7 +105,7 @@ impl TensorBoard {
     }
 
     fn write(&mut self, event: &[u8]) -> Result<()> {
-        let written = self.file.write_all(&frame(event));
+        let written = append(&mut self.file, &frame(event));
         Ok(written.map_err(FileError::write(&self.path))?)
     }
 }

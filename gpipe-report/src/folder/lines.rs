@@ -37,9 +37,21 @@ impl Lines {
 
     /// Appends a line.
     pub(crate) fn add(&mut self, line: &str) -> Result<()> {
-        let written = self.file.write_all(format!("{line}\n").as_bytes());
+        let written = append(&mut self.file, format!("{line}\n").as_bytes());
         Ok(written.map_err(FileError::write(&self.path))?)
     }
+}
+
+/// Appends bytes whole or not at all: readers would stumble over the first half of a record that a full
+/// disk cut off, and over all that follows.
+pub(crate) fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    let whole = file.metadata()?.len();
+    let written = file.write_all(bytes);
+    if written.is_err() {
+        file.set_len(whole)?;
+        file.seek(SeekFrom::End(0))?;
+    }
+    written
 }
 
 /// Bytes up to the end of the last whole line.

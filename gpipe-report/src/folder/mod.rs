@@ -5,7 +5,7 @@
 //! chosen             the folder exists          its files grow
 //! ```
 
-mod lines;
+pub(crate) mod lines;
 pub(crate) mod names;
 mod new_run;
 pub(crate) mod run_folder;

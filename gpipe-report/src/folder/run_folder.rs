@@ -80,13 +80,14 @@ impl RunFolder {
     /// Appends an event to `events.jsonl`, and its values to TensorBoard's file.
     ///
     /// # Errors
-    /// [`Error::File`](crate::Error::File) if one of them cannot be written.
+    /// [`Error::File`](crate::Error::File) if one of them cannot be written; the other is.
     pub fn event(&mut self, event: &Event, now: SystemTime) -> Result<()> {
-        self.events.add(&event.to_json_at(now)?)?;
-        match event.scalars() {
+        let added = self.events.add(&event.to_json_at(now)?);
+        let drawn = match event.scalars() {
             Some((step, values)) => self.curves.add(step, &values, now),
             None => Ok(()),
-        }
+        };
+        added.and(drawn)
     }
 
     /// Writes `timeline.json`, in the place of the earlier one only when it is whole.

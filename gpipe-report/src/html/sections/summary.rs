@@ -7,8 +7,22 @@ use crate::numbers;
 use crate::run::{Run, RunStep};
 use crate::timeline::record::Record;
 
-/// The section of the main figures: tiles for one run, a table for two.
+/// The errors of runs that failed, and the main figures: tiles for one run, a table for two.
 pub(crate) fn summary(runs: &[Run], pictures: &Pictures) -> String {
+    failures(runs) + &figures(runs, pictures)
+}
+
+/// Why runs failed.
+fn failures(runs: &[Run]) -> String {
+    let failed = runs.iter().filter_map(|run| {
+        let error = run.error.as_ref()?;
+        let line = escape(&format!("{} failed: {error}", run.name));
+        Some(format!("<p class=\"note\" role=\"alert\">{line}</p>\n"))
+    });
+    failed.collect()
+}
+
+fn figures(runs: &[Run], pictures: &Pictures) -> String {
     let facts: Vec<Vec<(&str, String, String)>> = runs
         .iter()
         .zip(pictures)
