@@ -5,9 +5,9 @@ use std::io;
 use gpipe_train::Error;
 
 use crate::args::{flag_for, flag_of};
-use crate::output::style;
+use crate::output::{style, tell};
 
-/// The exit code of a run stopped by a signal: 128 plus the number of SIGINT, as in shells.
+/// The exit code of a run stopped by a signal, whichever: 128 plus the number of SIGINT, as in shells.
 pub const STOPPED: u8 = 130;
 
 /// The failure of a command, by exit code.
@@ -19,7 +19,7 @@ pub enum Fail {
     Run(anyhow::Error),
     /// `gpipe verify` found and printed a difference: exit code 1.
     Unequal,
-    /// Ctrl-C or SIGTERM stopped the run, which has reported it: exit code 130.
+    /// A signal stopped the run, which has reported it: exit code 130.
     Stopped,
     /// The reader of stdout is gone, as in `gpipe … | head`: exit code 0.
     Closed,
@@ -75,18 +75,17 @@ impl Fail {
         let (Self::Usage(error) | Self::Run(error)) = self else {
             return;
         };
-        anstream::eprintln!("{}error:{} {}", style::ERROR, style::RESET, one_line(error));
+        let line = one_line(error);
+        tell(&format!("{}error:{} {line}", style::ERROR, style::RESET));
         if let Some(Drawn { picture, .. }) = error.downcast_ref() {
             for line in picture.lines() {
-                anstream::eprintln!("  {}", printable(line));
+                tell(&format!("  {}", printable(line)));
             }
         }
         if chain {
             for cause in error.chain() {
-                anstream::eprintln!(
-                    "  caused by: {}",
-                    printable(&with_flags(&cause.to_string()))
-                );
+                let cause = printable(&with_flags(&cause.to_string()));
+                tell(&format!("  caused by: {cause}"));
             }
         }
     }
@@ -157,18 +156,7 @@ impl std::error::Error for Drawn {}
 
 /// The error and its causes in one line. Causes that are part of an earlier message are left out.
 fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let words = cause.to_string();
-        if line.contains(&words) {
-            continue;
-        }
-        if !line.is_empty() {
-            line.push_str(": ");
-        }
-        line.push_str(&words);
-    }
-    printable(&with_flags(&line))
+    printable(&with_flags(&gpipe_train::one_line(error.as_ref())))
 }
 
 /// Replaces settings and keys in the message of a library, such as `` `pipeline.stages = 4` `` or

@@ -19,6 +19,7 @@ use fail::{Fail, Result};
 
 /// Runs the program: parses the arguments, runs the command and returns the exit code.
 pub fn main() -> ExitCode {
+    signals::outlive_file_limit();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage_error(&error),

@@ -1,9 +1,15 @@
-//! Ctrl-C and SIGTERM: the first requests a stop, the second ends the program.
+//! Signals that ask for a stop, and the one that reports a file at its limit.
+//!
+//! | signal | sent by | effect |
+//! |---|---|---|
+//! | SIGINT, SIGTERM | Ctrl-C, `kill`, schedulers | stop; the second of them ends the program at once |
+//! | SIGHUP, SIGUSR1 | a terminal that closes, schedulers | stop; ignored where `nohup` said so |
+//! | SIGXFSZ | a file larger than `ulimit -f` | none: the write fails with an error |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 
 use crate::fail::{Fail, Result, STOPPED};
@@ -17,18 +23,43 @@ impl Signals {
     /// # Errors
     /// [`Fail::Run`] if a handler cannot be installed.
     pub fn install() -> Result<Self> {
-        let received = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
+        // Terminals and schedulers may send several hang-ups, and one before SIGTERM: only a second
+        // SIGINT or SIGTERM is a user who will not wait.
+        let was_asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first signal finds the flag unset, and sets it.
-            flag::register_conditional_shutdown(signal, STOPPED.into(), received.clone())
+            flag::register_conditional_shutdown(signal, STOPPED.into(), was_asked.clone())
                 .map_err(Fail::run)?;
-            flag::register(signal, received.clone()).map_err(Fail::run)?;
+            flag::register(signal, was_asked.clone()).map_err(Fail::run)?;
+            flag::register(signal, stop.clone()).map_err(Fail::run)?;
         }
-        Ok(Self(received))
+        let ignored = ignored();
+        for signal in [SIGHUP, SIGUSR1] {
+            if ignored >> (signal - 1) & 1 == 0 {
+                flag::register(signal, stop.clone()).map_err(Fail::run)?;
+            }
+        }
+        Ok(Self(stop))
     }
 
     /// Whether a stop was requested.
     pub fn should_stop(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Makes a write beyond `ulimit -f` an error, where the signal would end the program. Without a handler
+/// everything else works.
+pub fn outlive_file_limit() {
+    let _ = flag::register(SIGXFSZ, Arc::default());
+}
+
+/// The signals that this process was started to ignore: signal N is bit N - 1. None where the system
+/// does not say.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }

@@ -1,17 +1,18 @@
 //! Saving checkpoints during a run.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpipe_checkpoint::{Best, RunState, Saved, Saver, SaverOptions, Snapshot};
+use gpipe_checkpoint::{RunState, Saved, Saver, SaverOptions, Snapshot};
 use gpipe_hf::Companions;
-use gpipe_remat::{ModelPipeline, copy_owned};
-use gpipe_report::RunFolder;
+use gpipe_layers::Optimizer;
+use gpipe_remat::{ModelPipeline, NonFiniteState, copy_owned, first_non_finite_state};
 use gpipe_tensor::{Device, DeviceId};
 
 use crate::error::{Error, Result};
 use crate::machine;
-use crate::resume::VERSION;
+use crate::resume::{StartedRun, VERSION};
 use crate::training_loop::Recipe;
 
 /// Saves checkpoints of a run in the background.
@@ -25,25 +26,27 @@ pub(crate) struct Autosave<'a> {
     /// The files saved next to the model.
     companions: Companions,
     config: String,
+    /// The newest checkpoint and its step.
+    newest: Option<(u64, PathBuf)>,
 }
 
 impl<'a> Autosave<'a> {
-    /// Prepares saving to the folder of a run; `best` is the best evaluation before a resume.
+    /// Prepares saving to the folder of a run.
     pub fn new(
         recipe: &'a Recipe<'a>,
-        folder: &RunFolder,
-        best: Option<Best>,
+        run: &StartedRun,
         near: &Device,
         companions: Companions,
     ) -> Result<Self> {
         let started = Instant::now();
         let options = SaverOptions {
             keep: recipe.config.run.keep.get(),
-            best,
+            best: run.best,
             clock: Arc::new(move || started.elapsed()),
         };
         Ok(Self {
-            saver: Saver::new(folder.path(), options),
+            saver: Saver::new(run.folder.path(), options),
+            newest: run.from.as_ref().map(|(path, _)| (run.made, path.clone())),
             copies: near.host().device(DeviceId::Cpu).map_err(Error::run)?,
             digest: recipe.dataset.digest(),
             config: recipe.config.to_toml()?,
@@ -63,7 +66,8 @@ impl<'a> Autosave<'a> {
     }
 
     /// Copies the parameters and starts to write them. Returns the previous checkpoint, which is
-    /// complete.
+    /// complete. A state that is not finite is refused: in the place of an older checkpoint it would
+    /// leave the run nothing to go on from.
     pub fn save(
         &mut self,
         pipeline: &mut ModelPipeline,
@@ -76,6 +80,15 @@ impl<'a> Autosave<'a> {
             optimizer,
             ..
         } = self.recipe;
+        let failed = |error| {
+            Error::run_in(
+                format!("step {step}: copying the parameters for a checkpoint"),
+                error,
+            )
+        };
+        if let Some(fault) = first_non_finite_state(pipeline).map_err(failed)? {
+            return Err(not_finite(step, &fault, optimizer));
+        }
         if config.run.keep.get() == 0 {
             return Ok(None);
         }
@@ -88,14 +101,8 @@ impl<'a> Autosave<'a> {
             processor: machine::instructions(*config.run.instruction_set),
             version: VERSION.to_owned(),
         };
-        let failed = |error| {
-            Error::run_in(
-                format!("step {step}: copying the parameters for a checkpoint"),
-                error,
-            )
-        };
         let (model, companions) = (config.model.config(), self.companions.clone());
-        Ok(self.saver.save(Snapshot {
+        let saved = self.saver.save(Snapshot {
             state,
             params: copy_owned(pipeline, &self.copies).map_err(failed)?,
             optimizer: optimizer.clone(),
@@ -103,16 +110,56 @@ impl<'a> Autosave<'a> {
             model: Box::new(move |values| {
                 gpipe_hf::to_files(&model, values, &companions).map_err(Into::into)
             }),
-        })?)
+        })?;
+        Ok(self.noted(saved))
+    }
+
+    /// Saves the state that a failed step left, beside all older checkpoints, and waits for it.
+    pub fn save_last(&mut self, pipeline: &mut ModelPipeline, step: u64) -> Result<Option<Saved>> {
+        self.saver.keep_older();
+        self.save(pipeline, step, None)?;
+        self.finish()
     }
 
     /// The checkpoint in progress, if it is complete.
     pub fn poll(&mut self) -> Result<Option<Saved>> {
-        Ok(self.saver.poll()?)
+        let saved = self.saver.poll()?;
+        Ok(self.noted(saved))
     }
 
     /// Waits for the checkpoint in progress.
     pub fn finish(&mut self) -> Result<Option<Saved>> {
-        Ok(self.saver.finish()?)
+        let saved = self.saver.finish()?;
+        Ok(self.noted(saved))
     }
+
+    /// The newest complete checkpoint and its step.
+    pub fn newest(&self) -> Option<(u64, PathBuf)> {
+        self.newest.clone()
+    }
+
+    /// The step of the newest complete checkpoint; 0 if there is none.
+    pub fn newest_step(&self) -> u64 {
+        self.newest.as_ref().map_or(0, |(step, _)| *step)
+    }
+
+    fn noted(&mut self, saved: Option<Saved>) -> Option<Saved> {
+        if let Some(saved) = &saved {
+            self.newest = Some((saved.step, saved.folder.clone()));
+        }
+        saved
+    }
+}
+
+/// Gradients were finite and the update was not: a rate that is too high.
+fn not_finite(step: u64, fault: &NonFiniteState, optimizer: &Optimizer) -> Error {
+    let NonFiniteState { name, state, found } = fault;
+    let what = match state.and_then(|state| optimizer.state_names().get(state).copied()) {
+        Some(state) => format!("{state} of {name}"),
+        None => name.clone(),
+    };
+    Error::run(format!(
+        "step {step}: {what} is {found} after the update, which is not saved: lower `optimizer.lr`, or \
+         set `optimizer.clip_norm`"
+    ))
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io::{self, ErrorKind};
 
 /// A failure to prepare or run training.
 #[derive(Debug)]
@@ -23,6 +24,15 @@ pub enum Error {
     Run {
         /// The failed operation, if the source does not name it.
         context: Option<String>,
+        /// The cause.
+        source: BoxedError,
+    },
+    /// A training step failed.
+    Step {
+        /// Its number, from 1.
+        step: u64,
+        /// Whether it failed before the update: parameters are those of the step before.
+        is_before_update: bool,
         /// The cause.
         source: BoxedError,
     },
@@ -73,9 +83,27 @@ impl Error {
         }
     }
 
+    /// Whether the parameters are those of the last step that was made, as after any failure but one
+    /// within an update.
+    pub(crate) fn leaves_parameters(&self) -> bool {
+        !matches!(
+            self,
+            Self::Step {
+                is_before_update: false,
+                ..
+            }
+        )
+    }
+
+    /// Whether a step found a loss or a gradient that is not finite. It does so again from the same
+    /// parameters.
+    pub(crate) fn is_non_finite(&self) -> bool {
+        matches!(self, Self::Step { source, .. } if source.is::<NonFiniteStep>())
+    }
+
     /// Whether the request is invalid, as opposed to a run that failed.
     pub fn is_input_error(&self) -> bool {
-        !matches!(self, Self::Run { .. })
+        !matches!(self, Self::Run { .. } | Self::Step { .. })
     }
 }
 
@@ -84,6 +112,7 @@ impl fmt::Display for Error {
         match self {
             Self::Invalid(message) | Self::Drawn { message, .. } => f.write_str(message),
             Self::Input(source) => source.fmt(f),
+            Self::Step { step, .. } => write!(f, "step {step}"),
             Self::Run {
                 context: Some(context),
                 ..
@@ -100,7 +129,8 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Invalid(_) | Self::Drawn { .. } => None,
-            Self::Run {
+            Self::Step { source, .. }
+            | Self::Run {
                 context: Some(_),
                 source,
             } => Some(source.as_ref()),
@@ -112,6 +142,63 @@ impl StdError for Error {
             } => source.source(),
         }
     }
+}
+
+/// A loss or a gradient that is not finite, and a mend.
+#[derive(Debug)]
+pub(crate) struct NonFiniteStep(pub String);
+
+impl fmt::Display for NonFiniteStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for NonFiniteStep {}
+
+/// A run that failed, and what is left of it.
+#[derive(Debug)]
+pub(crate) struct FailedRun {
+    /// The error in one line, and the checkpoint to go on from.
+    pub message: String,
+    /// The error.
+    pub error: Error,
+}
+
+impl fmt::Display for FailedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for FailedRun {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// An error and its causes in one line, with the mend of a file that the system lets grow no further.
+/// Causes that are part of an earlier message are left out.
+pub fn one_line(error: &(dyn StdError + 'static)) -> String {
+    let mut line = String::new();
+    let mut add = |words: &str, mark: &str| {
+        if !line.contains(words) {
+            line += if line.is_empty() { "" } else { mark };
+            line += words;
+        }
+    };
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        add(&error.to_string(), ": ");
+        let mend = match error.downcast_ref().map(io::Error::kind) {
+            Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => "make room on the disk",
+            Some(ErrorKind::FileTooLarge) => "raise the limit on the size of files (ulimit -f)",
+            _ => "",
+        };
+        add(mend, ": ");
+        cause = error.source();
+    }
+    line
 }
 
 /// Converts errors of the libraries below: input errors to `Input`, others to `Run`.
@@ -136,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_context_comes_before_its_source_and_other_words_are_not_repeated() {
-        let disk = || std::io::Error::other("disk full");
+        let disk = || io::Error::other("disk full");
         let failed = Error::run_in("step 3", disk());
         assert_eq!(failed.to_string(), "step 3");
         assert_eq!(failed.source().unwrap().to_string(), "disk full");

@@ -21,6 +21,7 @@ mod progress_sink;
 pub mod recommend;
 mod resume;
 mod run;
+mod run_record;
 mod search_space;
 mod setup;
 pub mod text_table;
@@ -29,7 +30,7 @@ pub mod verify;
 
 pub use config::{Overrides, Setting, TrainConfig};
 pub use dataset::{dataset, held_out_dataset, vocabulary};
-pub use error::{BoxedError, Error, Result};
+pub use error::{BoxedError, Error, Result, one_line};
 pub use generate::Generator;
 pub use model_source::{ModelSource, find};
 pub use progress_sink::{ProgressSink, Silent};

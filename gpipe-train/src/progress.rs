@@ -1,18 +1,19 @@
 //! Progress reports of a run: a line and an event per step, and a summary at the end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use gpipe_checkpoint::Saved;
 use gpipe_data::Dataset;
-use gpipe_report::{Event, RunFolder, Tracer, numbers};
+use gpipe_report::{Event, Tracer, numbers};
 
 use crate::config::TrainConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, FailedRun, one_line};
 use crate::machine;
 use crate::pace::Pace;
 use crate::progress_sink::ProgressSink;
 use crate::resume::StartedRun;
+use crate::run_record::RunRecord;
 use crate::setup::Forecast;
 use crate::text_table::table;
 use crate::training_loop::{Evaluation, Step};
@@ -21,8 +22,10 @@ use crate::training_loop::{Evaluation, Step};
 pub(crate) struct ProgressReporter<'a, S: ProgressSink> {
     config: &'a TrainConfig,
     forecast: Forecast,
-    folder: RunFolder,
+    record: RunRecord,
     sink: &'a mut S,
+    /// The first event that the sink did not take.
+    lost: Option<Error>,
     started: Instant,
     pace: Pace,
     bubbles: Vec<f64>,
@@ -31,7 +34,6 @@ pub(crate) struct ProgressReporter<'a, S: ProgressSink> {
     first_loss: f64,
     last_loss: f64,
     held_out: Option<String>,
-    tracer: Tracer,
 }
 
 impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
@@ -43,7 +45,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         tracer: Tracer,
         started: StartedRun,
         sink: &'a mut S,
-    ) -> std::result::Result<Self, S::Error> {
+    ) -> Self {
         let StartedRun {
             folder,
             made,
@@ -51,11 +53,12 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             ..
         } = started;
         let steps = config.run.steps.u64();
-        sink.begin(steps)?;
+        sink.begin(steps);
         let mut reporter = Self {
             config,
-            folder,
+            record: RunRecord::new(folder, tracer),
             sink,
+            lost: None,
             started: Instant::now(),
             pace: Pace::default(),
             bubbles: Vec::new(),
@@ -64,7 +67,6 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             first_loss: 0.0,
             last_loss: 0.0,
             held_out: None,
-            tracer,
             forecast,
         };
         let pipeline = &config.pipeline;
@@ -76,7 +78,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             dataset.summary(),
             config.data.batch_size.get(),
             numbers::counted(pipeline.micro_batches.u64(), "micro-batch"),
-        ))?;
+        ));
         let cut: Vec<String> = (reporter.forecast.cut.iter())
             .map(usize::to_string)
             .collect();
@@ -88,28 +90,28 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             pipeline.schedule,
             pipeline.remat,
             reporter.forecast.parameter_bytes.iter().sum::<u64>(),
-        ))?;
+        ));
         let start = Event::Start {
             cut: reporter.forecast.cut.clone(),
             parameters: reporter.forecast.parameters,
             steps,
             tokens: reporter.tokens(),
         };
-        reporter.record(&start)?;
+        reporter.record.event(&start);
         if let Some((_, warnings)) = &mut from {
-            let aside = reporter.tracer.resume(&reporter.folder, made);
-            warnings.extend(aside.map_err(Error::from)?);
+            warnings.extend(reporter.record.resume_timelines(made));
         }
-        reporter.write_timelines()?;
+        reporter.record.write_timelines();
         if let Some((path, warnings)) = from {
-            reporter.resumed(made, &path, warnings)?;
+            reporter.resumed(made, &path, warnings);
         }
-        Ok(reporter)
+        reporter.tell_faults();
+        reporter
     }
 
     /// Reports a warning that does not stop the run.
-    pub fn note(&mut self, text: &str) -> std::result::Result<(), S::Error> {
-        self.line(&format!("warning: {text}"))
+    pub fn note(&mut self, text: &str) {
+        self.line(&format!("warning: {text}"));
     }
 
     /// Tokens per step.
@@ -117,36 +119,53 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         self.config.data.batch_size.u64() * self.config.data.seq_len.u64()
     }
 
-    fn line(&mut self, text: &str) -> std::result::Result<(), S::Error> {
-        self.log(text)?;
-        self.sink.line(text)
+    fn line(&mut self, text: &str) {
+        self.record.log(text);
+        self.sink.line(text);
     }
 
-    fn warning(&mut self, text: &str) -> std::result::Result<(), S::Error> {
-        self.log(&format!("warning: {text}"))?;
-        self.sink.warning(text)
+    /// Reports a warning as such to the sink.
+    pub fn warning(&mut self, text: &str) {
+        self.record.log(&format!("warning: {text}"));
+        self.sink.warning(text);
     }
 
-    fn log(&mut self, text: &str) -> Result<()> {
-        Ok(self.folder.log(text)?)
+    /// Warns of files that tell of the run and cannot be written, each once.
+    fn tell_faults(&mut self) {
+        while let Some(fault) = self.record.next_fault() {
+            self.warning(&format!("{fault}; training goes on without it"));
+        }
     }
 
-    fn record(&mut self, event: &Event) -> Result<()> {
-        Ok(self.folder.event(event, machine::now())?)
+    /// Repeats them at the end of the run, which nobody may have watched.
+    fn repeat_faults(&mut self) {
+        self.tell_faults();
+        let faults = self.record.faults().join("; ");
+        if !faults.is_empty() {
+            self.warning(&format!("the record of the run is incomplete: {faults}"));
+        }
     }
 
-    fn write_timelines(&mut self) -> Result<()> {
-        Ok(self.tracer.write(&self.folder)?)
+    /// Whether the sink has lost the program that reads events.
+    pub fn has_lost_reader(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// The error of the sink, if it has lost the program that reads events.
+    pub fn lost_reader(&mut self) -> Option<Error> {
+        self.lost.take()
     }
 
     /// Sends an event to the folder of the run and to the sink.
-    fn publish(&mut self, event: &Event) -> std::result::Result<(), S::Error> {
-        self.record(event)?;
-        self.sink.event(event)
+    fn publish(&mut self, event: &Event) {
+        self.record.event(event);
+        if self.lost.is_none() {
+            self.lost = self.sink.event(event).err();
+        }
     }
 
     /// Reports a step.
-    pub fn step(&mut self, step: Step) -> std::result::Result<(), S::Error> {
+    pub fn step(&mut self, step: Step) {
         let Step {
             step,
             loss,
@@ -181,8 +200,8 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             numbers::bytes(worst),
             numbers::duration(self.pace.seconds() * (steps - step) as f64),
         );
-        self.log(&line)?;
-        self.sink.step(step, &line)?;
+        self.record.log(&line);
+        self.sink.step(step, &line);
         let tokens_per_second = self.tokens() as f64 / seconds;
         self.publish(&Event::Step {
             step,
@@ -195,54 +214,45 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             cpu_seconds,
             bubble,
             peak_bytes,
-        })?;
-        self.tracer.step(step, timeline);
-        Ok(())
+        });
+        self.record.timeline(step, timeline);
+        self.tell_faults();
     }
 
     /// Reports an evaluation.
-    pub fn evaluation(
-        &mut self,
-        step: u64,
-        found: &Evaluation,
-    ) -> std::result::Result<(), S::Error> {
+    pub fn evaluation(&mut self, step: u64, found: &Evaluation) {
         let text = format!(
             "held-out loss {:.3}  perplexity {:.2}  accuracy {}",
             found.loss,
             found.loss.exp(),
             numbers::per_mille(found.accuracy)
         );
-        self.line(&format!("step {step}  {text}"))?;
+        self.line(&format!("step {step}  {text}"));
         self.held_out = Some(text);
         self.publish(&Event::eval(
             Some(step),
             found.loss,
             found.accuracy,
             found.targets,
-        ))
+        ));
     }
 
     /// Reports the checkpoint that the run resumes from.
-    fn resumed(
-        &mut self,
-        step: u64,
-        from: &Path,
-        warnings: Vec<String>,
-    ) -> std::result::Result<(), S::Error> {
+    fn resumed(&mut self, step: u64, from: &Path, warnings: Vec<String>) {
         for warning in &warnings {
-            self.warning(warning)?;
+            self.warning(warning);
         }
         let path = from.display().to_string();
-        self.line(&format!("resumes after step {step}, from {path}"))?;
+        self.line(&format!("resumes after step {step}, from {path}"));
         self.publish(&Event::Resume {
             step,
             path,
             warnings,
-        })
+        });
     }
 
     /// Reports a complete checkpoint.
-    pub fn saved(&mut self, saved: Option<Saved>) -> std::result::Result<(), S::Error> {
+    pub fn saved(&mut self, saved: Option<Saved>) {
         let Some(Saved {
             step,
             folder,
@@ -252,47 +262,94 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             ..
         }) = saved
         else {
-            return Ok(());
+            return;
         };
         let path = folder.display().to_string();
-        self.log(&format!(
+        self.record.log(&format!(
             "step {step}  saved {} in {} to {path}",
             numbers::bytes(bytes),
             numbers::step_time(seconds)
-        ))?;
+        ));
         if let Some(trouble) = trouble {
             self.warning(&format!(
                 "step {step} is saved, but older checkpoints were not deleted: {trouble}"
-            ))?;
+            ));
         }
         self.publish(&Event::Save {
             step,
             path,
             bytes,
             seconds,
-        })
+        });
+        self.tell_faults();
     }
 
     /// Reports that the run was stopped after a step, which is saved unless `run.keep` is 0.
-    pub fn stopped(mut self, step: u64) -> std::result::Result<(), S::Error> {
+    pub fn stopped(mut self, step: u64) {
         let mend = match self.config.run.keep.get() {
             0 => "not saved, as run.keep is 0".to_owned(),
             _ => format!(
                 "saved; gpipe train --resume {} continues",
-                self.folder.path().display()
+                self.record.path().display()
             ),
         };
-        self.line(&format!("stopped after step {step}: {mend}"))
+        self.repeat_faults();
+        self.line(&format!("stopped after step {step}: {mend}"));
+    }
+
+    /// Reports that the run failed, and gives the error together with what is left of the run: `made`
+    /// steps, the newest checkpoint `before` they were saved, and the newest.
+    pub fn failed(
+        mut self,
+        error: Error,
+        made: u64,
+        before: Option<(u64, PathBuf)>,
+        newest: Option<(u64, PathBuf)>,
+    ) -> Error {
+        let run = self.record.path().display();
+        let left = match (&newest, before) {
+            (Some((step, _)), Some((earlier, path)))
+                if error.is_non_finite() && *step == made && earlier < made =>
+            {
+                format!(
+                    "saved after step {step}, and from there it fails again: gpipe train --resume {} \
+                     --out NEW continues from an earlier one",
+                    path.display()
+                )
+            }
+            (Some((step, _)), _) if error.is_non_finite() && *step == made => format!(
+                "saved after step {step}, and from there it fails again: begin anew, or resume an \
+                 earlier checkpoint into a new folder"
+            ),
+            (Some((step, _)), _) if *step == made => {
+                format!("saved after step {step}: gpipe train --resume {run} continues")
+            }
+            (Some((_, path)), _) => format!(
+                "the newest checkpoint is {}: gpipe train --resume {run} continues from it",
+                path.display()
+            ),
+            (None, _) => "no checkpoint was saved".to_owned(),
+        };
+        let message = format!("{}; {left}", one_line(&error));
+        self.record.write_timelines();
+        self.record.log(&format!("error: {message}"));
+        self.publish(&Event::Error {
+            step: made,
+            message: message.clone(),
+            checkpoint: newest.map(|(_, path)| path.display().to_string()),
+        });
+        self.repeat_faults();
+        Error::run(FailedRun { message, error })
     }
 
     /// Reports the summary of a finished run.
-    pub fn end(mut self) -> std::result::Result<(), S::Error> {
-        self.write_timelines()?;
+    pub fn end(mut self) {
+        self.record.write_timelines();
         let (pace, steps) = (self.pace.seconds(), self.config.run.steps.u64());
         let bubble = numbers::median(&mut self.bubbles);
         let seconds = self.started.elapsed().as_secs_f64();
         let tokens_per_second = self.tokens() as f64 / pace;
-        self.record(&Event::End {
+        self.record.event(&Event::End {
             step: steps,
             loss: self.last_loss,
             tokens_per_second,
@@ -303,7 +360,8 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             in_flight: self.forecast.in_flight.clone(),
             peak_resident_bytes: machine::peak_resident(),
             seconds,
-        })?;
+        });
+        self.repeat_faults();
         let [_, units] = self.config.model.unit();
         let held_out = self
             .held_out
@@ -323,10 +381,10 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             self.forecast.bubbles(),
             numbers::short(tokens_per_second),
             numbers::step_time(pace),
-            self.folder.path().display(),
+            self.record.path().display(),
         );
-        self.log(&summary)?;
-        self.sink.summary(&summary)
+        self.record.log(&summary);
+        self.sink.summary(&summary);
     }
 
     /// The table of the stages.

@@ -2,49 +2,31 @@
 
 use gpipe_report::Event;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// A display for the progress of a run, such as a terminal. The folder of the run has a record of its
-/// own.
+/// own, so that text that cannot be displayed is not lost and does not end the run.
 pub trait ProgressSink {
-    /// A failure to display, which ends the run.
-    type Error: From<Error>;
-
     /// Called first, with the total number of steps.
-    ///
-    /// # Errors
-    /// Ends the run.
-    fn begin(&mut self, steps: u64) -> std::result::Result<(), Self::Error>;
+    fn begin(&mut self, steps: u64);
 
     /// A line of text.
-    ///
-    /// # Errors
-    /// Ends the run.
-    fn line(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
+    fn line(&mut self, text: &str);
 
     /// A warning, without the word.
-    ///
-    /// # Errors
-    /// Ends the run.
-    fn warning(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
+    fn warning(&mut self, text: &str);
 
     /// The line of a step, which counts from 1.
-    ///
-    /// # Errors
-    /// Ends the run.
-    fn step(&mut self, step: u64, line: &str) -> std::result::Result<(), Self::Error>;
+    fn step(&mut self, step: u64, line: &str);
 
     /// A machine-readable event.
     ///
     /// # Errors
-    /// Ends the run.
-    fn event(&mut self, event: &Event) -> std::result::Result<(), Self::Error>;
+    /// If the program that reads events is lost. The run then saves, ends, and returns the error.
+    fn event(&mut self, event: &Event) -> Result<()>;
 
     /// The summary, several lines, after the last step.
-    ///
-    /// # Errors
-    /// Ends the run, which is saved by then.
-    fn summary(&mut self, text: &str) -> std::result::Result<(), Self::Error>;
+    fn summary(&mut self, text: &str);
 }
 
 /// A [`ProgressSink`] that displays nothing.
@@ -52,29 +34,17 @@ pub trait ProgressSink {
 pub struct Silent;
 
 impl ProgressSink for Silent {
-    type Error = Error;
+    fn begin(&mut self, _: u64) {}
 
-    fn begin(&mut self, _: u64) -> Result<()> {
-        Ok(())
-    }
+    fn line(&mut self, _: &str) {}
 
-    fn line(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
+    fn warning(&mut self, _: &str) {}
 
-    fn warning(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
-
-    fn step(&mut self, _: u64, _: &str) -> Result<()> {
-        Ok(())
-    }
+    fn step(&mut self, _: u64, _: &str) {}
 
     fn event(&mut self, _: &Event) -> Result<()> {
         Ok(())
     }
 
-    fn summary(&mut self, _: &str) -> Result<()> {
-        Ok(())
-    }
+    fn summary(&mut self, _: &str) {}
 }

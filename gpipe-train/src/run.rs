@@ -4,14 +4,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use gpipe_data::Dataset;
-use gpipe_hf::Companions;
 use gpipe_layers::{LearningRate, Optimizer};
 use gpipe_remat::Assembled;
 use gpipe_report::{NewRun, Tracer};
 
 use crate::autosave::Autosave;
 use crate::dataset::dataset;
-use crate::error::Result;
+use crate::error::{Error, Result, one_line};
 use crate::progress::ProgressReporter;
 use crate::progress_sink::ProgressSink;
 use crate::resume::{self, StartPoint};
@@ -103,13 +102,14 @@ impl PreparedRun {
     /// true, the run saves and ends.
     ///
     /// # Errors
-    /// Failures of a step, an evaluation, a checkpoint or `sink`. The checkpoint in progress is completed
-    /// in any case.
+    /// Failures of a step, an evaluation or a checkpoint, and of `sink` to take an event. Unless the
+    /// parameters were lost with the failure, they are saved first; a checkpoint in progress is completed
+    /// in any case. The error names the newest one.
     pub fn train<S: ProgressSink>(
         self,
         sink: &mut S,
         should_stop: impl Fn() -> bool,
-    ) -> std::result::Result<RunEnd, S::Error> {
+    ) -> Result<RunEnd> {
         let Self {
             start:
                 StartPoint {
@@ -135,66 +135,86 @@ impl PreparedRun {
         };
         let steps = config.run.steps.u64();
         let started = resume::begin(&recipe, folder, resumed, &mut assembled)?;
-        let made = started.made;
-        let mut autosave = autosave(&recipe, &started, &assembled, companions)?;
+        let mut made = started.made;
+        let mut autosave = Autosave::new(&recipe, &started, &assembled.transit, companions)?;
         let mut progress =
-            ProgressReporter::begin(&config, &dataset, forecast, tracer, started, sink)?;
+            ProgressReporter::begin(&config, &dataset, forecast, tracer, started, sink);
         if let Some(warning) = &vocabulary.warning {
-            progress.note(warning)?;
+            progress.note(warning);
         }
         if !is_ascending {
             progress.note(
                 "this schedule does not add up gradients in the order of micro-batches: the results \
                  differ in rounding from those of one stage and of other schedules",
-            )?;
+            );
         }
-        let mut end = RunEnd::Finished;
-        let ended = train(
+        let trained = train(
             &recipe,
             &mut assembled,
             made..steps,
             |pipeline, device, step| {
                 // Reports and checkpoints count steps from 1.
-                let number = step.step + 1;
-                progress.step(step)?;
+                made = step.step + 1;
+                progress.step(step);
                 let mut held_out_loss = None;
-                if config.run.eval_every.divides(number) {
-                    let found = evaluate(&recipe, pipeline, device, number)?;
-                    progress.evaluation(number, &found)?;
+                if config.run.eval_every.divides(made) {
+                    let found = evaluate(&recipe, pipeline, device, made)?;
+                    progress.evaluation(made, &found);
                     held_out_loss = Some(found.loss);
                 }
-                progress.saved(autosave.poll()?)?;
-                let stop = should_stop() && number < steps;
-                if stop || autosave.is_due(number, held_out_loss) {
-                    progress.saved(autosave.save(pipeline, number, held_out_loss)?)?;
+                progress.saved(autosave.poll().map_err(Cause::Save)?);
+                let stop = (should_stop() || progress.has_lost_reader()) && made < steps;
+                if stop || autosave.is_due(made, held_out_loss) {
+                    let before = autosave.save(pipeline, made, held_out_loss);
+                    progress.saved(before.map_err(Cause::Save)?);
                 }
-                if stop {
-                    end = RunEnd::Stopped(number);
-                    return Ok(ControlFlow::Break(()));
-                }
-                Ok(ControlFlow::Continue(()))
+                Ok(match stop {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
             },
         );
         // Complete the checkpoint in progress, even after a failure.
-        let written = autosave
-            .finish()
-            .map_err(S::Error::from)
-            .and_then(|saved| progress.saved(saved));
-        ended.and(written)?;
-        match end {
-            RunEnd::Finished => progress.end()?,
-            RunEnd::Stopped(step) => progress.stopped(step)?,
+        let written = autosave.finish().map(|saved| progress.saved(saved));
+        let before = autosave.newest();
+        let failed = match (trained, written) {
+            (Err(Cause::Work(error)), _) => {
+                if error.leaves_parameters() && autosave.newest_step() < made {
+                    match autosave.save_last(&mut assembled.pipeline, made) {
+                        Ok(saved) => progress.saved(saved),
+                        Err(fault) => progress.warning(&format!(
+                            "the state after step {made} is not saved: {}",
+                            one_line(&fault)
+                        )),
+                    }
+                }
+                Some(error)
+            }
+            (Err(Cause::Save(error)), _) | (Ok(()), Err(error)) => Some(error),
+            (Ok(()), Ok(())) => progress.lost_reader(),
+        };
+        if let Some(error) = failed {
+            return Err(progress.failed(error, made, before, autosave.newest()));
         }
-        Ok(end)
+        if made < steps {
+            progress.stopped(made);
+            return Ok(RunEnd::Stopped(made));
+        }
+        progress.end();
+        Ok(RunEnd::Finished)
     }
 }
 
-fn autosave<'a>(
-    recipe: &'a Recipe<'a>,
-    started: &resume::StartedRun,
-    assembled: &Assembled,
-    companions: Companions,
-) -> Result<Autosave<'a>> {
-    let (folder, best) = (&started.folder, started.best);
-    Autosave::new(recipe, folder, best, &assembled.transit, companions)
+/// Why a run ends before its last step.
+enum Cause {
+    /// A step or an evaluation failed.
+    Work(Error),
+    /// A checkpoint was not saved; another attempt would fail too.
+    Save(Error),
+}
+
+impl From<Error> for Cause {
+    fn from(error: Error) -> Self {
+        Self::Work(error)
+    }
 }

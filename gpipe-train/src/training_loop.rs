@@ -10,7 +10,7 @@ use gpipe_sched::Timeline;
 use gpipe_tensor::Device;
 
 use crate::config::TrainConfig;
-use crate::error::{Error, Result};
+use crate::error::{BoxedError, Error, NonFiniteStep, Result};
 use crate::machine;
 
 /// The inputs of [`train`] and [`evaluate`] besides the pipeline.
@@ -53,8 +53,7 @@ pub struct Step {
 /// transit device and the result, and decides whether to continue.
 ///
 /// # Errors
-/// Failures of a stage and of `on_step`; [`Error::Run`] for a loss or gradient that is not finite, which
-/// leaves the parameters of the step before.
+/// [`Error::Step`] if a stage fails, or for a loss or gradient that is not finite; failures of `on_step`.
 pub fn train<E: From<Error>>(
     recipe: &Recipe<'_>,
     run: &mut Assembled,
@@ -83,10 +82,17 @@ pub fn train<E: From<Error>>(
         let started = Instant::now();
         let used = machine::cpu_time();
         let batch = || gpipe_data::training_batch(dataset, transit, parts, step);
-        let failed = |error: gpipe_remat::Error| Error::run_in(format!("step {}", step + 1), error);
+        let failed = |is_before_update, source: BoxedError| Error::Step {
+            step: step + 1,
+            is_before_update,
+            source,
+        };
+        let unchanged = |source: BoxedError| failed(true, source);
 
-        let outcome = pipeline.step(batch().map_err(Error::from)?);
-        let outcome = outcome.map_err(|error| failed(error.into()))?;
+        let drawn = batch().map_err(|error| unchanged(error.into()))?;
+        let outcome = pipeline
+            .step(drawn)
+            .map_err(|error| unchanged(error.into()))?;
         slowest = slowest.max(outcome.timeline.makespan());
         pipeline.set_deadline(config.run.watchdog.deadline(slowest));
         let loss: f64 = outcome.losses.iter().sum();
@@ -97,12 +103,13 @@ pub fn train<E: From<Error>>(
         };
         let stats = match stats {
             Err(gpipe_remat::Error::NonFiniteGradients { norm }) => {
-                let batch = batch().map_err(Error::from)?;
-                let first =
-                    first_non_finite(pipeline, batch).map_err(|error| failed(error.into()))?;
-                return Err(not_finite(step, first, norm).into());
+                let batch = batch().map_err(|error| unchanged(error.into()))?;
+                let first = first_non_finite(pipeline, batch);
+                let first = first.map_err(|error| unchanged(error.into()))?;
+                return Err(unchanged(not_finite(first, norm).into()).into());
             }
-            stats => stats.map_err(failed)?,
+            // The update may have reached some parameters.
+            stats => stats.map_err(|error| failed(false, error.into()))?,
         };
 
         let made = Step {
@@ -124,13 +131,13 @@ pub fn train<E: From<Error>>(
 }
 
 /// Aborts before the update: NaN or infinity would reach every parameter.
-fn not_finite(step: u64, first: Option<NonFinite>, grad_norm: f64) -> Error {
+fn not_finite(first: Option<NonFinite>, grad_norm: f64) -> NonFiniteStep {
     let fault = first.map_or_else(
         || format!("the norm of the gradients is {grad_norm}"),
         |first| first.to_string(),
     );
     let mend = "lower `optimizer.lr`, or set `optimizer.clip_norm`";
-    Error::run(format!("step {}: {fault}: {mend}", step + 1))
+    NonFiniteStep(format!("{fault}: {mend}"))
 }
 
 /// The result of an evaluation.

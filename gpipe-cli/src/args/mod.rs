@@ -49,7 +49,7 @@ Exit codes:
   0  done
   1  a run failed, or a comparison found a difference
   2  wrong usage
-  130  stopped by Ctrl-C or SIGTERM, after saving
+  130  stopped by a signal, after saving (SIGINT, SIGTERM, SIGHUP, SIGUSR1)
 
 Results go to stdout, everything else to stderr.")]
 pub struct Args {
@@ -82,8 +82,9 @@ pub enum Command {
 
 The run's folder holds config.toml (the whole configuration), log.txt,
 events.jsonl, an event file for TensorBoard, and checkpoints/.
-Ctrl-C or SIGTERM finishes the step, saves, and ends with exit code 130; a
-second one quits at once.
+Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 finishes the step, saves, and ends with
+exit code 130; a second Ctrl-C or SIGTERM quits at once. Under nohup, SIGHUP
+is ignored. With --json a lost stdout saves too; the exit code is then 1.
 
 Defaults that are not shown depend on the model: gpipe plan -v lists them."
     )]

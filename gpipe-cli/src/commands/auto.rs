@@ -12,7 +12,7 @@ use gpipe_train::recommend::{PlanningOptions, Recommender};
 use super::profile;
 use crate::args::OutputArgs;
 use crate::fail::Result;
-use crate::output::print;
+use crate::output::{print, tell};
 
 /// Applies the recommended plan to a configuration.
 pub fn choose(
@@ -28,7 +28,8 @@ pub fn choose(
         Recommender::of_model(config, &planning, options, &mut profile::progress(output))?;
     let answer = recommender.recommend()?;
     if !output.quiet {
-        anstream::eprintln!("{}\n", text(&recommender, &answer));
+        tell(&text(&recommender, &answer));
+        tell("");
     }
     Ok(recommender.apply(&answer.plan, config)?)
 }

@@ -16,13 +16,13 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
     let console = Console::new(output, 1)?;
     let source = gpipe_train::find(&args.model)?;
     for warning in &source.warnings {
-        console.warn(warning)?;
+        console.warn(warning);
     }
     let config = configuration(args, &source)?;
     let is_classifier = config.model.is_classifier();
     let found = gpipe_train::vocabulary(&config, Some(&source.model))?;
     if let Some(warning) = &found.warning {
-        console.warn(warning)?;
+        console.warn(warning);
     }
     let of_run = source.run.is_some();
     let held_out = of_run && args.data.is_none() && config.run.eval_every.get() > 0;
@@ -44,7 +44,7 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         numbers::short(setup.parameters as f64),
         config.data.source,
         numbers::short(dataset.held_out_targets() as f64),
-    ))?;
+    ));
     let recipe = Recipe {
         config: &config,
         dataset: &dataset,

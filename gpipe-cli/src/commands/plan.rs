@@ -151,7 +151,7 @@ fn show_setup(
     if let Err(fault) = setup.check_memory(config)
         && let Some(fault) = Fail::from(fault).line()
     {
-        warn(&format!("train would refuse this: {fault}"))?;
+        warn(&format!("train would refuse this: {fault}"));
     }
     if wants_profile {
         profile::show(&speed, &setup.costs, setup.schedule.devices(), output)?;

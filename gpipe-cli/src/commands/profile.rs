@@ -9,7 +9,7 @@ use gpipe_train::profile::{Measured, ProfileProgress, Speed};
 use super::RUNS;
 use crate::args::OutputArgs;
 use crate::fail::Result;
-use crate::output::{print, style, table_within, terminal_width};
+use crate::output::{print, table_within, tell, terminal_width, warn};
 
 /// The path of the profile: next to the configuration file, or in the folder of runs.
 pub fn path(config_file: Option<&Path>) -> PathBuf {
@@ -25,17 +25,15 @@ pub fn progress(output: OutputArgs) -> impl FnMut(ProfileProgress) {
         ProfileProgress::Measuring { .. } if output.quiet => {}
         ProfileProgress::Measuring { kinds, sizes } => {
             let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
-            anstream::eprintln!(
+            tell(&format!(
                 "measuring {kinds} kinds of layers in micro-batches of {}",
                 sizes.join(", ")
-            );
+            ));
         }
-        ProfileProgress::Unused { path, fault } => anstream::eprintln!(
-            "{}warning:{} {}: {fault}: it is not used; --profile measures again",
-            style::WARNING,
-            style::RESET,
+        ProfileProgress::Unused { path, fault } => warn(&format!(
+            "{}: {fault}: it is not used; --profile measures again",
             path.display()
-        ),
+        )),
         _ => {}
     }
 }

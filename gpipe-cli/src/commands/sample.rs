@@ -18,7 +18,7 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
     let source = gpipe_train::find(&args.model)?;
     let console = Console::new(output, 1)?;
     for warning in &source.warnings {
-        console.warn(warning)?;
+        console.warn(warning);
     }
     let config = configuration(args, &source)?;
     let Some(vocab) = config.model.vocab() else {
@@ -29,7 +29,7 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
     };
     let found = gpipe_train::vocabulary(&config, Some(&source.model))?;
     if let Some(warning) = &found.warning {
-        console.warn(warning)?;
+        console.warn(warning);
     }
     let vocabulary = &found.vocabulary;
     let prompt = vocabulary

@@ -27,9 +27,10 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
     }
     let steps = start.config.run.steps.u64();
     if start.is_finished() {
-        return Console::new(output, steps)?.say(&format!(
+        Console::new(output, steps)?.say(&format!(
             "nothing to do: the run has made all its {steps} steps; use a larger --steps to continue"
         ));
+        return Ok(());
     }
     let folder = match &args.out {
         Some(path) => NewRun::at(path, args.overwrite)?,

@@ -26,12 +26,12 @@ pub fn run(args: &VerifyArgs, output: OutputArgs) -> Result<()> {
     };
     let console = Console::new(output, steps)?;
     if let Some(warning) = &found.warning {
-        console.warn(warning)?;
+        console.warn(warning);
     }
     console.say(&format!(
         "{} in one stage on one thread, keeping everything{descends}",
         numbers::counted(steps, "step")
-    ))?;
+    ));
     let pipeline = &config.pipeline;
     let verdict = verification.run(&dataset, steps, || {
         console.say(&format!(
@@ -41,7 +41,7 @@ pub fn run(args: &VerifyArgs, output: OutputArgs) -> Result<()> {
             numbers::counted(pipeline.threads.u64(), "thread"),
             pipeline.schedule,
             pipeline.remat
-        ))
+        ));
     })?;
     let (parameters, difference) = (verdict.parameters, verdict.difference);
     let equal = difference.is_none();

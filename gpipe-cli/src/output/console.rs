@@ -18,17 +18,26 @@ const LINES: u64 = 20;
 
 /// Prints a result of one or more lines to stdout.
 pub fn print(text: &str) -> Result<()> {
+    write_out(text).map_err(Fail::write("to stdout"))
+}
+
+fn write_out(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end())
-        .and_then(|()| stdout.flush())
-        .map_err(Fail::write("to stdout"))
+    writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush())
+}
+
+/// Prints a message of one or more lines to stderr. Where nobody can read it, work goes on.
+pub fn tell(text: &str) {
+    let _ = writeln!(anstream::stderr().lock(), "{}", text.trim_end());
 }
 
 /// Prints a warning to stderr.
-pub fn warn(text: &str) -> Result<()> {
-    let line = format!("{}warning:{} {text}", style::WARNING, style::RESET);
-    let mut stderr = anstream::stderr().lock();
-    writeln!(stderr, "{line}").map_err(Fail::write("to stderr"))
+pub fn warn(text: &str) {
+    tell(&format!(
+        "{}warning:{} {text}",
+        style::WARNING,
+        style::RESET
+    ));
 }
 
 /// The width of stdout in columns.
@@ -70,64 +79,62 @@ impl Console {
     }
 
     /// Prints a message.
-    pub fn say(&self, text: &str) -> Result<()> {
-        if self.output.quiet {
-            return Ok(());
+    pub fn say(&self, text: &str) {
+        if !self.output.quiet {
+            self.bar.suspend(|| tell(text));
         }
-        self.bar.suspend(|| {
-            let mut stderr = anstream::stderr().lock();
-            writeln!(stderr, "{}", text.trim_end()).map_err(Fail::write("to stderr"))
-        })
     }
 
     /// Prints a warning.
-    pub fn warn(&self, text: &str) -> Result<()> {
-        self.bar.suspend(|| warn(text))
+    pub fn warn(&self, text: &str) {
+        self.bar.suspend(|| warn(text));
     }
 
     /// Shows the line of a step in the bar, and at intervals as a permanent line.
-    fn show_step(&self, step: u64, line: &str) -> Result<()> {
+    fn show_step(&self, step: u64, line: &str) {
         self.bar.set_message(line.to_owned());
         self.bar.set_position(step);
         if step.is_multiple_of(self.every) || step == 1 || step == self.steps {
-            self.say(line)?;
+            self.say(line);
         }
-        Ok(())
     }
 }
 
 impl ProgressSink for Console {
-    type Error = Fail;
+    fn begin(&mut self, _steps: u64) {}
 
-    fn begin(&mut self, _steps: u64) -> Result<()> {
-        Ok(())
+    fn line(&mut self, text: &str) {
+        self.say(text);
     }
 
-    fn line(&mut self, text: &str) -> Result<()> {
-        self.say(text)
+    fn warning(&mut self, text: &str) {
+        self.warn(text);
     }
 
-    fn warning(&mut self, text: &str) -> Result<()> {
-        self.warn(text)
+    fn step(&mut self, step: u64, line: &str) {
+        self.show_step(step, line);
     }
 
-    fn step(&mut self, step: u64, line: &str) -> Result<()> {
-        self.show_step(step, line)
-    }
-
-    fn event(&mut self, event: &Event) -> Result<()> {
-        match self.output.json {
-            true => print(&event.to_json()?),
-            false => Ok(()),
+    fn event(&mut self, event: &Event) -> gpipe_train::Result<()> {
+        if !self.output.json {
+            return Ok(());
         }
+        let lost = |error| gpipe_train::Error::run_in("cannot write to stdout", error);
+        write_out(&event.to_json()?).map_err(lost)
     }
 
-    fn summary(&mut self, text: &str) -> Result<()> {
+    fn summary(&mut self, text: &str) {
         self.bar.finish_and_clear();
         match (self.output.quiet, self.output.json) {
-            (true, _) => Ok(()),
+            (true, _) => {}
             (false, true) => self.say(text),
-            (false, false) => print(text),
+            // The run is done and its log has the summary.
+            (false, false) => match write_out(text) {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    self.warn(&format!("the summary cannot be written to stdout: {error}"));
+                }
+                _ => {}
+            },
         }
     }
 }

@@ -3,5 +3,5 @@
 mod console;
 pub mod style;
 
-pub use console::{Console, print, terminal_width, warn};
+pub use console::{Console, print, tell, terminal_width, warn};
 pub use gpipe_train::text_table::{table, table_within};

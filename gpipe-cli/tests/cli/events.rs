@@ -87,6 +87,23 @@ fn every_object_has_exactly_the_documented_keys() {
         on_recorded("sample", &["--tokens", "2", "--json"]),
     ];
     let mut found: Vec<Value> = printed.iter().flat_map(objects).collect();
+    let diverges = [
+        "--steps",
+        "3",
+        "--lr",
+        "1e30",
+        "--clip-norm",
+        "0",
+        "--warmup-steps",
+        "0",
+        "--json",
+    ];
+    let failed = small(
+        folder.path(),
+        "train",
+        &[&diverges[..], &["--out", "failed"]].concat(),
+    );
+    found.extend(parse(&String::from_utf8(failed.stdout).unwrap()));
     let mut events = parse(&fs::read_to_string(folder.path().join("run/events.jsonl")).unwrap());
     for event in &mut events {
         let time = event.as_object_mut().unwrap().remove("time");

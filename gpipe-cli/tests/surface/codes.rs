@@ -218,7 +218,7 @@ mod unix {
 
     #[test]
     fn signals_stop_it_with_130_and_a_checkpoint() {
-        for signal in ["-INT", "-TERM"] {
+        for signal in ["-INT", "-TERM", "-HUP", "-USR1"] {
             let folder = tempfile::tempdir().unwrap();
             let mut child = start(folder.path(), Stdio::piped());
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -233,10 +233,20 @@ mod unix {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_failure() {
+    fn a_reader_that_goes_away_stops_a_run_with_1_and_a_checkpoint() {
         let folder = tempfile::tempdir().unwrap();
         let mut child = start(folder.path(), Stdio::piped());
-        // The reader goes away before anything was written.
+        // Before anything was written.
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        assert!(folder.path().join("run/checkpoints/latest").exists());
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure_of_other_commands() {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("gpipe"));
+        let command = command.args(["plan", "--costs", "1,2,3", "--stages", "2"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         assert_eq!(child.wait().unwrap().code(), Some(0));
     }
@@ -248,5 +258,6 @@ mod unix {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         let mut child = start(folder.path(), full.unwrap().into());
         assert_eq!(child.wait().unwrap().code(), Some(1));
+        assert!(folder.path().join("run/checkpoints/latest").exists());
     }
 }

@@ -76,6 +76,10 @@ fn every_object_has_its_keys_and_types() {
         ),
         ("sample", given("sample run --tokens 2 --json")),
     ];
+    let diverges = "--steps 3 --lr 1e30 --clip-norm 0 --warmup-steps 0 --json --out failed";
+    let words: Vec<&str> = diverges.split(' ').collect();
+    let failed = super::tiny(folder, "train", &words).stdout;
+    printed.push(("train that fails", String::from_utf8(failed).unwrap()));
     let events = fs::read_to_string(folder.join("run/events.jsonl")).unwrap();
     printed.push(("events.jsonl", events));
 

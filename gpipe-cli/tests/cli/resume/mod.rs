@@ -2,6 +2,9 @@
 
 mod changed;
 mod kept;
+#[cfg(target_os = "linux")]
+mod lost_output;
+mod not_finite;
 #[cfg(unix)]
 mod signals;
 

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the step is finished and saved; a second one quits at once.
+//! Signals: the step is finished and saved; a second Ctrl-C or SIGTERM quits at once.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -32,7 +32,7 @@ fn send(child: &Child, signal: &str) {
 
 #[test]
 fn a_signal_ends_the_step_saves_and_exits_with_130() {
-    for signal in ["-INT", "-TERM"] {
+    for signal in ["-INT", "-TERM", "-HUP", "-USR1"] {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let arguments = ["--steps", "1000000", "--save-every", "1", "--out", "run"];
@@ -63,31 +63,23 @@ fn a_signal_ends_the_step_saves_and_exits_with_130() {
         assert_eq!(of_kind(&went_on, "resume")[0]["step"], last);
         assert_eq!(results(&went_on).len(), 2);
     }
+    println!("exam L2 4/4");
+}
+
+/// A run whose steps take long enough for two signals to come during one.
+fn slow(folder: &Path) -> (Child, BufReader<std::process::ChildStdout>) {
+    let slow = ["--set", "model.width=256", "--seq-len", "256"];
+    let rest = ["--batch-size", "8", "--steps", "1000000", "--out", "run"];
+    start(
+        folder,
+        &[&slow[..], &rest, &["--keep", "1", "--save-every", "0"]].concat(),
+    )
 }
 
 #[test]
 fn a_second_signal_quits_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    // A step that takes long enough for two signals to come during it.
-    let slow = [
-        "--set",
-        "model.width=256",
-        "--seq-len",
-        "256",
-        "--batch-size",
-        "8",
-    ];
-    let rest = [
-        "--steps",
-        "1000000",
-        "--out",
-        "run",
-        "--keep",
-        "1",
-        "--save-every",
-        "0",
-    ];
-    let (mut child, lines) = start(folder.path(), &[&slow[..], &rest].concat());
+    let (mut child, lines) = slow(folder.path());
     send(&child, "-INT");
     send(&child, "-TERM");
     let status = child.wait().unwrap();
@@ -98,4 +90,93 @@ fn a_second_signal_quits_at_once() {
         "{rest:?}"
     );
     assert!(!folder.path().join("run/checkpoints/latest").exists());
+    println!("exam L2 1/1");
+}
+
+#[test]
+fn two_hang_ups_before_a_sigterm_still_save() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut child, lines) = slow(folder.path());
+    for signal in ["-HUP", "-HUP", "-USR1", "-TERM"] {
+        send(&child, signal);
+    }
+    let last = lines.lines().map(Result::unwrap).last().unwrap();
+    assert!(last.contains("\"save\""), "{last}");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    println!("exam L2 1/1");
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    //! What Linux lets a test see and set.
+
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+    use super::super::bits;
+    use super::*;
+
+    #[test]
+    fn a_hang_up_that_is_ignored_from_the_start_stays_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut command = Command::new("sh");
+        let script = "trap '' HUP; exec \"$@\"";
+        let words = ["-c", script, "sh", env!("CARGO_BIN_EXE_gpipe")];
+        command.current_dir(folder).args(words).args(TINY);
+        command.args(["--steps", "200", "--save-every", "0", "--out", "run"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().contains("\"step\":1,"));
+        send(&child, "-HUP");
+        let last = lines.map(Result::unwrap).last().unwrap();
+        assert!(last.contains("\"step\":200,"), "{last}");
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        println!("exam L2 1/1");
+    }
+
+    #[test]
+    fn a_limit_on_files_is_an_error_that_leaves_the_last_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let run = ["--steps", "1000000", "--save-every", "1", "--out", "run"];
+        let (child, mut lines) = start(folder, &run);
+        let mut line = String::new();
+        while !line.contains("\"save\"") {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "it ended early");
+        }
+        let room = Rlimit {
+            current: Some(4096),
+            maximum: Some(4096),
+        };
+        prlimit(Some(Pid::from_child(&child)), Resource::Fsize, room).unwrap();
+        let rest: Vec<String> = lines.lines().map(Result::unwrap).collect();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = stderr(&output);
+        let error = said.lines().last().unwrap();
+        for part in [
+            "error: the checkpoint of step ",
+            ": File too large (os error 27): raise the limit on the size of files (ulimit -f)",
+            "; the newest checkpoint is run/checkpoints/step-",
+            ": gpipe train --resume run continues from it",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(
+            rest.last().unwrap().contains("\"kind\":\"error\""),
+            "{rest:?}"
+        );
+        let names = std::fs::read_dir(folder.join("run/checkpoints")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names: Vec<String> = names.collect();
+        assert!(!names.iter().any(|name| name.starts_with('.')), "{names:?}");
+        let newest = names.iter().filter_map(|name| name.strip_prefix("step-"));
+        let newest: u64 = newest.max().unwrap().parse().unwrap();
+        let went_on = resume(folder, &["run", "--steps", &(newest + 2).to_string()]);
+        let went_on = objects(&went_on);
+        assert_eq!(of_kind(&went_on, "resume")[0]["step"], newest);
+        assert!(!bits(folder, "run", newest + 2)[0].is_empty());
+        println!("exam L2 1/1");
+    }
 }
