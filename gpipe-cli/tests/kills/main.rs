@@ -1,8 +1,10 @@
 //! Runs that save every step are killed at random moments (SIGKILL: nothing is said, nothing is
 //! finished) and go on under another pipeline each time. No acknowledged checkpoint may be lost, and
-//! in the end every bit is that of the run that was never killed.
+//! in the end every bit is that of the run that was never killed. The same with ends of every kind:
+//! signals, lost readers, full disks; a run that could save before its end loses no step.
 //!
-//! `GPIPE_EXAM=full` makes it 1,000 kills; otherwise there are a few.
+//! `GPIPE_EXAM=full` makes it 1,000 kills and 600 ends; otherwise there are a few.
+#![cfg(target_os = "linux")]
 
 mod life;
 
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use life::{Life, Until};
+use life::{End, Life, Until};
 
 /// Steps of a run.
 const STEPS: u64 = 40;
@@ -70,18 +72,35 @@ struct Tally {
 
 #[test]
 fn no_acknowledged_checkpoint_is_lost() {
-    let full = std::env::var_os("GPIPE_EXAM").is_some();
-    let (runs, kills) = if full { (200, 5) } else { (2, 3) };
+    let runs = if is_full() { 200 } else { 2 };
+    let kills = if is_full() { 5 } else { 3 };
+    let sum = chains("C1", runs, kills, |_| End::Kill);
+    println!("{} runs followed to the end, bit for bit", sum.to_the_end);
+}
+
+#[test]
+fn every_end_is_survived() {
+    let runs = if is_full() { 100 } else { 1 };
+    chains("L4", runs, 6, |number| End::ALL[number % End::ALL.len()]);
+}
+
+/// Whether the numbers are those of the exam.
+fn is_full() -> bool {
+    std::env::var_os("GPIPE_EXAM").is_some()
+}
+
+/// Runs with `kills` ends each, chosen by their number.
+fn chains(row: &str, runs: u64, kills: usize, ends: impl Fn(usize) -> End) -> Tally {
     let folder = tempfile::tempdir().unwrap();
     let reference = reference(folder.path());
     let mut sum = Tally::default();
     for run in 0..runs {
-        let tally = chain(&reference, run, kills, Planted::Nothing)
+        let tally = chain(&reference, run, kills, Planted::Nothing, &ends)
             .unwrap_or_else(|fault| panic!("run {run}: {fault}"));
         sum.kills += tally.kills;
         sum.resumes += tally.resumes;
         sum.to_the_end += tally.to_the_end;
-        if full && run % 10 == 9 {
+        if is_full() && run % 10 == 9 {
             eprintln!("{} runs: {sum:?}", run + 1);
         }
     }
@@ -89,8 +108,8 @@ fn no_acknowledged_checkpoint_is_lost() {
     // Every kill was survived: also those of a life that had not yet reported from where it resumes.
     let kills = sum.kills;
     assert!(sum.resumes as u64 >= runs && kills >= sum.resumes);
-    println!("exam C1 {kills}/{kills}");
-    println!("{} runs followed to the end, bit for bit", sum.to_the_end);
+    println!("exam {row} {kills}/{kills}");
+    sum
 }
 
 #[test]
@@ -104,10 +123,19 @@ fn teeth() {
         Planted::Mixed,
     ];
     for planted in planted {
-        let passed = chain(&reference, 7, 1, planted);
+        let passed = chain(&reference, 7, 1, planted, &|_| End::Kill);
         assert!(passed.is_err(), "{planted:?} goes unnoticed: {passed:?}");
     }
     println!("exam C1 teeth {0}/{0}", planted.len());
+    let ends = &End::ALL[1..];
+    for &end in ends {
+        let passed = chain(&reference, 7, 1, Planted::Gone, &|_| end);
+        assert!(
+            passed.is_err(),
+            "a step lost to {end:?} goes unnoticed: {passed:?}"
+        );
+    }
+    println!("exam L4 teeth {0}/{0}", ends.len());
 }
 
 fn reference(folder: &Path) -> Reference {
@@ -123,7 +151,13 @@ fn reference(folder: &Path) -> Reference {
 }
 
 /// One run, killed and resumed a number of times, and then left to finish.
-fn chain(reference: &Reference, run: u64, kills: usize, planted: Planted) -> Result<Tally, String> {
+fn chain(
+    reference: &Reference,
+    run: u64,
+    kills: usize,
+    planted: Planted,
+    ends: &dyn Fn(usize) -> End,
+) -> Result<Tally, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let folder = folder.path();
     let mut random = Random(run.wrapping_mul(2) + 1);
@@ -135,7 +169,9 @@ fn chain(reference: &Reference, run: u64, kills: usize, planted: Planted) -> Res
     loop {
         let goes_on = tally.resumes < kills;
         // Without a last kill the run comes to its end.
-        let killed = goes_on && life.kill(until, Duration::from_secs_f64(random.unit() * span));
+        let end = ends(tally.kills);
+        let after = Duration::from_secs_f64(random.unit() * span);
+        let killed = goes_on && life.end(until, after, end)?;
         if !killed && life.wait() != Some(0) {
             return Err(format!("a life failed: {}", life.errors()));
         }
@@ -157,6 +193,8 @@ fn chain(reference: &Reference, run: u64, kills: usize, planted: Planted) -> Res
                         ));
                     }
                 }
+                // A run that could save does not lose a step that it told of.
+                Some("step") if matches!(end, End::Signal(_) | End::Deaf) => acknowledged = step,
                 _ => {}
             }
         }
@@ -172,7 +210,8 @@ fn chain(reference: &Reference, run: u64, kills: usize, planted: Planted) -> Res
         life = Life::start(folder, &[life::RESUME, pipeline].concat());
         // Most are killed after they have told from where they go on, some before.
         until = match random.below(4) {
-            0 if tally.resumes + 1 < kills => Until::Started,
+            // Signals are asked for once they are heard.
+            0 if tally.resumes + 1 < kills && ends(tally.kills) == End::Kill => Until::Started,
             _ => Until::Said("resume"),
         };
     }
