@@ -1,6 +1,6 @@
 //! Saving checkpoints during a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +19,8 @@ use crate::training_loop::Recipe;
 pub(crate) struct Autosave<'a> {
     recipe: &'a Recipe<'a>,
     saver: Saver,
+    /// The folder of the run.
+    run: PathBuf,
     /// The device that owns the copies being written, and counts their bytes.
     copies: Device,
     /// The digest of the dataset.
@@ -46,6 +48,7 @@ impl<'a> Autosave<'a> {
         };
         Ok(Self {
             saver: Saver::new(run.folder.path(), options),
+            run: run.folder.path().to_owned(),
             newest: run.from.as_ref().map(|(path, _)| (run.made, path.clone())),
             copies: near.host().device(DeviceId::Cpu).map_err(Error::run)?,
             digest: recipe.dataset.digest(),
@@ -133,14 +136,48 @@ impl<'a> Autosave<'a> {
         Ok(self.noted(saved))
     }
 
-    /// The newest complete checkpoint and its step.
-    pub fn newest(&self) -> Option<(u64, PathBuf)> {
-        self.newest.clone()
+    /// The newest complete checkpoint.
+    pub fn newest(&self) -> Option<&Path> {
+        self.newest.as_ref().map(|(_, path)| path.as_path())
     }
 
     /// The step of the newest complete checkpoint; 0 if there is none.
     pub fn newest_step(&self) -> u64 {
         self.newest.as_ref().map_or(0, |(step, _)| *step)
+    }
+
+    /// What is left of a run that failed after `made` steps, and how to go on from there. `before` is its
+    /// newest checkpoint but for the one of the failure.
+    pub fn left(&self, error: &Error, made: u64, before: Option<&Path>) -> String {
+        let Some((step, path)) = &self.newest else {
+            return "no checkpoint was saved".to_owned();
+        };
+        let (run, path) = (self.run.display(), path.as_path());
+        // That of another run, which goes on in this folder.
+        let command = match path.starts_with(&self.run) {
+            true => format!("gpipe train --resume {run}"),
+            false => format!("gpipe train --resume {} --out NEW", path.display()),
+        };
+        if *step < made {
+            return format!(
+                "the newest checkpoint is {}: {command} continues from it",
+                path.display()
+            );
+        }
+        match before.filter(|&before| before != path) {
+            _ if !error.is_non_finite() => {
+                format!("saved after step {step}: {command} continues")
+            }
+            Some(before) => format!(
+                "saved after step {step}, and from there it fails again: gpipe train --resume {} --out \
+                 NEW continues from an earlier one",
+                before.display()
+            ),
+            None => format!(
+                "saved after step {step}, and from there it fails again: begin anew, or resume an \
+                 earlier checkpoint into a new folder"
+            ),
+        }
     }
 
     fn noted(&mut self, saved: Option<Saved>) -> Option<Saved> {

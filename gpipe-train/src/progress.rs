@@ -1,6 +1,6 @@
 //! Progress reports of a run: a line and an event per step, and a summary at the end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use gpipe_checkpoint::Saved;
@@ -297,46 +297,16 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         self.line(&format!("stopped after step {step}: {mend}"));
     }
 
-    /// Reports that the run failed, and gives the error together with what is left of the run: `made`
-    /// steps, the newest checkpoint `before` they were saved, and the newest.
-    pub fn failed(
-        mut self,
-        error: Error,
-        made: u64,
-        before: Option<(u64, PathBuf)>,
-        newest: Option<(u64, PathBuf)>,
-    ) -> Error {
-        let run = self.record.path().display();
-        let left = match (&newest, before) {
-            (Some((step, _)), Some((earlier, path)))
-                if error.is_non_finite() && *step == made && earlier < made =>
-            {
-                format!(
-                    "saved after step {step}, and from there it fails again: gpipe train --resume {} \
-                     --out NEW continues from an earlier one",
-                    path.display()
-                )
-            }
-            (Some((step, _)), _) if error.is_non_finite() && *step == made => format!(
-                "saved after step {step}, and from there it fails again: begin anew, or resume an \
-                 earlier checkpoint into a new folder"
-            ),
-            (Some((step, _)), _) if *step == made => {
-                format!("saved after step {step}: gpipe train --resume {run} continues")
-            }
-            (Some((_, path)), _) => format!(
-                "the newest checkpoint is {}: gpipe train --resume {run} continues from it",
-                path.display()
-            ),
-            (None, _) => "no checkpoint was saved".to_owned(),
-        };
+    /// Reports that the run failed after `made` steps, and gives the error together with what is left of
+    /// the run. `newest` is its newest checkpoint.
+    pub fn failed(mut self, error: Error, made: u64, left: &str, newest: Option<&Path>) -> Error {
         let message = format!("{}; {left}", one_line(&error));
         self.record.write_timelines();
         self.record.log(&format!("error: {message}"));
         self.publish(&Event::Error {
             step: made,
             message: message.clone(),
-            checkpoint: newest.map(|(_, path)| path.display().to_string()),
+            checkpoint: newest.map(|path| path.display().to_string()),
         });
         self.repeat_faults();
         Error::run(FailedRun { message, error })

@@ -1,7 +1,7 @@
 //! A complete training run: data, workers, checkpoints, evaluation, and a folder with events.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
@@ -176,7 +176,7 @@ impl PreparedRun {
         );
         // Complete the checkpoint in progress, even after a failure.
         let written = autosave.finish().map(|saved| progress.saved(saved));
-        let before = autosave.newest();
+        let before = autosave.newest().map(Path::to_owned);
         let failed = match (trained, written) {
             (Err(Cause::Work(error)), _) => {
                 if error.leaves_parameters() && autosave.newest_step() < made {
@@ -194,7 +194,8 @@ impl PreparedRun {
             (Ok(()), Ok(())) => progress.lost_reader(),
         };
         if let Some(error) = failed {
-            return Err(progress.failed(error, made, before, autosave.newest()));
+            let left = autosave.left(&error, made, before.as_deref());
+            return Err(progress.failed(error, made, &left, autosave.newest()));
         }
         if made < steps {
             progress.stopped(made);

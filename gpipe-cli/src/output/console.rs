@@ -6,7 +6,7 @@ use gpipe_report::Event;
 use gpipe_train::ProgressSink;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::style;
+use super::messages::{tell, warn};
 use crate::args::OutputArgs;
 use crate::fail::{Fail, Result};
 
@@ -24,20 +24,6 @@ pub fn print(text: &str) -> Result<()> {
 fn write_out(text: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout().lock();
     writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush())
-}
-
-/// Prints a message of one or more lines to stderr. Where nobody can read it, work goes on.
-pub fn tell(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{}", text.trim_end());
-}
-
-/// Prints a warning to stderr.
-pub fn warn(text: &str) {
-    tell(&format!(
-        "{}warning:{} {text}",
-        style::WARNING,
-        style::RESET
-    ));
 }
 
 /// The width of stdout in columns.

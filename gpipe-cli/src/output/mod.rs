@@ -1,7 +1,9 @@
 //! The terminal: results on stdout, messages on stderr.
 
 mod console;
+mod messages;
 pub mod style;
 
-pub use console::{Console, print, tell, terminal_width, warn};
+pub use console::{Console, print, terminal_width};
 pub use gpipe_train::text_table::{table, table_within};
+pub use messages::{tell, warn};

@@ -1,4 +1,5 @@
-//! Values that are not finite: never saved, and a step that meets them is told and saved before it.
+//! Values that are not finite: never saved. The error of a step that meets them is in log, events and
+//! report, and the state before it is saved.
 
 use std::fs;
 use std::path::Path;
@@ -95,6 +96,11 @@ fn the_last_finite_checkpoint_stays() {
     let went_on = objects(&resume(folder, &["run", "--steps", "6", "--lr", "1e-3"]));
     assert_eq!(of_kind(&went_on, "step").len(), 3);
     assert_eq!(of_kind(&went_on, "resume")[0]["step"], 3);
+    // The run in another folder has none of its own.
+    let elsewhere = ["run", "--out", "new", "--steps", "9", "--save-every", "0"];
+    let output = resume(folder, &[&elsewhere[..], &TOO_HIGH].concat());
+    let mend = ": gpipe train --resume run/checkpoints/step-00000006 --out NEW continues from it";
+    assert!(stderr(&output).contains(mend), "{}", stderr(&output));
     println!("exam L3 2/2");
 }
 
