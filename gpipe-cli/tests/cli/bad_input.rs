@@ -271,54 +271,6 @@ fn a_run_that_fails_says_where() {
     );
 }
 
-#[cfg(target_os = "linux")]
-#[test]
-fn a_full_disk_is_a_failure_and_a_closed_pipe_is_none() {
-    use std::process::{Command, Stdio};
-
-    let run = |stdout: Stdio| {
-        let arguments = [
-            "train",
-            "--json",
-            "-q",
-            "--steps",
-            "30",
-            "--out",
-            "run",
-            "--overwrite",
-        ];
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("gpipe"));
-        let folder = tempfile::tempdir().unwrap();
-        command
-            .current_dir(folder.path())
-            .args(arguments)
-            .args(super::SMALL);
-        let mut child = command
-            .stdout(stdout)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // The reader goes away before anything was written.
-        drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
-        (output.status.code(), stderr(&output))
-    };
-    let full = || {
-        let file = fs::OpenOptions::new().write(true).open("/dev/full");
-        Stdio::from(file.unwrap())
-    };
-    for help in [&["train", "--help"][..], &["help", "train"]] {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("gpipe"));
-        let output = command.args(help).stdout(full()).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{help:?}");
-        assert!(stderr(&output).contains("cannot write"), "{help:?}");
-    }
-    let (code, said) = run(full());
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("cannot write to stdout"), "{said}");
-    assert_eq!(run(Stdio::piped()), (Some(0), String::new()));
-}
-
 #[test]
 fn a_recommendation_that_makes_no_sense_is_refused() {
     let folder = tempfile::tempdir().unwrap();

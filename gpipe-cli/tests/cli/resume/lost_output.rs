@@ -155,10 +155,11 @@ fn closed_streams_leave_files_alone() {
 #[test]
 fn another_commands_reader_may_leave() {
     let folder = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 4] = [
+    let commands: [&[&str]; 5] = [
         &["plan", "--costs", "1,2,3", "--stages", "2"],
         &["devices", "--json"],
         &["help", "schedules"],
+        &["train", "--help"],
         &["--help"],
     ];
     for arguments in commands {
@@ -166,6 +167,8 @@ fn another_commands_reader_may_leave() {
             let mut command = command(folder.path(), arguments);
             let output = command.stdout(lost.stream()).output().unwrap();
             assert_eq!(code(&output), expected, "{lost:?} {arguments:?}");
+            let said = stderr(&output).contains("error: cannot write ");
+            assert_eq!(said, expected == 1, "{lost:?} {arguments:?}");
         }
     }
     println!("exam L1 {0}/{0}", 2 * commands.len());
