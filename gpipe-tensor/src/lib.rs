@@ -14,7 +14,6 @@ mod fork_join;
 mod host;
 mod initial;
 mod instruction_set;
-#[cfg(any(test, feature = "cuda"))]
 mod kernel_cache;
 mod math;
 pub mod ops;
@@ -38,7 +37,6 @@ pub use find_cuda::find_cuda;
 pub use host::{Host, Precision};
 pub use initial::{init_normal, init_uniform};
 pub use instruction_set::InstructionSet;
-#[cfg(feature = "cuda")]
 pub use kernel_cache::KernelCache;
 pub use shape::Shape;
 pub use tensor::Tensor;

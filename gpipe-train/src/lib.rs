@@ -8,7 +8,7 @@ pub mod cost_import;
 mod dataset;
 mod error;
 mod generate;
-#[cfg(feature = "cuda")]
+#[cfg(any(test, feature = "cuda"))]
 mod kernel_cache;
 pub mod machine;
 mod memory_limit;

@@ -17,7 +17,6 @@ mod emulator;
 pub(crate) mod entry;
 #[cfg(feature = "cuda")]
 mod gpu;
-#[cfg(any(test, feature = "cuda"))]
 mod image;
 #[cfg(feature = "link-cublas")]
 mod linked;
@@ -37,6 +36,7 @@ pub(crate) mod probe;
 mod product;
 #[cfg(feature = "cuda")]
 mod raw_handle;
+mod seal;
 mod source;
 #[cfg(feature = "cuda")]
 mod staging;

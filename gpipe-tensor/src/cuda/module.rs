@@ -12,8 +12,8 @@ use super::entry::Form;
 use super::image::is_whole;
 use super::probe::compiler_version;
 use super::raw_handle::RawHandle;
+use super::seal::{opened, sealed};
 use super::status::Status;
-use crate::kernel_cache::{opened, sealed};
 use crate::{DType, Error, KernelCache, Result};
 
 /// A loaded module and its entry points.

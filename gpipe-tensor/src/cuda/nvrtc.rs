@@ -12,6 +12,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use libloading::{Library, Symbol};
 
 use super::entry::{Param, THREADS};
+use super::image::is_whole;
 
 /// The devices compiled for: A100, H100 and H200, B100 and B200.
 const DEVICES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
@@ -52,6 +53,8 @@ type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 /// What the compiler made of the kernels.
 struct Compiled {
     ptx: String,
+    /// The image that a driver loads.
+    cubin: Vec<u8>,
     /// What it says about registers and memory of each kernel.
     log: String,
 }
@@ -69,7 +72,7 @@ fn compile(nvrtc: &Library, source: &str, device: &str) -> Compiled {
     let mut program: Program = std::ptr::null_mut();
     // SAFETY: the names and signatures are those of nvrtc.h; the texts end in zeros and outlive the
     // calls, and the program is created before it is used.
-    let (status, log, ptx) = unsafe {
+    let (status, log, made) = unsafe {
         let create: Symbol<'_, Create> = nvrtc.get(b"nvrtcCreateProgram\0").expect("a function");
         let compile: Symbol<'_, Compile> = nvrtc.get(b"nvrtcCompileProgram\0").expect("a function");
         let none = std::ptr::null();
@@ -80,22 +83,35 @@ fn compile(nvrtc: &Library, source: &str, device: &str) -> Compiled {
         );
         let status = compile(program, options.len() as c_int, options.as_ptr());
         let log = text(nvrtc, program, "ProgramLog");
-        let ptx = (status == 0).then(|| text(nvrtc, program, "PTX"));
-        (status, log, ptx)
+        let made =
+            (status == 0).then(|| (text(nvrtc, program, "PTX"), bytes(nvrtc, program, "CUBIN")));
+        (status, log, made)
     };
-    let ptx = ptx.unwrap_or_else(|| panic!("{device}: error {status}\n{log}"));
-    Compiled { ptx, log }
+    let (ptx, cubin) = made.unwrap_or_else(|| panic!("{device}: error {status}\n{log}"));
+    Compiled { ptx, cubin, log }
 }
 
-/// A text about the program.
+/// A text about the program, without the zero at its end.
 ///
 /// # Safety
-/// The program was compiled by this library, and has such a text.
+/// As [`bytes`].
 unsafe fn text(nvrtc: &Library, program: Program, what: &str) -> String {
+    // SAFETY: the caller vouches for the program.
+    let mut text = unsafe { bytes(nvrtc, program, what) };
+    let end = text.iter().position(|&byte| byte == 0);
+    text.truncate(end.unwrap_or(text.len()));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// What the compiler made of the program, or says about it.
+///
+/// # Safety
+/// The program was compiled by this library, and has such a text or image.
+unsafe fn bytes(nvrtc: &Library, program: Program, what: &str) -> Vec<u8> {
     let mut size = 0;
-    // SAFETY: both functions have these signatures for every text, and the caller vouches for the
+    // SAFETY: both functions have these signatures for all of them, and the caller vouches for the
     // program; the second one writes as many bytes as the first one says.
-    let bytes = unsafe {
+    unsafe {
         let name = format!("nvrtcGet{what}Size\0");
         let size_of: Symbol<'_, Size> = nvrtc.get(name.as_bytes()).expect("a function");
         assert_eq!(size_of(program, &mut size), 0);
@@ -105,9 +121,7 @@ unsafe fn text(nvrtc: &Library, program: Program, what: &str) -> String {
             .expect("a function");
         assert_eq!(get(program, bytes.as_mut_ptr().cast()), 0);
         bytes
-    };
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(size);
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
 }
 
 /// The types of the parameters of every entry point in a text of PTX.
@@ -158,6 +172,12 @@ fn every_kernel_compiles_for_every_device_with_the_tables_parameters() {
     for device in DEVICES {
         let compiled = compile(&nvrtc, &source, device);
         assert_eq!(parameters(&compiled.ptx), wanted, "{device}");
+        assert!(is_whole(&compiled.cubin), "{device}: the image");
+        let half = compiled.cubin.len() / 2;
+        assert!(
+            !is_whole(&compiled.cubin[..half]),
+            "{device}: half an image"
+        );
         let threads = format!(".maxntid {THREADS}");
         assert_eq!(compiled.ptx.matches(&threads).count(), wanted.len());
         let frames = compiled
