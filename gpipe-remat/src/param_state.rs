@@ -32,7 +32,7 @@ pub fn copy_owned<T: LossStage<Tensors> + 'static>(
     device: &Device,
 ) -> std::result::Result<Vec<ParamState>, PipelineError> {
     let device = device.clone();
-    let owned = pipeline.gather(move |_, stage| {
+    let owned = pipeline.during("the copy").gather(move |_, stage| {
         let mut owned = Vec::new();
         stage.try_params(|param| {
             if !param.tied {

@@ -21,7 +21,8 @@ use crate::LayerStage;
 pub fn merge_ties<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
-    let places = pipeline.gather(|_, stage| {
+    let task = "the merging of tied gradients";
+    let places = pipeline.during(task).gather(|_, stage| {
         let mut places: Vec<(String, Tensor)> = Vec::new();
         stage.try_params(|param| {
             if param.tied && !param.frozen {
@@ -35,7 +36,7 @@ pub fn merge_ties<T: LossStage<Tensors> + 'static>(
     if places.is_empty() {
         return Ok(());
     }
-    pipeline.each(move |_, stage| {
+    pipeline.during(task).each(move |_, stage| {
         let device = stage.device().clone();
         stage.try_params(|param| {
             for (name, grad) in &places {
@@ -73,7 +74,7 @@ pub(crate) struct GradientNorms {
 pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<GradientNorms, PipelineError> {
-    let squares = pipeline.gather(|_, stage| {
+    let squares = pipeline.during("the gradient norm").gather(|_, stage| {
         let _busy = stage.device().clone().cpu_slot();
         let (mut grads, mut kinds): (Vec<Tensor>, Vec<Kind>) = Default::default();
         stage.try_params(|param| {
@@ -116,7 +117,7 @@ pub fn apply_update<T: LossStage<Tensors> + 'static>(
         step,
         grad_scale: factor,
     };
-    pipeline.each(move |_, stage| {
+    pipeline.during("the update").each(move |_, stage| {
         let _busy = stage.device().clone().cpu_slot();
         let mut updates = AdamWBatch::default();
         stage.try_params(|param| {
@@ -136,7 +137,8 @@ pub fn apply_update<T: LossStage<Tensors> + 'static>(
 pub fn share_ties<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
-    let tied = pipeline.gather(|_, stage| {
+    let task = "the sharing of tied parameters";
+    let tied = pipeline.during(task).gather(|_, stage| {
         let mut names = Vec::new();
         stage.params(|param| {
             if param.tied {
@@ -149,7 +151,7 @@ pub fn share_ties<T: LossStage<Tensors> + 'static>(
     if tied.is_empty() {
         return Ok(());
     }
-    let values = pipeline.gather(move |_, stage| {
+    let values = pipeline.during(task).gather(move |_, stage| {
         let mut values: Vec<(String, Tensor)> = Vec::new();
         stage.try_params(|param| {
             if !param.tied && tied.contains(&param.name) {
@@ -160,7 +162,7 @@ pub fn share_ties<T: LossStage<Tensors> + 'static>(
         Ok::<_, crate::Error>(values)
     })?;
     let values: HashMap<String, Tensor> = values.into_iter().flatten().collect();
-    pipeline.each(move |_, stage| {
+    pipeline.during(task).each(move |_, stage| {
         stage.try_params(|param| {
             if let (true, Some(value)) = (param.tied, values.get(&param.name)) {
                 param.set_value(value)?;
@@ -179,5 +181,7 @@ pub fn share_ties<T: LossStage<Tensors> + 'static>(
 pub fn commit_mini_batch<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
-    pipeline.each(|_, stage| stage.commit())
+    pipeline
+        .during("the commit")
+        .each(|_, stage| stage.commit())
 }
