@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
+use gpipe_sched::PipelineError;
+
 /// A failure to prepare or run training.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -59,7 +61,7 @@ impl Error {
     pub fn run(source: impl Into<BoxedError>) -> Self {
         Self::Run {
             context: None,
-            source: source.into(),
+            source: with_key(source.into()),
         }
     }
 
@@ -67,7 +69,7 @@ impl Error {
     pub fn run_in(context: impl Into<String>, source: impl Into<BoxedError>) -> Self {
         Self::Run {
             context: Some(context.into()),
-            source: source.into(),
+            source: with_key(source.into()),
         }
     }
 
@@ -201,6 +203,21 @@ pub fn one_line(error: &(dyn StdError + 'static)) -> String {
     line
 }
 
+/// Names the key that sets the deadline of the workers, if a call has missed it.
+pub(crate) fn with_key(source: BoxedError) -> BoxedError {
+    let of_pipeline = match source.downcast_ref() {
+        Some(gpipe_remat::Error::Pipeline(error)) => Some(error),
+        _ => source.downcast_ref(),
+    };
+    match of_pipeline {
+        Some(error @ PipelineError::Overdue { .. }) => error
+            .to_string()
+            .replace("raise the deadline", "raise `run.watchdog`")
+            .into(),
+        _ => source,
+    }
+}
+
 /// Converts errors of the libraries below: input errors to `Input`, others to `Run`.
 macro_rules! from_library {
     ($($library:ident),*) => {
@@ -231,6 +248,25 @@ mod tests {
         let refused = Error::input(disk());
         assert_eq!(refused.to_string(), "disk full");
         assert!(refused.source().is_none() && refused.is_input_error());
+    }
+
+    #[test]
+    fn a_missed_deadline_names_its_key() {
+        let overdue = || PipelineError::Overdue {
+            seconds: 60.0,
+            stuck: Vec::new(),
+        };
+        for error in [
+            Error::run(overdue()),
+            Error::run(gpipe_remat::Error::from(overdue())),
+            Error::run_in("step 1", gpipe_remat::Error::from(overdue())),
+        ] {
+            let Error::Run { source, .. } = &error else {
+                panic!("{error}");
+            };
+            let text = source.to_string();
+            assert!(text.contains("raise `run.watchdog`"), "{text}");
+        }
     }
 
     #[test]

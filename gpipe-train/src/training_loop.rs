@@ -10,7 +10,7 @@ use gpipe_sched::Timeline;
 use gpipe_tensor::Device;
 
 use crate::config::TrainConfig;
-use crate::error::{BoxedError, Error, NonFiniteStep, Result};
+use crate::error::{BoxedError, Error, NonFiniteStep, Result, with_key};
 use crate::machine;
 
 /// The inputs of [`train`] and [`evaluate`] besides the pipeline.
@@ -85,7 +85,7 @@ pub fn train<E: From<Error>>(
         let failed = |is_before_update, source: BoxedError| Error::Step {
             step: step + 1,
             is_before_update,
-            source,
+            source: with_key(source),
         };
         let unchanged = |source: BoxedError| failed(true, source);
 
@@ -93,8 +93,6 @@ pub fn train<E: From<Error>>(
         let outcome = pipeline
             .step(drawn)
             .map_err(|error| unchanged(error.into()))?;
-        slowest = slowest.max(outcome.timeline.makespan());
-        pipeline.set_deadline(config.run.watchdog.deadline(slowest));
         let loss: f64 = outcome.losses.iter().sum();
         let lr = learning_rate.lr_at(step);
         let stats = match loss.is_finite() {
@@ -123,6 +121,8 @@ pub fn train<E: From<Error>>(
             timeline: outcome.timeline,
             peak_bytes: devices.iter().map(Device::peak_bytes).collect(),
         };
+        slowest = slowest.max(made.seconds);
+        pipeline.set_deadline(config.run.watchdog.deadline(Some(slowest)));
         if on_step(pipeline, transit, made)?.is_break() {
             break;
         }

@@ -1,4 +1,4 @@
-//! The key `run.watchdog`: the time after which a step counts as hung.
+//! The key `run.watchdog`: the time after which a step, an evaluation or a copy counts as hung.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,14 +6,19 @@ use std::time::Duration;
 /// Minimum time limit in seconds, which tolerates delays by other programs.
 const LEAST: f64 = 60.0;
 
+/// The seconds that a step is taken to last until one has been made. Kernels of GPUs are compiled
+/// before, when devices are opened.
+const FIRST: f64 = 60.0;
+
 /// A time limit as a multiple of the slowest step so far, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watchdog(Option<f64>);
 
 impl Watchdog {
-    /// The time limit of a step, at least a minute, given the `slowest` step so far in seconds.
-    pub fn deadline(self, slowest: f64) -> Option<Duration> {
-        let seconds = (self.0? * slowest).max(LEAST);
+    /// The time limit of whatever waits for the workers, at least a minute, given the `slowest` step so
+    /// far in seconds, if there is one.
+    pub fn deadline(self, slowest: Option<f64>) -> Option<Duration> {
+        let seconds = (self.0? * slowest.unwrap_or(FIRST)).max(LEAST);
         // A limit beyond the range of `Duration` means no limit.
         Duration::try_from_secs_f64(seconds).ok()
     }
@@ -40,16 +45,17 @@ mod tests {
     #[test]
     fn a_limit_is_generous_or_off() {
         let watchdog = |text: &str| text.parse::<Watchdog>();
-        assert_eq!(watchdog("off").unwrap().deadline(1e9), None);
-        assert_eq!(
-            watchdog("30").unwrap().deadline(0.5),
-            Some(Duration::from_secs(60))
-        );
-        assert_eq!(
-            watchdog("30").unwrap().deadline(10.0),
-            Some(Duration::from_secs(300))
-        );
-        assert_eq!(watchdog("1e300").unwrap().deadline(10.0), None);
+        let deadline = |text: &str, slowest| watchdog(text).unwrap().deadline(slowest);
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(deadline("off", Some(1e9)), None);
+        assert_eq!(deadline("off", None), None);
+        assert_eq!(deadline("30", Some(0.5)), seconds(60));
+        assert_eq!(deadline("30", Some(10.0)), seconds(300));
+        assert_eq!(deadline("1e300", Some(10.0)), None);
+        // The first step: half an hour by default, and the key raises it too.
+        assert_eq!(deadline("30", None), seconds(1800));
+        assert_eq!(deadline("100", None), seconds(6000));
+        assert_eq!(deadline("1", None), seconds(60));
         for bad in ["", "0", "-1", "nan", "inf", "soon"] {
             assert!(watchdog(bad).is_err(), "{bad}");
         }

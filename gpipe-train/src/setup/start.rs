@@ -72,6 +72,10 @@ impl Setup {
         if let Some(weights) = self.weights {
             weights.load(&mut assembled.pipeline)?;
         }
+        // From here on, not before: kernels were compiled when the devices were opened, and weights
+        // may come from a slow disk.
+        let watchdog = config.run.watchdog.deadline(None);
+        assembled.pipeline.set_deadline(watchdog);
         Ok(assembled)
     }
 
