@@ -166,6 +166,14 @@ pub fn rows() -> Vec<Row> {
             quick: false,
         },
         Row {
+            name: "F3",
+            what: "a stall in any phase of any call, the first included, ends it at its deadline and is named",
+            at_least: 900,
+            tests: vec![sched("stalls::a_stall"), remat("stalls", "a_stall")],
+            teeth: Some(sched("stalls::an_answer")),
+            quick: true,
+        },
+        Row {
             name: "F9",
             what: "10,000 steps leave no thread, file or memory behind",
             at_least: 10_000,
