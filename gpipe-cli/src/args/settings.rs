@@ -140,8 +140,8 @@ pub struct Settings {
     /// as 10,20..25; 0 is none [default: 1]
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub trace_steps: Option<String>,
-    /// Time limit of a step, as a multiple of the slowest step before it and at least a minute; or off,
-    /// for debugging [default: 30]
+    /// Time limit of each part of a step, as a multiple of the slowest step before it (of a minute, before
+    /// the first) and at least a minute; or off, for debugging [default: 30]
     #[arg(long, value_name = "FACTOR", help_heading = "Run")]
     pub watchdog: Option<String>,
     /// Precision: f32, or bf16 with 8 bits. On GPUs, bf16 applies to parameters and activations, with
