@@ -260,3 +260,36 @@ fn stop(transfer: Transfer, refusal: &Refusal) -> Stop {
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::simulate::timeline::Timeline;
+
+    #[test]
+    fn a_clock_that_steps_back_gives_a_timeline_all_the_same() {
+        let times = [[0.0, 1.0, 4.0], [4.0, 2.0, 1.0], [0.5, 0.6, 0.7]];
+        let ops = [Op::Forward, Op::Recompute, Op::Backward];
+        let mut spans: Vec<Span> = times
+            .into_iter()
+            .zip(ops)
+            .map(|([ready, start, end], op)| Span {
+                device: 0,
+                action: Action::new(0, op, 0),
+                ready,
+                start,
+                end,
+            })
+            .collect();
+        make_disjoint(&mut spans);
+        let ascending: Vec<f64> = spans
+            .iter()
+            .flat_map(|s| [s.ready, s.start, s.end])
+            .collect();
+        assert!(ascending.is_sorted(), "{ascending:?}");
+        let timeline = Timeline::new(1, spans);
+        assert_eq!(timeline.makespan(), 3.0);
+        let spent = timeline.bubble_breakdown(|_, _| 0.5).unwrap();
+        assert_eq!((spent[0].work, spent[0].recompute), (3.0, 0.0));
+    }
+}
