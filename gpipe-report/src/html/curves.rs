@@ -2,8 +2,12 @@
 //!
 //! Colours are stand-ins that the page's style replaces by those of its theme.
 
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 
+use super::ticks::Ticks;
 use crate::error::{Error, Result};
 use crate::numbers;
 
@@ -29,9 +33,9 @@ pub(crate) struct Series {
     pub(crate) dots: Vec<(f64, f64)>,
 }
 
-/// A chart of one or two runs over their steps, or nothing if there is nothing to show. Values that
-/// span more than one and a half decades get a logarithmic scale.
-pub(crate) fn chart(caption: &str, mut runs: Vec<Series>) -> Result<String> {
+/// A chart of one or two runs over their steps, or nothing if there is nothing to show. `unit` names the
+/// vertical axis. Values that span more than one and a half decades get a logarithmic scale.
+pub(crate) fn chart(caption: &str, unit: &str, mut runs: Vec<Series>) -> Result<String> {
     for run in &mut runs {
         run.line.retain(can_be_drawn);
         run.dots.retain(can_be_drawn);
@@ -54,14 +58,13 @@ pub(crate) fn chart(caption: &str, mut runs: Vec<Series>) -> Result<String> {
     // A line at the very edge would be cut in half, and a constant has no extent of its own.
     let margin = (0.06 * (high - low)).max(1e-3 * high.abs()).max(1e-9);
     let mut svg = String::new();
-    draw(
-        &mut svg,
-        &runs,
+    let axes = Axes {
         x,
-        (low - margin, high + margin),
+        y: (low - margin, high + margin),
+        unit,
         logarithmic,
-    )
-    .map_err(|error| Error::Curve {
+    };
+    draw(&mut svg, &runs, &axes).map_err(|error| Error::Curve {
         fault: error.to_string(),
     })?;
     // Within a page, an SVG needs no name space: nothing in the page looks like an address.
@@ -79,30 +82,73 @@ fn can_be_drawn(point: &(f64, f64)) -> bool {
 
 type Failed = Box<dyn std::error::Error>;
 
-fn draw(
-    svg: &mut String,
-    runs: &[Series],
+/// An axis whose marks are given.
+struct Axis {
+    bounds: Range<f64>,
+    marks: Vec<f64>,
+}
+
+impl Axis {
+    fn new((low, high): (f64, f64), marks: Vec<f64>) -> Self {
+        Self {
+            bounds: low..high,
+            marks,
+        }
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
+        let share = (value - self.bounds.start) / (self.bounds.end - self.bounds.start);
+        low + (share * f64::from(high - low)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.marks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.bounds.clone()
+    }
+}
+
+/// The axes of a chart.
+struct Axes<'a> {
+    /// First and last step.
     x: (f64, f64),
+    /// Bounds of the values, or of their logarithms.
     y: (f64, f64),
+    unit: &'a str,
     logarithmic: bool,
-) -> std::result::Result<(), Failed> {
+}
+
+fn draw(svg: &mut String, runs: &[Series], axes: &Axes<'_>) -> std::result::Result<(), Failed> {
+    let Axes {
+        x,
+        y,
+        unit,
+        logarithmic,
+    } = *axes;
     let scaled =
         |&(step, value): &(f64, f64)| (step, if logarithmic { value.log10() } else { value });
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    let last = if x.1 > x.0 { x.1 } else { x.0 + 1.0 };
+    // Steps are whole numbers; a single one stands in the middle.
+    let steps = Ticks::new(x, 7, 1.0);
+    let x = if x.1 > x.0 { x } else { (x.0 - 1.0, x.0 + 1.0) };
+    let values = Ticks::new(y, 5, 0.0);
+    let marks = match logarithmic {
+        true => Ticks::logarithmic(y),
+        false => values.at.clone(),
+    };
     let mut chart = ChartBuilder::on(&area)
         .margin_right(12)
         .margin_top(6)
-        .x_label_area_size(24)
-        .y_label_area_size(52)
-        .build_cartesian_2d(x.0..last, y.0..y.1)?;
-    let label = |value: f64| {
-        numbers::short(if logarithmic {
-            10_f64.powf(value)
-        } else {
-            value
-        })
-    };
+        .x_label_area_size(40)
+        .y_label_area_size(66)
+        .build_cartesian_2d(Axis::new(x, steps.at.clone()), Axis::new(y, marks))?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -110,28 +156,37 @@ fn draw(
         .bold_line_style(LINE)
         .axis_style(INK)
         .label_style(("sans-serif", 13).into_font().color(&INK))
-        .x_labels(8)
-        .y_labels(6)
-        .x_label_formatter(&|step| numbers::short(step.round()))
-        .y_label_formatter(&|value| label(*value))
+        .axis_desc_style(("sans-serif", 13).into_font().color(&INK))
+        .x_desc("step")
+        .y_desc(unit)
+        .x_label_formatter(&|step| steps.label(*step))
+        .y_label_formatter(&|value| match logarithmic {
+            true => numbers::short(10_f64.powf(*value)),
+            false => values.label(*value),
+        })
         .draw()?;
-    for (run, colour) in runs.iter().zip(RUNS) {
+    for (place, (run, colour)) in runs.iter().zip(RUNS).enumerate() {
+        // The first of two lines shows beside the second where both run together.
+        let width = if place + 1 < runs.len() { 4 } else { 2 };
         let line = thinned(&run.line);
         let many = run.line.len() > MOST_UNSMOOTHED;
         // Many steps make a thin and pale line, with their means as a clear one over it.
         let style = if many {
             colour.mix(0.4).stroke_width(1)
         } else {
-            colour.stroke_width(2)
+            colour.stroke_width(width)
         };
         chart.draw_series(LineSeries::new(line.iter().map(scaled), style))?;
         if many {
             let means = means(&run.line);
-            let style = colour.stroke_width(2);
+            let style = colour.stroke_width(width);
             chart.draw_series(LineSeries::new(means.iter().map(scaled), style))?;
         }
         let dot = |point| Circle::new(scaled(point), 4, colour.filled());
-        chart.draw_series(thinned(&run.dots).iter().map(dot))?;
+        let mut dots = thinned(&run.dots);
+        // A line of one point would not be seen.
+        dots.extend(run.line.iter().filter(|_| run.line.len() == 1));
+        chart.draw_series(dots.iter().map(dot))?;
     }
     area.present()?;
     Ok(())
@@ -182,11 +237,14 @@ mod tests {
             line([(1.0, 5.0), (2.0, 3.0)]),
             line([(1.0, 4.0), (3.0, 2.0)]),
         ];
-        let svg = chart("loss", runs.into()).unwrap();
+        let svg = chart("loss", "nats", runs.into()).unwrap();
         assert_eq!(svg.matches("<svg").count(), 1);
         assert!(svg.contains("#000003") && svg.contains("#000004"));
-        assert_eq!(chart("loss", vec![line([])]).unwrap(), "");
-        assert_eq!(chart("loss", vec![line([(1.0, f64::MAX)])]).unwrap(), "");
+        assert_eq!(chart("loss", "nats", vec![line([])]).unwrap(), "");
+        assert_eq!(
+            chart("loss", "nats", vec![line([(1.0, f64::MAX)])]).unwrap(),
+            ""
+        );
     }
 
     #[test]
@@ -197,8 +255,48 @@ mod tests {
             vec![(1.0, 1e-300), (2.0, 1e29)],
             vec![(1.0, 1e29), (u64::MAX as f64, -1e29)],
         ] {
-            assert!(chart("any", vec![line(points)]).unwrap().contains("<svg"));
+            assert!(
+                chart("any", "", vec![line(points)])
+                    .unwrap()
+                    .contains("<svg")
+            );
         }
+    }
+
+    #[test]
+    fn one_step_is_a_dot_over_its_number() {
+        let svg = chart("loss", "nats", vec![line([(7.0, 5.586)])]).unwrap();
+        assert_eq!(svg.matches("<circle").count(), 1, "{svg}");
+        let labels: Vec<&str> = texts(&svg);
+        assert!(labels.contains(&"7") && labels.contains(&"step") && labels.contains(&"nats"));
+        assert_eq!(
+            labels.iter().filter(|label| label.starts_with('6')).count(),
+            0,
+            "{labels:?}"
+        );
+    }
+
+    #[test]
+    fn no_two_ticks_have_the_same_label() {
+        for points in [
+            vec![(1.0, 5.5861), (2.0, 5.5858), (3.0, 5.5833)],
+            vec![(12_345.0, 1.0), (12_347.0, 1.001)],
+            vec![(1.0, 4670.0), (2.0, 4690.0)],
+        ] {
+            let svg = chart("loss", "nats", vec![line(points)]).unwrap();
+            let labels = texts(&svg);
+            let mut distinct = labels.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!(distinct.len(), labels.len(), "{labels:?}");
+        }
+    }
+
+    /// The texts of an SVG.
+    fn texts(svg: &str) -> Vec<&str> {
+        let parts = svg.split("<text").skip(1);
+        let inside = parts.filter_map(|part| part.split_once('>')?.1.split_once('<'));
+        inside.map(|(text, _)| text.trim()).collect()
     }
 
     #[test]

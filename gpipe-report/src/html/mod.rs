@@ -8,5 +8,6 @@ mod escape;
 mod page;
 mod picture;
 mod sections;
+mod ticks;
 
 pub use page::{html, write_html};

@@ -40,11 +40,20 @@ pub fn html(runs: &[Run]) -> Result<String> {
     if runs.is_empty() || runs.len() > MARKS.len() {
         return Err(Error::RunCount { count: runs.len() });
     }
-    let pictures = runs
-        .iter()
-        .zip(MARKS)
-        .map(|(run, mark)| Picture::of(run, mark))
-        .collect::<Result<Vec<_>>>()?;
+    let pictures = |unmeasured| -> Result<Vec<_>> {
+        let marked = runs.iter().zip(MARKS);
+        let pictures = marked.map(|(run, mark)| Picture::of(run, mark, unmeasured));
+        pictures.collect()
+    };
+    let mut drawn = pictures(1.0)?;
+    // A prediction without a measured step is drawn as long as the other run's longest picture.
+    let measured = drawn.iter().flatten().filter(|picture| !picture.relative);
+    let shares = measured.flat_map(|picture| &picture.shares);
+    let longest = shares.map(|share| share.makespan).fold(0.0, f64::max);
+    if longest > 0.0 && drawn.iter().flatten().any(|picture| picture.relative) {
+        drawn = pictures(longest)?;
+    }
+    let pictures = drawn;
     let drawn: Vec<&Picture> = pictures.iter().flatten().collect();
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     let title = escape(&format!("gpipe: {}", names.join(" and ")));

@@ -21,6 +21,8 @@ pub(crate) struct Picture {
     lanes: Vec<String>,
     /// The most bytes that each device may hold, or 0 if there is no limit.
     limits: Vec<u64>,
+    /// Whether no step was measured: times are then known as shares of the step only.
+    pub(crate) relative: bool,
     views: Vec<View>,
     /// Where the time goes, view by view, for the page's tables.
     #[serde(skip)]
@@ -42,8 +44,8 @@ struct View {
 pub(crate) struct Share {
     /// The name of the view.
     pub(crate) label: String,
-    /// Whether it is the prediction.
-    pub(crate) predicted: bool,
+    /// The step that was measured; `None` for the prediction.
+    pub(crate) step: Option<u64>,
     /// Seconds of each device, by kind of time.
     pub(crate) spent: Vec<BubbleBreakdown>,
     /// Seconds that each stage works.
@@ -55,8 +57,9 @@ pub(crate) struct Share {
 }
 
 impl Picture {
-    /// The picture of a run, if its steps were kept.
-    pub(crate) fn of(run: &Run, mark: &'static str) -> Result<Option<Self>> {
+    /// The picture of a run, if its steps were kept. The prediction lasts as long as the work of the last measured
+    /// step says or, where none was measured, `unmeasured` seconds.
+    pub(crate) fn of(run: &Run, mark: &'static str, unmeasured: f64) -> Result<Option<Self>> {
         let Some(record) = run.record.as_ref().filter(|record| record.keeps()) else {
             return Ok(None);
         };
@@ -73,15 +76,16 @@ impl Picture {
         };
         let stretch = match measured.last() {
             Some((_, last)) if busy(&predicted) > 0.0 => busy(last) / busy(&predicted),
+            None if predicted.makespan() > 0.0 => unmeasured / predicted.makespan(),
             _ => 1.0,
         };
-        let mut speed = numbers::short(record.flops_per_second / stretch);
-        // The letter belongs to the unit: `3.9 GFLOP/s`.
-        let digits = speed.trim_end_matches(char::is_alphabetic).len();
-        speed.insert(digits, ' ');
-        let supposed = if measured.is_empty() {
-            format!("Predicted, supposing {speed}FLOP/s a device")
+        let label = if measured.is_empty() {
+            "Predicted, as shares of the step: none was measured".to_owned()
         } else {
+            let mut speed = numbers::short(record.flops_per_second / stretch);
+            // The letter belongs to the unit: `3.9 GFLOP/s`.
+            let digits = speed.trim_end_matches(char::is_alphabetic).len();
+            speed.insert(digits, ' ');
             format!("Predicted, at the speed measured ({speed}FLOP/s a device)")
         };
         let mut picture = Self {
@@ -90,12 +94,14 @@ impl Picture {
             chunks: chunks(&predicted, record.stages.len()),
             lanes: record.lanes.clone(),
             limits: limits(record, &predicted),
+            relative: measured.is_empty(),
             views: Vec::new(),
             shares: Vec::new(),
         };
-        picture.add(record, supposed, true, &stretched(&predicted, stretch))?;
+        picture.add(record, None, label, &stretched(&predicted, stretch))?;
         for (step, timeline) in &measured {
-            picture.add(record, format!("Measured, step {step}"), false, timeline)?;
+            let label = format!("Measured, step {step}");
+            picture.add(record, Some(*step), label, timeline)?;
         }
         Ok(Some(picture))
     }
@@ -103,8 +109,8 @@ impl Picture {
     fn add(
         &mut self,
         record: &Record,
+        step: Option<u64>,
         label: String,
-        predicted: bool,
         timeline: &Timeline,
     ) -> Result<()> {
         let of_stage = |stage: &StageInfo| -> Vec<f64> {
@@ -121,19 +127,32 @@ impl Picture {
         }
         self.views.push(View {
             label: label.clone(),
-            predicted,
+            predicted: step.is_none(),
             times: FlatTimeline::new(timeline),
             gaps: flat(&timeline.gaps()?, timeline.devices()),
         });
         self.shares.push(Share {
             label,
-            predicted,
+            step,
             spent,
             stages,
             makespan: timeline.makespan(),
             bubble: timeline.bubble(),
         });
         Ok(())
+    }
+
+    /// The prediction.
+    pub(crate) fn prediction(&self) -> Option<&Share> {
+        self.shares.iter().find(|share| share.step.is_none())
+    }
+
+    /// A time of a view as the page writes it: in seconds, or as a share of the step if none was measured.
+    pub(crate) fn time(&self, share: &Share, seconds: f64) -> String {
+        match self.relative && share.makespan > 0.0 {
+            true => numbers::percent(seconds / share.makespan),
+            false => numbers::step_time(seconds),
+        }
     }
 
     /// The labels of the steps that were measured.

@@ -42,12 +42,13 @@ function unpackTimes(lane, flat) {
 /// What a device holds from moment to moment: time since the last change and bytes, in turns.
 function unpackLevels(flat) {
   const n = flat.length / 2;
-  const levels = { n, time: new Float64Array(n), bytes: new Float64Array(n), most: 0 };
+  const levels = { n, time: new Float64Array(n), bytes: new Float64Array(n), most: 0, least: Infinity };
   let now = 0;
   for (let i = 0; i < n; i++) {
     levels.time[i] = now += flat[2 * i];
     levels.bytes[i] = flat[2 * i + 1];
     levels.most = Math.max(levels.most, levels.bytes[i]);
+    levels.least = Math.min(levels.least, levels.bytes[i]);
   }
   return levels;
 }
@@ -126,6 +127,18 @@ function showTime(ns) {
     const value = size / scale;
     if (value < 999.5 || unit === "s") return `${sign}${value.toPrecision(value < 99.95 ? 3 : 4)} ${unit}`;
   }
+}
+
+/// A time of a run: as a share of the predicted step where no step was measured.
+function showTimeOf(run, ns) {
+  return run.relative ? `${((100 * ns) / run.views[0].end).toFixed(1)} %` : showTime(ns);
+}
+
+/// Two numbers of bytes, with one unit if it suits both.
+function showRange(least, most) {
+  const [low, high] = [showBytes(least), showBytes(most)];
+  const [number, unit] = low.split(" ");
+  return low === high ? low : high.endsWith(` ${unit}`) ? `${number}–${high}` : `${low}–${high}`;
 }
 
 function showBytes(bytes) {

@@ -37,12 +37,13 @@ function choose() {
     const views = run.views.filter((view) => (view.predicted && predictions) || view === chosen);
     const mark = runs.length > 1 ? `${run.mark}  ` : "";
     for (const view of views) {
-      groups.push({ run, view, title: `${mark}${view.label}: ${showTime(view.end)}` });
+      groups.push({ run, view, title: `${mark}${view.label}${run.relative ? "" : `: ${showTime(view.end)}`}` });
     }
     strips.push({ run, views });
   });
   if (timelines) timelines.choose(groups);
   if (memory) memory.choose(strips);
+  span.relative = groups.every((group) => group.run.relative);
   span.most = groups.reduce((end, group) => Math.max(end, group.view.end), 0) || 1;
   show(0, span.most);
 }

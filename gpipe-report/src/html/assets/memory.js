@@ -15,11 +15,16 @@ class Memory {
         if (counted.length > 0) this.strips.push({ run, device, views: counted, single: groups.length === 1 });
       });
     }
-    const most = (strip) => Math.max(...strip.views.map((view) => (view.levels[strip.device] || { most: 0 }).most));
-    this.most = this.strips.reduce((high, strip) => Math.max(high, most(strip)), 1) * 1.08;
+    for (const strip of this.strips) {
+      const levels = strip.views.map((view) => view.levels[strip.device]).filter((levels) => levels && levels.n > 0);
+      strip.most = Math.max(0, ...levels.map((levels) => levels.most));
+      strip.least = Math.min(strip.most, ...levels.map((levels) => levels.least));
+    }
+    // What changes fills the strips.
+    const changing = this.strips.reduce((most, strip) => Math.max(most, strip.most - strip.least), 1);
     // A limit far above would press everything else to the ground: it is only told.
-    const near = this.strips.map(({ run, device }) => run.limits[device]).filter((limit) => limit < 3 * this.most);
-    this.most = near.reduce((high, limit) => Math.max(high, 1.05 * limit), this.most);
+    const above = this.strips.map(({ run, device, least }) => run.limits[device] - least);
+    this.range = Math.max(1.1 * changing, ...above.filter((limit) => limit < 3 * changing).map((limit) => 1.05 * limit));
     this.rowHeight = Math.max(18, Math.min(64, Math.floor(560 / Math.max(this.strips.length, 1))));
     this.height = 24 + this.strips.length * this.rowHeight + 4;
   }
@@ -37,9 +42,8 @@ class Memory {
       g.font = "12px system-ui, 'DejaVu Sans', sans-serif";
       g.fillText(`${strip.single ? "" : `${strip.run.mark} `}device ${strip.device}`, 8, top + Math.min(h / 2, 14));
       if (h > 30) {
-        const measured = strip.views.find((view) => !view.predicted) || strip.views[0];
         g.font = "11px system-ui, 'DejaVu Sans', sans-serif";
-        g.fillText(`≤ ${showBytes((measured.levels[strip.device] || { most: 0 }).most)}`, 8, top + 32);
+        g.fillText(showRange(strip.least, strip.most), 8, top + 32);
       }
       g.save();
       g.beginPath();
@@ -50,7 +54,7 @@ class Memory {
       for (const view of strip.views) {
         const levels = view.levels[strip.device];
         if (!levels || levels.n === 0) continue;
-        const dense = this.path(g, width, levels, view.end, base, h);
+        const dense = this.path(g, width, levels, view.end, (bytes) => this.heightOf(strip, bytes, base, h));
         if (view.predicted) {
           // Dashes of a line that turns at every pixel would be seen by nobody and cost the most.
           g.setLineDash(dense ? [] : [5, 3]);
@@ -73,8 +77,8 @@ class Memory {
       g.setLineDash([8, 4, 2, 4]);
       g.strokeStyle = colour("limit");
       const limit = strip.run.limits[strip.device];
-      if (limit > 0 && limit < this.most) {
-        const y = base - (limit / this.most) * h;
+      if (limit > 0 && limit - strip.least < this.range) {
+        const y = this.heightOf(strip, limit, base, h);
         g.beginPath();
         g.moveTo(GUTTER, y);
         g.lineTo(width, y);
@@ -84,11 +88,15 @@ class Memory {
     });
   }
 
+  /// Where a number of bytes lies in a strip, whose foot is the least that the device holds.
+  heightOf(strip, bytes, base, h) {
+    return base - 3 - ((bytes - strip.least) / this.range) * (h - 4);
+  }
+
   /// The steps of a line; where many fall on one pixel, the highest. Says if there are many.
-  path(g, width, levels, end, base, h) {
+  path(g, width, levels, end, y) {
     const scale = (width - GUTTER) / (span.to - span.from);
     const x = (t) => GUTTER + (t - span.from) * scale;
-    const y = (bytes) => base - (bytes / this.most) * h;
     const first = Math.max(0, after(levels.time, span.from) - 1);
     const last = after(levels.time, Math.min(span.to, end));
     this.line = new Path2D();
@@ -119,7 +127,7 @@ class Memory {
     const strip = this.strips[Math.floor((y - 24) / this.rowHeight)];
     if (!strip || y < 24 || x < GUTTER) return "";
     const t = timeAt(this.canvas, x);
-    const lines = [`device ${strip.device} at ${showTime(t)}`];
+    const lines = [`device ${strip.device} at ${showTimeOf(strip.run, t)}`];
     for (const view of strip.views) {
       const levels = view.levels[strip.device];
       if (!levels || levels.n === 0 || t > view.end) continue;

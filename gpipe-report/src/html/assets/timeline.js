@@ -51,7 +51,9 @@ class Timelines {
     for (const group of this.groups) {
       g.fillStyle = colour("ink");
       g.font = "600 13px system-ui, 'DejaVu Sans', sans-serif";
-      g.fillText(group.title, 8, group.top - 11);
+      // What stands in parentheses gives way where the title is too long.
+      const fits = g.measureText(group.title).width < width - 16;
+      g.fillText(fits ? group.title : group.title.replace(/ \([^)]*\)/, ""), 8, group.top - 11);
       group.view.rows.forEach((row, device) => this.drawRow(g, width, group, row, device));
     }
     if (this.lit) this.drawJourney(g, width);
@@ -238,16 +240,16 @@ class Timelines {
       const lines = [
         `${OPS[op]}${micro}  ${OP_NAMES[op]}`,
         `stage ${stage}, micro-batch ${micro}, device ${device} (${group.run.devices[device] || ""})`,
-        `${showTime(row.start[i])} to ${showTime(row.end[i])}: ${showTime(long)}`,
+        `${showTimeOf(group.run, row.start[i])} to ${showTimeOf(group.run, row.end[i])}: ${showTimeOf(group.run, long)}`,
       ];
       const predicted = !group.view.predicted && group.run.views.find((view) => view.predicted);
       if (predicted) {
         const other = predicted.rows[device];
         const expected = other.end[i] - other.start[i];
         const off = expected > 0 ? ` (${long >= expected ? "+" : "−"}${Math.abs((100 * (long - expected)) / expected).toFixed(0)} %)` : "";
-        lines.push(`predicted ${showTime(expected)}${off}, from ${showTime(other.start[i])}`);
+        lines.push(`predicted ${showTimeOf(group.run, expected)}${off}, from ${showTimeOf(group.run, other.start[i])}`);
       }
-      if (row.start[i] > row.ready[i]) lines.push(`waited ${showTime(row.start[i] - row.ready[i])} for the processor`);
+      if (row.start[i] > row.ready[i]) lines.push(`waited ${showTimeOf(group.run, row.start[i] - row.ready[i])} for the processor`);
       const levels = group.view.levels[device];
       if (levels) lines.push(`memory ${showBytes(levels.bytes[Math.max(0, after(levels.time, (row.start[i] + row.end[i]) / 2) - 1)] || 0)}`);
       return lines.join("\n");
@@ -255,7 +257,7 @@ class Timelines {
     const gaps = group.view.gaps[device];
     const gap = gaps ? after(gaps.start, t) - 1 : -1;
     if (gap >= 0 && t < gaps.end[gap]) {
-      return `idle ${showTime(gaps.end[gap] - gaps.start[gap])}: ${CAUSE_WORDS[gaps.cause[gap]]} (${CAUSES[gaps.cause[gap]]})`;
+      return `idle ${showTimeOf(group.run, gaps.end[gap] - gaps.start[gap])}: ${CAUSE_WORDS[gaps.cause[gap]]} (${CAUSES[gaps.cause[gap]]})`;
     }
     return "";
   }

@@ -1,7 +1,7 @@
 // The stretch of time that the canvases show, which they share, and how hands move it.
 
 const GUTTER = 92;
-const span = { from: 0, to: 1, most: 1, charts: [] };
+const span = { from: 0, to: 1, most: 1, relative: false, charts: [] };
 
 /// Shows another stretch, inside the whole and never less than 100 ns.
 function show(from, to) {
@@ -89,7 +89,7 @@ function drawRuler(g, width, height) {
     g.fillStyle = colour("line");
     g.fillRect(Math.round(x), 20, 1, height - 20);
     g.fillStyle = colour("soft");
-    if (x > GUTTER + 14 && x < width - 26) g.fillText(t === 0 ? "0" : showTime(t), x, 11);
+    if (x > GUTTER + 14 && x < width - 26) g.fillText(t === 0 ? "0" : span.relative ? `${((100 * t) / span.most).toFixed(0)} %` : showTime(t), x, 11);
   }
   g.textAlign = "left";
 }

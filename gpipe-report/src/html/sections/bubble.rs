@@ -16,62 +16,103 @@ pub(crate) fn bubble(pictures: &Pictures) -> String {
     if drawn.is_empty() {
         return String::new();
     }
-    let mut rows = Vec::new();
+    let mut heading = vec!["", ""];
+    heading.extend(PARTS.map(|(name, _)| name));
+    heading.push("bubble");
+    let (mut rows, mut folded) = (Vec::new(), Vec::new());
     for (picture, mark) in &drawn {
         let mark = if pictures.len() > 1 {
             format!("{mark}: ")
         } else {
             String::new()
         };
-        for share in &picture.shares {
-            let all = share
-                .spent
-                .iter()
-                .copied()
-                .fold(BubbleBreakdown::default(), add);
+        let measured = picture.shares.iter().filter(|share| share.step.is_some());
+        let many = measured.count() > MOST_OPEN;
+        let last = picture.shares.len() - 1;
+        for (place, share) in picture.shares.iter().enumerate() {
             let label = format!("{mark}{}", escape(&share.label));
-            rows.push(spent_row(
-                &label,
-                &all,
-                share.makespan * share.spent.len() as f64,
-            ));
+            let devices = share.spent.len();
+            let whole = share.spent.iter().copied();
+            let whole = whole.fold(BubbleBreakdown::default(), add);
+            let row = spent_row(&label, &whole, share.makespan * devices as f64);
+            match many && share.step.is_some() && place < last {
+                true => folded.push(row),
+                false => rows.push(row),
+            }
         }
-        let last = picture
-            .shares
-            .last()
-            .filter(|share| share.spent.len() <= 64);
-        for (device, spent) in last
-            .into_iter()
-            .flat_map(|share| share.spent.iter().enumerate())
-        {
-            let label = format!("{mark}<span class=\"soft\">of which device {device}</span>");
-            rows.push(spent_row(
-                &label,
-                spent,
-                last.map_or(0.0, |share| share.makespan),
-            ));
+        let Some(share) = picture.shares.last() else {
+            continue;
+        };
+        let view = match share.step {
+            Some(step) => format!("step {step}"),
+            None => "predicted".to_owned(),
+        };
+        let devices = share.spent.iter().enumerate();
+        for (device, spent) in devices.filter(|_| share.spent.len() <= MOST_DEVICES) {
+            let label = format!("{mark}<span class=\"soft\">{view}, device {device}</span>");
+            rows.push(spent_row(&label, spent, share.makespan));
         }
     }
-    let mut heading = vec!["", ""];
-    heading.extend(PARTS.map(|(name, _)| name));
-    heading.push("bubble");
     let key: String = PARTS
         .iter()
         .map(|(name, _)| format!("<span class=\"key\"><i class=\"{name}\"></i>{name}</span>\n"))
         .collect();
+    let folded = match folded.len() {
+        0 => String::new(),
+        count => format!(
+            "<details><summary>{count} more measured steps</summary>\n{}</details>\n",
+            table(&heading, 2, &folded)
+        ),
+    };
+    let words: String = WORDS
+        .iter()
+        .map(|(name, meaning)| format!("<dt>{name}</dt><dd>{meaning}</dd>\n"))
+        .collect();
     format!(
-        "<h2>Where the time goes</h2>\n<div class=\"bar\">{key}</div>\n{}\
-         <p class=\"soft\">Shares of all devices' time from the first start to the last end of a step. <b>work</b>: \
-         what has to be done once. <b>recompute</b>: computing again what was not kept; where it is part of a \
-         backward pass, as long as the forward pass took. The rest is the bubble. <b>fill</b> and <b>drain</b>: \
-         waiting that the schedule would have with equal stages too, before the device's first gradient and \
-         after. <b>imbalance</b>: waiting for a stage that takes longer than the mean, always or this time. \
-         <b>transfer</b>: what was waited for was sent and had not arrived. <b>processor</b>: all was there but \
-         the processor, which devices share. Whoever waits for one that was late for the last two reasons waits \
-         for the same reason.</p>\n",
+        "<h2>Where the time goes</h2>\n<div class=\"bar\">{key}</div>\n<div class=\"shares\">{}</div>\n{folded}\
+         <details><summary>What the words mean</summary>\n<dl>\n{words}</dl></details>\n",
         table(&heading, 2, &rows)
     )
 }
+
+/// The most measured steps that are not folded away.
+const MOST_OPEN: usize = 4;
+
+/// The most devices with a row each.
+const MOST_DEVICES: usize = 64;
+
+/// What the columns mean.
+const WORDS: [(&str, &str); 8] = [
+    ("work", "forward and backward passes, each counted once"),
+    (
+        "recompute",
+        "forward passes run again, because their results were not kept",
+    ),
+    (
+        "fill",
+        "waiting before the device's first gradient that stages of equal cost would have too",
+    ),
+    (
+        "drain",
+        "waiting after it that stages of equal cost would have too",
+    ),
+    (
+        "imbalance",
+        "waiting for a stage that takes longer than the mean",
+    ),
+    (
+        "transfer",
+        "waiting for data on its way from another device",
+    ),
+    (
+        "processor",
+        "the data was there, but the processor was busy with another device or had not switched to this one",
+    ),
+    (
+        "bubble",
+        "all of the above but work and recompute: the share of the devices' time that is idle",
+    ),
+];
 
 fn add(a: BubbleBreakdown, b: BubbleBreakdown) -> BubbleBreakdown {
     let mut sum = BubbleBreakdown {

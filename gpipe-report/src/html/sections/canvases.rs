@@ -91,8 +91,8 @@ pub(crate) fn memory(runs: &[Run], pictures: &Pictures) -> String {
         "<h2>Memory over the step</h2>\n\
          <div class=\"bar\"><span class=\"key\"><i class=\"first\"></i>measured</span>\
          <span class=\"key\"><i class=\"second thin\"></i>predicted</span>{limit}\
-         <span class=\"soft\">All strips have the same scale. During an action the most that the device held, \
-         between actions what was left.</span></div>\n\
+         <span class=\"soft\">Each strip shows the part that changes: it begins at the least that the device holds, \
+         which stands beside it with the most. All strips have the same scale.</span></div>\n\
          <div class=\"chart\"><canvas id=\"memory\" tabindex=\"0\" role=\"img\" aria-label=\"Memory of each device over \
          the step; the table of the cut names the peaks\"></canvas></div>\n"
     )

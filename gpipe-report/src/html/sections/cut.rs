@@ -2,28 +2,36 @@
 
 use super::common::{MARKS, Pictures, peaks};
 use crate::html::escape::{escape, table};
-use crate::html::picture::Share;
+use crate::html::picture::{Picture, Share};
 use crate::numbers;
 use crate::run::Run;
 use crate::timeline::info::StageInfo;
 
+/// The prediction and the last measured step.
+fn compared(picture: &Picture) -> [Option<&Share>; 2] {
+    let measured = picture.shares.iter().rfind(|share| share.step.is_some());
+    [picture.prediction(), measured]
+}
+
 /// The section of the cut: a table a run, a row a stage.
 pub(crate) fn cut(runs: &[Run], pictures: &Pictures) -> String {
     let mut html = String::new();
+    // One scale for the bars of both runs.
+    let shares = pictures.iter().flatten().flat_map(compared).flatten();
+    let stages = shares.flat_map(|share| &share.stages);
+    let longest = stages.copied().fold(0.0, f64::max);
     for ((run, picture), mark) in runs.iter().zip(pictures).zip(MARKS) {
         let Some(record) = &run.record else { continue };
-        let shares = picture.as_ref().map_or(&[][..], |picture| &picture.shares);
-        let predicted = shares.iter().find(|share| share.predicted);
-        let measured = shares.iter().rfind(|share| !share.predicted);
-        let longest = predicted.into_iter().chain(measured);
-        let longest = longest
-            .flat_map(|share| &share.stages)
-            .copied()
-            .fold(0.0, f64::max);
+        let [predicted, measured] = picture.as_ref().map_or([None; 2], compared);
         let peaks = peaks(run);
         let row = |(stage, part): (usize, &StageInfo)| {
             let of = |share: Option<&Share>| share.map(|share| share.stages[stage]);
-            let time = |seconds: Option<f64>| seconds.map_or(String::new(), numbers::step_time);
+            let time = |share: Option<&Share>| {
+                let told = picture.as_ref().zip(share);
+                told.map_or(String::new(), |(picture, share)| {
+                    picture.time(share, share.stages[stage])
+                })
+            };
             let bar = |class: &str, seconds: Option<f64>| {
                 let width =
                     100.0 * seconds.unwrap_or(0.0) / if longest > 0.0 { longest } else { 1.0 };
@@ -45,8 +53,8 @@ pub(crate) fn cut(runs: &[Run], pictures: &Pictures) -> String {
                     bar("first", of(measured))
                 ),
                 numbers::short(part.flops as f64),
-                time(of(predicted)),
-                time(of(measured)),
+                time(predicted),
+                time(measured),
                 off,
                 numbers::bytes(part.fixed_bytes),
                 numbers::bytes(part.peak_bytes),

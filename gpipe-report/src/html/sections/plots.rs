@@ -32,14 +32,20 @@ pub(crate) fn curves(runs: &[Run]) -> Result<String> {
         "Loss over steps"
     };
     let charts = [
-        chart(dots, losses)?,
+        chart(dots, "nats", losses)?,
         chart(
             "Norm of the gradients, before clipping",
+            "norm",
             line(|step| step.grad_norm),
         )?,
-        chart("Tokens a second", line(|step| step.tokens_per_second))?,
         chart(
-            "Bubble, in percent",
+            "Tokens a second",
+            "tokens / s",
+            line(|step| step.tokens_per_second),
+        )?,
+        chart(
+            "Bubble",
+            "% of the devices' time",
             line(|step| Some(100.0 * step.bubble?)),
         )?,
     ]

@@ -7,7 +7,8 @@ use crate::numbers;
 use crate::run::{Run, RunStep};
 use crate::timeline::record::Record;
 
-/// The errors of runs that failed, and the main figures: tiles for one run, a table for two.
+/// The errors of runs that failed, and the main figures: tiles for one run, a table for two, with their
+/// differences.
 pub(crate) fn summary(runs: &[Run], pictures: &Pictures) -> String {
     failures(runs) + &figures(runs, pictures)
 }
@@ -22,46 +23,106 @@ fn failures(runs: &[Run]) -> String {
     failed.collect()
 }
 
+/// A figure of a run: its name, its value and a remark in words, and how it compares with another run's.
+struct Fact {
+    name: &'static str,
+    value: String,
+    remark: String,
+    comparison: Comparison,
+}
+
+/// A figure as a number, to be compared with that of another run.
+#[derive(Clone, Copy)]
+enum Comparison {
+    /// By their ratio.
+    Ratio(Option<f64>),
+    /// By their difference.
+    Difference(Option<f64>),
+    /// By their difference, in points of percent.
+    Points(Option<f64>),
+}
+
+impl Fact {
+    fn new(name: &'static str, value: String, remark: String, comparison: Comparison) -> Self {
+        Self {
+            name,
+            value,
+            remark,
+            comparison,
+        }
+    }
+}
+
+/// B compared with A: a ratio as `1.25 ×`, a difference with its sign.
+fn compared(a: Comparison, b: Comparison) -> String {
+    let text = match (a, b) {
+        (Comparison::Ratio(a), Comparison::Ratio(b)) => {
+            let ratio = a.zip(b).filter(|&(a, _)| a > 0.0);
+            ratio.map(|(a, b)| format!("{:.2} ×", b / a))
+        }
+        (Comparison::Difference(a), Comparison::Difference(b)) => {
+            a.zip(b).map(|(a, b)| format!("{:+.3}", b - a))
+        }
+        (Comparison::Points(a), Comparison::Points(b)) => a
+            .zip(b)
+            .map(|(a, b)| format!("{:+.0} points", 100.0 * (b - a))),
+        _ => None,
+    };
+    text.unwrap_or_default()
+}
+
 fn figures(runs: &[Run], pictures: &Pictures) -> String {
-    let facts: Vec<Vec<(&str, String, String)>> = runs
+    let facts: Vec<Vec<Fact>> = runs
         .iter()
         .zip(pictures)
         .map(|(run, picture)| facts(run, picture.as_ref()))
         .collect();
-    if let [facts] = facts.as_slice() {
-        let tiles: String = facts
-            .iter()
-            .filter(|(_, value, _)| !value.is_empty())
-            .map(|(name, value, more)| {
-                let (value, more) = (escape(value), escape(more));
-                format!("<div class=\"tile\"><span>{name}</span><b>{value}</b><span>{more}</span></div>\n")
-            })
-            .collect();
-        return format!("<section class=\"tiles\" aria-label=\"Summary\">\n{tiles}</section>\n");
+    match (facts.as_slice(), runs) {
+        ([facts], _) => tiles(facts),
+        ([a, b], [first, second]) => side_by_side(a, b, [&first.name, &second.name]),
+        _ => String::new(),
     }
-    let names = runs
-        .iter()
-        .zip(MARKS)
-        .map(|(run, mark)| format!("{mark}: {}", escape(&run.name)));
-    let heading: Vec<String> = std::iter::once(String::new()).chain(names).collect();
-    let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
-    let rows: Vec<Vec<String>> = (0..facts[0].len())
-        .map(|row| {
-            let cell = |facts: &Vec<(&str, String, String)>| {
-                let (_, value, more) = &facts[row];
-                format!("{} <small>{}</small>", escape(value), escape(more))
-            };
-            let name = facts[0][row].0.to_owned();
-            std::iter::once(name)
-                .chain(facts.iter().map(cell))
-                .collect()
-        })
-        .collect();
-    format!("<h2>Side by side</h2>\n{}", table(&heading, 3, &rows))
 }
 
-/// Name, value and remark of each figure; always the same names in the same order.
-fn facts(run: &Run, picture: Option<&Picture>) -> Vec<(&'static str, String, String)> {
+fn tiles(facts: &[Fact]) -> String {
+    let tile = |fact: &Fact| {
+        let (value, remark) = (escape(&fact.value), escape(&fact.remark));
+        let name = fact.name;
+        format!(
+            "<div class=\"tile\"><span>{name}</span><b>{value}</b><span>{remark}</span></div>\n"
+        )
+    };
+    let told = facts.iter().filter(|fact| !fact.value.is_empty());
+    let tiles: String = told.map(tile).collect();
+    format!("<section class=\"tiles\" aria-label=\"Summary\">\n{tiles}</section>\n")
+}
+
+fn side_by_side(a: &[Fact], b: &[Fact], names: [&str; 2]) -> String {
+    let names = [0, 1].map(|i| format!("{}: {}", MARKS[i], escape(names[i])));
+    let heading = ["", &names[0], &names[1], "B against A"];
+    let cell = |fact: &Fact| {
+        format!(
+            "{} <small>{}</small>",
+            escape(&fact.value),
+            escape(&fact.remark)
+        )
+    };
+    let rows: Vec<Vec<String>> = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| {
+            let difference = compared(a.comparison, b.comparison);
+            vec![a.name.to_owned(), cell(a), cell(b), difference]
+        })
+        .collect();
+    format!(
+        "<h2>Side by side</h2>\n<div class=\"sides-table\">{}</div>\n",
+        table(&heading, 3, &rows)
+    )
+}
+
+/// The figures; always the same ones in the same order.
+fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
     let middle = |of: fn(&RunStep) -> Option<f64>| {
         // The first steps warm up caches and pools.
         let skipped = run.steps.len().min(3) - 1.min(run.steps.len());
@@ -82,49 +143,62 @@ fn facts(run: &Run, picture: Option<&Picture>) -> Vec<(&'static str, String, Str
         None => made.to_string(),
     };
     let seconds = run.end.as_ref().and_then(|end| end.seconds);
-    let predicted = picture.and_then(|picture| picture.shares.iter().find(|share| share.predicted));
+    let predicted = picture.and_then(Picture::prediction);
     let peak = peaks(run).into_iter().max();
     let predicted_peak = run.record.as_ref();
     let predicted_peak =
         predicted_peak.and_then(|record| record.stages.iter().map(|stage| stage.peak_bytes).max());
+    let (speed, bubble) = (
+        middle(|step| step.tokens_per_second),
+        middle(|step| step.bubble),
+    );
+    let parameters = run.start.as_ref().map(|start| start.parameters as f64);
     vec![
-        ("Loss, first and last step", loss, held_out),
-        (
+        Fact::new(
+            "Loss, first and last step",
+            loss,
+            held_out,
+            Comparison::Difference(losses.last().copied()),
+        ),
+        Fact::new(
             "Speed, median",
-            said(middle(|step| step.tokens_per_second), &|speed| {
+            said(speed, &|speed| {
                 format!("{} tokens/s", numbers::short(speed))
             }),
             said(middle(|step| step.step_seconds), &|seconds| {
                 format!("{} a step", numbers::step_time(seconds))
             }),
+            Comparison::Ratio(speed),
         ),
-        (
+        Fact::new(
             "Bubble, median",
-            said(middle(|step| step.bubble), &numbers::percent),
+            said(bubble, &numbers::percent),
             said(predicted.map(|share| share.bubble), &|bubble| {
                 format!("predicted {}", numbers::percent(bubble))
             }),
+            Comparison::Points(bubble),
         ),
-        (
+        Fact::new(
             "Memory, largest stage",
             peak.map_or(String::new(), numbers::bytes),
             predicted_peak.map_or(String::new(), |peak| {
                 format!("predicted {}", numbers::bytes(peak))
             }),
+            Comparison::Ratio(peak.map(|peak| peak as f64)),
         ),
-        (
+        Fact::new(
             "Steps",
             steps,
             said(seconds, &|seconds| {
                 format!("in {}", numbers::duration(seconds))
             }),
+            Comparison::Ratio(None),
         ),
-        (
+        Fact::new(
             "Parameters",
-            run.start.as_ref().map_or(String::new(), |start| {
-                numbers::short(start.parameters as f64)
-            }),
+            said(parameters, &numbers::short),
             run.record.as_ref().map_or(String::new(), held),
+            Comparison::Ratio(parameters),
         ),
     ]
 }
