@@ -51,7 +51,7 @@ pub enum CsvError {
 
 impl Schedule {
     /// Reads PyTorch's compute-only table: row `r` is the lane of device `r`, and a stage lives on
-    /// the first device that names it. The numbers of stages and micro-batches are those that
+    /// the device that names it most often. The numbers of stages and micro-batches are those that
     /// occur.
     ///
     /// `REDUCE_GRAD` and `WAIT_REDUCE_GRAD` are skipped, and the actions of an `OVERLAP_F_B` run
@@ -151,60 +151,91 @@ impl Table {
                 micro_batches,
             },
         )?;
-        let forward = self.actions().filter(|action| action.op == Op::Forward);
-        let mut forward: Vec<_> = forward.map(|a| (a.stage, a.micro_batch)).collect();
-        forward.sort_unstable();
-        forward.dedup();
+        // The cell that is wrong comes before the one that is missing for it.
+        let device_of = self.device_of(stages);
+        for (device, lane) in self.lanes.iter().enumerate() {
+            let is_foreign = |action: &Action| device_of[action.stage] != device;
+            if let Some(position) = lane.iter().position(is_foreign) {
+                let action = lane[position];
+                let fault = Fault::WrongDevice {
+                    action,
+                    device,
+                    owner: device_of[action.stage],
+                };
+                return Err(self.fault(fault, device, position));
+            }
+        }
+        let cell = |action: &Action| (action.op as usize, action.stage, action.micro_batch);
+        let mut found: Vec<_> = self.actions().map(|action| cell(&action)).collect();
+        found.sort_unstable();
+        if let Some(pair) = found.windows(2).find(|pair| pair[0] == pair[1]) {
+            let mut seen = false;
+            let is_second =
+                |action: &Action| cell(action) == pair[0] && std::mem::replace(&mut seen, true);
+            self.refuse(is_second, |action| Fault::Twice { action })?;
+        }
+        found.retain(|&(op, ..)| op == Op::Forward as usize);
+        let mut found = found.into_iter().map(|(_, stage, m)| (stage, m));
         let mut all = (0..stages).flat_map(|stage| (0..micro_batches).map(move |m| (stage, m)));
         // Both ascend: the first missing one is where they differ.
-        let mut found = forward.into_iter();
         let Some((stage, micro_batch)) = all.find(|&cell| found.next() != Some(cell)) else {
             return Ok((stages, micro_batches));
         };
-        // A duplicate that took its place is the more helpful error.
-        let mut seen = BTreeSet::new();
-        for (device, lane) in self.lanes.iter().enumerate() {
-            for (position, action) in lane.iter().enumerate() {
-                if !seen.insert((action.stage, action.op as usize, action.micro_batch)) {
-                    let (fault, at) = (Fault::Twice { action: *action }, Cell { device, position });
-                    return Err(ScheduleError::at(fault, at, &self.lanes));
-                }
-            }
+        // A mistyped number may be the highest of all, which few others go with.
+        let (last_stage, last) = (stages - 1, micro_batches - 1);
+        let of_last = self.actions().filter(|action| action.micro_batch == last);
+        if 2 * distinct(of_last.map(|action| action.stage)) < stages {
+            self.refuse(
+                |action| action.micro_batch == last,
+                |action| Fault::NoSuchMicroBatch {
+                    action,
+                    micro_batches: last,
+                },
+            )?;
         }
-        let device = self.device_of(stages)[stage];
-        let at = Cell {
-            device,
-            position: self.lanes[device].len(),
-        };
+        let of_last = self.actions().filter(|action| action.stage == last_stage);
+        if 2 * distinct(of_last.map(|action| action.micro_batch)) < micro_batches {
+            self.refuse(
+                |action| action.stage == last_stage,
+                |action| Fault::NoSuchStage {
+                    action,
+                    stages: last_stage,
+                },
+            )?;
+        }
+        let device = device_of[stage];
         let action = Action::new(stage, Op::Forward, micro_batch);
-        Err(ScheduleError::at(
-            Fault::Missing { action },
-            at,
-            &self.lanes,
-        ))
+        Err(self.fault(Fault::Missing { action }, device, self.lanes[device].len()))
+    }
+
+    fn fault(&self, fault: Fault, device: usize, position: usize) -> ScheduleError {
+        ScheduleError::at(fault, Cell { device, position }, &self.lanes)
     }
 
     /// Fails at the first action that is `wrong`.
     fn refuse(
         &self,
-        wrong: impl Fn(&Action) -> bool,
+        mut wrong: impl FnMut(&Action) -> bool,
         fault: impl Fn(Action) -> Fault,
     ) -> Result<(), ScheduleError> {
         for (device, lane) in self.lanes.iter().enumerate() {
-            if let Some(position) = lane.iter().position(&wrong) {
-                let at = Cell { device, position };
-                return Err(ScheduleError::at(fault(lane[position]), at, &self.lanes));
+            if let Some(position) = lane.iter().position(&mut wrong) {
+                return Err(self.fault(fault(lane[position]), device, position));
             }
         }
         Ok(())
     }
 
-    /// The first row that names each stage.
+    /// The row that names each stage most often, the first of several.
     fn device_of(&self, stages: usize) -> Vec<usize> {
-        let mut device_of = vec![0; stages];
-        for (device, lane) in self.lanes.iter().enumerate().rev() {
-            for action in lane {
-                device_of[action.stage] = device;
+        let (mut device_of, mut most) = (vec![0; stages], vec![0; stages]);
+        for (device, lane) in self.lanes.iter().enumerate() {
+            let mut named: Vec<usize> = lane.iter().map(|action| action.stage).collect();
+            named.sort_unstable();
+            for same in named.chunk_by(|a, b| a == b) {
+                if same.len() > most[same[0]] {
+                    (device_of[same[0]], most[same[0]]) = (device, same.len());
+                }
             }
         }
         device_of
@@ -269,4 +300,8 @@ fn dense(numbers: impl Iterator<Item = usize>) -> usize {
         .zip(0..)
         .take_while(|&(&number, i)| number == i)
         .count()
+}
+
+fn distinct(numbers: impl Iterator<Item = usize>) -> usize {
+    numbers.collect::<BTreeSet<usize>>().len()
 }

@@ -10,13 +10,17 @@ use crate::schedule::unit_time::for_each_in_unit_time;
 /// Stands for the columns left out.
 const GAP: &str = " … ";
 
+/// The fewest columns worth a grid with numbers that leaves out the middle.
+const MIN_COLUMNS: usize = 12;
+
 impl Schedule {
     /// Draws the schedule as text: one row per device, one column per unit of time, where each
     /// action takes one unit. A cell is a letter and a micro-batch (`B3`), preceded by the stage
     /// (`2B3`) if a device has several.
     ///
-    /// If that does not fit into `width` characters, a cell is the letter alone. If even this does
-    /// not fit, the middle is left out, so that fill and drain of the pipeline show.
+    /// If that does not fit into `width` characters, there is no space between cells. If even this
+    /// does not fit, the middle is left out, so that fill and drain of the pipeline show. A cell is
+    /// the letter alone only where `width` is too narrow for that.
     ///
     /// ```
     /// let schedule = gpipe_sched::one_f_one_b(2, 3).unwrap();
@@ -25,6 +29,13 @@ impl Schedule {
     ///     "\
     /// device 0  F0 F1    B0 F2 B1    B2
     /// device 1     F0 B0 F1 B1 F2 B2
+    /// "
+    /// );
+    /// assert_eq!(
+    ///     schedule.grid(26),
+    ///     "\
+    /// device 0  F0F1  B0F2B1  B2
+    /// device 1    F0B0F1B1F2B2
     /// "
     /// );
     /// assert_eq!(
@@ -47,22 +58,22 @@ impl Schedule {
         let name = name_width(self.devices());
         let room = width.saturating_sub(name + 1);
         let units = Units::of(self, room);
-        let (cell, space) = match units.columns {
-            columns if columns.saturating_mul(cell + 1) <= room => (cell, 1),
-            columns if columns < room => (1, 0),
-            _ => (cell, 1),
+        // Without a space before each cell, the row has one before the first.
+        let fits = |cell: usize, space: usize| {
+            units.columns.saturating_mul(cell + space) + (1 - space) <= room
         };
-        let fit = |room: usize| room / (cell + space);
-        let (head, tail) = if units.columns <= fit(room) {
-            (units.columns, units.columns)
-        } else {
-            let fit = fit(room.saturating_sub(GAP.chars().count()));
-            (fit.div_ceil(2), units.columns - fit / 2)
+        let ends = room.saturating_sub(GAP.chars().count()) / (cell + 1);
+        let is_narrow = ends < MIN_COLUMNS && fits(1, 0);
+        let (cell, space, head, tail) = match units.columns {
+            all if fits(cell, 1) => (cell, 1, all, all),
+            all if fits(cell, 0) => (cell, 0, all, all),
+            all if is_narrow => (1, 0, all, all),
+            all => (cell, 1, ends.div_ceil(2), all - ends / 2),
         };
-        let label = |action: &Action| match (space, several) {
-            (0, _) => action.op.letter().to_string(),
-            (_, true) => action.to_string(),
-            (_, false) => short(action),
+        let label = |action: &Action| match several {
+            _ if cell == 1 => action.op.letter().to_string(),
+            true => action.to_string(),
+            false => short(action),
         };
         let mut text = String::new();
         for (device, ends) in units.lanes.iter().enumerate() {

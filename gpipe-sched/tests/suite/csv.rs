@@ -177,11 +177,36 @@ fn a_wrong_table_of_pytorch_is_refused() {
     else {
         panic!("a place");
     };
-    assert_eq!((row, column), (1, 17));
-    let missing = Fault::Missing {
-        action: "0F8".parse().unwrap(),
+    assert_eq!(row, 4, "{source}");
+    assert!(column > 1);
+    let stray = Fault::NoSuchMicroBatch {
+        action: "3F8".parse().unwrap(),
+        micro_batches: 8,
     };
-    assert_eq!(source.fault(), &missing);
+    assert_eq!(source.fault(), &stray);
+}
+
+#[test]
+fn a_mistyped_cell_is_named_with_its_own_row() {
+    let table = write(&one_f_one_b(4, 9).unwrap());
+    for (cell, typed, row, fault) in [
+        ("0F8", "3F8", 1, "3F8 is on device 0"),
+        ("3F8", "0F8", 4, "0F8 is on device 3"),
+        ("3F7", "3F8", 4, "3F8 is there twice"),
+        ("3F8", "3F9", 4, "3F9 is of micro-batch 9"),
+        ("2B8", "2B80", 3, "2B80 is of micro-batch 80"),
+        ("1F3", "1B3", 2, "1B3 is there twice"),
+        ("1F3", "4F3", 2, "4F3 is of stage 4"),
+        ("1F3", "", 2, "1F3 is missing"),
+    ] {
+        let error = refuse(&table.replacen(cell, typed, 1));
+        let named = error.strip_prefix(&format!("row {row}, column "));
+        let named = named.and_then(|rest| rest.split_once(": "));
+        assert!(
+            named.is_some_and(|(_, rest)| rest.starts_with(fault)),
+            "{cell} as {typed}: {error}"
+        );
+    }
 }
 
 #[test]
