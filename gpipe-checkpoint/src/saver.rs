@@ -146,7 +146,7 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
         let work = move || write(&mut fs, &home, snapshot, &options);
         let thread = thread::Builder::new().name("gpipe-save".into()).spawn(work);
         let thread = thread
-            .map_err(|error| not_saved(step, Error::Thread(format!("cannot start: {error}"))))?;
+            .map_err(|error| not_saved(step, Error::Thread(format!("cannot start: {error}: raise the limit of threads (ulimit -u, or pids of the container)"))))?;
         self.writing = Some((step, thread));
         Ok(before)
     }

@@ -30,7 +30,7 @@ pub enum Error {
     /// A stage does not fit its budget, whatever it keeps.
     #[error(
         "stage {stage} needs at least {mend}, {} of it for parameters, gradients and the optimizer, \
-         but the budget is {budget}: use budget:{mend} or more, more stages, or smaller micro-batches",
+         but the budget is {budget}: use `pipeline.remat = budget:{mend}` or more",
         fixed.rounded_up(),
         mend = needed.rounded_up()
     )]
@@ -60,7 +60,7 @@ pub enum Error {
     /// No plan fits the memory of the workers.
     #[error(
         "the model does not fit by {}: no cut, schedule or recomputation needs less than {mend} a worker, \
-         but {limit} is the limit: use --memory {mend} or more, more workers, or a smaller batch",
+         but {limit} is the limit: use `pipeline.memory = {mend}` or more",
         short.rounded_up(),
         mend = needed.rounded_up()
     )]

@@ -55,8 +55,8 @@ pub enum ScheduleKind {
     VMin,
     /// `dualpipe-v`: folded in a V, forward and backward passes in pairs. See [`dualpipe_v`].
     DualPipeV,
-    /// `zero-bubble` or `zero-bubble:HELD`: the order that takes the least time with given costs, where
-    /// a stage holds at most this many micro-batches; as many as there are stages for `None`. See
+    /// `zero-bubble` or `zero-bubble:N`: the order that takes the least time with given costs, with at
+    /// most this many micro-batches in flight on a stage; as many as there are stages for `None`. See
     /// [`zero_bubble`].
     ZeroBubble(Option<usize>),
 }
@@ -68,7 +68,7 @@ pub enum ParseScheduleError {
     /// No kind has this name. A table is not a kind: [`Schedule::from_csv`] reads it.
     #[error(
         "unknown schedule `{text}`: use gpipe, 1f1b, interleaved:V, looped-bfs:V, zb-h1, \
-         zb-h2, zb-v, v-half, v-min, dualpipe-v, zero-bubble, zero-bubble:HELD or a file \
+         zb-h2, zb-v, v-half, v-min, dualpipe-v, zero-bubble, zero-bubble:N or a file \
          such as table.csv"
     )]
     Unknown {
@@ -83,7 +83,7 @@ pub enum ParseScheduleError {
     Number {
         /// The part after the colon.
         number: String,
-        /// What it counts: "stages a worker" or "micro-batches held".
+        /// What it counts: "stages a worker" or "micro-batches in flight".
         what: &'static str,
         /// The whole text.
         text: String,
@@ -257,7 +257,7 @@ impl FromStr for ScheduleKind {
             }
             Some(("looped-bfs", number)) => count(number, "stages a worker").map(Self::LoopedBfs),
             Some(("zero-bubble", number)) => {
-                count(number, "micro-batches held").map(|held| Self::ZeroBubble(Some(held)))
+                count(number, "micro-batches in flight").map(|held| Self::ZeroBubble(Some(held)))
             }
             _ => Err(ParseScheduleError::Unknown {
                 text: text.to_owned(),

@@ -114,7 +114,7 @@ impl Host {
                     .num_threads(threads - 1)
                     .thread_name(|i| format!("gpipe-compute-{i}"))
                     .build()
-                    .map_err(|e| fail(format!("cannot start {threads} threads: {e}")))?,
+                    .map_err(|e| fail(format!("cannot start {threads} threads: {e}: use fewer, or raise the limit of threads (ulimit -u, or pids of the container)")))?,
             ),
         };
         Ok(Self(Arc::new(Shared {

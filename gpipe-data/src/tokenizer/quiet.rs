@@ -44,5 +44,25 @@ pub fn unreadable(error: impl Display) -> String {
 
 /// The beginning of what the library says: it quotes the file.
 pub fn short(error: impl Display) -> String {
-    error.to_string().chars().take(200).collect()
+    plain(&error.to_string()).chars().take(200).collect()
+}
+
+/// What the library says of a part of no known form, in words: it names types of its own.
+fn plain(fault: &str) -> String {
+    let Some((_, rest)) = fault.split_once("did not match any variant of untagged enum ") else {
+        return fault.to_owned();
+    };
+    let (name, place) = rest.split_once(' ').unwrap_or((rest, ""));
+    let part = match name {
+        "MergeType" => "`merges` of another form: pairs of pieces are needed",
+        _ if name.starts_with("Model") => {
+            "`model` is of no known form: types are BPE, WordPiece, WordLevel and Unigram"
+        }
+        _ if name.starts_with("Normalizer") => "`normalizer` is of no known type or form",
+        _ if name.starts_with("PreTokenizer") => "`pre_tokenizer` is of no known type or form",
+        _ if name.starts_with("Decoder") => "`decoder` is of no known type or form",
+        _ if name.starts_with("PostProcessor") => "`post_processor` is of no known type or form",
+        _ => "a part is of no known type or form",
+    };
+    format!("{part} {place}").trim_end().to_owned()
 }

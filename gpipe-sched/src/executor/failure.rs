@@ -91,7 +91,10 @@ pub enum PipelineError {
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The operating system refused to start a thread.
-    #[error("the worker of device {device} could not start: {source}")]
+    #[error(
+        "the worker of device {device} cannot start a thread: {source}: raise the limit of threads \
+         (ulimit -u, or pids of the container)"
+    )]
     Thread {
         /// The worker's device.
         device: usize,

@@ -62,7 +62,7 @@ fn other_texts_are_refused_with_what_to_write() {
     assert_eq!(
         parse("fifo").unwrap_err().to_string(),
         "unknown schedule `fifo`: use gpipe, 1f1b, interleaved:V, looped-bfs:V, zb-h1, zb-h2, zb-v, \
-         v-half, v-min, dualpipe-v, zero-bubble, zero-bubble:HELD or a file such as table.csv"
+         v-half, v-min, dualpipe-v, zero-bubble, zero-bubble:N or a file such as table.csv"
     );
     for text in [
         "interleaved:0",
@@ -82,7 +82,7 @@ fn other_texts_are_refused_with_what_to_write() {
     );
     assert_eq!(
         parse("zero-bubble:x").unwrap_err().to_string(),
-        "`x` micro-batches held in `zero-bubble:x`: use a whole number from 1 to 65535"
+        "`x` micro-batches in flight in `zero-bubble:x`: use a whole number from 1 to 65535"
     );
 }
 
