@@ -18,4 +18,6 @@ pub use folder::{MadeRun, NewRun, PAGE, RunFolder};
 pub use html::{html, write_html};
 pub use run::{Run, RunEnd, RunStart, RunStep, read_run};
 pub use tensorboard::TensorBoard;
-pub use timeline::{FlatTimeline, Machine, MeasuredStep, Record, RunInfo, StageInfo, Tracer};
+pub use timeline::{
+    Cut, Cuts, FlatTimeline, Machine, MeasuredStep, Record, RunInfo, StageInfo, Tracer,
+};

@@ -27,6 +27,34 @@ pub fn short(number: f64) -> String {
     format!("{scaled:.decimals$}{letter}")
 }
 
+/// A number with so many decimals, or as a power of ten where it would have more than seven digits
+/// before them.
+///
+/// ```
+/// use gpipe_report::numbers::figure;
+///
+/// assert_eq!(figure(2.456, 2), "2.46");
+/// assert_eq!(figure(3.2e20, 2), "3.20e20");
+/// ```
+pub fn figure(number: f64, decimals: usize) -> String {
+    match number.abs() < 1e7 || !number.is_finite() {
+        true => format!("{number:.decimals$}"),
+        false => format!("{number:.decimals$e}"),
+    }
+}
+
+/// A speed of computing: `77.9 GFLOP/s`.
+///
+/// ```
+/// assert_eq!(gpipe_report::numbers::flop_rate(7.79e10), "77.9 GFLOP/s");
+/// ```
+pub fn flop_rate(flops_per_second: f64) -> String {
+    let speed = short(flops_per_second);
+    // The letter belongs to the unit.
+    let digits = speed.trim_end_matches(char::is_alphabetic);
+    format!("{digits} {}FLOP/s", &speed[digits.len()..])
+}
+
 /// Bytes in binary units.
 ///
 /// ```

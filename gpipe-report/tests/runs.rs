@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use gpipe_report::{
-    Error, Event, Machine, NewRun, Record, RunFolder, RunInfo, StageInfo, Tracer, html, read_run,
-    write_html,
+    Cut, Cuts, Error, Event, Machine, NewRun, Record, RunFolder, RunInfo, StageInfo, Tracer, html,
+    read_run, write_html,
 };
 use gpipe_sched::{Costs, Level, Schedule, Timeline, gpipe, one_f_one_b, simulate};
 use serde_json::{Value, json};
@@ -52,11 +52,23 @@ fn timeline(schedule: &Schedule, forward: f64) -> Timeline {
 }
 
 fn record(schedule: &Schedule) -> Record {
-    Record::new(info(), schedule, |flops_per_second| {
+    let mut record = Record::new(info(), schedule, |flops_per_second| {
         assert_eq!(flops_per_second, 1e9);
         Ok::<_, Error>(timeline(schedule, 1e-3))
     })
-    .unwrap()
+    .unwrap();
+    let cut = |layers: [usize; 2], costs: [u64; 2]| Cut {
+        layers: layers.to_vec(),
+        costs: costs.to_vec(),
+    };
+    let best = cut([2, 2], [50, 60]);
+    record.cuts = Some(Cuts::new(
+        "FLOPs",
+        best.clone(),
+        best,
+        Some(cut([1, 3], [20, 90])),
+    ));
+    record
 }
 
 fn step(step: u64, bubble: f64) -> Event {
@@ -136,6 +148,8 @@ fn the_record_has_exactly_its_documented_keys() {
         r#""devices":["cpu","cuda:1"],"parameter_bytes":[2,4,12],"stages":[{"layers":2,"names":"a .. b","#,
         r#""flops":1000000,"again":[[2,1.0],[2,0.5]],"limit":null,"fixed":1024,"peak":1048576},"#
     );
+    let cuts = r#""cuts":{"unit":"FLOPs","used":{"layers":[2,2],"costs":[50,60]},"best":{"layers":[2,2],"costs":[50,60]},"lingvo":{"layers":[1,3],"costs":[20,90]}},"micro_batches":4,"#;
+    assert!(text.contains(cuts), "{text}");
     assert!(text.starts_with(prefix), "{text}");
     assert!(text.contains(r#""micro_batches":4,"lanes":["0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3","1F0"#));
     assert!(
@@ -171,6 +185,9 @@ fn a_run_is_read_back_and_shown() {
         "in 2m 10s",
         "4.000 → 1.333",
         "held out 1.500",
+        "<h2>Why this cut</h2>",
+        "<td class=\"text\">best (used)</td><td class=\"text\">2,2</td><td>stage 1: 60 FLOPs</td>",
+        "stage 0 gets 1 layer instead of 2, and its most expensive stage, 1, costs 50.0 % more",
         "18 bytes a parameter (value 2, gradient 4, AdamW and a master copy 12)",
         "2 devices, 4 threads on 2 cores (cpu, cuda:1)",
         "Measured, step 3",

@@ -36,5 +36,5 @@ pub use model_source::{ModelSource, find};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;
 pub use run::{PreparedRun, RunEnd, RunOptions};
-pub use setup::{Forecast, Setup, cut};
+pub use setup::{Forecast, Setup, cut, cuts, unit};
 pub use training_loop::{Evaluation, Recipe, Step, evaluate, train};

@@ -3,6 +3,7 @@
 use gpipe_sched::{Action, Schedule, Timeline};
 use serde::{Deserialize, Serialize};
 
+use super::cuts::Cuts;
 use super::flat::FlatTimeline;
 use super::info::{Machine, RunInfo, StageInfo};
 use crate::error::{Error, Result};
@@ -34,6 +35,9 @@ pub struct Record {
     pub parameter_bytes: Option<[u64; 3]>,
     /// The stages.
     pub stages: Vec<StageInfo>,
+    /// The cut beside others; earlier versions wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuts: Option<Cuts>,
     /// Micro-batches of a step.
     pub micro_batches: usize,
     /// The actions of each device in order: `0F0 0F1 0B0 0B1`. Empty where a step has too many.
@@ -92,6 +96,7 @@ impl Record {
             machine: info.machine,
             parameter_bytes: Some(info.parameter_bytes),
             stages: info.stages,
+            cuts: None,
             micro_batches: schedule.micro_batches(),
             lanes,
             predicted,

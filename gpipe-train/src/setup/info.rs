@@ -16,10 +16,13 @@ impl Setup {
     /// # Errors
     /// [`Error::Input`] if the schedule cannot be simulated.
     pub fn record(&self, config: &TrainConfig) -> Result<Record> {
-        Record::new::<Error>(self.info(config), &self.schedule, |flops_per_second| {
+        let info = self.info(config);
+        let mut record = Record::new::<Error>(info, &self.schedule, |flops_per_second| {
             let times = gpipe_remat::Times::of_flops(&self.costs, flops_per_second);
             self.predicted(&times)
-        })
+        })?;
+        record.cuts = Some(self.cuts(config)?);
+        Ok(record)
     }
 
     fn info(&self, config: &TrainConfig) -> RunInfo {

@@ -2,6 +2,7 @@
 //! before [`Setup::assemble`].
 
 mod cut_and_schedule;
+mod cuts;
 mod forecast;
 mod info;
 mod memory_check;
@@ -19,6 +20,7 @@ use gpipe_sched::Schedule;
 use gpipe_tensor::{DeviceId, Shape};
 
 pub use cut_and_schedule::cut;
+pub use cuts::{cuts, unit};
 pub use forecast::Forecast;
 pub use model::{input, layers, optimizer};
 
@@ -36,6 +38,8 @@ pub struct Setup {
     pub partition: Partition,
     /// The cost of each stage under `pipeline.cost_model`.
     pub loads: Loads,
+    /// The cost of each layer under `pipeline.cost_model`.
+    prices: Vec<u64>,
     /// The order of actions on each worker.
     pub schedule: Schedule,
     /// The activations that each stage keeps and recomputes.
@@ -133,6 +137,7 @@ impl Setup {
             costs,
             partition,
             loads,
+            prices,
             schedule,
             table,
             memory,

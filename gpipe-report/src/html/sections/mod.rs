@@ -7,3 +7,4 @@ pub(crate) mod configuration;
 pub(crate) mod cut;
 pub(crate) mod plots;
 pub(crate) mod summary;
+pub(crate) mod why;

@@ -1,0 +1,48 @@
+//! The cut of a run beside the best and that of Lingvo's rule.
+
+use gpipe_layers::CostModel;
+use gpipe_partition::{CutRule, Partition};
+use gpipe_report::{Cut, Cuts};
+
+use super::Setup;
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+
+/// The cut of layers of these costs beside the best cut into as many stages and that of Lingvo's rule;
+/// `unit` is that of the costs.
+///
+/// # Errors
+/// [`Error::Input`] if there is not one cost for each layer.
+pub fn cuts(unit: &str, used: &Partition, costs: &[u64]) -> Result<Cuts> {
+    let cut = |partition: &Partition| {
+        let loads = partition.loads(costs).map_err(Error::input)?;
+        Ok::<_, Error>(Cut {
+            layers: partition.sizes(),
+            costs: loads.loads().to_vec(),
+        })
+    };
+    let by = |rule: CutRule| rule.cut(costs, used.parts());
+    let best = by(CutRule::Balance).map_err(Error::input)?;
+    // The rule may leave a stage without a layer.
+    let lingvo = by(CutRule::Histogram).ok();
+    let lingvo = lingvo.as_ref().map(cut).transpose()?;
+    Ok(Cuts::new(unit, cut(used)?, cut(&best)?, lingvo))
+}
+
+impl Setup {
+    /// The cut beside others, by the configured cost model.
+    ///
+    /// # Errors
+    /// None in practice: there is a cost for each layer.
+    pub fn cuts(&self, config: &TrainConfig) -> Result<Cuts> {
+        cuts(unit(config), &self.partition, &self.prices)
+    }
+}
+
+/// The unit of [`Setup::loads`]: the formulas of Lingvo count other operations than are computed.
+pub fn unit(config: &TrainConfig) -> &'static str {
+    match *config.pipeline.cost_model {
+        CostModel::Complete => "FLOPs",
+        CostModel::Lingvo => "Lingvo FLOPs",
+    }
+}
