@@ -11,16 +11,23 @@ mod signals;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, FromArgMatches};
 
-use args::{Args, Color, Command};
+use args::{Args, Color, Command, set_command};
 use fail::{Fail, Result};
 
 /// Runs the program: parses the arguments, runs the command and returns the exit code.
 pub fn main() -> ExitCode {
     signals::outlive_file_limit();
-    let args = match Args::try_parse() {
+    let parsed = Args::command().try_get_matches().and_then(|matches| {
+        let name = matches.subcommand_name().unwrap_or_default();
+        if let Some(command) = Args::command().find_subcommand(name) {
+            set_command(command.clone());
+        }
+        Args::from_arg_matches(&matches)
+    });
+    let args = match parsed {
         Ok(args) => args,
         Err(error) => return usage_error(&error),
     };

@@ -193,8 +193,10 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         let [unit, _] = self.config.model.unit();
         let worst = peak_bytes.iter().copied().max().unwrap_or(0);
         let line = format!(
-            "step {step}/{steps}  loss {loss:.3}  norm {grad_norm:.2}  lr {lr:.1e}  {} {unit}/s  bubble {}  mem {}  \
+            "step {step}/{steps}  loss {}  norm {}  lr {lr:.1e}  {} {unit}/s  bubble {}  mem {}  \
              ETA {}",
+            numbers::figure(loss, 3),
+            numbers::figure(grad_norm, 2),
             numbers::short(self.tokens() as f64 / self.pace.seconds()),
             numbers::percent(bubble),
             numbers::bytes(worst),
@@ -222,9 +224,9 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
     /// Reports an evaluation.
     pub fn evaluation(&mut self, step: u64, found: &Evaluation) {
         let text = format!(
-            "held-out loss {:.3}  perplexity {:.2}  accuracy {}",
-            found.loss,
-            found.loss.exp(),
+            "held-out loss {}  perplexity {}  accuracy {}",
+            numbers::figure(found.loss, 3),
+            numbers::figure(found.loss.exp(), 2),
             numbers::per_mille(found.accuracy)
         );
         self.line(&format!("step {step}  {text}"));
@@ -338,14 +340,14 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             .as_ref()
             .map_or(String::new(), |text| format!("\n{text}"));
         let summary = format!(
-            "\n{} in {}: loss {:.3} -> {:.3}{held_out}\n{}\
+            "\n{} in {}: loss {} -> {}{held_out}\n{}\
              bubble  {} measured; {}\n\
              speed   {} {units}/s, {} a step (medians)\n\
              run     {}",
             numbers::counted(steps + 1 - self.first_step, "step"),
             numbers::duration(seconds),
-            self.first_loss,
-            self.last_loss,
+            numbers::figure(self.first_loss, 3),
+            numbers::figure(self.last_loss, 3),
             self.stages(),
             numbers::percent(bubble),
             self.forecast.bubbles(),

@@ -136,8 +136,7 @@ fn not_finite(first: Option<NonFinite>, grad_norm: f64) -> NonFiniteStep {
         || format!("the norm of the gradients is {grad_norm}"),
         |first| first.to_string(),
     );
-    let mend = "lower `optimizer.lr`, or set `optimizer.clip_norm`";
-    NonFiniteStep(format!("{fault}: {mend}"))
+    NonFiniteStep(format!("{fault}: lower `optimizer.lr`"))
 }
 
 /// The result of an evaluation.

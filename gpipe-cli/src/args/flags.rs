@@ -1,5 +1,7 @@
 //! The flags that set keys of the configuration.
 
+use std::sync::OnceLock;
+
 use gpipe_train::Setting;
 
 use super::settings::{Settings, Workers};
@@ -67,20 +69,36 @@ const KEY_FLAGS: [KeyFlag; 31] = [
     ("--tf32", "run.tf32", |s| s.tf32.then_some("true")),
 ];
 
-/// The flag that stands for a key.
+/// The command that runs: messages name only its flags.
+static COMMAND: OnceLock<clap::Command> = OnceLock::new();
+
+/// Notes the command that runs.
+pub fn set_command(command: clap::Command) {
+    // A process runs one command.
+    let _ = COMMAND.set(command);
+}
+
+/// Whether the command that runs has a flag.
+fn has_flag(flag: &str) -> bool {
+    COMMAND.get().is_none_or(|command| {
+        let mut flags = command.get_arguments().filter_map(clap::Arg::get_long);
+        flags.any(|long| flag.strip_prefix("--") == Some(long))
+    })
+}
+
+/// The flag of the command that runs that stands for a key.
 pub fn flag_of(key: &str) -> Option<&'static str> {
     let flag = KEY_FLAGS.iter().find(|(_, of, _)| *of == key);
-    flag.map(|(flag, ..)| *flag)
+    flag.map(|(flag, ..)| *flag).filter(|flag| has_flag(flag))
 }
 
 /// The command-line form of a setting: a flag such as `--stages 4`, or `--set` for a key without one.
 pub fn flag_for(key: &str, value: &str) -> String {
-    let flag = KEY_FLAGS.iter().find(|(_, of, _)| *of == key);
-    match flag {
-        Some(&("--no-shuffle", ..)) if value == "false" => "--no-shuffle".to_owned(),
-        Some(&("--tf32", ..)) if value == "true" => "--tf32".to_owned(),
-        Some(&("--no-shuffle" | "--tf32", ..)) | None => format!("--set {key}={value}"),
-        Some((flag, ..)) => format!("{flag} {value}"),
+    match flag_of(key) {
+        Some("--no-shuffle") if value == "false" => "--no-shuffle".to_owned(),
+        Some("--tf32") if value == "true" => "--tf32".to_owned(),
+        Some("--no-shuffle" | "--tf32") | None => format!("--set {key}={value}"),
+        Some(flag) => format!("{flag} {value}"),
     }
 }
 

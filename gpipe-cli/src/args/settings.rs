@@ -76,7 +76,7 @@ pub struct Settings {
     pub micro_batch_size: Option<String>,
     /// Schedule: gpipe (all forward, then all backward), 1f1b (alternating), interleaved:V or
     /// looped-bfs:V (V stages per worker), zb-h1 or zb-h2 (weight gradients fill the bubble),
-    /// zero-bubble or zero-bubble:HELD (built for the predicted costs, with at most HELD micro-batches
+    /// zero-bubble or zero-bubble:N (built for the predicted costs, with at most N micro-batches in flight
     /// per stage), with two stages per worker folded in a V: zb-v, v-half, v-min (less memory) or
     /// dualpipe-v; or a table in PyTorch's format such as table.csv. `gpipe help schedules` draws them
     /// [default: gpipe]

@@ -63,6 +63,9 @@ pub struct SampleArgs {
     /// Seed of the sampling [default: that of the run, or 0]
     #[arg(long, value_name = "SEED", help_heading = "Text")]
     pub seed: Option<String>,
+    /// Set any key of the configuration; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
+    pub set: Vec<String>,
     /// Stages and workers.
     #[command(flatten)]
     pub workers: Workers,

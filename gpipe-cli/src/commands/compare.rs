@@ -27,6 +27,10 @@ pub fn show(recommender: &Recommender, config: &TrainConfig, output: OutputArgs)
         false => plans.len().saturating_sub(ROWS),
     };
     plans.truncate(plans.len() - left_out);
+    let by_rule = match histogram {
+        Some(_) => "\nthe last row has the cut of Lingvo's rule (histogram)",
+        None => "",
+    };
     plans.extend(histogram);
     if output.json {
         for plan in &plans {
@@ -48,21 +52,17 @@ pub fn show(recommender: &Recommender, config: &TrainConfig, output: OutputArgs)
         0 => String::new(),
         left_out => format!("\n{left_out} slower ones are not shown; --json lists all"),
     };
-    print(&format!("{}{more}", text.trim_end()))
+    print(&format!("{}{by_rule}{more}", text.trim_end()))
 }
 
 fn row(ranked: &RankedPlan, best: f64) -> Vec<String> {
     let plan = &ranked.plan;
-    let cut = match ranked.partition {
-        "histogram" => format!("{} (histogram)", sizes(plan)),
-        _ => sizes(plan),
-    };
     vec![
         plan.workers.len().to_string(),
         plan.order.clone(),
         plan.micro_batches.to_string(),
         ranked.remat.clone(),
-        cut,
+        sizes(plan),
         numbers::step_time(plan.seconds),
         format!("{:.3}", plan.seconds / best),
         numbers::percent(plan.bubble),

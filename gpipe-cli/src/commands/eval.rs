@@ -61,11 +61,11 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
     }
     let perplexity = match is_classifier {
         true => String::new(),
-        false => format!("  perplexity {:.3}", found.loss.exp()),
+        false => format!("  perplexity {}", numbers::figure(found.loss.exp(), 3)),
     };
     print(&format!(
-        "loss {:.4}{perplexity}  accuracy {}  {unit} {}",
-        found.loss,
+        "loss {}{perplexity}  accuracy {}  {unit} {}",
+        numbers::figure(found.loss, 4),
         numbers::per_mille(found.accuracy),
         found.targets
     ))
@@ -74,7 +74,7 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
 /// The configuration of the run, if there is one, with the flags.
 fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<TrainConfig> {
     let overrides = match &source.run {
-        Some(file) => Overrides::new().file(file)?,
+        Some(file) => Overrides::new().file(file)?.forward_only(),
         None => Overrides::new(),
     };
     let mut settings = args.workers.settings();

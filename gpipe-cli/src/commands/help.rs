@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::schedules;
 use crate::args::{Args, HelpArgs};
 use crate::fail::{Fail, Result};
-use crate::output::print;
+use crate::output::{print, terminal_width};
 
 /// Prints the help of a topic, or of the program without one.
 pub fn run(args: &HelpArgs) -> Result<()> {
@@ -13,7 +13,7 @@ pub fn run(args: &HelpArgs) -> Result<()> {
     program.build();
     let text = match args.topic.as_deref() {
         None => program.render_long_help(),
-        Some("schedules") => return print(&schedules::page()?),
+        Some("schedules") => return print(&schedules::page(terminal_width())?),
         Some(topic) => match program.find_subcommand_mut(topic) {
             Some(command) => command.render_long_help(),
             None => {

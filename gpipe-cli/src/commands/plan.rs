@@ -7,7 +7,7 @@ use gpipe_remat::StageMemory;
 use gpipe_remat::planner::Described;
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
-use gpipe_report::{Event, numbers};
+use gpipe_report::{Cuts, Event, numbers};
 use gpipe_train::cost_import::{self, CostFile};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::Recommender;
@@ -16,7 +16,7 @@ use gpipe_train::{Setup, TrainConfig};
 use super::{auto, compare, profile, stages};
 use crate::args::{OutputArgs, PlanArgs};
 use crate::fail::{Fail, Result};
-use crate::output::{print, style, terminal_width, warn};
+use crate::output::{print, style, table_within, terminal_width, warn};
 
 /// Plans the configured run, or one for layer costs.
 pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
@@ -99,22 +99,36 @@ fn read_file(costs: &str) -> Result<CostFile> {
     read.map_err(|error| Fail::invalid(format!("--costs {error}")))
 }
 
-/// Reads integer costs; those of a file are converted to nanoseconds.
-fn whole(costs: &str) -> Result<Vec<u64>> {
-    if !is_file(costs) {
-        return parse(costs);
+/// Whole costs of layers, for a cut, and what they are made of.
+struct Whole {
+    costs: Vec<u64>,
+    layers: Vec<Described>,
+    /// What is known of backward passes, as text.
+    backward: String,
+}
+
+/// Reads whole costs; those of a file are converted to nanoseconds.
+fn whole(text: &str) -> Result<Whole> {
+    let layers = read(text)?.layers;
+    if !is_file(text) {
+        return Ok(Whole {
+            costs: parse(text)?,
+            layers,
+            backward: "backward passes cost twice as much as forward passes".to_owned(),
+        });
     }
-    let layers = read_file(costs)?.layers;
     let all: f64 = layers.iter().map(work).sum();
     if !(all.is_finite() && all < 1e9) {
         return Err(Fail::invalid(format!(
-            "--costs {costs}: {all:e} s in all: scale the costs down to less than 1e9"
+            "--costs {text}: {all:e} s in all: scale the costs down to less than 1e9"
         )));
     }
-    Ok(layers
-        .iter()
-        .map(|layer| (work(layer) * 1e9) as u64)
-        .collect())
+    let nanoseconds = |layer: &Described| (work(layer) * 1e9) as u64;
+    Ok(Whole {
+        costs: layers.iter().map(nanoseconds).collect(),
+        layers,
+        backward: format!("forward and backward passes as in {text}, costs in nanoseconds"),
+    })
 }
 
 fn work(layer: &Described) -> f64 {
@@ -192,12 +206,13 @@ fn show_setup(
         pipeline.partition,
     );
     print(&format!(
-        "{heading}\n{}{}\n{}\n\
+        "{heading}\n{}{}\n{}\n{}\n\
          bubble  {}\n\
          step    about {} ({})\n\
          memory  {} on the largest stage, {} in all\n        {}",
-        stages::table(setup, terminal_width()),
+        stages::table(setup, gpipe_train::unit(config), terminal_width()),
         verdict(&setup.loads),
+        why(&setup.cuts(config)?),
         setup.schedule.grid(terminal_width()),
         forecast.bubbles(),
         numbers::step_time(seconds),
@@ -236,14 +251,14 @@ fn verdict(loads: &Loads) -> String {
     )
 }
 
-/// Shows the plan for a list of costs, with backward passes that cost twice as much as forward passes.
+/// Shows the plan for costs of layers.
 fn show_costs(
-    costs: &[u64],
+    given: &Whole,
     args: &PlanArgs,
     config: &TrainConfig,
     output: OutputArgs,
 ) -> Result<()> {
-    let pipeline = &config.pipeline;
+    let (costs, pipeline) = (&given.costs, &config.pipeline);
     let stages = pipeline.stages.get();
     if stages > costs.len() {
         let layers = costs.len();
@@ -253,7 +268,9 @@ fn show_costs(
     }
     let partition = gpipe_train::cut(&pipeline.partition, costs, stages)?;
     let loads = partition.loads(costs).map_err(Fail::usage)?;
-    let (times, micro_batches) = (thirds(&loads), pipeline.micro_batches.get());
+    let parts = partition.ranges().map(|part| &given.layers[part]);
+    let times = Costs::new(parts.map(stage_costs).collect());
+    let micro_batches = pipeline.micro_batches.get();
     let schedule = pipeline
         .schedule
         .build(stages, micro_batches, Some(&times))?;
@@ -264,25 +281,45 @@ fn show_costs(
         return publish(&partition, &loads, bubble, None, None);
     }
     print(&format!(
-        "{loads}\n\n{}\nbubble  {} with {} micro-batches (backward passes cost twice as much as forward passes)",
+        "{loads}\n\n{}\n{}\nbubble  {} with {} micro-batches ({})",
+        why(&gpipe_train::cuts("", &partition, costs)?),
         schedule.grid(terminal_width()),
         numbers::percent(bubble),
         schedule.micro_batches(),
+        given.backward,
     ))
 }
 
-/// Costs of which forward pass, input gradient and weight gradient are a third each.
-fn thirds(loads: &Loads) -> Costs {
-    let stage = |&load: &u64| {
-        let third = load as f64 / 3.0;
-        StageCosts {
-            forward: third,
-            input_grad: third,
-            weight_grad: third,
-            recompute: 0.0,
+/// The costs of the layers of a stage, added up.
+fn stage_costs(layers: &[Described]) -> StageCosts {
+    let sum = |pass: fn(&Described) -> f64| layers.iter().map(pass).sum();
+    StageCosts {
+        forward: sum(|layer| layer.forward),
+        input_grad: sum(|layer| layer.input_grad),
+        weight_grad: sum(|layer| layer.weight_grad),
+        recompute: 0.0,
+    }
+}
+
+/// The cut beside the best and Lingvo's, with the difference in a sentence.
+fn why(cuts: &Cuts) -> String {
+    let heading = ["cut", "layers", "most expensive", "above the best"];
+    let rows: Vec<Vec<String>> = cuts.rows().into_iter().map(Vec::from).collect();
+    let width = terminal_width();
+    let text = table_within(width, &heading, &heading[..3], &rows);
+    let mut line = String::new();
+    let mut lines = Vec::new();
+    for word in cuts.explanation().split(' ') {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::take(&mut line));
         }
-    };
-    Costs::new(loads.loads().iter().map(stage).collect())
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    lines.push(line);
+    format!("{text}{}\n", lines.join("\n"))
 }
 
 /// Parses a list of integer costs.

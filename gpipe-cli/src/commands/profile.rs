@@ -42,8 +42,9 @@ pub fn progress(output: OutputArgs) -> impl FnMut(ProfileProgress) {
 pub fn source(speed: &Speed, threads: usize) -> String {
     match speed {
         Speed::Estimate(rate) => format!(
-            "estimate: {threads} threads of {}FLOP/s, all else free",
-            numbers::short(*rate)
+            "estimate by matrix products alone: {} of {} each, measured",
+            numbers::counted(threads as u64, "thread"),
+            numbers::flop_rate(*rate)
         ),
         Speed::Measured(measured) => format!("by the layers in {}", measured.path().display()),
     }

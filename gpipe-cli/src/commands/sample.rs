@@ -8,7 +8,7 @@ use gpipe_report::Event;
 use gpipe_train::{Generator, ModelSource, Overrides, Setting, Setup, TrainConfig};
 
 use super::train::kernel_cache;
-use crate::args::{OutputArgs, SampleArgs, environment};
+use crate::args::{OutputArgs, SampleArgs, environment, set};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, print};
 
@@ -77,7 +77,7 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
 /// The configuration of the run, if there is one, for a single sample.
 fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig> {
     let overrides = match &source.run {
-        Some(file) => Overrides::new().file(file)?,
+        Some(file) => Overrides::new().file(file)?.forward_only(),
         None => Overrides::new(),
     };
     let mut settings = args.workers.settings();
@@ -94,7 +94,9 @@ fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig>
         // The checkpoint has the tokenizer of its run.
         None => Setting::new("data.tokenizer", AUTO),
     });
-    Ok(overrides.layer(environment())?.layer(settings)?.resolve()?)
+    let overrides = overrides.layer(environment())?;
+    let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
+    Ok(overrides.resolve()?)
 }
 
 fn sampling(args: &SampleArgs) -> Result<Sampling> {

@@ -15,10 +15,10 @@ struct Column {
     cells: Vec<String>,
 }
 
-/// Layers, FLOPs and bytes of each stage. To fit `width`, drops in this order: the common prefix of layer
-/// names, long headings, the device if all are the same, the share of the FLOPs.
-pub fn table(setup: &Setup, width: usize) -> String {
-    let mut columns = columns(setup);
+/// Layers, cost in `unit` and bytes of each stage. To fit `width`, drops in this order: the common prefix of layer
+/// names, long headings, the device if all are the same, the share of the cost.
+pub fn table(setup: &Setup, unit: &'static str, width: usize) -> String {
+    let mut columns = columns(setup, unit);
     let mut short = 0;
     let needed = |columns: &[Column], short: usize| -> usize {
         let of = |column: &Column| {
@@ -55,13 +55,9 @@ pub fn table(setup: &Setup, width: usize) -> String {
     table_within(width, &heading, &texts, &rows.map(row).collect::<Vec<_>>())
 }
 
-fn columns(setup: &Setup) -> Vec<Column> {
-    let flops = setup.costs.flops();
-    let sum = |layers: &Range<usize>| -> f64 {
-        let own = flops[layers.clone()].iter();
-        own.map(|&flops| flops as f64).sum()
-    };
-    let all = sum(&(0..flops.len()));
+fn columns(setup: &Setup, unit: &'static str) -> Vec<Column> {
+    let loads = setup.loads.loads();
+    let all: f64 = loads.iter().map(|&load| load as f64).sum();
     let stages: Vec<(usize, Range<usize>)> = setup.partition.ranges().enumerate().collect();
     let column =
         |heading: [&'static str; 2], cell: &dyn Fn(usize, &Range<usize>) -> String| Column {
@@ -80,11 +76,13 @@ fn columns(setup: &Setup) -> Vec<Column> {
         }),
         column(["layers", "layers"], &|_, layers| layers.len().to_string()),
         column(["", ""], &|_, layers| setup.names(layers)),
-        column(["FLOPs", "FLOPs"], &|_, layers| numbers::short(sum(layers))),
-        column(["share", "share"], &|_, layers| {
-            numbers::percent(sum(layers) / all)
+        column([unit, unit], &|stage, _| {
+            numbers::short(loads[stage] as f64)
         }),
-        column(["in flight", "live"], &|stage, _| {
+        column(["share", "share"], &|stage, _| {
+            numbers::percent(loads[stage] as f64 / all)
+        }),
+        column(["in flight", "in flight"], &|stage, _| {
             setup.schedule.live(stage).to_string()
         }),
         column(["parameters", "params"], &|stage, _| {

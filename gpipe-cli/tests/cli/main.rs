@@ -7,6 +7,8 @@ mod events;
 mod generate;
 mod hostile;
 mod instruction_set;
+mod long_lines;
+mod mends;
 mod models;
 mod parity;
 mod plan;

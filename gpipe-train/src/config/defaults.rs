@@ -57,9 +57,9 @@ impl Draft {
         }
     }
 
-    /// Computes the number of micro-batches from their size; without one, limits the default of the
-    /// model to the number of samples.
-    pub fn cut_batch(&mut self) {
+    /// Computes the number of micro-batches from their size; without one, limits `most`, or the default
+    /// of the model, to the number of samples.
+    pub fn cut_batch(&mut self, most: Option<i64>) {
         let batch = self.keys.number("data", "batch_size").unwrap_or(1);
         let size = self.keys.remove("pipeline", "micro_batch_size");
         let given = self.given.has("pipeline", "micro_batches") || self.table.is_some();
@@ -67,7 +67,7 @@ impl Draft {
             Some(size) => (batch - 1) / size + 1,
             None if given => return,
             None => {
-                let most = self.keys.number("pipeline", "micro_batches");
+                let most = most.or_else(|| self.keys.number("pipeline", "micro_batches"));
                 most.unwrap_or(1).min(batch)
             }
         };

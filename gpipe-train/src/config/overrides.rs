@@ -8,6 +8,7 @@ use toml::Value;
 use super::defaults::Draft;
 use super::entry::{self, Schema};
 use super::keys::{Entry, Keys};
+use super::schedule::ScheduleChoice;
 use super::{TrainConfig, validate};
 use crate::error::{Error, Result};
 
@@ -77,6 +78,8 @@ impl Setting {
 pub struct Overrides {
     schema: Schema,
     given: Keys,
+    /// The most micro-batches of a forward-only run.
+    most_micro_batches: Option<i64>,
     /// The model in a checkpoint, and the configured name of the model that it replaces.
     saved_model: Option<(PathBuf, Option<String>)>,
 }
@@ -93,6 +96,7 @@ impl Overrides {
         Self {
             schema: Schema::new(),
             given: Keys::default(),
+            most_micro_batches: None,
             saved_model: None,
         }
     }
@@ -142,6 +146,25 @@ impl Overrides {
         self
     }
 
+    /// Adapts the layers so far, those of a training run, to forward passes alone: a number of
+    /// micro-batches becomes the most, and a table of actions, which is of another number of them, is
+    /// left out.
+    #[must_use]
+    pub fn forward_only(mut self) -> Self {
+        let name = self.given.text("pipeline", "schedule");
+        if name.is_some_and(ScheduleChoice::is_table) {
+            self.given.remove("pipeline", "schedule");
+            if let Some(devices) = self.given.devices()
+                && devices.repeated().is_none()
+            {
+                self.given.remove("pipeline", "stages");
+            }
+        }
+        let given = self.given.remove("pipeline", "micro_batches");
+        self.most_micro_batches = given.and_then(|given| given.as_integer());
+        self
+    }
+
     /// Resolves the complete configuration: every key that was not given has its default.
     ///
     /// # Errors
@@ -152,7 +175,7 @@ impl Overrides {
         let saved_model = self.saved_model.filter(|(_, of)| *of == name);
         let mut draft = Draft::new(self.given, saved_model.as_ref().map(|(at, _)| at.as_path()))?;
         draft.follow_table();
-        draft.cut_batch();
+        draft.cut_batch(self.most_micro_batches);
         draft.fit_model_to_data()?;
         draft.use_all_cores();
         draft.place_stages()?;

@@ -46,6 +46,12 @@ impl ScheduleChoice {
         }
     }
 
+    /// Whether a name is that of a table.
+    pub(super) fn is_table(name: &str) -> bool {
+        let extension = Path::new(name).extension();
+        extension.is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
+    }
+
     /// Whether the schedule depends on the costs given to [`build`](Self::build).
     pub fn follows_costs(&self) -> bool {
         matches!(self, Self::Kind(kind) if kind.follows_costs())
@@ -120,8 +126,7 @@ impl FromStr for ScheduleChoice {
     type Err = ParseScheduleError;
 
     fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
-        let extension = Path::new(text).extension();
-        match extension.is_some_and(|extension| extension.eq_ignore_ascii_case("csv")) {
+        match Self::is_table(text) {
             true => Ok(Self::Table(text.into())),
             false => text.parse().map(Self::Kind),
         }

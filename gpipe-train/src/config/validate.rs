@@ -1,6 +1,6 @@
 //! Cross-field validation.
 
-use gpipe_data::{AUTO, DIGITS};
+use gpipe_data::{AUTO, CICERO, DIGITS};
 use gpipe_sched::Schedule;
 
 use super::TrainConfig;
@@ -20,8 +20,12 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         }
         (false, true) => {
             return Err(Error::invalid(format!(
-                "the model {} reads text, and {DIGITS} are images: use `model.name = {perceptron}`",
-                model.name
+                "the model {} reads text, and {DIGITS} are images: use `data.source = {CICERO}`{}",
+                model.name,
+                match model.folder() {
+                    Some(_) => String::new(),
+                    None => format!(", or `model.name = {perceptron}`"),
+                }
             )));
         }
         (true, true) if data.tokenizer != AUTO => {
@@ -38,7 +42,7 @@ pub fn check(config: &TrainConfig) -> Result<()> {
     }
     if config.run.tf32 && !config.pipeline.devices.has_gpu() {
         return Err(Error::invalid(
-            "run.tf32 is for CUDA devices: use `pipeline.devices = cuda:0`, or `run.tf32 = false`",
+            "run.tf32 is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
         ));
     }
     let (batch, micro_batches) = (
@@ -55,8 +59,12 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         && tokens > context
     {
         return Err(Error::invalid(format!(
-            "samples of {tokens} tokens but a model of {context} positions: use `data.seq_len = {context}` or less, \
-             or `model.context = {tokens}`"
+            "samples of {tokens} tokens but a model of {context} positions: use `data.seq_len = {context}` or less{}",
+            match model.folder() {
+                // The positions of a saved model are parameters.
+                Some(_) => String::new(),
+                None => format!(", or `model.context = {tokens}`"),
+            }
         )));
     }
     Ok(())

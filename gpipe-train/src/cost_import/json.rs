@@ -1,8 +1,11 @@
 //! gpipe's own JSON format: layers, and optionally the batch, the workers and the link.
 
+use std::fmt;
+
 use gpipe_remat::Bytes;
 use gpipe_remat::planner::{Described, Link, Worker};
-use serde::Deserialize;
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
 
 use super::cost_file::CostFile;
 
@@ -52,11 +55,32 @@ struct Between {
 }
 
 /// Bytes as a number, or as text with a unit.
-#[derive(Deserialize, Clone)]
-#[serde(untagged)]
+#[derive(Clone)]
 enum Amount {
     Number(u64),
     Text(String),
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Amount;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes: a whole number from 0 up, or text such as \"8GiB\"")
+            }
+
+            fn visit_u64<E>(self, bytes: u64) -> Result<Amount, E> {
+                Ok(Amount::Number(bytes))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Amount, E> {
+                Ok(Amount::Text(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Bytes)
+    }
 }
 
 impl Default for Amount {

@@ -76,17 +76,26 @@ fn together(
     let all: Vec<Vec<[f64; 5]>> = thread::scope(|scope| {
         let run = |worker: usize| {
             let done = &done;
-            scope.spawn(move || {
+            let work = move || {
                 let place = (worker, others);
                 let times = Bench::new(config, kinds, samples, share, place)
                     .and_then(|bench| bench.expected(done, others));
                 // A failed worker must not keep the others waiting.
                 done.fetch_add(others, Ordering::Relaxed);
                 times
-            })
+            };
+            thread::Builder::new()
+                .spawn_scoped(scope, work)
+                .map_err(|error| {
+                    done.fetch_add(others, Ordering::Relaxed);
+                    Error::run(format!(
+                        "cannot start a thread: {error}: raise the limit of threads (ulimit -u, or pids of \
+                         the container)"
+                    ))
+                })
         };
         let running: Vec<_> = (0..others).map(run).collect();
-        let joined = running.into_iter().map(|run| match run.join() {
+        let joined = running.into_iter().map(|run| match run?.join() {
             Ok(times) => times,
             Err(panic) => std::panic::resume_unwind(panic),
         });

@@ -1,12 +1,12 @@
 //! Checks of the predicted memory against limits and devices.
 
 use gpipe_data::PIXELS;
-use gpipe_remat::Bytes;
+use gpipe_remat::{Bytes, Policy};
 use gpipe_report::numbers;
 use gpipe_tensor::{DeviceId, find_cuda};
 
 use super::Setup;
-use crate::config::TrainConfig;
+use crate::config::{Named, TrainConfig};
 use crate::error::{Error, Result};
 use crate::machine;
 
@@ -17,20 +17,17 @@ impl Setup {
     /// [`Error::Invalid`] if it does not fit; the message has the needed bytes.
     pub fn check_memory(&self, config: &TrainConfig) -> Result<()> {
         if let Some(limit) = config.pipeline.memory.bytes() {
-            let mut workers = vec![0_u64; self.schedule.devices()];
-            for (memory, &worker) in self.memory.iter().zip(self.schedule.device_of()) {
-                workers[worker] = workers[worker].saturating_add(memory.peak());
-            }
-            let most = (0..workers.len()).max_by_key(|&worker| workers[worker]);
-            if let Some(worker) = most.filter(|&worker| workers[worker] > limit) {
-                let stages = self.schedule.stages() / workers.len();
+            let (worker, needed) = self.largest_worker();
+            if needed > limit {
+                let budget = self.fitting_budget(config, limit);
+                let budget = budget.map_or(String::new(), |budget| {
+                    format!(", or `pipeline.remat = {budget}`")
+                });
                 return Err(Error::invalid(format!(
-                    "worker {worker} needs {} but `pipeline.memory` is {}: use `pipeline.memory = {}`, \
-                     `pipeline.remat = budget:{}` or --auto",
-                    numbers::bytes(workers[worker]),
+                    "worker {worker} needs {} but `pipeline.memory` is {}: use `pipeline.memory = {}`{budget}",
+                    numbers::bytes(needed),
                     Bytes(limit),
-                    Bytes(workers[worker]).rounded_up(),
-                    Bytes(limit / stages.max(1) as u64),
+                    Bytes(needed).rounded_up(),
                 )));
             }
         }
@@ -50,34 +47,70 @@ impl Setup {
             0 => 0,
             _ => self.parameters.saturating_mul(2 * 3 * 4),
         };
-        let on_host = batch.saturating_add(copies);
-        let on_host = on_host.saturating_add(self.peaks_on(DeviceId::Cpu));
-        enough("this machine", on_host, machine::memory_to_come())?;
+        let needs = |device, beside: u64| {
+            let stages = self.memory.iter().zip(&self.devices);
+            let stages = stages.filter(|&(_, &id)| id == device);
+            stages.fold([beside; 2], |[fixed, peak], (stage, _)| {
+                [
+                    fixed.saturating_add(stage.fixed()),
+                    peak.saturating_add(stage.peak()),
+                ]
+            })
+        };
+        let [fixed, peak] = needs(DeviceId::Cpu, copies);
+        let on_host = [fixed, peak.saturating_add(batch)];
+        enough(config, "this machine", on_host, machine::memory_to_come())?;
         let devices = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
         for device in devices {
-            let name = device.id.to_string();
-            enough(&name, self.peaks_on(device.id), Some(device.memory_bytes))?;
+            let (name, needed) = (device.id.to_string(), needs(device.id, 0));
+            enough(config, &name, needed, Some(device.memory_bytes))?;
         }
         Ok(())
     }
 
-    /// The sum of the peaks of all stages on a device.
-    fn peaks_on(&self, device: DeviceId) -> u64 {
-        let stages = self.memory.iter().zip(&self.devices);
-        let peaks = stages.filter(|&(_, &id)| id == device);
-        peaks.fold(0, |sum: u64, (stage, _)| sum.saturating_add(stage.peak()))
+    /// The worker with the highest sum of peaks, and the sum.
+    fn largest_worker(&self) -> (usize, u64) {
+        let mut workers = vec![0_u64; self.schedule.devices()];
+        for (memory, &worker) in self.memory.iter().zip(self.schedule.device_of()) {
+            workers[worker] = workers[worker].saturating_add(memory.peak());
+        }
+        let workers = workers.into_iter().enumerate();
+        workers.max_by_key(|&(_, needed)| needed).unwrap_or((0, 0))
+    }
+
+    /// The budget of each stage with which every worker keeps to the limit, if there is one.
+    fn fitting_budget(&self, config: &TrainConfig, limit: u64) -> Option<Policy> {
+        let stages = self.schedule.stages() / self.schedule.devices();
+        let budget = Policy::Budget(Bytes(limit / stages.max(1) as u64));
+        let mut other = config.clone();
+        other.pipeline.remat = Named::of(budget);
+        let found = Self::new(&other).ok()?;
+        (found.largest_worker().1 <= limit).then_some(budget)
     }
 }
 
-/// Refuses a need beyond the available bytes.
-fn enough(place: &str, needed: u64, available: Option<u64>) -> Result<()> {
-    match available {
-        Some(available) if needed > available => Err(Error::invalid(format!(
-            "the run needs {} but {place} has {}: use a smaller `data.batch_size`, `data.seq_len` or model, \
-             or `pipeline.remat = stage`",
-            numbers::bytes(needed),
-            numbers::bytes(available)
-        ))),
-        _ => Ok(()),
-    }
+/// Refuses a need beyond the available bytes; `fixed` bytes of it are the same for any batch.
+fn enough(
+    config: &TrainConfig,
+    place: &str,
+    [fixed, needed]: [u64; 2],
+    available: Option<u64>,
+) -> Result<()> {
+    let Some(available) = available.filter(|&available| needed > available) else {
+        return Ok(());
+    };
+    let recompute = match *config.pipeline.remat {
+        Policy::Stage => "",
+        _ => ", or `pipeline.remat = stage`",
+    };
+    let mend = match config.model.is_classifier() {
+        _ if fixed > available => "use a smaller model".to_owned(),
+        true => format!("use a smaller `data.batch_size`{recompute}"),
+        false => format!("use a smaller `data.batch_size` or `data.seq_len`{recompute}"),
+    };
+    Err(Error::invalid(format!(
+        "the run needs {} but {place} has {}: {mend}",
+        numbers::bytes(needed),
+        numbers::bytes(available)
+    )))
 }

@@ -1,0 +1,284 @@
+//! Every mend that a message names is tried: applied to the line that was wrong, it must work.
+
+use std::fs;
+use std::path::Path;
+
+use super::{SMALL, gpipe, stderr};
+
+/// The words of a mend in a message, and what somebody types who follows them. Later flags win, so it
+/// is added to the line.
+type Mend = (&'static str, &'static str);
+
+/// A wrong line, and all mends that its message must name.
+type Case = (&'static str, &'static [Mend]);
+
+/// Lines about a configuration, which is planned or read, and not trained.
+const CONFIGURATIONS: &[Case] = &[
+    ("train --stages 40", &[("--stages 9", "--stages 9")]),
+    ("plan --stages 40", &[("--stages 9", "--stages 9")]),
+    (
+        "train --micro-batches 9",
+        &[("--micro-batches 8", "--micro-batches 8")],
+    ),
+    (
+        "train --partition 3,3",
+        &[
+            ("one size for each", "--partition 3,2,2,2"),
+            ("--stages 2", "--stages 2"),
+        ],
+    ),
+    (
+        "train --schedule interleaved:2 --stages 3",
+        &[("--stages 2", "--stages 2"), ("or 4", "--stages 4")],
+    ),
+    (
+        "train --schedule interleaved:2 --stages 1",
+        &[("--stages 2", "--stages 2")],
+    ),
+    (
+        "train --set model.context=64 --seq-len 65",
+        &[
+            ("--seq-len 64", "--seq-len 64"),
+            ("--set model.context=65", "--set model.context=65"),
+        ],
+    ),
+    ("train --data digits", &[("--data cicero", "--data cicero")]),
+    (
+        "train --stages 3 --devices cpu*2",
+        &[
+            ("one for each stage", "--devices cpu*3"),
+            ("a bare name", "--devices cpu"),
+        ],
+    ),
+    (
+        "train --stages 6 --schedule zb-v --devices cpu*2",
+        &[
+            ("one for every 2 stages", "--devices cpu*3"),
+            ("a bare name", "--devices cpu"),
+        ],
+    ),
+    (
+        "train --schedule table.csv --stages 3",
+        &[("--stages 4", "--stages 4")],
+    ),
+    (
+        "train --schedule table.csv --micro-batches 4",
+        &[("--micro-batches 8", "--micro-batches 8")],
+    ),
+    (
+        "train --schedule table.csv --devices cpu*3",
+        &[
+            ("one for each", "--devices cpu*4"),
+            ("a bare name", "--devices cpu"),
+        ],
+    ),
+    (
+        "train --remat budget:20KiB",
+        &[("--remat budget:401.5KiB", "--remat budget:401.5KiB")],
+    ),
+    (
+        "train --tf32",
+        &[("--devices cuda:0", ""), ("leave --tf32 out", "")],
+    ),
+    (
+        "train --tokenizer none.json",
+        &[("--tokenizer bytes", "--tokenizer bytes")],
+    ),
+    #[cfg(not(feature = "cuda"))]
+    (
+        "verify --devices cuda:0",
+        &[("--devices cpu", "--devices cpu"), ("--features cuda", "")],
+    ),
+];
+
+/// Lines about costs.
+const COSTS: &[Case] = &[
+    ("plan --costs 10,20", &[("--stages 2", "--stages 2")]),
+    (
+        "plan --costs 10,20,30,40 --workers 2*1",
+        &[("--auto", "--auto"), ("--compare", "--compare")],
+    ),
+];
+
+/// Lines that run.
+const RUNS: &[Case] = &[
+    (
+        "eval run --seq-len 1000",
+        &[("--seq-len 64", "--seq-len 64")],
+    ),
+    (
+        "eval run --set pipeline.micro_batches=9",
+        &[(
+            "--set pipeline.micro_batches=8",
+            "--set pipeline.micro_batches=8",
+        )],
+    ),
+    ("eval run --stages 40", &[("--stages 9", "--stages 9")]),
+    (
+        "eval run --data digits",
+        &[("--data cicero", "--data cicero")],
+    ),
+    (
+        "eval run --set pipeline.memory=300KiB",
+        &[(
+            "--set pipeline.memory=401.5KiB",
+            "--set pipeline.memory=401.5KiB",
+        )],
+    ),
+    (
+        "sample run --tokens 2 --stages 40",
+        &[("--stages 9", "--stages 9")],
+    ),
+    (
+        "verify --steps 1 --memory 300KiB",
+        &[("--memory 401.5KiB", "--memory 401.5KiB")],
+    ),
+    (
+        "verify --steps 1 --remat keep --memory 500KiB",
+        &[
+            ("--memory 645.5KiB", "--memory 645.5KiB"),
+            ("--remat budget:500KiB", "--remat budget:500KiB"),
+        ],
+    ),
+    (
+        "verify --steps 1 --stages 40",
+        &[("--stages 9", "--stages 9")],
+    ),
+    (
+        "verify --steps 1 --batch-size 300000000",
+        &[
+            ("smaller --batch-size", "--batch-size 8"),
+            ("--seq-len", ""),
+        ],
+    ),
+    (
+        "verify --steps 1 --data short.txt",
+        &[
+            ("--seq-len 9", "--seq-len 9"),
+            ("a longer text", "--data cicero"),
+        ],
+    ),
+    (
+        "train --steps 4 --warmup-steps 0 --lr 1e30 --out new",
+        &[("lower --lr", "--lr 1e-3 --overwrite")],
+    ),
+    (
+        "train --steps 1 --out run",
+        &[
+            ("another folder", "--out other"),
+            ("--overwrite", "--out other --overwrite"),
+        ],
+    ),
+];
+
+/// A folder with what the lines name.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("short.txt"), "ten letters").unwrap();
+    let table = ["plan", "--schedule", "1f1b", "--csv", "table.csv"];
+    for line in [&table[..], &["train", "--steps", "1", "--out", "run", "-q"]] {
+        let output = gpipe(folder.path(), &[line, SMALL].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    folder
+}
+
+/// Runs a line and returns its exit code and message.
+fn run(folder: &Path, line: &str, mend: &str, more: &[&str]) -> (Option<i32>, String) {
+    let typed = line.split(' ').chain(mend.split(' '));
+    let typed: Vec<&str> = typed.filter(|word| !word.is_empty()).collect();
+    let (command, typed) = typed.split_first().unwrap();
+    let output = gpipe(folder, &[&[*command], more, typed].concat());
+    (output.status.code(), stderr(&output))
+}
+
+fn try_all(cases: &[Case], more: impl Fn(&str) -> Vec<&'static str>) {
+    let folder = folder();
+    for (line, mends) in cases {
+        let more = more(line);
+        let (code, said) = run(folder.path(), line, "", &more);
+        assert!(matches!(code, Some(1 | 2)), "{line}: {said}");
+        let mut advice = said.trim_end().rsplit(": ").next().unwrap().to_owned();
+        for (words, typed) in *mends {
+            assert!(advice.contains(words), "{line}: no {words} in {said}");
+            if !typed.is_empty() {
+                let (code, after) = run(folder.path(), line, typed, &more);
+                assert_eq!(code, Some(0), "{line} {typed}: {after}");
+            }
+        }
+        for (words, _) in *mends {
+            advice = advice.replacen(words, "", 1);
+        }
+        assert!(!advice.contains("--"), "{line}: not tried: {advice}");
+    }
+}
+
+#[test]
+fn mends_of_configurations_work() {
+    let dry = [SMALL, &["--dry-run"]].concat();
+    try_all(CONFIGURATIONS, |line| match line.starts_with("train") {
+        true => dry.clone(),
+        false => SMALL.to_vec(),
+    });
+}
+
+#[test]
+fn mends_of_costs_work() {
+    try_all(COSTS, |_| Vec::new());
+}
+
+#[test]
+fn mends_of_runs_work() {
+    try_all(RUNS, |line| match line.split(' ').next() {
+        Some("train") => [SMALL, &["-q"]].concat(),
+        Some("verify") => SMALL.to_vec(),
+        _ => Vec::new(),
+    });
+}
+
+/// A smaller batch than that of the run has fewer micro-batches, without a word.
+#[test]
+fn eval_chooses_its_micro_batches() {
+    let folder = folder();
+    for arguments in [&["--batch-size", "2"][..], &["--batch-size", "64"], &[]] {
+        let output = gpipe(folder.path(), &[&["eval", "run"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}
+
+/// A table is of a number of micro-batches; forward passes need none, nor its file.
+#[test]
+fn a_run_by_a_table_is_evaluated_and_sampled_without_it() {
+    let folder = folder();
+    let train = ["train", "--steps", "1", "--out", "tabled", "-q"];
+    let train = [&train, SMALL, &["--schedule", "table.csv"]].concat();
+    assert_eq!(gpipe(folder.path(), &train).status.code(), Some(0));
+    fs::remove_file(folder.path().join("table.csv")).unwrap();
+    for line in [
+        &["eval", "tabled"][..],
+        &["eval", "tabled", "--batch-size", "3"],
+        &["sample", "tabled", "--tokens", "2"],
+    ] {
+        let output = gpipe(folder.path(), line);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}
+
+/// A stack larger than all addresses stands for a limit of threads, which root does not have.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thread_that_cannot_start_is_named_with_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = assert_cmd::Command::cargo_bin("gpipe").unwrap();
+    command.current_dir(folder.path());
+    command.env("RUST_MIN_STACK", (1_u64 << 48).to_string());
+    let output = command.args(["train", "--steps", "1"]).output().unwrap();
+    let said = stderr(&output);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("cannot start"), "{said}");
+    assert!(said.contains("thread"), "{said}");
+    assert!(
+        said.contains("raise the limit of threads (ulimit -u"),
+        "{said}"
+    );
+}
