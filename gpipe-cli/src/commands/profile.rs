@@ -42,7 +42,7 @@ pub fn progress(output: OutputArgs) -> impl FnMut(ProfileProgress) {
 pub fn source(speed: &Speed, threads: usize) -> String {
     match speed {
         Speed::Estimate(rate) => format!(
-            "estimate by matrix products alone: {} of {} each, measured",
+            "estimate: {}, {} each as measured",
             numbers::counted(threads as u64, "thread"),
             numbers::flop_rate(*rate)
         ),

@@ -27,6 +27,12 @@ fn a_list_of_costs_is_cut_and_drawn() {
         2           5..7    60  <
     bottleneck 60: 1.0588 times the mean, 1.0000 times the optimum of 60
 
+    cut                   layers  most expensive  above the best
+    best (used)           2,3,2   stage 1: 60
+    Lingvo's rule (used)  2,3,2   stage 1: 60
+    Lingvo's rule ends a stage before the layer that crosses its share of the total;
+    here that is the best cut too.
+
     device 0  F0 F1 F2       B0 F3 B1    B2    B3
     device 1     F0 F1    B0 F2 B1 F3 B2    B3
     device 2        F0 B0 F1 B1 F2 B2 F3 B3
@@ -350,4 +356,62 @@ fn a_recommendation_tells_the_fastest_plan_beside_its_own() {
         assert!(0.95 * own <= fastest * (1.0 + 1e-9), "{own}, not {fastest}");
         assert!(fastest <= own, "{own} below {fastest}");
     }
+}
+
+#[test]
+fn costs_of_a_file_are_not_said_to_be_thirds() {
+    let folder = tempfile::tempdir().unwrap();
+    let layer = r#"{"forward": 1, "backward": 4}"#;
+    let text = format!(r#"{{"layers": [{layer}, {layer}]}}"#);
+    std::fs::write(folder.path().join("own.json"), text).unwrap();
+    let plan = ["plan", "--costs", "own.json", "--stages", "2"];
+    let said = stdout(&gpipe(folder.path(), &plan));
+    assert!(!said.contains("twice"), "{said}");
+    assert!(
+        said.contains("forward and backward passes as in own.json"),
+        "{said}"
+    );
+}
+
+#[test]
+fn each_cost_model_has_its_own_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |model| stdout(&small(folder.path(), "plan", &["--cost-model", model]));
+    let heading = |said: &str| {
+        said.lines()
+            .find(|line| line.starts_with("stage "))
+            .map(str::to_owned)
+    };
+    let (complete, lingvo) = (plan("complete"), plan("lingvo"));
+    assert!(
+        heading(&complete).unwrap().contains("  FLOPs  "),
+        "{complete}"
+    );
+    assert!(
+        heading(&lingvo).unwrap().contains("Lingvo FLOPs  "),
+        "{lingvo}"
+    );
+    let of_rule = |said: &str| -> String {
+        let line = said
+            .lines()
+            .find(|line| line.starts_with("Lingvo's rule  "));
+        line.unwrap_or_default().to_owned()
+    };
+    assert!(of_rule(&complete).contains("% more"), "{complete}");
+    assert!(complete.contains("instead of"), "{complete}");
+}
+
+#[test]
+fn no_label_of_a_cut_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = stdout(&small(
+        folder.path(),
+        "plan",
+        &["--compare", "--stages", "4"],
+    ));
+    assert!(!said.contains("…gram"), "{said}");
+    assert!(
+        said.contains("the last row has the cut of Lingvo's rule (histogram)"),
+        "{said}"
+    );
 }

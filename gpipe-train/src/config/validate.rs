@@ -20,11 +20,11 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         }
         (false, true) => {
             return Err(Error::invalid(format!(
-                "the model {} reads text, and {DIGITS} are images: use `data.source = {CICERO}`{}",
+                "the model {} reads text, and {DIGITS} are images: use {}`data.source = {CICERO}`",
                 model.name,
                 match model.folder() {
                     Some(_) => String::new(),
-                    None => format!(", or `model.name = {perceptron}`"),
+                    None => format!("`model.name = {perceptron}`, or "),
                 }
             )));
         }

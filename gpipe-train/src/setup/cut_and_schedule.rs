@@ -14,10 +14,17 @@ use crate::error::{Error, Result};
 pub fn cut(rule: &CutRule, costs: &[u64], stages: usize) -> Result<Partition> {
     use gpipe_partition::Error::SizeCount;
     rule.cut(costs, stages).map_err(|error| match error {
-        SizeCount { sizes, parts } => Error::invalid(format!(
-            "{sizes} sizes in `pipeline.partition` but {parts} stages: give one size for each, or \
-             `pipeline.stages = {sizes}`"
-        )),
+        SizeCount { sizes, parts } => {
+            let layers = costs.len();
+            let fits = matches!(rule, CutRule::Sizes(all) if all.iter().sum::<usize>() == layers);
+            let other = match fits {
+                true => format!(", or `pipeline.stages = {sizes}`"),
+                false => format!(", of {layers} layers in all"),
+            };
+            Error::invalid(format!(
+                "{sizes} sizes in `pipeline.partition` but {parts} stages: give one size for each{other}"
+            ))
+        }
         error => Error::input(error),
     })
 }
