@@ -196,7 +196,6 @@ fn not_finite(step: u64, fault: &NonFiniteState, optimizer: &Optimizer) -> Error
         None => name.clone(),
     };
     Error::run(format!(
-        "step {step}: {what} is {found} after the update, which is not saved: lower `optimizer.lr`, or \
-         set `optimizer.clip_norm`"
+        "step {step}: {what} is {found} after the update, which is not saved: lower `optimizer.lr`"
     ))
 }

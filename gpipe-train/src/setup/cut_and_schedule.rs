@@ -16,7 +16,7 @@ pub fn cut(rule: &CutRule, costs: &[u64], stages: usize) -> Result<Partition> {
     rule.cut(costs, stages).map_err(|error| match error {
         SizeCount { sizes, parts } => {
             let layers = costs.len();
-            let fits = matches!(rule, CutRule::Sizes(all) if all.iter().sum::<usize>() == layers);
+            let fits = matches!(rule, CutRule::Sizes(all) if all.iter().fold(0, |sum: usize, size| sum.saturating_add(*size)) == layers);
             let other = match fits {
                 true => format!(", or `pipeline.stages = {sizes}`"),
                 false => format!(", of {layers} layers in all"),
