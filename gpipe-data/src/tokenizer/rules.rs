@@ -86,7 +86,11 @@ fn pre_tokenizer(rule: &Value, room: &mut usize) -> Result<u64, String> {
     Ok(match kind(rule)? {
         "Sequence" => chain(rule, "pretokenizers", pre_tokenizer, room)?,
         "BertPreTokenizer" | "Whitespace" | "WhitespaceSplit" | "Punctuation" | "Digits"
-        | "UnicodeScripts" | "FixedLength" => 1,
+        | "UnicodeScripts" => 1,
+        "FixedLength" if rule.get("length").is_some_and(|length| length == 0) => {
+            return Err("its FixedLength has a `length` of 0: use 1 or more".to_owned());
+        }
+        "FixedLength" => 1,
         "CharDelimiterSplit" => {
             only(rule, &["delimiter"])?;
             1

@@ -2,10 +2,7 @@
 //! ends the process.
 
 use gpipe_remat::Bytes;
-use tokenizers::{
-    NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
-    Tokenizer,
-};
+use tokenizers::{OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
 
 use super::pieces::tokens;
 use super::quiet::short;
@@ -17,8 +14,9 @@ const MOST: u64 = 16;
 const ADDED: u64 = 1 << 16;
 /// Bytes of text of which the size is measured at once; rules may make 16,384 times as many of it.
 const WINDOW: usize = 1 << 8;
-/// The most bytes that the library needs for a byte of what its rules make of a text.
-const WORKING: u64 = 400;
+/// The most bytes that the library needs for a byte of what its rules make of a text, measured where each
+/// is a word of its own.
+const WORKING: u64 = 512;
 /// Bytes of a token.
 const TOKEN: u64 = 4;
 
@@ -73,7 +71,11 @@ fn enough(text: u64, needed: u64, memory: u64) -> Result<(), String> {
 fn grown(tokenizer: &Tokenizer, text: &str) -> Result<u64, String> {
     let (mut sum, mut rest) = (0, text);
     while !rest.is_empty() {
-        let (window, after) = rest.split_at(rest.floor_char_boundary(WINDOW.min(rest.len())));
+        let mut end = WINDOW.min(rest.len());
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (window, after) = rest.split_at(end);
         rest = after;
         sum += grown_window(tokenizer, window)?;
         let before = (text.len() - rest.len()) as u64;
@@ -89,11 +91,9 @@ fn grown(tokenizer: &Tokenizer, text: &str) -> Result<u64, String> {
 }
 
 fn grown_window(tokenizer: &Tokenizer, window: &str) -> Result<u64, String> {
-    let mut text = NormalizedString::from(window);
-    if let Some(rule) = tokenizer.get_normalizer() {
-        rule.normalize(&mut text).map_err(short)?;
-    }
-    let mut text = PreTokenizedString::from(text);
+    // As the library does: what is between tokens that were added is normalized by itself.
+    let added = tokenizer.get_added_vocabulary();
+    let mut text = added.extract_and_normalize(tokenizer.get_normalizer(), window);
     if let Some(rule) = tokenizer.get_pre_tokenizer() {
         rule.pre_tokenize(&mut text).map_err(short)?;
     }

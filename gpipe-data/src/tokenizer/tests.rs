@@ -57,19 +57,37 @@ fn what_is_said_token_by_token_is_what_python_says_at_once() {
 
 #[test]
 fn a_long_text_in_pieces_is_the_text_as_a_whole() {
-    let tokenizer = tokenizer();
     let texts: Vec<(String, Vec<u32>)> = recorded("encoded");
     let mut text = String::new();
-    while text.len() < 1 << 20 {
+    while text.len() < 1 << 19 {
         for (place, (part, _)) in texts.iter().enumerate() {
             text += part;
-            text += ["", " ", "word word", "x y \n z", "'s b"][(text.len() + place) % 5];
+            text += ["", " ", "word word", "x y \n z", "'s b", "e \u{301}1 2 a"]
+                [(text.len() + place) % 6];
         }
     }
-    assert!(tokenizer.cuts && pieces::cut(&text).len() >= 7);
-    let whole = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
-    for threads in [1, 3] {
-        assert!(tokenizer.encode(&text, threads, None).unwrap() == whole.get_ids());
+    let split = |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    let bytes = |use_regex: bool| json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": use_regex});
+    let rules = |list: [Value; 2]| json!({"type": "Sequence", "pretokenizers": list});
+    let digits = json!({"type": "Digits", "individual_digits": false});
+    let mut tokenizers = vec![tokenizer()];
+    for rules in pieces::WORDS
+        .map(|words| rules([split(words), bytes(false)]))
+        .into_iter()
+        .chain([rules([digits, bytes(true)])])
+    {
+        let made = with(|file| {
+            file["normalizer"] = json!({"type": "NFC"});
+            file["pre_tokenizer"] = rules;
+        });
+        tokenizers.push(made.unwrap());
+    }
+    for tokenizer in tokenizers {
+        assert!(tokenizer.cuts && pieces::cut(&text).len() >= 3);
+        let whole = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
+        for threads in [1, 3] {
+            assert!(tokenizer.encode(&text, threads, None).unwrap() == whole.get_ids());
+        }
     }
     assert_eq!(pieces::cut(""), [""]);
     // Nowhere to cut.
@@ -96,6 +114,11 @@ fn only_what_looks_at_words_alone_is_cut() {
     assert!(!cuts(
         |file| file["normalizer"] = json!({"type": "Prepend", "prepend": "x"})
     ));
+    assert!(!cuts(|file| {
+        let split = json!({"type": "Split", "pattern": {"Regex": r"\w+ \w+"}, "behavior": "Isolated", "invert": false});
+        file["pre_tokenizer"] =
+            json!({"type": "Sequence", "pretokenizers": [split, file["pre_tokenizer"]]});
+    }));
     assert!(!cuts(|file| file["added_tokens"][0]["rstrip"] = json!(true)));
     assert!(!cuts(
         |file| file["added_tokens"][0]["content"] = json!("a b")
@@ -127,4 +150,5 @@ fn a_vocabulary_of_words_is_said_with_what_stands_between_them() {
     assert_eq!(decoder.finish(), "");
 }
 
+mod families;
 mod hostile;

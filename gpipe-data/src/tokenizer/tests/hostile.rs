@@ -6,7 +6,7 @@ use super::*;
 /// What is said of a file or of a text.
 fn said(file: Result<Tokenizer, String>, text: &str) -> String {
     let outcome = file.and_then(|file| file.encode(text, 1, Some(64 << 20)));
-    let fault = outcome.err().expect("a fault");
+    let fault = outcome.expect_err("a fault");
     assert!(!fault.contains('\n') && fault.len() < 600, "{fault}");
     fault
 }
@@ -31,6 +31,10 @@ fn replacements_may_not_multiply_a_text() {
     assert!(
         said(normalized(vec![long]), "text").contains("Prepend has a `prepend` of 31457280 bytes")
     );
+    // Put before each part between two added tokens.
+    let text = "<|endoftext|>a".repeat(1000);
+    let before = json!({"type": "Prepend", "prepend": "x".repeat(1000)});
+    assert!(said(normalized(vec![before]), &text).contains("its rules make"));
     // Spaces before every piece, twenty times over: a text of one word per byte doubles each time.
     let prefixes = json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "Metaspace", "replacement": "▁"}); 20]});
     let fault = said(with(|file| file["pre_tokenizer"] = prefixes), "text");
@@ -108,7 +112,7 @@ fn tokens_must_fit_in_memory() {
     }
     let fault = said(Ok(tokenizer), &text.repeat(100));
     assert!(fault.contains("are there"), "{fault}");
-    let whole = with(|file| file["normalizer"] = json!({"type": "NFC"})).unwrap();
+    let whole = with(|file| file["normalizer"] = json!({"type": "NFD"})).unwrap();
     assert!(whole.encode(&text[..1 << 16], 1, Some(64 << 20)).is_ok());
     assert!(said(Ok(whole), &text).contains("the tokens of 1.2MiB need"));
 }
