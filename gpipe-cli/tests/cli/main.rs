@@ -6,6 +6,8 @@ mod digits;
 mod events;
 mod generate;
 mod hostile;
+#[cfg(feature = "tokenizers")]
+mod hostile_tokenizers;
 mod instruction_set;
 mod long_lines;
 mod mends;

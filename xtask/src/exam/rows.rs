@@ -230,6 +230,14 @@ pub fn rows() -> Vec<Row> {
             quick: true,
         },
         Row {
+            name: "H1",
+            what: "random hostile tokenizers train or are refused within 1 GiB of address space and a minute",
+            at_least: 1_000,
+            tests: vec![cli("cli", "no_tokenizer_takes_more")],
+            teeth: Some(cli("cli", "that_takes_more_is_seen")),
+            quick: true,
+        },
+        Row {
             name: "C1",
             what: "a killed run goes on from its last acknowledged checkpoint, to the bits of one never killed",
             at_least: 1_000,
