@@ -129,6 +129,24 @@ fn what_does_not_fit_is_refused_before_it_is_allocated() {
     println!("exam P6 {tried}/{tried}");
 }
 
+/// A text of bytes takes a byte of memory for each of its own, and what does not fit is named.
+#[test]
+fn a_text_is_read_where_it_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = fs::File::create(folder.path().join("text")).unwrap();
+    let train = [
+        "train", "--quiet", "--steps", "1", "--out", "run", "--keep", "0",
+    ];
+    let arguments = [&train, super::SMALL, &["--data", "text"]].concat();
+    for (mebibytes, code) in [(600, 2), (100, 0)] {
+        text.set_len(mebibytes << 20).unwrap();
+        let output = confined(folder.path(), &arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert_eq!(said.contains("name a shorter text"), code == 2, "{said}");
+    }
+}
+
 /// Opening a pipe would block until its other end is opened: nothing opens one.
 #[test]
 fn a_pipe_in_a_runs_folder_is_refused() {
