@@ -151,6 +151,17 @@ impl<F> Mailboxes<F> {
         }
     }
 
+    /// Whether a flow has arrived and was not taken.
+    pub fn holds(&self, tag: Tag) -> bool {
+        let Ok(mailbox) = self.mailbox(tag) else {
+            return false;
+        };
+        let state = mailbox.lock();
+        let index = self.index(tag, &state).ok();
+        let place = index.and_then(|index| state.flows.get(index));
+        place.is_some_and(Option::is_some)
+    }
+
     /// Ends a step: wakes all waiting workers. Has no effect on a later step.
     pub fn stop(&self, epoch: u64) {
         self.wake(|state| state.stopped |= state.epoch == epoch);
@@ -231,10 +242,12 @@ mod tests {
         let mailboxes = mailboxes();
         assert_eq!(mailboxes.send(tag(1, 1, 0), "a", 0.0), Ok(()));
         assert_eq!(mailboxes.send(tag(1, 1, 0), "b", 0.0), Err(Refusal::Twice));
+        assert!(mailboxes.holds(tag(1, 1, 0)) && !mailboxes.holds(tag(1, 1, 1)));
         assert_eq!(mailboxes.recv(tag(1, 1, 0)), Ok(("a", 0.0)));
         for wrong in [tag(1, 3, 0), tag(1, 0, 3), tag(1, 0, usize::MAX)] {
             assert_eq!(mailboxes.send(wrong, "a", 0.0), Err(Refusal::Unknown));
             assert_eq!(mailboxes.recv(wrong), Err(Refusal::Unknown));
+            assert!(!mailboxes.holds(wrong));
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::executor::failure::{PipelineError, Place, guard};
 use crate::executor::loss_stage::LossStage;
-use crate::executor::mailboxes::Mailboxes;
+use crate::executor::mailboxes::{Mailboxes, Tag};
 use crate::executor::part::Part;
 use crate::executor::stage::Stage;
 use crate::executor::sync::{Clock, Received, mpsc, receive, thread};
@@ -294,12 +294,14 @@ where
                 }
                 Received::Nobody => break,
                 Received::Late if overdue.is_none() => {
+                    let epoch = self.epoch;
+                    let arrived = |transfer| self.mailboxes.holds(Tag { epoch, transfer });
                     overdue = Some(PipelineError::Overdue {
                         seconds: clock.seconds(),
-                        stuck: progress.stuck(&answered),
+                        stuck: progress.stuck(&answered, arrived),
                     });
                     // Waiting workers can be stopped; they answer at once.
-                    self.mailboxes.stop(self.epoch);
+                    self.mailboxes.stop(epoch);
                     until = until.map(|until| until.saturating_add(GRACE));
                 }
                 Received::Late => {

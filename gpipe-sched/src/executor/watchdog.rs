@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::executor::part::Part;
 use crate::schedule::action::Action;
 use crate::schedule::data::Schedule;
+use crate::schedule::transfer::Transfer;
 
 /// A worker that has not finished its part of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,14 +139,15 @@ impl Progress {
         }
     }
 
-    /// The workers that have not answered, busy ones first.
-    pub fn stuck(&self, answered: &[bool]) -> Vec<Stuck> {
+    /// The workers that have not answered, busy ones first. One that waits for a flow that has arrived
+    /// is busy: nobody else keeps it from its action.
+    pub fn stuck(&self, answered: &[bool], arrived: impl Fn(Transfer) -> bool) -> Vec<Stuck> {
         let all = self.positions.iter().zip(answered).enumerate();
         let all = all.filter(|(_, (_, answered))| !**answered);
         let all = all.filter_map(|(device, (position, _))| {
             let doing = match position.load(Ordering::Relaxed) {
                 Self::BEGINS => Doing::Beginning,
-                position => self.doing(device, position / 2, position % 2 == 1)?,
+                position => self.doing(device, position, &arrived)?,
             };
             Some(Stuck { device, doing })
         });
@@ -154,7 +156,13 @@ impl Progress {
         stuck
     }
 
-    fn doing(&self, device: usize, position: usize, entered: bool) -> Option<Doing> {
+    fn doing(
+        &self,
+        device: usize,
+        position: usize,
+        arrived: &impl Fn(Transfer) -> bool,
+    ) -> Option<Doing> {
+        let (position, entered) = (position / 2, position % 2 == 1);
         let schedule = match &self.work {
             Work::Lanes(schedule) => schedule,
             Work::Visit { task, parts } => {
@@ -164,13 +172,36 @@ impl Progress {
         };
         Some(match schedule.lanes()[device].get(position) {
             None => Doing::Finishing,
-            Some(&action) => match action.receives().filter(|_| !entered) {
-                Some(transfer) => Doing::Waiting {
+            Some(&action) => match action.receives() {
+                Some(transfer) if !entered && !arrived(transfer) => Doing::Waiting {
                     action,
                     from: transfer.sender(schedule.stages()),
                 },
-                None => Doing::Acting(action),
+                _ => Doing::Acting(action),
             },
         })
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::one_f_one_b;
+
+    #[test]
+    fn a_worker_that_does_not_take_what_has_arrived_is_named_first() {
+        let progress = Progress::of_lanes(Arc::new(one_f_one_b(2, 2).unwrap()));
+        // Both before their second action: 0F1 and 1B0.
+        progress.reach(0, 1);
+        progress.reach(1, 1);
+        let named = |arrived: fn(Transfer) -> bool| {
+            let stuck = progress.stuck(&[false, false], arrived);
+            stuck.iter().map(Stuck::to_string).collect::<Vec<_>>()
+        };
+        let waits = "device 0 waits before 0F1 for activations of micro-batch 1 for stage 0";
+        assert_eq!(named(|_| false)[0], waits);
+        let named = named(|transfer| transfer.stage == 1);
+        assert_eq!(named, ["device 1 runs 1B0", waits]);
+        assert_eq!(progress.stuck(&[true, true], |_| false), []);
     }
 }
