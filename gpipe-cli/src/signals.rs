@@ -4,12 +4,15 @@
 //! |---|---|---|
 //! | SIGINT, SIGTERM | Ctrl-C, `kill`, schedulers | stop; the second of them ends the program at once |
 //! | SIGHUP, SIGUSR1 | a terminal that closes, schedulers | stop; ignored where `nohup` said so |
+//! | SIGXCPU | `ulimit -t` | stop |
 //! | SIGXFSZ | a file larger than `ulimit -f` | none: the write fails with an error |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
+#[cfg(unix)]
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXCPU, SIGXFSZ};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::fail::{Fail, Result, STOPPED};
@@ -34,9 +37,9 @@ impl Signals {
             flag::register(signal, was_asked.clone()).map_err(Fail::run)?;
             flag::register(signal, stop.clone()).map_err(Fail::run)?;
         }
-        let ignored = ignored();
-        for signal in [SIGHUP, SIGUSR1] {
-            if ignored >> (signal - 1) & 1 == 0 {
+        #[cfg(unix)]
+        for signal in [SIGHUP, SIGUSR1, SIGXCPU] {
+            if ignored() >> (signal - 1) & 1 == 0 {
                 flag::register(signal, stop.clone()).map_err(Fail::run)?;
             }
         }
@@ -52,11 +55,13 @@ impl Signals {
 /// Makes a write beyond `ulimit -f` an error, where the signal would end the program. Without a handler
 /// everything else works.
 pub fn outlive_file_limit() {
+    #[cfg(unix)]
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
 /// The signals that this process was started to ignore: signal N is bit N - 1. None where the system
 /// does not say.
+#[cfg(unix)]
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

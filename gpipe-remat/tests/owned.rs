@@ -213,4 +213,5 @@ fn a_state_that_is_not_finite_is_found_wherever_it_is() {
     let found: Option<NonFiniteState> = first_non_finite_state(&mut assembled.pipeline).unwrap();
     assert_eq!(found, None);
     println!("exam L3 {tried}/{tried}");
+    println!("exam L3 teeth {tried}/{tried}");
 }

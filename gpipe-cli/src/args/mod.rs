@@ -49,7 +49,7 @@ Exit codes:
   0  done
   1  a run failed, or a comparison found a difference
   2  wrong usage
-  130  stopped by a signal, after saving (SIGINT, SIGTERM, SIGHUP, SIGUSR1)
+  130  stopped by a signal, after saving (SIGINT, SIGTERM, SIGHUP, ...)
 
 Results go to stdout, everything else to stderr.")]
 pub struct Args {

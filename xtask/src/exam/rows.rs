@@ -248,7 +248,7 @@ pub fn rows() -> Vec<Row> {
         Row {
             name: "L1",
             what: "a stderr or stdout that is full, closed or gone ends no command, and no run unsaved",
-            at_least: 20,
+            at_least: 50,
             tests: vec![cli("cli", "lost_output")],
             teeth: None,
             quick: true,
@@ -266,7 +266,7 @@ pub fn rows() -> Vec<Row> {
             what: "a state that is not finite is not saved, and a step that fails is told and saved before it",
             at_least: 10,
             tests: vec![cli("cli", "not_finite"), remat("owned", "not_finite")],
-            teeth: None,
+            teeth: Some(remat("owned", "not_finite")),
             quick: true,
         },
         Row {

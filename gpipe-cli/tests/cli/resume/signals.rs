@@ -32,7 +32,7 @@ fn send(child: &Child, signal: &str) {
 
 #[test]
 fn a_signal_ends_the_step_saves_and_exits_with_130() {
-    for signal in ["-INT", "-TERM", "-HUP", "-USR1"] {
+    for signal in ["-INT", "-TERM", "-HUP", "-USR1", "-XCPU"] {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let arguments = ["--steps", "1000000", "--save-every", "1", "--out", "run"];
@@ -63,7 +63,7 @@ fn a_signal_ends_the_step_saves_and_exits_with_130() {
         assert_eq!(of_kind(&went_on, "resume")[0]["step"], last);
         assert_eq!(results(&went_on).len(), 2);
     }
-    println!("exam L2 4/4");
+    println!("exam L2 5/5");
 }
 
 /// A run whose steps take long enough for two signals to come during one.
