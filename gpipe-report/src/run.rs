@@ -57,6 +57,8 @@ pub struct RunStep {
     pub loss: Option<f64>,
     /// Norm of all gradients together, before clipping.
     pub grad_norm: Option<f64>,
+    /// Learning rate.
+    pub lr: Option<f64>,
     /// Tokens of the batch divided by the seconds of the step.
     pub tokens_per_second: Option<f64>,
     /// Seconds from the batch to the updated parameters.

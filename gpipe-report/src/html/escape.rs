@@ -55,20 +55,26 @@ pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
 /// A table of a heading and rows of HTML, whose first `text` columns are aligned as text.
 pub(crate) fn table(heading: &[&str], text: usize, rows: &[Vec<String>]) -> String {
     let class = |column: usize| if column < text { " class=\"text\"" } else { "" };
-    let row = |tag: &str, cells: &mut dyn Iterator<Item = &str>| {
+    let row = |cells: &Vec<String>| {
+        // Narrow screens show cells one below the other, each with the name of its column.
         let cells: String = cells
+            .iter()
+            .zip(heading)
             .enumerate()
-            .map(|(column, cell)| format!("<{tag}{}>{cell}</{tag}>", class(column)))
+            .map(|(column, (cell, name))| {
+                format!("<td{} data-name=\"{name}\">{cell}</td>", class(column))
+            })
             .collect();
         format!("<tr>{cells}</tr>\n")
     };
-    let body: String = rows
+    let body: String = rows.iter().map(row).collect();
+    let names: String = heading
         .iter()
-        .map(|cells| row("td", &mut cells.iter().map(String::as_str)))
+        .enumerate()
+        .map(|(column, name)| format!("<th{}>{name}</th>", class(column)))
         .collect();
     format!(
-        "<div class=\"scroll\"><table>\n<thead>{}</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n",
-        row("th", &mut heading.iter().copied())
+        "<div class=\"scroll\"><table>\n<thead><tr>{names}</tr>\n</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n"
     )
 }
 

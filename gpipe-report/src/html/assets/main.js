@@ -54,6 +54,13 @@ for (const [id, act] of [["closer", () => zoom(0.5)], ["wider", () => zoom(2)], 
 }
 window.addEventListener("resize", redraw);
 window.addEventListener("scroll", () => { if (span.charts.some((chart) => chart.stale)) redraw(); }, { passive: true });
-window.addEventListener("beforeprint", () => span.charts.forEach((chart) => chart.draw()));
+// Paper is light, and folds on it cannot be opened.
+window.addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("details")) details.open = true;
+  root.dataset.theme = "light";
+  palette.clear();
+  span.charts.forEach((chart) => chart.draw());
+});
+window.addEventListener("afterprint", paint);
 paint();
 choose();

@@ -5,6 +5,7 @@ use gpipe_sched::{BubbleBreakdown, Cause};
 use super::common::{MARKS, PARTS, Pictures};
 use crate::html::escape::{escape, table};
 use crate::html::picture::Picture;
+use crate::numbers;
 
 /// The section on the devices' time: a row a view, and of the last view a row a device.
 pub(crate) fn bubble(pictures: &Pictures) -> String {
@@ -55,7 +56,12 @@ pub(crate) fn bubble(pictures: &Pictures) -> String {
     }
     let key: String = PARTS
         .iter()
-        .map(|(name, _)| format!("<span class=\"key\"><i class=\"{name}\"></i>{name}</span>\n"))
+        .map(|(name, _)| {
+            let meaning = meaning(name);
+            format!(
+                "<span class=\"key\" title=\"{meaning}\"><i class=\"{name}\"></i>{name}</span>\n"
+            )
+        })
         .collect();
     let folded = match folded.len() {
         0 => String::new(),
@@ -114,6 +120,12 @@ const WORDS: [(&str, &str); 8] = [
     ),
 ];
 
+/// What a column means, in plain words.
+pub(crate) fn meaning(name: &str) -> &'static str {
+    let word = WORDS.iter().find(|(known, _)| *known == name);
+    word.map_or("", |(_, meaning)| meaning)
+}
+
 fn add(a: BubbleBreakdown, b: BubbleBreakdown) -> BubbleBreakdown {
     let mut sum = BubbleBreakdown {
         work: a.work + b.work,
@@ -133,11 +145,12 @@ fn spent_row(label: &str, spent: &BubbleBreakdown, whole: f64) -> Vec<String> {
     let mut cells = Vec::new();
     for (name, part) in PARTS {
         let part = share(part(spent));
+        let said = numbers::per_mille(part);
         bar += &format!(
-            "<i class=\"{name}\" style=\"width:{:.3}%\" title=\"{name}\"></i>",
+            "<i class=\"{name}\" style=\"width:{:.3}%\" title=\"{name}: {said}\"></i>",
             100.0 * part
         );
-        cells.push(format!("{:.1} %", 100.0 * part));
+        cells.push(said);
     }
     bar += "</div>";
     let idle = 1.0 - share(spent.work + spent.recompute);

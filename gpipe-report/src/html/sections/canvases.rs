@@ -1,5 +1,6 @@
 //! The sections of timelines and memory: canvases with controls and keys.
 
+use super::bubble::meaning;
 use super::common::{PARTS, Pictures};
 use crate::html::escape::escape;
 use crate::html::picture::Picture;
@@ -45,7 +46,8 @@ pub(crate) fn timeline(pictures: &Pictures) -> String {
     let causes: String = PARTS[2..]
         .iter()
         .map(|(name, _)| {
-            format!("<span class=\"key\"><i class=\"thin {name}\"></i>{name}</span>\n")
+            let meaning = meaning(name);
+            format!("<span class=\"key\" title=\"{meaning}\"><i class=\"thin {name}\"></i>{name}</span>\n")
         })
         .collect();
     format!(

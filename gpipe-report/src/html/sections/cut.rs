@@ -67,8 +67,8 @@ pub(crate) fn cut(runs: &[Run], pictures: &Pictures) -> String {
         let heading = [
             "stage",
             "layers",
-            "",
-            "cost",
+            "number",
+            "time",
             "FLOPs",
             "predicted",
             "measured",

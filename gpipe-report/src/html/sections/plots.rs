@@ -5,7 +5,7 @@ use crate::html::curves::{Series, chart};
 use crate::html::escape::escape;
 use crate::run::{Run, RunStep};
 
-/// The section of the curves: loss, gradient norm, speed and bubble.
+/// The section of the curves: loss, gradient norm, speed, bubble, time and learning rate.
 pub(crate) fn curves(runs: &[Run]) -> Result<String> {
     let line = |of: fn(&RunStep) -> Option<f64>| -> Vec<Series> {
         let series = |run: &Run| Series {
@@ -48,6 +48,8 @@ pub(crate) fn curves(runs: &[Run]) -> Result<String> {
             "% of the devices' time",
             line(|step| Some(100.0 * step.bubble?)),
         )?,
+        chart("Time of a step", "seconds", line(|step| step.step_seconds))?,
+        chart("Learning rate", "rate", line(|step| step.lr))?,
     ]
     .concat();
     if charts.is_empty() {
