@@ -89,7 +89,7 @@ function drawRuler(g, width, height) {
     g.fillStyle = colour("line");
     g.fillRect(Math.round(x), 20, 1, height - 20);
     g.fillStyle = colour("soft");
-    if (x > GUTTER + 14 && x < width - 26) g.fillText(t === 0 ? "0" : span.relative ? `${((100 * t) / span.most).toFixed(0)} %` : showTime(t), x, 11);
+    if (x > GUTTER - 1 && x < width - 26) g.fillText(t === 0 ? "0" : span.relative ? `${((100 * t) / span.most).toFixed(0)} %` : showTime(t), x, 11);
   }
   g.textAlign = "left";
 }
