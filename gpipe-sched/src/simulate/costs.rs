@@ -77,6 +77,9 @@ pub enum CostsError {
         /// The speed.
         value: f64,
     },
+    /// The step takes longer than a number holds.
+    #[error("the costs add up to more than a number holds: give them in larger units")]
+    Sum,
     /// A cost is negative or not finite.
     #[error("the {what} {index} costs {value}: use a finite number, 0 or more")]
     Number {
@@ -230,7 +233,29 @@ impl Costs {
             .map(|(m, size)| ("micro-batch", m, size))
             .chain(left.map(|(stage, left)| ("part of the recomputation of stage", stage, left)))
             .chain(updates.map(|(stage, update)| ("update", stage, update)))
-            .try_for_each(|(what, index, &value)| number(what, index, &[value]))
+            .try_for_each(|(what, index, &value)| number(what, index, &[value]))?;
+        match self.one_after_the_other(schedule).is_finite() {
+            true => Ok(()),
+            false => Err(CostsError::Sum),
+        }
+    }
+
+    /// Seconds of all actions, transfers and updates one after the other, on the slowest device: no
+    /// schedule takes longer.
+    fn one_after_the_other(&self, schedule: &Schedule) -> f64 {
+        let micro_batches = schedule.micro_batches();
+        let sizes: f64 = (0..micro_batches).map(|m| self.size(m)).sum();
+        let slowest = self.speeds.iter().copied().fold(1.0, f64::min);
+        let again = |stage: &StageCosts, left: f64| 2.0 * stage.recompute + left;
+        let lefts = self.left.iter().copied().chain(std::iter::repeat(0.0));
+        let work = self.stages.iter().zip(lefts).map(|(stage, left)| {
+            stage.forward + stage.input_grad + stage.weight_grad + again(stage, left)
+        });
+        let links = self.links.iter().map(|link| {
+            2.0 * micro_batches as f64 * link.latency + sizes * (link.forward + link.backward)
+        });
+        let updates: f64 = self.updates.iter().sum();
+        (sizes * work.sum::<f64>() + updates) / slowest + links.sum::<f64>()
     }
 
     /// The speed of a device relative to the reference device.

@@ -2,8 +2,8 @@
 //! bubble of the papers where that is in reach.
 
 use gpipe_sched::{
-    Costs, LinkCosts, Schedule, StageCosts, ZeroBubbleError, one_f_one_b, simulate, zb_h1, zb_h2,
-    zero_bubble,
+    Costs, CostsError, LinkCosts, Schedule, StageCosts, ZeroBubbleError, one_f_one_b, simulate,
+    zb_h1, zb_h2, zero_bubble,
 };
 
 use crate::common::{Plan, assert_transparent, build};
@@ -127,4 +127,34 @@ fn what_does_not_fit_is_refused() {
         made(2, 1, &Costs::even(2, f64::NAN, 1.0)),
         ZeroBubbleError::Costs(_)
     ));
+}
+
+/// Times that add up to infinity would keep the search from ever ending.
+#[test]
+fn costs_beyond_all_numbers_are_refused() {
+    let even = Costs::even(2, 1.0, 2.0);
+    let far = LinkCosts {
+        latency: 1e308,
+        ..LinkCosts::default()
+    };
+    let slow = vec![1.0, f64::MIN_POSITIVE];
+    let cases = [
+        even.clone().with_links(vec![far]),
+        even.clone().with_updates(vec![1e308, 1e308]),
+        even.clone().with_sizes(vec![1e308; 4]),
+        Costs::even(2, 1e300, 2.0).with_speeds(slow),
+        Costs::even(2, 1e308, 2.0),
+    ];
+    for costs in cases {
+        let refused = zero_bubble(2, 4, &costs, |_| 2);
+        assert_eq!(refused, Err(ZeroBubbleError::Costs(CostsError::Sum)));
+        let schedule = one_f_one_b(2, 4).unwrap();
+        assert_eq!(
+            simulate(&schedule, &costs).map(|t| t.makespan()),
+            Err(CostsError::Sum)
+        );
+    }
+    // Half as much is a number.
+    let costs = Costs::even(2, 1e306, 2e306);
+    assert!(zero_bubble(2, 4, &costs, |_| 2).is_ok());
 }
