@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use gpipe_partition::search::{bisect, pack};
 
+use super::crowded::busiest;
 use super::request::{Costed, PlanRequest};
 use crate::{Times, Work};
 
@@ -65,12 +66,13 @@ impl<'a> Bounds<'a> {
         // All work is done, and one micro-batch passes all stages forward and back.
         let work = (self.sizes * self.all[layers] + self.update) / together;
         let path = self.smallest * (self.forward[layers] + self.input_grad[layers]) / fastest;
-        let mut bound = work.max(path);
-        if chunks == 1 {
-            bound = bound.max(self.bottleneck(workers) / fastest);
-        }
+        // A stage has at least one layer, and its actions are on one worker.
+        let longest = match chunks {
+            1 => self.bottleneck(workers),
+            _ => self.longest_layer(),
+        };
         // Margin for rounding.
-        bound * (1.0 - 1e-12)
+        work.max(path).max(longest / fastest) * (1.0 - 1e-12)
     }
 
     /// The same for workers that share cores: the numbers of cores of busy workers
@@ -123,12 +125,6 @@ impl<'a> Bounds<'a> {
         [forward, input_grad, of(&self.all) - forward - input_grad]
     }
 
-    /// The same of a stage if all stages were equal.
-    pub fn even(&self, stages: usize) -> [f64; 3] {
-        let layers = self.all.len() - 1;
-        self.thirds(&(0..layers)).map(|work| work / stages as f64)
-    }
-
     /// Number of micro-batches weighted by size.
     pub fn sizes(&self) -> f64 {
         self.sizes
@@ -162,6 +158,19 @@ impl<'a> Bounds<'a> {
         self.sizes * (self.all[part.end] - self.all[part.start])
     }
 
+    /// Lower bound of the work on the busiest worker, for all micro-batches.
+    pub fn crowded(&self, workers: usize, chunks: usize) -> f64 {
+        let work: Vec<f64> = self.all.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        self.sizes * busiest(&work, workers, chunks)
+    }
+
+    /// The longest of the critical paths of single layers.
+    fn longest_layer(&self) -> f64 {
+        let layers = 0..self.all.len() - 1;
+        let paths = layers.map(|layer| self.critical_path(&(layer..layer + 1)));
+        paths.fold(0.0, f64::max)
+    }
+
     /// The minimum over all cuts of the longest of those paths. Greedy, with each stage as long as the
     /// limit permits; exact because a longer run has no shorter path.
     fn bottleneck(&self, stages: usize) -> f64 {
@@ -173,7 +182,7 @@ impl<'a> Bounds<'a> {
             .map(|_| limit)
         };
         let high = self.critical_path(&(0..layers)) + self.critical_path(&(layers - 1..layers));
-        let (low, _) = bisect(0.0, high, 60, within);
+        let (low, _) = bisect(0.0, high, 40, within);
         low
     }
 }

@@ -88,7 +88,7 @@ impl<'a> Candidate<'a> {
 
     /// The most micro-batches that a stage holds, for a cost-driven schedule.
     pub fn held(&self) -> Option<usize> {
-        self.order.held.map(|held| held(self.stages()))
+        self.order.held.as_ref().map(|held| held(self.stages()))
     }
 
     /// The size of each micro-batch relative to the largest.
@@ -256,6 +256,13 @@ impl<'a> Candidate<'a> {
             known.borrow_mut().insert(key, least);
             least
         };
+        if let Some(cut) = &self.request.cut {
+            let parts = cut.iter().enumerate();
+            let most = parts
+                .map(|(stage, part)| least(stage, part.start, part.end))
+                .max();
+            return most.unwrap_or(0).saturating_mul(self.order.chunks as u64);
+        }
         let within = |limit: u64| {
             let fits = |stage, part: Range<usize>| least(stage, part.start, part.end) <= limit;
             pack(0..layers, stages, fits).map(|_| limit)

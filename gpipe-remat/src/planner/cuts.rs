@@ -1,6 +1,6 @@
 //! Search for the cut of one candidate: exhaustive if there are few cuts, else local search.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use gpipe_partition::search::least_bottleneck;
 
@@ -9,25 +9,58 @@ use super::candidate::{Candidate, Found};
 /// Most pairs of cut and order of workers for an exhaustive search.
 const FEW: usize = 3000;
 
-type Cut = Vec<Range<usize>>;
+/// The most actions simulated to improve one cut.
+const CLIMB: u64 = 1_000_000;
+
+/// How much slower than the best a cut may be to be worth improving.
+pub(super) const FAR: f64 = 1.1;
+
+pub(super) type Cut = Vec<Range<usize>>;
 
 /// Whether the search over cuts and orders of workers is exhaustive.
 pub(super) fn is_small(candidate: &Candidate<'_>) -> bool {
-    let cuts = ways(candidate.layers() - 1, candidate.stages() - 1);
+    let cuts = match candidate.request.cut {
+        Some(_) => 1,
+        None => ways(candidate.layers() - 1, candidate.stages() - 1),
+    };
     let orders = arrangements(candidate);
     cuts.saturating_mul(orders) <= FEW
         && candidate.actions().saturating_mul((cuts * orders) as u64) <= 2_000_000
 }
 
-/// The best cut faster than `below`, within the effort left.
-pub(super) fn search(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> Option<Found> {
+/// The best cut faster than `below`, within the effort left. `near` is a cut that may be close to it.
+pub(super) fn search(
+    candidate: &Candidate<'_>,
+    near: Option<Cut>,
+    left: &mut u64,
+    below: f64,
+) -> Option<Found> {
+    let mut found = first(candidate, near, left, below)?;
+    // Neighbours of a cut far from the best so far will not be better either.
+    if !found.exact && found.seconds < FAR * below {
+        climb(candidate, &mut found, left);
+    }
+    (found.seconds < below).then_some(found)
+}
+
+/// The best cut faster than `below` if there are few; else the best of some cuts to begin with.
+pub(super) fn first(
+    candidate: &Candidate<'_>,
+    near: Option<Cut>,
+    left: &mut u64,
+    below: f64,
+) -> Option<Found> {
     if is_small(candidate) {
         return all(candidate, left, below);
     }
     let mut best: Option<Found> = None;
     for workers in some_arrangements(candidate) {
+        if let Some(cut) = &candidate.request.cut {
+            better(&mut best, candidate.evaluate(cut, &workers, left));
+            continue;
+        }
         let mut start: Option<Found> = None;
-        for cut in even(candidate, &workers) {
+        for cut in near.clone().into_iter().chain(even(candidate, &workers)) {
             better(&mut start, candidate.evaluate(&cut, &workers, left));
         }
         if start.is_none() {
@@ -35,14 +68,9 @@ pub(super) fn search(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> O
             let found = cut.and_then(|cut| candidate.evaluate(&cut, &workers, left));
             better(&mut start, found);
         }
-        let Some(mut found) = start else { continue };
-        // Neighbours of a cut far from the best so far will not be better either.
-        if found.seconds < 1.1 * below {
-            climb(candidate, &mut found, left);
-        }
-        better(&mut best, Some(found));
+        better(&mut best, start);
     }
-    best.filter(|found| found.seconds < below)
+    best
 }
 
 fn better(best: &mut Option<Found>, found: Option<Found>) {
@@ -59,6 +87,10 @@ fn better(best: &mut Option<Found>, found: Option<Found>) {
 fn all(candidate: &Candidate<'_>, left: &mut u64, below: f64) -> Option<Found> {
     let mut best: Option<Found> = None;
     for workers in all_arrangements(candidate) {
+        if let Some(cut) = &candidate.request.cut {
+            better(&mut best, candidate.evaluate(cut, &workers, left));
+            continue;
+        }
         let mut cut = Cut::new();
         extend(candidate, &workers, &mut cut, left, below, &mut best);
     }
@@ -110,6 +142,12 @@ fn extend(
     }
 }
 
+/// Even work for equal workers, whether it fits or not.
+pub(super) fn balanced(candidate: &Candidate<'_>) -> Option<Cut> {
+    let work = |_: usize, part: &Range<usize>| Some(candidate.bounds.work(part));
+    least_longest(candidate, work)
+}
+
 /// Initial cuts: even work for the speeds of the workers, and the shortest critical path.
 fn even(candidate: &Candidate<'_>, workers: &[usize]) -> Vec<Cut> {
     let device_of = candidate.schedule.device_of();
@@ -151,39 +189,67 @@ fn least_longest(
     Some(starts.zip(&ends).map(|(start, &end)| start..end).collect())
 }
 
-/// Moves boundaries by one layer at a time while that improves the cut.
-fn climb(candidate: &Candidate<'_>, found: &mut Found, left: &mut u64) {
+/// Moves boundaries, unless the cut is given, while that improves it: by many layers at a time at first, then by one.
+pub(super) fn climb(candidate: &Candidate<'_>, found: &mut Found, left: &mut u64) {
+    if candidate.request.cut.is_some() {
+        return;
+    }
+    // The more layers a stage has, the further the best boundary may be.
+    let mut by = (candidate.layers() / candidate.stages() / 8).max(1);
+    let least = left.saturating_sub(CLIMB);
     loop {
         let before = found.seconds;
         // The boundaries of the longest stage first: they promise the largest gain.
         let near = |boundary: &usize| boundary.abs_diff(found.bottleneck);
         let mut boundaries: Vec<usize> = (1..found.cut.len()).collect();
         boundaries.sort_by_key(near);
-        for boundary in boundaries {
-            for forward in [false, true] {
-                if *left < candidate.actions() {
-                    return;
-                }
-                let mut cut = found.cut.clone();
-                let place = cut[boundary].start;
-                let moved = if forward { place + 1 } else { place - 1 };
-                if moved <= cut[boundary - 1].start || moved >= cut[boundary].end {
-                    continue;
-                }
-                cut[boundary - 1].end = moved;
-                cut[boundary].start = moved;
-                let tried = candidate.evaluate(&cut, &found.workers, left);
-                if let Some(tried) = tried
-                    && tried.seconds < found.seconds
-                {
-                    *found = tried;
-                }
+        // One boundary, or two that move a stage as it is.
+        let moves = boundaries.iter().flat_map(|&first| {
+            let last = (first + 1).min(found.cut.len() - 1);
+            [
+                (first, first, false),
+                (first, first, true),
+                (first, last, false),
+                (first, last, true),
+            ]
+        });
+        let moves: Vec<(usize, usize, bool)> = moves.collect();
+        for (first, last, forward) in moves {
+            if *left < least + candidate.actions() {
+                return;
+            }
+            let Some(cut) = moved(&found.cut, first..=last, by, forward) else {
+                continue;
+            };
+            let tried = candidate.evaluate(&cut, &found.workers, left);
+            if let Some(tried) = tried
+                && tried.seconds < found.seconds
+            {
+                *found = tried;
             }
         }
         if found.seconds >= before * (1.0 - 1e-9) {
-            return;
+            if by == 1 {
+                return;
+            }
+            by /= 2;
         }
     }
+}
+
+/// The cut with the beginnings of these stages moved by a number of layers, if every stage keeps one.
+fn moved(cut: &Cut, stages: RangeInclusive<usize>, by: usize, forward: bool) -> Option<Cut> {
+    let mut cut = cut.clone();
+    for stage in stages {
+        let place = cut[stage].start;
+        let place = match forward {
+            true => place + by,
+            false => place.checked_sub(by)?,
+        };
+        cut[stage - 1].end = place;
+        cut[stage].start = place;
+    }
+    cut.iter().all(|part| part.start < part.end).then_some(cut)
 }
 
 /// The binomial coefficient `many` over `few`; saturates at `usize::MAX`.

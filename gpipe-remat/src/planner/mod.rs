@@ -2,26 +2,28 @@
 //! tensors to keep, for the fastest step within the memory, and bounds its distance from the optimum.
 //!
 //! Each schedule, number of workers and number of micro-batches has a lower bound over all cuts (`bound`,
-//! and more tightly `tight_bound`). The planner goes through them in ascending order of the bound
+//! and more tightly `relaxation`). The planner goes through them in ascending order of the bound
 //! (`search`), finds the best cut of each by simulation (`cuts`), and stops when the next bound is above
 //! the best time found. Each stage keeps as much as fits (`stage_choice`): the time of a step is a longest
 //! path through the durations of all actions, so unnecessary recomputation never helps.
 
 mod bound;
 mod candidate;
+mod cheapest_cut;
+mod crowded;
 mod cuts;
 mod described;
 mod plan;
+mod relaxation;
 mod request;
 mod search;
 mod simple;
 mod stage_bounds;
 mod stage_choice;
-mod tight_bound;
 mod times;
 
 pub use described::Described;
 pub use plan::{CertifiedPlan, Plan};
-pub use request::{Costed, FollowCosts, Link, MakeSchedule, NamedOrder, PlanRequest, Worker};
+pub use request::{Costed, FollowCosts, Held, Link, MakeSchedule, NamedOrder, PlanRequest, Worker};
 pub use search::Planner;
 pub use times::{Times, Work, simulator_costs};

@@ -29,13 +29,16 @@ pub struct PlanRequest<'a> {
     pub orders: &'a [NamedOrder],
     /// Numbers of micro-batches that may be used.
     pub micro_batches: Vec<usize>,
+    /// The number of stages, where there is no choice.
+    pub stages: Option<usize>,
+    /// The layers of each stage, where there is no choice.
+    pub cut: Option<Vec<Range<usize>>>,
     /// The least gain, as a share of the step's time, for which more workers, or more stages on as
     /// many, are used: of plans that are closer than times are known, the simplest is chosen. 0: the
     /// fastest.
     pub min_gain: f64,
     /// Policies that may be used. A stage takes the first policy with the least recomputation that fits
-    /// its worker's memory; the bytes of [`Policy::Budget`] are ignored: it stands for the best choice
-    /// that fits.
+    /// its worker's memory; [`Policy::Budget`] stands for the best choice that fits that and its own bytes.
     pub policies: Vec<Policy>,
 }
 
@@ -82,6 +85,9 @@ pub type MakeSchedule = Box<dyn Fn(usize, usize) -> Option<Schedule>>;
 /// Makes a cost-driven schedule from a schedule and its costs.
 pub type FollowCosts = Box<dyn Fn(&Schedule, &Costs) -> Option<Schedule>>;
 
+/// The most micro-batches that a stage holds, by the number of stages.
+pub type Held = Box<dyn Fn(usize) -> usize>;
+
 /// A kind of schedule.
 pub struct NamedOrder {
     /// Its name for users.
@@ -92,9 +98,8 @@ pub struct NamedOrder {
     pub make: MakeSchedule,
     /// Adapts the schedule to the costs; `None` unless it is cost-driven.
     pub follow: Option<FollowCosts>,
-    /// For a cost-driven schedule: the most micro-batches that a stage holds, by the number of stages;
-    /// `None` if unlimited.
-    pub held: Option<fn(usize) -> usize>,
+    /// For a cost-driven schedule: the most micro-batches that a stage holds; `None` if unlimited.
+    pub held: Option<Held>,
 }
 
 impl PlanRequest<'_> {
@@ -129,6 +134,28 @@ impl PlanRequest<'_> {
         if total == 0.0 {
             return fault("all layers cost nothing: there is nothing to plan");
         }
+        let slowest = self.workers.iter().map(|worker| worker.speed);
+        let slowest = slowest.fold(f64::INFINITY, f64::min);
+        // Twice: recomputation is at most the work itself.
+        if !(2.0 * total * parts as f64 / slowest).is_finite() {
+            return fault(format!(
+                "work of {total:e} a micro-batch takes longer than a number holds at a speed of \
+                 {slowest:e}: scale the two"
+            ));
+        }
+        let transfers = |layer: usize| -> f64 {
+            let flow = costed.costs.flow(0, layer).iter();
+            flow.map(|flow| flow.bytes() as f64).sum::<f64>() / self.link.bytes_per_second
+        };
+        let transfers: f64 = (1..layers).map(transfers).sum();
+        let waits = layers as f64 * self.link.latency;
+        if !(2.0 * parts as f64 * (transfers + waits)).is_finite() {
+            return fault(format!(
+                "a link of {:e} s and {:e} bytes/s takes longer than a number holds: use a shorter latency \
+                 and a larger bandwidth",
+                self.link.latency, self.link.bytes_per_second
+            ));
+        }
         Ok(costed)
     }
 
@@ -146,6 +173,15 @@ impl PlanRequest<'_> {
         }
         if self.workers.is_empty() || self.orders.is_empty() || self.policies.is_empty() {
             return fault("no worker, order of work or policy to choose from: name one of each");
+        }
+        if let Some(cut) = &self.cut {
+            let starts = [0].into_iter().chain(cut.iter().map(|part| part.end));
+            let is_cut = starts.eq(cut.iter().map(|part| part.start).chain([layers]));
+            if !is_cut || cut.iter().any(Range::is_empty) {
+                return fault(format!(
+                    "{cut:?} is not a cut of {layers} layers: give every layer to one stage"
+                ));
+            }
         }
         if self.micro_batches.is_empty() {
             return fault("no number of micro-batches to choose from: name one");
@@ -200,6 +236,8 @@ impl PlanRequest<'_> {
             cores: self.cores,
             orders: self.orders,
             micro_batches: self.micro_batches.clone(),
+            stages: self.stages,
+            cut: self.cut.clone(),
             min_gain: self.min_gain,
             policies: self.policies.clone(),
         }

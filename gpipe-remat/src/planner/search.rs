@@ -8,6 +8,7 @@ use super::bound::Bounds;
 use super::candidate::{Candidate, Found};
 use super::cuts;
 use super::plan::{CertifiedPlan, Plan};
+use super::relaxation::Relaxed;
 use super::request::{Costed, PlanRequest};
 use crate::{Bytes, Error, Result};
 
@@ -15,7 +16,20 @@ use crate::{Bytes, Error, Result};
 const ACTIONS: u64 = 20_000_000;
 
 /// The most actions visited for the tight bounds of one plan. Candidates left over keep a simpler bound.
-const EFFORT: u64 = 400_000_000;
+const EFFORT: u64 = 60_000_000;
+
+/// With less effort left, no tight bound is sought.
+const LEAST_EFFORT: u64 = 1_000_000;
+
+/// Rounds of a bound that may rule a candidate out, and of one that is part of the certificate.
+const FEW_ROUNDS: usize = 12;
+const MANY_ROUNDS: usize = 400;
+
+/// The most cuts that are improved though they are slower than another at first.
+const PROMISING: usize = 32;
+
+/// Times closer than this share are equal.
+const EQUAL: f64 = 1e-10;
 
 /// Plans for one model and its workers.
 pub struct Planner<'a> {
@@ -82,11 +96,14 @@ impl<'a> Planner<'a> {
         let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
             return Ok(None);
         };
-        let found = cuts::search(&candidate, &mut self.left, f64::INFINITY);
+        let found = cuts::search(&candidate, None, &mut self.left, f64::INFINITY);
         Ok(found.map(|found| {
             let bound = match found.exact {
                 true => found.seconds,
-                false => candidate.tight_bound(found.seconds),
+                false => {
+                    let relaxed = candidate.relaxed(&found.cut, found.seconds, MANY_ROUNDS);
+                    relaxed.bound
+                }
             };
             (candidate.plan(&found), bound)
         }))
@@ -128,7 +145,14 @@ impl<'a> Planner<'a> {
         Ok(costed)
     }
 
-    /// `None` where there are fewer layers than stages, or no schedule of that shape.
+    /// Whether there are as many layers, and no other number of stages is asked for.
+    fn is_possible(&self, stages: usize) -> bool {
+        let cut = self.request.cut.as_ref().map(Vec::len);
+        let given = self.request.stages.or(cut);
+        stages <= self.request.weights.layers() && given.is_none_or(|given| given == stages)
+    }
+
+    /// `None` where there are fewer layers than stages, or no schedule of that shape is asked for.
     fn candidate(
         &mut self,
         order: usize,
@@ -136,7 +160,7 @@ impl<'a> Planner<'a> {
         micro_batches: usize,
     ) -> Result<Option<Candidate<'a>>> {
         let order = &self.request.orders[order];
-        if workers.saturating_mul(order.chunks) > self.request.weights.layers() {
+        if !self.is_possible(workers.saturating_mul(order.chunks)) {
             return Ok(None);
         }
         let costed = self.costed(micro_batches)?;
@@ -152,67 +176,114 @@ impl<'a> Planner<'a> {
         below: f64,
     ) -> Result<Option<(Plan, f64)>> {
         let request = self.request;
-        let layers = request.weights.layers();
         let mut open = Vec::new();
         for &micro_batches in &request.micro_batches {
             let costed = self.costed(micro_batches)?;
             let bounds = Bounds::new(request, &costed);
+            let mut known = BTreeMap::new();
             for (index, order) in request.orders.iter().enumerate() {
                 for workers in 1..=request.workers.len() {
                     let stages = workers.saturating_mul(order.chunks);
-                    if stages > layers || !is_asked(workers, order.chunks) {
+                    if !self.is_possible(stages) || !is_asked(workers, order.chunks) {
                         continue;
                     }
-                    let bound = bounds.of(workers, order.chunks);
-                    open.push((bound, workers, index, micro_batches));
+                    let bound = known
+                        .entry((workers, order.chunks))
+                        .or_insert_with(|| bounds.of(workers, order.chunks));
+                    open.push((*bound, workers, index, micro_batches));
                 }
             }
         }
-        // Of equal bounds, fewer workers first, then by position in the request.
-        open.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        // Of equal bounds, fewer workers first, then more micro-batches, which wait less for each other,
+        // then fewer stages.
+        let chunks = |order: usize| request.orders[order].chunks;
+        open.sort_by(|a, b| {
+            let by_bound = a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+            by_bound
+                .then(b.3.cmp(&a.3))
+                .then(chunks(a.2).cmp(&chunks(b.2)))
+        });
         let mut best: Option<(Candidate<'_>, Found)> = None;
         let mut looked_at = EFFORT;
+        // Candidates with a cut that is nearly as fast as the best.
+        let mut promising: Vec<(Candidate<'_>, Found)> = Vec::new();
         // Candidates for which a better plan may have been overlooked.
         let mut doubtful = Vec::new();
         for (least, workers, order, micro_batches) in open {
             let seconds = (best.as_ref()).map_or(below, |(_, found)| found.seconds);
-            if least >= seconds {
+            if least >= seconds * (1.0 - EQUAL) {
                 break;
+            }
+            if self.left == 0 && looked_at < LEAST_EFFORT && best.is_some() {
+                doubtful.push((least, workers, order, micro_batches));
+                continue;
             }
             let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
                 continue;
             };
-            if seconds.is_finite() && tighter(&candidate, least, seconds, &mut looked_at) >= seconds
-            {
+            let start = cuts::balanced(&candidate);
+            let relaxed = relax(
+                &candidate,
+                start.as_deref(),
+                seconds,
+                FEW_ROUNDS,
+                &mut looked_at,
+            );
+            let bound = relaxed.as_ref().map_or(least, |relaxed| relaxed.bound);
+            if bound >= seconds * (1.0 - EQUAL) {
                 continue;
             }
-            let open = (least, workers, order, micro_batches);
             if self.left == 0 && best.is_some() {
-                doubtful.push(open);
+                doubtful.push((bound, workers, order, micro_batches));
                 continue;
             }
-            let found = cuts::search(&candidate, &mut self.left, seconds);
-            if !(found.as_ref().is_some_and(|found| found.exact) || cuts::is_small(&candidate)) {
-                doubtful.push(open);
+            let near = relaxed.and_then(|relaxed| relaxed.cut);
+            let found = cuts::first(&candidate, near, &mut self.left, seconds);
+            let is_exact = found.as_ref().is_some_and(|found| found.exact);
+            if !(is_exact || cuts::is_small(&candidate)) {
+                doubtful.push((bound, workers, order, micro_batches));
             }
+            let Some(mut found) = found else { continue };
             // A search that is not exhaustive may return a cut that is not better.
-            if let Some(found) = found
-                && found.seconds < seconds
-            {
+            if found.seconds < seconds * (1.0 - EQUAL) {
+                if !found.exact {
+                    cuts::climb(&candidate, &mut found, &mut self.left);
+                }
+                best = Some((candidate, found));
+            } else if !found.exact && found.seconds < cuts::FAR * seconds {
+                let place = promising.partition_point(|(_, a)| a.seconds <= found.seconds);
+                promising.insert(place, (candidate, found));
+                promising.truncate(PROMISING);
+            }
+        }
+        for (candidate, mut found) in promising {
+            if self.left == 0 {
+                break;
+            }
+            cuts::climb(&candidate, &mut found, &mut self.left);
+            let seconds = (best.as_ref()).map_or(below, |(_, found)| found.seconds);
+            if found.seconds < seconds * (1.0 - EQUAL) {
                 best = Some((candidate, found));
             }
         }
         let Some((candidate, found)) = best else {
             return Ok(None);
         };
-        // The faster the best plan is, the tighter the limits of the others.
+        // The faster the best plan is, the tighter the limits of the others. The loosest bounds first: the
+        // least of all is the certificate.
         let mut bound = found.seconds;
+        doubtful.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut looked_at = EFFORT;
         for (least, workers, order, micro_batches) in doubtful {
             if least >= bound {
                 break;
             }
             if let Some(other) = self.candidate(order, workers, micro_batches)? {
-                bound = bound.min(tighter(&other, least, found.seconds, &mut looked_at));
+                let start = cuts::balanced(&other);
+                let start = start.as_deref();
+                // Beyond the least so far, a tighter bound changes nothing.
+                let tight = relax(&other, start, bound, MANY_ROUNDS, &mut looked_at);
+                bound = bound.min(tight.map_or(least, |relaxed| relaxed.bound.max(least)));
             }
         }
         Ok(Some((candidate.plan(&found), bound)))
@@ -279,10 +350,9 @@ impl<'a> Planner<'a> {
         let micro_batches = request.micro_batches.iter().copied().max().unwrap_or(1);
         let mut least: Option<u64> = None;
         for (index, order) in request.orders.iter().enumerate() {
-            let most = request
-                .workers
-                .len()
-                .min(request.weights.layers() / order.chunks);
+            let given = request.stages.or(request.cut.as_ref().map(Vec::len));
+            let stages = given.unwrap_or(request.weights.layers());
+            let most = request.workers.len().min(stages / order.chunks);
             let Some(candidate) = self.candidate(index, most.max(1), micro_batches)? else {
                 continue;
             };
@@ -298,12 +368,19 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// A tighter bound than `least`, if the effort `left` suffices; bounds above `below` are cut off there.
-fn tighter(candidate: &Candidate<'_>, least: f64, below: f64, left: &mut u64) -> f64 {
-    let effort = candidate.effort();
+/// A tighter bound, if there is a cut to begin with and the effort `left` suffices.
+fn relax(
+    candidate: &Candidate<'_>,
+    start: Option<&[Range<usize>]>,
+    below: f64,
+    rounds: usize,
+    left: &mut u64,
+) -> Option<Relaxed> {
+    let effort = candidate.effort() * rounds as u64;
     if *left < effort {
-        return least;
+        return None;
     }
-    *left -= effort;
-    candidate.tight_bound(below)
+    let relaxed = candidate.relaxed(start?, below, rounds);
+    *left -= candidate.effort() * relaxed.rounds as u64;
+    Some(relaxed)
 }

@@ -10,10 +10,8 @@ impl Planner<'_> {
     /// The plan with the fewest workers, and then the fewest stages, among those that are as fast as this
     /// one within the accuracy of times.
     pub(super) fn simplest(&mut self, plan: Plan) -> Result<Plan> {
-        let min_gain = self.request.min_gain;
-        if min_gain == 0.0 {
-            return Ok(plan);
-        }
+        // Times that differ by rounding alone are equal.
+        let min_gain = self.request.min_gain.max(1e-9);
         let most = plan.seconds / (1.0 - min_gain);
         let chunks: BTreeSet<usize> = (self.request.orders.iter())
             .map(|order| order.chunks)

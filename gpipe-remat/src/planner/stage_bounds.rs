@@ -7,6 +7,7 @@ use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::Op;
 
 use super::candidate::Candidate;
+use super::cheapest_cut::Recompute;
 use crate::Policy;
 
 /// Prefix sums of a model, and the limits of a candidate.
@@ -50,9 +51,45 @@ impl<'a> StageBounds<'a> {
         self.candidate.bounds.thirds(part)
     }
 
-    /// Whether these are too many layers for a stage of a step that is fast enough.
-    pub fn is_too_long(&self, part: &Range<usize>) -> bool {
-        self.candidate.bounds.critical_path(part) > self.most
+    /// Whether a stage of these layers may be part of a step that is fast enough. If not, no longer run is.
+    pub fn is_possible(&self, part: &Range<usize>) -> bool {
+        let fits =
+            |memory: &Memory| memory.fixed[part.end] - memory.fixed[part.start] <= memory.limit;
+        self.candidate.bounds.critical_path(part) <= self.most
+            && self.memory.as_ref().is_none_or(fits)
+    }
+
+    /// The cost of all layers up to `end` where a forward pass and the gradients have these prices.
+    pub fn priced(&self, prices: &[f64; 3], end: usize) -> f64 {
+        let work = self.work(&(0..end));
+        prices
+            .iter()
+            .zip(work)
+            .map(|(price, work)| price * work)
+            .sum()
+    }
+
+    /// The work that a stage of a schedule with known orders recomputes, as
+    /// [`again`](Self::again), at this price.
+    pub fn recompute(&self, stage: usize, price: f64) -> Recompute {
+        let Some((memory, in_flight)) = self
+            .memory
+            .as_ref()
+            .and_then(|memory| Some((memory, *memory.in_flight.get(stage)?)))
+        else {
+            return Recompute {
+                prefix: Vec::new(),
+                free: 0.0,
+            };
+        };
+        let a_byte = price * memory.work_a_byte;
+        let bytes = memory.left.iter().zip(&memory.fixed);
+        Recompute {
+            prefix: bytes
+                .map(|(left, fixed)| a_byte * (left + fixed / in_flight))
+                .collect(),
+            free: a_byte * memory.limit / in_flight,
+        }
     }
 
     /// Lower bound of the recomputed work of a stage of these layers per full micro-batch; `None` if it

@@ -8,7 +8,7 @@ use gpipe_sched::Schedule;
 use super::request::{Costed, PlanRequest};
 use crate::memory::budget::{self, StageContext};
 use crate::memory::replay::activations;
-use crate::{Policy, RematPlan, Retained, StageMemory};
+use crate::{Bytes, Policy, RematPlan, Retained, StageMemory};
 
 /// The tensors that one stage keeps.
 #[derive(Debug)]
@@ -56,7 +56,13 @@ impl<'a> Chooser<'a> {
             return None;
         }
         let mut best: Option<(f64, StagePlan)> = None;
-        for rule in &self.rules {
+        for (rule, policy) in self.rules.iter().zip(&self.request.policies) {
+            let limit = match *policy {
+                Policy::Budget(Bytes(own)) if own < u64::MAX => {
+                    Some(limit.map_or(own, |limit| limit.min(own)))
+                }
+                _ => limit,
+            };
             let kept = match (rule, limit) {
                 (Some(remat_plan), _) => remat_plan.of_stage(stage).to_vec(),
                 (None, None) => vec![Retained::Everything; self.schedule.micro_batches()],

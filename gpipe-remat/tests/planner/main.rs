@@ -11,3 +11,7 @@ mod large;
 mod refusals;
 
 mod simple;
+
+mod models;
+
+mod table;

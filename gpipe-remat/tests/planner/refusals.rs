@@ -30,6 +30,8 @@ fn what_makes_no_sense_is_refused_with_words() {
             cores: None,
             orders: &orders,
             micro_batches: vec![2],
+            stages: None,
+            cut: None,
             min_gain,
             policies: POLICIES.to_vec(),
         };
@@ -42,7 +44,7 @@ fn what_makes_no_sense_is_refused_with_words() {
     }
     let refused = |change: &dyn Fn(&mut Small)| refused_at(0.0, change);
     type Case<'a> = (&'a dyn Fn(&mut Small), &'a str);
-    let cases: [Case<'_>; 7] = [
+    let cases: [Case<'_>; 10] = [
         (
             &|small| small.layers[0].forward = f64::NAN,
             "layer 0 costs NaN",
@@ -65,6 +67,15 @@ fn what_makes_no_sense_is_refused_with_words() {
             "worker 1 has speed 0",
         ),
         (&|small| small.link.latency = f64::NAN, "a link of NaN s"),
+        (&|small| small.link.latency = 1e308, "a link of 1e308 s"),
+        (
+            &|small| small.link.bytes_per_second = f64::MIN_POSITIVE,
+            "takes longer than a number holds",
+        ),
+        (
+            &|small| small.workers[1].speed = f64::MIN_POSITIVE,
+            "takes longer than a number holds",
+        ),
         (
             &|small| {
                 small

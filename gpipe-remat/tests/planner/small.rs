@@ -40,7 +40,7 @@ impl Random {
 
 type Make = fn(usize, usize) -> Result<Schedule, ScheduleError>;
 
-fn order(name: &str, chunks: usize, make: Make) -> NamedOrder {
+pub fn order(name: &str, chunks: usize, make: Make) -> NamedOrder {
     NamedOrder {
         name: name.to_owned(),
         chunks,
@@ -78,7 +78,7 @@ pub fn following() -> NamedOrder {
             let (stages, m) = (schedule.stages(), schedule.micro_batches());
             zero_bubble(stages, m, costs, |_| stages).ok()
         })),
-        held: Some(|stages| stages),
+        held: Some(Box::new(|stages| stages)),
         ..order("zero-bubble", 1, one_f_one_b)
     }
 }
@@ -248,6 +248,8 @@ impl Small {
             cores: None,
             orders: &orders,
             micro_batches: micro_batches.to_vec(),
+            stages: None,
+            cut: None,
             min_gain,
             policies: policies.to_vec(),
         };
