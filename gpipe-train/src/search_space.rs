@@ -1,11 +1,14 @@
 //! The search space of the planner: schedules, numbers of micro-batches, and workers.
 
 use std::num::NonZero;
+use std::ops::Range;
 
+use gpipe_partition::CutRule;
+use gpipe_remat::Policy;
 use gpipe_remat::planner::{NamedOrder, Worker};
 use gpipe_sched::{Costs, Schedule, ScheduleKind};
 
-use crate::config::{ScheduleChoice, TrainConfig};
+use crate::config::{FixedKeys, ScheduleChoice, TrainConfig};
 use crate::error::{Error, Result};
 
 /// Maximum number of workers where none are listed.
@@ -64,13 +67,121 @@ impl ScheduleTable {
     }
 }
 
-/// All built-in schedules, and the table.
-pub fn schedules(
-    table: Option<ScheduleTable>,
-    workers: usize,
-    layers: usize,
-) -> Result<Vec<NamedOrder>> {
-    let named = |kind: ScheduleKind| NamedOrder {
+/// What a plan may choose from. Keys that were given leave no choice.
+pub struct SearchSpace {
+    pub orders: Vec<NamedOrder>,
+    pub micro_batches: Vec<usize>,
+    /// The number of stages, if given.
+    pub stages: Option<usize>,
+    /// The cut, if given.
+    pub cut: Option<Vec<Range<usize>>>,
+    /// The rematerialization policy, if given.
+    pub policy: Option<Policy>,
+}
+
+impl SearchSpace {
+    /// The plans for a batch of `batch` samples and a model of `layers` layers on up to `workers` workers.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if no plan has the given keys.
+    pub fn new(
+        config: &TrainConfig,
+        fixed: &FixedKeys,
+        table: Option<ScheduleTable>,
+        [workers, layers, batch]: [usize; 3],
+    ) -> Result<Self> {
+        let pipeline = &config.pipeline;
+        let micro_batches = match fixed.micro_batches {
+            true => vec![pipeline.micro_batches.get()],
+            false => numbers_of_micro_batches(batch, table.as_ref())?,
+        };
+        let table = table
+            .map(|table| table.named(workers, layers))
+            .transpose()?;
+        let orders = match (&*pipeline.schedule, fixed.schedule, table) {
+            (_, true, Some(table)) => vec![table],
+            (ScheduleChoice::Kind(kind), true, None) => vec![named(*kind)],
+            (_, _, table) => schedules().chain(table).collect(),
+        };
+        let stages = fixed.stages.then(|| pipeline.stages.get());
+        let cut = match &*pipeline.partition {
+            CutRule::Sizes(sizes) if fixed.partition => Some(given_cut(sizes, stages, layers)?),
+            CutRule::Histogram if fixed.partition => {
+                return Err(Error::invalid(
+                    "`pipeline.partition = histogram`: a recommendation finds the fastest cut: leave it out, \
+                     or give sizes such as 3,3,4,2",
+                ));
+            }
+            _ => None,
+        };
+        let space = Self {
+            stages: cut.as_ref().map_or(stages, |cut| Some(cut.len())),
+            orders,
+            micro_batches,
+            cut,
+            policy: fixed.remat.then(|| *pipeline.remat),
+        };
+        space.check(&pipeline.schedule, workers, layers)?;
+        Ok(space)
+    }
+
+    /// Refuses keys that fit no plan together.
+    fn check(&self, schedule: &ScheduleChoice, workers: usize, layers: usize) -> Result<()> {
+        let exists = |order: &NamedOrder, workers: usize| {
+            let mut numbers = self.micro_batches.iter();
+            numbers.any(|&number| (order.make)(workers, number).is_some())
+        };
+        let fits = |order: &NamedOrder| match self.stages {
+            Some(stages) => {
+                let devices = stages / order.chunks;
+                stages.is_multiple_of(order.chunks)
+                    && (1..=workers).contains(&devices)
+                    && exists(order, devices)
+            }
+            None => (1..=workers.min(layers / order.chunks)).any(|devices| exists(order, devices)),
+        };
+        if self.stages.is_none_or(|stages| stages <= layers) && self.orders.iter().any(fits) {
+            return Ok(());
+        }
+        let Some(stages) = self.stages else {
+            return Err(Error::invalid(format!(
+                "`pipeline.schedule = {schedule}`: no plan for {layers} layers and `pipeline.micro_batches = {}` \
+                 has it: choose another schedule, or leave the two out",
+                self.micro_batches[0]
+            )));
+        };
+        if stages > layers {
+            return Err(Error::invalid(format!(
+                "{stages} stages but {layers} layers: use `pipeline.stages = {layers}` or fewer"
+            )));
+        }
+        if let [order] = &self.orders[..] {
+            // What is wrong with these numbers themselves.
+            schedule.build(stages, self.micro_batches[0], None)?;
+            let (needed, most) = (stages.div_ceil(order.chunks), workers * order.chunks);
+            return Err(Error::invalid(format!(
+                "{stages} stages with `pipeline.schedule = {schedule}` are for {needed} workers, but there are \
+                 {workers}: list more, or use `pipeline.stages = {most}`"
+            )));
+        }
+        Err(Error::invalid(format!(
+            "no schedule has {stages} stages on up to {workers} workers: list more, or use \
+             `pipeline.stages = {workers}`"
+        )))
+    }
+}
+
+/// The layers of each stage.
+fn given_cut(sizes: &[usize], stages: Option<usize>, layers: usize) -> Result<Vec<Range<usize>>> {
+    // Its errors are those of training.
+    let costs = vec![1; layers];
+    let rule = CutRule::Sizes(sizes.to_vec());
+    let cut = crate::cut(&rule, &costs, stages.unwrap_or(sizes.len()))?;
+    Ok(cut.ranges().collect())
+}
+
+fn named(kind: ScheduleKind) -> NamedOrder {
+    NamedOrder {
         name: kind.to_string(),
         chunks: kind.chunks(),
         follow: match kind.follows_costs() {
@@ -80,26 +191,28 @@ pub fn schedules(
             })),
             false => None,
         },
-        held: kind.follows_costs().then_some(|stages| stages),
+        held: match kind {
+            ScheduleKind::ZeroBubble(Some(held)) => Some(Box::new(move |_| held)),
+            ScheduleKind::ZeroBubble(None) => Some(Box::new(|stages| stages)),
+            _ => None,
+        },
         make: Box::new(move |workers, micro_batches| {
             let stages = workers * kind.chunks();
             let choice = ScheduleChoice::Kind(kind);
             choice.build(stages, micro_batches, None).ok()
         }),
-    };
-    let mut orders: Vec<NamedOrder> = ScheduleKind::all()
-        .chain([ScheduleKind::ZeroBubble(None)])
-        .map(named)
-        .collect();
-    if let Some(table) = table {
-        orders.push(table.named(workers, layers)?);
     }
-    Ok(orders)
+}
+
+/// The built-in schedules.
+fn schedules() -> impl Iterator<Item = NamedOrder> {
+    let kinds = ScheduleKind::all().chain([ScheduleKind::ZeroBubble(None)]);
+    kinds.map(named)
 }
 
 /// The numbers of micro-batches to try: divisors of the batch and powers of two, up to 256, and the
 /// number of the table.
-pub fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> Result<Vec<usize>> {
+fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> Result<Vec<usize>> {
     let most = batch.min(256);
     let mut numbers: Vec<usize> = (1..=most)
         .filter(|&parts| batch.is_multiple_of(parts) || parts.is_power_of_two())
@@ -117,22 +230,43 @@ pub fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> 
     Ok(numbers)
 }
 
-/// The workers of this machine, and the cores that they share.
-pub fn here(config: &TrainConfig, table: Option<&ScheduleTable>) -> (Vec<Worker>, usize) {
-    let devices = &config.pipeline.devices;
-    let threads = config.pipeline.threads.get();
-    let count = match devices.repeated() {
-        Some(_) => {
-            let own = table.map_or(0, |table| table.schedule.devices());
-            threads.clamp(2, MOST_WORKERS).max(own)
-        }
-        None => usize::try_from(devices.workers()).unwrap_or(usize::MAX),
+/// The number of workers where none are listed: at least those that the given stages or the table need.
+pub fn workers_for(
+    config: &TrainConfig,
+    fixed: &FixedKeys,
+    table: Option<&ScheduleTable>,
+    otherwise: usize,
+) -> usize {
+    let pipeline = &config.pipeline;
+    let chunks = match fixed.schedule {
+        true => pipeline.schedule.chunks(),
+        false => 1,
     };
+    let needed = match table {
+        Some(table) => table.schedule.devices(),
+        None if fixed.stages => pipeline.stages.get().div_ceil(chunks),
+        None => 1,
+    };
+    let listed = match pipeline.devices.repeated() {
+        Some(_) => fixed.workers,
+        None => usize::try_from(pipeline.devices.workers()).ok(),
+    };
+    listed.unwrap_or(otherwise.max(needed)).min(1 << 16)
+}
+
+/// The workers of this machine, and the cores that they share.
+pub fn here(
+    config: &TrainConfig,
+    fixed: &FixedKeys,
+    table: Option<&ScheduleTable>,
+) -> (Vec<Worker>, usize) {
+    let threads = config.pipeline.threads.get();
+    let count = workers_for(config, fixed, table, threads.clamp(2, MOST_WORKERS));
     let memory = config.pipeline.memory.bytes();
     let available = std::thread::available_parallelism().map_or(1, NonZero::get);
     let cores = threads.min(available).max(1);
     let worker = Worker { speed: 1.0, memory };
-    (vec![worker; count.min(1 << 16)], cores)
+    (vec![worker; count], cores)
 }
 
 #[cfg(test)]

@@ -102,7 +102,42 @@ pub fn flag_for(key: &str, value: &str) -> String {
     }
 }
 
+/// A word of a POSIX shell.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 impl Settings {
+    /// The arguments of a command that sets these keys and all else as typed, for a POSIX shell.
+    pub fn with(&self, keys: &[(&str, String)]) -> String {
+        let mut words = Vec::new();
+        if let Some(path) = &self.config {
+            words.push(format!("--config {}", quoted(&path.display().to_string())));
+        }
+        words.extend(self.set.iter().map(|set| format!("--set {}", quoted(set))));
+        for (flag, key, typed) in KEY_FLAGS {
+            let replaced = keys.iter().any(|(replaced, _)| *replaced == key);
+            if let Some(text) = typed(self)
+                && !replaced
+                && flag != "--micro-batch-size"
+            {
+                words.push(match flag {
+                    "--no-shuffle" | "--tf32" => flag.to_owned(),
+                    _ => format!("{flag} {}", quoted(text)),
+                });
+            }
+        }
+        words.extend(
+            keys.iter()
+                .map(|(key, value)| flag_for(key, &quoted(value))),
+        );
+        words.join(" ")
+    }
+
     /// The settings of the typed flags.
     pub fn flags(&self) -> impl Iterator<Item = Setting> {
         KEY_FLAGS.iter().filter_map(|(flag, key, typed)| {

@@ -1,5 +1,6 @@
 //! From arguments to a configuration.
 
+use gpipe_train::config::FixedKeys;
 use gpipe_train::{Error, Overrides, Setting, TrainConfig};
 
 use super::settings::Settings;
@@ -8,11 +9,19 @@ use crate::fail::{Fail, Result};
 impl Settings {
     /// Resolves the configuration: defaults of the model ◄ file ◄ environment ◄ `--set` ◄ flags.
     pub fn resolve(&self) -> Result<TrainConfig> {
-        let overrides = match &self.config {
+        Ok(self.layers()?.resolve()?)
+    }
+
+    /// The keys that a recommendation keeps to: those of the file and of the flags.
+    pub fn fixed(&self) -> Result<FixedKeys> {
+        Ok(self.layers()?.fixed())
+    }
+
+    fn layers(&self) -> Result<Overrides> {
+        self.lay_over(match &self.config {
             Some(path) => Overrides::new().file(path).map_err(unreadable)?,
             None => Overrides::new(),
-        };
-        Ok(self.lay_over(overrides)?.resolve()?)
+        })
     }
 
     /// Adds the layers of the environment, `--set` and the flags.

@@ -1,7 +1,6 @@
 //! `gpipe plan --auto` and `gpipe train --auto`: the recommended plan and its certificate.
 
 use std::ops::Range;
-use std::path::Path;
 
 use gpipe_remat::planner::{CertifiedPlan, Plan, Worker};
 use gpipe_report::{Event, numbers};
@@ -10,38 +9,47 @@ use gpipe_train::profile::ProfileOptions;
 use gpipe_train::recommend::{PlanningOptions, Recommender};
 
 use super::profile;
-use crate::args::OutputArgs;
+use crate::args::{OutputArgs, PlanArgs, TrainArgs, quoted};
 use crate::fail::Result;
 use crate::output::{print, tell};
 
-/// Applies the recommended plan to a configuration.
-pub fn choose(
-    config: &TrainConfig,
-    config_file: Option<&Path>,
-    measure: bool,
-    output: OutputArgs,
-) -> Result<TrainConfig> {
-    let path = profile::path(config_file);
-    let options = ProfileOptions::new(&path).measure(measure);
-    let planning = PlanningOptions::default();
+/// Applies the recommended plan to the configuration of `gpipe train`.
+pub fn choose(args: &TrainArgs, config: &TrainConfig, output: OutputArgs) -> Result<TrainConfig> {
+    let path = profile::path(args.settings.config.as_deref());
+    let options = ProfileOptions::new(&path).measure(args.profile);
+    let mut planning = PlanningOptions::default();
+    planning.fixed = args.settings.fixed()?;
     let recommender =
         Recommender::of_model(config, &planning, options, &mut profile::progress(output))?;
     let answer = recommender.recommend()?;
     if !output.quiet {
-        tell(&text(&recommender, &answer));
+        let keys = recommender.settings(&answer.plan, config)?;
+        let command = format!("gpipe train {}", args.settings.with(&keys));
+        tell(&text(&recommender, &answer, &command));
         tell("");
     }
     Ok(recommender.apply(&answer.plan, config)?)
 }
 
-/// Prints the recommended plan and its certificate.
-pub fn show(recommender: &Recommender, output: OutputArgs) -> Result<()> {
+/// Prints the recommended plan of `gpipe plan` and its certificate.
+pub fn show(
+    args: &PlanArgs,
+    recommender: &Recommender,
+    config: &TrainConfig,
+    output: OutputArgs,
+) -> Result<()> {
     let answer = recommender.recommend()?;
     if output.json {
-        print(&event(recommender, &answer).to_json()?)
-    } else {
-        print(&text(recommender, &answer))
+        return print(&event(recommender, &answer).to_json()?);
     }
+    let flags = args
+        .settings
+        .with(&recommender.settings(&answer.plan, config)?);
+    let command = match &args.costs {
+        None => format!("gpipe train {flags}"),
+        Some(costs) => format!("gpipe plan --costs {} {flags}", quoted(costs)),
+    };
+    print(&text(recommender, &answer, &command))
 }
 
 fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
@@ -68,18 +76,11 @@ fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
     }
 }
 
-/// The plan and its certificate as text.
-fn text(of: &Recommender, answer: &CertifiedPlan) -> String {
+/// The plan, the command that runs it, and its certificate as text.
+fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
     let plan = &answer.plan;
     let mut lines = vec![
-        format!(
-            "use         --stages {} --schedule {} --micro-batches {} --partition {} --remat {}",
-            plan.cut.len(),
-            plan.order,
-            plan.micro_batches,
-            sizes(plan),
-            of.remat(plan),
-        ),
+        format!("use         {command}"),
         format!(
             "step        about {}, {}",
             numbers::step_time(plan.seconds),

@@ -8,6 +8,7 @@ use gpipe_remat::planner::Described;
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
 use gpipe_report::{Cuts, Event, numbers};
+use gpipe_train::config::ScheduleChoice;
 use gpipe_train::cost_import::{self, CostFile};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::Recommender;
@@ -24,7 +25,11 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
     let path = profile::path(args.settings.config.as_deref());
     let options = ProfileOptions::new(&path).measure(args.profile);
     if args.auto || args.compare {
-        let planning = args.planning.options(config.pipeline.memory.bytes())?;
+        let mut planning = args.planning.options(config.pipeline.memory.bytes())?;
+        planning.fixed = args.settings.fixed()?;
+        // A table is ranked among the schedules.
+        let is_table = matches!(*config.pipeline.schedule, ScheduleChoice::Table(_));
+        planning.fixed.schedule &= args.auto || !is_table;
         let recommender = match &args.costs {
             None => {
                 let mut progress = profile::progress(output);
@@ -39,7 +44,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
             Some(costs) => Recommender::of_costs(read(costs)?, &config, &planning)?,
         };
         return if args.auto {
-            auto::show(&recommender, output)
+            auto::show(args, &recommender, &config, output)
         } else {
             compare::show(&recommender, &config, output)
         };

@@ -20,7 +20,7 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
     };
     let config_file = args.settings.config.as_deref();
     if args.auto {
-        start.config = auto::choose(&start.config, config_file, args.profile, output)?;
+        start.config = auto::choose(args, &start.config, output)?;
     }
     if args.dry_run {
         return plan::show(&start.config, config_file, output);

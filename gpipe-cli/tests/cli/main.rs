@@ -14,6 +14,7 @@ mod mends;
 mod models;
 mod parity;
 mod plan;
+mod recommended;
 mod reference;
 mod report;
 mod resume;

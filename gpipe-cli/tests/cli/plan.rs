@@ -216,59 +216,6 @@ fn rows_of_stage_are_what_would_be_run() {
 }
 
 #[test]
-fn a_recommendation_comes_with_its_certificate() {
-    let folder = tempfile::tempdir().unwrap();
-    let costs = ["plan", "--costs", "10,40,30,10,20,50,10", "--auto"];
-    let auto = objects(&gpipe(
-        folder.path(),
-        &[&costs[..], &["--json", "--devices", "cpu*3"]].concat(),
-    ));
-    let seconds = |key: &str| auto[0][key].as_f64().unwrap();
-    assert!(seconds("bound_seconds") <= seconds("step_seconds"));
-    assert!(seconds("step_seconds") < seconds("single_seconds"));
-    let text = stdout(&gpipe(
-        folder.path(),
-        &[&costs[..], &["--devices", "cpu*3"]].concat(),
-    ));
-    assert!(text.starts_with("use         --stages "), "{text}");
-    assert!(text.contains("best possible"), "{text}");
-}
-
-#[test]
-fn a_model_is_recommended_a_plan_that_fits_and_trains() {
-    let folder = tempfile::tempdir().unwrap();
-    let keep = objects(&small(
-        folder.path(),
-        "plan",
-        &["--remat", "keep", "--json"],
-    ));
-    let peaks = keep[0]["peak_bytes"].as_array().unwrap();
-    let most = peaks
-        .iter()
-        .map(|peak| peak.as_u64().unwrap())
-        .max()
-        .unwrap();
-    let memory = most.to_string();
-    let limit = ["--memory", &memory, "--devices", "cpu*2"];
-    let auto = objects(&small(
-        folder.path(),
-        "plan",
-        &[&limit[..], &["--auto", "--json"]].concat(),
-    ));
-    for peak in auto[0]["peak_bytes"].as_array().unwrap() {
-        assert!(peak.as_u64().unwrap() <= most);
-    }
-    let run = [&limit[..], &["--auto", "--steps", "1", "--out", "run"]].concat();
-    stdout(&small(folder.path(), "train", &run));
-    let config = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
-    let schedule = auto[0]["schedule"].as_str().unwrap();
-    assert!(
-        config.contains(&format!("schedule = \"{schedule}\"")),
-        "{config}"
-    );
-}
-
-#[test]
 fn a_profile_of_pipedream_is_planned() {
     let folder = tempfile::tempdir().unwrap();
     let node = |name: &str| {

@@ -21,6 +21,18 @@ impl Devices {
         Self(vec![(id, Some(count))])
     }
 
+    /// One worker on each of these devices.
+    pub fn of_ids(ids: impl IntoIterator<Item = DeviceId>) -> Self {
+        let mut runs: Vec<(DeviceId, Option<u32>)> = Vec::new();
+        for id in ids {
+            match runs.last_mut() {
+                Some((last, Some(count))) if *last == id => *count += 1,
+                _ => runs.push((id, Some(1))),
+            }
+        }
+        Self(runs)
+    }
+
     /// The device that is repeated for every stage, if the list is a bare name.
     pub fn repeated(&self) -> Option<DeviceId> {
         match self.0[..] {
@@ -122,6 +134,16 @@ impl fmt::Display for Devices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn equal_neighbours_are_counted() {
+        let devices: Devices = "cpu*2,cuda:0,cuda:1*2,cpu".parse().unwrap();
+        let ids = devices.of_workers(6);
+        assert_eq!(
+            Devices::of_ids(ids).to_string(),
+            "cpu*2,cuda:0*1,cuda:1*2,cpu*1"
+        );
+    }
 
     #[test]
     fn workers_are_listed_repeated_or_bare() {

@@ -11,6 +11,7 @@
 mod defaults;
 mod devices;
 mod entry;
+mod fixed;
 mod keys;
 mod model;
 mod model_defaults;
@@ -35,6 +36,7 @@ use gpipe_sched::ScheduleKind;
 use gpipe_tensor::{InstructionSet, Precision};
 
 pub use devices::Devices;
+pub use fixed::FixedKeys;
 pub use model::{Family, GptKeys, MlpKeys, Model};
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
 pub use overrides::{Overrides, Setting};

@@ -165,6 +165,11 @@ impl Overrides {
         self
     }
 
+    /// The keys of the layers so far.
+    pub(super) fn given(&self) -> &Keys {
+        &self.given
+    }
+
     /// Resolves the complete configuration: every key that was not given has its default.
     ///
     /// # Errors

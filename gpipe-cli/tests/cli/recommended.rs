@@ -1,0 +1,197 @@
+//! `gpipe plan --auto` and `gpipe train --auto`.
+
+use serde_json::json;
+
+use super::{gpipe, objects, small, stderr, stdout};
+
+#[test]
+fn a_recommendation_comes_with_its_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let costs = ["plan", "--costs", "10,40,30,10,20,50,10", "--auto"];
+    let auto = objects(&gpipe(
+        folder.path(),
+        &[&costs[..], &["--json", "--devices", "cpu*3"]].concat(),
+    ));
+    let seconds = |key: &str| auto[0][key].as_f64().unwrap();
+    assert!(seconds("bound_seconds") <= seconds("step_seconds"));
+    assert!(seconds("step_seconds") < seconds("single_seconds"));
+    let text = stdout(&gpipe(
+        folder.path(),
+        &[&costs[..], &["--devices", "cpu*3"]].concat(),
+    ));
+    let command = "use         gpipe plan --costs 10,40,30,10,20,50,10 --devices 'cpu*";
+    assert!(text.starts_with(command), "{text}");
+    assert!(text.contains("best possible"), "{text}");
+}
+
+#[test]
+fn a_recommendation_keeps_to_given_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let costs = [
+        "plan",
+        "--costs",
+        "10,40,30,10,20,50,10",
+        "--auto",
+        "--json",
+    ];
+    let auto = |flags: &[&str]| objects(&gpipe(folder.path(), &[&costs[..], flags].concat()));
+    let [given] = &auto(&[
+        "--stages",
+        "3",
+        "--schedule",
+        "1f1b",
+        "--micro-batches",
+        "4",
+    ])[..] else {
+        panic!("one object")
+    };
+    assert_eq!(
+        [
+            &given["stages"],
+            &given["schedule"],
+            &given["micro_batches"]
+        ],
+        [&json!(3), &json!("1f1b"), &json!(4)]
+    );
+    std::fs::write(
+        folder.path().join("given.toml"),
+        "[pipeline]\nstages = 2\nmicro_batch_size = 4\nremat = \"stage\"\n",
+    )
+    .unwrap();
+    let given = &auto(&["--config", "given.toml", "--batch-size", "8"])[0];
+    assert_eq!(
+        [&given["stages"], &given["micro_batches"], &given["remat"]],
+        [&json!(2), &json!(2), &json!("stage")]
+    );
+    let given = &auto(&["--partition", "1,1,5"])[0];
+    assert_eq!(given["cut"], json!([1, 1, 5]));
+}
+
+#[test]
+fn given_keys_that_no_plan_has_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (
+            &["--stages", "3", "--schedule", "zb-v"],
+            "use --stages 2 or 4",
+        ),
+        (
+            &["--stages", "9"],
+            "9 stages but 7 layers: use --stages 7 or fewer",
+        ),
+        (
+            &["--workers", "2*1", "--stages", "3", "--schedule", "1f1b"],
+            "for 3 workers, but there are 2",
+        ),
+        (
+            &["--workers", "1*1", "--stages", "5"],
+            "no schedule has 5 stages on up to 1 workers",
+        ),
+        (&["--partition", "1,2"], "layers"),
+        (
+            &["--workers", "2*1T", "--link", "1e308:1"],
+            "a link of 1e308 s",
+        ),
+        (
+            &["--workers", "2*1e-307"],
+            "takes longer than a number holds",
+        ),
+        (&["--partition", "2,5", "--stages", "3"], "--stages 2"),
+        (&["--partition", "histogram"], "leave it out"),
+    ];
+    for (flags, words) in cases {
+        let costs = ["plan", "--costs", "10,40,30,10,20,50,10", "--auto"];
+        let refused = gpipe(folder.path(), &[&costs[..], flags].concat());
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}: {said}");
+        assert!(said.contains(words), "{flags:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+/// The printed command, pasted into a shell, gives the recommended plan.
+#[cfg(unix)]
+#[test]
+fn the_recommended_command_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = assert_cmd::cargo::cargo_bin("gpipe");
+    let paste = |text: &str, more: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("use "));
+        let command = line.expect("a command").trim();
+        assert!(command.starts_with("gpipe "), "{command}");
+        std::process::Command::new("sh")
+            .current_dir(folder.path())
+            .env("PATH", program.parent().expect("a folder"))
+            .args(["-c", &format!("{command} {more}")])
+            .output()
+            .expect("a shell")
+    };
+    let model = [
+        "--auto",
+        "--devices",
+        "cpu*2",
+        "--set",
+        "model.name=gpt-nano",
+    ];
+    let text = stdout(&small(folder.path(), "plan", &model));
+    let auto = objects(&small(
+        folder.path(),
+        "plan",
+        &[&model[..], &["--json"]].concat(),
+    ));
+    let run = paste(&text, "--steps 1 --out 'a run'");
+    assert_eq!(run.status.code(), Some(0), "{text}: {}", stderr(&run));
+    let config = std::fs::read_to_string(folder.path().join("a run/config.toml")).unwrap();
+    for key in ["stages", "micro_batches"] {
+        assert!(
+            config.contains(&format!("{key} = {}\n", auto[0][key])),
+            "{config}"
+        );
+    }
+    let costs = ["plan", "--costs", "10,40,30,10,20,50,10", "--auto"];
+    for workers in [&["--devices", "cpu*3"], &["--workers", "4*1T"]] {
+        let arguments = [&costs[..], workers, &["--batch-size", "24"]].concat();
+        let text = stdout(&gpipe(folder.path(), &arguments));
+        let pasted = paste(&text, "--json");
+        assert_eq!(pasted.status.code(), Some(0), "{text}: {}", stderr(&pasted));
+        let auto = objects(&gpipe(
+            folder.path(),
+            &[&arguments[..], &["--json"]].concat(),
+        ));
+        assert_eq!(objects(&pasted)[0]["cut"], auto[0]["cut"]);
+    }
+}
+
+#[test]
+fn a_model_is_recommended_a_plan_that_fits_and_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = objects(&small(
+        folder.path(),
+        "plan",
+        &["--remat", "keep", "--json"],
+    ));
+    let peaks = keep[0]["peak_bytes"].as_array().unwrap();
+    let most = peaks
+        .iter()
+        .map(|peak| peak.as_u64().unwrap())
+        .max()
+        .unwrap();
+    let memory = most.to_string();
+    let limit = ["--memory", &memory, "--devices", "cpu*2"];
+    let auto = objects(&small(
+        folder.path(),
+        "plan",
+        &[&limit[..], &["--auto", "--json"]].concat(),
+    ));
+    for peak in auto[0]["peak_bytes"].as_array().unwrap() {
+        assert!(peak.as_u64().unwrap() <= most);
+    }
+    let run = [&limit[..], &["--auto", "--steps", "1", "--out", "run"]].concat();
+    stdout(&small(folder.path(), "train", &run));
+    let config = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
+    let schedule = auto[0]["schedule"].as_str().unwrap();
+    assert!(
+        config.contains(&format!("schedule = \"{schedule}\"")),
+        "{config}"
+    );
+}

@@ -1,0 +1,7 @@
+//! Recommended plans: the fastest way to train a model on given workers, with an optimality bound.
+
+mod comparison;
+mod recommender;
+
+pub use comparison::{Comparison, RankedPlan};
+pub use recommender::{PlanningOptions, Recommender};

@@ -1,0 +1,309 @@
+//! The recommended plan for a model, or for a list of costs.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use gpipe_partition::CutRule;
+use gpipe_remat::planner::{
+    CertifiedPlan, Costed, Described, Link, Plan, PlanRequest, Planner, Worker,
+};
+use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Times};
+
+use crate::config::{Devices, FixedKeys, Named, ScheduleChoice, Size, TrainConfig};
+use crate::cost_import::CostFile;
+use crate::error::{Error, Result};
+use crate::profile::{self, ProfileOptions, ProfileProgress, Speed};
+use crate::search_space::{ScheduleTable, SearchSpace, here, workers_for};
+use crate::setup;
+
+/// Fraction of the step time that more workers or stages must save, for times from measured layers: the
+/// error of most such predictions is less.
+const MIN_GAIN: f64 = 0.05;
+
+pub(super) type Price = dyn Fn(&[Range<usize>]) -> gpipe_remat::Result<Costed>;
+
+/// Workers to plan for, instead of those of this machine or of a cost file.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct PlanningOptions {
+    /// The workers; `None` for those of this machine or of the cost file.
+    pub workers: Option<Vec<Worker>>,
+    /// The link between them; `None` for that of the cost file, or a free one.
+    pub link: Option<Link>,
+    /// The keys that plans keep to.
+    pub fixed: FixedKeys,
+}
+
+/// A planner for one model on given workers.
+pub struct Recommender {
+    names: Vec<String>,
+    weights: ParameterBytes,
+    pub(super) speed: Option<Rc<Speed>>,
+    pub(super) batch: usize,
+    pub(super) price: Box<Price>,
+    pub(super) workers: Vec<Worker>,
+    link: Link,
+    pub(super) cores: Option<usize>,
+    pub(super) space: SearchSpace,
+}
+
+impl Recommender {
+    /// Plans for the configured model, on the workers of `options` or of this machine.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a link without workers, and for given keys that no plan has; [`Error::Input`] if the model cannot be built; those of [`Speed::of`].
+    pub fn of_model(
+        config: &TrainConfig,
+        options: &PlanningOptions,
+        profile: ProfileOptions<'_>,
+        progress: &mut dyn FnMut(ProfileProgress),
+    ) -> Result<Self> {
+        let mut layers = setup::layers(config)?;
+        let optimizer = setup::optimizer(config);
+        let weights = ParameterBytes::new(&mut layers, Some(&optimizer));
+        let names = layers.iter().map(|layer| layer.name().to_owned()).collect();
+        let batch = config.data.batch_size.get();
+        let (fixed, table) = (&options.fixed, ScheduleTable::of(config)?);
+        let (workers, link, cores) = match &options.workers {
+            Some(workers) => (workers.clone(), options.link.unwrap_or(Link::FREE), None),
+            None if options.link.is_some() => {
+                return Err(Error::invalid(
+                    "--link is between --workers: list them too, such as --workers 4*100T",
+                ));
+            }
+            None => {
+                let (workers, cores) = here(config, fixed, table.as_ref());
+                (workers, Link::FREE, Some(cores))
+            }
+        };
+        let space = SearchSpace::new(config, fixed, table, [workers.len(), layers.len(), batch])?;
+        let mut speed = None;
+        if cores.is_some() {
+            let sizes = profile::sizes(batch, &space.micro_batches);
+            speed = Some(Rc::new(Speed::of(config, profile, &sizes, progress)?));
+        }
+        let input = setup::input(config);
+        let known = speed.clone();
+        let price = move |samples: &[Range<usize>]| {
+            let costs = ModelCosts::new(&layers, samples, &input)?;
+            let flops = Times::of_flops(&costs, 1.0);
+            let times = match (&known, cores) {
+                (Some(speed), Some(cores)) => speed.times(&costs, cores),
+                _ => flops.clone(),
+            };
+            Ok(Costed {
+                costs,
+                times,
+                scheduling_times: Some(flops),
+            })
+        };
+        Ok(Self {
+            names,
+            weights,
+            speed,
+            batch,
+            price: Box::new(price),
+            workers,
+            link,
+            cores,
+            space,
+        })
+    }
+
+    /// Plans for a model given by its costs.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for given keys that no plan has.
+    pub fn of_costs(
+        file: CostFile,
+        config: &TrainConfig,
+        options: &PlanningOptions,
+    ) -> Result<Self> {
+        let CostFile {
+            layers,
+            batch,
+            workers,
+            link,
+        } = file;
+        let memory = config.pipeline.memory.bytes();
+        let (fixed, table) = (&options.fixed, ScheduleTable::of(config)?);
+        let workers = options.workers.clone().or(workers).unwrap_or_else(|| {
+            let stages = config.pipeline.stages.get();
+            let count = match fixed.stages {
+                true => 1,
+                false => stages,
+            };
+            vec![Worker { speed: 1.0, memory }; workers_for(config, fixed, table.as_ref(), count)]
+        });
+        let limited = |worker: Worker| Worker {
+            memory: worker.memory.or(memory),
+            ..worker
+        };
+        let batch = batch.unwrap_or(config.data.batch_size.get());
+        let space = SearchSpace::new(config, fixed, table, [workers.len(), layers.len(), batch])?;
+        Ok(Self {
+            names: layers.iter().map(|layer| layer.name.clone()).collect(),
+            weights: Described::weights(&layers),
+            speed: None,
+            batch,
+            workers: workers.into_iter().map(limited).collect(),
+            link: options.link.or(link).unwrap_or(Link::FREE),
+            cores: None,
+            space,
+            price: Box::new(move |samples| Described::costed(&layers, samples)),
+        })
+    }
+
+    /// The workers of the plans.
+    pub fn workers(&self) -> &[Worker] {
+        &self.workers
+    }
+
+    /// The name of a layer.
+    ///
+    /// # Panics
+    /// If `index` is not that of a layer.
+    pub fn layer(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+
+    /// The speed of this machine; `None` for other workers.
+    pub fn speed(&self) -> Option<&Speed> {
+        self.speed.as_deref()
+    }
+
+    /// The costs of the layers for the configured micro-batches.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if there are more micro-batches than samples, or the costs cannot be computed.
+    pub fn costs(&self, config: &TrainConfig) -> Result<ModelCosts> {
+        let parts = config.pipeline.micro_batches.get();
+        let samples = gpipe_remat::micro_batches(self.batch, parts).map_err(Error::input)?;
+        Ok((self.price)(&samples).map_err(Error::input)?.costs)
+    }
+
+    pub(super) fn request(&self, policies: Vec<Policy>) -> PlanRequest<'_> {
+        PlanRequest {
+            weights: &self.weights,
+            batch: self.batch,
+            price: &*self.price,
+            workers: self.workers.clone(),
+            link: self.link,
+            cores: self.cores,
+            orders: &self.space.orders,
+            micro_batches: self.space.micro_batches.clone(),
+            stages: self.space.stages,
+            cut: self.space.cut.clone(),
+            min_gain: match self.speed.as_deref() {
+                Some(Speed::Measured(_)) => MIN_GAIN,
+                _ => 0.0,
+            },
+            policies,
+        }
+    }
+
+    /// The recommended plan and its optimality bound.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if no plan fits the memory; the message has the memory that would suffice.
+    pub fn recommend(&self) -> Result<CertifiedPlan> {
+        let policy = self.space.policy.unwrap_or(Policy::Budget(Bytes(u64::MAX)));
+        let request = self.request(vec![policy]);
+        let planner = Planner::new(&request).map_err(Error::input)?;
+        planner.answer().map_err(Error::input)
+    }
+
+    /// The smallest memory limit of the workers in bytes; `None` without limits.
+    pub fn memory(&self) -> Option<u64> {
+        self.workers.iter().filter_map(|worker| worker.memory).min()
+    }
+
+    /// The rematerialization policy under which every stage keeps the activations of the plan.
+    pub fn remat(&self, plan: &Plan) -> Policy {
+        if let Some(given) = self.space.policy {
+            return given;
+        }
+        let stages = plan.cut.len();
+        let keeps =
+            |stage: usize| *plan.remat_plan.kept(stage, 0) == gpipe_remat::Retained::Everything;
+        match self.memory() {
+            Some(memory) if !(0..stages).all(keeps) => {
+                let chunks = plan.cut.len() / plan.workers.len();
+                Policy::Budget(Bytes(memory / chunks as u64))
+            }
+            _ => Policy::Keep,
+        }
+    }
+
+    /// The configuration that runs a plan: `config` with its stages, cut, schedule, micro-batches,
+    /// devices and rematerialization.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the plan has more stages than a configuration can have.
+    pub fn apply(&self, plan: &Plan, config: &TrainConfig) -> Result<TrainConfig> {
+        self.apply_with(plan, self.remat(plan), config)
+    }
+
+    pub(super) fn apply_with(
+        &self,
+        plan: &Plan,
+        remat: Policy,
+        config: &TrainConfig,
+    ) -> Result<TrainConfig> {
+        let mut chosen = config.clone();
+        let pipeline = &mut chosen.pipeline;
+        let whole = |number: usize| {
+            let number = i64::try_from(number).unwrap_or(i64::MAX);
+            Size::try_from(number).map_err(Error::invalid)
+        };
+        pipeline.stages = whole(plan.cut.len())?;
+        pipeline.micro_batches = whole(plan.micro_batches)?;
+        // A plan is named after a built-in schedule, or after the configured table.
+        if *plan.order != *pipeline.schedule.to_string() {
+            let schedule: ScheduleChoice = plan.order.parse().map_err(Error::input)?;
+            pipeline.schedule = Named::of(schedule);
+        }
+        pipeline.partition = Named::of(CutRule::Sizes(plan.cut.iter().map(Range::len).collect()));
+        pipeline.remat = Named::of(remat);
+        if pipeline.devices.repeated().is_none() {
+            let listed = pipeline.devices.of_workers(self.workers.len());
+            let used = plan
+                .workers
+                .iter()
+                .filter_map(|&worker| listed.get(worker).copied());
+            pipeline.devices = Named::of(Devices::of_ids(used));
+        }
+        Ok(chosen)
+    }
+
+    /// The keys that differ between a plan and `config`, and their values: what it takes to run the plan
+    /// with this configuration.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn settings(
+        &self,
+        plan: &Plan,
+        config: &TrainConfig,
+    ) -> Result<Vec<(&'static str, String)>> {
+        let pipeline = self.apply(plan, config)?.pipeline;
+        let workers = u32::try_from(plan.workers.len()).unwrap_or(u32::MAX);
+        let devices = match pipeline.devices.repeated() {
+            Some(id) => Devices::several(id, workers).to_string(),
+            None => pipeline.devices.to_string(),
+        };
+        let mut settings = vec![
+            ("pipeline.devices", devices),
+            ("pipeline.stages", plan.cut.len().to_string()),
+            ("pipeline.schedule", plan.order.clone()),
+            ("pipeline.micro_batches", plan.micro_batches.to_string()),
+            ("pipeline.partition", pipeline.partition.to_string()),
+            ("pipeline.remat", pipeline.remat.to_string()),
+        ];
+        // A cost file may have its own.
+        if self.batch != config.data.batch_size.get() {
+            settings.push(("data.batch_size", self.batch.to_string()));
+        }
+        Ok(settings)
+    }
+}
