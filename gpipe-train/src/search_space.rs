@@ -10,6 +10,7 @@ use gpipe_sched::{Costs, Schedule, ScheduleKind};
 
 use crate::config::{FixedKeys, ScheduleChoice, TrainConfig};
 use crate::error::{Error, Result};
+use crate::setup::cut;
 
 /// Maximum number of workers where none are listed.
 const MOST_WORKERS: usize = 8;
@@ -176,8 +177,8 @@ fn given_cut(sizes: &[usize], stages: Option<usize>, layers: usize) -> Result<Ve
     // Its errors are those of training.
     let costs = vec![1; layers];
     let rule = CutRule::Sizes(sizes.to_vec());
-    let cut = crate::cut(&rule, &costs, stages.unwrap_or(sizes.len()))?;
-    Ok(cut.ranges().collect())
+    let partition = cut(&rule, &costs, stages.unwrap_or(sizes.len()))?;
+    Ok(partition.ranges().collect())
 }
 
 fn named(kind: ScheduleKind) -> NamedOrder {

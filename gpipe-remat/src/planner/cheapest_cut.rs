@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::relaxation::Thirds;
-use super::stage_bounds::StageBounds;
+use super::stage_bounds::{StageBounds, Thirds};
 
 /// The least cost of any cut in which every stage fits and none is too long; infinite if there is none.
 ///
@@ -27,35 +26,19 @@ pub(super) fn least(room: &StageBounds<'_>, prices: &Thirds) -> f64 {
                 first += 1;
             }
             while keeps < end && recompute.of(keeps, end) > 0.0 {
-                let key = before[keeps] - value[keeps] - recompute.prefix(keeps);
+                let key = before[keeps] - value[keeps] - recompute.up_to(keeps);
                 forgot.push(keeps, key);
                 keeps += 1;
             }
             kept.begin(first.max(keeps));
             forgot.begin(first);
             let keeping = kept.least() + value[end];
-            let forgetting = forgot.least() + value[end] + recompute.prefix(end) - recompute.free;
+            let forgetting = forgot.least() + value[end] + recompute.up_to(end) - recompute.free;
             after[end] = keeping.min(forgetting);
         }
         before = after;
     }
     before[layers]
-}
-
-/// The recomputed work of a stage, as a difference of prefix sums from which `free` is taken.
-pub(super) struct Recompute {
-    pub prefix: Vec<f64>,
-    pub free: f64,
-}
-
-impl Recompute {
-    fn prefix(&self, end: usize) -> f64 {
-        self.prefix.get(end).copied().unwrap_or(0.0)
-    }
-
-    fn of(&self, start: usize, end: usize) -> f64 {
-        self.prefix(end) - self.prefix(start) - self.free
-    }
 }
 
 /// The least of the keys in a window whose both ends move forward.

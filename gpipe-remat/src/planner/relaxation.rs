@@ -18,10 +18,7 @@ use gpipe_sched::{Op, Schedule};
 
 use super::candidate::Candidate;
 use super::cheapest_cut::least;
-use super::stage_bounds::StageBounds;
-
-/// For each stage, numbers or times of its forward passes, input and weight gradients.
-pub(super) type Thirds = Vec<[f64; 3]>;
+use super::stage_bounds::{StageBounds, Thirds};
 
 /// The step of the first round.
 const STEP: f64 = 0.1;
@@ -284,7 +281,8 @@ mod tests {
 
     use super::*;
     use crate::planner::cuts;
-    use crate::planner::{Described, Link, NamedOrder, PlanRequest, Worker};
+    use crate::planner::described::Described;
+    use crate::planner::request::{Link, NamedOrder, PlanRequest, Worker};
     use crate::{Bytes, Policy};
 
     fn orders() -> Vec<NamedOrder> {

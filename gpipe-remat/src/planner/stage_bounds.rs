@@ -7,8 +7,28 @@ use gpipe_partition::search::{bisect, pack};
 use gpipe_sched::Op;
 
 use super::candidate::Candidate;
-use super::cheapest_cut::Recompute;
 use crate::Policy;
+
+/// For each stage, numbers or times of its forward passes, input and weight gradients.
+pub(super) type Thirds = Vec<[f64; 3]>;
+
+/// The recomputed work of a stage, as a difference of prefix sums from which `free` is taken.
+pub(super) struct Recompute {
+    pub prefix: Vec<f64>,
+    pub free: f64,
+}
+
+impl Recompute {
+    /// The prefix sum up to a layer.
+    pub fn up_to(&self, end: usize) -> f64 {
+        self.prefix.get(end).copied().unwrap_or(0.0)
+    }
+
+    /// The recomputed work of these layers; negative if everything is kept.
+    pub fn of(&self, start: usize, end: usize) -> f64 {
+        self.up_to(end) - self.up_to(start) - self.free
+    }
+}
 
 /// Prefix sums of a model, and the limits of a candidate.
 pub(super) struct StageBounds<'a> {
