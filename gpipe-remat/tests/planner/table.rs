@@ -15,7 +15,7 @@ const TABLE: &str = include_str!("table.txt");
 const HOSTS: [usize; 6] = [2, 4, 8, 16, 32, 64];
 
 /// Rows of more layers times workers than this take seconds each: they are made where `GPIPE_TABLE` is set.
-const QUICK: usize = 600;
+const QUICK: usize = 400;
 
 fn recommended(model: &Model, workers: usize) -> CertifiedPlan {
     let worker = Worker {
