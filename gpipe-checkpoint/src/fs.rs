@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
+use gpipe_files::Links;
+
 /// The kind of a directory entry; links are not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -102,7 +104,8 @@ impl Fs for Disk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + '_>> {
-        Ok(Box::new(File::open(path)?))
+        let mut options = gpipe_files::open_options(Links::Refused);
+        Ok(Box::new(options.read(true).open(path)?))
     }
 }
 

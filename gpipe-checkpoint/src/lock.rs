@@ -1,9 +1,7 @@
 //! One process at a time writes a run's folder.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::Path;
-
-use gpipe_files::Fault;
 
 use super::error::{Error, Result};
 
@@ -21,17 +19,7 @@ impl Lock {
     /// # Errors
     /// [`Error::Locked`] if another process holds it, [`Error::File`] if the file cannot be opened.
     pub fn take(run: &Path) -> Result<Self> {
-        let path = run.join(LOCK);
-        // Opening a pipe would block until it has a reader.
-        if path.metadata().is_ok_and(|about| !about.is_file()) {
-            return Err(gpipe_files::Error::new(path, Fault::NotRegular, "remove it").into());
-        }
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(gpipe_files::Error::write(&path))?;
+        let file = gpipe_files::append(&run.join(LOCK))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(Error::Locked {
                 run: run.to_owned(),

@@ -121,6 +121,11 @@ impl From<gpipe_report::Error> for Fail {
                 path,
                 "is no folder, and --overwrite replaces folders only: choose another name",
             ),
+            Report::NotARun { path } => out(
+                path,
+                "is neither empty nor the folder of a run, and --overwrite replaces only those: choose another \
+                 folder, or empty it",
+            ),
             Report::FolderNotMade { .. } => Self::invalid(format!("--out {error}")),
             Report::NoFreeName { runs } => Self::invalid(format!(
                 "no name is free in {}: choose one with --out",

@@ -80,6 +80,11 @@ impl Error {
         &self.fault
     }
 
+    /// What is wrong with it, for an error of another type.
+    pub fn into_fault(self) -> Fault {
+        self.fault
+    }
+
     /// What to do about it; may be empty.
     pub fn mend(&self) -> &str {
         &self.mend

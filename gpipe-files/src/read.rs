@@ -1,6 +1,6 @@
 //! Opening and reading files of a folder that nobody vouches for.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::path::Path;
 
@@ -13,6 +13,27 @@ pub enum Links {
     Followed,
     /// For names that were read from another file, which could point anywhere.
     Refused,
+}
+
+/// Options with which opening never waits for the other end of a pipe, and fails for a link unless links
+/// are followed. Where the system has no such flags (Windows), they are those of the standard library.
+pub fn open_options(links: Links) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+
+        let flags = match links {
+            Links::Followed => OFlags::NONBLOCK,
+            Links::Refused => OFlags::NONBLOCK | OFlags::NOFOLLOW,
+        };
+        // Flags are bits: the sign means nothing.
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    #[cfg(not(unix))]
+    let _ = links;
+    options
 }
 
 /// Opens a regular file and gives its length in bytes. Anything else is refused before it is opened:
@@ -36,7 +57,8 @@ pub fn open_regular(path: &Path, links: Links, mend: &str) -> Result<(File, u64)
     if !found.is_file() {
         return Err(no_file());
     }
-    let file = File::open(path).map_err(Error::read(path, mend))?;
+    let opened = open_options(links).read(true).open(path);
+    let file = opened.map_err(Error::read(path, mend))?;
     // Something else may have taken the name in between.
     let opened = file.metadata().map_err(Error::read(path, mend))?;
     if !opened.is_file() {

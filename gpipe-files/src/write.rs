@@ -2,18 +2,81 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
+#[cfg(unix)]
+use crate::read::open_regular;
+use crate::read::{Links, open_options};
 
 /// Makes a file that is not there yet; neither a file nor a link of that name is touched.
 ///
 /// # Errors
-/// [`Fault::Write`](crate::Fault::Write), also where something has the name.
+/// [`Fault::Write`], also where something has the name.
 pub fn create_new(path: &Path) -> Result<File> {
     File::create_new(path).map_err(Error::write(path))
+}
+
+/// Fails unless a regular file stands under the path, or nothing: what follows a link may change a file
+/// that is somebody else's, and a pipe waits for a reader.
+///
+/// # Errors
+/// [`Fault::Link`] or [`Fault::NotRegular`].
+pub fn check_writable(path: &Path) -> Result<()> {
+    let fault = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => Fault::Link,
+        Ok(found) if !found.is_file() => Fault::NotRegular,
+        _ => return Ok(()),
+    };
+    Err(Error::new(path, fault, "remove it, or choose another name"))
+}
+
+/// Opens a regular file to read it and to append to it, and makes it if there is none. Neither a link is
+/// followed nor a pipe waited for.
+///
+/// # Errors
+/// Those of [`check_writable`], and [`Fault::Write`].
+pub fn append(path: &Path) -> Result<File> {
+    check_writable(path)?;
+    let mut options = open_options(Links::Refused);
+    let opened = options.read(true).append(true).create(true).open(path);
+    let file = opened.map_err(Error::write(path))?;
+    // Something else may have taken the name in between.
+    match file.metadata().map_err(Error::write(path))?.is_file() {
+        true => Ok(file),
+        false => Err(Error::new(path, Fault::NotRegular, "remove it")),
+    }
+}
+
+/// Gives a file that has several names (hard links, as in a copy by `cp -l`) bytes of its own under this
+/// one, so that appending to it changes no other.
+///
+/// # Errors
+/// Those of [`replace`].
+pub fn separate(path: &Path) -> Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+
+        let found = fs::symlink_metadata(path);
+        if found.is_ok_and(|found| found.is_file() && found.nlink() > 1) {
+            let (mut file, _) = open_regular(path, Links::Refused, "")?;
+            return replace_with(path, |new| io::copy(&mut file, new).map(drop));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+    Ok(())
+}
+
+/// [`replace_with`] for bytes in memory.
+///
+/// # Errors
+/// Those of [`replace_with`].
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    replace_with(path, |file| file.write_all(bytes))
 }
 
 /// Writes a file in the place of the one that may stand there. A reader sees the old bytes or the new
@@ -24,12 +87,17 @@ pub fn create_new(path: &Path) -> Result<File> {
 /// empty.
 ///
 /// # Errors
-/// [`Fault::Write`](crate::Fault::Write); the file is then what it was before.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Those of [`check_writable`], and [`Fault::Write`]; the file is then what it was before.
+pub fn replace_with(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    check_writable(path)?;
     let written = || {
-        let (new, mut file) = unfinished(path)?;
-        let renamed = file.write_all(bytes).and_then(|()| {
-            drop(file);
+        let (new, file) = unfinished(path)?;
+        let mut file = BufWriter::new(file);
+        let renamed = write(&mut file).and_then(|()| {
+            file.flush()?;
             fs::rename(&new, path)
         });
         if renamed.is_err() {
@@ -61,13 +129,43 @@ fn unfinished(path: &Path) -> io::Result<(PathBuf, File)> {
 /// Removes a file, and says whether there was one.
 ///
 /// # Errors
-/// [`Fault::Write`](crate::Fault::Write) if it is there and cannot be removed.
+/// [`Fault::Write`] if it is there and cannot be removed.
 pub fn remove_if_exists(path: &Path) -> Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(Error::write(path)(error)),
     }
+}
+
+/// Makes a folder that is not there yet, and those above it; the names of all of them would survive a
+/// loss of power.
+///
+/// # Errors
+/// Those of the file system; [`ErrorKind::AlreadyExists`] if something has the name.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    make_folder_with(path, sync_folder)
+}
+
+fn make_folder_with(path: &Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let above = |path: &Path| match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
+        Some(parent) => parent.to_owned(),
+        None => path.to_owned(),
+    };
+    let parents = path.ancestors().skip(1);
+    let missing = parents.take_while(|parent| !parent.as_os_str().is_empty() && !parent.exists());
+    let missing: Vec<&Path> = missing.collect();
+    for parent in missing.into_iter().rev() {
+        match fs::create_dir(parent) {
+            // Another process makes it as well.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        sync(&above(parent))?;
+    }
+    fs::create_dir(path)?;
+    sync(&above(path))
 }
 
 /// Waits until the names in a folder would survive a loss of power. Where folders cannot be opened
@@ -79,5 +177,29 @@ pub fn sync_folder(path: &Path) -> io::Result<()> {
     match cfg!(unix) {
         true => File::open(path)?.sync_all(),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_new_folders_are_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let mut synced = Vec::new();
+        let mut make = |path: &Path| {
+            make_folder_with(path, |path| {
+                synced.push(path.to_owned());
+                Ok(())
+            })
+        };
+        make(&root.join("a/b/run")).unwrap();
+        make(&root.join("a/run")).unwrap();
+        let taken = make(&root.join("a/run")).unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
+        let [a, b] = ["a", "a/b"].map(|name| root.join(name));
+        assert_eq!(synced, [root.to_owned(), a.clone(), b, a]);
     }
 }

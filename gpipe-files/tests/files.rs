@@ -1,9 +1,11 @@
 //! What is refused, what is written, and what is said.
 
 use std::fs;
+use std::io::Write;
 
 use gpipe_files::{
-    Fault, Links, create_new, open_regular, read_capped, remove_if_exists, replace, sync_folder,
+    Fault, Links, append, create_new, open_options, open_regular, read_capped, remove_if_exists,
+    replace, replace_with, separate, sync_folder,
 };
 
 const MEND: &str = "name another";
@@ -80,10 +82,20 @@ fn links_and_devices_are_refused() {
     let error = open_regular(Path::new("/dev/zero"), Links::Followed, MEND).unwrap_err();
     assert!(matches!(error.fault(), Fault::NotRegular));
 
-    // A link is replaced, not what it points to.
-    replace(&link, b"new").unwrap();
+    // Neither the link nor what it points to is changed.
+    for error in [
+        replace(&link, b"new").unwrap_err(),
+        append(&link).unwrap_err(),
+    ] {
+        assert!(matches!(error.fault(), Fault::Link) && error.is_input_error());
+        let told = error.to_string();
+        assert!(
+            told.ends_with(": is a link: remove it, or choose another name"),
+            "{told}"
+        );
+    }
     assert_eq!(fs::read(&file).unwrap(), b"abc");
-    assert!(!link.is_symlink());
+    assert!(link.is_symlink());
     fs::remove_file(&link).unwrap();
     symlink(folder.path().join("none"), &link).unwrap();
     assert!(create_new(&link).is_err());
@@ -102,14 +114,62 @@ fn a_file_is_replaced_whole_or_not_at_all() {
     let taken = folder.path().join("folder");
     fs::create_dir(&taken).unwrap();
     let error = replace(&taken, b"x").unwrap_err();
-    assert!(matches!(error.fault(), Fault::Write(_)) && !error.is_input_error());
-    let told = error.to_string();
-    assert!(
-        told.starts_with(&format!("cannot write {}: ", taken.display())),
-        "{told}"
+    assert!(matches!(error.fault(), Fault::NotRegular) && error.is_input_error());
+    // Nor is anything left of a file that fails on its way.
+    let error = replace_with(&path, |file| {
+        file.write_all(b"half")?;
+        Err(std::io::Error::other("disk full"))
+    });
+    assert_eq!(fs::read(&path).unwrap(), b"third");
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        format!("cannot write {}: disk full", path.display())
     );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-    assert!(replace(&folder.path().join("none/file"), b"x").is_err());
+    let error = replace(&folder.path().join("none/file"), b"x").unwrap_err();
+    assert!(matches!(error.fault(), Fault::Write(_)) && !error.is_input_error());
+}
+
+/// A pipe without a reader or writer: opening it in the ordinary way waits for ever.
+#[cfg(unix)]
+#[test]
+fn pipes_are_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let errors = [
+        replace(&pipe, b"x").unwrap_err(),
+        append(&pipe).unwrap_err(),
+        open_regular(&pipe, Links::Refused, MEND).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error.fault(), Fault::NotRegular), "{error}");
+    }
+    // Where a pipe takes the name after the look.
+    open_options(Links::Refused).read(true).open(&pipe).unwrap();
+    assert!(
+        open_options(Links::Refused)
+            .append(true)
+            .open(&pipe)
+            .is_err()
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_of_two_names_is_separated_before_it_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let [here, there] = ["here", "there"].map(|name| folder.path().join(name));
+    fs::write(&here, b"abc").unwrap();
+    fs::hard_link(&here, &there).unwrap();
+    for _ in 0..2 {
+        separate(&here).unwrap();
+        append(&here).unwrap().write_all(b"d").unwrap();
+    }
+    separate(&folder.path().join("none")).unwrap();
+    assert_eq!(fs::read(&here).unwrap(), b"abcdd");
+    assert_eq!(fs::read(&there).unwrap(), b"abc");
 }
 
 #[test]

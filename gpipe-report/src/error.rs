@@ -24,6 +24,16 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The folder to be overwritten holds something, but no run.
+    #[error(
+        "{}: is neither empty nor the folder of a run, and only those are overwritten: choose another folder, \
+         or empty it",
+        .path.display()
+    )]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The folder of a new run cannot be made, or its earlier files cannot be removed.
     #[error("{}: {source}: choose a folder that can be made", .path.display())]
     FolderNotMade {
@@ -90,6 +100,7 @@ impl Error {
         match self {
             Self::FolderExists { .. }
             | Self::NotAFolder { .. }
+            | Self::NotARun { .. }
             | Self::FolderNotMade { .. }
             | Self::NoFreeName { .. }
             | Self::Damaged { .. }

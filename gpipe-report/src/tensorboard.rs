@@ -67,6 +67,11 @@ pub struct TensorBoard {
 }
 
 impl TensorBoard {
+    /// The file was moved to another folder.
+    pub(crate) fn moved_to(&mut self, folder: &Path) {
+        self.path = folder.join(self.path.file_name().unwrap_or_default());
+    }
+
     /// Creates a file in a folder that may hold earlier ones. With `first`, the step that comes next,
     /// TensorBoard drops that step and later ones of the earlier files.
     ///

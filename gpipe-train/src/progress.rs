@@ -109,6 +109,11 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         reporter
     }
 
+    /// Replaces an earlier run in the folder: the first step comes next.
+    pub fn take_place(&mut self) -> Result<()> {
+        self.record.take_place()
+    }
+
     /// Reports a warning that does not stop the run.
     pub fn note(&mut self, text: &str) {
         self.line(&format!("warning: {text}"));

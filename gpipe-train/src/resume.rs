@@ -198,10 +198,18 @@ pub(crate) fn begin(
     })
 }
 
-/// Creates the folder of a new run. Checkpoints of an earlier run in the folder are deleted.
+/// Creates the folder of a new run. An earlier run in the folder stays until [`take_place`].
 fn create(new: NewRun, config: &TrainConfig) -> Result<RunFolder> {
     let made = new.make(&config.to_toml()?, machine::now())?;
     let lock = gpipe_checkpoint::Lock::take(made.path())?;
-    gpipe_checkpoint::remove_all(made.path()).map_err(Error::input)?;
     Ok(made.begin(lock)?)
+}
+
+/// Replaces an earlier run in the folder and its checkpoints, when the first step comes next: until then
+/// it stays as it was.
+pub(crate) fn take_place(folder: &mut RunFolder) -> Result<()> {
+    if folder.replaces() {
+        gpipe_checkpoint::remove_all(folder.path()).map_err(Error::run)?;
+    }
+    Ok(folder.take_place()?)
 }

@@ -148,6 +148,7 @@ impl PreparedRun {
                  differ in rounding from those of one stage and of other schedules",
             );
         }
+        progress.take_place()?;
         let trained = train(
             &recipe,
             &mut assembled,

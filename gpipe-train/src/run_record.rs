@@ -5,8 +5,9 @@ use std::path::Path;
 use gpipe_report::{Event, RunFolder, Tracer};
 use gpipe_sched::Timeline;
 
-use crate::error::one_line;
+use crate::error::{Result, one_line};
 use crate::machine;
+use crate::resume::take_place;
 
 /// Writes what tells of a run, and collects what could not be written: a full disk must not end a run
 /// that it does not keep from saving.
@@ -32,6 +33,11 @@ impl RunRecord {
     /// The folder of the run.
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Replaces an earlier run in the folder, which is no fault to go on with if it fails.
+    pub fn take_place(&mut self) -> Result<()> {
+        take_place(&mut self.folder)
     }
 
     /// Appends text to `log.txt`.

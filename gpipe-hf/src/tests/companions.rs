@@ -65,3 +65,37 @@ fn a_companion_that_cannot_be_read_is_named() {
     assert!(message.contains(TOKENIZER) && message.contains("no regular file"));
     assert!(error.is_input_error());
 }
+
+#[cfg(unix)]
+#[test]
+fn a_link_out_of_the_folder_is_not_handed_on() {
+    use std::os::unix::fs::symlink;
+
+    let root = tempfile::tempdir().unwrap();
+    let secret = root.path().join("secret");
+    fs::write(&secret, "mine").unwrap();
+    let folder = root.path().join("cache/snapshots/main");
+    let blobs = root.path().join("cache/blobs");
+    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&blobs).unwrap();
+    fs::write(folder.join(TOKENIZER), "{}").unwrap();
+    let tokenizer = folder.join(TOKENIZER);
+    let read = || Companions::read(None, Some(&tokenizer));
+    for name in ["merges.txt", "vocab.json", "tokenizer_config.json"] {
+        let link = folder.join(name);
+        symlink(&secret, &link).unwrap();
+        let error = read().unwrap_err();
+        let told = error.to_string();
+        assert!(
+            told.contains(name) && told.contains(": is a link: "),
+            "{told}"
+        );
+        assert!(error.is_input_error());
+        fs::remove_file(&link).unwrap();
+        // As in the cache of Hugging Face.
+        fs::write(blobs.join(name), name).unwrap();
+        symlink(format!("../../blobs/{name}"), &link).unwrap();
+        let files = read().unwrap().files;
+        assert!(files.contains(&(name.to_owned(), name.into())));
+    }
+}

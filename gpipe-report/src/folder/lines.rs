@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gpipe_files::Error as FileError;
 
@@ -24,15 +24,17 @@ impl Lines {
 
     /// Opens a file to append to it. A last line without its end is removed: nothing can read it.
     pub(crate) fn reopen(path: PathBuf) -> Result<Self> {
-        let open = || {
-            let mut options = File::options();
-            let mut file = options.read(true).append(true).create(true).open(&path)?;
-            let whole = whole_lines(&mut file)?;
-            file.set_len(whole)?;
-            Ok(file)
-        };
-        let file = open().map_err(FileError::write(&path))?;
+        gpipe_files::separate(&path)?;
+        let mut file = gpipe_files::append(&path)?;
+        whole_lines(&mut file)
+            .and_then(|whole| file.set_len(whole))
+            .map_err(FileError::write(&path))?;
         Ok(Self { path, file })
+    }
+
+    /// The file was moved to another folder.
+    pub(crate) fn moved_to(&mut self, folder: &Path) {
+        self.path = folder.join(self.path.file_name().unwrap_or_default());
     }
 
     /// Appends a line.

@@ -11,6 +11,11 @@ pub(crate) const TRACE: &str = "trace.json";
 /// The plan and the timelines of some steps.
 pub(crate) const TIMELINE: &str = "timeline.json";
 
+/// The identity of the run, written by the crate that saves its checkpoints.
+pub(crate) const RUN: &str = "run.json";
+/// Prefix of the folder in which a run that replaces another waits for its first step.
+pub(crate) const STARTING: &str = ".starting-";
+
 /// The page of a run, as `gpipe report` names it.
 pub const PAGE: &str = "report.html";
 

@@ -7,11 +7,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::names::{CONFIG, EVENTS, LOG, TIMELINE, TRACE, is_until};
+use gpipe_files::make_folder;
+
+use super::earlier;
 use super::run_folder::RunFolder;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
-use crate::tensorboard::is_event_file;
 
 /// A folder that does not exist yet, or that may be overwritten. Choosing it makes nothing, so that
 /// nothing is left behind if the run turns out to be impossible.
@@ -27,17 +28,18 @@ enum Choice {
 }
 
 impl NewRun {
-    /// The folder `path`, which must not exist unless `overwrite` is true.
+    /// The folder `path`, which must not exist unless `overwrite` is true; then it may be empty or hold a
+    /// run.
     ///
     /// # Errors
-    /// [`Error::FolderExists`], [`Error::NotAFolder`], or [`Error::FolderNotMade`] if the path cannot
+    /// [`Error::FolderExists`], [`Error::NotAFolder`], [`Error::NotARun`], or [`Error::FolderNotMade`] if the path cannot
     /// be looked at.
     pub fn at(path: &Path, overwrite: bool) -> Result<Self> {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(not_made(path)(error)),
             Ok(_) if !overwrite => return Err(taken(path)),
-            Ok(_) if path.is_dir() => {}
+            Ok(_) if path.is_dir() => check_replaceable(path)?,
             Ok(_) => return Err(Error::NotAFolder { path: path.into() }),
         }
         Ok(Self(Choice::At {
@@ -52,26 +54,32 @@ impl NewRun {
     }
 
     /// Makes the folder, for a run of this configuration that begins now. The files of a folder that is
-    /// to be overwritten stay until [`MadeRun::begin`].
+    /// to be overwritten stay until [`RunFolder::take_place`].
     ///
     /// # Errors
-    /// [`Error::FolderExists`] if it appeared in between, [`Error::FolderNotMade`], or
-    /// [`Error::NoFreeName`].
+    /// [`Error::FolderExists`] or [`Error::NotARun`] if it appeared in between, [`Error::FolderNotMade`],
+    /// or [`Error::NoFreeName`].
     pub fn make(self, config: &str, now: SystemTime) -> Result<MadeRun> {
-        let path = match self.0 {
-            Choice::At { path, overwrite } => match make(&path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && !overwrite => {
-                    return Err(taken(&path));
-                }
+        let (path, replaces) = match self.0 {
+            Choice::At { path, overwrite } => match make_folder(&path) {
+                Ok(()) => (path, false),
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                     return Err(not_made(&path)(error));
                 }
-                _ => path,
+                Err(_) if !overwrite => return Err(taken(&path)),
+                Err(_) => {
+                    check_replaceable(&path)?;
+                    (path, true)
+                }
             },
-            Choice::Within(runs) => make_within(&runs, config, now)?,
+            Choice::Within(runs) => (make_within(&runs, config, now)?, false),
         };
-        let config = config.to_owned();
-        Ok(MadeRun { path, config, now })
+        Ok(MadeRun {
+            path,
+            replaces,
+            config: config.to_owned(),
+            now,
+        })
     }
 }
 
@@ -80,6 +88,7 @@ impl NewRun {
 #[must_use = "the run begins with `begin`"]
 pub struct MadeRun {
     path: PathBuf,
+    replaces: bool,
     config: String,
     now: SystemTime,
 }
@@ -90,47 +99,36 @@ impl MadeRun {
         &self.path
     }
 
-    /// Writes the configuration and opens the files that grow. Of an earlier run in the same folder,
-    /// the files that this crate wrote are removed and all others left alone; checkpoints are left to
-    /// the crate that wrote them.
+    /// Writes the configuration and opens the files that grow; those of a run that replaces another in
+    /// the same folder lie aside until [`RunFolder::take_place`].
     ///
     /// `lock` is the right to write the folder, which is held until the [`RunFolder`] is dropped: any
     /// value that gives the right back when it is dropped, or `()`.
     ///
     /// # Errors
-    /// [`Error::FolderNotMade`] if earlier files cannot be removed, [`Error::File`] if new ones cannot
+    /// [`Error::FolderNotMade`] if earlier files cannot be replaced, [`Error::File`] if new ones cannot
     /// be written.
     pub fn begin(self, lock: impl Send + Sync + 'static) -> Result<RunFolder> {
-        let Self { path, config, now } = self;
-        remove_earlier(&path).map_err(not_made(&path))?;
-        RunFolder::create(path, Box::new(lock), &config, now)
+        let Self {
+            path,
+            replaces,
+            config,
+            now,
+        } = self;
+        let aside = match replaces {
+            true => Some(earlier::make_aside(&path).map_err(not_made(&path))?),
+            false => None,
+        };
+        RunFolder::create(path, aside, Box::new(lock), &config, now)
     }
 }
 
-/// Removes the files of an earlier run, if there are any.
-fn remove_earlier(folder: &Path) -> io::Result<()> {
-    for name in [CONFIG, LOG, EVENTS, TRACE, TIMELINE] {
-        match fs::remove_file(folder.join(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+/// Fails unless the folder is empty or a run's.
+fn check_replaceable(path: &Path) -> Result<()> {
+    match earlier::is_replaceable(path).map_err(not_made(path))? {
+        true => Ok(()),
+        false => Err(Error::NotARun { path: path.into() }),
     }
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let ours = |name: &str| is_event_file(name) || is_until(name);
-        if entry.file_name().to_str().is_some_and(ours) {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// `create_dir` with the folders above it; unlike `create_dir_all` it fails if the folder exists.
-fn make(path: &Path) -> io::Result<()> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    fs::create_dir(path)
 }
 
 /// A new folder in `runs`, named after the time and the configuration.
@@ -149,7 +147,7 @@ fn make_within(runs: &Path, config: &str, now: SystemTime) -> Result<PathBuf> {
             number => format!("{name}-{number}"),
         };
         let path = runs.join(name);
-        match make(&path) {
+        match make_folder(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(not_made(&path)(error)),
@@ -178,7 +176,9 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use super::super::names::{CONFIG, EVENTS, LOG, RUN, TIMELINE, TRACE};
     use super::*;
+    use crate::tensorboard::is_event_file;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -226,8 +226,12 @@ mod tests {
         drop(run);
         assert_eq!(Arc::strong_count(&lock), 1);
         let mut run = begin(&path, true, &lock);
-        run.log("second").unwrap();
-        assert_eq!(fs::read_to_string(path.join(LOG)).unwrap(), "second\n");
+        run.log("sec").unwrap();
+        assert_eq!(fs::read_to_string(path.join(LOG)).unwrap(), "first\n");
+        run.take_place().unwrap();
+        assert!(!run.replaces());
+        run.log("ond").unwrap();
+        assert_eq!(fs::read_to_string(path.join(LOG)).unwrap(), "sec\nond\n");
         assert_eq!(fs::read_to_string(path.join(CONFIG)).unwrap(), "x = 1\n");
         assert_eq!(fs::read_to_string(path.join("notes.txt")).unwrap(), "mine");
         assert!(!path.join(TRACE).exists());
@@ -245,10 +249,67 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
         begin(&path, false, &Arc::new(())).log("first").unwrap();
-        let made = NewRun::at(&path, true).unwrap().make("x = 2\n", NOW);
-        assert_eq!(made.unwrap().path(), path);
+        let names = || {
+            let names = fs::read_dir(&path)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name());
+            names.collect::<std::collections::BTreeSet<_>>()
+        };
+        let before = names();
+        // What a killed process left goes.
+        fs::create_dir(path.join(".starting-1")).unwrap();
+        let made = NewRun::at(&path, true)
+            .unwrap()
+            .make("x = 2\n", NOW)
+            .unwrap();
+        assert_eq!(made.path(), path);
+        let mut run = made.begin(()).unwrap();
+        assert!(run.replaces() && run.path() == path);
+        run.log("second").unwrap();
+        run.write_trace(|file| file.write_all(b"{}")).unwrap();
+        // It ends before its first step.
+        drop(run);
         assert_eq!(fs::read_to_string(path.join(LOG)).unwrap(), "first\n");
         assert_eq!(fs::read_to_string(path.join(CONFIG)).unwrap(), "x = 1\n");
+        assert_eq!(names(), before);
+
+        // What could not be replaced is told before anything is.
+        fs::create_dir(path.join(TIMELINE)).unwrap();
+        let made = NewRun::at(&path, true).unwrap().make("x = 2\n", NOW);
+        let error = made.unwrap().begin(()).err().unwrap();
+        assert!(
+            error.to_string().contains("timeline.json is a folder"),
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(path.join(LOG)).unwrap(), "first\n");
+    }
+
+    #[test]
+    fn only_a_run_by_its_marks_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        NewRun::at(path, true).unwrap();
+        fs::create_dir(path.join("checkpoints")).unwrap();
+        for name in [CONFIG, LOG, EVENTS, TIMELINE, RUN, "checkpoints/latest"] {
+            fs::write(path.join(name), "{\"mine\": 1}\n").unwrap();
+            let error = NewRun::at(path, true).unwrap_err();
+            assert!(matches!(error, Error::NotARun { .. }) && error.is_input_error());
+        }
+        fs::create_dir(path.join("checkpoints/step-00000001")).unwrap();
+        for (name, mark) in [
+            (EVENTS, r#"{"time":"2026-01-02T03:04:05Z","kind":"start"}"#),
+            (TIMELINE, r#"{"format":1,"gpipe":"0.1.0"}"#),
+            (RUN, "{\n  \"gpipe\": \"0.1.0\"\n}"),
+            (
+                "checkpoints/step-00000001/manifest.json",
+                "{\n  \"format\": \"gpipe checkpoint 1\"",
+            ),
+        ] {
+            fs::write(path.join(name), mark).unwrap();
+            NewRun::at(path, true).unwrap();
+            fs::write(path.join(name), "{}").unwrap();
+            NewRun::at(path, true).unwrap_err();
+        }
     }
 
     #[test]

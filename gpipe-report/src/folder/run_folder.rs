@@ -1,12 +1,13 @@
 //! The folder of a run that goes on.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use gpipe_files::{Error as FileError, Links};
 
+use super::earlier::remove_earlier;
 use super::lines::Lines;
 use super::names::{CONFIG, EVENTS, LOG, TIMELINE, TRACE, until};
 use crate::error::Result;
@@ -19,6 +20,8 @@ type Lock = Box<dyn Send + Sync>;
 /// The folder of a run that has begun, and the right to write it.
 pub struct RunFolder {
     path: PathBuf,
+    /// Where the files are until the run takes the place of an earlier one.
+    aside: Option<PathBuf>,
     log: Lines,
     events: Lines,
     curves: TensorBoard,
@@ -26,19 +29,41 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Writes the configuration and opens new files; none may be there yet.
-    pub(crate) fn create(path: PathBuf, lock: Lock, config: &str, now: SystemTime) -> Result<Self> {
-        let file = path.join(CONFIG);
-        gpipe_files::create_new(&file)?
-            .write_all(config.as_bytes())
-            .map_err(FileError::write(&file))?;
-        Ok(Self {
-            log: Lines::create(path.join(LOG))?,
-            events: Lines::create(path.join(EVENTS))?,
-            curves: TensorBoard::create(&path, None, now)?,
-            path,
-            _lock: lock,
-        })
+    /// Writes the configuration and opens new files, in the folder `aside` if there is one; none may be
+    /// there yet.
+    pub(crate) fn create(
+        path: PathBuf,
+        aside: Option<PathBuf>,
+        lock: Lock,
+        config: &str,
+        now: SystemTime,
+    ) -> Result<Self> {
+        let at = aside.as_ref().unwrap_or(&path);
+        let open = || {
+            let file = at.join(CONFIG);
+            gpipe_files::create_new(&file)?
+                .write_all(config.as_bytes())
+                .map_err(FileError::write(&file))?;
+            Ok((
+                Lines::create(at.join(LOG))?,
+                Lines::create(at.join(EVENTS))?,
+                TensorBoard::create(at, None, now)?,
+            ))
+        };
+        match open() {
+            Ok((log, events, curves)) => Ok(Self {
+                path,
+                aside,
+                log,
+                events,
+                curves,
+                _lock: lock,
+            }),
+            Err(error) => {
+                remove_aside(aside.as_deref());
+                Err(error)
+            }
+        }
     }
 
     /// Opens the folder of a run that is resumed in it: `config.toml` is replaced, the log and the
@@ -54,9 +79,14 @@ impl RunFolder {
         first: u64,
         now: SystemTime,
     ) -> Result<Self> {
+        // Written when the run ends: what stands in their way is told now.
+        for name in [TIMELINE, TRACE] {
+            gpipe_files::check_writable(&path.join(name))?;
+        }
         gpipe_files::replace(&path.join(CONFIG), config.as_bytes())?;
         Ok(Self {
             path: path.to_owned(),
+            aside: None,
             log: Lines::reopen(path.join(LOG))?,
             events: Lines::reopen(path.join(EVENTS))?,
             curves: TensorBoard::create(path, Some(first), now)?,
@@ -67,6 +97,42 @@ impl RunFolder {
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether an earlier run in the folder is still as it was.
+    pub fn replaces(&self) -> bool {
+        self.aside.is_some()
+    }
+
+    /// Replaces the earlier run: the files that this crate wrote are removed, all others are left alone,
+    /// and checkpoints to the crate that wrote them. If the folder is dropped before, the earlier run
+    /// stays as it was. Does nothing if there was none.
+    ///
+    /// # Errors
+    /// [`Error::File`](crate::Error::File) if a file cannot be removed or moved.
+    pub fn take_place(&mut self) -> Result<()> {
+        let Self { path, aside, .. } = self;
+        let Some(at) = aside else {
+            return Ok(());
+        };
+        let moved = remove_earlier(path).and_then(|()| {
+            for entry in fs::read_dir(&*at)? {
+                let entry = entry?;
+                fs::rename(entry.path(), path.join(entry.file_name()))?;
+            }
+            fs::remove_dir(at)
+        });
+        moved.map_err(FileError::write(path))?;
+        self.log.moved_to(path);
+        self.events.moved_to(path);
+        self.curves.moved_to(path);
+        self.aside = None;
+        Ok(())
+    }
+
+    /// Where the files are now.
+    fn at(&self) -> &Path {
+        self.aside.as_ref().unwrap_or(&self.path)
     }
 
     /// Appends text for people to `log.txt`.
@@ -92,22 +158,22 @@ impl RunFolder {
 
     /// Writes `timeline.json`, in the place of the earlier one only when it is whole.
     pub(crate) fn write_timeline(&self, json: &[u8]) -> Result<()> {
-        Ok(gpipe_files::replace(&self.path.join(TIMELINE), json)?)
+        Ok(gpipe_files::replace(&self.at().join(TIMELINE), json)?)
     }
 
     /// `timeline.json` of an earlier process, unless it is larger than any that is written.
     pub(crate) fn earlier_timeline(&self) -> Option<Vec<u8>> {
         const LARGEST: u64 = 1 << 30;
-        let path = self.path.join(TIMELINE);
-        gpipe_files::read_capped(&path, LARGEST, Links::Followed, "").ok()
+        let path = self.at().join(TIMELINE);
+        gpipe_files::read_capped(&path, LARGEST, Links::Refused, "").ok()
     }
 
     /// Renames the timelines of the steps up to `step`, which the run does not continue, and gives the
     /// new name of the first.
     pub(crate) fn set_timelines_aside(&self, step: u64) -> Result<String> {
         for name in [TIMELINE, TRACE] {
-            let path = self.path.join(name);
-            match fs::rename(&path, self.path.join(until(name, step))) {
+            let path = self.at().join(name);
+            match fs::rename(&path, self.at().join(until(name, step))) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(FileError::write(&path)(error).into());
                 }
@@ -122,10 +188,20 @@ impl RunFolder {
         &self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
-        let path = self.path.join(TRACE);
-        let file = File::create(&path).map(BufWriter::new);
-        let written = file.and_then(|mut file| write(&mut file).and_then(|()| file.flush()));
-        Ok(written.map_err(FileError::write(&path))?)
+        Ok(gpipe_files::replace_with(&self.at().join(TRACE), write)?)
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        remove_aside(self.aside.as_deref());
+    }
+}
+
+/// Removes the files of a run that did not begin. They are in nobody's way if they stay.
+fn remove_aside(folder: Option<&Path>) {
+    if let Some(folder) = folder {
+        let _ = fs::remove_dir_all(folder);
     }
 }
 
@@ -138,7 +214,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         let now = SystemTime::UNIX_EPOCH;
-        let run = RunFolder::create(path.into(), Box::new(()), "x = 1\n", now);
+        let run = RunFolder::create(path.into(), None, Box::new(()), "x = 1\n", now);
         let mut run = run.unwrap();
         let event = Event::eval(Some(1), 0.0, 1.0, 2);
         run.log("before \n").unwrap();

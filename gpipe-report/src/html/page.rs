@@ -1,8 +1,8 @@
 //! The page: one file that needs no network.
 
-use std::fs;
 use std::path::Path;
 
+use gpipe_files::{Error as FileError, Fault};
 use serde::Serialize;
 
 use super::escape::{escape, fill, json};
@@ -76,24 +76,24 @@ pub fn html(runs: &[Run]) -> Result<String> {
     Ok(fill(TEMPLATE, &values))
 }
 
-/// Writes a page to a file. Nothing is left of a new file that could not be written whole; a path that
-/// stood there before, such as a device, stays.
+/// Writes a page in the place of the one that may stand there, whole or not at all.
 ///
 /// # Errors
-/// [`Error::PageNotWritten`].
+/// [`Error::PageNotWritten`], or [`Error::File`] for a link, a pipe, a device or a folder of that name.
 pub fn write_html(path: &Path, page: &str) -> Result<()> {
-    let existed = path.exists();
-    fs::write(path, page).map_err(|source| {
-        if !existed {
-            let _ = fs::remove_file(path);
+    gpipe_files::replace(path, page.as_bytes()).map_err(|error| {
+        let (path, mend) = (path.to_owned(), error.mend().to_owned());
+        match error.into_fault() {
+            Fault::Write(source) => Error::PageNotWritten { path, source },
+            fault => FileError::new(path, fault, mend).into(),
         }
-        let path = path.to_owned();
-        Error::PageNotWritten { path, source }
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -155,11 +155,12 @@ pub fn write(path: &Path, profile: &Profile) -> Result<()> {
         fs::create_dir_all(folder).map_err(|error| unwritten(folder, error))?;
     }
     let text = serde_json::to_string_pretty(profile).map_err(Error::run)?;
-    // Atomic for readers.
-    let part = path.with_extension("json.part");
-    fs::write(&part, text + "\n")
-        .and_then(|()| fs::rename(&part, path))
-        .map_err(|error| unwritten(path, error))
+    gpipe_files::replace(path, (text + "\n").as_bytes()).map_err(|error| {
+        match error.is_input_error() {
+            true => Error::input(error),
+            false => Error::run(error),
+        }
+    })
 }
 
 fn unwritten(path: &Path, error: std::io::Error) -> Error {
