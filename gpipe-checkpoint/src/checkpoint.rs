@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::error::{Error, Result};
 use super::fault::Fault;
 use super::fs::{Disk, Fs, Kind};
+use super::identity::Identity;
 use super::manifest::{Listed, Manifest, hexadecimal};
 use super::names;
 use super::read::{kind, measure, names_below, read};
@@ -58,6 +59,25 @@ impl Checkpoint {
         }
     }
 
+    /// The run that saved it; `None` if it was saved by a version that did not record that.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`] if `run.json` is not one that this version reads.
+    pub fn identity(&self) -> Result<Option<Identity>> {
+        if !self
+            .manifest
+            .files
+            .iter()
+            .any(|file| file.name == names::RUN)
+        {
+            return Ok(None);
+        }
+        let unusable = |fault: &dyn Display| self.unusable(&format!("{}: {fault}", names::RUN));
+        let bytes = self.read(names::RUN)?;
+        let identity = serde_json::from_slice(&bytes).map_err(|error| unusable(&error))?;
+        Ok(Some(identity))
+    }
+
     /// The bytes of a file, by its name in the manifest (`model/config.json`); once more they are
     /// compared with their digest.
     ///
@@ -88,54 +108,85 @@ impl Checkpoint {
     }
 }
 
-/// Checks that the folder is the checkpoint of a step and whole; `max_bytes` is the most that its
-/// files may have together.
+/// Checks that the folder is a checkpoint, of this step if one is given, and whole; `max_bytes` is the
+/// most that its files may have together.
 ///
 /// # Errors
-/// The first fault, by name of the file.
+/// The first damage, or else the first fault, by name of the file.
 pub fn verify<F: Fs>(
     fs: &F,
     folder: &Path,
-    step: u64,
+    step: Option<u64>,
     max_bytes: u64,
 ) -> std::result::Result<Checkpoint, Fault> {
-    if kind(fs, folder, "the folder")? != Kind::Folder {
-        return Err(Fault::NotAFolder);
-    }
-    let manifest = Manifest::parse(&read(fs, folder, names::MANIFEST, LARGEST_MANIFEST)?)?;
-    if manifest.step != step {
-        return Err(Fault::Step(manifest.step));
-    }
-    let needed = manifest.bytes();
-    if needed > max_bytes {
-        let there = max_bytes;
-        return Err(Fault::TooLarge { needed, there });
-    }
-    let mut strange = BTreeSet::new();
-    names_below(fs, folder, "", &mut strange)?;
-    strange.remove(names::MANIFEST);
-    for file in &manifest.files {
-        if !strange.remove(&file.name) {
-            return Err(Fault::Missing(file.name.clone()));
-        }
-        let (length, digest) = measure(fs, folder, &file.name, file.bytes)?;
-        if length != file.bytes {
-            let (name, expected, got) = (file.name.clone(), file.bytes, length);
-            return Err(Fault::Length {
-                name,
-                expected,
-                got,
-            });
-        }
-        if digest != file.sha256 {
-            return Err(Fault::Changed(file.name.clone()));
-        }
-    }
-    match strange.pop_first() {
-        Some(name) => Err(Fault::Extra(name)),
-        None => Ok(Checkpoint {
+    let (manifest, mut faults) = examine(fs, folder, step, max_bytes);
+    let worst = faults.iter().position(Fault::is_damage).unwrap_or(0);
+    match manifest {
+        Some(manifest) if faults.is_empty() => Ok(Checkpoint {
             folder: folder.to_owned(),
             manifest,
         }),
+        _ => Err(faults.swap_remove(worst)),
+    }
+}
+
+/// Everything that is wrong with a checkpoint, and its manifest, without which there is a fault.
+pub fn examine<F: Fs>(
+    fs: &F,
+    folder: &Path,
+    step: Option<u64>,
+    max_bytes: u64,
+) -> (Option<Manifest>, Vec<Fault>) {
+    let manifest = match manifest_of(fs, folder) {
+        Ok(manifest) => manifest,
+        Err(fault) => return (None, vec![fault]),
+    };
+    if step.is_some_and(|step| step != manifest.step) {
+        let fault = Fault::Step(manifest.step);
+        return (Some(manifest), vec![fault]);
+    }
+    let mut faults = Vec::new();
+    let needed = manifest.bytes();
+    if needed > max_bytes {
+        let there = max_bytes;
+        faults.push(Fault::TooLarge { needed, there });
+        return (Some(manifest), faults);
+    }
+    let mut strange = BTreeSet::new();
+    if let Err(fault) = names_below(fs, folder, "", &mut strange) {
+        faults.push(fault);
+        return (Some(manifest), faults);
+    }
+    strange.remove(names::MANIFEST);
+    for file in &manifest.files {
+        match strange.remove(&file.name) {
+            true => faults.extend(fault_of(fs, folder, file)),
+            false => faults.push(Fault::Missing(file.name.clone())),
+        }
+    }
+    faults.extend(strange.into_iter().map(Fault::Extra));
+    (Some(manifest), faults)
+}
+
+/// The manifest in a checkpoint's folder.
+pub fn manifest_of<F: Fs>(fs: &F, folder: &Path) -> std::result::Result<Manifest, Fault> {
+    if kind(fs, folder, "the folder")? != Kind::Folder {
+        return Err(Fault::NotAFolder);
+    }
+    Manifest::parse(&read(fs, folder, names::MANIFEST, LARGEST_MANIFEST)?)
+}
+
+/// What is wrong with a file, every byte of which is read.
+fn fault_of<F: Fs>(fs: &F, folder: &Path, file: &Listed) -> Option<Fault> {
+    let (name, expected) = (file.name.clone(), file.bytes);
+    match measure(fs, folder, &name, expected) {
+        Err(fault) => Some(fault),
+        Ok((got, _)) if got != expected => Some(Fault::Length {
+            name,
+            expected,
+            got,
+        }),
+        Ok((_, digest)) if digest != file.sha256 => Some(Fault::Changed(name)),
+        Ok(_) => None,
     }
 }

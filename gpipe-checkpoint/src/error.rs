@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::failure::Failure;
 use crate::fault::{Fault, Skipped};
 use crate::names;
-use crate::write::Failure;
 
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -36,6 +36,26 @@ pub enum Error {
         folder: PathBuf,
         /// What is wrong with it.
         fault: Fault,
+    },
+    /// The checkpoint cannot be read as it is, but its bytes are not known to be damaged. No older one is
+    /// taken in its place.
+    #[error("{}: {fault}", .folder.display())]
+    Refused {
+        /// Its folder.
+        folder: PathBuf,
+        /// What is in the way, with its mend.
+        fault: Fault,
+    },
+    /// The checkpoint was saved by another run than the one in whose folder it lies.
+    #[error(
+        "{}: belongs to another run, {id}: move it out of this run's folder, or use it by its own name",
+        .folder.display()
+    )]
+    OtherRun {
+        /// Its folder.
+        folder: PathBuf,
+        /// The run that saved it.
+        id: String,
     },
     /// The checkpoint cannot be used for this model, or changed after it was found.
     #[error("{}: {what}", .folder.display())]
@@ -99,6 +119,8 @@ impl Error {
             Self::NotARun { .. }
             | Self::NoCheckpoint { .. }
             | Self::NotWhole { .. }
+            | Self::Refused { .. }
+            | Self::OtherRun { .. }
             | Self::Unusable { .. }
             | Self::NotNewest { .. }
             | Self::Locked { .. } => true,

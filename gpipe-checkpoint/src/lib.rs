@@ -1,10 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod check;
 mod checkpoint;
 mod error;
+mod failure;
 mod fault;
 mod fs;
+mod identity;
 mod lock;
 mod manifest;
 mod names;
@@ -17,18 +20,21 @@ mod search;
 mod snapshot;
 mod write;
 
+pub use check::{Check, Checked, check};
 pub use checkpoint::Checkpoint;
 pub use error::{Error, Result};
+pub use failure::Failure;
 pub use fault::{Fault, Skipped};
+pub use identity::{Identity, Origin};
 pub use lock::Lock;
 pub use manifest::{Listed, Manifest};
-pub use names::{CONFIG, FOLDER, MODEL, OPTIMIZER, STATE};
+pub use names::{CONFIG, FOLDER, MODEL, OPTIMIZER, RUN, STATE};
 pub use resume::{HeldRun, Location, Resumed, find, locate, resume};
 pub use run_state::{Best, RunState};
 pub use saver::{Clock, Saved, Saver, SaverOptions};
 pub use search::{Search, last_run, newest};
 pub use snapshot::{ModelFiles, Snapshot};
-pub use write::{Failure, remove_all};
+pub use write::remove_all;
 
 #[cfg(test)]
 mod tests;

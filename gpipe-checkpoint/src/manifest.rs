@@ -87,35 +87,48 @@ impl Manifest {
     /// The manifest in the bytes of a file.
     ///
     /// # Errors
-    /// [`Fault::Manifest`], in one line.
+    /// [`Fault::Manifest`] if its digest does not hold, [`Fault::Format`] if it does, but the list is not
+    /// one of this version's; in one line.
     pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
-        Self::parse_list(bytes).map_err(Fault::Manifest)
+        let list = Self::opened(bytes).map_err(|fault| Fault::Manifest(fault.to_owned()))?;
+        Self::parse_list(list).map_err(Fault::Format)
     }
 
-    fn parse_list(bytes: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "is no text".to_owned())?;
-        let unsealed = || "does not end in its digest".to_owned();
-        let text = text.strip_suffix(AFTER).ok_or_else(unsealed)?;
-        let split = text.len().checked_sub(DIGEST).ok_or_else(unsealed)?;
-        let (text, sealed) = text.split_at_checked(split).ok_or_else(unsealed)?;
-        let list = text.strip_suffix(BEFORE).ok_or_else(unsealed)?;
-        if digest(list.as_bytes()) != sealed {
-            return Err("does not have the digest that it ends in".into());
+    /// The list of a file whose digest holds, without its end.
+    fn opened(bytes: &[u8]) -> Result<&str, &'static str> {
+        let unsealed = "does not end in its digest";
+        let text = std::str::from_utf8(bytes).map_err(|_| "is no text")?;
+        let text = text.strip_suffix(AFTER).ok_or(unsealed)?;
+        let split = text.len().checked_sub(DIGEST).ok_or(unsealed)?;
+        let (text, sealed) = text.split_at_checked(split).ok_or(unsealed)?;
+        let list = text.strip_suffix(BEFORE).ok_or(unsealed)?;
+        match digest(list.as_bytes()) == sealed {
+            true => Ok(list),
+            false => Err("does not have the digest that it ends in"),
         }
-        let manifest: Self = serde_json::from_str(&format!("{list}{CLOSE}"))
-            .map_err(|error| format!("is no list of files: {error}"))?;
+    }
+
+    fn parse_list(list: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: String,
+        }
+        let list = format!("{list}{CLOSE}");
+        let unreadable = |error| format!("is no list of files: {error}");
+        let Format { format } = serde_json::from_str(&list).map_err(unreadable)?;
+        // Before its keys, which another format has others of.
+        if format != FORMAT {
+            return Err(format!(
+                "is of the format `{format}`, and this program reads `{FORMAT}`"
+            ));
+        }
+        let manifest: Self = serde_json::from_str(&list).map_err(unreadable)?;
         manifest.check()?;
         Ok(manifest)
     }
 
     /// Checks what a digest does not: a manifest may have been made by anyone.
     fn check(&self) -> Result<(), String> {
-        if self.format != FORMAT {
-            return Err(format!(
-                "is of the format `{}`: this program reads `{FORMAT}`",
-                self.format
-            ));
-        }
         let mut seen = BTreeSet::new();
         for Listed { name, sha256, .. } in &self.files {
             if names::components(name).is_none() || name == names::MANIFEST {

@@ -11,6 +11,8 @@ pub const CONFIG: &str = "config.toml";
 pub const STATE: &str = "state.json";
 /// The optimizer's state, in a checkpoint's folder.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
+/// The [`Identity`](crate::Identity) of the run, in its folder and in a checkpoint's.
+pub const RUN: &str = "run.json";
 /// The folder of the model's files, in a checkpoint's folder.
 pub const MODEL: &str = "model";
 /// The pointer to the newest checkpoint.
@@ -21,7 +23,7 @@ pub const BEST: &str = "best";
 pub const PARTIAL: &str = ".partial-";
 /// Prefix of what is being deleted.
 pub const DISCARDED: &str = ".discarded-";
-/// Prefix of a checkpoint that was not whole when a run went on from an older one.
+/// Prefix that earlier versions gave to a checkpoint that was not whole.
 pub const DAMAGED: &str = "damaged-";
 
 /// The folder of the checkpoint after a step.

@@ -8,13 +8,13 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::fault::Fault;
-use super::fs::{Fs, Kind};
+use super::fs::{Fs, Kind, retry};
 use super::manifest::hexadecimal;
 use super::names;
 
 /// The kind of a file or folder that messages call `name`.
 pub fn kind<F: Fs>(fs: &F, path: &Path, name: &str) -> Result<Kind, Fault> {
-    fs.kind(path).map_err(Fault::unreadable(name))
+    retry(|| fs.kind(path)).map_err(Fault::unreadable(name))
 }
 
 /// Adds the files below a folder to `found`, by their names in the manifest. Anything that is neither
@@ -30,7 +30,7 @@ pub fn names_below<F: Fs>(
     } else {
         prefix
     };
-    for name in fs.list(folder).map_err(Fault::unreadable(here))? {
+    for name in retry(|| fs.list(folder)).map_err(Fault::unreadable(here))? {
         let (path, name) = (folder.join(&name), format!("{prefix}{name}"));
         match kind(fs, &path, &name)? {
             Kind::File(_) => drop(found.insert(name)),
@@ -52,7 +52,10 @@ fn open<'a, F: Fs>(
 ) -> Result<(Box<dyn Read + 'a>, u64), Fault> {
     let path = folder.join(name);
     match kind(fs, &path, name)? {
-        Kind::File(length) => Ok((fs.open(&path).map_err(Fault::unreadable(name))?, length)),
+        Kind::File(length) => {
+            let file = retry(|| fs.open(&path)).map_err(Fault::unreadable(name))?;
+            Ok((file, length))
+        }
         _ => Err(Fault::NotAFile(name.to_owned())),
     }
 }

@@ -1,15 +1,17 @@
 //! From a folder that a user names to the checkpoint that a run goes on from.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::checkpoint::{Checkpoint, verify};
 use super::error::{Error, Result};
+use super::fault::Skipped;
 use super::fs::Disk;
+use super::identity::Identity;
 use super::lock::Lock;
 use super::names;
 use super::run_state::RunState;
 use super::search::{Search, newest, steps};
-use super::write::set_aside;
 
 /// What a folder is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +23,12 @@ pub enum Location {
     Checkpoint {
         /// Its absolute path.
         folder: PathBuf,
-        /// Its step, by its name.
-        step: u64,
+        /// Its step, by its name; `None` for one that was given another.
+        step: Option<u64>,
     },
 }
 
-/// What a folder is; nothing in it is read.
+/// What a folder is; no file in it is read.
 ///
 /// # Errors
 /// [`Error::NotARun`] if it is no folder, or neither of both.
@@ -42,9 +44,15 @@ pub fn locate(folder: &Path) -> Result<Location> {
     // `.` and `..` have no name of their own.
     let absolute = std::fs::canonicalize(folder).map_err(|error| fault(&error))?;
     let name = absolute.file_name().unwrap_or_default().to_string_lossy();
-    if folder.join(names::FOLDER).is_dir() {
+    let (step, manifest) = (names::step_of(&name), folder.join(names::MANIFEST));
+    let is_run = match std::fs::metadata(folder.join(names::FOLDER)) {
+        Ok(found) => found.is_dir(),
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) => return Err(fault(&error)),
+    };
+    if is_run {
         Ok(Location::Run(folder.to_owned()))
-    } else if let Some(step) = names::step_of(&name) {
+    } else if step.is_some() || manifest.symlink_metadata().is_ok() {
         let folder = absolute;
         Ok(Location::Checkpoint { folder, step })
     } else if name == names::FOLDER {
@@ -59,9 +67,14 @@ pub fn locate(folder: &Path) -> Result<Location> {
 /// newer one that is not whole. `max_bytes`: as for [`newest`].
 ///
 /// # Errors
-/// [`Error::NotARun`], [`Error::NoCheckpoint`], [`Error::NotWhole`] or [`Error::File`].
+/// [`Error::NotARun`], [`Error::NoCheckpoint`], [`Error::NotWhole`], [`Error::Refused`],
+/// [`Error::OtherRun`] or [`Error::File`].
 pub fn find(folder: &Path, max_bytes: u64) -> Result<(Checkpoint, Vec<String>)> {
-    let (checkpoint, search) = open(locate(folder)?, max_bytes)?;
+    let location = locate(folder)?;
+    let (checkpoint, search) = open(&location, max_bytes)?;
+    if let Location::Run(run) = &location {
+        identity_in(run, &checkpoint)?;
+    }
     Ok((checkpoint, search.warnings()))
 }
 
@@ -73,6 +86,8 @@ pub struct Resumed {
     pub checkpoint: Checkpoint,
     /// Where its run was.
     pub state: RunState,
+    /// The run that it belongs to; `None` if it was saved by a version that did not record that.
+    pub identity: Option<Identity>,
     /// Newer ones that are not whole or missing: a line each.
     pub warnings: Vec<String>,
     /// The run's folder, if the run goes on in it.
@@ -87,32 +102,12 @@ pub struct HeldRun {
     pub path: PathBuf,
     /// Held until it is dropped.
     pub lock: Lock,
-    /// Steps of checkpoints that stand in the way of new ones.
-    damaged: Vec<u64>,
-}
-
-impl HeldRun {
-    /// Renames checkpoints that are not whole and stand in the way of new ones; a line for each says
-    /// what it is called now.
-    ///
-    /// # Errors
-    /// [`Error::Write`] for the first that cannot be renamed.
-    pub fn set_damaged_aside(&self) -> Result<Vec<String>> {
-        let home = self.path.join(names::FOLDER);
-        let aside = self.damaged.iter().map(|&step| {
-            let name = set_aside(&mut Disk, &home, step)?;
-            Ok(format!(
-                "{} is now called {name}: delete it if you do not need it",
-                names::of_step(step)
-            ))
-        });
-        aside.collect()
-    }
 }
 
 /// [`find`], for a run that goes on. `in_place`: in its own folder, which is locked first; from a
 /// checkpoint that was named it can only if that is the newest. A checkpoint that lies outside of a
-/// run's folder goes on elsewhere.
+/// run's folder, or has another name there, goes on elsewhere. Newer ones that are damaged stay as they
+/// are until the run saves their steps again.
 ///
 /// # Errors
 /// Those of [`find`] and of [`Lock::take`], [`Error::NotNewest`], and [`Error::Unusable`] if the
@@ -121,41 +116,77 @@ pub fn resume(folder: &Path, in_place: bool, max_bytes: u64) -> Result<Resumed> 
     let location = locate(folder)?;
     let run = match &location {
         Location::Run(run) => Some(run.as_path()),
+        Location::Checkpoint { step: None, .. } => None,
         Location::Checkpoint { folder, .. } => folder
             .parent()
             .filter(|home| home.ends_with(names::FOLDER))
             .and_then(Path::parent),
     };
-    let run = match run.filter(|_| in_place) {
+    let held = match run.filter(|_| in_place) {
         Some(run) => Some((run.to_owned(), Lock::take(run)?)),
         None => None,
     };
-    if let (Some((run, _)), Location::Checkpoint { folder, step }) = (&run, &location) {
+    if let (Some((run, _)), Location::Checkpoint { folder, step }) = (&held, &location) {
         let steps = steps(&Disk, &run.join(names::FOLDER)).unwrap_or_default();
-        if let Some(&newest) = steps.first().filter(|newest| *newest > step) {
+        if let Some(&newest) = steps.first().filter(|newest| Some(**newest) > *step) {
             let folder = folder.clone();
             return Err(Error::NotNewest { folder, newest });
         }
     }
-    let (checkpoint, search) = open(location, max_bytes)?;
-    let damaged = search.skipped.iter().map(|skipped| skipped.step).collect();
+    let (checkpoint, search) = open(&location, max_bytes)?;
+    let identity = match (run, &location) {
+        // One that is named may be any run's, unless it goes on in this one.
+        (Some(run), Location::Run(_)) => identity_in(run, &checkpoint)?,
+        (Some(run), _) if held.is_some() => identity_in(run, &checkpoint)?,
+        _ => checkpoint.identity()?,
+    };
+    let mut warnings = search.warnings();
+    if held.is_some() {
+        for (warning, Skipped { step, .. }) in warnings.iter_mut().zip(&search.skipped) {
+            *warning += &format!("; it stays until the run saves step {step} again");
+        }
+    }
     Ok(Resumed {
         state: checkpoint.state()?,
         checkpoint,
-        warnings: search.warnings(),
-        run: run.map(|(path, lock)| HeldRun {
-            path,
-            lock,
-            damaged,
-        }),
+        identity,
+        warnings,
+        run: held.map(|(path, lock)| HeldRun { path, lock }),
     })
 }
 
+/// The identity of the run in a folder, to which the checkpoint must belong. Without a `run.json`, of
+/// which an earlier version knows nothing, it is that of the checkpoint, if all others there have the same.
+pub(crate) fn identity_in(run: &Path, checkpoint: &Checkpoint) -> Result<Option<Identity>> {
+    let (of_run, own) = (Identity::of_run(run)?, checkpoint.identity()?);
+    let Some(own) = own else {
+        return Ok(of_run);
+    };
+    let is_own = match &of_run {
+        Some(run) => run.id == own.id,
+        None => {
+            let home = run.join(names::FOLDER);
+            let steps = steps(&Disk, &home).unwrap_or_default();
+            steps.into_iter().all(|step| {
+                let other = Identity::of_run(&home.join(names::of_step(step)));
+                matches!(other, Ok(Some(other)) if other.id == own.id)
+            })
+        }
+    };
+    match is_own {
+        true => Ok(Some(own)),
+        false => Err(Error::OtherRun {
+            folder: checkpoint.folder().to_owned(),
+            id: own.id,
+        }),
+    }
+}
+
 /// The checkpoint at a location, and what else was found there.
-fn open(location: Location, max_bytes: u64) -> Result<(Checkpoint, Search)> {
+fn open(location: &Location, max_bytes: u64) -> Result<(Checkpoint, Search)> {
     match location {
         Location::Run(run) => {
-            let mut search = newest(&run, max_bytes)?;
+            let mut search = newest(run, max_bytes)?;
             match search.checkpoint.take() {
                 Some(checkpoint) => Ok((checkpoint, search)),
                 None => Err(Error::NoCheckpoint {
@@ -164,9 +195,15 @@ fn open(location: Location, max_bytes: u64) -> Result<(Checkpoint, Search)> {
                 }),
             }
         }
-        Location::Checkpoint { folder, step } => match verify(&Disk, &folder, step, max_bytes) {
+        Location::Checkpoint { folder, step } => match verify(&Disk, folder, *step, max_bytes) {
             Ok(checkpoint) => Ok((checkpoint, Search::default())),
-            Err(fault) => Err(Error::NotWhole { folder, fault }),
+            Err(fault) => {
+                let folder = folder.clone();
+                Err(match fault.is_damage() {
+                    true => Error::NotWhole { folder, fault },
+                    false => Error::Refused { folder, fault },
+                })
+            }
         },
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::error::{Error, Result};
 use super::fs::{Disk, Fs};
+use super::identity::Identity;
 use super::names;
 use super::run_state::Best;
 use super::snapshot::Snapshot;
@@ -65,6 +66,13 @@ impl Saver {
         Self(Writer::new(Disk, run, options))
     }
 
+    /// Records in each checkpoint the run that it belongs to.
+    #[must_use]
+    pub fn of_run(mut self, identity: Identity) -> Self {
+        self.0.identity = Some(identity);
+        self
+    }
+
     /// The best evaluation so far, including that after `step`.
     pub fn best(&self, step: u64, held_out_loss: Option<f64>) -> Option<Best> {
         self.0.best(step, held_out_loss)
@@ -107,6 +115,7 @@ pub(crate) struct Writer<F> {
     fs: F,
     home: PathBuf,
     options: SaverOptions,
+    identity: Option<Identity>,
     writing: Option<(u64, JoinHandle<Result<Saved>>)>,
 }
 
@@ -116,6 +125,7 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
             fs,
             home: run.join(names::FOLDER),
             options,
+            identity: None,
             writing: None,
         }
     }
@@ -143,7 +153,8 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
         self.options.best = snapshot.state.best;
         let step = snapshot.state.step;
         let (mut fs, home, options) = (self.fs.clone(), self.home.clone(), self.options.clone());
-        let work = move || write(&mut fs, &home, snapshot, &options);
+        let identity = self.identity.clone();
+        let work = move || write(&mut fs, &home, snapshot, &options, identity.as_ref());
         let thread = thread::Builder::new().name("gpipe-save".into()).spawn(work);
         let thread = thread
             .map_err(|error| not_saved(step, Error::Thread(format!("cannot start: {error}: raise the limit of threads (ulimit -u, or pids of the container)"))))?;
@@ -188,12 +199,16 @@ fn write<F: Fs>(
     home: &Path,
     snapshot: Snapshot,
     options: &SaverOptions,
+    identity: Option<&Identity>,
 ) -> Result<Saved> {
     let SaverOptions { keep, best, clock } = options;
     let started = clock();
     let step = snapshot.state.step;
     let name = names::of_step(step);
-    let files = snapshot.files()?;
+    let mut files = snapshot.files()?;
+    if let Some(identity) = identity {
+        files.push((names::RUN.to_owned(), identity.to_bytes()?));
+    }
     let bytes = commit(fs, home, step, &files)?;
     let seconds = clock().saturating_sub(started).as_secs_f64();
     // It stands: what goes wrong from here on takes nothing away from it.
@@ -202,7 +217,7 @@ fn write<F: Fs>(
         true => point(fs, home, names::BEST, &name),
         false => Ok(()),
     };
-    let tidied = pointed.and_then(|()| prune(fs, home, *keep, best.map(|best| best.step)));
+    let tidied = pointed.and_then(|()| prune(fs, home, step, *keep, best.map(|best| best.step)));
     Ok(Saved {
         step,
         folder: home.join(name),

@@ -4,9 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::checkpoint::{Checkpoint, verify};
-use super::error::Result;
+use super::error::{Error, Result};
 use super::fault::Skipped;
-use super::fs::{Disk, Fs};
+use super::fs::{Disk, Fs, retry};
 use super::names;
 use super::read::read;
 
@@ -20,6 +20,8 @@ pub struct Search {
     pub skipped: Vec<Skipped>,
     /// A newer step that the pointer `latest` names although nothing of it is there.
     pub missing: Option<u64>,
+    /// One that is not damaged and cannot be used: the search ended there.
+    pub(crate) refused: Option<Skipped>,
 }
 
 impl Search {
@@ -33,27 +35,40 @@ impl Search {
     }
 }
 
-/// Searches a run's folder. Every byte of the checkpoint that is found was compared with its digest;
-/// one of more than `max_bytes` (the machine's memory) is passed over.
+/// Searches a run's folder. Every byte of the checkpoint that is found was compared with its digest, and
+/// newer ones that are damaged are passed over. `max_bytes` (the machine's memory) is the most that one
+/// may have.
 ///
 /// # Errors
-/// [`Error::File`](crate::Error::File) if the folder of checkpoints cannot be read.
+/// [`Error::File`] if the folder of checkpoints cannot be read, [`Error::Refused`] for a newer checkpoint
+/// that is not damaged and cannot be used.
 pub fn newest(run: &Path, max_bytes: u64) -> Result<Search> {
     let home = run.join(names::FOLDER);
     let found = newest_on(&Disk, &home, max_bytes);
-    Ok(found.map_err(gpipe_files::Error::read(&home, ""))?)
+    let mut found = found.map_err(gpipe_files::Error::read(&home, "make it readable"))?;
+    match found.refused.take() {
+        None => Ok(found),
+        Some(Skipped { step, fault }) => Err(Error::Refused {
+            folder: home.join(names::of_step(step)),
+            fault,
+        }),
+    }
 }
 
 /// [`newest`] on any file system, in the folder of checkpoints.
 pub(crate) fn newest_on<F: Fs>(fs: &F, home: &Path, max_bytes: u64) -> io::Result<Search> {
     let mut search = Search::default();
     for step in steps(fs, home)? {
-        match verify(fs, &home.join(names::of_step(step)), step, max_bytes) {
+        match verify(fs, &home.join(names::of_step(step)), Some(step), max_bytes) {
             Ok(whole) => {
                 search.checkpoint = Some(whole);
                 break;
             }
-            Err(fault) => search.skipped.push(Skipped { step, fault }),
+            Err(fault) if fault.is_damage() => search.skipped.push(Skipped { step, fault }),
+            Err(fault) => {
+                search.refused = Some(Skipped { step, fault });
+                break;
+            }
         }
     }
     let newer = |step: &u64| match &search.checkpoint {
@@ -68,7 +83,7 @@ pub(crate) fn newest_on<F: Fs>(fs: &F, home: &Path, max_bytes: u64) -> io::Resul
 
 /// The steps whose checkpoints are in a folder, newest first.
 pub(crate) fn steps<F: Fs>(fs: &F, home: &Path) -> io::Result<Vec<u64>> {
-    let names = fs.list(home)?;
+    let names = retry(|| fs.list(home))?;
     let mut steps: Vec<u64> = names
         .iter()
         .filter_map(|name| names::step_of(name))

@@ -13,30 +13,11 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::checkpoint::verify;
+use super::failure::Failure;
 use super::fs::{Disk, Fs, Kind, retry};
 use super::manifest::{Listed, Manifest, hexadecimal};
 use super::names;
-
-/// The call of a save that failed, and its file.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {action} {}: {source}", .path.display())]
-pub struct Failure {
-    action: &'static str,
-    path: PathBuf,
-    source: io::Error,
-}
-
-impl Failure {
-    /// Wraps the error of an action, a verb; for use with `map_err`.
-    pub(crate) fn to(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self {
-            action,
-            path,
-            source,
-        }
-    }
-}
 
 /// Writes the checkpoint of a step into the folder of checkpoints and points to it; gives its size in
 /// bytes. When this returns, the checkpoint survives a loss of power; if it fails, those before it are
@@ -56,12 +37,13 @@ pub fn commit<F: Fs>(
     let partial = free_name(fs, home, &format!("{}{name}", names::PARTIAL))?;
     let written = write_all(fs, &partial, step, files).and_then(|bytes| {
         let target = home.join(name.as_str());
-        if retry(|| fs.kind(&target)).is_ok() {
-            let taken = io::Error::from(ErrorKind::AlreadyExists);
-            return Err(Failure::to("make", &target)(taken));
-        }
+        let damaged = make_way(fs, home, step)?;
         retry(|| fs.rename(&partial, &target)).map_err(Failure::to("name", &target))?;
         retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))?;
+        if let Some(damaged) = damaged {
+            // If it cannot go now, the next save sweeps it.
+            let _ = remove_tree(fs, &damaged);
+        }
         Ok(bytes)
     });
     if written.is_err() {
@@ -88,13 +70,15 @@ pub fn point<F: Fs>(fs: &mut F, home: &Path, pointer: &str, name: &str) -> Resul
     retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))
 }
 
-/// Deletes all but the `keep` newest and the best.
+/// Deletes all but the `keep` newest and the best, after the checkpoint of `step` was saved. Later ones,
+/// from which the run did not go on because they are damaged, are neither counted nor deleted.
 ///
 /// # Errors
 /// The first call that failed; what was not deleted is whole or swept by the next save.
 pub fn prune<F: Fs>(
     fs: &mut F,
     home: &Path,
+    step: u64,
     keep: usize,
     best: Option<u64>,
 ) -> Result<(), Failure> {
@@ -102,6 +86,7 @@ pub fn prune<F: Fs>(
     let mut steps: Vec<u64> = entries
         .iter()
         .filter_map(|name| names::step_of(name))
+        .filter(|&found| found <= step)
         .collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
     let mut discarded = Vec::new();
@@ -125,23 +110,6 @@ pub fn prune<F: Fs>(
         remove_tree(fs, &path).map_err(Failure::to("delete", &path))?;
     }
     Ok(())
-}
-
-/// Renames a checkpoint that is not whole, or that another future made, and gives its new name.
-///
-/// # Errors
-/// If it cannot be renamed.
-pub fn set_aside<F: Fs>(fs: &mut F, home: &Path, step: u64) -> Result<String, Failure> {
-    let name = names::of_step(step);
-    let path = home.join(&name);
-    let new = free_name(fs, home, &format!("{}{name}", names::DAMAGED))?;
-    retry(|| fs.rename(&path, &new)).map_err(Failure::to("rename", &path))?;
-    retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))?;
-    Ok(new
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned())
 }
 
 /// Removes all checkpoints of the run in a folder, whole or not, and the pointers to them. Anything
@@ -171,6 +139,26 @@ fn remove_checkpoints<F: Fs>(fs: &mut F, home: &Path) -> io::Result<()> {
     match fs.list(home)?.is_empty() {
         true => fs.remove_dir(home),
         false => Ok(()),
+    }
+}
+
+/// Frees the name of a checkpoint. A run that went on from an older one saves over one that is damaged,
+/// and gives the path that it has until it is deleted; nothing else is replaced.
+fn make_way<F: Fs>(fs: &mut F, home: &Path, step: u64) -> Result<Option<PathBuf>, Failure> {
+    let name = names::of_step(step);
+    let target = home.join(&name);
+    if retry(|| fs.kind(&target)).is_err() {
+        return Ok(None);
+    }
+    match verify(fs, &target, Some(step), u64::MAX) {
+        Err(fault) if fault.is_damage() => {
+            let damaged = free_name(fs, home, &format!("{}{name}", names::DISCARDED))?;
+            retry(|| fs.rename(&target, &damaged)).map_err(Failure::to("replace", &target))?;
+            Ok(Some(damaged))
+        }
+        _ => Err(Failure::to("make", &target)(
+            ErrorKind::AlreadyExists.into(),
+        )),
     }
 }
 

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use super::disk::MemoryDisk;
 use super::{disk, files, home, newest_step};
+use crate::failure::Failure;
 use crate::fs::{Fs, Kind};
 use crate::names;
-use crate::write::{Failure, commit, point, prune};
+use crate::write::{commit, point, prune};
 
 /// All that a save does, on any file system; the number of the step is acknowledged in between.
 type Save = fn(&mut MemoryDisk, u64, &mut dyn FnMut(&MemoryDisk)) -> Result<(), Failure>;
@@ -25,7 +26,7 @@ fn in_order(
 ) -> Result<(), Failure> {
     save(disk, step)?;
     acknowledge(disk);
-    prune(disk, home(), 2, Some(1))
+    prune(disk, home(), u64::MAX, 2, Some(1))
 }
 
 /// One of this many states is followed by another save.
@@ -109,7 +110,7 @@ fn teeth() {
             },
         ),
         ("to save before it deletes", |disk, step, acknowledge| {
-            prune(disk, home(), 0, None)?;
+            prune(disk, home(), u64::MAX, 0, None)?;
             save(disk, step)?;
             acknowledge(disk);
             Ok(())

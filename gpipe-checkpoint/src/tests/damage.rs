@@ -6,7 +6,8 @@ use crate::checkpoint::verify;
 use crate::fs::Fs;
 use crate::manifest::Manifest;
 use crate::names;
-use crate::search::{newest_on, pointed};
+use crate::search::newest_on;
+use crate::write::{commit, prune};
 
 const STEP: u64 = 2;
 
@@ -16,7 +17,7 @@ fn path(name: &str) -> String {
 
 /// What is said of the checkpoint.
 fn told(disk: &MemoryDisk) -> Option<String> {
-    let fault = verify(disk, &home().join(names::of_step(STEP)), STEP, MEMORY).err();
+    let fault = verify(disk, &home().join(names::of_step(STEP)), Some(STEP), MEMORY).err();
     fault.map(|fault| fault.to_string())
 }
 
@@ -100,7 +101,10 @@ fn missing_extra_swapped_and_stale_files_are_named() {
 
         // A link, a pipe or a device in its place.
         disk.put(&path(name), None);
-        assert_eq!(told(&disk).unwrap(), format!("{name} is no regular file"));
+        assert_eq!(
+            told(&disk).unwrap(),
+            format!("{name} is no regular file: put the file itself in its place, or remove it")
+        );
 
         // The same file of the checkpoint before.
         let stale = clean.bytes(&path(name).replace("step-00000002", "step-00000001"));
@@ -135,27 +139,82 @@ fn missing_extra_swapped_and_stale_files_are_named() {
     );
 }
 
+/// What is in the way is told, and no older checkpoint is taken in its place.
 #[test]
-fn a_folder_that_is_none_and_one_under_another_name_are_refused() {
-    let mut disk = disk(&[1, 2]);
+fn what_is_no_damage_is_refused_by_name() {
+    let refused = |disk: &MemoryDisk, step: u64| -> String {
+        let found = newest_on(disk, home(), MEMORY).unwrap();
+        assert!(found.checkpoint.is_none() && found.skipped.is_empty());
+        let refused = found.refused.expect("it is in the way");
+        assert_eq!(refused.step, step);
+        refused.fault.to_string()
+    };
+    let clean = disk(&[1, STEP]);
+    let with = |name: &str, content: Option<Vec<u8>>| {
+        let disk = clean.copy();
+        disk.put(&path(name), content);
+        refused(&disk, STEP)
+    };
+    for (name, mend) in [
+        (".DS_Store", "remove it"),
+        ("model/.DS_Store", "remove it"),
+        (".nfs000000001", "end the process that holds it open"),
+    ] {
+        let told = with(name, Some(Vec::new()));
+        assert_eq!(told, format!("{name} is not in the manifest: {mend}"));
+    }
+    assert!(with(names::STATE, None).contains("put the file itself in its place"));
+
+    // A later version's format, sealed as this one's.
+    let manifest = String::from_utf8(clean.bytes(&path(names::MANIFEST))).unwrap();
+    let list = Manifest::unsealed(manifest.as_bytes()).unwrap();
+    let list = String::from_utf8(list.to_vec()).unwrap();
+    let later = list.replace("checkpoint 1\"", "checkpoint 2\",\n  \"shards\": []");
+    let told = with(names::MANIFEST, Some(Manifest::seal(later.as_bytes())));
+    assert!(
+        told.contains("`gpipe checkpoint 2`") && told.ends_with("version of gpipe that wrote it")
+    );
+
+    let mut disk = clean.copy();
     disk.rename(&home().join("step-00000002"), &home().join("step-00000007"))
         .unwrap();
-    assert_eq!(newest_step(&disk), Some(1));
-    disk.put(&format!("{HOME}/step-00000009"), Some(Vec::new()));
-    disk.put(&format!("{HOME}/step-00000010"), None);
-    let search = newest_on(&disk, home(), MEMORY).unwrap();
-    assert_eq!(search.missing, Some(2));
-    assert_eq!(search.checkpoint.unwrap().step(), 1);
-    let told: Vec<String> = search
-        .skipped
-        .iter()
-        .map(|skipped| skipped.fault.to_string())
-        .collect();
+    let told = refused(&disk, 7);
     assert_eq!(
         told,
-        ["is no folder", "is no folder", "manifest.json is of step 2"]
+        "manifest.json is of step 2: name the folder step-00000002"
     );
-    assert_eq!(pointed(&disk, home(), names::LATEST), Some(2));
+    // A file and a link of a checkpoint's name.
+    for content in [Some(Vec::new()), None] {
+        disk.put(&format!("{HOME}/step-00000009"), content);
+        assert!(refused(&disk, 9).starts_with("is no folder: remove it"));
+    }
+    // Elsewhere in the folder of checkpoints they are in nobody's way.
+    for name in [".DS_Store", ".nfs000000001", "step-00000009.bak"] {
+        clean.put(&format!("{HOME}/{name}"), Some(Vec::new()));
+    }
+    assert_eq!(newest_step(&clean), Some(STEP));
+}
+
+#[test]
+fn a_run_that_went_on_saves_over_what_is_damaged_and_nothing_else() {
+    let mut disk = disk(&[1, 2, 3]);
+    let of = |step: u64, name: &str| format!("{HOME}/{}/{name}", names::of_step(step));
+    for step in [2, 3] {
+        disk.put(&of(step, names::OPTIMIZER), Some(vec![0; 900]));
+    }
+    assert_eq!(newest_step(&disk), Some(1));
+    // They are left alone and do not count.
+    prune(&mut disk, home(), 1, 1, None).unwrap();
+    assert_eq!(newest_step(&disk), Some(1));
+    assert_eq!(disk.bytes(&of(3, names::OPTIMIZER)), [0; 900]);
+    commit(&mut disk, home(), 2, &files(2)).unwrap();
+    assert_eq!(newest_step(&disk), Some(2));
+    assert_eq!(disk.list(home()).unwrap().len(), 4);
+    // One that is whole, or that cannot be read, is not replaced.
+    commit(&mut disk, home(), 2, &files(2)).unwrap_err();
+    disk.put(&of(3, names::OPTIMIZER), None);
+    commit(&mut disk, home(), 3, &files(3)).unwrap_err();
+    assert_eq!(disk.list(home()).unwrap().len(), 4);
 }
 
 #[test]

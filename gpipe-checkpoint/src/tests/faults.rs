@@ -2,7 +2,9 @@
 //! next save works.
 
 use super::disk::PlantedFault;
-use super::{disk, files, home, newest_step};
+use super::{MEMORY, disk, files, home, newest_step};
+use crate::fault::Fault;
+use crate::search::newest_on;
 use crate::write::{commit, prune};
 
 /// What Linux calls the errors, by their numbers; `None` is a write that takes half of its bytes.
@@ -27,7 +29,9 @@ fn the_old_checkpoint_stands_whatever_fails() {
                 let mut disk = clean.copy();
                 disk.plant(Some(PlantedFault { at, stays, error }));
                 let saved = commit(&mut disk, home(), 4, &files(4));
-                let pruned = saved.is_ok().then(|| prune(&mut disk, home(), 2, Some(1)));
+                let pruned = saved
+                    .is_ok()
+                    .then(|| prune(&mut disk, home(), u64::MAX, 2, Some(1)));
                 let reached = disk.calls() > at;
                 disk.plant(None);
                 let case = format!("{name} at call {at}, stays: {stays}");
@@ -60,4 +64,48 @@ fn the_old_checkpoint_stands_whatever_fails() {
     }
     assert!(tried > 500, "{tried}");
     println!("exam C4 {tried}/{tried}");
+}
+
+/// No checkpoint is called damaged, and no older one taken, because a file cannot be read now.
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_refused_by_name() {
+    for (error, number) in ERRORS
+        .into_iter()
+        .filter_map(|(name, error)| Some((name, error?)))
+    {
+        let mut at = 0;
+        loop {
+            let disk = disk(&[1, 2]);
+            let stays = false;
+            disk.plant(Some(PlantedFault {
+                at,
+                stays,
+                error: Some(number),
+            }));
+            let found = newest_on(&disk, home(), MEMORY);
+            if disk.calls() <= at {
+                break;
+            }
+            let case = format!("{error} at call {at}");
+            at += 1;
+            let Ok(mut found) = found else {
+                // The folder of checkpoints itself.
+                assert_eq!(at, 1, "{case}");
+                continue;
+            };
+            assert!(found.skipped.is_empty(), "{case}: {:?}", found.skipped);
+            let step = found.checkpoint.map(|checkpoint| checkpoint.step());
+            match found.refused.take() {
+                Some(refused) => {
+                    let Fault::Unreadable { .. } = refused.fault else {
+                        panic!("{case}: {refused}");
+                    };
+                    assert_eq!((step, refused.step), (None, 2), "{case}");
+                    assert_ne!(error, "EINTR", "{case}");
+                }
+                None => assert_eq!(step, Some(2), "{case}"),
+            }
+        }
+        assert!(at > 10, "{at} calls");
+    }
 }

@@ -15,9 +15,9 @@ use crate::{
     SaverOptions, Snapshot, find, last_run, locate, newest, remove_all, resume,
 };
 
-const MAX: u64 = u64::MAX;
+pub const MAX: u64 = u64::MAX;
 
-fn saver(run: &Path, keep: usize) -> Saver {
+pub fn saver(run: &Path, keep: usize) -> Saver {
     let options = SaverOptions {
         keep,
         best: None,
@@ -26,7 +26,7 @@ fn saver(run: &Path, keep: usize) -> Saver {
     Saver::new(run, options)
 }
 
-fn snapshot(step: u64, assembled: &mut Assembled) -> Snapshot {
+pub fn snapshot(step: u64, assembled: &mut Assembled) -> Snapshot {
     let device = assembled.transit.host().device(DeviceId::Cpu).unwrap();
     Snapshot {
         state: RunState {
@@ -44,7 +44,7 @@ fn snapshot(step: u64, assembled: &mut Assembled) -> Snapshot {
 }
 
 /// A run in a folder with the checkpoints of these steps.
-fn run(folder: &Path, steps: &[u64]) -> Assembled {
+pub fn run(folder: &Path, steps: &[u64]) -> Assembled {
     fs::create_dir_all(folder).unwrap();
     let mut assembled = assembled(2);
     let mut saver = saver(folder, 10);
@@ -139,7 +139,7 @@ fn what_does_not_fit_or_has_changed_is_refused() {
 }
 
 #[test]
-fn a_run_goes_on_in_place_and_keeps_what_is_damaged() {
+fn a_run_goes_on_in_place_and_leaves_what_is_damaged() {
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &[1, 2]);
     let home = folder.path().join(FOLDER);
@@ -159,13 +159,17 @@ fn a_run_goes_on_in_place_and_keeps_what_is_damaged() {
     let resumed = resume(&home, true, MAX).unwrap();
     let error = resume(folder.path(), true, MAX).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }));
-    let told = resumed.run.as_ref().unwrap().set_damaged_aside().unwrap();
-    assert_eq!(
-        told,
-        ["step-00000002 is now called damaged-step-00000002: delete it if you do not need it"]
+    let [warning] = &resumed.warnings[..] else {
+        panic!("{:?}", resumed.warnings)
+    };
+    assert!(
+        warning.ends_with("; it stays until the run saves step 2 again"),
+        "{warning}"
     );
     drop(resumed);
+    assert_eq!(fs::read(&optimizer).unwrap(), b"");
     // The pointer says that there was a newer one.
+    fs::remove_dir_all(home.join("step-00000002")).unwrap();
     let found = newest(folder.path(), MAX).unwrap();
     assert_eq!(found.missing, Some(2));
     assert_eq!(found.warnings(), ["step-00000002, the latest, is missing"]);
@@ -217,14 +221,14 @@ fn every_refusal_names_the_folder_and_a_mend() {
     assert_eq!(find(&step, MAX).unwrap().0.step(), 3);
     assert!(matches!(
         locate(&step).unwrap(),
-        Location::Checkpoint { step: 3, .. }
+        Location::Checkpoint { step: Some(3), .. }
     ));
     assert_eq!(
         locate(&path("run")).unwrap(),
         Location::Run(path("run").clone())
     );
     let error = find(&step, 10).unwrap_err();
-    let Error::NotWhole {
+    let Error::Refused {
         fault: Fault::TooLarge { there: 10, .. },
         ..
     } = error

@@ -8,6 +8,7 @@ mod faults;
 mod finding;
 mod pipeline;
 mod saving;
+mod whose;
 
 use std::path::Path;
 
