@@ -17,7 +17,7 @@ pub enum Fail {
     Usage(anyhow::Error),
     /// A run failed: exit code 1.
     Run(anyhow::Error),
-    /// `gpipe verify` found and printed a difference: exit code 1.
+    /// `gpipe verify` found and printed a difference, or `gpipe check` a fault: exit code 1.
     Unequal,
     /// A signal stopped the run, which has reported it: exit code 130.
     Stopped,

@@ -50,6 +50,7 @@ fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Train(train) => commands::train::run(train, args.output),
         Command::Plan(plan) => commands::plan::run(plan, args.output),
+        Command::Check(check) => commands::check::run(check, args.output),
         Command::Report(report) => commands::report::run(report, args.output),
         Command::Verify(verify) => commands::verify::run(verify, args.output),
         Command::Help(help) => commands::help::run(help),

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::checked::Checked;
 use crate::clock::rfc3339;
 use crate::error::Result;
 
@@ -151,6 +152,8 @@ pub enum Event {
         /// Predicted peak bytes of each stage; `null` for a list of costs.
         peak_bytes: Option<Vec<u64>>,
     },
+    /// A checkpoint was checked.
+    Check(Checked),
     /// A page was written.
     Report {
         /// Its path.

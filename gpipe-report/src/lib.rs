@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod checked;
 mod clock;
 mod error;
 mod event;
@@ -12,6 +13,7 @@ mod scalars;
 mod tensorboard;
 mod timeline;
 
+pub use checked::Checked;
 pub use error::{Error, Result};
 pub use event::{Event, FoundDevice};
 pub use folder::{MadeRun, NewRun, PAGE, RunFolder};

@@ -47,7 +47,7 @@ impl<'a> Autosave<'a> {
             clock: Arc::new(move || started.elapsed()),
         };
         Ok(Self {
-            saver: Saver::new(run.folder.path(), options),
+            saver: Saver::new(run.folder.path(), options).of_run(run.identity.clone()),
             run: run.folder.path().to_owned(),
             newest: run.from.as_ref().map(|(path, _)| (run.made, path.clone())),
             copies: near.host().device(DeviceId::Cpu).map_err(Error::run)?,

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Instant;
 
-use gpipe_checkpoint::Saved;
+use gpipe_checkpoint::{Identity, Saved};
 use gpipe_data::Dataset;
 use gpipe_report::{Event, Tracer, numbers};
 
 use crate::config::TrainConfig;
-use crate::error::{Error, FailedRun, one_line};
+use crate::error::{Error, FailedRun, Result, one_line};
 use crate::machine;
 use crate::pace::Pace;
 use crate::progress_sink::ProgressSink;
@@ -110,8 +110,8 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
     }
 
     /// Replaces an earlier run in the folder: the first step comes next.
-    pub fn take_place(&mut self) -> Result<()> {
-        self.record.take_place()
+    pub fn take_place(&mut self, identity: &Identity) -> Result<()> {
+        self.record.take_place(identity)
     }
 
     /// Reports a warning that does not stop the run.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gpipe_checkpoint::{Best, Resumed};
+use gpipe_checkpoint::{Best, Identity, Resumed};
 use gpipe_data::{AUTO, FoundVocabulary, find_vocabulary};
 use gpipe_hf::Companions;
 use gpipe_remat::Assembled;
@@ -35,6 +35,8 @@ pub struct StartPoint {
 pub(crate) struct StartedRun {
     /// The folder of the run.
     pub folder: RunFolder,
+    /// The run, as its checkpoints name it.
+    pub identity: Identity,
     /// Steps made before.
     pub made: u64,
     /// The best evaluation before.
@@ -161,6 +163,7 @@ pub(crate) fn begin(
     let Some(resumed) = resumed else {
         return Ok(StartedRun {
             folder: create(new, config)?,
+            identity: Identity::new(VERSION),
             made: 0,
             best: None,
             from: None,
@@ -169,6 +172,7 @@ pub(crate) fn begin(
     let Resumed {
         checkpoint,
         state,
+        identity,
         mut warnings,
         run,
         ..
@@ -182,16 +186,21 @@ pub(crate) fn begin(
     let host = assembled.transit.host();
     let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
     checkpoint.restore(WEIGHTS, &mut assembled.pipeline, optimizer, &device)?;
-    let folder = match run {
-        None => create(new, config)?,
+    let (folder, identity) = match run {
+        None => {
+            let origin = identity.map(|identity| identity.id);
+            let identity = Identity::new(VERSION).from_checkpoint(origin, state.step);
+            (create(new, config)?, identity)
+        }
         Some(run) => {
-            warnings.extend(run.set_damaged_aside()?);
             let (toml, first) = (config.to_toml()?, state.step + 1);
-            RunFolder::reopen(&run.path, run.lock, &toml, first, machine::now())?
+            let folder = RunFolder::reopen(&run.path, run.lock, &toml, first, machine::now())?;
+            (folder, identity.unwrap_or_else(|| Identity::new(VERSION)))
         }
     };
     Ok(StartedRun {
         folder,
+        identity,
         made: state.step,
         best: state.best,
         from: Some((checkpoint.folder().to_owned(), warnings)),
@@ -207,9 +216,15 @@ fn create(new: NewRun, config: &TrainConfig) -> Result<RunFolder> {
 
 /// Replaces an earlier run in the folder and its checkpoints, when the first step comes next: until then
 /// it stays as it was.
-pub(crate) fn take_place(folder: &mut RunFolder) -> Result<()> {
-    if folder.replaces() {
+pub(crate) fn take_place(folder: &mut RunFolder, identity: &Identity) -> Result<()> {
+    let replaces = folder.replaces();
+    if replaces {
         gpipe_checkpoint::remove_all(folder.path()).map_err(Error::run)?;
     }
-    Ok(folder.take_place()?)
+    folder.take_place()?;
+    // Keys of a later version are kept.
+    if replaces || Identity::of_run(folder.path())?.is_none() {
+        identity.write(folder.path())?;
+    }
+    Ok(())
 }

@@ -81,6 +81,7 @@ impl PreparedRun {
         if start.resumed.is_none() {
             setup.open_weights(config)?;
         }
+        setup.check_saveable(config, &start.companions)?;
         setup.check_memory(config)?;
         let forecast = setup.forecast()?;
         let steps = (*config.run.trace_steps).clone();
@@ -137,6 +138,7 @@ impl PreparedRun {
         let started = resume::begin(&recipe, folder, resumed, &mut assembled)?;
         let mut made = started.made;
         let mut autosave = Autosave::new(&recipe, &started, &assembled.transit, companions)?;
+        let identity = started.identity.clone();
         let mut progress =
             ProgressReporter::begin(&config, &dataset, forecast, tracer, started, sink);
         if let Some(warning) = &vocabulary.warning {
@@ -148,7 +150,7 @@ impl PreparedRun {
                  differ in rounding from those of one stage and of other schedules",
             );
         }
-        progress.take_place()?;
+        progress.take_place(&identity)?;
         let trained = train(
             &recipe,
             &mut assembled,

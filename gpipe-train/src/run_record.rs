@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use gpipe_checkpoint::Identity;
 use gpipe_report::{Event, RunFolder, Tracer};
 use gpipe_sched::Timeline;
 
@@ -35,9 +36,9 @@ impl RunRecord {
         self.folder.path()
     }
 
-    /// Replaces an earlier run in the folder, which is no fault to go on with if it fails.
-    pub fn take_place(&mut self) -> Result<()> {
-        take_place(&mut self.folder)
+    /// Replaces an earlier run in the folder; without its place this one cannot go on.
+    pub fn take_place(&mut self, identity: &Identity) -> Result<()> {
+        take_place(&mut self.folder, identity)
     }
 
     /// Appends text to `log.txt`.

@@ -47,7 +47,7 @@ pub use trained::{EvalArgs, SampleArgs};
 
 Exit codes:
   0  done
-  1  a run failed, or a comparison found a difference
+  1  a run failed, a comparison found a difference, or a check a fault
   2  wrong usage
   130  stopped by a signal, after saving (SIGINT, SIGTERM, SIGHUP, ...)
 
@@ -132,6 +132,13 @@ Defaults that are not shown depend on the model: gpipe plan -v lists them."
   gpipe sample runs/NAME --prompt Et --temperature 0 --json"
     )]
     Sample(SampleArgs),
+    /// Read every file of every checkpoint of a run and compare it with its digest
+    #[command(after_long_help = "Examples:
+  gpipe check runs/NAME
+  gpipe check runs/NAME/checkpoints/step-00000120 --json
+
+Nothing is changed. The exit code is 1 if anything is wrong with a checkpoint.")]
+    Check(CheckArgs),
     /// Write an HTML page about a run, or two: timeline, bubble, memory, curves, cut
     #[command(after_long_help = "Examples:
   gpipe report runs/NAME                  writes runs/NAME/report.html
@@ -200,6 +207,14 @@ pub enum Color {
 pub struct HelpArgs {
     /// A command, or schedules
     pub topic: Option<String>,
+}
+
+/// Arguments of `gpipe check`.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// The folder of a run, or a checkpoint
+    #[arg(value_name = "RUN")]
+    pub folder: PathBuf,
 }
 
 /// Arguments of `gpipe report`.

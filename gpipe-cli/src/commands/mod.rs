@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod auto;
+pub mod check;
 mod compare;
 pub mod devices;
 pub mod eval;

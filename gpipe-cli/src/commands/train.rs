@@ -79,10 +79,16 @@ fn resume_fault(error: gpipe_train::Error) -> Fail {
                 "--resume {}: step-{newest:08} is newer: name a new folder with --out, or resume the run itself",
                 folder.display()
             )),
+            Some(Error::OtherRun { folder, id }) => Some(format!(
+                "--resume {}: belongs to another run, {id}: move it out of this run's folder, or resume it by \
+                 its own name with --out",
+                folder.display()
+            )),
             Some(
                 fault @ (Error::NotARun { .. }
                 | Error::NoCheckpoint { .. }
-                | Error::NotWhole { .. }),
+                | Error::NotWhole { .. }
+                | Error::Refused { .. }),
             ) => Some(format!("--resume {fault}")),
             _ => None,
         },

@@ -82,6 +82,7 @@ fn every_object_has_exactly_the_documented_keys() {
             &["plan", "--costs", "1,2,3", "--compare", "--json"],
         ),
         gpipe(folder.path(), &["devices", "--json"]),
+        gpipe(folder.path(), &["check", "run", "--json"]),
         gpipe(folder.path(), &["report", "run", "--json"]),
         on_recorded("eval", &["--json"]),
         on_recorded("sample", &["--tokens", "2", "--json"]),

@@ -4,6 +4,7 @@ mod bad_input;
 #[cfg(feature = "digits")]
 mod digits;
 mod events;
+mod folders;
 mod generate;
 mod hostile;
 #[cfg(feature = "tokenizers")]

@@ -84,7 +84,9 @@ fn every_command_has_its_flags() {
 #[test]
 fn short_help_lists_the_same_flags() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["train", "plan", "verify", "eval", "sample", "report"] {
+    for command in [
+        "train", "plan", "verify", "eval", "sample", "check", "report",
+    ] {
         let flags = |help: &str| -> Vec<String> {
             let words = stdout(&gpipe(folder.path(), &[command, help]));
             let flags = words.lines().filter_map(|line| {

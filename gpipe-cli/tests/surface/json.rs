@@ -68,6 +68,7 @@ fn every_object_has_its_keys_and_types() {
         ),
         ("verify", tiny("verify", "--steps 1")),
         ("devices", given("devices --json")),
+        ("check", given("check run --json")),
         ("report", given("report run --json")),
         ("eval RUN", given("eval run --json")),
         (

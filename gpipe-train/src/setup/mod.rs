@@ -7,6 +7,7 @@ mod forecast;
 mod info;
 mod memory_check;
 mod model;
+mod save_check;
 mod start;
 
 use std::ops::Range;
