@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_model_that_cannot_be_saved_is_refused_before_it_is_trained() {
-        let config = |blocks: usize, keep: usize| {
+        let config = |blocks: i64, keep: i64| {
             let settings = vec![
                 Setting::new("model.blocks", blocks),
                 Setting::new("model.width", 4),
