@@ -139,7 +139,7 @@ fn missing_extra_swapped_and_stale_files_are_named() {
     );
 }
 
-/// What is in the way is told, and no older checkpoint is taken in its place.
+/// What is in the way is named, and no older checkpoint is taken in its place.
 #[test]
 fn what_is_no_damage_is_refused_by_name() {
     let refused = |disk: &MemoryDisk, step: u64| -> String {

@@ -246,6 +246,7 @@ fn runs_get_names_of_their_own_and_are_overwritten_only_if_told() {
             "config.toml",
             "events.jsonl",
             "log.txt",
+            "run.json",
             "timeline.json",
             "trace.json"
         ]
