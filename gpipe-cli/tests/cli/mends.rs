@@ -161,7 +161,7 @@ const RUNS: &[Case] = &[
     (
         "verify --steps 1 --data short.txt",
         &[
-            ("--seq-len 9", "--seq-len 9"),
+            ("--seq-len 10", "--seq-len 10"),
             ("a longer text", "--data cicero"),
         ],
     ),
@@ -207,7 +207,7 @@ fn try_all(cases: &[Case], more: impl Fn(&str) -> Vec<&'static str>) {
         assert!(matches!(code, Some(1 | 2)), "{line}: {said}");
         let mut advice = said.trim_end().rsplit(": ").next().unwrap().to_owned();
         for (words, typed) in *mends {
-            assert!(advice.contains(words), "{line}: no {words} in {said}");
+            assert!(said.contains(words), "{line}: no {words} in {said}");
             if !typed.is_empty() {
                 let (code, after) = run(folder.path(), line, typed, &more);
                 assert_eq!(code, Some(0), "{line} {typed}: {after}");
