@@ -175,9 +175,9 @@ fn what_does_not_fit_is_refused_with_what_would() {
     let mut case = Case::new(run(2, 6, 3), schedule);
     let error = case.remat_plan(1).expect_err("one byte").to_string();
     let mend = error
-        .split("use budget:")
+        .split("use `pipeline.remat = budget:")
         .nth(1)
-        .and_then(|rest| rest.split(' ').next())
+        .and_then(|rest| rest.split('`').next())
         .and_then(|bytes| bytes.parse::<Bytes>().ok())
         .expect("a number of bytes");
     assert!(error.starts_with("stage 0 needs at least "), "{error}");

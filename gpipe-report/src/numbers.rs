@@ -27,7 +27,7 @@ pub fn short(number: f64) -> String {
     format!("{scaled:.decimals$}{letter}")
 }
 
-/// A number with so many decimals, or as a power of ten where it would have more than seven digits
+/// A number with this number of decimals, or as a power of ten where it would have more than seven digits
 /// before them.
 ///
 /// ```

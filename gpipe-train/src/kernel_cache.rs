@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(cache.load("link"), None);
         cache.store("link", b"ours");
         assert_eq!(fs::read(&elsewhere).unwrap(), b"theirs");
-        assert_eq!(cache.load("link").as_deref(), Some(&b"ours"[..]));
+        assert_eq!(cache.load("link"), None);
         // A pipe would wait for a writer, a device never ends.
         symlink("/dev/zero", cache.folder.join("endless")).unwrap();
         assert_eq!(cache.load("endless"), None);

@@ -1,9 +1,9 @@
 //! `gpipe report`: an HTML page about one run, or two side by side.
 
-use gpipe_report::{Event, PAGE, html, read_run, write_html};
+use gpipe_report::{Error, Event, PAGE, html, read_run, write_html};
 
 use crate::args::{OutputArgs, ReportArgs};
-use crate::fail::Result;
+use crate::fail::{Fail, Result};
 use crate::output::print;
 
 /// Reads the runs, writes the page and prints its path.
@@ -16,7 +16,10 @@ pub fn run(args: &ReportArgs, output: OutputArgs) -> Result<()> {
         (None, []) => PAGE.into(),
     };
     let page = html(&runs)?;
-    write_html(&path, &page)?;
+    write_html(&path, &page).map_err(|error| match error {
+        Error::File(error) if args.out.is_some() => Fail::invalid(format!("--out {error}")),
+        error => error.into(),
+    })?;
     let path = path.display().to_string();
     if output.json {
         let bytes = page.len() as u64;

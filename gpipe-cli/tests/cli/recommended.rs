@@ -119,9 +119,11 @@ fn the_recommended_command_runs() {
         let line = text.lines().find_map(|line| line.strip_prefix("use "));
         let command = line.expect("a command").trim();
         assert!(command.starts_with("gpipe "), "{command}");
+        let here = program.parent().expect("a folder").display();
+        let path = std::env::var("PATH").unwrap_or_default();
         std::process::Command::new("sh")
             .current_dir(folder.path())
-            .env("PATH", program.parent().expect("a folder"))
+            .env("PATH", format!("{here}:{path}"))
             .args(["-c", &format!("{command} {more}")])
             .output()
             .expect("a shell")

@@ -31,9 +31,13 @@ pub const BUILT_IN: bool = true;
 /// The most bytes that rules may make of the tokens that are added, as they do when they are built.
 const MOST_ADDED: u64 = 16 << 20;
 
+/// The version of the format.
+const VERSION: &str = "1.0";
+
 /// What is read of a file: a text is trained on as it is, neither cut off, nor filled up, nor framed.
 #[derive(Deserialize)]
 struct File {
+    version: Option<String>,
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
     normalizer: Option<Value>,
@@ -43,6 +47,16 @@ struct File {
 }
 
 impl File {
+    /// An error for a file of a format that is not known.
+    fn check_version(&self) -> Result<(), String> {
+        match &self.version {
+            Some(version) if version != VERSION => Err(format!(
+                "has the version {version:?}: {VERSION} is the one that is read"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// How many times as many bytes its rules make of a text, at the most.
     fn growth(&self) -> Result<u64, String> {
         let growth = Rules {
@@ -98,6 +112,7 @@ impl Tokenizer {
         guard::check(bytes)?;
         let (inner, growth) = quietly(|| {
             let file: File = serde_json::from_slice(bytes).map_err(unreadable)?;
+            file.check_version()?;
             let growth = file.growth()?;
             Ok((file.build()?, growth))
         })?;
@@ -158,8 +173,9 @@ impl Tokenizer {
             Ok::<_, String>(done)
         };
         let mut done = thread::scope(|scope| {
+            // Where no more threads can start, those that run take all pieces.
             let others: Vec<_> = (1..threads.min(pieces.len()))
-                .map(|_| scope.spawn(work))
+                .map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
             let mut done = work()?;
             for other in others {

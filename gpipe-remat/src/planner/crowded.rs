@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Beyond this many units on a worker, an even spread is about as good a bound.
 const MOST: usize = 32;
 
-/// Beyond this effort, layers are so many that they can be spread evenly.
+/// Beyond this effort, there are enough layers to spread them evenly.
 const EFFORT: usize = 200_000;
 
 /// Works of layers that units are taken from.

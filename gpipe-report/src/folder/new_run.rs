@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(fs::read_to_string(path.join(CONFIG)).unwrap(), "x = 1\n");
         assert_eq!(names(), before);
 
-        // What could not be replaced is told before anything is.
+        // An error about what cannot be replaced comes before anything is replaced.
         fs::create_dir(path.join(TIMELINE)).unwrap();
         let made = NewRun::at(&path, true).unwrap().make("x = 2\n", NOW);
         let error = made.unwrap().begin(()).err().unwrap();

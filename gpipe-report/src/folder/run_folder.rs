@@ -79,7 +79,7 @@ impl RunFolder {
         first: u64,
         now: SystemTime,
     ) -> Result<Self> {
-        // Written when the run ends: what stands in their way is told now.
+        // Written when the run ends; the error about what stands in their way comes now.
         for name in [TIMELINE, TRACE] {
             gpipe_files::check_writable(&path.join(name))?;
         }
