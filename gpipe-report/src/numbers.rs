@@ -27,8 +27,8 @@ pub fn short(number: f64) -> String {
     format!("{scaled:.decimals$}{letter}")
 }
 
-/// A number with this number of decimals, or as a power of ten where it would have more than seven digits
-/// before them.
+/// A number with this number of decimals, or as a power of ten where it would have more than seven
+/// digits before them.
 ///
 /// ```
 /// use gpipe_report::numbers::figure;
@@ -127,7 +127,7 @@ pub fn step_time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),
-        s => format!("{s:.1} s"),
+        s => format!("{} s", figure(s, 1)),
     }
 }
 
@@ -194,6 +194,7 @@ mod tests {
         assert_eq!(percent(0.1149), "11 %");
         assert_eq!(step_time(0.0831), "83.1 ms");
         assert_eq!(step_time(2.4), "2.4 s");
+        assert_eq!(step_time(8.78e11), "8.8e11 s");
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Candidate<'_> {
         let whole: f64 = all.iter().sum();
         let share = |part: &Range<usize>| room.work(part).iter().sum::<f64>() / whole;
         let mut shares: Vec<f64> = first.iter().map(share).collect();
-        let floors = self.floors(&share);
+        let floors = self.floors(share);
         let mut mean = vec![[0.0; 3]; self.stages()];
         for round in 0..rounds {
             let times: Thirds = shares
