@@ -9,6 +9,7 @@
 
 mod bound;
 mod candidate;
+mod certificate;
 mod cheapest_cut;
 mod crowded;
 mod cuts;

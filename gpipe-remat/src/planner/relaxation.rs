@@ -373,8 +373,9 @@ mod tests {
                 too_strong += usize::from(1.1 * bound > best);
             }
         }
+        // 35 and 28 are seen; a bound that is too weak or too strong would move both.
         assert!(
-            made == 84 && close > 25 && too_strong > 20,
+            made == 84 && close > 30 && too_strong > 25,
             "{made} {close} {too_strong}"
         );
     }

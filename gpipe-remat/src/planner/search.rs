@@ -21,9 +21,9 @@ const EFFORT: u64 = 60_000_000;
 /// With less effort left, no tight bound is sought.
 const LEAST_EFFORT: u64 = 1_000_000;
 
-/// Rounds of a bound that may rule a candidate out, and of one that is part of the certificate.
+/// Rounds of a bound that may rule a candidate out, and of one that is part of a certificate.
 const FEW_ROUNDS: usize = 12;
-const MANY_ROUNDS: usize = 400;
+pub(super) const MANY_ROUNDS: usize = 400;
 
 /// The most cuts that are improved though they are slower than another at first.
 const PROMISING: usize = 32;
@@ -153,7 +153,7 @@ impl<'a> Planner<'a> {
     }
 
     /// `None` where there are fewer layers than stages, or no schedule of that shape is asked for.
-    fn candidate(
+    pub(super) fn candidate(
         &mut self,
         order: usize,
         workers: usize,
@@ -215,7 +215,7 @@ impl<'a> Planner<'a> {
                 break;
             }
             if self.left == 0 && looked_at < LEAST_EFFORT && best.is_some() {
-                doubtful.push((least, workers, order, micro_batches));
+                doubtful.push((least, (workers, order, micro_batches)));
                 continue;
             }
             let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
@@ -234,14 +234,14 @@ impl<'a> Planner<'a> {
                 continue;
             }
             if self.left == 0 && best.is_some() {
-                doubtful.push((bound, workers, order, micro_batches));
+                doubtful.push((bound, (workers, order, micro_batches)));
                 continue;
             }
             let near = relaxed.and_then(|relaxed| relaxed.cut);
             let found = cuts::first(&candidate, near, &mut self.left, seconds);
             let is_exact = found.as_ref().is_some_and(|found| found.exact);
             if !(is_exact || cuts::is_small(&candidate)) {
-                doubtful.push((bound, workers, order, micro_batches));
+                doubtful.push((bound, (workers, order, micro_batches)));
             }
             let Some(mut found) = found else { continue };
             // A search that is not exhaustive may return a cut that is not better.
@@ -269,23 +269,7 @@ impl<'a> Planner<'a> {
         let Some((candidate, found)) = best else {
             return Ok(None);
         };
-        // The faster the best plan is, the tighter the limits of the others. The loosest bounds first: the
-        // least of all is the certificate.
-        let mut bound = found.seconds;
-        doubtful.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut looked_at = EFFORT;
-        for (least, workers, order, micro_batches) in doubtful {
-            if least >= bound {
-                break;
-            }
-            if let Some(other) = self.candidate(order, workers, micro_batches)? {
-                let start = cuts::balanced(&other);
-                let start = start.as_deref();
-                // Beyond the least so far, a tighter bound changes nothing.
-                let tight = relax(&other, start, bound, MANY_ROUNDS, &mut looked_at);
-                bound = bound.min(tight.map_or(least, |relaxed| relaxed.bound.max(least)));
-            }
-        }
+        let bound = self.certify(found.seconds, doubtful)?;
         Ok(Some((candidate.plan(&found), bound)))
     }
 
@@ -369,7 +353,7 @@ impl<'a> Planner<'a> {
 }
 
 /// A tighter bound, if there is a cut to begin with and the effort `left` suffices.
-fn relax(
+pub(super) fn relax(
     candidate: &Candidate<'_>,
     start: Option<&[Range<usize>]>,
     below: f64,

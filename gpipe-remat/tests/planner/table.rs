@@ -2,7 +2,9 @@
 //!
 //! Best possible is the least time of any plan with a built-in schedule, up to that many workers, micro-batches
 //! in a number that divides the batch, any cut and free links. Rows above 10 % have their reason beside
-//! them.
+//! them: from the bounds of `Planner::under` for each order, and from a cut for each number of stages a worker
+//! whose busiest worker has the least work, found by annealing (12 million moves) and simulated in each
+//! order. A smaller time is not ruled out.
 
 use gpipe_remat::planner::{CertifiedPlan, Described, Link, Worker};
 use gpipe_remat::{Bytes, Policy};
