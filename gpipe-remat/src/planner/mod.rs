@@ -14,6 +14,8 @@ mod cheapest_cut;
 mod crowded;
 mod cuts;
 mod described;
+#[cfg(test)]
+mod growth;
 mod plan;
 mod relaxation;
 mod request;

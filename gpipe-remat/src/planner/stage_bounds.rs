@@ -36,6 +36,9 @@ pub(super) struct StageBounds<'a> {
     /// The most work of a stage in a step that is fast enough.
     most: f64,
     memory: Option<Memory>,
+    /// Runs of layers that [`is_possible`](Self::is_possible) was asked about.
+    #[cfg(test)]
+    pub looked_at: std::cell::Cell<u64>,
 }
 
 /// Lower bounds of a stage's bytes.
@@ -59,6 +62,8 @@ impl<'a> StageBounds<'a> {
             candidate,
             most,
             memory: Memory::of(candidate),
+            #[cfg(test)]
+            looked_at: std::cell::Cell::default(),
         }
     }
 
@@ -73,6 +78,8 @@ impl<'a> StageBounds<'a> {
 
     /// Whether a stage of these layers may be part of a step that is fast enough. If not, no longer run is.
     pub fn is_possible(&self, part: &Range<usize>) -> bool {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
         let fits =
             |memory: &Memory| memory.fixed[part.end] - memory.fixed[part.start] <= memory.limit;
         self.candidate.bounds.critical_path(part) <= self.most

@@ -1,0 +1,79 @@
+//! The planner's effort grows linearly with the number of layers.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use gpipe_sched::ScheduleKind;
+
+use super::candidate::Candidate;
+use super::cheapest_cut::least;
+use super::cuts;
+use super::described::Described;
+use super::request::{Link, NamedOrder, PlanRequest, Worker};
+use super::stage_bounds::StageBounds;
+use crate::{Bytes, Policy};
+
+/// Runs of layers that one round of a tight bound looks at, those of all pairs of a start and an end, and
+/// the actions simulated in the search of a cut.
+fn effort(layers: usize) -> [u64; 3] {
+    let kind: ScheduleKind = "zb-h2".parse().unwrap();
+    let order = NamedOrder {
+        name: kind.to_string(),
+        chunks: 1,
+        make: Box::new(move |k, m| kind.build(k, m, None).ok()),
+        follow: None,
+        held: None,
+    };
+    let layers: Vec<Described> = (0..layers)
+        .map(|layer| Described {
+            name: layer.to_string(),
+            forward: (1 + layer * 7919 % 100) as f64,
+            input_grad: (1 + layer * 104_729 % 100) as f64,
+            weight_grad: 50.0,
+            ..Described::default()
+        })
+        .collect();
+    let weights = Described::weights(&layers);
+    let price = |samples: &[Range<usize>]| Described::costed(&layers, samples);
+    let worker = Worker {
+        speed: 1.0,
+        memory: None,
+    };
+    let request = PlanRequest {
+        weights: &weights,
+        batch: 8,
+        price: &price,
+        workers: vec![worker; 8],
+        link: Link::FREE,
+        cores: None,
+        orders: &[],
+        micro_batches: vec![8],
+        stages: None,
+        cut: None,
+        min_gain: 0.0,
+        policies: vec![Policy::Budget(Bytes(u64::MAX))],
+    };
+    let costed = Rc::new(request.costed(8).unwrap());
+    let candidate = Candidate::new(&request, &order, (order.make)(8, 8).unwrap(), costed);
+    let room = StageBounds::new(&candidate, f64::INFINITY);
+    assert!(least(&room, &vec![[1.0; 3]; 8]).is_finite());
+    let looked_at = room.looked_at.take();
+    for start in 0..layers.len() {
+        for end in start + 1..=layers.len() {
+            assert!(room.is_possible(&(start..end)));
+        }
+    }
+    let mut left = u64::MAX;
+    assert!(cuts::search(&candidate, None, &mut left, f64::INFINITY).is_some());
+    [looked_at, room.looked_at.take(), u64::MAX - left]
+}
+
+/// Four times the layers take about four times the steps. Looking at all pairs takes sixteen times as many,
+/// which the first limit would refuse.
+#[test]
+fn effort_grows_linearly_with_the_layers() {
+    let (few, many) = (effort(250), effort(1000));
+    assert!(many[0] < 5 * few[0], "runs of layers: {few:?}, {many:?}");
+    assert!(many[1] > 5 * few[1], "all pairs: {few:?}, {many:?}");
+    assert!(many[2] < 5 * few[2], "actions: {few:?}, {many:?}");
+}
