@@ -9,6 +9,8 @@ mod cases;
 mod faults;
 #[path = "layers/gradients.rs"]
 mod gradients;
+#[path = "layers/images.rs"]
+mod images;
 #[path = "layers/reference.rs"]
 mod reference;
 #[path = "layers/refusals.rs"]

@@ -1,5 +1,6 @@
 //! Taking flows and saved tensors apart, with errors that name the layer.
 
+use gpipe_tensor::ops::Window;
 use gpipe_tensor::{DType, Shape, Tensor, Tensors};
 
 pub(super) use crate::saved::{foreign, unpack};
@@ -33,6 +34,17 @@ pub(super) fn floats<'a>(
         }
         _ => Err(unexpected(layer, expected(), Flows(inputs))),
     }
+}
+
+/// The shape of the images that a window makes of others, with this number of channels.
+pub(super) fn images(layer: &str, x: &Flow, window: &Window, channels: usize) -> Result<Shape> {
+    let &[samples, height, width, _] = x.shape.dims() else {
+        let expected = "images (samples, height, width, channels)";
+        return Err(unexpected(layer, expected, x));
+    };
+    let size = window.output([height, width]);
+    let [height, width] = size.map_err(Error::within(layer))?;
+    Ok([samples, height, width, channels].into())
 }
 
 /// Elements of a tensor of this shape, if its bytes can be addressed.

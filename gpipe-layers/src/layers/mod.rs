@@ -6,6 +6,7 @@
 
 mod activation;
 mod attention;
+mod conv2d;
 mod dropout;
 mod embedding;
 mod flow;
@@ -14,12 +15,14 @@ mod head;
 mod identity;
 mod layer_norm;
 mod linear;
+mod pool2d;
 mod replay;
 mod residual;
 mod sequential;
 
 pub use activation::{Activation, Function};
 pub use attention::CausalAttention;
+pub use conv2d::Conv2d;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use gelu_linear::GeluLinear;
@@ -27,5 +30,6 @@ pub use head::Head;
 pub use identity::Identity;
 pub use layer_norm::LayerNorm;
 pub use linear::{Layout, Linear};
+pub use pool2d::Pool2d;
 pub use residual::Residual;
 pub use sequential::Sequential;

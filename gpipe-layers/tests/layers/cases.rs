@@ -7,7 +7,7 @@ use gpipe_layers::layers::{
 use gpipe_layers::{Flow, Gelu, Layer, PassContext, make, try_params};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors, init_uniform};
 
-use super::reference as plain;
+use super::{images, reference as plain};
 
 /// What the random shapes are made of.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
         reference,
     };
     let (ids, same_ids) = (token_ids(s), token_ids(s));
-    vec![
+    let mut cases = vec![
         case(
             Box::new(Linear::new("conv1d", w, w + 3, Layout::InOut)),
             stream(),
@@ -147,7 +147,9 @@ pub fn all(s: Sizes) -> Vec<Case> {
             stream(),
             Box::new(|_, x| x.iter().map(|x| 2.0 * x).collect()),
         ),
-    ]
+    ];
+    cases.extend(images::all(s));
+    cases
 }
 
 fn attention_half(s: Sizes) -> Sequential {
@@ -222,6 +224,9 @@ impl Case {
     }
 
     pub fn input(&self, device: &Device, s: Sizes) -> Tensor {
+        if self.layer.name() == images::LARGEST {
+            return images::far_apart(device, &self.input.shape);
+        }
         if self.input.dtype.is_float() {
             return random(device, &self.input.shape, "input");
         }

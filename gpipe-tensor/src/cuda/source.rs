@@ -16,6 +16,14 @@ const TEXTS: &[(&str, &str)] = &[
         include_str!("../ops/scale/kernel.cu"),
     ),
     ("ops/relu/kernel.cu", include_str!("../ops/relu/kernel.cu")),
+    (
+        "ops/conv2d/kernel.cu",
+        include_str!("../ops/conv2d/kernel.cu"),
+    ),
+    (
+        "ops/pool2d/kernel.cu",
+        include_str!("../ops/pool2d/kernel.cu"),
+    ),
     ("ops/gelu/kernel.cu", include_str!("../ops/gelu/kernel.cu")),
     ("ops/sum/kernel.cu", include_str!("../ops/sum/kernel.cu")),
     (

@@ -7,6 +7,7 @@
 
 mod attention;
 mod elements;
+mod images;
 mod memory;
 mod rows;
 mod updates;
@@ -74,7 +75,7 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 15] = [
+const CHECKS: [(&str, Check); 17] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
@@ -87,6 +88,8 @@ const CHECKS: [(&str, Check); 15] = [
     ("cross_entropy", rows::cross_entropy),
     ("embedding", rows::embedding),
     ("attention", attention::attention),
+    ("conv2d", images::conv2d),
+    ("pool2d", images::pool2d),
     ("adamw", updates::adamw),
     ("adamw", updates::adamw_rows),
     ("sgd", updates::sgd),

@@ -110,7 +110,7 @@ impl Begin<'_> {
 
     /// Makes a row what it begins with.
     #[inline(always)]
-    pub(super) fn row(self, out: &mut [f32]) {
+    pub(crate) fn row(self, out: &mut [f32]) {
         match self {
             Self::Zero => out.fill(0.0),
             Self::Sum => {}

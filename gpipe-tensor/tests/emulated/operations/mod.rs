@@ -4,6 +4,7 @@
 //!
 //! The same source runs on the emulated host and, as `tests/cuda`, on whatever driver is there.
 
+mod images;
 mod updates;
 
 use gpipe_tensor::ops::{self, Dropout, Gelu, Layout};
@@ -279,11 +280,12 @@ fn tolerance(stored: DType, wanted: f32, largest: f32) -> f32 {
 /// the same to rounding.
 pub fn compare(sizes: Sizes, stored: DType) {
     type Family = fn(&mut Bench) -> Result<()>;
-    const FAMILIES: [(&str, Family); 6] = [
+    const FAMILIES: [(&str, Family); 7] = [
         ("elements", elements),
         ("rows", rows),
         ("products", products),
         ("attention", attention),
+        ("images", images::images),
         ("updates", updates::updates),
         ("moves", moves),
     ];
