@@ -27,8 +27,8 @@ use plan::Plan;
 /// images (b, h', w', o) of the size that [`Window::output`] gives. The number of groups follows from the
 /// shapes; group g maps its own channels of x to outputs g·o/groups and following.
 ///
-/// y[n, p, q, j] = bias[j] + Σ x[n, p·s + k − pad, q·s + l − pad, c] · weight[j, k, l, c]; outside of the image x
-/// is 0.
+/// `y[n, p, q, j] = bias[j] + Σ x[n, p·s + k − pad, q·s + l − pad, c] · weight[j, k, l, c]`; outside of the image
+/// x is 0.
 ///
 /// # Errors
 /// [`Error::Shape`] or [`Error::Argument`] if operands or window do not fit; errors of allocation.

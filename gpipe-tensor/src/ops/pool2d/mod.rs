@@ -20,8 +20,8 @@ use plan::Plan;
 /// The largest value of each window.
 ///
 /// # Errors
-/// [`Error::Shape`](crate::Error::Shape) or [`Error::Argument`](crate::Error::Argument) if `x` is no batch of images or the window does not fit; errors of
-/// allocation.
+/// [`Error::Shape`](crate::Error::Shape) or [`Error::Argument`](crate::Error::Argument) if `x` is no batch of
+/// images or the window does not fit; errors of allocation.
 pub fn max_pool2d(x: &Tensor, window: &Window) -> Result<Tensor> {
     let plan = Plan::new("max_pool2d", x.shape(), window)?;
     #[cfg(feature = "cuda")]
