@@ -35,8 +35,8 @@ impl Window {
             let (kernel, stride) = (self.kernel[axis], self.stride[axis]);
             let padded = self.padding[axis].checked_mul(2)?.checked_add(size[axis])?;
             let room = padded.checked_sub(kernel).filter(|_| kernel > 0)?;
-            // Signed arithmetic in the loops over windows.
-            isize::try_from(padded).ok()?;
+            // Loops over windows have signed numbers, and on GPUs numbers of 32 bits.
+            i32::try_from(padded).ok()?;
             Some(room.checked_div(stride)? + 1)
         };
         match (extent(0), extent(1)) {

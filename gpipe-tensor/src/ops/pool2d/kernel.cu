@@ -8,21 +8,21 @@
 
 /// The pixels of a window in one direction that lie in the image.
 struct Span {
-    u64 begin, end;
+    u32 begin, end;
 };
 
 __device__ inline Span window_of(u64 output, u64 kernel, u64 stride, u64 pad, u64 size) {
     u64 begin = output * stride, end = begin + kernel;
     begin = begin < pad ? 0 : begin - pad;
     end = end < pad ? 0 : end - pad;
-    return {begin < size ? begin : size, end < size ? end : size};
+    return {u32(begin < size ? begin : size), u32(end < size ? end : size)};
 }
 
 /// The outputs in one direction whose windows hold a pixel.
 __device__ inline Span covering(u64 pixel, u64 kernel, u64 stride, u64 pad, u64 outputs) {
     u64 padded = pixel + pad, end = padded / stride + 1;
     u64 begin = padded + 1 < kernel ? 0 : (padded + 1 - kernel + stride - 1) / stride;
-    return {begin, end < outputs ? end : outputs};
+    return {u32(begin), u32(end < outputs ? end : outputs)};
 }
 
 /// Whether a later value takes the place of the largest so far: what is not a number does.
@@ -30,15 +30,15 @@ __device__ inline bool takes_over(float later, float largest) {
     return !(later <= largest) && largest == largest;
 }
 
-/// The first pixel, line · width + column, of the largest value of a window.
+/// The first pixel, line · width + column, of the largest value of a window. `x` is a channel of the
+/// image's first pixel.
 template <class T>
-__device__ u64 largest_of(const T* x, u64 sample, Span lines, Span columns, u64 channel, u64 height,
-                          u64 width, u64 channels) {
+__device__ u64 largest_of(const T* x, Span lines, Span columns, u64 width, u64 channels) {
     float largest = -infinity();
     u64 place = lines.begin * width + columns.begin;
-    for (u64 y = lines.begin; y < lines.end; y++) {
-        for (u64 z = columns.begin; z < columns.end; z++) {
-            float value = load(x, ((sample * height + y) * width + z) * channels + channel);
+    for (u32 y = lines.begin; y < lines.end; y++) {
+        for (u32 z = columns.begin; z < columns.end; z++) {
+            float value = load(x, (y * width + z) * channels);
             if (takes_over(value, largest)) {
                 largest = value;
                 place = y * width + z;
@@ -56,8 +56,8 @@ __device__ void max_pool(const T* x, T* y, POOL) {
         u64 sample = output / out_width / out_height;
         Span lines = window_of(output / out_width % out_height, kernel_height, stride_height, pad_height, height);
         Span columns = window_of(output % out_width, kernel_width, stride_width, pad_width, width);
-        u64 place = largest_of(x, sample, lines, columns, channel, height, width, channels);
-        store(y, i, load(x, (sample * height * width + place) * channels + channel));
+        const T* image = x + sample * height * width * channels + channel;
+        store(y, i, load(image, largest_of(image, lines, columns, width, channels) * channels));
     }
 }
 
@@ -69,13 +69,15 @@ __device__ void max_pool_grad(const T* x, const T* dy, T* dx, POOL) {
         u64 sample = i / channels / (height * width);
         Span over = covering(pixel / width, kernel_height, stride_height, pad_height, out_height);
         Span beside = covering(pixel % width, kernel_width, stride_width, pad_width, out_width);
+        const T* image = x + sample * height * width * channels + channel;
+        const T* given = dy + sample * out_height * out_width * channels + channel;
         float sum = 0.0f;
-        for (u64 p = over.begin; p < over.end; p++) {
-            for (u64 q = beside.begin; q < beside.end; q++) {
-                Span lines = window_of(p, kernel_height, stride_height, pad_height, height);
+        for (u32 p = over.begin; p < over.end; p++) {
+            Span lines = window_of(p, kernel_height, stride_height, pad_height, height);
+            for (u32 q = beside.begin; q < beside.end; q++) {
                 Span columns = window_of(q, kernel_width, stride_width, pad_width, width);
-                if (largest_of(x, sample, lines, columns, channel, height, width, channels) == pixel)
-                    sum += load(dy, ((sample * out_height + p) * out_width + q) * channels + channel);
+                if (largest_of(image, lines, columns, width, channels) == pixel)
+                    sum += load(given, (p * out_width + q) * channels);
             }
         }
         store(dx, i, sum);
@@ -91,8 +93,8 @@ __device__ void avg_pool(const T* x, T* y, POOL) {
         Span lines = window_of(output / out_width % out_height, kernel_height, stride_height, pad_height, height);
         Span columns = window_of(output % out_width, kernel_width, stride_width, pad_width, width);
         float sum = 0.0f;
-        for (u64 line = lines.begin; line < lines.end; line++)
-            for (u64 z = columns.begin; z < columns.end; z++)
+        for (u32 line = lines.begin; line < lines.end; line++)
+            for (u32 z = columns.begin; z < columns.end; z++)
                 sum += load(x, ((sample * height + line) * width + z) * channels + channel);
         u64 count = (lines.end - lines.begin) * (columns.end - columns.begin);
         store(y, i, sum / (float)count);
@@ -108,8 +110,8 @@ __device__ void avg_pool_grad(const T* dy, T* dx, POOL) {
         Span over = covering(pixel / width, kernel_height, stride_height, pad_height, out_height);
         Span beside = covering(pixel % width, kernel_width, stride_width, pad_width, out_width);
         float sum = 0.0f;
-        for (u64 p = over.begin; p < over.end; p++) {
-            for (u64 q = beside.begin; q < beside.end; q++) {
+        for (u32 p = over.begin; p < over.end; p++) {
+            for (u32 q = beside.begin; q < beside.end; q++) {
                 Span lines = window_of(p, kernel_height, stride_height, pad_height, height);
                 Span columns = window_of(q, kernel_width, stride_width, pad_width, width);
                 u64 count = (lines.end - lines.begin) * (columns.end - columns.begin);
