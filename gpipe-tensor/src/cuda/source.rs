@@ -27,6 +27,10 @@ const TEXTS: &[(&str, &str)] = &[
     ("ops/gelu/kernel.cu", include_str!("../ops/gelu/kernel.cu")),
     ("ops/sum/kernel.cu", include_str!("../ops/sum/kernel.cu")),
     (
+        "ops/channel_norm/kernel.cu",
+        include_str!("../ops/channel_norm/kernel.cu"),
+    ),
+    (
         "ops/squared_error/kernel.cu",
         include_str!("../ops/squared_error/kernel.cu"),
     ),

@@ -111,6 +111,7 @@ const LAUNCHES: &[&str] = &[
     "adamw",
     "add",
     "attention",
+    "channel_norm",
     "conv2d",
     "cross_entropy",
     "dropout",

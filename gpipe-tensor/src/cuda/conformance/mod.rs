@@ -6,6 +6,7 @@
 //! bit. For `bf16` the operation gets the rounded operands, and its result is rounded.
 
 mod attention;
+mod channels;
 mod elements;
 mod images;
 mod memory;
@@ -75,7 +76,7 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 17] = [
+const CHECKS: [(&str, Check); 18] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
@@ -90,6 +91,7 @@ const CHECKS: [(&str, Check); 17] = [
     ("attention", attention::attention),
     ("conv2d", images::conv2d),
     ("pool2d", images::pool2d),
+    ("channel_norm", channels::channel_norm),
     ("adamw", updates::adamw),
     ("adamw", updates::adamw_rows),
     ("sgd", updates::sgd),

@@ -1,7 +1,7 @@
 //! Convolutions and pools.
 
 use gpipe_tensor::Result;
-use gpipe_tensor::ops::{self, Window};
+use gpipe_tensor::ops::{self, ChannelNorm, Window};
 
 use super::Bench;
 
@@ -44,6 +44,41 @@ pub(super) fn images(b: &mut Bench) -> Result<()> {
         b.keep(&ops::max_pool2d_grad(&x, &dy, &window)?)?;
         b.keep(&ops::avg_pool2d(&x, &window)?)?;
         b.keep(&ops::avg_pool2d_grad(&dy, x.shape(), &window)?)?;
+    }
+    for groups in [1, 2] {
+        for shape in [[2, 3, 3, 5], [4, 8, 7, 33], [2, 1, 1, 70]] {
+            channels(b, shape, groups)?;
+        }
+    }
+    Ok(())
+}
+
+/// Normalization of channels, with and without gain and bias.
+fn channels(b: &mut Bench, shape: [usize; 4], groups: usize) -> Result<()> {
+    let (x, dy) = (b.random(shape)?, b.random(shape)?);
+    let (gain, bias) = (b.random([shape[3]])?, b.random([shape[3]])?);
+    let statistics = ops::channel_statistics(&x, groups)?;
+    b.keep(&statistics)?;
+    for gain_and_bias in [None, Some([&gain, &bias])] {
+        let norm = ChannelNorm {
+            mean: &statistics.rows(0..1)?,
+            variance: &statistics.rows(1..2)?,
+            gain_and_bias,
+            // So much that the variance of a group of one row makes no number large.
+            eps: 0.1,
+        };
+        b.keep(&ops::channel_norm(&x, &norm)?)?;
+        let (dx, sums) = ops::channel_norm_grad(&x, &dy, &norm)?;
+        b.keep(&dx)?;
+        b.keep(&sums)?;
+    }
+    if groups == 1 {
+        let (mut mean, mut variance) = (b.single([shape[3]])?, b.single([shape[3]])?);
+        ops::merge_channel_statistics([&mut mean, &mut variance], 7, &statistics, 9)?;
+        b.keep(&mean)?;
+        b.keep(&variance)?;
+        ops::moving_average(&mut variance, &mean, 0.1, 1.5)?;
+        b.keep(&variance)?;
     }
     Ok(())
 }
