@@ -4,7 +4,7 @@ use gpipe_tensor::{DType, Device};
 
 use crate::Result;
 use crate::layer::Layer;
-use crate::param::Param;
+use crate::param::{Kind, Param};
 
 /// Visits the parameters of a layer with a closure that may fail; the first error ends the visit.
 ///
@@ -24,8 +24,13 @@ pub fn try_params(
 }
 
 /// Sets the element type of a layer's parameters, which it computes with; before they are made.
+/// Statistics keep single precision.
 pub fn compute_in(layer: &mut dyn Layer, dtype: DType) {
-    layer.params(&mut |param| param.dtype = dtype);
+    layer.params(&mut |param| {
+        if param.kind != Kind::Statistic {
+            param.dtype = dtype;
+        }
+    });
 }
 
 /// Freezes the parameters of a layer for which `which` returns true; before they are made.

@@ -208,8 +208,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Updates a parameter from its gradient. The gradient of a statistic is added unscaled; a frozen
-    /// parameter does not change.
+    /// Updates a parameter from its gradient. A statistic and a frozen parameter do not change.
     ///
     /// # Errors
     /// If the parameter or its state was not made.
@@ -235,7 +234,7 @@ impl Optimizer {
             step,
             grad_scale,
         } = settings;
-        if param.frozen {
+        if param.frozen || param.kind == Kind::Statistic {
             return Ok(());
         }
         let (states, has_master) = (self.states(param), param.has_master());
@@ -267,8 +266,6 @@ impl Optimizer {
         };
         let lr = lr as f32;
         match (&self.kind, state.as_mut_slice()) {
-            _ if *kind == Kind::Statistic => ops::add_assign(value, grad)
-                .and_then(|()| copy.map_or(Ok(()), |copy| copy.copy_from(value))),
             (&OptimizerKind::AdamW { beta1, beta2, eps }, [first, second]) => {
                 let settings = ops::AdamW {
                     lr,

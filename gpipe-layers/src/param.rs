@@ -11,7 +11,10 @@ pub enum Kind {
     Matrix,
     /// A bias or a gain.
     Vector,
-    /// Accumulated like a gradient but applied as is (running statistics).
+    /// Not trained: running statistics. The layer gathers in the gradient what it learns of a mini-batch, and makes the
+    /// next value of it when the step has succeeded
+    /// ([`Layer::commit_mini_batch`](crate::Layer::commit_mini_batch)). Optimizers pass it over, norms
+    /// and weight decay too. It always has single precision.
     Statistic,
 }
 

@@ -1,6 +1,8 @@
 //! Every layer, from one table: its gradients are those of a plain double-precision reference, and
 //! the bytes that its cost predicts are the bytes that it holds.
 
+#[path = "layers/batch_norm.rs"]
+mod batch_norm;
 #[path = "layers/bytes.rs"]
 mod bytes;
 #[path = "layers/cases.rs"]

@@ -182,7 +182,8 @@ impl Layer for Counter {
 
     fn commit_mini_batch(&mut self) -> Result<()> {
         self.board.lock().unwrap().committed.push(self.passes);
-        Ok(())
+        let new = self.statistic.grad()?.clone();
+        self.statistic.set_value(&new)
     }
 
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
@@ -232,7 +233,7 @@ fn a_norm_leaves_statistics_out() {
         let norm = stats.expect("a step").grad_norm;
         let plain = run.train().norms[0];
         assert_eq!(norm.to_bits(), plain, "{norm} at {stages} stages");
-        // It was applied as it is, neither scaled nor clipped.
+        // The layer made its value of it, which was neither scaled nor clipped.
         let states = copy_owned(&mut assembled.pipeline, &assembled.transit).expect("room");
         let statistic = states.iter().find(|state| state.name == "counter.mean");
         let values = statistic.expect("a parameter").value.to_f32s();

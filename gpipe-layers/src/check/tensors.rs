@@ -156,7 +156,7 @@ pub(super) struct Gradient {
     pub(super) values: Vec<f32>,
 }
 
-/// Takes the gradients of all parameters that have one.
+/// Takes the gradients of all parameters that have one, and begins the next mini-batch.
 pub(super) fn take_gradients(layer: &mut dyn Layer) -> Result<Vec<Gradient>> {
     let mut gradients = Vec::new();
     try_params(layer, |param| {
@@ -169,6 +169,7 @@ pub(super) fn take_gradients(layer: &mut dyn Layer) -> Result<Vec<Gradient>> {
         }
         param.zero_grad()
     })?;
+    layer.begin_mini_batch()?;
     Ok(gradients)
 }
 

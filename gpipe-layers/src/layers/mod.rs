@@ -6,6 +6,7 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod conv2d;
 mod dropout;
 mod embedding;
@@ -22,6 +23,7 @@ mod sequential;
 
 pub use activation::{Activation, Function};
 pub use attention::CausalAttention;
+pub use batch_norm::BatchNorm;
 pub use conv2d::Conv2d;
 pub use dropout::Dropout;
 pub use embedding::Embedding;

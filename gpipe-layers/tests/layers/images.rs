@@ -1,11 +1,11 @@
 //! Layers of images, and their forward passes in double precision.
 
 use gpipe_layers::Flow;
-use gpipe_layers::layers::{Conv2d, Pool2d};
+use gpipe_layers::layers::{BatchNorm, Conv2d, Pool2d};
 use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Device, Shape, Tensor};
 
-use super::cases::{Case, Sizes};
+use super::cases::{Case, EPS, Sizes};
 
 /// The pixel under each tap of each window, in scan order: (sample, output pixel, tap, pixel).
 fn taps(shape: [usize; 4], window: &Window) -> Vec<(usize, usize, usize, Option<usize>)> {
@@ -79,6 +79,22 @@ fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
+/// Each channel of each of `groups` groups of rows at mean 0 and variance 1.
+fn normalized(x: &[f64], channels: usize, groups: usize) -> Vec<f64> {
+    let mut y = x.to_vec();
+    for group in y.chunks_mut(x.len() / groups) {
+        for c in 0..channels {
+            let values: Vec<f64> = group.iter().copied().skip(c).step_by(channels).collect();
+            let center = mean(&values);
+            let squares: Vec<f64> = values.iter().map(|x| (x - center).powi(2)).collect();
+            let deviation = (mean(&squares) + f64::from(EPS)).sqrt();
+            let of_channel = group.iter_mut().skip(c).step_by(channels);
+            of_channel.for_each(|x| *x = (*x - center) / deviation);
+        }
+    }
+    y
+}
+
 /// The name of the layer that takes the largest of several values.
 pub const LARGEST: &str = "max";
 
@@ -116,6 +132,15 @@ pub fn all(s: Sizes) -> Vec<Case> {
             layer: Box::new(Conv2d::new("unbiased", channels, 3, unbiased).without_bias()),
             input: input(),
             reference: Box::new(move |p, x| conv2d(x, shape, &p[0], &[], (3, 1), &unbiased)),
+        },
+        Case {
+            layer: Box::new(BatchNorm::new("batch norm", channels)),
+            input: input(),
+            reference: Box::new(move |p, x| {
+                let y = normalized(x, channels, 1).into_iter().enumerate();
+                y.map(|(i, y)| y * p[0][i % channels] + p[1][i % channels])
+                    .collect()
+            }),
         },
         Case {
             layer: Box::new(Pool2d::max(LARGEST, Window::square(3, 2, 1))),

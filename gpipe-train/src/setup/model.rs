@@ -1,6 +1,6 @@
 //! The layers, input and optimizer of a configuration.
 
-use gpipe_layers::{AdamW, Flow, Layer, Optimizer, compute_in};
+use gpipe_layers::{AdamW, Flow, Kind, Layer, Optimizer, compute_in};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
@@ -39,12 +39,12 @@ pub fn optimizer(config: &TrainConfig) -> Optimizer {
     .into()
 }
 
-/// The number of parameters; tied ones count once.
+/// The number of trainable values: those of tied parameters count once, statistics are not among them.
 pub fn parameters(layers: &mut [Box<dyn Layer>]) -> u64 {
     let mut parameters = 0_u64;
     for layer in layers {
         layer.params(&mut |param| {
-            if !param.tied {
+            if !param.tied && param.kind != Kind::Statistic {
                 parameters = parameters.saturating_add(param.elements());
             }
         });
