@@ -43,6 +43,10 @@ pub struct Keys {
     pub hidden_dropout_prob: Option<f64>,
     pub input_size: Option<u64>,
     pub num_labels: Option<u64>,
+    // Of a network for images.
+    pub network: Option<String>,
+    pub num_channels: Option<u64>,
+    pub dropout: Option<f64>,
 }
 
 /// A size from 1 to `most`, which must be there.

@@ -1,9 +1,11 @@
-//! `config.json`: the class `GPT2Config` of `transformers`, and a perceptron in keys of the same kind.
+//! `config.json`: the class `GPT2Config` of `transformers`, a perceptron in keys of the same kind, and networks for
+//! images in keys of our own.
 //!
 //! A new family joins here: a file with `read` and `write`, its keys in [`keys`], and one arm in
 //! [`parse`] and in [`write`].
 
 mod gpt2;
+mod image;
 mod keys;
 mod mlp;
 
@@ -58,6 +60,7 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
     match keys.model_type.as_deref() {
         Some(gpt2::TYPE) => gpt2::read(keys),
         Some(mlp::TYPE) => mlp::read(keys),
+        Some(image::TYPE) => image::read(keys),
         Some(other) => Err(format!(
             "model_type is `{}`: only gpt2 can be read",
             clip(other)
@@ -72,6 +75,7 @@ pub(crate) fn write(model: &ModelConfig, ids: &Map<String, Value>) -> Result<Vec
     let object = match model {
         ModelConfig::Gpt(config) => gpt2::write(config, ids),
         ModelConfig::Mlp(config) => mlp::write(config)?,
+        ModelConfig::Image(config) => image::write(config),
         _ => {
             let fault = "config.json has no words for its family".to_owned();
             return Err(Error::NotWritable(fault));

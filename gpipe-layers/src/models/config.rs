@@ -2,7 +2,7 @@
 
 use gpipe_tensor::DType;
 
-use super::{GptConfig, MlpConfig, gpt, mlp};
+use super::{GptConfig, ImageConfig, MlpConfig, gpt, image, mlp};
 use crate::{Flow, Layer, Result};
 
 /// The sizes of a model of any family.
@@ -15,6 +15,8 @@ pub enum ModelConfig {
     Gpt(GptConfig),
     /// A multi-layer perceptron for classification.
     Mlp(MlpConfig),
+    /// A network for images.
+    Image(ImageConfig),
 }
 
 impl ModelConfig {
@@ -26,18 +28,20 @@ impl ModelConfig {
         match self {
             Self::Gpt(config) => gpt(config),
             Self::Mlp(config) => mlp(config),
+            Self::Image(config) => image(config),
         }
     }
 
-    /// The flow that enters the first layer: token ids (`samples`, `tokens`) or features
-    /// (`samples`, inputs).
-    pub fn input(&self, samples: usize, tokens: usize) -> Vec<Flow> {
+    /// The flow that enters the first layer: token ids (`samples`, `size`), features (`samples`,
+    /// inputs), or images (`samples`, `size`, `size`, channels).
+    pub fn input(&self, samples: usize, size: usize) -> Vec<Flow> {
         match self {
             Self::Gpt(_) => vec![Flow {
-                shape: [samples, tokens].into(),
+                shape: [samples, size].into(),
                 dtype: DType::U32,
             }],
             Self::Mlp(config) => vec![Flow::f32([samples, config.inputs])],
+            Self::Image(config) => vec![Flow::f32([samples, size, size, config.channels])],
         }
     }
 
@@ -45,7 +49,7 @@ impl ModelConfig {
     pub fn is_classifier(&self) -> bool {
         match self {
             Self::Gpt(_) => false,
-            Self::Mlp(_) => true,
+            Self::Mlp(_) | Self::Image(_) => true,
         }
     }
 
@@ -54,6 +58,7 @@ impl ModelConfig {
         match self {
             Self::Gpt(config) => config.width,
             Self::Mlp(config) => config.hidden.iter().copied().max().unwrap_or(1),
+            Self::Image(config) => config.widest(),
         }
     }
 
@@ -62,6 +67,7 @@ impl ModelConfig {
         match self {
             Self::Gpt(config) => config.dropout,
             Self::Mlp(config) => config.dropout,
+            Self::Image(config) => config.dropout,
         }
     }
 }
@@ -88,8 +94,14 @@ mod tests {
             activation: Function::Relu,
             dropout: 0.0,
         });
-        for (model, tokens, widest) in [(gpt, 8, 8), (mlp, 1, 7)] {
-            let mut flow = model.input(4, tokens);
+        let convnet = ModelConfig::Image(ImageConfig {
+            network: "convnet:4,6".parse().unwrap(),
+            channels: 3,
+            classes: 5,
+            dropout: 0.0,
+        });
+        for (model, size, widest) in [(gpt, 8, 8), (mlp, 1, 7), (convnet, 8, 6)] {
+            let mut flow = model.input(4, size);
             for layer in model.layers().unwrap() {
                 flow = layer.cost(&flow).unwrap().outputs;
             }

@@ -2,11 +2,14 @@
 //! cuts.
 
 mod config;
+mod convnet;
 mod gpt;
+mod image;
 mod mlp;
 mod presets;
 
 pub use config::ModelConfig;
 pub use gpt::{GptConfig, gpt};
+pub use image::{ImageConfig, Network, image};
 pub use mlp::{MlpConfig, mlp};
 pub use presets::{PRESETS, Preset, preset};
