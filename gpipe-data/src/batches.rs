@@ -8,6 +8,7 @@ use gpipe_tensor::{Device, Tensors};
 
 use crate::dataset::Dataset;
 use crate::error::{Error, Result};
+use crate::images::Draw;
 
 /// A batch as the pipeline takes it: one item for each micro-batch.
 pub type Batch = Vec<Item<Tensors, Target>>;
@@ -26,7 +27,7 @@ pub fn training_batch(
     parts: usize,
     step: u64,
 ) -> Result<Batch> {
-    let batch = dataset.samples_of_step(step);
+    let batch = dataset.draws_of_step(step);
     let targets = batch.len() * dataset.targets_per_sample();
     Cutter {
         dataset,
@@ -54,7 +55,11 @@ pub fn evaluation_batches(
         let key = "data.batch_size";
         return Err(Error::Zero { key });
     }
-    let held_out: Vec<u64> = dataset.held_out().collect();
+    let held_out = dataset.held_out().map(|sample| Draw {
+        sample,
+        epoch: None,
+    });
+    let held_out: Vec<Draw> = held_out.collect();
     let cutter = Cutter {
         dataset,
         device,
@@ -78,7 +83,7 @@ struct Cutter<'a> {
 
 impl Cutter<'_> {
     /// Samples `batch` in `parts` micro-batches that differ by at most one sample.
-    fn cut(&self, batch: &[u64], parts: usize) -> Result<Batch> {
+    fn cut(&self, batch: &[Draw], parts: usize) -> Result<Batch> {
         let ranges = micro_batches(batch.len(), parts)?;
         let item = |(index, rows): (usize, Range<usize>)| {
             let (input, values) = self.dataset.tensors(self.device, &batch[rows.clone()])?;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use gpipe_tensor::{Device, Tensor};
 use sha2::{Digest, Sha256};
 
-use crate::digits::{DIGITS, Digits, PIXELS};
 use crate::error::{Error, Result, SourceFault};
+use crate::images::{DIGITS, Digits, Draw, Images, SYNTHETIC, Synthetic};
 use crate::options::{HeldOut, SampleOptions};
 use crate::permutation::Permutation;
 use crate::source;
@@ -39,18 +39,23 @@ enum Content {
     /// targets are the inputs moved by one.
     Text(Tokens),
     /// One image a sample.
-    Digits(Digits),
+    Images(Box<dyn Images>),
 }
 
 impl Dataset {
-    /// Reads the source that the options name: the images of [`DIGITS`], or a text in the tokens of a
-    /// vocabulary.
+    /// Opens the source that the options name: images, or a text in the tokens of a vocabulary.
     ///
     /// # Errors
     /// If the source cannot be read, has no tokens in the vocabulary, or is too short.
     pub fn open(options: &SampleOptions, vocabulary: &Vocabulary) -> Result<Self> {
-        if options.source == DIGITS {
-            return Self::digits(options);
+        let images: Option<Box<dyn Images>> = match (options.source.as_str(), &options.image) {
+            (DIGITS, image) => Some(Box::new(Digits::open(image.as_ref())?)),
+            (SYNTHETIC, Some(image)) => Some(Box::new(Synthetic::new(image))),
+            _ => None,
+        };
+        if let Some(images) = images {
+            let all = images.count();
+            return Self::new(Content::Images(images), all, 1, options);
         }
         let text = source::read_within(&options.source, options.memory)?;
         let memory = options
@@ -101,13 +106,6 @@ impl Dataset {
         Self::new(Content::Text(tokens), all, seq_len, options)
     }
 
-    /// The images of digits.
-    fn digits(options: &SampleOptions) -> Result<Self> {
-        let digits = Digits::load()?;
-        let all = digits.count();
-        Self::new(Content::Digits(digits), all, 1, options)
-    }
-
     fn new(content: Content, all: u64, length: usize, options: &SampleOptions) -> Result<Self> {
         if options.batch_size == 0 {
             let key = "data.batch_size";
@@ -156,26 +154,36 @@ impl Dataset {
     /// b · B + B − 1, from the start again at the end; otherwise each epoch has its order.
     /// Empty if all samples are held out.
     pub fn samples_of_step(&self, step: u64) -> Vec<u64> {
+        let draws = self.draws_of_step(step).into_iter();
+        draws.map(|draw| draw.sample).collect()
+    }
+
+    /// [`samples_of_step`](Self::samples_of_step) with the epoch of each.
+    pub fn draws_of_step(&self, step: u64) -> Vec<Draw> {
         if self.train == 0 {
             return Vec::new();
         }
         let first = u128::from(self.samples_drawn(step));
         let mut order: Option<(u64, Permutation)> = None;
-        let sample = |offset: u64| {
+        let draw = |offset: u64| {
             let position = first + u128::from(offset);
             // A quotient by the number of samples fits: there is at least one.
             let epoch = (position / u128::from(self.train)) as u64;
             let within = (position % u128::from(self.train)) as u64;
+            let of = |sample| Draw {
+                sample,
+                epoch: Some(epoch),
+            };
             if !self.shuffle {
-                return within;
+                return of(within);
             }
             let (_, order) = match order.take() {
                 Some((of, known)) if of == epoch => order.insert((of, known)),
                 _ => order.insert((epoch, Permutation::new(self.train, self.seed, epoch))),
             };
-            order.at(within)
+            of(order.at(within))
         };
-        (0..self.batch).map(sample).collect()
+        (0..self.batch).map(draw).collect()
     }
 
     /// Number of samples that are trained on.
@@ -202,7 +210,7 @@ impl Dataset {
     pub fn summary(&self) -> String {
         match self.content {
             Content::Text(_) => format!("{} samples of {} tokens", self.train, self.length),
-            Content::Digits(_) => format!("{} images", self.train),
+            Content::Images(_) => format!("{} images", self.train),
         }
     }
 
@@ -221,14 +229,7 @@ impl Dataset {
                     digest.update(bytes);
                 }
             }
-            Content::Digits(digits) => {
-                for sample in 0..digits.count() {
-                    for pixel in digits.image(sample) {
-                        digest.update(pixel.to_le_bytes());
-                    }
-                    digest.update(digits.label(sample).to_le_bytes());
-                }
-            }
+            Content::Images(images) => images.digest(&mut digest),
         }
         let bytes = digest.finalize();
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -236,44 +237,31 @@ impl Dataset {
 
     /// Samples as the model takes them, and their targets, counted on `device`.
     ///
-    /// Of a text: u32 tokens (`samples`, `seq_len`), and after each the next one, in the same shape. Of
-    /// images: f32 pixels (`samples`, [`PIXELS`](crate::PIXELS)), and u32 labels (`samples`).
+    /// Of a text: u32 tokens (samples, `seq_len`), and after each the next one, in the same shape. Of
+    /// images: f32 pixels (samples, height, width, channels), or (samples, [`PIXELS`](crate::PIXELS)) without
+    /// [`image`](SampleOptions::image), and u32 labels (samples).
     ///
     /// # Errors
-    /// If a tensor cannot be made.
+    /// If an image cannot be read or a tensor cannot be made.
     ///
     /// # Panics
     /// For samples that are not there: numbers go up to the end of [`held_out`](Self::held_out).
-    pub fn tensors(
-        &self,
-        device: &Device,
-        samples: &[u64],
-    ) -> gpipe_tensor::Result<(Tensor, Tensor)> {
-        let count = samples.len();
-        match &self.content {
-            Content::Text(tokens) => {
-                // After each input comes its target.
-                let moved = |by: usize| {
-                    let starts = samples
-                        .iter()
-                        .map(|&sample| sample as usize * self.length + by);
-                    let places = starts.flat_map(|start| start..start + self.length);
-                    places.map(|place| tokens.at(place)).collect()
-                };
-                let (inputs, targets) = (moved(0), moved(1));
-                let tensor = |tokens| Tensor::from_u32(device, [count, self.length], tokens);
-                Ok((tensor(inputs)?, tensor(targets)?))
-            }
-            Content::Digits(digits) => {
-                let images = samples.iter().flat_map(|&sample| digits.image(sample));
-                let pixels: Vec<f32> = images.copied().collect();
-                let labels = samples.iter().map(|&sample| digits.label(sample)).collect();
-                Ok((
-                    Tensor::from_f32(device, [count, PIXELS], pixels)?,
-                    Tensor::from_u32(device, [count], labels)?,
-                ))
-            }
-        }
+    pub fn tensors(&self, device: &Device, draws: &[Draw]) -> Result<(Tensor, Tensor)> {
+        let tokens = match &self.content {
+            Content::Text(tokens) => tokens,
+            Content::Images(images) => return images.tensors(device, draws),
+        };
+        // After each input comes its target.
+        let moved = |by: usize| {
+            let starts = draws
+                .iter()
+                .map(|draw| draw.sample as usize * self.length + by);
+            let places = starts.flat_map(|start| start..start + self.length);
+            places.map(|place| tokens.at(place)).collect()
+        };
+        let (inputs, targets) = (moved(0), moved(1));
+        let tensor = |tokens| Tensor::from_u32(device, [draws.len(), self.length], tokens);
+        Ok((tensor(inputs)?, tensor(targets)?))
     }
 }
 

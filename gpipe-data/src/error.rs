@@ -144,6 +144,12 @@ pub enum SourceFault {
     /// The digits, in a build without them.
     #[error("not in this build: build with the feature `digits`")]
     NotBuiltIn,
+    /// The digits, for a model of other images.
+    #[error(
+        "the images have 8 rows of 8 pixels in shades of grey, of 10 classes: use `data.image_size = 8`, \
+         `model.channels = 1` and `model.classes = 10`"
+    )]
+    NotDigits,
     /// Digits of another size than is known here.
     #[error("the data set of smartcore is not of 64 pixels an image")]
     OtherDigits,

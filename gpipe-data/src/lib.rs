@@ -3,8 +3,8 @@
 
 mod batches;
 mod dataset;
-mod digits;
 mod error;
+mod images;
 mod options;
 mod permutation;
 mod source;
@@ -19,9 +19,9 @@ mod vocabulary;
 
 pub use batches::{Batch, evaluation_batches, training_batch};
 pub use dataset::Dataset;
-pub use digits::{CLASSES, DIGITS, PIXELS};
 pub use error::{Error, Result, SourceFault};
-pub use options::{HeldOut, SampleOptions};
+pub use images::{CLASSES, DIGITS, Draw, PIXELS, SIDE, SYNTHETIC};
+pub use options::{HeldOut, ImageOptions, SampleOptions};
 pub use permutation::Permutation;
 pub use source::{CICERO, read_text};
 pub use stream_decoder::StreamDecoder;

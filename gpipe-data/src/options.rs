@@ -26,6 +26,27 @@ pub struct SampleOptions {
     /// Bytes of memory that a text and its tokens may take while they are made; `None` if that is not
     /// known. A text that needs more is refused.
     pub memory: Option<u64>,
+    /// The images that the model takes; `None` for a model of text, or one that takes the pixels of
+    /// [`DIGITS`](crate::DIGITS) as a row.
+    pub image: Option<ImageOptions>,
+}
+
+/// The images that a model takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageOptions {
+    /// Height and width in pixels (`data.image_size`).
+    pub size: usize,
+    /// 3 for colours, 1 for shades of grey (`model.channels`).
+    pub channels: usize,
+    /// Number of classes (`model.classes`).
+    pub classes: usize,
+}
+
+impl ImageOptions {
+    /// The extents of some images.
+    pub(crate) fn shape(&self, samples: usize) -> [usize; 4] {
+        [samples, self.size, self.size, self.channels]
+    }
 }
 
 /// Which samples are held out for evaluation. All others are trained on.
@@ -54,6 +75,7 @@ impl Default for SampleOptions {
             vocab: 256,
             threads: 1,
             memory: None,
+            image: None,
         }
     }
 }

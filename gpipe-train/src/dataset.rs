@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use gpipe_data::{
-    AUTO, Dataset, FoundVocabulary, HeldOut, SampleOptions, Vocabulary, find_vocabulary,
+    AUTO, Dataset, FoundVocabulary, HeldOut, ImageOptions, SampleOptions, Vocabulary,
+    find_vocabulary,
 };
 
 use crate::config::TrainConfig;
@@ -69,5 +70,14 @@ fn options(config: &TrainConfig, held_out: HeldOut) -> SampleOptions {
         vocab: config.model.vocab().unwrap_or(usize::MAX),
         threads: config.pipeline.threads.get(),
         memory: machine::free_memory(),
+        image: config
+            .model
+            .images()
+            .zip(config.data.image_size)
+            .map(|(keys, size)| ImageOptions {
+                size: size.get(),
+                channels: keys.channels.get(),
+                classes: keys.classes.get(),
+            }),
     }
 }

@@ -9,12 +9,15 @@ use super::settings::{Settings, Workers};
 /// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
-const KEY_FLAGS: [KeyFlag; 31] = [
+const KEY_FLAGS: [KeyFlag; 32] = [
     ("--model", "model.name", |s| s.model.as_deref()),
     ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
     ("--data", "data.source", |s| s.data.as_deref()),
     ("--tokenizer", "data.tokenizer", |s| s.tokenizer.as_deref()),
     ("--seq-len", "data.seq_len", |s| s.seq_len.as_deref()),
+    ("--image-size", "data.image_size", |s| {
+        s.image_size.as_deref()
+    }),
     ("--batch-size", "data.batch_size", |s| {
         s.batch_size.as_deref()
     }),

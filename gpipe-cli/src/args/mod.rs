@@ -73,7 +73,7 @@ pub enum Command {
   gpipe train --data notes/ --seq-len 128 --steps 1000 --eval-every 100
   gpipe train --model ~/models/gpt2 --data notes/
   gpipe train --stages 8 --micro-batches 16 --schedule 1f1b --remat every:2
-  gpipe train --model mlp --data digits         a classifier of images
+  gpipe train --model convnet --data digits     a classifier of images
   gpipe train --set optimizer.beta2=0.99 --set model.blocks=6
   gpipe train --config runs/NAME/config.toml    the run NAME again
   gpipe train --resume                          resume the last run

@@ -31,16 +31,18 @@ pub struct Settings {
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,
 
-    /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; a classifier
-    /// of images: mlp; or a folder with a GPT-2 from Hugging Face [default: gpt-nano]
+    /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; for images:
+    /// mlp, or convnet:A,B,… with a convolution of A, B, … channels each; or a folder with a GPT-2 from
+    /// Hugging Face [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,
     /// Probability of dropping an activation, from 0 to below 1
     #[arg(long, value_name = "P", help_heading = "Model")]
     pub dropout: Option<String>,
 
-    /// cicero (built in), a text file, a folder of text files, or digits (images, built in, for the
-    /// model mlp) [default: cicero, or digits for mlp]
+    /// Text: cicero (built in), a text file or a folder of text files; images: digits (built in), or for a
+    /// network other than mlp synthetic (noise, for measurements) [default: cicero, or digits for mlp and
+    /// convnet]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
     /// The tokenizer: auto (tokenizer.json in the folder of the model, or else bytes), bytes, or a
@@ -50,6 +52,9 @@ pub struct Settings {
     /// Tokens per sample
     #[arg(long, value_name = "TOKENS", help_heading = "Data")]
     pub seq_len: Option<String>,
+    /// Height and width of images in pixels [default: that of the network, or 8 for digits]
+    #[arg(long, value_name = "PIXELS", help_heading = "Data")]
+    pub image_size: Option<String>,
     /// Samples per step
     #[arg(long, value_name = "SAMPLES", help_heading = "Data")]
     pub batch_size: Option<String>,
@@ -123,7 +128,7 @@ pub struct Settings {
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub steps: Option<String>,
     /// Steps between evaluations on the held-out last tenth of the data; 0 is off [default: 0, or 50
-    /// for mlp]
+    /// for mlp and 100 for convnet]
     #[arg(long, value_name = "STEPS", help_heading = "Run")]
     pub eval_every: Option<String>,
     /// Steps between checkpoints; the end, Ctrl-C or SIGTERM, and the best evaluation so far also save

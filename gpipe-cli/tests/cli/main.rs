@@ -9,6 +9,8 @@ mod generate;
 mod hostile;
 #[cfg(feature = "tokenizers")]
 mod hostile_tokenizers;
+#[cfg(feature = "digits")]
+mod images;
 mod instruction_set;
 mod long_lines;
 mod mends;

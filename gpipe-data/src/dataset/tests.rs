@@ -24,7 +24,15 @@ fn in_order() -> SampleOptions {
 /// The inputs and the targets of a sample.
 fn window(samples: &Dataset, sample: u64) -> [Vec<u32>; 2] {
     let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
-    let (input, targets) = samples.tensors(&device, &[sample]).unwrap();
+    let (input, targets) = samples
+        .tensors(
+            &device,
+            &[Draw {
+                sample,
+                epoch: None,
+            }],
+        )
+        .unwrap();
     [input, targets].map(|tensor| tensor.u32s().unwrap().to_vec())
 }
 

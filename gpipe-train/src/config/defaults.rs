@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::path::Path;
 
-use gpipe_data::AUTO;
+use gpipe_data::{AUTO, CLASSES, DIGITS, SIDE};
 use gpipe_sched::Schedule;
 
 use super::keys::{Keys, overlay};
@@ -75,8 +75,12 @@ impl Draft {
     }
 
     /// Extends the context to the tokens of a sample and sets the vocabulary to that of the tokenizer,
-    /// unless they were given. The sizes of a model in a folder are fixed.
+    /// unless they were given; for images, their size, channels and classes. The sizes of a model in a
+    /// folder are fixed.
     pub fn fit_model_to_data(&mut self) -> Result<()> {
+        if self.model.has("network") {
+            self.fit_model_to_images();
+        }
         if self.model.folder().is_some() {
             return Ok(());
         }
@@ -93,6 +97,24 @@ impl Draft {
             self.keys.set("model", "vocab", whole(size));
         }
         Ok(())
+    }
+
+    /// Sets size, channels and classes to those of the images, unless they were given.
+    fn fit_model_to_images(&mut self) {
+        if self.keys.text("data", "source") != Some(DIGITS) {
+            return;
+        }
+        let fixed = self.model.folder().is_some();
+        for (section, key, of_data) in [
+            ("data", "image_size", SIDE),
+            ("model", "channels", 1),
+            ("model", "classes", CLASSES),
+        ] {
+            let known = fixed && section == "model";
+            if !known && !self.given.has(section, key) {
+                self.keys.set(section, key, whole(of_data));
+            }
+        }
     }
 
     /// Defaults to one thread per core.

@@ -37,7 +37,7 @@ use gpipe_tensor::{InstructionSet, Precision};
 
 pub use devices::Devices;
 pub use fixed::FixedKeys;
-pub use model::{Family, GptKeys, MlpKeys, Model};
+pub use model::{Family, GptKeys, ImageKeys, MlpKeys, Model};
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
 pub use overrides::{Overrides, Setting};
 pub use presets::NAMES as MODEL_NAMES;
@@ -79,6 +79,9 @@ pub struct Data {
     pub tokenizer: String,
     /// Tokens per sample.
     pub seq_len: Size,
+    /// Height and width of images in pixels; only with a network for images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_size: Option<Size>,
     /// Samples per step.
     pub batch_size: Size,
     /// Whether samples are shuffled in each epoch.
@@ -207,6 +210,11 @@ impl TrainConfig {
             warmup: optimizer.warmup_steps.u64(),
             steps: self.run.steps.u64(),
         }
+    }
+
+    /// The size of a sample: tokens of a text, or height and width of an image.
+    pub fn sample_size(&self) -> usize {
+        self.data.image_size.unwrap_or(self.data.seq_len).get()
     }
 
     /// The configuration as a TOML file that [`Overrides::file`] reads back.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gpipe_data::{CLASSES, PIXELS};
 use gpipe_layers::layers::Function;
-use gpipe_layers::models::{GptConfig, MlpConfig, ModelConfig};
+use gpipe_layers::models::{GptConfig, ImageConfig, MlpConfig, ModelConfig, Network};
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Table;
 
@@ -34,6 +34,8 @@ pub enum Family {
     Gpt(GptKeys),
     /// A multi-layer perceptron: classifies images.
     Mlp(MlpKeys),
+    /// A network for images.
+    Image(ImageKeys),
 }
 
 /// The keys of a GPT.
@@ -72,8 +74,26 @@ pub struct MlpKeys {
     pub dropout: Fraction,
 }
 
+/// The keys of a network for images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ImageKeys {
+    /// The network and its sizes.
+    pub network: Named<Network>,
+    /// Channels of an image: 3 for colours, 1 for shades of grey.
+    pub channels: Size,
+    /// Number of classes.
+    pub classes: Size,
+    /// Dropout probability.
+    pub dropout: Fraction,
+}
+
 /// The key by which the keys of a perceptron are recognized.
 const MLP_KEY: &str = "hidden";
+
+/// The key by which the keys of a network for images are recognized.
+const IMAGE_KEY: &str = "network";
 
 impl<'de> Deserialize<'de> for Model {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -84,9 +104,13 @@ impl<'de> Deserialize<'de> for Model {
             _ => None,
         });
         let name = name.ok_or_else(|| D::Error::missing_field("name"))?;
-        let family = match keys.contains_key(MLP_KEY) {
-            true => MlpKeys::deserialize(keys).map(Family::Mlp),
-            false => GptKeys::deserialize(keys).map(Family::Gpt),
+        let has = |key| keys.contains_key(key);
+        let family = if has(MLP_KEY) {
+            MlpKeys::deserialize(keys).map(Family::Mlp)
+        } else if has(IMAGE_KEY) {
+            ImageKeys::deserialize(keys).map(Family::Image)
+        } else {
+            GptKeys::deserialize(keys).map(Family::Gpt)
         };
         let family = family.map_err(|error| D::Error::custom(error.message()))?;
         Ok(Self { name, family })
@@ -115,6 +139,20 @@ impl Model {
                 activation: Function::Relu,
                 dropout: keys.dropout.get() as f32,
             }),
+            Family::Image(keys) => ModelConfig::Image(ImageConfig {
+                network: (*keys.network).clone(),
+                channels: keys.channels.get(),
+                classes: keys.classes.get(),
+                dropout: keys.dropout.get() as f32,
+            }),
+        }
+    }
+
+    /// The keys of a network for images; `None` for another model.
+    pub fn images(&self) -> Option<&ImageKeys> {
+        match &self.family {
+            Family::Image(keys) => Some(keys),
+            _ => None,
         }
     }
 
@@ -127,7 +165,7 @@ impl Model {
     pub fn vocab(&self) -> Option<usize> {
         match &self.family {
             Family::Gpt(keys) => Some(keys.vocab.get()),
-            Family::Mlp(_) => None,
+            Family::Mlp(_) | Family::Image(_) => None,
         }
     }
 
@@ -135,7 +173,7 @@ impl Model {
     pub fn context(&self) -> Option<usize> {
         match &self.family {
             Family::Gpt(keys) => Some(keys.context.get()),
-            Family::Mlp(_) => None,
+            Family::Mlp(_) | Family::Image(_) => None,
         }
     }
 
@@ -149,7 +187,6 @@ impl Model {
 
     /// The folder of the model; `None` for a preset.
     pub fn folder(&self) -> Option<&Path> {
-        let named = presets::NAMES.contains(&self.name.as_str());
-        (!named).then(|| Path::new(&self.name))
+        (!presets::is_name(&self.name)).then(|| Path::new(&self.name))
     }
 }

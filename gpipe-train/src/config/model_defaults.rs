@@ -73,6 +73,12 @@ impl ModelDefaults {
     fn check_keys(&self, given: &Keys) -> Result<()> {
         let keys = given.0.get("model").and_then(Value::as_table);
         let mut foreign = keys.into_iter().flat_map(Table::keys);
+        if given.has("data", "image_size") && !self.has("network") {
+            return Err(Error::invalid(format!(
+                "the model {} has no size of images: leave `data.image_size` out",
+                self.name
+            )));
+        }
         let Some(key) = foreign.find(|key| !self.has(key)) else {
             return Ok(());
         };
@@ -81,7 +87,18 @@ impl ModelDefaults {
                 "leave it out, or use `model.name = {}`",
                 presets::PERCEPTRON
             ),
-            _ => "its keys are model.hidden and model.dropout".to_owned(),
+            _ => {
+                let keys = self.defaults.get("model").and_then(Value::as_table);
+                let keys = keys.into_iter().flat_map(Table::keys);
+                let keys = keys
+                    .filter(|key| *key != "name")
+                    .map(|key| format!("model.{key}"));
+                let keys: Vec<String> = keys.collect();
+                let (last, others) = keys
+                    .split_last()
+                    .map_or(("", &[][..]), |(last, others)| (last, others));
+                format!("its keys are {} and {last}", others.join(", "))
+            }
         };
         Err(Error::invalid(format!(
             "the model {} has no model.{key}: {mend}",

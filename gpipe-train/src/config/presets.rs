@@ -1,18 +1,27 @@
 //! Named models, each with the defaults of its training run.
 
-use gpipe_layers::models::{self, GptConfig, MlpConfig, ModelConfig, Preset};
+use gpipe_data::{DIGITS, SYNTHETIC};
+use gpipe_layers::models::{self, GptConfig, ImageConfig, MlpConfig, ModelConfig, Network, Preset};
 use gpipe_layers::{Decay, Gelu};
 use toml::{Table, Value, toml};
 
 use super::keys::overlay;
 
 /// The names of the presets, the default first.
-pub const NAMES: [&str; 7] = {
+pub const NAMES: [&str; 8] = {
     let [a, b, c, d, e, f] = models::PRESETS;
-    [a, b, c, d, e, f, PERCEPTRON]
+    [a, b, c, d, e, f, PERCEPTRON, CONVNET]
 };
 
-/// The name of the image classifier; all other presets continue text.
+/// The smallest network for images.
+const CONVNET: &str = "convnet";
+
+/// Whether a name is that of a preset, or of a network for images with its sizes.
+pub fn is_name(name: &str) -> bool {
+    NAMES.contains(&name) || name.parse::<Network>().is_ok()
+}
+
+/// The name of the perceptron.
 pub const PERCEPTRON: &str = "mlp";
 
 /// The defaults of a preset: every key but `pipeline.threads`, which depends on the machine. `None`
@@ -20,6 +29,9 @@ pub const PERCEPTRON: &str = "mlp";
 pub fn preset(name: &str) -> Option<Table> {
     if name == PERCEPTRON {
         return Some(perceptron());
+    }
+    if let Ok(network) = name.parse() {
+        return Some(of_network(name, &network));
     }
     let Preset {
         config,
@@ -47,7 +59,7 @@ pub fn preset(name: &str) -> Option<Table> {
 /// A complete configuration of each model family, except `pipeline.threads`.
 pub fn of_families() -> Vec<Table> {
     let gpt = preset(NAMES[0]).unwrap_or_default();
-    vec![gpt, perceptron()]
+    vec![gpt, perceptron(), preset(CONVNET).unwrap_or_default()]
 }
 
 /// The defaults of the perceptron. An image has one target, so `seq_len` is 1.
@@ -65,6 +77,54 @@ fn perceptron() -> Table {
     defaults
 }
 
+/// The defaults of a network for images. An image has one target, so `seq_len` is 1.
+fn of_network(name: &str, network: &Network) -> Table {
+    let mut defaults = common();
+    let source = match network {
+        Network::Convnet(_) => DIGITS,
+        _ => SYNTHETIC,
+    };
+    overlay(
+        &mut defaults,
+        toml! {
+            data = { seq_len = 1, batch_size = 64 }
+            optimizer = { lr = 2e-3, decay = "matrices" }
+            run = { steps = 1000, eval_every = 100 }
+        },
+    );
+    let data = [
+        ("source", source.into()),
+        ("image_size", size(network.image_size())),
+    ];
+    overlay(&mut defaults, section("data", data));
+    let config = ImageConfig {
+        network: network.clone(),
+        channels: COLOURS,
+        classes: 1000,
+        dropout: match network {
+            Network::Convnet(_) => 0.3,
+            _ => 0.0,
+        },
+    };
+    overlay(&mut defaults, image(name, &config));
+    defaults
+}
+
+/// Channels of a colour image.
+const COLOURS: usize = 3;
+
+/// The section `[model]` of a network for images.
+fn image(name: &str, config: &ImageConfig) -> Table {
+    let model = [
+        ("name", name.into()),
+        ("network", config.network.to_string().into()),
+        ("channels", size(config.channels)),
+        ("classes", size(config.classes)),
+        ("dropout", digits(config.dropout)),
+    ];
+    section("model", model)
+}
+
 /// The defaults of a model in a folder, for fine-tuning. `None` for a family without keys.
 pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
     match described {
@@ -72,6 +132,11 @@ pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
         ModelConfig::Mlp(config) => {
             let mut defaults = perceptron();
             overlay(&mut defaults, mlp(name, config));
+            Some(defaults)
+        }
+        ModelConfig::Image(config) => {
+            let mut defaults = of_network(name, &config.network);
+            overlay(&mut defaults, image(name, config));
             Some(defaults)
         }
         _ => None,

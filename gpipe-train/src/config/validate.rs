@@ -1,44 +1,27 @@
 //! Cross-field validation.
 
-use gpipe_data::{AUTO, CICERO, DIGITS};
+use gpipe_data::{AUTO, CICERO, DIGITS, SYNTHETIC};
 use gpipe_sched::Schedule;
 
-use super::TrainConfig;
-use super::presets;
+use super::model::Family;
+use super::{TrainConfig, presets};
 use crate::error::{Error, Result};
 
 /// Refuses combinations of values that exclude each other.
 pub fn check(config: &TrainConfig) -> Result<()> {
     let (model, data) = (&config.model, &config.data);
-    let perceptron = presets::PERCEPTRON;
-    match (model.is_classifier(), data.source == DIGITS) {
-        (true, false) => {
-            return Err(Error::invalid(format!(
-                "the model {perceptron} reads images, not the text {}: use `data.source = {DIGITS}`",
-                data.source
-            )));
+    check_source(config)?;
+    if model.is_classifier() {
+        for (key, given) in [
+            ("tokenizer", data.tokenizer != AUTO),
+            ("seq_len", data.seq_len.get() != 1),
+        ] {
+            if given {
+                return Err(Error::invalid(format!(
+                    "an image has no tokens: leave `data.{key}` out"
+                )));
+            }
         }
-        (false, true) => {
-            return Err(Error::invalid(format!(
-                "the model {} reads text, and {DIGITS} are images: use {}`data.source = {CICERO}`",
-                model.name,
-                match model.folder() {
-                    Some(_) => String::new(),
-                    None => format!("`model.name = {perceptron}`, or "),
-                }
-            )));
-        }
-        (true, true) if data.tokenizer != AUTO => {
-            return Err(Error::invalid(
-                "an image has no tokens: leave `data.tokenizer` out",
-            ));
-        }
-        (true, true) if data.seq_len.get() != 1 => {
-            return Err(Error::invalid(
-                "an image has no tokens: leave `data.seq_len` out",
-            ));
-        }
-        _ => {}
     }
     if config.run.tf32 && !config.pipeline.devices.has_gpu() {
         return Err(Error::invalid(
@@ -68,6 +51,40 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Refuses text for a model of images, and images for a model of text.
+fn check_source(config: &TrainConfig) -> Result<()> {
+    let (model, data) = (&config.model, &config.data);
+    let source = &data.source;
+    let is_images = source == DIGITS || source == SYNTHETIC;
+    let fault = match &model.family {
+        Family::Mlp(_) if source == DIGITS => return Ok(()),
+        Family::Mlp(_) => {
+            let kind = if is_images { "images of" } else { "text" };
+            let perceptron = presets::PERCEPTRON;
+            format!(
+                "the model {perceptron} reads images, not the {kind} {source}: use `data.source = {DIGITS}`"
+            )
+        }
+        Family::Image(_) if source != CICERO => return Ok(()),
+        Family::Image(_) => format!(
+            "the model {} reads images, not the text {source}: use a folder with a folder of images for each class, \
+             `data.source = {DIGITS}` or `data.source = {SYNTHETIC}`",
+            model.name
+        ),
+        _ if !is_images => return Ok(()),
+        _ => format!(
+            "the model {} reads text, and {source} are images: use {}`data.source = {CICERO}`",
+            model.name,
+            match model.folder() {
+                Some(_) => String::new(),
+                None if source == DIGITS => format!("`model.name = {}`, or ", presets::PERCEPTRON),
+                None => "`model.name = resnet50`, or ".to_owned(),
+            }
+        ),
+    };
+    Err(Error::invalid(fault))
 }
 
 /// Refuses numbers of stages and micro-batches that differ from those of a schedule table.

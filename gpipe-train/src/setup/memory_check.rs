@@ -1,11 +1,10 @@
 //! Checks of the predicted memory against limits and devices.
 
-use gpipe_data::PIXELS;
 use gpipe_remat::{Bytes, Policy};
 use gpipe_report::numbers;
 use gpipe_tensor::{DeviceId, find_cuda};
 
-use super::Setup;
+use super::{Setup, input};
 use crate::config::{Named, TrainConfig};
 use crate::error::{Error, Result};
 use crate::machine;
@@ -31,10 +30,14 @@ impl Setup {
                 )));
             }
         }
-        // A batch has samples and targets, with four bytes per token or pixel.
+        // A batch has samples and targets, with four bytes per token or channel of a pixel.
+        let input: u64 = input(config)(1)
+            .iter()
+            .map(|flow| flow.shape.elements().map_or(u64::MAX, |n| n as u64))
+            .sum();
         let sample = match config.model.is_classifier() {
-            true => PIXELS as u64 + 1,
-            false => 2 * config.data.seq_len.u64(),
+            true => input.saturating_add(1),
+            false => input.saturating_mul(2),
         };
         let batch = config
             .data

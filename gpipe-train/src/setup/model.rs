@@ -22,8 +22,8 @@ pub fn layers(config: &TrainConfig) -> Result<Vec<Box<dyn Layer>>> {
 
 /// The input of the first layer, as a function of the number of samples.
 pub fn input(config: &TrainConfig) -> impl Fn(usize) -> Vec<Flow> + use<> {
-    let (model, tokens) = (config.model.config(), config.data.seq_len.get());
-    move |samples| model.input(samples, tokens)
+    let (model, size) = (config.model.config(), config.sample_size());
+    move |samples| model.input(samples, size)
 }
 
 /// The configured optimizer.
