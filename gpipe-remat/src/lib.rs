@@ -32,7 +32,7 @@ pub use optimizer_step::{StepStats, optimizer_step};
 pub use param_state::{
     NonFiniteState, ParamState, copy_owned, first_non_finite_state, put_states, put_values,
 };
-pub use planner::{Times, Work, simulator_costs};
+pub use planner::{Rates, Times, Work, simulator_costs};
 pub use stage::LayerStage;
 pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputStage, Target, TrainingLoss};

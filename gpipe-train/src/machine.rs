@@ -1,18 +1,29 @@
-//! Properties of the machine: CPU, memory, clocks and the speed of matrix products.
+//! Properties of the machine: CPU, memory, clocks and speed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 use std::{fs, thread};
 
+use gpipe_remat::Rates;
 use gpipe_tensor::ops::{self, Layout};
 use gpipe_tensor::{DeviceId, Host, InstructionSet, Tensor};
 
 use crate::error::{Error, Result};
 use crate::memory_limit::{MemoryLimit, kib_in, limits};
 
-/// Duration of the speed measurement.
-const CALIBRATION: Duration = Duration::from_millis(100);
+/// Duration of each of the two measurements of speed.
+const CALIBRATION: Duration = Duration::from_millis(50);
+
+/// Fewest repetitions: a program that takes the processor away for longer than all of [`CALIBRATION`] does
+/// so in one of them.
+const LEAST_REPETITIONS: u32 = 4;
+
+/// Elements of a tensor of 16 MiB.
+const BEYOND_CACHES: usize = 1 << 22;
+
+/// Seconds of an action besides its layers, about a change of thread; not measured.
+const ACTION: f64 = 15e-6;
 
 /// The CPU; fields are `None` where the system does not report them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,29 +153,41 @@ pub(crate) fn instructions(level: InstructionSet) -> String {
     words.join(" ")
 }
 
-/// FLOP/s of one thread in products of (rows, width) by (width, 4 · width) matrices: the best
-/// repetition within a tenth of a second, since other programs may interfere.
+/// FLOP/s of one thread in products of (rows, width) by (width, 4 · width) matrices, and bytes a second in sums of
+/// tensors that no cache of a core holds: the best repetition of each within a twentieth of a second,
+/// since other programs may interfere.
 ///
 /// # Errors
 /// [`Error::Run`] if the CPU device cannot be used or memory is exhausted.
-pub(crate) fn flops_per_second(rows: usize, width: usize, level: InstructionSet) -> Result<f64> {
+pub(crate) fn rates(rows: usize, width: usize, level: InstructionSet) -> Result<Rates> {
     // Large enough to be representative, small enough for several repetitions.
     let (rows, width) = (rows.clamp(64, 1024), width.clamp(64, 768));
     let device = Host::new(1)
         .and_then(|host| host.with_instruction_set(level))
         .and_then(|host| host.device(DeviceId::Cpu))
         .map_err(Error::run)?;
-    let a = Tensor::zeros(&device, [rows, width]).map_err(Error::run)?;
-    let b = Tensor::zeros(&device, [width, 4 * width]).map_err(Error::run)?;
-    let flops = (2 * rows * width * 4 * width) as f64;
-    let begin = Instant::now();
-    let mut best = 0.0_f64;
-    while begin.elapsed() < CALIBRATION || best == 0.0 {
-        let start = Instant::now();
-        ops::matmul(Layout::Nn, &a, &b, None).map_err(Error::run)?;
-        best = best.max(flops / start.elapsed().as_secs_f64().max(1e-9));
-    }
-    Ok(best)
+    let zeros = |shape| Tensor::zeros(&device, shape).map_err(Error::run);
+    let (a, b) = (zeros([rows, width])?, zeros([width, 4 * width])?);
+    let (c, d) = (zeros([BEYOND_CACHES, 1])?, zeros([BEYOND_CACHES, 1])?);
+    let per_second = |work: usize, operation: &dyn Fn() -> gpipe_tensor::Result<Tensor>| {
+        let begin = Instant::now();
+        let (mut best, mut repetitions) = (0.0_f64, 0);
+        while begin.elapsed() < CALIBRATION || repetitions < LEAST_REPETITIONS {
+            let start = Instant::now();
+            operation().map_err(Error::run)?;
+            best = best.max(work as f64 / start.elapsed().as_secs_f64().max(1e-9));
+            repetitions += 1;
+        }
+        Ok::<f64, Error>(best)
+    };
+    Ok(Rates {
+        flops: per_second(2 * rows * width * 4 * width, &|| {
+            ops::matmul(Layout::Nn, &a, &b, None)
+        })?,
+        // Two operands and a sum.
+        bytes: per_second(3 * BEYOND_CACHES * size_of::<f32>(), &|| ops::add(&c, &d))?,
+        action: ACTION,
+    })
 }
 
 #[cfg(test)]
@@ -182,7 +205,7 @@ mod tests {
 
     #[test]
     fn speed_is_a_positive_number() {
-        let speed = flops_per_second(1, 1, InstructionSet::Best).unwrap();
-        assert!(speed.is_finite() && speed > 0.0);
+        let Rates { flops, bytes, .. } = rates(1, 1, InstructionSet::Best).unwrap();
+        assert!(flops.is_finite() && flops > 0.0 && bytes.is_finite() && bytes > 0.0);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpipe_remat::planner::{CertifiedPlan, Plan, Worker};
 use gpipe_report::{Event, numbers};
 use gpipe_train::TrainConfig;
-use gpipe_train::profile::ProfileOptions;
+use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{PlanningOptions, Recommender};
 
 use super::profile;
@@ -82,8 +82,12 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
     let mut lines = vec![
         format!("use         {command}"),
         format!(
-            "step        about {}, {}",
+            "step        about {}{}, {}",
             numbers::step_time(plan.seconds),
+            match of.speed() {
+                Some(Speed::Estimate(_)) => " (estimate; --profile measures)",
+                _ => "",
+            },
             match answer.gap() {
                 gap if gap < 5e-4 => "the best possible".to_owned(),
                 gap => format!("at most {:.1} % above the best possible", 100.0 * gap),

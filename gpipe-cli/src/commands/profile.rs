@@ -41,10 +41,11 @@ pub fn progress(output: OutputArgs) -> impl FnMut(ProfileProgress) {
 /// The source of predicted times as text.
 pub fn source(speed: &Speed, threads: usize) -> String {
     match speed {
-        Speed::Estimate(rate) => format!(
-            "estimate: {}, {} each as measured",
+        Speed::Estimate(rates) => format!(
+            "estimate: {} of {} and {}/s",
             numbers::counted(threads as u64, "thread"),
-            numbers::flop_rate(*rate)
+            numbers::flop_rate(rates.flops),
+            numbers::bytes(rates.bytes as u64)
         ),
         Speed::Measured(measured) => format!("by the layers in {}", measured.path().display()),
     }

@@ -29,4 +29,4 @@ pub use described::Described;
 pub use plan::{CertifiedPlan, Plan};
 pub use request::{Costed, FollowCosts, Held, Link, MakeSchedule, NamedOrder, PlanRequest, Worker};
 pub use search::Planner;
-pub use times::{Times, Work, simulator_costs};
+pub use times::{Rates, Times, Work, simulator_costs};

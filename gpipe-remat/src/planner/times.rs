@@ -33,20 +33,62 @@ pub struct Times {
     pub action: f64,
 }
 
+/// The speed of a core where no layer was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// FLOPs a second.
+    pub flops: f64,
+    /// Bytes read and written a second.
+    pub bytes: f64,
+    /// Seconds of an action besides its layers.
+    pub action: f64,
+}
+
+impl Rates {
+    /// This many FLOPs a second; all else is free.
+    pub fn of_flops(flops: f64) -> Self {
+        Self {
+            flops,
+            bytes: f64::INFINITY,
+            action: 0.0,
+        }
+    }
+}
+
+/// Bytes that an update reads and writes per parameter: AdamW reads and writes the value and two moments,
+/// the norm and AdamW read the gradient, and the next step begins by writing zeros to it.
+const UPDATE_BYTES: f64 = 9.0 * 4.0;
+
 impl Times {
-    /// The seconds of the FLOPs on a core of `flops_per_second`; all else is free.
-    pub fn of_flops(costs: &ModelCosts, flops_per_second: f64) -> Self {
-        let seconds = |flops: u64| flops as f64 / flops_per_second;
-        let work = |cost: &Cost| Work {
-            forward: seconds(cost.forward),
-            input_grad: seconds(cost.input_grad),
-            weight_grad: seconds(cost.weight_grad),
-            ..Work::default()
+    /// The seconds of the FLOPs and of the bytes that are read and written, one after the other. Bytes are
+    /// known for all passes of a layer together: each has a third, or the input gradient two where
+    /// there is no weight gradient.
+    pub fn of_rates(costs: &ModelCosts, rates: Rates) -> Self {
+        let work = |cost: &Cost| {
+            let third = cost.traffic as f64 / 3.0 / rates.bytes;
+            let pass = |flops: u64, bytes: f64| flops as f64 / rates.flops + bytes;
+            let [input_grad, weight_grad] = match cost.weight_grad {
+                0 => [2.0 * third, 0.0],
+                _ => [third; 2],
+            };
+            Work {
+                forward: pass(cost.forward, third),
+                input_grad: pass(cost.input_grad, input_grad),
+                weight_grad: pass(cost.weight_grad, weight_grad),
+                apart: 0.0,
+                update: cost.params as f64 * UPDATE_BYTES / rates.bytes,
+            }
         };
         Self {
             work: costs.of(0).iter().map(work).collect(),
-            ..Self::default()
+            shares: Vec::new(),
+            action: rates.action,
         }
+    }
+
+    /// The seconds of the FLOPs on a core of `flops_per_second`; all else is free.
+    pub fn of_flops(costs: &ModelCosts, flops_per_second: f64) -> Self {
+        Self::of_rates(costs, Rates::of_flops(flops_per_second))
     }
 
     /// The same on up to `cores` cores, where a layer uses the share `efficiency` (0 to 1) of each core
@@ -183,4 +225,36 @@ pub fn simulator_costs(
             })
     };
     (1..=times.cores()).map(on).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_layers::Flow;
+    use gpipe_layers::layers::{Layout, Linear};
+
+    use super::*;
+
+    /// A layer's parameters are read for each micro-batch, so twice as many take longer, but not twice as
+    /// long; by FLOPs alone they would take the same.
+    #[test]
+    fn a_micro_batch_costs_what_its_parameters_cost() {
+        let layers: [Box<dyn gpipe_layers::Layer>; 1] =
+            [Box::new(Linear::new("linear", 64, 32, Layout::OutIn))];
+        let input = |samples: usize| vec![Flow::f32([samples, 64])];
+        let seconds = |parts: usize, rates: Rates| {
+            let samples = crate::micro_batches(16, parts).unwrap();
+            let costs = ModelCosts::new(&layers, &samples, input).unwrap();
+            let work = Times::of_rates(&costs, rates).work[0];
+            parts as f64 * (work.forward + work.input_grad + work.weight_grad)
+        };
+        let rates = Rates {
+            flops: 1e9,
+            bytes: 1e9,
+            action: 0.0,
+        };
+        let [one, two] = [1, 2].map(|parts| seconds(parts, rates));
+        assert!(one < two && two < 2.0 * one, "{one}, {two}");
+        let [one, two] = [1, 2].map(|parts| seconds(parts, Rates::of_flops(1e9)));
+        assert!((one - two).abs() < 1e-12 * one, "{one}, {two}");
+    }
 }

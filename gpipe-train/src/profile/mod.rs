@@ -9,7 +9,7 @@ mod measure;
 
 use std::path::{Path, PathBuf};
 
-use gpipe_remat::{ModelCosts, Times, Work};
+use gpipe_remat::{ModelCosts, Rates, Times, Work};
 use gpipe_tensor::DeviceId;
 
 use self::file::Profile;
@@ -24,8 +24,8 @@ const EFFICIENCY: f64 = 0.9;
 
 /// The speed of this machine.
 pub enum Speed {
-    /// An estimate: FLOP/s of one thread in matrix products.
-    Estimate(f64),
+    /// An estimate: the speed of one thread in matrix products and in sums.
+    Estimate(Rates),
     /// Measured times of the layers.
     Measured(Box<Measured>),
 }
@@ -139,12 +139,12 @@ impl Speed {
         }
         let rows = config.data.seq_len.get();
         let largest = sizes.iter().copied().max().unwrap_or(1);
-        let rate = machine::flops_per_second(
+        let rates = machine::rates(
             rows.saturating_mul(largest),
             config.model.config().widest(),
             *config.run.instruction_set,
         )?;
-        Ok(Self::Estimate(rate))
+        Ok(Self::Estimate(rates))
     }
 
     fn measured(kinds: Kinds, profile: Profile, path: PathBuf) -> Self {
@@ -157,18 +157,14 @@ impl Speed {
 
     /// The times of the layers for the first micro-batch, on up to `threads` threads.
     pub fn times(&self, costs: &ModelCosts, threads: usize) -> Times {
-        let measured = match self {
-            Self::Estimate(_) => None,
+        let (measured, rates) = match self {
+            Self::Estimate(rates) => (None, *rates),
             Self::Measured(measured) => {
                 let Measured { kinds, profile, .. } = &**measured;
-                profile.times(kinds, costs.samples(0))
+                (profile.times(kinds, costs.samples(0)), Rates::of_flops(1.0))
             }
         };
-        let rate = match self {
-            Self::Estimate(rate) => *rate,
-            Self::Measured(_) => 1.0,
-        };
-        let estimate = || Times::of_flops(costs, rate).with_cores(threads, EFFICIENCY);
+        let estimate = || Times::of_rates(costs, rates).with_cores(threads, EFFICIENCY);
         measured.unwrap_or_else(estimate)
     }
 }
