@@ -47,6 +47,15 @@ const TEXTS: &[(&str, &str)] = &[
         include_str!("../ops/layer_norm/kernel.cu"),
     ),
     (
+        "ops/rms_norm/kernel.cu",
+        include_str!("../ops/rms_norm/kernel.cu"),
+    ),
+    ("ops/rope/kernel.cu", include_str!("../ops/rope/kernel.cu")),
+    (
+        "ops/swiglu/kernel.cu",
+        include_str!("../ops/swiglu/kernel.cu"),
+    ),
+    (
         "ops/embedding/kernel.cu",
         include_str!("../ops/embedding/kernel.cu"),
     ),

@@ -16,9 +16,12 @@ pub(crate) const KERNELS: &[&[&Entry]] = &[
     super::layer_norm::kernels::KERNELS,
     super::pool2d::kernels::KERNELS,
     super::relu::kernels::KERNELS,
+    super::rms_norm::kernels::KERNELS,
+    super::rope::kernels::KERNELS,
     super::scale::kernels::KERNELS,
     super::sgd::kernels::KERNELS,
     super::softmax::kernels::KERNELS,
     super::squared_error::kernels::KERNELS,
     super::sum::kernels::KERNELS,
+    super::swiglu::kernels::KERNELS,
 ];

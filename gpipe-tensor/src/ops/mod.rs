@@ -21,6 +21,8 @@ pub(crate) mod layer_norm;
 mod matmul;
 pub(crate) mod pool2d;
 pub(crate) mod relu;
+pub(crate) mod rms_norm;
+pub(crate) mod rope;
 mod rows;
 pub(crate) mod scale;
 mod scratch;
@@ -28,15 +30,16 @@ pub(crate) mod sgd;
 pub(crate) mod softmax;
 pub(crate) mod squared_error;
 pub(crate) mod sum;
+pub(crate) mod swiglu;
 pub(crate) mod window;
 
 pub use adamw::{AdamW, AdamWBatch, AdamWUpdate, adamw};
 pub use add::{add, add_assign};
-pub use attention::{attention, attention_grad};
 pub use channel_norm::{
     ChannelNorm, channel_norm, channel_norm_grad, channel_statistics, merge_channel_statistics,
     moving_average,
 };
+pub use attention::{Heads, attention, attention_grad};
 pub use conv2d::{conv2d, conv2d_input_grad, conv2d_weight_grad};
 pub use cross_entropy::{
     IGNORE, correct, cross_entropy, cross_entropy_loss, deferred_cross_entropy,
@@ -49,9 +52,12 @@ pub use layer_norm::{layer_norm, layer_norm_grad};
 pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
 pub use pool2d::{avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad};
 pub use relu::{relu, relu_grad};
+pub use rms_norm::{rms_norm, rms_norm_grad};
+pub use rope::{Rope, rope, rope_grad};
 pub use scale::{scale, scale_assign};
 pub use sgd::{Sgd, SgdUpdate, sgd};
 pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
 pub use squared_error::{deferred_squared_error, squared_error};
 pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sums_of_squares};
+pub use swiglu::{swiglu, swiglu_with_grad};
 pub use window::Window;

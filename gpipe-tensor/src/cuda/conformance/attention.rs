@@ -4,15 +4,25 @@ use super::memory::{Memory, near, random, rounded};
 use super::{Gpu, Outcome};
 use crate::ops::attention::kernels::{self, Gradient, Sizes};
 use crate::ops::dropout::kernels::Numbers;
-use crate::ops::{self, Dropout};
+use crate::ops::{self, Dropout, Heads};
 use crate::philox::Key;
 use crate::testing::device;
 use crate::{DType, Tensor};
 
 pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     for len in [0, 1, 2, 31, 32, 33, 65] {
-        attention_of(gpu, stored, [1, len, 2, 8], 0.0)?;
-        attention_of(gpu, stored, [1, len, 1, 5], 0.3)?;
+        attention_of(gpu, stored, [1, len, 2, 8], 2.into(), 0.0)?;
+        attention_of(gpu, stored, [1, len, 1, 5], 1.into(), 0.3)?;
+    }
+    for (queries, groups, window) in [(6, 2, None), (2, 2, Some(1)), (4, 1, Some(40))] {
+        let heads = Heads {
+            queries,
+            groups,
+            window,
+        };
+        for len in [1, 33, 97] {
+            attention_of(gpu, stored, [2, len, queries, 8], heads, 0.2)?;
+        }
     }
     // Tiles of every size that there is room for, and several samples.
     for (size, len) in [
@@ -24,20 +34,22 @@ pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         (800, 5),
         (1500, 3),
     ] {
-        attention_of(gpu, stored, [1, len, 1, size], 0.0)?;
+        attention_of(gpu, stored, [1, len, 1, size], 1.into(), 0.0)?;
     }
-    attention_of(gpu, stored, [3, 35, 3, 16], 0.2)
+    attention_of(gpu, stored, [3, 35, 3, 16], 3.into(), 0.2)
 }
 
 fn attention_of(
     gpu: &Gpu<'_>,
     stored: DType,
-    [samples, len, heads, size]: [usize; 4],
+    [samples, len, queries, size]: [usize; 4],
+    heads: Heads,
     rate: f32,
 ) -> Outcome {
     let single = DType::F32;
-    let width = heads * size;
-    let mut qkv = random(stored, samples * len * 3 * width, 1);
+    let width = queries * size;
+    let columns = width + 2 * heads.groups * size;
+    let mut qkv = random(stored, samples * len * columns, 1);
     qkv.iter_mut().for_each(|x| *x = rounded(stored, *x * 2.0));
     let d_out = random(stored, samples * len * width, 2);
     let first = 11;
@@ -50,29 +62,31 @@ fn attention_of(
     let sizes = Sizes {
         samples,
         len,
-        heads,
+        heads: queries,
+        groups: heads.groups,
+        window: heads.window.unwrap_or(len).min(len),
         size,
         dropout: mask.map_or(Numbers::NONE, |mask| Numbers::new(mask, dropout.key, first)),
     };
-    let host = |values: &[f32], parts: usize| {
-        let shape = [samples, len, parts * width];
+    let host = |values: &[f32], columns: usize| {
+        let shape = [samples, len, columns];
         Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
     };
-    let t_qkv = host(&qkv, 3);
+    let t_qkv = host(&qkv, columns);
     let (out, lse) = ops::attention(&t_qkv, heads, Some(&dropout)).expect("operands fit");
     let [m_qkv, m_d_out] = [&qkv, &d_out].map(|values| Memory::floats(stored, values));
     let m_out = Memory::room(stored, samples * len * width);
     let m_dqkv = Memory::room(stored, qkv.len());
-    let [m_lse, m_means] = [0; 2].map(|_| Memory::room(single, samples * heads * len));
+    let [m_lse, m_means] = [0; 2].map(|_| Memory::room(single, samples * queries * len));
     let launch = kernels::forward(stored, m_qkv.at(), m_out.at(), m_lse.at(), sizes);
     gpu.run(launch, [&m_qkv, &m_out, &m_lse])?;
     near("out", stored, &m_out, out.f32s().expect("floats"), 4e-6)?;
     near("lse", single, &m_lse, lse.f32s().expect("floats"), 4e-6)?;
     // The gradient from the very numbers that the kernels read.
-    let out = host(&m_out.values(stored), 1);
+    let out = host(&m_out.values(stored), width);
     let lse = Tensor::from_f32(&device(), lse.shape().clone(), m_lse.values(single));
     let lse = lse.expect("as many values as elements");
-    let d_out = host(&d_out, 1);
+    let d_out = host(&d_out, width);
     let dqkv = ops::attention_grad(&t_qkv, &out, &lse, &d_out, heads, Some(&dropout));
     let at = Gradient {
         qkv: m_qkv.at(),

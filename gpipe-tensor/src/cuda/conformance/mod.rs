@@ -9,6 +9,7 @@ mod attention;
 mod channels;
 mod elements;
 mod images;
+mod llama;
 mod memory;
 mod rows;
 mod updates;
@@ -76,7 +77,7 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 18] = [
+const CHECKS: [(&str, Check); 21] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
@@ -86,6 +87,9 @@ const CHECKS: [(&str, Check); 18] = [
     ("squared_error", rows::squared_error),
     ("softmax", rows::softmax),
     ("layer_norm", rows::layer_norm),
+    ("rms_norm", llama::rms_norm),
+    ("rope", llama::rope),
+    ("swiglu", llama::swiglu),
     ("cross_entropy", rows::cross_entropy),
     ("embedding", rows::embedding),
     ("attention", attention::attention),

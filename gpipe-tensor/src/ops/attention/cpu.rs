@@ -1,6 +1,6 @@
 //! One head of one sample: blocks of query rows against the keys up to the block's end.
 
-use ndarray::{ArrayViewMut2, ArrayViewMut3, Axis, aview1};
+use ndarray::{ArrayViewMut2, aview1, s};
 
 use crate::instruction_set::InstructionSet;
 use crate::math::exp;
@@ -19,14 +19,18 @@ const BLOCK: usize = 64;
 pub(super) struct Head<'a> {
     /// The sample's rows: the queries, then the keys, then the values of all heads.
     pub qkv: &'a [f32],
-    /// First column of the head in the queries, the keys and the values.
-    pub column: usize,
-    /// Elements of the queries (or keys, or values) of all heads at one position.
+    /// Elements of a row.
+    pub row: usize,
+    /// First column of the head's queries, keys and values.
+    pub columns: [usize; 3],
+    /// Elements of the queries of all heads at one position.
     pub width: usize,
     /// Width of the head in elements.
     pub size: usize,
     /// Number of positions.
     pub len: usize,
+    /// Number of positions that a position sees, its own included.
+    pub window: usize,
     /// Instruction set of the products.
     pub instructions: InstructionSet,
     /// Dropout of the probabilities: its settings, the random stream and the stream's first element.
@@ -44,10 +48,11 @@ pub(super) fn backward_scratch(len: usize, size: usize) -> usize {
     BLOCK.min(len) * (2 * len + size) + 2 * len * size
 }
 
-/// Query rows `first .. first + rows` and the keys that they attend to: `0 .. keys`.
+/// Query rows `first .. first + rows` and the keys that they attend to: `start .. start + keys`.
 struct Block {
     first: usize,
     rows: usize,
+    start: usize,
     keys: usize,
 }
 
@@ -55,36 +60,51 @@ impl<'a> Head<'a> {
     fn blocks(self) -> impl Iterator<Item = Block> {
         (0..self.len).step_by(BLOCK).map(move |first| {
             let rows = BLOCK.min(self.len - first);
+            let start = (first + 1).saturating_sub(self.window);
             Block {
                 first,
                 rows,
-                keys: first + rows,
+                start,
+                keys: first + rows - start,
             }
         })
     }
 
     /// The queries (0), keys (1) or values (2) from row `row` on.
     fn part(self, part: usize, row: usize) -> Matrix<'a> {
-        let start = (3 * row + part) * self.width + self.column;
-        Matrix::new(&self.qkv[start..], 3 * self.width)
+        let start = row * self.row + self.columns[part];
+        Matrix::new(&self.qkv[start..], self.row)
+    }
+
+    /// The head `later` query heads after this one, of the same keys and values.
+    fn later(self, later: usize) -> Self {
+        let elements = (later * self.len * self.len) as u64;
+        let [queries, keys, values] = self.columns;
+        Self {
+            columns: [queries + later * self.size, keys, values],
+            dropout: self
+                .dropout
+                .map(|(mask, stream, first)| (mask, stream, first + elements)),
+            ..self
+        }
     }
 
     /// Rows from `row` on of a tensor without the three parts, such as the result.
     fn single<'b>(self, sample: &'b [f32], row: usize) -> Matrix<'b> {
-        Matrix::new(&sample[row * self.width + self.column..], self.width)
+        Matrix::new(&sample[row * self.width + self.columns[0]..], self.width)
     }
 
     fn scale(self) -> f32 {
         1.0 / (self.size as f32).sqrt()
     }
 
-    /// The scaled scores of a block, including those above the diagonal.
+    /// The scaled scores of a block, including those of keys that a row does not see.
     fn scores(self, block: &Block, scores: &mut [f32]) {
         let gemm = Gemm {
             scale: self.scale(),
             ..Gemm::new(block.rows, block.keys, self.size)
         };
-        let keys = self.part(1, 0).transposed();
+        let keys = self.part(1, block.start).transposed();
         gemm.run(
             self.instructions,
             self.part(0, block.first),
@@ -105,10 +125,10 @@ impl<'a> Head<'a> {
         for block in self.blocks() {
             let scores = &mut scores[..block.rows * block.keys];
             self.scores(&block, scores);
-            let lse = &mut lse[block.first..block.keys];
+            let lse = &mut lse[block.first..block.first + block.rows];
             self.softmax(&block, scores, lse, &mut factors);
             let gemm = Gemm::new(block.rows, self.size, block.keys);
-            let values = self.part(2, 0);
+            let values = self.part(2, block.start);
             gemm.run(
                 self.instructions,
                 Matrix::new(scores, block.keys),
@@ -135,7 +155,7 @@ impl<'a> Head<'a> {
             let mut largest = [0.0; BLOCK];
             let mut reaches = [0; BLOCK];
             for (i, row) in scores.chunks_exact_mut(keys).enumerate() {
-                reaches[i] = hide_unseen(row, block.first + i);
+                reaches[i] = self.hide_unseen(block, i, row);
                 largest[i] = max(&row[..reaches[i]]);
             }
             let mut sums = [0.0; BLOCK];
@@ -143,7 +163,7 @@ impl<'a> Head<'a> {
                 let row = &mut row[..reaches[i]];
                 sums[i] = exponentials(row, largest[i]);
                 if let Some((mask, stream, first)) = self.dropout {
-                    let first = first + ((block.first + i) * self.len) as u64;
+                    let first = first + ((block.first + i) * self.len + block.start) as u64;
                     mask.apply(stream, first, row);
                 }
             }
@@ -154,30 +174,57 @@ impl<'a> Head<'a> {
         });
     }
 
-    /// Writes the head's columns of the gradients of queries, keys and values: `dqkv` (T, 3, s).
+    /// Writes the gradients of the queries of `lse.len() / len` heads from this one on, which share the keys
+    /// and values, and of these: `dq` (T, heads·s), `dk` and `dv` (T, s). Sums over the heads ascend.
     pub(super) fn backward(
         self,
         out: &[f32],
         lse: &[f32],
         d_out: &[f32],
-        mut dqkv: ArrayViewMut3<'_, f32>,
+        [mut dq, mut dk, mut dv]: [ArrayViewMut2<'_, f32>; 3],
+        scratch: &mut [f32],
+    ) {
+        let (key_sums, rest) = scratch.split_at_mut(self.len * self.size);
+        let (value_sums, rest) = rest.split_at_mut(key_sums.len());
+        key_sums.fill(0.0);
+        value_sums.fill(0.0);
+        for (later, lse) in lse.chunks_exact(self.len).enumerate() {
+            let columns = later * self.size..(later + 1) * self.size;
+            let sums = [&mut *key_sums, &mut *value_sums];
+            let dq = dq.slice_mut(s![.., columns]);
+            self.later(later)
+                .backward_of_one(out, lse, d_out, dq, sums, rest);
+        }
+        copy_rows(key_sums, 0, &mut dk);
+        copy_rows(value_sums, 0, &mut dv);
+    }
+
+    /// The gradients of one head: of its queries, and what it adds to those of its keys and values.
+    fn backward_of_one(
+        self,
+        out: &[f32],
+        lse: &[f32],
+        d_out: &[f32],
+        mut dq: ArrayViewMut2<'_, f32>,
+        [dk, dv]: [&mut [f32]; 2],
         scratch: &mut [f32],
     ) {
         let (probabilities, rest) = scratch.split_at_mut(BLOCK.min(self.len) * self.len);
-        let (slopes, rest) = rest.split_at_mut(probabilities.len());
-        let (dk, rest) = rest.split_at_mut(self.len * self.size);
-        let (dv, dq) = rest.split_at_mut(dk.len());
-        dk.fill(0.0);
-        dv.fill(0.0);
+        let (slopes, queries_grad) = rest.split_at_mut(probabilities.len());
         for block in self.blocks() {
-            let Block { first, rows, keys } = block;
+            let Block {
+                first,
+                rows,
+                start,
+                keys,
+            } = block;
             let (p, ds) = (
                 &mut probabilities[..rows * keys],
                 &mut slopes[..rows * keys],
             );
             self.scores(&block, p);
             let d_rows = self.single(d_out, first);
-            let values = self.part(2, 0).transposed();
+            let values = self.part(2, start).transposed();
             Gemm::new(rows, keys, self.size).run(
                 self.instructions,
                 d_rows,
@@ -190,33 +237,27 @@ impl<'a> Head<'a> {
                 accumulate: true,
                 ..Gemm::new(keys, self.size, rows)
             };
+            let seen = start * self.size;
             add.run(
                 self.instructions,
                 p.transposed(),
                 d_rows,
-                MatrixMut::new(dv, self.size),
+                MatrixMut::new(&mut dv[seen..], self.size),
             );
-            let queries = self.part(0, first);
             add.run(
                 self.instructions,
                 ds.transposed(),
-                queries,
-                MatrixMut::new(dk, self.size),
+                self.part(0, first),
+                MatrixMut::new(&mut dk[seen..], self.size),
             );
             Gemm::new(rows, self.size, keys).run(
                 self.instructions,
                 ds,
-                self.part(1, 0),
-                MatrixMut::new(dq, self.size),
+                self.part(1, start),
+                MatrixMut::new(queries_grad, self.size),
             );
-            copy_rows(
-                &dq[..rows * self.size],
-                first,
-                dqkv.index_axis_mut(Axis(1), 0),
-            );
+            copy_rows(&queries_grad[..rows * self.size], first, &mut dq);
         }
-        copy_rows(dk, 0, dqkv.index_axis_mut(Axis(1), 1));
-        copy_rows(dv, 0, dqkv.index_axis_mut(Axis(1), 2));
     }
 
     /// Turns the scores `p` into probabilities, and the gradients `ds` of the probabilities into those
@@ -237,11 +278,12 @@ impl<'a> Head<'a> {
                 .chunks_exact_mut(block.keys)
                 .zip(ds.chunks_exact_mut(block.keys));
             for (i, (p, ds)) in rows.enumerate() {
+                let reach = self.hide_unseen(block, i, p);
+                let unseen = block.first + i + 1 - block.start;
                 let i = block.first + i;
-                let columns = i * self.width + self.column;
+                let columns = i * self.width + self.columns[0];
                 let columns = columns..columns + self.size;
                 let mean = dot(&out[columns.clone()], &d_out[columns]);
-                let reach = hide_unseen(p, i);
                 let p = &mut p[..reach];
                 p.iter_mut().for_each(|p| *p = exp(*p - lse[i]));
                 match self.dropout {
@@ -251,7 +293,7 @@ impl<'a> Head<'a> {
                         }
                     }
                     Some((mask, stream, first)) => {
-                        let first = first + (i * self.len) as u64;
+                        let first = first + (i * self.len + block.start) as u64;
                         mask.factors(
                             stream,
                             first,
@@ -267,24 +309,30 @@ impl<'a> Head<'a> {
                         );
                     }
                 }
-                ds[i + 1..].fill(0.0);
+                ds[unseen..].fill(0.0);
             }
         });
     }
-}
 
-/// Masks the scores of the keys after `i` and returns the number of keys to process, rounded up to whole
-/// vectors: masked scores below that number are −∞, those from it on 0.
-#[inline(always)]
-fn hide_unseen(scores: &mut [f32], i: usize) -> usize {
-    let reach = (i + 1).next_multiple_of(LANES).min(scores.len());
-    scores[i + 1..reach].fill(f32::NEG_INFINITY);
-    scores[reach..].fill(0.0);
-    reach
+    /// Masks the scores of the keys that row i of a block does not see, and returns the number of keys to
+    /// process, rounded up to whole vectors: masked scores below that number are −∞, those from it on 0.
+    #[inline(always)]
+    fn hide_unseen(&self, block: &Block, i: usize, scores: &mut [f32]) -> usize {
+        let end = block.first + i + 1 - block.start;
+        let reach = end.next_multiple_of(LANES).min(scores.len());
+        // The first row's window begins with the block.
+        let before = (block.first + i + 1)
+            .saturating_sub(self.window)
+            .saturating_sub(block.start);
+        scores[..before].fill(f32::NEG_INFINITY);
+        scores[end..reach].fill(f32::NEG_INFINITY);
+        scores[reach..].fill(0.0);
+        reach
+    }
 }
 
 /// Copies rows of a block to the rows `first ..` of a strided matrix.
-fn copy_rows(rows: &[f32], first: usize, mut out: ArrayViewMut2<'_, f32>) {
+fn copy_rows(rows: &[f32], first: usize, out: &mut ArrayViewMut2<'_, f32>) {
     let width = out.ncols();
     for (i, row) in rows.chunks_exact(width).enumerate() {
         out.row_mut(first + i).assign(&aview1(row));

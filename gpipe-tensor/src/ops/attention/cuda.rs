@@ -14,6 +14,8 @@ fn sizes(plan: &Plan<'_>) -> Sizes {
         samples: plan.batch,
         len: plan.len,
         heads: plan.heads,
+        groups: plan.groups,
+        window: plan.window,
         size: plan.size,
         dropout: plan.dropout.map_or(Numbers::NONE, numbers),
     }

@@ -5,33 +5,52 @@
 /// One head of one sample, and the block's tile of its positions.
 struct Head {
     u64 sample;
+    /// Of the queries.
     u64 head;
+    /// Of keys and values, each for `per_group` heads of queries.
+    u64 group;
+    u32 per_group;
+    u64 row_width;
+    /// Number of positions that a position sees.
+    u64 window;
     u64 len;
     u64 width;
     u32 size;
     u32 tile;
-    u64 column;
     /// The first position of the block's tile.
     u64 first;
     Mask mask;
 
-    __device__ Head(u64 len, u32 heads, u32 size, u32 tile, Mask mask)
-        : len(len), width((u64)heads * size), size(size), tile(tile), mask(mask) {
+    /// The block's head of `owners` heads of a sample: those of queries, or of keys and values.
+    __device__ Head(u64 len, u32 heads, u32 groups, u32 owners, u64 window, u32 size, u32 tile, Mask mask)
+        : len(len), width((u64)heads * size), size(size), tile(tile), mask(mask), window(window),
+          per_group(heads / groups), row_width((u64)(heads + 2 * groups) * size) {
         u64 tiles = (len + tile - 1) / tile;
         u64 item = blockIdx.x / tiles;
         first = blockIdx.x % tiles * tile;
-        sample = item / heads;
-        head = item % heads;
-        column = head * size;
+        sample = item / owners;
+        head = item % owners * (heads / owners);
+        group = head / per_group;
     }
 
     /// Offset of a position's row of the queries (0), keys (1) or values (2).
     __device__ u64 part(u32 part, u64 row) const {
-        return ((sample * len + row) * 3 + part) * width + column;
+        u64 start = (sample * len + row) * row_width;
+        if (part == 0) return start + head * size;
+        u64 groups = (row_width - width) / size / 2;
+        return start + width + (group + (part - 1) * groups) * size;
+    }
+
+    /// Whether a query sees a key.
+    __device__ bool sees(u64 row, u64 key) const { return key <= row && row - key < window; }
+
+    /// The first tile of keys that any query of the block's tile sees.
+    __device__ u64 first_key() const {
+        return first < window ? 0 : (first + 1 - window) / tile * tile;
     }
 
     /// Offset of a position's row in a tensor without the three parts.
-    __device__ u64 single(u64 row) const { return (sample * len + row) * width + column; }
+    __device__ u64 single(u64 row) const { return (sample * len + row) * width + head * size; }
 
     /// Offset of the head in a tensor with one element per position.
     __device__ u64 scalars() const { return (sample * (width / size) + head) * len; }
@@ -78,10 +97,11 @@ struct Head {
 };
 
 template <class T>
-__device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, u32 size, u32 tile,
-                          float scale, u64 first_sample, u32 key_low, u32 key_high, u32 threshold,
-                          float kept) {
-    Head head(len, heads, size, tile, Mask{{key_low, key_high}, threshold, kept});
+__device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, u32 groups, u64 window,
+                          u32 size, u32 tile, float scale, u64 first_sample, u32 key_low, u32 key_high,
+                          u32 threshold, float kept) {
+    Head head(len, heads, groups, heads, window, size, tile,
+              Mask{{key_low, key_high}, threshold, kept});
     float* q = shared;
     float* k = q + tile * head.stride();
     float* v = k + tile * head.stride();
@@ -96,14 +116,14 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
         sums[i] = 0.0f;
         largest[i] = -infinity();
     }
-    for (u64 key = 0; key <= head.first; key += tile) {
+    for (u64 key = head.first_key(); key <= head.first; key += tile) {
         __syncthreads();
         head.fetch(qkv, 1, key, k);
         head.fetch(qkv, 2, key, v);
         __syncthreads();
         for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
             u32 i = e / tile, j = e % tile;
-            bool seen = key + j <= head.first + i;
+            bool seen = head.sees(head.first + i, key + j);
             p[i * (tile + 1) + j] = seen ? scale * head.dot(q, i, k, j) : -infinity();
         }
         __syncthreads();
@@ -114,14 +134,16 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
             float score = j < tile ? p[i * (tile + 1) + j] : -infinity();
             float before = largest[i];
             float now = larger(before, over_warp<Larger>(score));
-            float probability = exponential(score - now);
+            // None of the keys so far may be within the row's window.
+            float shift = now == -infinity() ? 0.0f : now;
+            float probability = exponential(score - shift);
             float sum = over_warp<Plus>(j < tile ? probability : 0.0f);
             if (j < tile) {
                 float factor = head.factor(first_sample, head.first + i, key + j);
                 p[i * (tile + 1) + j] = probability * factor;
             }
             if (j == 0) {
-                float shrink = exponential(before - now);
+                float shrink = exponential(before - shift);
                 factors[i] = shrink;
                 sums[i] = fmaf(sums[i], shrink, sum);
                 largest[i] = now;
@@ -166,10 +188,11 @@ __device__ void attention_means(const T* out, const T* d_out, float* means, u64 
 /// The gradients of a block's tile of queries.
 template <class T>
 __device__ void attention_grad_queries(const T* qkv, const float* lse, const float* means,
-                                       const T* d_out, T* dqkv, u64 len, u32 heads, u32 size, u32 tile,
-                                       float scale, u64 first_sample, u32 key_low, u32 key_high,
-                                       u32 threshold, float kept) {
-    Head head(len, heads, size, tile, Mask{{key_low, key_high}, threshold, kept});
+                                       const T* d_out, T* dqkv, u64 len, u32 heads, u32 groups,
+                                       u64 window, u32 size, u32 tile, float scale, u64 first_sample,
+                                       u32 key_low, u32 key_high, u32 threshold, float kept) {
+    Head head(len, heads, groups, heads, window, size, tile,
+              Mask{{key_low, key_high}, threshold, kept});
     float* q = shared;
     float* d = q + tile * head.stride();
     float* k = d + tile * head.stride();
@@ -179,7 +202,7 @@ __device__ void attention_grad_queries(const T* qkv, const float* lse, const flo
     head.fetch(qkv, 0, head.first, q);
     head.fetch_single(d_out, head.first, d);
     for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) result[e] = 0.0f;
-    for (u64 key = 0; key <= head.first; key += tile) {
+    for (u64 key = head.first_key(); key <= head.first; key += tile) {
         __syncthreads();
         head.fetch(qkv, 1, key, k);
         head.fetch(qkv, 2, key, v);
@@ -188,7 +211,7 @@ __device__ void attention_grad_queries(const T* qkv, const float* lse, const flo
             u32 i = e / tile, j = e % tile;
             u64 row = head.first + i;
             float slope = 0.0f;
-            if (row < len && key + j <= row) {
+            if (row < len && head.sees(row, key + j)) {
                 u64 at = head.scalars() + row;
                 float probability = exponential(scale * head.dot(q, i, k, j) - lse[at]);
                 float factor = head.factor(first_sample, row, key + j);
@@ -212,13 +235,14 @@ __device__ void attention_grad_queries(const T* qkv, const float* lse, const flo
     }
 }
 
-/// The gradients of a block's tile of keys and values.
+/// The gradients of a block's tile of keys and values: sums over the heads of queries ascend.
 template <class T>
 __device__ void attention_grad_keys(const T* qkv, const float* lse, const float* means, const T* d_out,
-                                    T* dqkv, u64 len, u32 heads, u32 size, u32 tile, float scale,
-                                    u64 first_sample, u32 key_low, u32 key_high, u32 threshold,
-                                    float kept) {
-    Head head(len, heads, size, tile, Mask{{key_low, key_high}, threshold, kept});
+                                    T* dqkv, u64 len, u32 heads, u32 groups, u64 window, u32 size,
+                                    u32 tile, float scale, u64 first_sample, u32 key_low, u32 key_high,
+                                    u32 threshold, float kept) {
+    Head head(len, heads, groups, groups, window, size, tile,
+              Mask{{key_low, key_high}, threshold, kept});
     float* k = shared;
     float* v = k + tile * head.stride();
     float* q = v + tile * head.stride();
@@ -230,35 +254,39 @@ __device__ void attention_grad_keys(const T* qkv, const float* lse, const float*
     head.fetch(qkv, 1, head.first, k);
     head.fetch(qkv, 2, head.first, v);
     for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) dk[e] = dv[e] = 0.0f;
-    for (u64 query = head.first; query < len; query += tile) {
-        __syncthreads();
-        head.fetch(qkv, 0, query, q);
-        head.fetch_single(d_out, query, d);
-        __syncthreads();
-        for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
-            u32 i = e / tile, j = e % tile;
-            u64 row = query + i;
-            float slope = 0.0f, weight = 0.0f;
-            if (row < len && head.first + j <= row) {
-                u64 at = head.scalars() + row;
-                float probability = exponential(scale * head.dot(q, i, k, j) - lse[at]);
-                float factor = head.factor(first_sample, row, head.first + j);
-                slope = probability * fmaf(factor, head.dot(d, i, v, j), -means[at]);
-                weight = probability * factor;
+    u64 last = head.first + tile + window - 1;
+    u64 end = last < len ? last : len;
+    for (u32 member = 0; member < head.per_group; member++, head.head++) {
+        for (u64 query = head.first; query < end; query += tile) {
+            __syncthreads();
+            head.fetch(qkv, 0, query, q);
+            head.fetch_single(d_out, query, d);
+            __syncthreads();
+            for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
+                u32 i = e / tile, j = e % tile;
+                u64 row = query + i;
+                float slope = 0.0f, weight = 0.0f;
+                if (row < len && head.sees(row, head.first + j)) {
+                    u64 at = head.scalars() + row;
+                    float probability = exponential(scale * head.dot(q, i, k, j) - lse[at]);
+                    float factor = head.factor(first_sample, row, head.first + j);
+                    slope = probability * fmaf(factor, head.dot(d, i, v, j), -means[at]);
+                    weight = probability * factor;
+                }
+                slopes[i * (tile + 1) + j] = slope;
+                weights[i * (tile + 1) + j] = weight;
             }
-            slopes[i * (tile + 1) + j] = slope;
-            weights[i * (tile + 1) + j] = weight;
-        }
-        __syncthreads();
-        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-            u32 j = e / size, c = e % size;
-            float key_sum = dk[e], value_sum = dv[e];
-            for (u32 i = 0; i < tile; i++) {
-                key_sum = fmaf(slopes[i * (tile + 1) + j], q[i * head.stride() + c], key_sum);
-                value_sum = fmaf(weights[i * (tile + 1) + j], d[i * head.stride() + c], value_sum);
+            __syncthreads();
+            for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+                u32 j = e / size, c = e % size;
+                float key_sum = dk[e], value_sum = dv[e];
+                for (u32 i = 0; i < tile; i++) {
+                    key_sum = fmaf(slopes[i * (tile + 1) + j], q[i * head.stride() + c], key_sum);
+                    value_sum = fmaf(weights[i * (tile + 1) + j], d[i * head.stride() + c], value_sum);
+                }
+                dk[e] = key_sum;
+                dv[e] = value_sum;
             }
-            dk[e] = key_sum;
-            dv[e] = value_sum;
         }
     }
     for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {

@@ -9,7 +9,8 @@ const SHARED: usize = 48 * 1024 / 4;
 
 entries! {
     attention<T>(
-        qkv: In, out: Out, lse: OutF32, len: U64, heads: U32, size: U32, tile: U32, scale: F32,
+        qkv: In, out: Out, lse: OutF32,
+        len: U64, heads: U32, groups: U32, window: U64, size: U32, tile: U32, scale: F32,
         first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_means<T>(
@@ -17,12 +18,12 @@ entries! {
     );
     attention_grad_queries<T>(
         qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out,
-        len: U64, heads: U32, size: U32, tile: U32, scale: F32,
+        len: U64, heads: U32, groups: U32, window: U64, size: U32, tile: U32, scale: F32,
         first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_keys<T>(
         qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out,
-        len: U64, heads: U32, size: U32, tile: U32, scale: F32,
+        len: U64, heads: U32, groups: U32, window: U64, size: U32, tile: U32, scale: F32,
         first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
 }
@@ -33,6 +34,10 @@ pub(crate) struct Sizes {
     pub samples: usize,
     pub len: usize,
     pub heads: usize,
+    /// Heads of keys and values.
+    pub groups: usize,
+    /// Number of positions that a position sees.
+    pub window: usize,
     /// Elements of a head.
     pub size: usize,
     pub dropout: Numbers,
@@ -49,9 +54,9 @@ impl Sizes {
         tiles.into_iter().find(|&(_, floats)| floats <= SHARED)
     }
 
-    /// One block for each tile of positions of each head of each sample.
-    fn blocks(self, tile: usize) -> usize {
-        self.samples * self.heads * self.len.div_ceil(tile)
+    /// One block for each tile of positions of each of these heads of each sample.
+    fn blocks(self, heads: usize, tile: usize) -> usize {
+        self.samples * heads * self.len.div_ceil(tile)
     }
 }
 
@@ -79,6 +84,8 @@ pub(crate) fn forward(
         lse,
         sizes.len as u64,
         sizes.heads as u32,
+        sizes.groups as u32,
+        sizes.window as u64,
         size as u32,
         tile as u32,
         sizes.scale(),
@@ -88,7 +95,7 @@ pub(crate) fn forward(
         threshold,
         kept,
     );
-    Some(call.blocks_with(sizes.blocks(tile), floats))
+    Some(call.blocks_with(sizes.blocks(sizes.heads, tile), floats))
 }
 
 /// What the gradient reads, and where it goes; `means` is (B, heads, T) and written first.
@@ -125,12 +132,14 @@ pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
     let keys = sizes.tile(|tile| tile * (4 * (size + 1) + 2 * (tile + 1) + 2 * size))?;
     let [queries, keys] = [
         (
-            attention_grad_queries::call as fn(_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _) -> _,
+            attention_grad_queries::call
+                as fn(_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _) -> _,
+            sizes.heads,
             queries,
         ),
-        (attention_grad_keys::call, keys),
+        (attention_grad_keys::call, sizes.groups, keys),
     ]
-    .map(|(call, (tile, floats))| {
+    .map(|(call, heads, (tile, floats))| {
         call(
             stored,
             at.qkv,
@@ -140,6 +149,8 @@ pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
             at.dqkv,
             sizes.len as u64,
             sizes.heads as u32,
+            sizes.groups as u32,
+            sizes.window as u64,
             size as u32,
             tile as u32,
             sizes.scale(),
@@ -149,7 +160,7 @@ pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
             threshold,
             kept,
         )
-        .blocks_with(sizes.blocks(tile), floats)
+        .blocks_with(sizes.blocks(heads, tile), floats)
     });
     let rows = sizes.samples * sizes.heads * sizes.len;
     Some([means.a_warp_each(rows), queries, keys])

@@ -17,26 +17,30 @@ use crate::parallel::{for_each_on, threads_for};
 use crate::{Error, Result, Tensor};
 use plan::Plan;
 
+pub use plan::Heads;
+
 /// Attention within each head of each sample, where position i sees the positions 0..=i.
 ///
 /// `qkv` (B, T, 3d) holds queries, keys and values in this order, and in each of them the heads one
-/// after the other, s = d/heads elements each. The results are the heads' outputs side by side
+/// after the other, s = d/heads elements each; with fewer heads of keys and values than of queries
+/// ([`Heads`]) it has (heads + 2·groups)·s columns, and d = heads·s. The results are the heads' outputs side by side
 /// (B, T, d), and the logarithm of each row's Σ e^score (B, heads, T), from which the gradient
 /// computes the probabilities again. Dropout, if given, is applied to the probabilities; element
 /// (head·T + i)·T + j of a sample decides about query i and key j.
 ///
 /// # Errors
-/// [`Error::Shape`] unless `qkv` is (B, T, 3d) with d a multiple of `heads`; errors of [`Dropout`]
-/// and of allocation.
+/// [`Error::Shape`] unless `qkv` has so many columns and the groups divide the heads; errors of
+/// [`Dropout`] and of allocation.
 pub fn attention(
     qkv: &Tensor,
-    heads: usize,
+    heads: impl Into<Heads>,
     dropout: Option<&Dropout>,
 ) -> Result<(Tensor, Tensor)> {
-    let plan = Plan::new("attention", qkv, heads, dropout)?;
+    let plan = Plan::new("attention", qkv, heads.into(), dropout)?;
     let Plan {
         batch,
         len,
+        heads,
         width,
         size,
         ..
@@ -69,7 +73,7 @@ pub fn attention(
 /// With scores S = Q·Kᵀ/√s, probabilities P = e^(S − lse) and factors Z of dropout (1 without),
 /// O = (P∘Z)·V. Hence dV = (P∘Z)ᵀ·dO and dP = (dO·Vᵀ)∘Z, and the gradient of the softmax is
 /// dS = P∘(dP − D), where Dᵢ = Σⱼ PᵢⱼdPᵢⱼ = Σ dOᵢ∘Oᵢ (Dao et al., arXiv:2205.14135); dQ = dS·K/√s
-/// and dK = dSᵀ·Q/√s, summed over blocks of query rows in ascending order.
+/// and dK = dSᵀ·Q/√s, summed over the heads of a group and over blocks of query rows in ascending order.
 ///
 /// # Errors
 /// [`Error::Shape`] if the operands are not those of [`attention`]; errors of [`Dropout`] and of
@@ -79,14 +83,16 @@ pub fn attention_grad(
     out: &Tensor,
     lse: &Tensor,
     d_out: &Tensor,
-    heads: usize,
+    heads: impl Into<Heads>,
     dropout: Option<&Dropout>,
 ) -> Result<Tensor> {
     const OP: &str = "attention_grad";
-    let plan = Plan::new(OP, qkv, heads, dropout)?;
+    let plan = Plan::new(OP, qkv, heads.into(), dropout)?;
     let Plan {
         batch,
         len,
+        heads,
+        groups,
         width,
         size,
         ..
@@ -114,23 +120,29 @@ pub fn attention_grad(
         cuda::backward(gpu, &plan, [qkv, out, lse, d_out], &mut dqkv)?;
         return Ok(dqkv);
     }
-    let (floats, lse) = (qkv.f32s()?, lse.f32s()?.chunks(len));
+    let per_group = plan.per_group();
+    let (floats, lse) = (qkv.f32s()?, lse.f32s()?.chunks(len * per_group));
     let sample = len * width;
     let (out, d_out) = (out.f32s()?, d_out.f32s()?);
-    let scratch = Spare::new(qkv.device(), plan.items(), cpu::backward_scratch(len, size))?;
-    let mut view = view([batch, len, 3, width], dqkv.f32s_mut()?)?;
-    let items = view.exact_chunks_mut([1, len, 3, size]).into_iter();
+    let items = batch * groups;
+    let scratch = Spare::new(qkv.device(), items, cpu::backward_scratch(len, size))?;
+    let view = view([batch, len, (heads + 2 * groups) * size], dqkv.f32s_mut()?)?;
+    let (mut queries, rest) = view.split_at(Axis(2), width);
+    let (mut keys, mut values) = rest.split_at(Axis(2), groups * size);
+    let queries = queries.exact_chunks_mut([1, len, per_group * size]);
+    let [keys, values] = [&mut keys, &mut values].map(|part| part.exact_chunks_mut([1, len, size]));
+    let parts = queries.into_iter().zip(keys.into_iter().zip(values));
     for_each_on(
         threads_for(qkv.device(), plan.multiplications()),
         qkv.device(),
-        items.zip(lse).enumerate(),
-        |(item, (dqkv, lse))| {
-            let sample = item / heads * sample..(item / heads + 1) * sample;
+        parts.zip(lse).enumerate(),
+        |(item, ((dq, (dk, dv)), lse))| {
+            let sample = item / groups * sample..(item / groups + 1) * sample;
             let (out, d_out) = (&out[sample.clone()], &d_out[sample]);
-            let dqkv = dqkv.index_axis_move(Axis(0), 0);
+            let parts = [dq, dk, dv].map(|part| part.index_axis_move(Axis(0), 0));
             scratch.lend(|scratch| {
-                plan.head(floats, item)
-                    .backward(out, lse, d_out, dqkv, scratch)
+                plan.head(floats, item * per_group)
+                    .backward(out, lse, d_out, parts, scratch);
             });
         },
     );

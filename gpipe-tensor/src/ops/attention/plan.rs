@@ -6,15 +6,42 @@ use crate::instruction_set::InstructionSet;
 use crate::ops::dropout::{Dropout, Mask};
 use crate::tensor::Tensor;
 
+/// The heads of attention, and how far they see. A number of heads stands for as many of queries, keys and
+/// values, which see every position before their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Heads of queries.
+    pub queries: usize,
+    /// Heads of keys and values, a divisor of those of queries: query head j reads head
+    /// ⌊j · groups / queries⌋ (grouped queries; Ainslie et al., arXiv:2305.13245).
+    pub groups: usize,
+    /// The number of positions that a position sees, its own included; all before it if none is given.
+    pub window: Option<usize>,
+}
+
+impl From<usize> for Heads {
+    fn from(heads: usize) -> Self {
+        Self {
+            queries: heads,
+            groups: heads,
+            window: None,
+        }
+    }
+}
+
 /// The sizes of the operands, and dropout.
 pub(super) struct Plan<'a> {
     pub batch: usize,
     pub len: usize,
     pub heads: usize,
+    /// Heads of keys and values.
+    pub groups: usize,
     /// Elements of a position's queries, all heads together.
     pub width: usize,
     /// Elements of one head.
     pub size: usize,
+    /// Number of positions that a position sees, at most all of them.
+    pub window: usize,
     pub dropout: Option<(Mask, &'a Dropout)>,
     pub instructions: InstructionSet,
 }
@@ -23,19 +50,32 @@ impl<'a> Plan<'a> {
     pub(super) fn new(
         op: &'static str,
         qkv: &Tensor,
-        heads: usize,
+        heads: Heads,
         dropout: Option<&'a Dropout>,
     ) -> Result<Self> {
+        let Heads {
+            queries: heads,
+            groups,
+            window,
+        } = heads;
         let &[batch, len, columns] = qkv.shape().dims() else {
             return Err(Error::shape(
                 op,
-                "queries, keys and values (B, T, 3d)",
+                "queries, keys and values (B, T, columns)",
                 qkv.shape(),
             ));
         };
-        let size = columns / 3 / heads.max(1);
-        if size == 0 || size * heads * 3 != columns {
-            let expected = format!("(B, T, 3d) with d a multiple of {heads} heads");
+        let parts = heads.saturating_add(groups.saturating_mul(2));
+        let size = columns / parts.max(1);
+        let whole = size > 0 && size * parts == columns;
+        if !whole || groups == 0 || !heads.is_multiple_of(groups) || window == Some(0) {
+            let expected = match groups == heads {
+                true => format!("(B, T, 3d) with d a multiple of {heads} heads"),
+                false => format!(
+                    "(B, T, {parts}s), {heads} heads in {groups} groups of the same size, and a window of 1 \
+                     or more"
+                ),
+            };
             return Err(Error::shape(op, expected, qkv.shape()));
         }
         let dropout = match dropout {
@@ -47,8 +87,10 @@ impl<'a> Plan<'a> {
             batch,
             len,
             heads,
+            groups,
             width,
             size,
+            window: window.unwrap_or(len).min(len),
             dropout,
             instructions: qkv.device().host().instruction_set(),
         })
@@ -68,16 +110,24 @@ impl<'a> Plan<'a> {
         self.items().saturating_mul(of_item)
     }
 
+    /// Query heads that share a head of keys and values.
+    pub(super) fn per_group(&self) -> usize {
+        self.heads / self.groups
+    }
+
     /// One of the items, sample by sample.
     pub(super) fn head<'b>(&self, qkv: &'b [f32], item: usize) -> Head<'b> {
         let (sample, head) = (item / self.heads, item % self.heads);
-        let row = 3 * self.width;
+        let row = (self.heads + 2 * self.groups) * self.size;
+        let keys = self.heads + head / self.per_group();
         Head {
             qkv: &qkv[sample * self.len * row..(sample + 1) * self.len * row],
-            column: head * self.size,
+            row,
+            columns: [head, keys, keys + self.groups].map(|head| head * self.size),
             width: self.width,
             size: self.size,
             len: self.len,
+            window: self.window,
             instructions: self.instructions,
             dropout: self.dropout.map(|(mask, dropout)| {
                 let stream = dropout.key.sample(dropout.samples.start + sample as u64);

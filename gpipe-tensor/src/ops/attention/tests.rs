@@ -42,9 +42,15 @@ fn factor(dropout: Option<&Dropout>, sample: usize, element: usize) -> f64 {
 }
 
 /// Results and logarithms of sums by the definition.
-fn plain(
+fn plain(qkv: &[f64], sizes: [usize; 4], dropout: Option<&Dropout>) -> (Vec<f64>, Vec<f64>) {
+    plain_grouped(qkv, sizes, sizes[2].into(), dropout)
+}
+
+/// The same with fewer heads of keys and values, and within a window.
+fn plain_grouped(
     qkv: &[f64],
     [batch, len, heads, size]: [usize; 4],
+    Heads { groups, window, .. }: Heads,
     dropout: Option<&Dropout>,
 ) -> (Vec<f64>, Vec<f64>) {
     let width = heads * size;
@@ -52,7 +58,11 @@ fn plain(
     let mut lse = Vec::new();
     for (b, head) in (0..batch).flat_map(|b| (0..heads).map(move |head| (b, head))) {
         let at = |part: usize, row: usize| {
-            let start = ((b * len + row) * 3 + part) * width + head * size;
+            let column = match part {
+                0 => head,
+                _ => heads + (part - 1) * groups + head * groups / heads,
+            };
+            let start = ((b * len + row) * (heads + 2 * groups) + column) * size;
             &qkv[start..start + size]
         };
         for i in 0..len {
@@ -60,11 +70,12 @@ fn plain(
                 let products = at(0, i).iter().zip(at(1, j)).map(|(q, k)| q * k);
                 products.sum::<f64>() / (size as f64).sqrt()
             };
-            let scores: Vec<f64> = (0..=i).map(score).collect();
+            let first = (i + 1).saturating_sub(window.unwrap_or(len));
+            let scores: Vec<f64> = (first..=i).map(score).collect();
             let sum: f64 = scores.iter().map(|s| s.exp()).sum();
             lse.push(sum.ln());
             let start = (b * len + i) * width + head * size;
-            for (j, score) in scores.iter().enumerate() {
+            for (j, score) in (first..).zip(&scores) {
                 let p = score.exp() / sum * factor(dropout, b, (head * len + i) * len + j);
                 for (out, v) in out[start..start + size].iter_mut().zip(at(2, j)) {
                     *out += p * v;
@@ -108,6 +119,59 @@ fn gradients_equal_finite_differences() {
             let dqkv = attention_grad(&qkv, &out, &lse, &d_out, heads, dropout).unwrap();
             let wanted = numeric_gradient(&f64s(&qkv), |qkv| {
                 let (out, _) = plain(qkv, sizes, dropout);
+                out.iter().zip(&weights).map(|(o, w)| o * w).sum()
+            });
+            assert_close(&dqkv, &wanted, 1e-5);
+        }
+    }
+}
+
+/// Heads of keys, and windows, of these numbers of heads.
+fn grouped(heads: usize) -> impl Iterator<Item = Heads> {
+    [(1, None), (heads, Some(1)), (heads, Some(20)), (1, Some(3))]
+        .into_iter()
+        .map(move |(groups, window)| Heads {
+            queries: heads,
+            groups,
+            window,
+        })
+}
+
+/// Queries, keys and values of fewer heads of keys.
+fn grouped_input(device: &Device, [batch, len, _, size]: [usize; 4], heads: Heads) -> Tensor {
+    let columns = (heads.queries + 2 * heads.groups) * size;
+    crate::ops::scale(&random(device, [batch, len, columns], 1), 2.0).unwrap()
+}
+
+#[test]
+fn groups_and_windows_equal_the_definition() {
+    for sizes in [[2, 3, 2, 1], [1, 65, 3, 2], [1, 150, 4, 5]] {
+        for heads in grouped(sizes[2]) {
+            let qkv = grouped_input(&device(), sizes, heads);
+            let drop = some_dropout(sizes[0]);
+            for dropout in [None, Some(&drop)] {
+                let (out, lse) = attention(&qkv, heads, dropout).unwrap();
+                let wanted = plain_grouped(&f64s(&qkv), sizes, heads, dropout);
+                assert_close(&out, &wanted.0, 2e-6);
+                assert_close(&lse, &wanted.1, 1e-6);
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_groups_and_windows_equal_finite_differences() {
+    for sizes in [[2, 3, 2, 1], [1, 9, 4, 2], [1, 68, 2, 1]] {
+        let [batch, len, count, size] = sizes;
+        for heads in grouped(count) {
+            let qkv = grouped_input(&device(), sizes, heads);
+            let d_out = random(&device(), [batch, len, count * size], 2);
+            let weights = f64s(&d_out);
+            let drop = some_dropout(batch);
+            let (out, lse) = attention(&qkv, heads, Some(&drop)).unwrap();
+            let dqkv = attention_grad(&qkv, &out, &lse, &d_out, heads, Some(&drop)).unwrap();
+            let wanted = numeric_gradient(&f64s(&qkv), |qkv| {
+                let (out, _) = plain_grouped(qkv, sizes, heads, Some(&drop));
                 out.iter().zip(&weights).map(|(o, w)| o * w).sum()
             });
             assert_close(&dqkv, &wanted, 1e-5);
@@ -174,6 +238,16 @@ fn threads_do_not_change_the_bits() {
     assert_same_bits_for_any_threads(|device| run(device).0);
     assert_same_bits_for_any_threads(|device| run(device).1);
     assert_same_bits_for_any_threads(|device| run(device).2);
+    assert_same_bits_for_any_threads(|device| {
+        let heads = Heads {
+            queries: 6,
+            groups: 2,
+            window: Some(70),
+        };
+        let qkv = grouped_input(device, [3, 100, 6, 8], heads);
+        let (out, lse) = attention(&qkv, heads, None).unwrap();
+        attention_grad(&qkv, &out, &lse, &out, heads, None).unwrap()
+    });
 }
 
 #[test]
@@ -213,6 +287,14 @@ fn operands_that_do_not_fit_are_refused() {
         "attention: (B, T, 3d) with d a multiple of 3 heads, got [2, 5, 12]"
     );
     assert!(attention(&qkv, 0, None).is_err());
+    for (groups, window) in [(0, None), (2, Some(0)), (3, None)] {
+        let heads = Heads {
+            queries: 2,
+            groups,
+            window,
+        };
+        assert!(attention(&qkv, heads, None).is_err(), "{heads:?}");
+    }
     assert!(attention(&random(&device, [2, 5, 0], 1), 1, None).is_err());
     assert!(attention(&random(&device, [5, 12], 1), 2, None).is_err());
     assert!(attention(&qkv, 2, Some(&some_dropout(3))).is_err());

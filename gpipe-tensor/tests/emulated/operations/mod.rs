@@ -228,6 +228,62 @@ fn attention(b: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Normalization, positions, grouped attention within a window, and gates of Llama's blocks.
+fn llama(b: &mut Bench) -> Result<()> {
+    for width in WIDTHS {
+        let (x, dy, gain) = (
+            b.random([3, 11, width])?,
+            b.random([3, 11, width])?,
+            b.random([width])?,
+        );
+        let (y, inverse) = ops::rms_norm(&x, &gain, 1e-2)?;
+        b.keep(&y)?;
+        let (dx, dgain) = ops::rms_norm_grad(&x, &inverse, &gain, &dy)?;
+        b.keep(&dx)?;
+        b.keep(&dgain)?;
+        b.keep(&ops::swiglu(&x, &dy)?)?;
+        let mut parts = [
+            b.own([33, width])?,
+            b.own([33, width])?,
+            b.own([33, width])?,
+        ];
+        let [gate, up, dy] = &mut parts;
+        ops::swiglu_with_grad(gate, up, dy)?;
+        for part in &parts {
+            b.keep(part)?;
+        }
+    }
+    for (len, queries, groups, window) in [(1, 2, 2, None), (40, 6, 2, None), (70, 4, 1, Some(9))] {
+        let size = 8;
+        let rope = ops::Rope {
+            size,
+            theta: 1e4,
+            first: 3,
+        };
+        let (q, k, v) = (
+            b.random([2, len, queries * size])?,
+            b.random([2, len, groups * size])?,
+            b.random([2, len, groups * size])?,
+        );
+        let qkv = ops::rope(&q, &k, &v, &rope)?;
+        b.keep(&qkv)?;
+        let heads = ops::Heads {
+            queries,
+            groups,
+            window,
+        };
+        let (out, lse) = ops::attention(&qkv, heads, None)?;
+        b.keep(&out)?;
+        let dy = b.random([2, len, queries * size])?;
+        let dqkv = ops::attention_grad(&qkv, &out, &lse, &dy, heads, None)?;
+        b.keep(&dqkv)?;
+        for part in ops::rope_grad(&dqkv, groups, &rope)? {
+            b.keep(&part)?;
+        }
+    }
+    Ok(())
+}
+
 /// Copies and handing over, within a device and between two, each beside a change of the source.
 fn moves(b: &mut Bench) -> Result<()> {
     let transit = b.device.host().device(DeviceId::Cpu)?;
@@ -280,11 +336,12 @@ fn tolerance(stored: DType, wanted: f32, largest: f32) -> f32 {
 /// the same to rounding.
 pub fn compare(sizes: Sizes, stored: DType) {
     type Family = fn(&mut Bench) -> Result<()>;
-    const FAMILIES: [(&str, Family); 7] = [
+    const FAMILIES: [(&str, Family); 8] = [
         ("elements", elements),
         ("rows", rows),
         ("products", products),
         ("attention", attention),
+        ("llama", llama),
         ("images", images::images),
         ("updates", updates::updates),
         ("moves", moves),

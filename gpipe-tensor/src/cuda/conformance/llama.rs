@@ -1,0 +1,176 @@
+//! The kernels of Llama's blocks: normalization, positions and gates.
+
+use super::memory::{Memory, near, random, rounded, same};
+use super::{EDGES, Gpu, Outcome};
+use crate::ops;
+use crate::testing::device;
+use crate::{DType, Shape, Tensor};
+
+const SINGLE: DType = DType::F32;
+
+fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
+    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
+}
+
+fn floats(tensor: &Tensor) -> &[f32] {
+    tensor.f32s().expect("floats")
+}
+
+pub(super) fn rms_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for width in EDGES.into_iter().skip(1).chain([1025]) {
+        for rows in [1, 9, 33, 70] {
+            rms_norm_of(gpu, stored, rows, width)?;
+        }
+    }
+    Ok(())
+}
+
+fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
+    use ops::rms_norm::kernels::{self, Gradient};
+    use ops::sum::kernels::RUN;
+    let (eps, n) = (1e-5, rows * width);
+    let [x, dy] = [1, 2].map(|seed| random(stored, n, seed));
+    let gain = random(stored, width, 3);
+    let [tx, tdy] = [&x, &dy].map(|values| tensor([rows, width], values));
+    let tgain = tensor([width], &gain);
+    let (y, inverse) = ops::rms_norm(&tx, &tgain, eps).expect("operands fit");
+    let [mx, mdy, mgain] = [&x, &dy, &gain].map(|values| Memory::floats(stored, values));
+    let [my, mdx] = [0; 2].map(|_| Memory::room(stored, n));
+    let minverse = Memory::room(SINGLE, rows);
+    let launch = kernels::forward(
+        stored,
+        [mx.at(), mgain.at()],
+        my.at(),
+        minverse.at(),
+        [rows, width],
+        eps,
+    );
+    gpu.run([launch], [&mx, &mgain, &my, &minverse])?;
+    near("rms_norm", stored, &my, floats(&y), 4e-6)?;
+    for (got, wanted) in minverse.values(SINGLE).iter().zip(floats(&inverse)) {
+        if (got / wanted - 1.0).abs() > 1e-5 {
+            return Err(format!("a factor of {got}, not {wanted}"));
+        }
+    }
+    // The gradients from the very factors that the kernel reads.
+    let inverse = tensor([rows], &minverse.values(SINGLE));
+    let (dx, dgain) = ops::rms_norm_grad(&tx, &inverse, &tgain, &tdy).expect("operands fit");
+    let partials = Memory::room(SINGLE, rows.div_ceil(RUN) * width);
+    let mdgain = Memory::floats(SINGLE, &vec![0.0; width]);
+    let at = Gradient {
+        x: mx.at(),
+        inverse: minverse.at(),
+        gain: mgain.at(),
+        dy: mdy.at(),
+        dx: mdx.at(),
+        partials: partials.at(),
+        dgain: mdgain.at(),
+    };
+    gpu.run(
+        kernels::backward(stored, at, rows, width),
+        [&mx, &minverse, &mgain, &mdy, &mdx, &partials, &mdgain],
+    )?;
+    // A short row may be nearly 0: its gradient is large, and so are its roundings.
+    let tolerance = if width < 8 { 1e-3 } else { 1e-5 };
+    near("rms_norm_grad", stored, &mdx, floats(&dx), tolerance)?;
+    near(
+        "gradient of the gain",
+        SINGLE,
+        &mdgain,
+        floats(&dgain),
+        1e-5,
+    )
+}
+
+pub(super) fn rope(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for sizes in [
+        [1, 1, 1, 1, 2],
+        [2, 5, 3, 1, 6],
+        [1, 33, 4, 2, 64],
+        [3, 2, 2, 2, 130],
+    ] {
+        rope_of(gpu, stored, sizes)?;
+    }
+    Ok(())
+}
+
+fn rope_of(
+    gpu: &Gpu<'_>,
+    stored: DType,
+    [samples, len, heads, groups, size]: [usize; 5],
+) -> Outcome {
+    use ops::rope::kernels::{self, Sizes};
+    let theta = 1e4_f64;
+    let at = ops::Rope {
+        size,
+        theta,
+        first: 70_000,
+    };
+    let sizes = Sizes {
+        samples,
+        len,
+        heads,
+        groups,
+        size,
+        ratio: theta.powf(-2.0 / size as f64),
+        first: at.first,
+    };
+    let rows = samples * len;
+    let widths = [heads, groups, groups].map(|heads| heads * size);
+    let parts: Vec<Vec<f32>> = (1..)
+        .zip(widths)
+        .map(|(seed, width)| random(stored, rows * width, seed))
+        .collect();
+    let host: Vec<Tensor> = parts
+        .iter()
+        .zip(widths)
+        .map(|(part, width)| tensor([samples, len, width], part))
+        .collect();
+    let [q, k, v] = [0, 1, 2].map(|i| Memory::floats(stored, &parts[i]));
+    let columns = widths.iter().sum::<usize>();
+    let qkv = Memory::room(stored, rows * columns);
+    let launch = kernels::forward(stored, [q.at(), k.at(), v.at()], qkv.at(), sizes);
+    gpu.run([launch], [&q, &k, &v, &qkv])?;
+    let wanted = ops::rope(&host[0], &host[1], &host[2], &at).expect("operands fit");
+    same("rope", stored, &qkv, floats(&wanted))?;
+    let dqkv = random(stored, rows * columns, 4);
+    let wanted = ops::rope_grad(&tensor([samples, len, columns], &dqkv), groups, &at);
+    let dqkv = Memory::floats(stored, &dqkv);
+    let [dq, dk, dv] = widths.map(|width| Memory::room(stored, rows * width));
+    let launch = kernels::backward(stored, dqkv.at(), [dq.at(), dk.at(), dv.at()], sizes);
+    gpu.run([launch], [&dqkv, &dq, &dk, &dv])?;
+    for (part, wanted) in [dq, dk, dv].iter().zip(&wanted.expect("operands fit")) {
+        same("rope_grad", stored, part, floats(wanted))?;
+    }
+    Ok(())
+}
+
+pub(super) fn swiglu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    use ops::swiglu::kernels;
+    for n in EDGES.into_iter().chain([3000]) {
+        let mut gate = random(stored, n, 1);
+        gate.iter_mut()
+            .for_each(|x| *x = rounded(stored, *x * 20.0));
+        let special = [1e30, -1e30, f32::NAN, 0.0, -0.0, 110.0, -110.0];
+        gate.iter_mut()
+            .zip(special)
+            .for_each(|(x, special)| *x = rounded(stored, special));
+        let [up, dy] = [2, 3].map(|seed| random(stored, n, seed));
+        let mut host = [&gate, &up, &dy].map(|values| tensor([n], values));
+        let memories = [&gate, &up, &dy].map(|values| Memory::floats(stored, values));
+        let y = Memory::room(stored, n);
+        let [mgate, mup, mdy] = &memories;
+        let launch = kernels::forward(stored, mgate.at(), mup.at(), y.at(), n);
+        gpu.run([launch], [mgate, mup, &y])?;
+        let wanted = ops::swiglu(&host[0], &host[1]).expect("operands fit");
+        same("swiglu", stored, &y, floats(&wanted))?;
+        let launch = kernels::backward(stored, mgate.at(), mup.at(), mdy.at(), n);
+        gpu.run([launch], [mgate, mup, mdy])?;
+        let [hgate, hup, hdy] = &mut host;
+        ops::swiglu_with_grad(hgate, hup, hdy).expect("operands fit");
+        for (memory, wanted) in memories.iter().zip(&host) {
+            same("swiglu_with_grad", stored, memory, floats(wanted))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+// Root mean square normalization: one warp per row.
+
+/// y = x·r·gain; writes r of each row to `inverse`.
+template <class T>
+__device__ void rms_norm(const T* x, const T* gain, T* y, float* inverse, u64 rows, u64 width,
+                         float eps) {
+    u64 row = (u64)blockIdx.x * warps() + warp();
+    if (row >= rows) return;
+    u64 start = row * width;
+    float squares = 0.0f;
+    for (u64 c = lane(); c < width; c += WARP) {
+        float value = load(x, start + c);
+        squares = fmaf(value, value, squares);
+    }
+    float factor = 1.0f / sqrtf(over_warp<Plus>(squares) / (float)width + eps);
+    for (u64 c = lane(); c < width; c += WARP) {
+        store(y, start + c, load(x, start + c) * factor * load(gain, c));
+    }
+    if (lane() == 0) inverse[row] = factor;
+}
+
+/// dx from x, the `inverse` of `rms_norm`, and dy.
+template <class T>
+__device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, const T* dy, T* dx,
+                              u64 rows, u64 width) {
+    u64 row = (u64)blockIdx.x * warps() + warp();
+    if (row >= rows) return;
+    u64 start = row * width;
+    float factor = inverse[row];
+    float products = 0.0f;
+    for (u64 c = lane(); c < width; c += WARP) {
+        products = fmaf(load(dy, start + c) * load(gain, c), load(x, start + c), products);
+    }
+    float product = over_warp<Plus>(products) * factor / (float)width;
+    for (u64 c = lane(); c < width; c += WARP) {
+        float normal = load(x, start + c) * factor;
+        float slope = load(dy, start + c) * load(gain, c);
+        store(dx, start + c, factor * fmaf(normal, -product, slope));
+    }
+}
+
+/// The gradient of the gain, summed over each run of 32 rows: a row of `partials` per run.
+template <class T>
+__device__ void rms_norm_gain_grad(const T* x, const float* inverse, const T* dy, float* partials,
+                                   u64 rows, u64 width) {
+    RowRun run(rows, width);
+    if (run.column >= width) return;
+    float gain = 0.0f;
+    for (u64 row = run.begin; row < run.end; row++) {
+        float normal = load(x, row * width + run.column) * inverse[row];
+        gain = fmaf(load(dy, row * width + run.column), normal, gain);
+    }
+    partials[run.index * width + run.column] = gain;
+}

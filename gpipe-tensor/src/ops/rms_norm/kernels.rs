@@ -1,0 +1,62 @@
+//! The CUDA kernels of the root mean square normalization: entry points, parameters and grids.
+
+use crate::DType;
+use crate::cuda::entry::{Launch, Pointer, entries};
+use crate::ops::sum::kernels::{RUN, add_runs};
+
+entries! {
+    rms_norm<T>(x: In, gain: In, y: Out, inverse: OutF32, rows: U64, width: U64, eps: F32);
+    rms_norm_grad<T>(x: In, inverse: InF32, gain: In, dy: In, dx: Out, rows: U64, width: U64);
+    rms_norm_gain_grad<T>(
+        x: In, inverse: InF32, dy: In, partials: OutF32, rows: U64, width: U64,
+    );
+}
+
+/// Normalizes rows; `inverse` gets one float a row.
+pub(crate) fn forward(
+    stored: DType,
+    [x, gain]: [Pointer; 2],
+    y: Pointer,
+    inverse: Pointer,
+    [rows, width]: [usize; 2],
+    eps: f32,
+) -> Launch {
+    let sizes = (rows as u64, width as u64);
+    rms_norm::call(stored, x, gain, y, inverse, sizes.0, sizes.1, eps).a_warp_each(rows)
+}
+
+/// What the gradient reads, and where it goes; `partials` has a row for each run of rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Gradient {
+    pub x: Pointer,
+    pub inverse: Pointer,
+    pub gain: Pointer,
+    pub dy: Pointer,
+    pub dx: Pointer,
+    pub partials: Pointer,
+    pub dgain: Pointer,
+}
+
+/// The gradient in three launches: with respect to x, and of the gain for each run of rows, which the
+/// last adds to `dgain`.
+pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -> [Launch; 3] {
+    let runs = rows.div_ceil(RUN);
+    let sizes = (rows as u64, width as u64);
+    let dx = rms_norm_grad::call(
+        stored, at.x, at.inverse, at.gain, at.dy, at.dx, sizes.0, sizes.1,
+    );
+    let sums = rms_norm_gain_grad::call(
+        stored,
+        at.x,
+        at.inverse,
+        at.dy,
+        at.partials,
+        sizes.0,
+        sizes.1,
+    );
+    [
+        dx.a_warp_each(rows),
+        sums.over_columns(width, runs),
+        add_runs(at.partials, at.dgain, runs, width),
+    ]
+}

@@ -1,0 +1,115 @@
+//! Cosines and sines of positions, in plain double precision, which kernels repeat step by step.
+
+use std::f64::consts::TAU;
+
+/// The angles of the pairs of a head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Angles {
+    /// The ratio of the angles of a pair and of the one before it: theta^(−2/H).
+    pub ratio: f64,
+}
+
+impl Angles {
+    pub(super) fn new(theta: f64, size: usize) -> Self {
+        Self {
+            ratio: theta.powf(-2.0 / size as f64),
+        }
+    }
+
+    /// Turns (2π) of a pair at position 1: ratioⁱ/2π by repeated squaring.
+    fn turns(self, pair: usize) -> f64 {
+        let (mut power, mut square, mut rest) = (1.0 / TAU, self.ratio, pair);
+        while rest > 0 {
+            if rest % 2 == 1 {
+                power *= square;
+            }
+            square *= square;
+            rest /= 2;
+        }
+        power
+    }
+
+    /// The cosines of a position's pairs in the first half of `row`, the sines in the second.
+    pub(super) fn fill(self, position: u64, row: &mut [f32]) {
+        let half = row.len() / 2;
+        let (cosines, sines) = row.split_at_mut(half);
+        for (pair, (cos, sin)) in cosines.iter_mut().zip(sines).enumerate() {
+            (*cos, *sin) = cos_sin(position as f64 * self.turns(pair));
+        }
+    }
+}
+
+/// Adding and subtracting this rounds a double below 2⁵¹ in magnitude to an integer.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+
+/// Cosine and sine of 2π · `turns`, for turns below 2⁴⁸: Taylor's series within an eighth of a turn.
+fn cos_sin(turns: f64) -> (f32, f32) {
+    let quarters = (4.0 * turns + ROUND) - ROUND;
+    let x = (turns - 0.25 * quarters) * TAU;
+    let square = x * x;
+    let sin = x * series(square, &SIN);
+    let cos = series(square, &COS);
+    let (cos, sin) = match (quarters as i64) & 3 {
+        0 => (cos, sin),
+        1 => (-sin, cos),
+        2 => (-cos, -sin),
+        _ => (sin, -cos),
+    };
+    (cos as f32, sin as f32)
+}
+
+/// ±1/n! for n = 13, 11, …, 1.
+const SIN: [f64; 7] = [
+    1.0 / 6_227_020_800.0,
+    -1.0 / 39_916_800.0,
+    1.0 / 362_880.0,
+    -1.0 / 5040.0,
+    1.0 / 120.0,
+    -1.0 / 6.0,
+    1.0,
+];
+
+/// ±1/n! for n = 12, 10, …, 0.
+const COS: [f64; 7] = [
+    1.0 / 479_001_600.0,
+    -1.0 / 3_628_800.0,
+    1.0 / 40_320.0,
+    -1.0 / 720.0,
+    1.0 / 24.0,
+    -0.5,
+    1.0,
+];
+
+/// Horner's scheme, without fused additions: a kernel's bits are these.
+fn series(square: f64, coefficients: &[f64; 7]) -> f64 {
+    let mut sum = coefficients[0];
+    for c in &coefficients[1..] {
+        sum = sum * square + c;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cosines_and_sines_are_exact_to_the_float() {
+        for i in -40_000..40_000_i32 {
+            let turns = f64::from(i) * 0.000_371 + 0.25 * f64::from(i % 5);
+            let (cos, sin) = cos_sin(turns);
+            let angle = (turns - turns.round()) * TAU;
+            assert!((f64::from(cos) - angle.cos()).abs() < 4e-8, "{turns}");
+            assert!((f64::from(sin) - angle.sin()).abs() < 4e-8, "{turns}");
+        }
+    }
+
+    #[test]
+    fn pairs_turn_by_powers_of_theta() {
+        let angles = Angles::new(1e5, 64);
+        for pair in [0, 1, 2, 5, 31] {
+            let wanted = 1e5_f64.powf(-2.0 * pair as f64 / 64.0) / TAU;
+            assert!((angles.turns(pair) / wanted - 1.0).abs() < 1e-13);
+        }
+    }
+}
