@@ -13,6 +13,8 @@ mod faults;
 mod gradients;
 #[path = "layers/images.rs"]
 mod images;
+#[path = "layers/llama.rs"]
+mod llama;
 #[path = "layers/reference.rs"]
 mod reference;
 #[path = "layers/refusals.rs"]

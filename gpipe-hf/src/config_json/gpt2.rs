@@ -4,14 +4,11 @@ use gpipe_layers::Gelu;
 use gpipe_layers::models::{GptConfig, ModelConfig};
 use serde_json::{Map, Value, json};
 
-use super::keys::{Keys, LARGEST_SIZE, MOST_LAYERS, clip, dropout, shortest, size};
+use super::keys::{Keys, LARGEST_SIZE, MOST_LAYERS, clip, dropout, epsilon, ids, shortest, size};
 use crate::description::Description;
 
 /// Its `model_type`.
 pub const TYPE: &str = "gpt2";
-
-/// The most tokens that a key of [`ids`] may list.
-const MOST_IDS: usize = 64;
 
 /// A GPT-2 that can be trained, or what is not so in it.
 pub fn read(keys: Keys) -> Result<Description, String> {
@@ -43,7 +40,10 @@ pub fn read(keys: Keys) -> Result<Description, String> {
         dropout(key, share)?;
     }
     let one_dropout = others.iter().all(|&(_, other)| other == share);
-    let layer_norm_eps = layer_norm_eps(keys.layer_norm_epsilon)?;
+    let layer_norm_eps = epsilon(
+        "layer_norm_epsilon",
+        keys.layer_norm_epsilon.unwrap_or(1e-5),
+    )?;
     let ids = ids([
         ("bos_token_id", keys.bos_token_id),
         ("eos_token_id", keys.eos_token_id),
@@ -105,35 +105,6 @@ fn gelu(name: Option<&str>) -> Result<Gelu, String> {
             clip(other)
         )),
     }
-}
-
-fn layer_norm_eps(value: Option<f64>) -> Result<f32, String> {
-    let value = value.unwrap_or(1e-5);
-    let rounded = value as f32;
-    match rounded.is_finite() && value >= 0.0 {
-        true => Ok(rounded),
-        false => Err(format!(
-            "layer_norm_epsilon is {value}: it must be from 0 up"
-        )),
-    }
-}
-
-/// Those of the keys that are there and not `null`: a token or a list of tokens each.
-fn ids(keys: [(&str, Option<Value>); 3]) -> Result<Map<String, Value>, String> {
-    let mut known = Map::new();
-    for (key, value) in keys {
-        let Some(value) = value else { continue };
-        let tokens = value
-            .as_array()
-            .map_or(std::slice::from_ref(&value), Vec::as_slice);
-        if tokens.len() > MOST_IDS || !tokens.iter().all(Value::is_i64) {
-            return Err(format!(
-                "{key} is neither a token's number nor a list of some, nor null"
-            ));
-        }
-        known.insert(key.to_owned(), value);
-    }
-    Ok(known)
 }
 
 /// The object for a GPT-2, with these of the keys of [`Description::ids`].

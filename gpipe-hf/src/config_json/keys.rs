@@ -1,7 +1,7 @@
 //! The keys of `config.json`, and the values that several families have.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The most blocks or hidden layers: a model is a list of layers, which has to be made before it can be
 /// refused.
@@ -37,6 +37,25 @@ pub struct Keys {
     pub bos_token_id: Option<Value>,
     pub eos_token_id: Option<Value>,
     pub pad_token_id: Option<Value>,
+    // Of a Llama, a Qwen2 and a Mistral.
+    pub hidden_size: Option<u64>,
+    pub intermediate_size: Option<u64>,
+    pub num_hidden_layers: Option<u64>,
+    pub num_attention_heads: Option<u64>,
+    pub num_key_value_heads: Option<u64>,
+    pub head_dim: Option<u64>,
+    pub max_position_embeddings: Option<u64>,
+    pub rms_norm_eps: Option<f64>,
+    pub rope_theta: Option<f64>,
+    pub rope_scaling: Option<Value>,
+    pub rope_parameters: Option<Value>,
+    pub attention_bias: Option<bool>,
+    pub mlp_bias: Option<bool>,
+    pub attention_dropout: Option<f64>,
+    pub sliding_window: Option<u64>,
+    pub use_sliding_window: Option<bool>,
+    pub max_window_layers: Option<u64>,
+    pub layer_types: Option<Vec<String>>,
     // Of a perceptron.
     pub hidden_sizes: Option<Vec<u64>>,
     pub hidden_act: Option<String>,
@@ -65,6 +84,36 @@ pub fn dropout(key: &str, share: f64) -> Result<f32, String> {
     match (0.0..1.0).contains(&share) && rounded < 1.0 {
         true => Ok(rounded),
         false => Err(format!("{key} is {share}: it must be from 0 to below 1")),
+    }
+}
+
+/// The most tokens that a key of [`ids`] may list.
+const MOST_IDS: usize = 64;
+
+/// Those of the keys that are there and not `null`: a token or a list of tokens each.
+pub fn ids(keys: [(&str, Option<Value>); 3]) -> Result<Map<String, Value>, String> {
+    let mut known = Map::new();
+    for (key, value) in keys {
+        let Some(value) = value else { continue };
+        let tokens = value
+            .as_array()
+            .map_or(std::slice::from_ref(&value), Vec::as_slice);
+        if tokens.len() > MOST_IDS || !tokens.iter().all(Value::is_i64) {
+            return Err(format!(
+                "{key} is neither a token's number nor a list of some, nor null"
+            ));
+        }
+        known.insert(key.to_owned(), value);
+    }
+    Ok(known)
+}
+
+/// The number that is added in every normalization.
+pub fn epsilon(key: &str, value: f64) -> Result<f32, String> {
+    let rounded = value as f32;
+    match rounded.is_finite() && value >= 0.0 {
+        true => Ok(rounded),
+        false => Err(format!("{key} is {value}: it must be from 0 up")),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `config.json`: the class `GPT2Config` of `transformers`, a perceptron in keys of the same kind, and networks for
-//! images in keys of our own.
+//! `config.json`: classes of `transformers`, a perceptron in keys of the same kind, and networks for images in keys
+//! of our own.
 //!
 //! A new family joins here: a file with `read` and `write`, its keys in [`keys`], and one arm in
 //! [`parse`] and in [`write`].
@@ -7,6 +7,7 @@
 mod gpt2;
 mod image;
 mod keys;
+mod llama;
 mod mlp;
 
 use std::path::Path;
@@ -19,6 +20,9 @@ use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::names::{CONFIG, MEND};
 use keys::{Keys, clip};
+
+/// The values of `model_type` that can be read, in a message.
+const READ: &str = "gpt2, llama, qwen2 and mistral";
 
 /// The largest `config.json` that is read.
 const LARGEST: u64 = 1 << 20;
@@ -59,13 +63,16 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
         .map_err(|error| format!("cannot be read: {}", clip(&error.to_string())))?;
     match keys.model_type.as_deref() {
         Some(gpt2::TYPE) => gpt2::read(keys),
+        Some(llama::LLAMA) => llama::read(keys, llama::LLAMA),
+        Some(llama::QWEN2) => llama::read(keys, llama::QWEN2),
+        Some(llama::MISTRAL) => llama::read(keys, llama::MISTRAL),
         Some(mlp::TYPE) => mlp::read(keys),
         Some(image::TYPE) => image::read(keys),
         Some(other) => Err(format!(
-            "model_type is `{}`: only gpt2 can be read",
+            "model_type is `{}`: only {READ} can be read",
             clip(other)
         )),
-        None => Err("has no `model_type`: only gpt2 can be read".into()),
+        None => Err(format!("has no `model_type`: only {READ} can be read")),
     }
 }
 
@@ -74,6 +81,7 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
 pub(crate) fn write(model: &ModelConfig, ids: &Map<String, Value>) -> Result<Vec<u8>> {
     let object = match model {
         ModelConfig::Gpt(config) => gpt2::write(config, ids),
+        ModelConfig::Llama(config) => llama::write(config, ids).map_err(Error::NotWritable)?,
         ModelConfig::Mlp(config) => mlp::write(config)?,
         ModelConfig::Image(config) => image::write(config),
         _ => {

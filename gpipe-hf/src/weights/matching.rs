@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 
 /// The head of a language model, where a file has it although it is tied.
 const HEAD: &str = "lm_head.weight";
-/// What it is tied to.
-const TABLE: &str = "transformer.wte.weight";
-/// What a file may leave out in front of names: the head-less model of `transformers` has none.
-const BODY: &str = "transformer.";
+/// What it is tied to, in each family.
+const TABLES: [&str; 2] = ["transformer.wte.weight", "model.embed_tokens.weight"];
+/// What a file may leave out in front of names: the head-less models of `transformers` have none.
+const BODIES: [&str; 2] = ["transformer.", "model."];
 
 /// Finds every parameter by its global name, or the first thing that does not fit.
 pub fn locate(
@@ -29,7 +29,7 @@ pub fn locate(
         let fault = |fault: String| Err(shards[shard].fault(fault));
         let stored = entry.name();
         let Some((name, shape)) = wanted.parameter(stored) else {
-            if stored == HEAD && wanted.0.contains_key(TABLE) {
+            if stored == HEAD && wanted.table().is_some() {
                 head = Some(Located { shard, entry });
             } else if !is_mask(stored) {
                 return fault(format!(
@@ -52,7 +52,7 @@ pub fn locate(
         }
         if located.contains_key(name) {
             return fault(format!(
-                "`{stored}` is there twice, with and without `{BODY}`, or in two files"
+                "`{stored}` is there twice, with and without a prefix, or in two files"
             ));
         }
         located.insert(name.to_owned(), Located { shard, entry });
@@ -68,7 +68,8 @@ pub fn locate(
             fault: format!("no weights for `{name}`{others}, which config.json asks for"),
         });
     }
-    if let (Some(head), Some(table)) = (head, located.get(TABLE)) {
+    let table = wanted.table().and_then(|table| located.get(table));
+    if let (Some(head), Some(table)) = (head, table) {
         check_tie(shards, &head, table)?;
     }
     Ok(located)
@@ -85,12 +86,16 @@ impl<'a> Wanted<'a> {
 
     /// The parameter that a tensor of a file is for.
     fn parameter(&self, stored: &str) -> Option<(&'a str, &'a Shape)> {
-        let full = format!("{BODY}{stored}");
-        let known = self
-            .0
-            .get_key_value(stored)
-            .or_else(|| self.0.get_key_value(full.as_str()));
+        let with = |body| self.0.get_key_value(format!("{body}{stored}").as_str());
+        let known = self.0.get_key_value(stored);
+        let known = known.or_else(|| BODIES.into_iter().find_map(with));
         known.map(|(name, shape)| (*name, *shape))
+    }
+
+    /// The table of tokens.
+    fn table(&self) -> Option<&'static str> {
+        let mut tables = TABLES.into_iter();
+        tables.find(|&table| self.0.contains_key(table))
     }
 }
 
@@ -107,10 +112,14 @@ fn check_tie(shards: &[Shard], head: &Located, table: &Located) -> Result<()> {
     )))
 }
 
-/// Whether a tensor is the causal mask that older files keep beside the weights of a block.
+/// Whether a tensor is one of those that older files keep beside the weights of a block: a causal mask, or
+/// the frequencies of rotary positions.
 fn is_mask(stored: &str) -> bool {
+    if stored.ends_with(".self_attn.rotary_emb.inv_freq") {
+        return true;
+    }
     let inside = stored
-        .strip_prefix(BODY)
+        .strip_prefix(BODIES[0])
         .unwrap_or(stored)
         .strip_prefix("h.");
     inside

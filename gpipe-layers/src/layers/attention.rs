@@ -9,7 +9,8 @@ use crate::{
 };
 
 /// softmax(q·kᵀ/√(width/heads))·v over the positions up to each position's own: from (B, T, 3·width),
-/// which holds q, k and v in this order with the heads side by side in each, to (B, T, width).
+/// which holds q, k and v in this order with the heads side by side in each, to (B, T, width). With fewer
+/// heads of keys and values ([`grouped`](Self::grouped)) the input has as many columns fewer.
 ///
 /// No T² tensor is kept: the gradient computes the probabilities again from the logarithm of each
 /// row's sum (B, heads, T), as FlashAttention does (arXiv:2205.14135).
@@ -17,7 +18,7 @@ use crate::{
 pub struct CausalAttention {
     name: String,
     width: usize,
-    heads: usize,
+    heads: ops::Heads,
     dropout: f32,
 }
 
@@ -39,9 +40,48 @@ impl CausalAttention {
         Ok(Self {
             name,
             width,
-            heads,
+            heads: heads.into(),
             dropout,
         })
+    }
+
+    /// The same with `groups` heads of keys and values, each for as many heads of queries
+    /// (arXiv:2305.13245).
+    ///
+    /// # Errors
+    /// [`Error::Config`] unless the groups divide the heads.
+    pub fn grouped(mut self, groups: usize) -> Result<Self> {
+        let queries = self.heads.queries;
+        if groups == 0 || !queries.is_multiple_of(groups) {
+            return Err(Error::Config(format!(
+                "{}: {groups} heads of keys and values cannot serve {queries} heads: use a divisor of the \
+                 heads",
+                self.name
+            )));
+        }
+        self.heads.groups = groups;
+        Ok(self)
+    }
+
+    /// The same where a position sees only the `window` positions up to its own, or all for none
+    /// (arXiv:2004.05150).
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a window of 0.
+    pub fn within(mut self, window: Option<usize>) -> Result<Self> {
+        if window == Some(0) {
+            let name = &self.name;
+            return Err(Error::Config(format!(
+                "{name}: a window of 0: use 1 or more"
+            )));
+        }
+        self.heads.window = window;
+        Ok(self)
+    }
+
+    /// Columns of the input.
+    fn columns(&self) -> usize {
+        self.width / self.heads.queries * (self.heads.queries + 2 * self.heads.groups)
     }
 
     fn dropout(&self, cx: &PassContext) -> Option<ops::Dropout> {
@@ -54,11 +94,11 @@ impl CausalAttention {
 
     /// (B, T) of these inputs.
     fn extents(&self, inputs: &[Flow]) -> Result<[u64; 2]> {
-        let qkv = floats(&self.name, inputs, Some(3 * self.width))?;
+        let qkv = floats(&self.name, inputs, Some(self.columns()))?;
         match qkv.shape.dims() {
             &[batch, time, _] => Ok([batch as u64, time as u64]),
             _ => {
-                let expected = format!("floats of shape (batch, time, {})", 3 * self.width);
+                let expected = format!("floats of shape (batch, time, {})", self.columns());
                 Err(unexpected(&self.name, expected, Flows(inputs)))
             }
         }
@@ -75,7 +115,7 @@ impl Layer for CausalAttention {
     /// a probability takes 5 FLOPs (scale, maximum, difference, exponential, quotient) and 4 back.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let [batch, time] = self.extents(inputs)?;
-        let (width, heads) = (self.width as u64, self.heads as u64);
+        let (width, heads) = (self.width as u64, self.heads.queries as u64);
         let shape = inputs[0].shape.with_last(self.width);
         let y = output(&self.name, shape, inputs[0].dtype)?;
         let product = times(&[2, batch, time, time, width]);

@@ -19,7 +19,10 @@ mod linear;
 mod pool2d;
 mod replay;
 mod residual;
+mod rms_norm;
+mod rotary_qkv;
 mod sequential;
+mod swiglu;
 
 pub use activation::{Activation, Function};
 pub use attention::CausalAttention;
@@ -34,4 +37,7 @@ pub use layer_norm::LayerNorm;
 pub use linear::{Layout, Linear};
 pub use pool2d::Pool2d;
 pub use residual::Residual;
+pub use rms_norm::RmsNorm;
+pub use rotary_qkv::RotaryQkv;
 pub use sequential::Sequential;
+pub use swiglu::SwiGlu;

@@ -2,7 +2,7 @@
 
 use gpipe_tensor::DType;
 
-use super::{GptConfig, ImageConfig, MlpConfig, gpt, image, mlp};
+use super::{GptConfig, ImageConfig, LlamaConfig, MlpConfig, gpt, image, llama, mlp};
 use crate::{Flow, Layer, Result};
 
 /// The sizes of a model of any family.
@@ -13,6 +13,8 @@ use crate::{Flow, Layer, Result};
 pub enum ModelConfig {
     /// A GPT-2 language model.
     Gpt(GptConfig),
+    /// A language model of the family of Llama.
+    Llama(LlamaConfig),
     /// A multi-layer perceptron for classification.
     Mlp(MlpConfig),
     /// A network for images.
@@ -27,6 +29,7 @@ impl ModelConfig {
     pub fn layers(&self) -> Result<Vec<Box<dyn Layer>>> {
         match self {
             Self::Gpt(config) => gpt(config),
+            Self::Llama(config) => llama(config),
             Self::Mlp(config) => mlp(config),
             Self::Image(config) => image(config),
         }
@@ -36,7 +39,7 @@ impl ModelConfig {
     /// inputs), or images (`samples`, `size`, `size`, channels).
     pub fn input(&self, samples: usize, size: usize) -> Vec<Flow> {
         match self {
-            Self::Gpt(_) => vec![Flow {
+            Self::Gpt(_) | Self::Llama(_) => vec![Flow {
                 shape: [samples, size].into(),
                 dtype: DType::U32,
             }],
@@ -48,7 +51,7 @@ impl ModelConfig {
     /// Whether the model has one target a sample (a class), rather than one a token.
     pub fn is_classifier(&self) -> bool {
         match self {
-            Self::Gpt(_) => false,
+            Self::Gpt(_) | Self::Llama(_) => false,
             Self::Mlp(_) | Self::Image(_) => true,
         }
     }
@@ -57,6 +60,7 @@ impl ModelConfig {
     pub fn widest(&self) -> usize {
         match self {
             Self::Gpt(config) => config.width,
+            Self::Llama(config) => config.width,
             Self::Mlp(config) => config.hidden.iter().copied().max().unwrap_or(1),
             Self::Image(config) => config.widest(),
         }
@@ -66,6 +70,7 @@ impl ModelConfig {
     pub fn dropout(&self) -> f32 {
         match self {
             Self::Gpt(config) => config.dropout,
+            Self::Llama(config) => config.dropout,
             Self::Mlp(config) => config.dropout,
             Self::Image(config) => config.dropout,
         }
@@ -87,6 +92,17 @@ mod tests {
             heads: 2,
             ..GptConfig::default()
         });
+        let llama = ModelConfig::Llama(LlamaConfig {
+            vocab: 11,
+            context: 8,
+            width: 8,
+            inner: 20,
+            blocks: 1,
+            heads: 2,
+            kv_heads: 1,
+            head_size: 6,
+            ..LlamaConfig::default()
+        });
         let mlp = ModelConfig::Mlp(MlpConfig {
             inputs: 5,
             hidden: vec![7, 3],
@@ -100,7 +116,7 @@ mod tests {
             classes: 5,
             dropout: 0.0,
         });
-        for (model, size, widest) in [(gpt, 8, 8), (mlp, 1, 7), (convnet, 8, 6)] {
+        for (model, size, widest) in [(gpt, 8, 8), (llama, 8, 8), (mlp, 1, 7), (convnet, 8, 6)] {
             let mut flow = model.input(4, size);
             for layer in model.layers().unwrap() {
                 flow = layer.cost(&flow).unwrap().outputs;

@@ -5,11 +5,13 @@ mod config;
 mod convnet;
 mod gpt;
 mod image;
+mod llama;
 mod mlp;
 mod presets;
 
 pub use config::ModelConfig;
 pub use gpt::{GptConfig, gpt};
 pub use image::{ImageConfig, Network, image};
+pub use llama::{LlamaConfig, llama};
 pub use mlp::{MlpConfig, mlp};
 pub use presets::{PRESETS, Preset, preset};

@@ -35,11 +35,11 @@ pub(crate) mod window;
 
 pub use adamw::{AdamW, AdamWBatch, AdamWUpdate, adamw};
 pub use add::{add, add_assign};
+pub use attention::{Heads, attention, attention_grad};
 pub use channel_norm::{
     ChannelNorm, channel_norm, channel_norm_grad, channel_statistics, merge_channel_statistics,
     moving_average,
 };
-pub use attention::{Heads, attention, attention_grad};
 pub use conv2d::{conv2d, conv2d_input_grad, conv2d_weight_grad};
 pub use cross_entropy::{
     IGNORE, correct, cross_entropy, cross_entropy_loss, deferred_cross_entropy,

@@ -37,7 +37,7 @@ use gpipe_tensor::{InstructionSet, Precision};
 
 pub use devices::Devices;
 pub use fixed::FixedKeys;
-pub use model::{Family, GptKeys, ImageKeys, MlpKeys, Model};
+pub use model::{Family, GptKeys, ImageKeys, LlamaKeys, MlpKeys, Model};
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
 pub use overrides::{Overrides, Setting};
 pub use presets::NAMES as MODEL_NAMES;

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use gpipe_data::{CLASSES, PIXELS};
 use gpipe_layers::layers::Function;
-use gpipe_layers::models::{GptConfig, ImageConfig, MlpConfig, ModelConfig, Network};
+use gpipe_layers::models::{GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, Network};
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Table;
 
-use super::numbers::{Amount, Blocks, Fraction, Size};
+use super::numbers::{Amount, Blocks, Count, Fraction, Size};
 use super::presets;
 use super::values::{GeluForm, Named};
 use super::widths::Widths;
@@ -32,6 +32,8 @@ pub struct Model {
 pub enum Family {
     /// A GPT: continues text.
     Gpt(GptKeys),
+    /// A Llama, a Qwen2 or a Mistral: continues text.
+    Llama(LlamaKeys),
     /// A multi-layer perceptron: classifies images.
     Mlp(MlpKeys),
     /// A network for images.
@@ -63,6 +65,45 @@ pub struct GptKeys {
     pub dropout: Fraction,
 }
 
+/// The keys of a Llama.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LlamaKeys {
+    /// Transformer blocks.
+    pub blocks: Blocks,
+    /// Heads of queries per block.
+    pub heads: Size,
+    /// Heads of keys and values per block, a divisor of `heads`.
+    pub kv_heads: Size,
+    /// Elements of a head, an even number.
+    pub head_size: Size,
+    /// Width of the residual stream.
+    pub width: Size,
+    /// Inner width of the feed-forward nets.
+    pub inner: Size,
+    /// Vocabulary size; bytes need 256.
+    pub vocab: Size,
+    /// Maximum sequence length, at least `data.seq_len`.
+    pub context: Size,
+    /// Whether the head shares the token embedding.
+    pub tied: bool,
+    /// Base of the rotary positions.
+    pub theta: Amount,
+    /// Added to the mean of squares in every RMSNorm.
+    pub rms_norm_eps: Amount,
+    /// Whether queries, keys and values have biases, as those of Qwen2.
+    pub qkv_bias: bool,
+    /// Whether the projection behind attention has a bias.
+    pub output_bias: bool,
+    /// Whether the feed-forward nets have biases.
+    pub mlp_bias: bool,
+    /// Positions that a position sees, its own included, as in Mistral; 0 for all before it.
+    pub window: Count,
+    /// Dropout probability of attention.
+    pub dropout: Fraction,
+}
+
 /// The keys of a perceptron.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,6 +132,8 @@ pub struct ImageKeys {
 
 /// The key by which the keys of a perceptron are recognized.
 const MLP_KEY: &str = "hidden";
+/// The key by which those of a Llama are.
+const LLAMA_KEY: &str = "kv_heads";
 
 /// The key by which the keys of a network for images are recognized.
 const IMAGE_KEY: &str = "network";
@@ -109,6 +152,8 @@ impl<'de> Deserialize<'de> for Model {
             MlpKeys::deserialize(keys).map(Family::Mlp)
         } else if has(IMAGE_KEY) {
             ImageKeys::deserialize(keys).map(Family::Image)
+        } else if has(LLAMA_KEY) {
+            LlamaKeys::deserialize(keys).map(Family::Llama)
         } else {
             GptKeys::deserialize(keys).map(Family::Gpt)
         };
@@ -130,6 +175,24 @@ impl Model {
                 tied: keys.tied,
                 gelu: keys.gelu.0,
                 layer_norm_eps: keys.layer_norm_eps.get() as f32,
+                dropout: keys.dropout.get() as f32,
+            }),
+            Family::Llama(keys) => ModelConfig::Llama(LlamaConfig {
+                vocab: keys.vocab.get(),
+                context: keys.context.get(),
+                width: keys.width.get(),
+                inner: keys.inner.get(),
+                blocks: keys.blocks.get(),
+                heads: keys.heads.get(),
+                kv_heads: keys.kv_heads.get(),
+                head_size: keys.head_size.get(),
+                tied: keys.tied,
+                theta: keys.theta.get(),
+                rms_norm_eps: keys.rms_norm_eps.get() as f32,
+                qkv_bias: keys.qkv_bias,
+                output_bias: keys.output_bias,
+                mlp_bias: keys.mlp_bias,
+                window: Some(keys.window.get()).filter(|&window| window > 0),
                 dropout: keys.dropout.get() as f32,
             }),
             Family::Mlp(keys) => ModelConfig::Mlp(MlpConfig {
@@ -165,6 +228,7 @@ impl Model {
     pub fn vocab(&self) -> Option<usize> {
         match &self.family {
             Family::Gpt(keys) => Some(keys.vocab.get()),
+            Family::Llama(keys) => Some(keys.vocab.get()),
             Family::Mlp(_) | Family::Image(_) => None,
         }
     }
@@ -173,6 +237,7 @@ impl Model {
     pub fn context(&self) -> Option<usize> {
         match &self.family {
             Family::Gpt(keys) => Some(keys.context.get()),
+            Family::Llama(keys) => Some(keys.context.get()),
             Family::Mlp(_) | Family::Image(_) => None,
         }
     }

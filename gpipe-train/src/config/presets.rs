@@ -1,17 +1,22 @@
 //! Named models, each with the defaults of its training run.
 
 use gpipe_data::{DIGITS, SYNTHETIC};
-use gpipe_layers::models::{self, GptConfig, ImageConfig, MlpConfig, ModelConfig, Network, Preset};
+use gpipe_layers::models::{
+    self, GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, Network, Preset,
+};
 use gpipe_layers::{Decay, Gelu};
 use toml::{Table, Value, toml};
 
 use super::keys::overlay;
 
 /// The names of the presets, the default first.
-pub const NAMES: [&str; 8] = {
+pub const NAMES: [&str; 9] = {
     let [a, b, c, d, e, f] = models::PRESETS;
-    [a, b, c, d, e, f, PERCEPTRON, CONVNET]
+    [a, b, c, d, e, f, LLAMA, PERCEPTRON, CONVNET]
 };
+
+/// The name of a Llama that learns a short text of bytes within a minute on two cores.
+const LLAMA: &str = "llama-nano";
 
 /// The smallest network for images.
 const CONVNET: &str = "convnet";
@@ -32,6 +37,9 @@ pub fn preset(name: &str) -> Option<Table> {
     }
     if let Ok(network) = name.parse() {
         return Some(of_network(name, &network));
+    }
+    if name == LLAMA {
+        return Some(llama_nano());
     }
     let Preset {
         config,
@@ -59,7 +67,35 @@ pub fn preset(name: &str) -> Option<Table> {
 /// A complete configuration of each model family, except `pipeline.threads`.
 pub fn of_families() -> Vec<Table> {
     let gpt = preset(NAMES[0]).unwrap_or_default();
-    vec![gpt, perceptron(), preset(CONVNET).unwrap_or_default()]
+    let convnet = preset(CONVNET).unwrap_or_default();
+    vec![gpt, llama_nano(), perceptron(), convnet]
+}
+
+/// The defaults of a small Llama, which reads bytes.
+fn llama_nano() -> Table {
+    let config = LlamaConfig {
+        vocab: 256,
+        context: 64,
+        width: 128,
+        inner: 352,
+        blocks: 4,
+        heads: 4,
+        kv_heads: 2,
+        head_size: 32,
+        theta: 1e4,
+        ..LlamaConfig::default()
+    };
+    let mut defaults = common();
+    overlay(
+        &mut defaults,
+        toml! {
+            data = { seq_len = 64, batch_size = 16 }
+            optimizer = { warmup_steps = 20, decay = "matrices" }
+            run = { steps = 300 }
+        },
+    );
+    overlay(&mut defaults, llama(LLAMA, &config));
+    defaults
 }
 
 /// The defaults of the perceptron. An image has one target, so `seq_len` is 1.
@@ -128,7 +164,8 @@ fn image(name: &str, config: &ImageConfig) -> Table {
 /// The defaults of a model in a folder, for fine-tuning. `None` for a family without keys.
 pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
     match described {
-        ModelConfig::Gpt(config) => Some(gpt_of_folder(name, config)),
+        ModelConfig::Gpt(config) => Some(text_of_folder(config.context, gpt(name, config))),
+        ModelConfig::Llama(config) => Some(text_of_folder(config.context, llama(name, config))),
         ModelConfig::Mlp(config) => {
             let mut defaults = perceptron();
             overlay(&mut defaults, mlp(name, config));
@@ -143,7 +180,7 @@ pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
     }
 }
 
-fn gpt_of_folder(name: &str, config: &GptConfig) -> Table {
+fn text_of_folder(context: usize, model: Table) -> Table {
     let mut defaults = common();
     overlay(
         &mut defaults,
@@ -152,12 +189,12 @@ fn gpt_of_folder(name: &str, config: &GptConfig) -> Table {
             data = { batch_size = 8 }
         },
     );
-    let sequence = config.context.min(FOLDER_SEQUENCE);
+    let sequence = context.min(FOLDER_SEQUENCE);
     overlay(
         &mut defaults,
         section("data", [("seq_len", size(sequence))]),
     );
-    overlay(&mut defaults, gpt(name, config));
+    overlay(&mut defaults, model);
     defaults
 }
 
@@ -202,6 +239,48 @@ fn gpt(name: &str, config: &GptConfig) -> Table {
         ("tied", tied.into()),
         ("gelu", gelu.into()),
         ("layer_norm_eps", digits(layer_norm_eps)),
+        ("dropout", digits(dropout)),
+    ];
+    section("model", model)
+}
+
+/// The section `[model]` of a Llama.
+fn llama(name: &str, config: &LlamaConfig) -> Table {
+    let LlamaConfig {
+        vocab,
+        context,
+        width,
+        inner,
+        blocks,
+        heads,
+        kv_heads,
+        head_size,
+        tied,
+        theta,
+        rms_norm_eps,
+        qkv_bias,
+        output_bias,
+        mlp_bias,
+        window,
+        dropout,
+    } = *config;
+    let model = [
+        ("name", name.into()),
+        ("blocks", size(blocks)),
+        ("heads", size(heads)),
+        ("kv_heads", size(kv_heads)),
+        ("head_size", size(head_size)),
+        ("width", size(width)),
+        ("inner", size(inner)),
+        ("vocab", size(vocab)),
+        ("context", size(context)),
+        ("tied", tied.into()),
+        ("theta", theta.into()),
+        ("rms_norm_eps", digits(rms_norm_eps)),
+        ("qkv_bias", qkv_bias.into()),
+        ("output_bias", output_bias.into()),
+        ("mlp_bias", mlp_bias.into()),
+        ("window", size(window.unwrap_or(0))),
         ("dropout", digits(dropout)),
     ];
     section("model", model)

@@ -121,11 +121,14 @@ const LAUNCHES: &[&str] = &[
     "matmul",
     "pool2d",
     "relu",
+    "rms_norm",
+    "rope",
     "scale",
     "sgd",
     "softmax",
     "squared_error",
     "sum",
+    "swiglu",
 ];
 
 /// Whether a module may hold unsafe code.

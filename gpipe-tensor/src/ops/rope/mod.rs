@@ -223,19 +223,16 @@ mod tests {
             let [wide, narrow] = [heads * size, groups * size];
             let q = plain(&f64s(&q), len, wide, &at, 1.0);
             let k = plain(&f64s(&k), len, narrow, &at, 1.0);
-            let rows = q.chunks(wide).zip(k.chunks(narrow)).zip(f64s(&v));
             let v = f64s(&v);
-            let wanted: Vec<f64> = rows
-                .zip(v.chunks(narrow))
-                .flat_map(|(((q, k), _), v)| [q, k, v].concat())
-                .collect();
+            let rows = q.chunks(wide).zip(k.chunks(narrow)).zip(v.chunks(narrow));
+            let wanted: Vec<f64> = rows.flat_map(|((q, k), v)| [q, k, v].concat()).collect();
             assert_close(&qkv, &wanted, 3e-7);
         }
     }
 
     #[test]
     fn the_gradient_turns_back() {
-        for sizes @ [batch, len, heads, groups, size] in SIZES {
+        for [batch, len, heads, groups, size] in SIZES {
             let (device, at) = (device(), some_rope(size));
             let [wide, narrow] = [heads * size, groups * size];
             let dqkv = random(&device, [batch, len, wide + 2 * narrow], 4);

@@ -1,0 +1,218 @@
+//! Llama, Qwen2 and Mistral, as the classes `LlamaConfig`, `Qwen2Config` and `MistralConfig` of
+//! `transformers` have them.
+
+use gpipe_layers::models::{LlamaConfig, ModelConfig};
+use serde_json::{Map, Value, json};
+
+use super::keys::{Keys, LARGEST_SIZE, MOST_LAYERS, clip, dropout, epsilon, ids, shortest, size};
+use crate::description::Description;
+
+/// The `model_type`s of the family.
+pub const LLAMA: &str = "llama";
+pub const QWEN2: &str = "qwen2";
+pub const MISTRAL: &str = "mistral";
+
+/// The only kind of rotary positions that is computed here.
+const PLAIN: &str = "default";
+
+/// A model of the family that can be trained, or what is not so in it.
+pub fn read(keys: Keys, kind: &str) -> Result<Description, String> {
+    if let Some(other) = keys.hidden_act.as_deref().filter(|&act| act != "silu") {
+        return Err(format!(
+            "hidden_act is `{}`: only silu can be trained",
+            clip(other)
+        ));
+    }
+    if keys.quantization_config.is_some() {
+        return Err(
+            "quantization_config: quantized weights cannot be trained: save them in float32".into(),
+        );
+    }
+    let theta = theta(&keys)?;
+    let window = window(&keys, kind)?;
+    let width = size("hidden_size", keys.hidden_size, LARGEST_SIZE)?;
+    let heads = size(
+        "num_attention_heads",
+        keys.num_attention_heads,
+        LARGEST_SIZE,
+    )?;
+    let all_heads = Some(heads as u64);
+    let kv_heads = keys.num_key_value_heads.or(match kind {
+        // What the classes set where the key is missing.
+        MISTRAL => Some(8),
+        QWEN2 => Some(32),
+        _ => all_heads,
+    });
+    let kv_heads = size("num_key_value_heads", kv_heads, LARGEST_SIZE)?;
+    if !heads.is_multiple_of(kv_heads) {
+        return Err(format!(
+            "num_key_value_heads = {kv_heads} does not divide num_attention_heads = {heads}"
+        ));
+    }
+    let head_size = size(
+        "head_dim",
+        keys.head_dim.or(Some((width / heads) as u64)),
+        LARGEST_SIZE,
+    )?;
+    if !head_size.is_multiple_of(2) {
+        return Err(format!(
+            "head_dim is {head_size}: rotary positions need an even number"
+        ));
+    }
+    // What the classes set where the key is missing.
+    let (context, eps) = match kind {
+        MISTRAL => (4096 * 32, 1e-6),
+        QWEN2 => (32_768, 1e-6),
+        _ => (2048, 1e-6),
+    };
+    let bias = keys.attention_bias.unwrap_or(false);
+    Ok(Description {
+        model: ModelConfig::Llama(LlamaConfig {
+            vocab: size("vocab_size", keys.vocab_size, LARGEST_SIZE)?,
+            context: size(
+                "max_position_embeddings",
+                keys.max_position_embeddings.or(Some(context)),
+                LARGEST_SIZE,
+            )?,
+            width,
+            inner: size("intermediate_size", keys.intermediate_size, LARGEST_SIZE)?,
+            blocks: size("num_hidden_layers", keys.num_hidden_layers, MOST_LAYERS)?,
+            heads,
+            kv_heads,
+            head_size,
+            tied: keys.tie_word_embeddings.unwrap_or(false),
+            theta,
+            rms_norm_eps: epsilon("rms_norm_eps", keys.rms_norm_eps.unwrap_or(eps))?,
+            qkv_bias: kind == QWEN2 || kind == LLAMA && bias,
+            output_bias: kind == LLAMA && bias,
+            mlp_bias: kind == LLAMA && keys.mlp_bias.unwrap_or(false),
+            window,
+            dropout: dropout(
+                "attention_dropout",
+                keys.attention_dropout.unwrap_or_default(),
+            )?,
+        }),
+        one_dropout: true,
+        ids: ids([
+            ("bos_token_id", keys.bos_token_id),
+            ("eos_token_id", keys.eos_token_id),
+            ("pad_token_id", keys.pad_token_id),
+        ])?,
+    })
+}
+
+/// The base of the rotary positions, which stands in an object of its own since version 5 of
+/// `transformers`; other kinds are refused by their names.
+fn theta(keys: &Keys) -> Result<f64, String> {
+    for (key, object) in [
+        ("rope_scaling", &keys.rope_scaling),
+        ("rope_parameters", &keys.rope_parameters),
+    ] {
+        let Some(object) = object else { continue };
+        let kind = object.get("rope_type").or_else(|| object.get("type"));
+        let kind = kind.and_then(Value::as_str).unwrap_or(PLAIN);
+        if kind != PLAIN {
+            return Err(format!(
+                "rope_type in {key} is `{}`: only {PLAIN} can be trained",
+                clip(kind)
+            ));
+        }
+        let share = object.get("partial_rotary_factor").and_then(Value::as_f64);
+        if let Some(share) = share.filter(|&share| share != 1.0) {
+            return Err(format!(
+                "partial_rotary_factor in {key} is {share}: only 1 can be trained"
+            ));
+        }
+    }
+    let nested = keys.rope_parameters.as_ref();
+    let nested = nested.and_then(|object| object.get("rope_theta")?.as_f64());
+    let theta = nested.or(keys.rope_theta).unwrap_or(1e4);
+    match theta.is_finite() && theta > 0.0 {
+        true => Ok(theta),
+        false => Err(format!("rope_theta is {theta}: it must be above 0")),
+    }
+}
+
+/// The number of positions that a position sees, if not all: one for all blocks.
+fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
+    let used = match kind {
+        MISTRAL => true,
+        QWEN2 => keys.use_sliding_window.unwrap_or(false),
+        _ => false,
+    };
+    let Some(window) = keys.sliding_window.filter(|_| used) else {
+        return Ok(None);
+    };
+    // Where both are there, the list decides.
+    let of_blocks = |kind: &str| keys.layer_types.iter().flatten().any(|of| of == kind);
+    let (some, full) = match (&keys.layer_types, kind) {
+        (Some(_), _) => (of_blocks("sliding_attention"), of_blocks("full_attention")),
+        (None, QWEN2) => {
+            let blocks = keys.num_hidden_layers.unwrap_or(0);
+            let full = keys.max_window_layers.unwrap_or(28);
+            (full < blocks, full > 0)
+        }
+        _ => (true, false),
+    };
+    match (some, full) {
+        (false, _) => Ok(None),
+        (true, false) => size("sliding_window", Some(window), LARGEST_SIZE).map(Some),
+        (true, true) => Err(
+            "sliding_window is for some of the blocks only: all or none of them can be trained"
+                .into(),
+        ),
+    }
+}
+
+/// The object for a model of the family, with these of the keys of [`Description::ids`]; none for one that
+/// no class of `transformers` computes.
+pub fn write(config: &LlamaConfig, ids: &Map<String, Value>) -> Result<Value, String> {
+    let biases = [config.qkv_bias, config.output_bias, config.mlp_bias];
+    let (kind, class) = match (config.window, biases) {
+        (None, [qkv, output, _]) if qkv == output => (LLAMA, "LlamaForCausalLM"),
+        (_, [true, false, false]) => (QWEN2, "Qwen2ForCausalLM"),
+        (Some(_), [false, false, false]) => (MISTRAL, "MistralForCausalLM"),
+        _ => {
+            return Err(
+                "no class of transformers has these biases together with such a window".into(),
+            );
+        }
+    };
+    let mut object = json!({
+        "architectures": [class],
+        "attention_dropout": shortest(config.dropout),
+        "bos_token_id": null,
+        "eos_token_id": null,
+        "head_dim": config.head_size,
+        "hidden_act": "silu",
+        "hidden_size": config.width,
+        "initializer_range": 0.02,
+        "intermediate_size": config.inner,
+        "max_position_embeddings": config.context,
+        "model_type": kind,
+        "num_attention_heads": config.heads,
+        "num_hidden_layers": config.blocks,
+        "num_key_value_heads": config.kv_heads,
+        "rms_norm_eps": shortest(config.rms_norm_eps),
+        "rope_theta": config.theta,
+        "tie_word_embeddings": config.tied,
+        "torch_dtype": "float32",
+        "vocab_size": config.vocab,
+    });
+    match kind {
+        LLAMA => {
+            object["attention_bias"] = config.qkv_bias.into();
+            object["mlp_bias"] = config.mlp_bias.into();
+        }
+        QWEN2 => {
+            object["use_sliding_window"] = config.window.is_some().into();
+            object["sliding_window"] = config.window.into();
+            object["max_window_layers"] = 0.into();
+        }
+        _ => object["sliding_window"] = config.window.into(),
+    }
+    for (key, value) in ids {
+        object[key] = value.clone();
+    }
+    Ok(object)
+}

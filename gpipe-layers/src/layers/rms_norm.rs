@@ -1,0 +1,98 @@
+//! Root mean square normalization (arXiv:1910.07467).
+
+use gpipe_tensor::{Tensors, ops};
+use smallvec::smallvec;
+
+use super::flow::{floats, single, times, unexpected, unpack};
+use crate::{
+    Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
+};
+
+/// Each row of `width` elements is divided by the root of the mean of its squares, and multiplied with a
+/// gain.
+#[derive(Debug)]
+pub struct RmsNorm {
+    name: String,
+    width: usize,
+    eps: f32,
+    gain: Param,
+}
+
+impl RmsNorm {
+    /// A normalization with the parameter `{name}.weight`, ones. `eps` is added to the mean.
+    pub fn new(name: impl Into<String>, width: usize, eps: f32) -> Self {
+        let name = name.into();
+        let gain = format!("{name}.weight");
+        Self {
+            name,
+            width,
+            eps,
+            gain: Param::new(gain, [width], Kind::Vector, Init::Ones),
+        }
+    }
+}
+
+impl Layer for RmsNorm {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// An element takes 4 FLOPs forward (its square and the sum, two products), 7 for dX (dy·gain 1, the
+    /// mean of its product with x 2, x̂ again 1, the difference 3) and 2 for the gain.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let x = floats(&self.name, inputs, Some(self.width))?;
+        if x.dtype != self.gain.dtype {
+            let expected = format!("{} of shape (…, {})", self.gain.dtype, self.width);
+            return Err(unexpected(&self.name, expected, x));
+        }
+        let (elements, bytes, width) = (x.elements(), x.bytes(), self.width as u64);
+        // Both of single precision.
+        let factors = times(&[4, elements / width.max(1)]);
+        let gradient = times(&[4, width]);
+        let backward = bytes.saturating_add(gradient);
+        Ok(Cost {
+            outputs: vec![x.clone()],
+            forward: times(&[4, elements]),
+            input_grad: times(&[7, elements]),
+            weight_grad: times(&[2, elements]),
+            params: width,
+            memory: Memory {
+                saved_inputs: TensorSet::All,
+                saved_own: factors,
+                pending_own: gradient,
+                forward_peak: bytes.saturating_add(factors),
+                input_grad_peak: backward,
+                param_only_grad_peak: backward,
+                ..Memory::default()
+            },
+            // x and y; x, dy and dx.
+            traffic: times(&[5, bytes]),
+        })
+    }
+
+    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
+        let x = single(&self.name, x)?;
+        let (y, factors) =
+            ops::rms_norm(&x, self.gain.value()?, self.eps).map_err(Error::within(&self.name))?;
+        Ok((smallvec![y], Saved::new([x, factors])))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let [x, factors] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        let (dx, dgain) = ops::rms_norm_grad(&x, &factors, self.gain.value()?, &dy)
+            .map_err(Error::within(&self.name))?;
+        Ok((smallvec![dx], Pending::new([dgain])))
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        let [dgain] = unpack(&self.name, pending.tensors)?;
+        self.gain
+            .add_grad(&self.name, |sum| ops::add_assign(sum, &dgain))
+    }
+
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+        visit(&mut self.gain);
+    }
+}

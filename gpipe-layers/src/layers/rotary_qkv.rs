@@ -1,0 +1,174 @@
+//! The projections to queries, keys and values, with rotary positions (arXiv:2104.09864).
+
+use gpipe_tensor::ops::{self, Rope};
+use gpipe_tensor::{Tensor, Tensors};
+use smallvec::smallvec;
+
+use super::Linear;
+use super::flow::{floats, foreign, output, single, times, unexpected};
+use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
+
+/// Three linear maps of one input, whose first two results are turned by their positions: from
+/// (B, T, width) to (B, T, queries + 2·keys), which [`CausalAttention`](super::CausalAttention) takes.
+#[derive(Debug)]
+pub struct RotaryQkv {
+    name: String,
+    /// To queries, keys and values.
+    projections: [Linear; 3],
+    /// Heads of keys and values.
+    groups: usize,
+    rope: Rope,
+}
+
+impl RotaryQkv {
+    /// Projections to queries, and to keys and values of `groups` heads each.
+    pub fn new(
+        name: impl Into<String>,
+        projections: [Linear; 3],
+        groups: usize,
+        rope: Rope,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            projections,
+            groups,
+            rope,
+        }
+    }
+
+    fn costs(&self, inputs: &[Flow]) -> Result<Vec<Cost>> {
+        let x = floats(&self.name, inputs, None)?;
+        if x.shape.rank() != 3 {
+            let expected = "floats of shape (batch, time, width)";
+            return Err(unexpected(&self.name, expected, x));
+        }
+        self.projections.iter().map(|p| p.cost(inputs)).collect()
+    }
+
+    /// The gradients of queries, keys and values from that of the result.
+    fn turned_back(&self, dy: &Tensor) -> Result<[Tensor; 3]> {
+        ops::rope_grad(dy, self.groups, &self.rope).map_err(Error::within(&self.name))
+    }
+
+    fn saved(&self, saved: Saved) -> Result<[Saved; 3]> {
+        let count = saved.nested.len();
+        let parts: std::result::Result<[Saved; 3], _> = saved.nested.try_into();
+        parts.map_err(|_| foreign(&self.name, 3, count))
+    }
+}
+
+impl Layer for RotaryQkv {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The sum of the three products, and 3 FLOPs for each element of queries and keys, both ways.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let costs = self.costs(inputs)?;
+        let total = |part: fn(&Cost) -> u64| costs.iter().map(part).fold(0, u64::saturating_add);
+        let columns = |cost: &Cost| cost.outputs[0].shape.last();
+        let x = &inputs[0];
+        let shape = x.shape.with_last(costs.iter().map(columns).sum());
+        let y = output(&self.name, shape, costs[0].outputs[0].dtype)?;
+        let turned = costs[0].outputs[0]
+            .elements()
+            .saturating_add(costs[1].outputs[0].elements());
+        let turned = times(&[3, turned]);
+        let packed = y.bytes();
+        // One dX more than that of a product, which is added to the first.
+        let sum = x.bytes().saturating_add(packed);
+        let first = &costs[0].memory;
+        Ok(Cost {
+            forward: total(|cost| cost.forward).saturating_add(turned),
+            input_grad: total(|cost| cost.input_grad)
+                .saturating_add(turned)
+                .saturating_add(times(&[2, x.elements()])),
+            weight_grad: total(|cost| cost.weight_grad),
+            params: total(|cost| cost.params),
+            memory: Memory {
+                saved_inputs: first.saved_inputs.clone(),
+                saved_own: total(|cost| cost.memory.saved_own),
+                pending_inputs: first.pending_inputs.clone(),
+                pending_own: total(|cost| cost.memory.pending_own).saturating_add(packed),
+                forward_peak: total(|cost| cost.memory.forward_peak).saturating_add(packed),
+                input_grad_peak: first.input_grad_peak.saturating_add(sum),
+                param_only_grad_peak: packed,
+                ..Memory::default()
+            },
+            // Packing and taking apart, and the sums of dX.
+            traffic: total(|cost| cost.traffic)
+                .saturating_add(times(&[4, packed]))
+                .saturating_add(times(&[6, x.bytes()])),
+            outputs: vec![y],
+        })
+    }
+
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
+        let x = single(&self.name, x)?;
+        let mut parts = Vec::with_capacity(3);
+        let mut nested = Vec::with_capacity(3);
+        for projection in &self.projections {
+            let (y, saved) = projection.forward(cx, smallvec![x.clone()])?;
+            parts.push(single(&self.name, y)?);
+            nested.push(saved);
+        }
+        let y = ops::rope(&parts[0], &parts[1], &parts[2], &self.rope)
+            .map_err(Error::within(&self.name))?;
+        let saved = Saved {
+            nested,
+            ..Saved::default()
+        };
+        Ok((smallvec![y], saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let saved = self.saved(saved)?;
+        let dy = single(&self.name, dy)?;
+        let parts = self.turned_back(&dy)?;
+        let mut sum: Option<Tensor> = None;
+        let mut nested = Vec::with_capacity(3);
+        for ((projection, saved), part) in self.projections.iter().zip(saved).zip(parts) {
+            let (dx, pending) = projection.input_grad(saved, smallvec![part])?;
+            nested.push(pending);
+            let dx = single(&self.name, dx)?;
+            match &mut sum {
+                None => sum = Some(dx),
+                Some(sum) => ops::add_assign(sum, &dx).map_err(Error::within(&self.name))?,
+            }
+        }
+        let pending = Pending {
+            nested,
+            ..Pending::default()
+        };
+        Ok((sum.into_iter().collect(), pending))
+    }
+
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        let saved = self.saved(saved)?;
+        let dy = single(&self.name, dy)?;
+        let parts = self.projections.iter().zip(saved);
+        let nested = parts
+            .zip(self.turned_back(&dy)?)
+            .map(|((projection, saved), part)| projection.param_only_grad(saved, smallvec![part]))
+            .collect::<Result<_>>()?;
+        Ok(Pending {
+            nested,
+            ..Pending::default()
+        })
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        let count = pending.nested.len();
+        if count != self.projections.len() {
+            return Err(foreign(&self.name, self.projections.len(), count));
+        }
+        let mut parts = self.projections.iter_mut().zip(pending.nested);
+        parts.try_for_each(|(projection, pending)| projection.weight_grad(pending))
+    }
+
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+        for projection in &mut self.projections {
+            projection.params(visit);
+        }
+    }
+}

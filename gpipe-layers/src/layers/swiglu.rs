@@ -1,0 +1,170 @@
+//! The gated feed-forward net of Llama (arXiv:2002.05202).
+
+use gpipe_tensor::{Tensor, Tensors, ops};
+use smallvec::smallvec;
+
+use super::Linear;
+use super::flow::{floats, foreign, single, times, unexpected, unpack};
+use crate::{
+    Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
+};
+
+/// down(silu(gate·x) ⊙ up·x) of three linear maps. The product of gate and up is not kept: it is computed
+/// again where its slopes are computed, which takes the same exponential, over the tensors that are there.
+#[derive(Debug)]
+pub struct SwiGlu {
+    name: String,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+impl SwiGlu {
+    /// A net of these maps: `gate` and `up` to the inner width, `down` from it.
+    pub fn new(name: impl Into<String>, gate: Linear, up: Linear, down: Linear) -> Self {
+        Self {
+            name: name.into(),
+            gate,
+            up,
+            down,
+        }
+    }
+
+    fn saved(&self, saved: Saved) -> Result<([Saved; 2], [Tensor; 2])> {
+        let inner = unpack(&self.name, saved.tensors)?;
+        let count = saved.nested.len();
+        let nested: std::result::Result<[Saved; 2], _> = saved.nested.try_into();
+        Ok((nested.map_err(|_| foreign(&self.name, 2, count))?, inner))
+    }
+
+    /// The pending state of `down`, and the gradients of gate and up from that of their product.
+    fn split(
+        &self,
+        [mut gate, mut up]: [Tensor; 2],
+        back: impl FnOnce(Saved) -> Result<(Tensor, Pending)>,
+    ) -> Result<(Pending, [Tensor; 2])> {
+        // The linear layer only moves what it saved to `Pending`: the gate stands in for the product until
+        // that is computed below.
+        let (mut dy, mut pending) = back(Saved::new([gate.clone()]))?;
+        pending.tensors.remove(0);
+        ops::swiglu_with_grad(&mut gate, &mut up, &mut dy).map_err(Error::within(&self.name))?;
+        pending.tensors.insert(0, dy);
+        Ok((pending, [gate, up]))
+    }
+
+    /// dL/d(product) and the pending state of `down`.
+    fn back(&self, saved: Saved, dy: Tensors) -> Result<(Tensor, Pending)> {
+        let (dx, pending) = self.down.input_grad(saved, dy)?;
+        Ok((single(&self.name, dx)?, pending))
+    }
+}
+
+impl Layer for SwiGlu {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The sum of the three products, and for each element of the inner width 6 FLOPs forward (the
+    /// exponential, a sum, a quotient, three products) and 10 back.
+    fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
+        let x = floats(&self.name, inputs, None)?;
+        let gate = self.gate.cost(inputs)?;
+        let up = self.up.cost(inputs)?;
+        let down = self.down.cost(&gate.outputs)?;
+        let inner = &gate.outputs[0];
+        if up.outputs != gate.outputs || down.outputs[0].dtype != inner.dtype {
+            let expected = format!("maps to {inner} and from it");
+            return Err(unexpected(&self.name, expected, &up.outputs[0]));
+        }
+        let parts = [&gate, &up, &down];
+        let total = |part: fn(&Cost) -> u64| {
+            let parts = parts.iter().map(|cost| part(cost));
+            parts.fold(0, u64::saturating_add)
+        };
+        let (bytes, elements) = (inner.bytes(), inner.elements());
+        let kept = gate.memory.saved_own.saturating_add(up.memory.saved_own);
+        Ok(Cost {
+            outputs: down.outputs.clone(),
+            forward: total(|cost| cost.forward).saturating_add(times(&[6, elements])),
+            input_grad: total(|cost| cost.input_grad)
+                .saturating_add(times(&[10, elements]))
+                .saturating_add(x.elements()),
+            weight_grad: total(|cost| cost.weight_grad),
+            params: total(|cost| cost.params),
+            memory: Memory {
+                saved_inputs: gate.memory.saved_inputs.clone(),
+                saved_own: kept.saturating_add(times(&[2, bytes])),
+                pending_inputs: gate.memory.pending_inputs.clone(),
+                pending_own: kept.saturating_add(times(&[3, bytes])),
+                pending_grads: TensorSet::All,
+                forward_peak: total(|cost| cost.memory.forward_peak).saturating_add(bytes),
+                // The gradient of the product, and one dX more than that of `gate`, which is added to it.
+                input_grad_peak: gate
+                    .memory
+                    .input_grad_peak
+                    .saturating_add(x.bytes())
+                    .saturating_add(bytes),
+                param_only_grad_peak: bytes,
+                ..Memory::default()
+            },
+            // Two operands and a product; three read and written; the sum of dX.
+            traffic: total(|cost| cost.traffic)
+                .saturating_add(times(&[9, bytes]))
+                .saturating_add(times(&[3, x.bytes()])),
+        })
+    }
+
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
+        let x = single(&self.name, x)?;
+        let (gate, of_gate) = self.gate.forward(cx, smallvec![x.clone()])?;
+        let (up, of_up) = self.up.forward(cx, smallvec![x])?;
+        let (gate, up) = (single(&self.name, gate)?, single(&self.name, up)?);
+        let product = ops::swiglu(&gate, &up).map_err(Error::within(&self.name))?;
+        let (y, _) = self.down.forward(cx, smallvec![product])?;
+        let saved = Saved {
+            nested: vec![of_gate, of_up],
+            ..Saved::new([gate, up])
+        };
+        Ok((y, saved))
+    }
+
+    fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
+        let ([of_gate, of_up], inner) = self.saved(saved)?;
+        let (down, [dgate, dup]) = self.split(inner, |saved| self.back(saved, dy))?;
+        let (dx, gate) = self.gate.input_grad(of_gate, smallvec![dgate])?;
+        let (other, up) = self.up.input_grad(of_up, smallvec![dup])?;
+        let (mut dx, other) = (single(&self.name, dx)?, single(&self.name, other)?);
+        ops::add_assign(&mut dx, &other).map_err(Error::within(&self.name))?;
+        let pending = Pending {
+            nested: vec![down, gate, up],
+            ..Pending::default()
+        };
+        Ok((smallvec![dx], pending))
+    }
+
+    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
+        let ([of_gate, of_up], inner) = self.saved(saved)?;
+        let (down, [dgate, dup]) = self.split(inner, |saved| self.back(saved, dy))?;
+        let gate = self.gate.param_only_grad(of_gate, smallvec![dgate])?;
+        let up = self.up.param_only_grad(of_up, smallvec![dup])?;
+        Ok(Pending {
+            nested: vec![down, gate, up],
+            ..Pending::default()
+        })
+    }
+
+    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
+        let count = pending.nested.len();
+        let parts: std::result::Result<[Pending; 3], _> = pending.nested.try_into();
+        let [down, gate, up] = parts.map_err(|_| foreign(&self.name, 3, count))?;
+        self.down.weight_grad(down)?;
+        self.gate.weight_grad(gate)?;
+        self.up.weight_grad(up)
+    }
+
+    fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
+        self.gate.params(visit);
+        self.up.params(visit);
+        self.down.params(visit);
+    }
+}

@@ -1,0 +1,217 @@
+//! Llama (Touvron et al., arXiv:2302.13971), with grouped queries; Qwen2 and Mistral are this model with
+//! biases and with a window.
+
+use gpipe_tensor::ops::Rope;
+
+use crate::layers::{
+    CausalAttention, Embedding, Head, Layout, Linear, Residual, RmsNorm, RotaryQkv, Sequential,
+    SwiGlu,
+};
+use crate::{Error, Init, Layer, Result};
+
+/// The configuration of a Llama. The default is SmolLM2 with 135 million parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LlamaConfig {
+    /// Number of tokens.
+    pub vocab: usize,
+    /// The longest sequence that the model is meant for.
+    pub context: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Inner width of the feed-forward nets.
+    pub inner: usize,
+    /// Number of transformer blocks.
+    pub blocks: usize,
+    /// Heads of queries of each block.
+    pub heads: usize,
+    /// Heads of keys and values, a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Elements of a head, an even number.
+    pub head_size: usize,
+    /// Whether the head shares the table of tokens.
+    pub tied: bool,
+    /// Base of the rotary positions.
+    pub theta: f64,
+    /// Added to the mean of squares in every RMSNorm.
+    pub rms_norm_eps: f32,
+    /// Whether the projections to queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Whether the projection behind attention has a bias.
+    pub output_bias: bool,
+    /// Whether the maps of the feed-forward nets have biases.
+    pub mlp_bias: bool,
+    /// The number of positions that a position sees, its own included; all before it if none.
+    pub window: Option<usize>,
+    /// Share of the attention probabilities that is dropped.
+    pub dropout: f32,
+}
+
+impl Default for LlamaConfig {
+    fn default() -> Self {
+        Self {
+            vocab: 49_152,
+            context: 8192,
+            width: 576,
+            inner: 1536,
+            blocks: 30,
+            heads: 9,
+            kv_heads: 3,
+            head_size: 64,
+            tied: true,
+            theta: 1e5,
+            rms_norm_eps: 1e-5,
+            qkv_bias: false,
+            output_bias: false,
+            mlp_bias: false,
+            window: None,
+            dropout: 0.0,
+        }
+    }
+}
+
+/// The initial standard deviation of all tables and weights.
+const STD: f32 = 0.02;
+
+impl LlamaConfig {
+    fn check(&self) -> Result<()> {
+        let sizes = [
+            ("vocab", self.vocab),
+            ("context", self.context),
+            ("width", self.width),
+            ("inner", self.inner),
+            ("heads", self.heads),
+            ("kv_heads", self.kv_heads),
+            ("head_size", self.head_size),
+        ];
+        for (what, size) in sizes {
+            if size == 0 || size > u32::MAX as usize {
+                return Err(Error::Config(format!(
+                    "llama: {what} is {size}: use a number from 1 to {}",
+                    u32::MAX
+                )));
+            }
+        }
+        if !self.head_size.is_multiple_of(2) {
+            return Err(Error::Config(format!(
+                "llama: head_size is {}: rotary positions need an even number",
+                self.head_size
+            )));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(Error::Config(format!(
+                "llama: {} kv_heads cannot serve {} heads: use a divisor of the heads",
+                self.kv_heads, self.heads
+            )));
+        }
+        let positive = self.theta.is_finite() && self.theta > 0.0;
+        if !positive {
+            let theta = self.theta;
+            return Err(Error::Config(format!(
+                "llama: theta is {theta}: use a number above 0"
+            )));
+        }
+        if !self.rms_norm_eps.is_finite() || self.rms_norm_eps < 0.0 {
+            return Err(Error::Config(format!(
+                "llama: rms_norm_eps is {}: use a finite number from 0 up",
+                self.rms_norm_eps
+            )));
+        }
+        Ok(())
+    }
+
+    /// Width of all heads of queries together.
+    fn queries(&self) -> usize {
+        self.heads.saturating_mul(self.head_size)
+    }
+
+    fn linear(&self, name: String, [inputs, outputs]: [usize; 2], bias: bool) -> Linear {
+        let linear = Linear::new(name, inputs, outputs, Layout::OutIn);
+        let linear = linear.init(Init::Normal(STD), Init::Zeros);
+        if bias { linear } else { linear.without_bias() }
+    }
+
+    fn norm(&self, name: String) -> RmsNorm {
+        RmsNorm::new(name, self.width, self.rms_norm_eps)
+    }
+
+    /// x + attention(x)
+    fn attention(&self, block: &str) -> Result<Residual> {
+        let name = format!("{block}.self_attn");
+        let (width, queries) = (self.width, self.queries());
+        let keys = self.kv_heads.saturating_mul(self.head_size);
+        let project = |part: char, outputs: usize| {
+            let name = format!("{name}.{part}_proj");
+            self.linear(name, [width, outputs], self.qkv_bias)
+        };
+        let projections = [
+            project('q', queries),
+            project('k', keys),
+            project('v', keys),
+        ];
+        let rope = Rope {
+            size: self.head_size,
+            theta: self.theta,
+            first: 0,
+        };
+        let core = CausalAttention::new(format!("{name}.core"), queries, self.heads, self.dropout)?
+            .grouped(self.kv_heads)?
+            .within(self.window)?;
+        let output = self.linear(format!("{name}.o_proj"), [queries, width], self.output_bias);
+        let inside = Sequential::new()
+            .then(self.norm(format!("{block}.input_layernorm")))
+            .then(RotaryQkv::new(
+                format!("{name}.qkv"),
+                projections,
+                self.kv_heads,
+                rope,
+            ))
+            .then(core)
+            .then(output);
+        Ok(Residual::new(name, inside))
+    }
+
+    /// x + mlp(x)
+    fn mlp(&self, block: &str) -> Residual {
+        let name = format!("{block}.mlp");
+        let map =
+            |part: &str, sizes| self.linear(format!("{name}.{part}_proj"), sizes, self.mlp_bias);
+        let (width, inner) = (self.width, self.inner);
+        let net = SwiGlu::new(
+            format!("{name}.swiglu"),
+            map("gate", [width, inner]),
+            map("up", [width, inner]),
+            map("down", [inner, width]),
+        );
+        let norm = self.norm(format!("{block}.post_attention_layernorm"));
+        Residual::new(name, Sequential::new().then(norm).then(net))
+    }
+}
+
+/// The layers of a Llama, from token ids (batch, time) to logits (batch, time, vocab): the embedding, two
+/// halves for each block so that cuts can be fine, the last RMSNorm, the head.
+///
+/// Names and shapes of the parameters and initial values are those of Hugging Face's `LlamaForCausalLM`; an
+/// untied head is `lm_head.weight` (vocab, width).
+///
+/// # Errors
+/// [`Error::Config`] for sizes of zero, heads that their keys do not divide, heads of an odd size, or a
+/// dropout outside of 0..1.
+pub fn llama(config: &LlamaConfig) -> Result<Vec<Box<dyn Layer>>> {
+    config.check()?;
+    let (vocab, width) = (config.vocab, config.width);
+    let embedding = Embedding::new("model.embed_tokens", vocab, width, STD);
+    let mut layers = Sequential::new().then(embedding);
+    for i in 0..config.blocks {
+        let block = format!("model.layers.{i}");
+        layers = layers
+            .then(config.attention(&block)?)
+            .then(config.mlp(&block));
+    }
+    let head = Head::new("lm_head", width, vocab, STD);
+    let head = match config.tied {
+        true => head.tied_to("model.embed_tokens.weight"),
+        false => head,
+    };
+    let norm = config.norm("model.norm".into());
+    Ok(layers.then(norm).then(head).into_layers())
+}

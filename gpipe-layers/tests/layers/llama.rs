@@ -1,0 +1,171 @@
+//! Layers of Llama's blocks.
+
+use gpipe_layers::Flow;
+use gpipe_layers::layers::{
+    CausalAttention, Layout, Linear, Residual, RmsNorm, RotaryQkv, Sequential, SwiGlu,
+};
+use gpipe_tensor::ops::Rope;
+
+use super::cases::{Case, EPS, Reference, Sizes};
+use super::reference as plain;
+
+const THETA: f64 = 100.0;
+
+/// The layers, and a block's half of them.
+pub fn all(s: Sizes) -> Vec<Case> {
+    // Two heads of queries for each of keys, of an even size.
+    let (w, groups, size) = (s.width(), s.heads, 2 * s.size);
+    let (queries, keys) = (2 * groups * size, groups * size);
+    let packed = queries + 2 * keys;
+    let time = s.time;
+    let stream = || Flow::f32([s.batch, s.time, w]);
+    let case = |layer: Box<dyn gpipe_layers::Layer>, input, reference: Reference| Case {
+        layer,
+        input,
+        reference,
+    };
+    let qkv = move || {
+        let project = |name, outputs| Linear::new(name, w, outputs, Layout::OutIn);
+        let projections = [
+            project("q", queries),
+            project("k", keys),
+            project("v", keys).without_bias(),
+        ];
+        let rope = Rope {
+            size,
+            theta: THETA,
+            first: 0,
+        };
+        RotaryQkv::new("qkv", projections, groups, rope)
+    };
+    let attention = move |window| {
+        let layer = CausalAttention::new("grouped", queries, 2 * groups, 0.0).unwrap();
+        layer.grouped(groups).unwrap().within(window).unwrap()
+    };
+    let inner = 2 * w + 1;
+    let swiglu = move || {
+        let map = |name, from, to| Linear::new(name, from, to, Layout::OutIn);
+        let down = map("down", inner, w);
+        SwiGlu::new(
+            "swiglu",
+            map("gate", w, inner).without_bias(),
+            map("up", w, inner),
+            down,
+        )
+    };
+    let rotary = move |p: &[Vec<f64>], x: &[f64]| {
+        let q = plain::linear(x, w, &p[0], &p[1], Layout::OutIn);
+        let k = plain::linear(x, w, &p[2], &p[3], Layout::OutIn);
+        let v = plain::linear(x, w, &p[4], &[], Layout::OutIn);
+        let (q, k) = (
+            rotated(&q, time, queries, size),
+            rotated(&k, time, keys, size),
+        );
+        let rows = q.chunks(queries).zip(k.chunks(keys)).zip(v.chunks(keys));
+        rows.flat_map(|((q, k), v)| [q, k, v].concat())
+            .collect::<Vec<_>>()
+    };
+    let gated = move |p: &[Vec<f64>], x: &[f64]| {
+        let gate = plain::linear(x, w, &p[0], &[], Layout::OutIn);
+        let up = plain::linear(x, w, &p[1], &p[2], Layout::OutIn);
+        let product = gate.iter().zip(&up);
+        let product: Vec<f64> = product.map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+        plain::linear(&product, inner, &p[3], &p[4], Layout::OutIn)
+    };
+    let half = Sequential::new()
+        .then(RmsNorm::new("norm", w, EPS))
+        .then(qkv())
+        .then(attention(None))
+        .then(Linear::new("o", queries, w, Layout::OutIn).without_bias());
+    let other_half = Sequential::new()
+        .then(RmsNorm::new("norm", w, EPS))
+        .then(swiglu());
+    let see = move |x: &[f64], window| grouped(x, [time, 2 * groups, groups, size], window);
+    vec![
+        case(
+            Box::new(RmsNorm::new("rms_norm", w, EPS)),
+            stream(),
+            Box::new(|p, x| rms_norm(x, &p[0])),
+        ),
+        case(Box::new(qkv()), stream(), Box::new(rotary)),
+        case(
+            Box::new(attention(Some(2))),
+            Flow::f32([s.batch, s.time, packed]),
+            Box::new(move |_, x| see(x, 2)),
+        ),
+        case(Box::new(swiglu()), stream(), Box::new(gated)),
+        case(
+            Box::new(Residual::new("attention half", half)),
+            stream(),
+            Box::new(move |p, x| {
+                let y = see(&rotary(&p[1..], &rms_norm(x, &p[0])), time);
+                plain::add(x, &plain::linear(&y, queries, &p[6], &[], Layout::OutIn))
+            }),
+        ),
+        case(
+            Box::new(Residual::new("gated half", other_half)),
+            stream(),
+            Box::new(move |p, x| plain::add(x, &gated(&p[1..], &rms_norm(x, &p[0])))),
+        ),
+    ]
+}
+
+fn rms_norm(x: &[f64], gain: &[f64]) -> Vec<f64> {
+    let row = |x: &[f64]| {
+        let squares = x.iter().map(|x| x * x).sum::<f64>() / gain.len() as f64;
+        let root = (squares + f64::from(EPS)).sqrt();
+        x.iter()
+            .zip(gain)
+            .map(|(x, g)| x / root * g)
+            .collect::<Vec<_>>()
+    };
+    x.chunks(gain.len()).flat_map(row).collect()
+}
+
+/// The heads of each row turned by its position.
+fn rotated(x: &[f64], time: usize, width: usize, size: usize) -> Vec<f64> {
+    let mut y = x.to_vec();
+    for (row, y) in y.chunks_mut(width).enumerate() {
+        for head in y.chunks_mut(size) {
+            for i in 0..size / 2 {
+                let angle = (row % time) as f64 * THETA.powf(-2.0 * i as f64 / size as f64);
+                let (sin, cos) = angle.sin_cos();
+                let (a, b) = (head[i], head[i + size / 2]);
+                head[i] = a * cos - b * sin;
+                head[i + size / 2] = b * cos + a * sin;
+            }
+        }
+    }
+    y
+}
+
+/// Attention of groups of heads within a window.
+fn grouped(qkv: &[f64], [time, heads, groups, size]: [usize; 4], window: usize) -> Vec<f64> {
+    let row = (heads + 2 * groups) * size;
+    let mut y = Vec::new();
+    for (i, at) in qkv.chunks(row).enumerate() {
+        let (sample, i) = (i / time, i % time);
+        for head in 0..heads {
+            let key = heads + head * groups / heads;
+            let of = |j: usize, column: usize| {
+                let start = (sample * time + j) * row + column * size;
+                &qkv[start..start + size]
+            };
+            let first = (i + 1).saturating_sub(window);
+            let score = |j: usize| {
+                let products = at[head * size..].iter().zip(of(j, key)).map(|(q, k)| q * k);
+                (products.sum::<f64>() / (size as f64).sqrt()).exp()
+            };
+            let scores: Vec<f64> = (first..=i).map(score).collect();
+            let total: f64 = scores.iter().sum();
+            let mean = |c: usize| {
+                let terms = (first..=i).zip(&scores);
+                terms
+                    .map(|(j, s)| s / total * of(j, key + groups)[c])
+                    .sum::<f64>()
+            };
+            y.extend((0..size).map(mean));
+        }
+    }
+    y
+}
