@@ -13,6 +13,17 @@ pub enum OptimizerKind {
     Sgd {
         /// Factor of the previous velocity; 0 keeps no velocity.
         momentum: f64,
+        /// Whether a step goes on by the momentum once more (Nesterov).
+        nesterov: bool,
+    },
+    /// RMSProp, as PyTorch's, not centred: weight decay is added to the gradient.
+    RmsProp {
+        /// Decay of the mean square.
+        alpha: f64,
+        /// Added to the root of the mean square.
+        eps: f64,
+        /// Factor of the previous velocity; 0 keeps no velocity.
+        momentum: f64,
     },
     /// AdamW (arXiv:1711.05101), as PyTorch's: weight decay is decoupled.
     AdamW {
@@ -55,105 +66,6 @@ pub struct Optimizer {
     pub decay: Decay,
 }
 
-/// The settings of stochastic gradient descent; the default is PyTorch's.
-///
-/// ```
-/// use gpipe_layers::{Optimizer, Sgd};
-///
-/// let sgd: Optimizer = Sgd { momentum: 0.9, ..Sgd::default() }.into();
-/// assert_eq!(sgd.state_names(), ["momentum_buffer"]);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sgd {
-    /// Factor of the previous velocity; 0 keeps no velocity.
-    pub momentum: f64,
-    /// Coefficient of the weight decay.
-    pub weight_decay: f64,
-    /// The parameters that decay.
-    pub decay: Decay,
-}
-
-impl Default for Sgd {
-    fn default() -> Self {
-        Self {
-            momentum: 0.0,
-            weight_decay: 0.0,
-            decay: Decay::All,
-        }
-    }
-}
-
-impl From<Sgd> for Optimizer {
-    fn from(settings: Sgd) -> Self {
-        let Sgd {
-            momentum,
-            weight_decay,
-            decay,
-        } = settings;
-        Self {
-            kind: OptimizerKind::Sgd { momentum },
-            weight_decay,
-            decay,
-        }
-    }
-}
-
-/// The settings of AdamW; the default is PyTorch's.
-///
-/// ```
-/// use gpipe_layers::{AdamW, Decay, Optimizer};
-///
-/// let adamw: Optimizer = AdamW {
-///     beta2: 0.95,
-///     decay: Decay::Matrices,
-///     ..AdamW::default()
-/// }
-/// .into();
-/// assert_eq!(adamw.weight_decay, 0.01);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamW {
-    /// Decay of the first moment.
-    pub beta1: f64,
-    /// Decay of the second moment.
-    pub beta2: f64,
-    /// Added to the root of the second moment.
-    pub eps: f64,
-    /// Coefficient of the weight decay.
-    pub weight_decay: f64,
-    /// The parameters that decay.
-    pub decay: Decay,
-}
-
-impl Default for AdamW {
-    fn default() -> Self {
-        Self {
-            beta1: 0.9,
-            beta2: 0.999,
-            eps: 1e-8,
-            weight_decay: 0.01,
-            decay: Decay::All,
-        }
-    }
-}
-
-impl From<AdamW> for Optimizer {
-    fn from(settings: AdamW) -> Self {
-        let AdamW {
-            beta1,
-            beta2,
-            eps,
-            weight_decay,
-            decay,
-        } = settings;
-        Self {
-            kind: OptimizerKind::AdamW { beta1, beta2, eps },
-            weight_decay,
-            decay,
-        }
-    }
-}
-
 /// The numbers of one update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpdateSettings {
@@ -172,7 +84,23 @@ impl Optimizer {
     /// [`Error::Config`] that names the first invalid number.
     pub fn check(&self) -> Result<()> {
         match self.kind {
-            OptimizerKind::Sgd { momentum } => below_one("momentum", momentum)?,
+            OptimizerKind::Sgd { momentum, nesterov } => {
+                below_one("momentum", momentum)?;
+                if nesterov && momentum == 0.0 {
+                    return Err(Error::Config(
+                        "nesterov is on and momentum is 0: use a momentum above 0".into(),
+                    ));
+                }
+            }
+            OptimizerKind::RmsProp {
+                alpha,
+                eps,
+                momentum,
+            } => {
+                below_one("alpha", alpha)?;
+                below_one("momentum", momentum)?;
+                not_negative("eps", eps)?;
+            }
             OptimizerKind::AdamW { beta1, beta2, eps } => {
                 below_one("beta1", beta1)?;
                 below_one("beta2", beta2)?;
@@ -286,10 +214,11 @@ impl Optimizer {
                 };
                 updates.add(update, &settings)
             }
-            (&OptimizerKind::Sgd { momentum }, state) => {
+            (&OptimizerKind::Sgd { momentum, nesterov }, state) => {
                 let settings = ops::Sgd {
                     lr,
                     momentum: momentum as f32,
+                    nesterov,
                     weight_decay,
                 };
                 let update = ops::SgdUpdate {
@@ -301,7 +230,34 @@ impl Optimizer {
                 };
                 ops::sgd(update, &settings)
             }
-            (OptimizerKind::AdamW { .. }, _) => return Err(not_ready(name)),
+            (
+                &OptimizerKind::RmsProp {
+                    alpha,
+                    eps,
+                    momentum,
+                },
+                [square, velocity @ ..],
+            ) => {
+                let settings = ops::RmsProp {
+                    lr,
+                    alpha: alpha as f32,
+                    eps: eps as f32,
+                    momentum: momentum as f32,
+                    weight_decay,
+                };
+                let update = ops::RmsPropUpdate {
+                    value,
+                    copy,
+                    grad,
+                    square,
+                    velocity: velocity.first_mut(),
+                    grad_scale,
+                };
+                ops::rmsprop(update, &settings)
+            }
+            (OptimizerKind::AdamW { .. } | OptimizerKind::RmsProp { .. }, _) => {
+                return Err(not_ready(name));
+            }
         }
         .map_err(Error::within(name))
     }
@@ -309,8 +265,10 @@ impl Optimizer {
     /// The names of the optimizer's state tensors, in order, as in PyTorch.
     pub fn state_names(&self) -> &'static [&'static str] {
         match self.kind {
-            OptimizerKind::Sgd { momentum: 0.0 } => &[],
+            OptimizerKind::Sgd { momentum: 0.0, .. } => &[],
             OptimizerKind::Sgd { .. } => &["momentum_buffer"],
+            OptimizerKind::RmsProp { momentum: 0.0, .. } => &["square_avg"],
+            OptimizerKind::RmsProp { .. } => &["square_avg", "momentum_buffer"],
             OptimizerKind::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
         }
     }

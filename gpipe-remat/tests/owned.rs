@@ -61,6 +61,7 @@ fn training_goes_on_in_another_pipeline_to_the_same_bits() {
             momentum: 0.9,
             weight_decay: 0.1,
             decay: Decay::All,
+            ..Sgd::default()
         }),
         Optimizer::from(Sgd::default()),
     ] {

@@ -180,7 +180,8 @@ fn optimizers() -> impl Strategy<Value = Optimizer> {
         Just(Optimizer::from(Sgd {
             momentum: 0.9,
             weight_decay: 0.01,
-            decay: Decay::Matrices
+            decay: Decay::Matrices,
+            ..Sgd::default()
         })),
         Just(Optimizer::from(AdamW {
             beta2: 0.95,

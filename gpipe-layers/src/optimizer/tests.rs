@@ -3,7 +3,7 @@
 use gpipe_tensor::{Device, DeviceId, Host};
 
 use super::*;
-use crate::Init;
+use crate::{AdamW, Init, RmsProp, Sgd};
 
 const FIRST: UpdateSettings = UpdateSettings {
     lr: 0.1,
@@ -26,6 +26,7 @@ fn rules(weight_decay: f64, decay: Decay) -> [Optimizer; 3] {
             momentum: 0.9,
             weight_decay,
             decay,
+            ..Sgd::default()
         }),
         Optimizer::from(AdamW {
             beta2: 0.95,
@@ -102,7 +103,14 @@ fn a_frozen_parameter_stays_as_it_is() {
 
 #[test]
 fn the_predicted_bytes_are_allocated() {
-    for (optimizer, tensors) in rules(0.0, Decay::All).into_iter().zip([0, 1, 2]) {
+    let rmsprop = [0.0, 0.9].map(|momentum| {
+        Optimizer::from(RmsProp {
+            momentum,
+            ..RmsProp::default()
+        })
+    });
+    let rules = rules(0.0, Decay::All).into_iter().chain(rmsprop);
+    for (optimizer, tensors) in rules.zip([0, 1, 2, 1, 2]) {
         let device = device();
         let mut param = Param::new("w", [3, 5], Kind::Matrix, Init::Ones);
         param.make(&device, 0).unwrap();
@@ -149,6 +157,29 @@ fn numbers_that_make_no_sense_are_named() {
     ] {
         assert!(result.unwrap_err().starts_with(named));
     }
+    for (alpha, eps, momentum, named) in [
+        (1.0, 1e-8, 0.0, "alpha is 1"),
+        (0.9, f64::NAN, 0.0, "eps is NaN"),
+        (0.9, 1e-8, -0.5, "momentum is -0.5"),
+    ] {
+        let optimizer = Optimizer::from(RmsProp {
+            alpha,
+            eps,
+            momentum,
+            ..RmsProp::default()
+        });
+        let error = optimizer.check().unwrap_err().to_string();
+        assert!(error.starts_with(named), "{error}");
+    }
+    let nesterov = Optimizer::from(Sgd {
+        nesterov: true,
+        ..Sgd::default()
+    });
+    let error = nesterov.check().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "nesterov is on and momentum is 0: use a momentum above 0"
+    );
     assert!(
         Optimizer::from(Sgd {
             momentum: 1.5,

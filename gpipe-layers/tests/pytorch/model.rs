@@ -329,6 +329,7 @@ fn three_steps_of_sgd_with_momentum() -> Result<()> {
                 momentum,
                 weight_decay: pull,
                 decay: decay(&options)?,
+                ..Sgd::default()
             }),
         )?;
     }

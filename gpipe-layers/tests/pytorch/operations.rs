@@ -212,6 +212,7 @@ fn steps_of_sgd_with_momentum() -> Result<()> {
     let settings = ops::Sgd {
         lr: number(&options, "lr")? as f32,
         momentum: number(&options, "momentum")? as f32,
+        nesterov: false,
         weight_decay: number(&options, "weight_decay")? as f32,
     };
     let mut velocity = zeros_like(pytorch.given("value")?)?;

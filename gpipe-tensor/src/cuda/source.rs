@@ -21,6 +21,10 @@ const TEXTS: &[(&str, &str)] = &[
         include_str!("../ops/conv2d/kernel.cu"),
     ),
     (
+        "ops/pad2d/kernel.cu",
+        include_str!("../ops/pad2d/kernel.cu"),
+    ),
+    (
         "ops/pool2d/kernel.cu",
         include_str!("../ops/pool2d/kernel.cu"),
     ),
@@ -70,6 +74,10 @@ const TEXTS: &[(&str, &str)] = &[
     (
         "ops/adamw/kernel.cu",
         include_str!("../ops/adamw/kernel.cu"),
+    ),
+    (
+        "ops/rmsprop/kernel.cu",
+        include_str!("../ops/rmsprop/kernel.cu"),
     ),
     ("ops/sgd/kernel.cu", include_str!("../ops/sgd/kernel.cu")),
 ];

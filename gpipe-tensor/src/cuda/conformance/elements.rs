@@ -135,6 +135,15 @@ pub(super) fn relu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         gpu.run([launch], [&my, &mdy, &mdx])?;
         let wanted = floats(ops::relu_grad(&y, &tensor([n], &dy)));
         same("relu_grad", stored, &mdx, &wanted)?;
+        let slope = 0.01;
+        let y = ops::leaky_relu(&tensor([n], &x), slope).expect("floats");
+        let launch = kernels::leaky(stored, mx.at(), my.at(), n, slope);
+        gpu.run([launch], [&mx, &my])?;
+        same("leaky_relu", stored, &my, y.f32s().expect("floats"))?;
+        let launch = kernels::leaky_grad(stored, my.at(), mdy.at(), mdx.at(), n, slope);
+        gpu.run([launch], [&my, &mdy, &mdx])?;
+        let wanted = floats(ops::leaky_relu_grad(&y, &tensor([n], &dy), slope));
+        same("leaky_relu_grad", stored, &mdx, &wanted)?;
     }
     Ok(())
 }
@@ -207,6 +216,17 @@ pub(super) fn dropout(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             let launch = kernels::dropout(stored, memory.at(), memory.at(), samples, width, by);
             gpu.run([launch], [&memory])?;
             same("dropout", stored, &memory, &wanted)?;
+            let pixels = 2;
+            let x = random(stored, samples * pixels * width, 2);
+            let host = tensor([samples, pixels, width], &x);
+            let wanted = floats(ops::dropout_channels(host, &dropout));
+            let memory = Memory::floats(stored, &x);
+            let extents = [samples, pixels, width];
+            gpu.run(
+                [kernels::channels(stored, memory.at(), extents, by)],
+                [&memory],
+            )?;
+            same("dropout of channels", stored, &memory, &wanted)?;
         }
     }
     Ok(())

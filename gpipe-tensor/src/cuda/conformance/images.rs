@@ -154,3 +154,29 @@ pub(super) fn pool2d(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     }
     Ok(())
 }
+
+pub(super) fn pad2d(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for (shape, offset, size) in [
+        ([2, 4, 6, 3], [0, 0], [5, 7]),
+        ([2, 5, 5, 2], [1, 1], [5, 5]),
+        ([1, 7, 6, 33], [-2, 3], [9, 2]),
+        ([0, 4, 4, 2], [0, 0], [5, 5]),
+    ] {
+        let [samples, height, width, channels] = shape;
+        let images = Images {
+            samples,
+            size: [height, width],
+            channels,
+        };
+        let x = random(stored, elements(shape), 1);
+        let wanted = floats(ops::pad2d(&tensor(shape, &x), offset, size));
+        let (x, y) = (
+            Memory::floats(stored, &x),
+            Memory::room(stored, wanted.len()),
+        );
+        let launch = ops::pad2d::kernels::pad(stored, x.at(), y.at(), images, offset, size);
+        gpu.run([launch], [&x, &y])?;
+        same("padded", stored, &y, &wanted)?;
+    }
+    Ok(())
+}

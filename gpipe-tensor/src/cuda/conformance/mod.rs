@@ -77,7 +77,7 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 21] = [
+const CHECKS: [(&str, Check); 23] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
@@ -95,10 +95,12 @@ const CHECKS: [(&str, Check); 21] = [
     ("attention", attention::attention),
     ("conv2d", images::conv2d),
     ("pool2d", images::pool2d),
+    ("pad2d", images::pad2d),
     ("channel_norm", channels::channel_norm),
     ("adamw", updates::adamw),
     ("adamw", updates::adamw_rows),
     ("sgd", updates::sgd),
+    ("rmsprop", updates::rmsprop),
 ];
 
 const STORED: [DType; 2] = [DType::F32, DType::BF16];

@@ -5,7 +5,7 @@ use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
 use crate::cuda::table::{self, Table};
 use crate::ops::adamw::Factors;
-use crate::ops::{self, AdamW, AdamWUpdate, Sgd, SgdUpdate};
+use crate::ops::{self, AdamW, AdamWUpdate, RmsProp, RmsPropUpdate, Sgd, SgdUpdate};
 use crate::testing::device;
 use crate::{DType, Tensor};
 
@@ -137,10 +137,11 @@ pub(super) fn adamw_rows(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 
 pub(super) fn sgd(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     for n in EDGES.into_iter().chain([1000]) {
-        for momentum in [0.0, 0.9] {
+        for (momentum, nesterov) in [(0.0, false), (0.9, false), (0.9, true)] {
             let settings = Sgd {
                 lr: 0.1,
                 momentum,
+                nesterov,
                 weight_decay: 0.01,
             };
             let [value, grad, velocity] = [1, 2, 3].map(|seed| random(SINGLE, n, seed));
@@ -172,6 +173,53 @@ pub(super) fn sgd(gpu: &Gpu<'_>, stored: DType) -> Outcome {
                 &copy,
                 v.f32s().expect("floats"),
             )?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn rmsprop(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for n in EDGES.into_iter().chain([1000]) {
+        for momentum in [0.0, 0.9] {
+            let settings = RmsProp {
+                lr: 0.1,
+                alpha: 0.9,
+                eps: 1e-3,
+                momentum,
+                weight_decay: 0.01,
+            };
+            let [value, grad, velocity] = [1, 2, 3].map(|seed| random(SINGLE, n, seed));
+            let square: Vec<f32> = random(SINGLE, n, 4).iter().map(|x| x.abs()).collect();
+            let all = [&value, &grad, &velocity, &square];
+            let [mut v, g, mut u, mut s] =
+                all.map(|values| Tensor::from_f32(&device(), [n], values).expect("n values"));
+            let update = RmsPropUpdate {
+                value: &mut v,
+                copy: None,
+                grad: &g,
+                square: &mut s,
+                velocity: (momentum != 0.0).then_some(&mut u),
+                grad_scale: 0.5,
+            };
+            ops::rmsprop(update, &settings).expect("operands fit");
+            let [mv, mg, mu, ms] = all.map(|values| Memory::floats(SINGLE, values));
+            let copy = Memory::room(stored, n);
+            let at = match momentum {
+                0.0 => Pointer::NULL,
+                _ => mu.at(),
+            };
+            let places = [mv.at(), copy.at(), mg.at(), ms.at(), at];
+            let launch = ops::rmsprop::kernels::rmsprop(stored, places, n, 0.5, &settings);
+            gpu.run([launch], [&mv, &mg, &mu, &ms, &copy])?;
+            for (what, got, wanted) in [
+                ("value", &mv, &v),
+                ("square", &ms, &s),
+                ("velocity", &mu, &u),
+            ] {
+                same(what, SINGLE, got, wanted.f32s().expect("floats"))?;
+            }
+            let wanted = v.f32s().expect("floats");
+            same("copy of the value", stored, &copy, wanted)?;
         }
     }
     Ok(())

@@ -79,3 +79,20 @@ impl Mask {
 pub(super) fn dropout(mask: Mask, stream: Stream, first: u64, x: &mut [f32]) {
     vectorised!(mask.apply(stream, first, x));
 }
+
+/// The factors of the channels of a sample.
+pub(super) fn channels(mask: Mask, stream: Stream, factors: &mut [f32]) {
+    factors.fill(1.0);
+    dropout(mask, stream, 0, factors);
+}
+
+/// Multiplies each row of channels with the factors.
+pub(super) fn multiply_rows(x: &mut [f32], factors: &[f32]) {
+    vectorised!({
+        for row in x.chunks_exact_mut(factors.len()) {
+            row.iter_mut()
+                .zip(factors)
+                .for_each(|(x, factor)| *x *= factor);
+        }
+    });
+}

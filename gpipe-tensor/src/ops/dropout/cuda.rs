@@ -16,3 +16,18 @@ pub(super) fn dropout(gpu: &Gpu, x: &mut Tensor, mask: Mask, dropout: &Dropout) 
     // SAFETY: it lives on this handle, and has `samples` samples of `width` elements.
     unsafe { gpu.launch(&kernels::dropout(stored, at, at, samples, width, numbers)) }
 }
+
+/// Multiplies the channels of `x` by their factors, in place; extents are samples, pixels and channels.
+pub(super) fn channels(
+    gpu: &Gpu,
+    x: &mut Tensor,
+    extents: [usize; 3],
+    mask: Mask,
+    dropout: &Dropout,
+) -> Result<()> {
+    let stored = x.dtype();
+    let at = x.written("dropout_channels", gpu, stored)?;
+    let numbers = Numbers::new(mask, dropout.key, dropout.samples.start);
+    // SAFETY: it lives on this handle, and has as many elements as the extents say.
+    unsafe { gpu.launch(&kernels::channels(stored, at, extents, numbers)) }
+}

@@ -28,3 +28,16 @@ __device__ void dropout(const T* x, T* y, u64 samples, u64 width, u64 first_samp
         }
     }
 }
+
+/// x times the factors of its channels, in place: the innermost extent, of which each sample has `pixels`
+/// rows.
+template <class T>
+__device__ void dropout_channels(T* x, u64 samples, u64 pixels, u64 channels, u64 first_sample,
+                                 u32 key_low, u32 key_high, u32 threshold, float kept) {
+    Mask mask = {{key_low, key_high}, threshold, kept};
+    EACH(i, samples * pixels * channels) {
+        u64 sample = i / channels / pixels;
+        u32 bits = random_bits(mask.key, first_sample + sample, i % channels);
+        store(x, i, load(x, i) * mask.factor(bits));
+    }
+}

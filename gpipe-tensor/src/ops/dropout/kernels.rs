@@ -10,6 +10,10 @@ entries! {
         x: In, y: Out, samples: U64, width: U64, first_sample: U64,
         key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
+    dropout_channels<T>(
+        x: Out, samples: U64, pixels: U64, channels: U64, first_sample: U64,
+        key_low: U32, key_high: U32, threshold: U32, kept: F32,
+    );
 }
 
 /// The numbers that decide, and what is done to the elements.
@@ -67,4 +71,27 @@ pub(crate) fn dropout(
         by.kept,
     )
     .over_elements(samples * width.div_ceil(BLOCK) * (BLOCK / 4))
+}
+
+/// Multiplies x with the factors of its channels, for `samples` of `pixels` rows of `channels` elements.
+pub(crate) fn channels(
+    stored: DType,
+    x: Pointer,
+    [samples, pixels, channels]: [usize; 3],
+    by: Numbers,
+) -> Launch {
+    let [low, high] = by.key;
+    dropout_channels::call(
+        stored,
+        x,
+        samples as u64,
+        pixels as u64,
+        channels as u64,
+        by.first_sample,
+        low,
+        high,
+        by.threshold,
+        by.kept,
+    )
+    .over_elements(samples * pixels * channels)
 }

@@ -11,7 +11,8 @@ pub(crate) use cpu::Mask;
 pub use settings::Dropout;
 
 use super::chunks::own;
-use crate::parallel::{CHUNK, for_each};
+use super::scratch::Scratch;
+use crate::parallel::{CHUNK, for_each, rows_per_chunk};
 use crate::{Result, Tensor};
 
 /// Each element is 0 with probability `rate`, else x/(1 − rate); in place if nothing else holds `x`.
@@ -45,6 +46,44 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
     });
     for_each(&device, chunks, |(stream, first, x)| {
         cpu::dropout(mask, stream, first, x)
+    });
+    Ok(x)
+}
+
+/// [`dropout`] of whole channels (the innermost extent), as PyTorch's `Dropout2d`: the factor of channel c of
+/// sample s is a function of (key, s, c), and all its pixels have it.
+///
+/// # Errors
+/// As [`dropout`].
+pub fn dropout_channels(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
+    let samples = x.shape().rows();
+    let Some(mask) = dropout.mask("dropout_channels", samples)? else {
+        return Ok(x);
+    };
+    if x.elements() == 0 {
+        return Ok(x);
+    }
+    let channels = x.shape().last();
+    let pixels = x.elements() / samples / channels;
+    let mut x = own(x)?;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu().cloned() {
+        cuda::channels(&gpu, &mut x, [samples, pixels, channels], mask, dropout)?;
+        return Ok(x);
+    }
+    let device = x.device().clone();
+    let mut factors = Scratch::take(&device, samples * channels)?;
+    for (factors, sample) in factors.chunks_mut(channels).zip(dropout.samples.clone()) {
+        cpu::channels(mask, dropout.key.sample(sample), factors);
+    }
+    let of_samples = x.f32s_mut()?.chunks_mut(pixels * channels);
+    let items = of_samples.zip(factors.chunks(channels));
+    let items = items.flat_map(|(x, factors)| {
+        let parts = x.chunks_mut(rows_per_chunk(channels) * channels);
+        parts.map(move |x| (x, factors))
+    });
+    for_each(&device, items, |(x, factors)| {
+        cpu::multiply_rows(x, factors)
     });
     Ok(x)
 }
@@ -131,6 +170,27 @@ mod tests {
         let x = random(&device(), [2, 3], 1);
         let y = dropout(x.clone(), &with(0.0, 0..2)).unwrap();
         assert_eq!(y.f32s().unwrap().as_ptr(), x.f32s().unwrap().as_ptr());
+    }
+
+    #[test]
+    fn channels_are_dropped_whole_by_their_own_number() {
+        for [samples, pixels, channels] in [[2, 9, 5], [1, 1, 70], [3, 300, 64]] {
+            let x = random(&device(), [samples, pixels, channels], 1);
+            let first = 5;
+            let last = first + samples as u64;
+            let y = dropout_channels(x.clone(), &with(0.5, first..last)).unwrap();
+            let ones = ones(&[samples, channels]);
+            let factors = dropout(ones, &with(0.5, first..last)).unwrap();
+            let factors = factors.f32s().unwrap();
+            assert!(factors.contains(&0.0) && factors.contains(&2.0));
+            for (i, (x, y)) in x.f32s().unwrap().iter().zip(y.f32s().unwrap()).enumerate() {
+                let sample = i / channels / pixels;
+                assert_eq!(*y, x * factors[sample * channels + i % channels]);
+            }
+        }
+        assert_same_bits_for_any_threads(|device| {
+            dropout_channels(random(device, [3, 501, 70], 1), &with(0.2, 8..11)).unwrap()
+        });
     }
 
     #[test]

@@ -4,12 +4,13 @@
 /// layers compute with.
 template <class T>
 __device__ void sgd(float* value, T* copy, const float* grad, float* velocity, u64 n, float grad_scale,
-                    float lr, float momentum, float weight_decay) {
+                    float lr, float momentum, u32 nesterov, float weight_decay) {
     EACH(i, n) {
         float step = fmaf(weight_decay, value[i], grad[i] * grad_scale);
         if (velocity) {
-            step = fmaf(momentum, velocity[i], step);
-            velocity[i] = step;
+            float moved = fmaf(momentum, velocity[i], step);
+            velocity[i] = moved;
+            step = nesterov ? fmaf(momentum, moved, step) : moved;
         }
         float updated = fmaf(-lr, step, value[i]);
         value[i] = updated;

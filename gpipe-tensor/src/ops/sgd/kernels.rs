@@ -7,7 +7,7 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 entries! {
     sgd<T>(
         value: OutF32, copy: Out, grad: InF32, velocity: OutF32, n: U64,
-        grad_scale: F32, lr: F32, momentum: F32, weight_decay: F32,
+        grad_scale: F32, lr: F32, momentum: F32, nesterov: U32, weight_decay: F32,
     );
 }
 
@@ -30,6 +30,7 @@ pub(crate) fn sgd(
         grad_scale,
         o.lr,
         o.momentum,
+        o.nesterov.into(),
         o.weight_decay,
     )
     .over_elements(n)

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 /// One step of SGD as PyTorch computes it, with g = grad · `grad_scale` + decay · value:
 /// velocity = momentum · velocity + g, then value -= lr · velocity; without a velocity
-/// value -= lr · g.
+/// value -= lr · g; with Nesterov's momentum value -= lr · (g + momentum · velocity).
 ///
 /// A velocity of zeros before the first step gives PyTorch's first step.
 ///
@@ -65,7 +65,11 @@ pub fn sgd(update: SgdUpdate<'_>, settings: &Sgd) -> Result<()> {
                     for ((value, velocity), grad) in both.zip(grads) {
                         let grad = o.weight_decay.mul_add(*value, grad * grad_scale);
                         *velocity = o.momentum.mul_add(*velocity, grad);
-                        *value = (-o.lr).mul_add(*velocity, *value);
+                        let step = match o.nesterov {
+                            true => o.momentum.mul_add(*velocity, grad),
+                            false => *velocity,
+                        };
+                        *value = (-o.lr).mul_add(step, *value);
                     }
                 });
             });
@@ -101,6 +105,7 @@ mod tests {
     const PLAIN: Sgd = Sgd {
         lr: 0.1,
         momentum: 0.0,
+        nesterov: false,
         weight_decay: 0.0,
     };
 
@@ -116,6 +121,12 @@ mod tests {
             },
             Sgd {
                 momentum: 0.9,
+                weight_decay: 0.01,
+                ..PLAIN
+            },
+            Sgd {
+                momentum: 0.9,
+                nesterov: true,
                 weight_decay: 0.01,
                 ..PLAIN
             },
@@ -140,15 +151,19 @@ mod tests {
                     .map(|(grad, value)| grad * 0.5 + decay * value)
                     .collect();
                 let moved: Vec<f64> = match buffer.take() {
-                    None => grads,
+                    None => grads.clone(),
                     Some(old) => old
                         .iter()
-                        .zip(grads)
+                        .zip(&grads)
                         .map(|(v, g)| momentum * v + g)
                         .collect(),
                 };
-                for (value, velocity) in wanted.iter_mut().zip(&moved) {
-                    *value -= lr * velocity;
+                for ((value, velocity), grad) in wanted.iter_mut().zip(&moved).zip(&grads) {
+                    let step = match o.nesterov {
+                        true => grad + momentum * velocity,
+                        false => *velocity,
+                    };
+                    *value -= lr * step;
                 }
                 buffer = Some(moved);
             }

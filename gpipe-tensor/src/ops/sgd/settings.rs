@@ -7,6 +7,8 @@ pub struct Sgd {
     pub lr: f32,
     /// The decay rate of the velocity; 0 for none.
     pub momentum: f32,
+    /// Whether a step goes on by the momentum once more (Nesterov).
+    pub nesterov: bool,
     /// The factor of the L2 penalty, added to the gradient.
     pub weight_decay: f32,
 }

@@ -1,7 +1,8 @@
 //! Convolutions and pools.
 
 use gpipe_tensor::Result;
-use gpipe_tensor::ops::{self, ChannelNorm, Window};
+use gpipe_tensor::ops::{self, ChannelNorm, Dropout, Window};
+use gpipe_tensor::philox::Key;
 
 use super::Bench;
 
@@ -45,6 +46,14 @@ pub(super) fn images(b: &mut Bench) -> Result<()> {
         b.keep(&ops::avg_pool2d(&x, &window)?)?;
         b.keep(&ops::avg_pool2d_grad(&dy, x.shape(), &window)?)?;
     }
+    let x = b.random([2, 7, 6, 5])?;
+    b.keep(&ops::pad2d(&x, [1, -1], [8, 6])?)?;
+    let drop = Dropout {
+        rate: 0.25,
+        key: Key::new(7, "layer", 3),
+        samples: 5..7,
+    };
+    b.keep(&ops::dropout_channels(x, &drop)?)?;
     for groups in [1, 2] {
         for shape in [[2, 3, 3, 5], [4, 8, 7, 33], [2, 1, 1, 70]] {
             channels(b, shape, groups)?;

@@ -120,6 +120,9 @@ fn elements(b: &mut Bench) -> Result<()> {
         let relu = ops::relu(&x)?;
         b.keep(&relu)?;
         b.keep(&ops::relu_grad(&relu, &y)?)?;
+        let leaky = ops::leaky_relu(&x, 0.1)?;
+        b.keep(&leaky)?;
+        b.keep(&ops::leaky_relu_grad(&leaky, &y, 0.1)?)?;
         for form in [Gelu::Tanh, Gelu::Erf] {
             b.keep(&ops::gelu(&x, form)?)?;
             b.keep(&ops::gelu_grad(&x, &y, form)?)?;

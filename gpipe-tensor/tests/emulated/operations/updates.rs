@@ -1,6 +1,8 @@
 //! The optimizers' updates of parameters.
 
-use gpipe_tensor::ops::{self, AdamW, AdamWBatch, AdamWUpdate, Sgd, SgdUpdate};
+use gpipe_tensor::ops::{
+    self, AdamW, AdamWBatch, AdamWUpdate, RmsProp, RmsPropUpdate, Sgd, SgdUpdate,
+};
 use gpipe_tensor::{Result, Tensor};
 
 use super::Bench;
@@ -69,6 +71,7 @@ pub fn updates(b: &mut Bench) -> Result<()> {
         let sgd = |momentum| Sgd {
             lr: 0.1,
             momentum,
+            nesterov: momentum != 0.0,
             weight_decay: 0.01,
         };
         let Parameter {
@@ -76,7 +79,7 @@ pub fn updates(b: &mut Bench) -> Result<()> {
             copy,
             grad,
             first,
-            ..
+            second,
         } = &mut parameter;
         let update = SgdUpdate {
             grad_scale: 0.5,
@@ -84,12 +87,28 @@ pub fn updates(b: &mut Bench) -> Result<()> {
         };
         ops::sgd(update, &sgd(0.0))?;
         let update = SgdUpdate {
-            copy: Some(copy),
-            velocity: Some(first),
+            copy: Some(&mut *copy),
+            velocity: Some(&mut *first),
             grad_scale: 0.5,
             ..SgdUpdate::new(value, grad)
         };
         ops::sgd(update, &sgd(0.9))?;
+        let update = RmsPropUpdate {
+            value: &mut *value,
+            copy: Some(&mut *copy),
+            grad: &*grad,
+            square: second,
+            velocity: Some(first),
+            grad_scale: 0.5,
+        };
+        let settings = RmsProp {
+            lr: 0.1,
+            alpha: 0.9,
+            eps: 1e-3,
+            momentum: 0.9,
+            weight_decay: 0.01,
+        };
+        ops::rmsprop(update, &settings)?;
         b.keep(value)?;
         b.keep(copy)?;
     }
