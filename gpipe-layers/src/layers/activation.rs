@@ -8,16 +8,21 @@ use super::flow::{floats, single, times, unpack};
 use crate::lingvo;
 use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
 
+/// The share of a negative element that the leaky ReLU passes.
+const SLOPE: f32 = 0.01;
+
 /// An element-wise function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// max(x, 0)
     Relu,
+    /// x where positive, else 0.01 · x: PyTorch's `LeakyReLU` with its default.
+    LeakyRelu,
     /// x·Φ(x), exactly or by its approximation.
     Gelu(Gelu),
 }
 
-/// A function of each element. ReLU keeps its output for the backward pass, which the next layer
+/// A function of each element. ReLU, the leaky one too, keeps its output for the backward pass, which the next layer
 /// keeps as its input anyway; GELU its input.
 #[derive(Debug)]
 pub struct Activation {
@@ -40,15 +45,15 @@ impl Layer for Activation {
         &self.name
     }
 
-    /// An element takes 1 FLOP for ReLU and its gradient, 15 for GELU (as Lingvo counts it) and 20
+    /// An element takes 1 FLOP for ReLU, leaky or not, and its gradient, 15 for GELU (as Lingvo counts it) and 20
     /// for the gradient of GELU.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let x = floats(&self.name, inputs, None)?;
         let (forward, backward) = match self.function {
-            Function::Relu => (1, 1),
+            Function::Relu | Function::LeakyRelu => (1, 1),
             Function::Gelu(_) => (15, 20),
         };
-        let keeps_output = self.function == Function::Relu;
+        let keeps_output = !matches!(self.function, Function::Gelu(_));
         Ok(Cost {
             outputs: vec![x.clone()],
             forward: times(&[forward, x.elements()]),
@@ -71,6 +76,13 @@ impl Layer for Activation {
         let x = floats(&self.name, inputs, None)?;
         let function = match self.function {
             Function::Relu => lingvo::Activation::Relu,
+            Function::LeakyRelu => {
+                let message = format!(
+                    "Lingvo has no cost formula for {}: use the complete costs",
+                    self.name
+                );
+                return Err(Error::Config(message));
+            }
             Function::Gelu(Gelu::Erf) => lingvo::Activation::Gelu,
             Function::Gelu(Gelu::Tanh) => lingvo::Activation::GeluApproximate,
         };
@@ -81,6 +93,7 @@ impl Layer for Activation {
         let x = single(&self.name, x)?;
         let (y, kept): (Tensor, Tensor) = match self.function {
             Function::Relu => ops::relu(&x).map(|y| (y.clone(), y)),
+            Function::LeakyRelu => ops::leaky_relu(&x, SLOPE).map(|y| (y.clone(), y)),
             Function::Gelu(form) => ops::gelu(&x, form).map(|y| (y, x)),
         }
         .map_err(Error::within(&self.name))?;
@@ -96,6 +109,7 @@ impl Layer for Activation {
         let dy = single(&self.name, dy)?;
         let dx = match self.function {
             Function::Relu => ops::relu_grad(&kept, &dy),
+            Function::LeakyRelu => ops::leaky_relu_grad(&kept, &dy, SLOPE),
             Function::Gelu(form) => ops::gelu_grad(&kept, &dy, form),
         }
         .map_err(Error::within(&self.name))?;

@@ -13,6 +13,8 @@ use crate::{Cost, Error, Flow, Layer, Memory, Origin, Param, PassContext, Pendin
 pub struct Dropout {
     name: String,
     rate: f32,
+    /// Whether channels are dropped whole.
+    channels: bool,
 }
 
 impl Dropout {
@@ -23,7 +25,24 @@ impl Dropout {
     pub fn new(name: impl Into<String>, rate: f32) -> Result<Self> {
         let name = name.into();
         check_rate(&name, rate)?;
-        Ok(Self { name, rate })
+        Ok(Self {
+            name,
+            rate,
+            channels: false,
+        })
+    }
+
+    /// A layer that drops the share `rate` of the channels (the innermost extent) of each sample, as
+    /// PyTorch's `Dropout2d`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_channels(name: impl Into<String>, rate: f32) -> Result<Self> {
+        let layer = Self::new(name, rate)?;
+        Ok(Self {
+            channels: true,
+            ..layer
+        })
     }
 
     fn apply(&self, cx: &PassContext, x: Tensor) -> Result<Tensor> {
@@ -35,7 +54,11 @@ impl Dropout {
             key: cx.key(&self.name),
             samples: cx.samples.clone(),
         };
-        ops::dropout(x, &dropout).map_err(Error::within(&self.name))
+        match self.channels {
+            true => ops::dropout_channels(x, &dropout),
+            false => ops::dropout(x, &dropout),
+        }
+        .map_err(Error::within(&self.name))
     }
 }
 

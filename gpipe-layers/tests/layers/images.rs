@@ -1,11 +1,13 @@
 //! Layers of images, and their forward passes in double precision.
 
-use gpipe_layers::Flow;
-use gpipe_layers::layers::{BatchNorm, Conv2d, Pool2d};
+use gpipe_layers::layers::{
+    Activation, BatchNorm, Conv2d, Dropout, Function, InstanceNorm, Pad2d, Pool2d, Upsample2d,
+};
+use gpipe_layers::{Flow, Layer};
 use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Device, Shape, Tensor};
 
-use super::cases::{Case, EPS, Sizes};
+use super::cases::{Case, EPS, Reference, Sizes, cx, device, f64s, one};
 
 /// The pixel under each tap of each window, in scan order: (sample, output pixel, tap, pixel).
 fn taps(shape: [usize; 4], window: &Window) -> Vec<(usize, usize, usize, Option<usize>)> {
@@ -95,6 +97,46 @@ fn normalized(x: &[f64], channels: usize, groups: usize) -> Vec<f64> {
     y
 }
 
+/// Images of another size: each pixel is that of x at the place that `from` says, or 0 beyond it.
+fn placed(
+    x: &[f64],
+    [samples, height, width, channels]: [usize; 4],
+    [lines, columns]: [usize; 2],
+    from: impl Fn(usize, usize) -> [usize; 2],
+) -> Vec<f64> {
+    let mut y = Vec::new();
+    for pixel in 0..samples * lines * columns {
+        let [row, column] = from(pixel / columns % lines, pixel % columns);
+        let line = pixel / columns / lines * height + row;
+        let inside = row < height && column < width;
+        y.extend((0..channels).map(|c| match inside {
+            true => x[(line * width + column) * channels + c],
+            false => 0.0,
+        }));
+    }
+    y
+}
+
+/// Dropout of channels is a product with factors that what it makes of ones shows: one for each channel of a
+/// sample.
+fn dropped(shape: [usize; 4]) -> Reference {
+    let device = device();
+    let mut ones = Tensor::empty(&device, shape).unwrap();
+    ones.f32s_mut().unwrap().fill(1.0);
+    let layer = Dropout::of_channels("dropped channels", 0.4).unwrap();
+    let (factors, _) = layer.forward(&cx(shape[0]), one(ones)).unwrap();
+    let factors = f64s(&factors[0]);
+    let [_, height, width, channels] = shape;
+    for sample in factors.chunks(height * width * channels) {
+        assert!(
+            sample
+                .chunks(channels)
+                .all(|pixel| *pixel == sample[..channels])
+        );
+    }
+    Box::new(move |_, x| x.iter().zip(&factors).map(|(x, f)| x * f).collect())
+}
+
 /// The name of the layer that takes the largest of several values.
 pub const LARGEST: &str = "max";
 
@@ -141,6 +183,50 @@ pub fn all(s: Sizes) -> Vec<Case> {
                 y.map(|(i, y)| y * p[0][i % channels] + p[1][i % channels])
                     .collect()
             }),
+        },
+        Case {
+            layer: Box::new(InstanceNorm::new("instance norm")),
+            input: input(),
+            reference: Box::new(move |_, x| normalized(x, channels, shape[0])),
+        },
+        Case {
+            layer: Box::new(Activation::new("leaky", Function::LeakyRelu)),
+            input: input(),
+            reference: Box::new(|_, x| x.iter().map(|x| x.max(0.01 * x)).collect()),
+        },
+        Case {
+            layer: Box::new(Dropout::of_channels("dropped channels", 0.4).unwrap()),
+            input: input(),
+            reference: dropped(shape),
+        },
+        Case {
+            layer: Box::new(Upsample2d::new("twice")),
+            input: input(),
+            reference: Box::new(move |_, x| {
+                let size = [2 * shape[1], 2 * shape[2]];
+                placed(x, shape, size, |row, column| [row / 2, column / 2])
+            }),
+        },
+        Case {
+            layer: Box::new(Pad2d::new("padded", [1, 2])),
+            input: input(),
+            reference: Box::new(move |_, x| {
+                let size = [shape[1] + 1, shape[2] + 2];
+                placed(x, shape, size, |row, column| [row, column])
+            }),
+        },
+        Case {
+            layer: Box::new(Pad2d::shift("shifted", [1, 1])),
+            input: input(),
+            reference: Box::new(move |_, x| {
+                let size = [shape[1], shape[2]];
+                placed(x, shape, size, |row, column| [row + 1, column + 1])
+            }),
+        },
+        Case {
+            layer: Box::new(Pad2d::new("not padded", [0, 0])),
+            input: input(),
+            reference: Box::new(|_, x| x.to_vec()),
         },
         Case {
             layer: Box::new(Pool2d::max(LARGEST, Window::square(3, 2, 1))),
