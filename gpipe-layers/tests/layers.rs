@@ -19,3 +19,5 @@ mod llama;
 mod reference;
 #[path = "layers/refusals.rs"]
 mod refusals;
+#[path = "layers/skips.rs"]
+mod skips;

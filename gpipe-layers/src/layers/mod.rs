@@ -5,6 +5,7 @@
 //! Element-wise layers charge a few FLOPs per element, documented at each.
 
 mod activation;
+mod at;
 mod attention;
 mod batch_norm;
 mod conv2d;
@@ -18,16 +19,19 @@ mod instance_norm;
 mod layer_norm;
 mod linear;
 mod pad2d;
+mod permute;
 mod pool2d;
 mod replay;
 mod residual;
 mod rms_norm;
 mod rotary_qkv;
 mod sequential;
+mod skip;
 mod swiglu;
 mod upsample2d;
 
 pub use activation::{Activation, Function};
+pub use at::At;
 pub use attention::CausalAttention;
 pub use batch_norm::BatchNorm;
 pub use conv2d::Conv2d;
@@ -40,10 +44,12 @@ pub use instance_norm::InstanceNorm;
 pub use layer_norm::LayerNorm;
 pub use linear::{Layout, Linear};
 pub use pad2d::Pad2d;
+pub use permute::Permute;
 pub use pool2d::Pool2d;
 pub use residual::Residual;
 pub use rms_norm::RmsNorm;
 pub use rotary_qkv::RotaryQkv;
 pub use sequential::Sequential;
+pub use skip::{Add, Fork};
 pub use swiglu::SwiGlu;
 pub use upsample2d::Upsample2d;

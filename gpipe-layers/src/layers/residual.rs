@@ -1,9 +1,10 @@
 //! x + f(x), where f is a list of layers.
 
-use gpipe_tensor::{Tensor, Tensors, ops};
+use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
 use super::flow::{Flows, floats, foreign, single, times, unexpected};
+use super::skip::sum;
 use super::{Sequential, replay};
 use crate::lingvo;
 use crate::{Cost, Error, Flow, Layer, Param, PassContext, Pending, Result, Saved};
@@ -92,15 +93,6 @@ fn back<L, P>(
         left.push(pending);
     }
     Ok(Back { skip, dx, left })
-}
-
-/// inner + skip, in the buffer of `inner` if nothing else holds it.
-fn sum(mut inner: Tensor, skip: &Tensor) -> gpipe_tensor::Result<Tensor> {
-    if !inner.is_unique() {
-        return ops::add(&inner, skip);
-    }
-    ops::add_assign(&mut inner, skip)?;
-    Ok(inner)
 }
 
 impl Layer for Residual {
