@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::config_json::read_config;
 use crate::error::{Error, Result};
+use crate::gguf::{is_gguf, tokenizer_files};
 use crate::names::TOKENIZER;
 
 /// Files beside `tokenizer.json` from which `transformers` makes the same tokenizer.
@@ -55,7 +56,7 @@ impl Companions {
             }
             Ok(())
         };
-        if let Some(tokenizer) = tokenizer {
+        if let Some(tokenizer) = tokenizer.filter(|file| !is_gguf(file)) {
             add(TOKENIZER, tokenizer)?;
             // Files beside one of another name may belong to anything.
             if tokenizer.ends_with(TOKENIZER) {
@@ -66,8 +67,13 @@ impl Companions {
         }
         let mut ids = Map::new();
         if let Some(folder) = folder {
-            add(GENERATION, &folder.join(GENERATION))?;
+            if !is_gguf(folder) {
+                add(GENERATION, &folder.join(GENERATION))?;
+            }
             ids = read_config(folder)?.ids;
+        }
+        if let Some(tokenizer) = tokenizer.filter(|file| is_gguf(file)) {
+            files.extend(tokenizer_files(tokenizer)?);
         }
         let files = Arc::new(files);
         Ok(Self { files, ids })
@@ -93,11 +99,14 @@ fn check_link(path: &Path) -> Result<()> {
     Err(FileError::new(path, Fault::Link, mend).into())
 }
 
-/// The `tokenizer.json` in the folder of a model, if it has one; it is not read.
+/// The `tokenizer.json` in the folder of a model, if it has one, or the GGUF file itself; it is not read.
 ///
 /// # Errors
 /// If there are only tables from which a tokenizer could be made: such a model is none of bytes.
 pub fn tokenizer_file(folder: &Path) -> Result<Option<PathBuf>> {
+    if is_gguf(folder) {
+        return Ok(Some(folder.to_owned()));
+    }
     let there = |name: &str| folder.join(name).symlink_metadata().is_ok();
     if there(TOKENIZER) {
         return Ok(Some(folder.join(TOKENIZER)));

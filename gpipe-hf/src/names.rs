@@ -10,4 +10,5 @@ pub const INDEX: &str = "model.safetensors.index.json";
 pub const TOKENIZER: &str = "tokenizer.json";
 
 /// The mend where a file of a model cannot be read.
-pub(crate) const MEND: &str = "name a folder with config.json and model.safetensors";
+pub(crate) const MEND: &str =
+    "name a folder with config.json and model.safetensors, or a .gguf file";

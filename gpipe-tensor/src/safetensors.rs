@@ -10,6 +10,7 @@ use safetensors::serialize;
 use safetensors::tensor::{Dtype, SafeTensorError, View};
 
 use crate::{DType, Device, Error, Result, Tensor};
+pub use elements::from_f16;
 use header::RESERVED;
 pub use header::{Entry, Header, LONGEST, PREFIX};
 

@@ -1,6 +1,6 @@
 //! The vocabulary and the dataset of a configuration.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gpipe_data::{
     AUTO, Dataset, FoundVocabulary, HeldOut, ImageOptions, SampleOptions, Vocabulary,
@@ -8,7 +8,7 @@ use gpipe_data::{
 };
 
 use crate::config::TrainConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine;
 
 /// The vocabulary of the configured model, with its files in `folder` if it has one; bytes for a model
@@ -21,19 +21,45 @@ pub fn vocabulary(config: &TrainConfig, folder: Option<&Path>) -> Result<FoundVo
         return Ok(FoundVocabulary::bytes());
     };
     let choice = &config.data.tokenizer;
-    let of_model = model_files_tokenizer(choice, folder)?;
-    Ok(find_vocabulary(choice, of_model.as_deref(), known)?)
+    choose_vocabulary(choice, folder, known)
 }
 
-/// The tokenizer among the files of a model, if `data.tokenizer` is `auto`.
-pub(crate) fn model_files_tokenizer(
+/// The vocabulary of this choice for a model with its files in `folder`, or in a GGUF file, that knows `known`
+/// tokens.
+pub(crate) fn choose_vocabulary(
     choice: &str,
     folder: Option<&Path>,
-) -> Result<Option<PathBuf>> {
-    match folder.filter(|_| choice == AUTO) {
-        Some(folder) => Ok(gpipe_hf::tokenizer_file(folder)?),
-        None => Ok(None),
+    known: usize,
+) -> Result<FoundVocabulary> {
+    // The tokenizer among the files of the model counts for `auto` alone.
+    let of_model = match folder.filter(|_| choice == AUTO) {
+        Some(folder) => gpipe_hf::tokenizer_file(folder)?,
+        None => None,
+    };
+    let Some(path) = of_model.as_deref().filter(|path| gpipe_hf::is_gguf(path)) else {
+        return Ok(find_vocabulary(choice, of_model.as_deref(), known)?);
+    };
+    let vocabulary = Vocabulary::parse(&gpipe_hf::gguf_tokenizer(path)?).map_err(|error| {
+        Error::invalid(format!(
+            "{}: its tokenizer {error}: name a tokenizer.json with `data.tokenizer`",
+            path.display()
+        ))
+    })?;
+    if vocabulary.size() > known as u64 {
+        let largest = vocabulary.size() - 1;
+        let path = path.to_owned();
+        return Err(gpipe_data::Error::ForeignTokenizer {
+            largest,
+            path,
+            known,
+        }
+        .into());
     }
+    Ok(FoundVocabulary {
+        vocabulary,
+        file: of_model,
+        warning: None,
+    })
 }
 
 /// The configured samples; the last tenth is held out if the run evaluates.

@@ -18,12 +18,12 @@ pub struct ModelSource {
 }
 
 /// Finds the model in the folder of a run (its newest intact checkpoint), in a checkpoint, or in a
-/// folder with `config.json`.
+/// folder with `config.json`; or a GGUF file.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no model; [`Error::Input`] if no checkpoint is intact.
 pub fn find(folder: &Path) -> Result<ModelSource> {
-    if folder.join(gpipe_hf::CONFIG).is_file() {
+    if gpipe_hf::is_gguf(folder) || folder.join(gpipe_hf::CONFIG).is_file() {
         return Ok(ModelSource {
             model: folder.to_owned(),
             run: None,
@@ -32,7 +32,7 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
     }
     if gpipe_checkpoint::locate(folder).is_err() {
         return Err(Error::invalid(format!(
-            "{}: no model is there: name a run's folder, a checkpoint, or a folder with config.json",
+            "{}: no model is there: name a run's folder, a checkpoint, a folder with config.json, or a .gguf file",
             folder.display()
         )));
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gpipe_checkpoint::{Best, Identity, Resumed};
-use gpipe_data::{AUTO, FoundVocabulary, find_vocabulary};
+use gpipe_data::{AUTO, FoundVocabulary};
 use gpipe_hf::Companions;
 use gpipe_remat::Assembled;
 use gpipe_report::{NewRun, RunFolder};
@@ -11,7 +11,7 @@ use gpipe_tensor::DeviceId;
 
 use crate::changes::changes;
 use crate::config::{Overrides, TrainConfig};
-use crate::dataset::model_files_tokenizer;
+use crate::dataset::choose_vocabulary;
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::training_loop::Recipe;
@@ -118,8 +118,7 @@ impl StartPoint {
         let (vocabulary, companions) = match config.model.vocab() {
             None => (FoundVocabulary::bytes(), Companions::default()),
             Some(known) => {
-                let of_model = model_files_tokenizer(choice, folder)?;
-                let vocabulary = find_vocabulary(choice, of_model.as_deref(), known)?;
+                let vocabulary = choose_vocabulary(choice, folder, known)?;
                 let companions = Companions::read(folder, vocabulary.file.as_deref())?;
                 (vocabulary, companions)
             }

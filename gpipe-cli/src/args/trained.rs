@@ -7,7 +7,7 @@ use super::Workers;
 /// Arguments of `gpipe eval`.
 #[derive(Debug, clap::Args)]
 pub struct EvalArgs {
-    /// The folder of a run (its newest intact checkpoint), a checkpoint, or a folder with config.json
+    /// The folder of a run (its newest intact checkpoint), a checkpoint, a folder with config.json, or a .gguf file
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
     /// cicero (built in), a text file, or a folder of text files [default: the held-out part of the
@@ -35,7 +35,7 @@ pub struct EvalArgs {
 /// Arguments of `gpipe sample`.
 #[derive(Debug, clap::Args)]
 pub struct SampleArgs {
-    /// The folder of a run (its newest intact checkpoint), a checkpoint, or a folder with config.json
+    /// The folder of a run (its newest intact checkpoint), a checkpoint, a folder with config.json, or a .gguf file
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
     /// The beginning of the text

@@ -18,8 +18,10 @@ use serde_json::{Map, Value};
 
 use crate::description::Description;
 use crate::error::{Error, Result};
+use crate::gguf::{self, is_gguf};
 use crate::names::{CONFIG, MEND};
 use keys::{Keys, clip};
+pub(crate) use keys::{LARGEST_SIZE, MOST_LAYERS, epsilon, size};
 
 /// The values of `model_type` that can be read, in a message.
 const READ: &str = "gpt2, llama, qwen2 and mistral";
@@ -27,12 +29,15 @@ const READ: &str = "gpt2, llama, qwen2 and mistral";
 /// The largest `config.json` that is read.
 const LARGEST: u64 = 1 << 20;
 
-/// Reads what `config.json` in a folder says of the model.
+/// Reads what `config.json` in a folder says of the model, or the metadata of a GGUF file.
 ///
 /// # Errors
 /// [`Error::File`] if the file is missing or longer than 1 MiB, [`Error::Invalid`] if it describes no
 /// model that can be trained.
 pub fn read_config(folder: &Path) -> Result<Description> {
+    if is_gguf(folder) {
+        return gguf::describe(folder);
+    }
     let path = folder.join(CONFIG);
     let bytes = read_capped(&path, LARGEST, Links::Followed, MEND)?;
     parse(&bytes).map_err(|fault| Error::Invalid { path, fault })

@@ -15,6 +15,7 @@ use gpipe_sched::{LossStage, Pipeline};
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
 use crate::error::{Error, Result};
+use crate::gguf::{Gguf, GgufWeights, is_gguf};
 use crate::names::{INDEX, WEIGHTS};
 use found::Found;
 use shard::{Located, Shard};
@@ -22,14 +23,20 @@ use shard::{Located, Shard};
 /// Every tensor of a model in the files of a folder. That all of them are there, each of the right
 /// shape and of a type that can be read, was checked.
 #[derive(Debug)]
-pub struct Weights {
-    shards: Vec<Shard>,
-    /// By global name.
-    located: HashMap<String, Located>,
+pub struct Weights(Source);
+
+#[derive(Debug)]
+enum Source {
+    Folder {
+        shards: Vec<Shard>,
+        /// By global name.
+        located: HashMap<String, Located>,
+    },
+    Gguf(GgufWeights),
 }
 
 impl Weights {
-    /// Opens the weights of a folder and checks them against the parameters of a model, by global
+    /// Opens the weights of a folder, or of a GGUF file, and checks them against the parameters of a model, by global
     /// name. Nothing but headers is read.
     ///
     /// Names may lack the prefix `transformer.`; causal masks and a copy of a tied head are passed
@@ -39,6 +46,10 @@ impl Weights {
     /// [`Error::File`] for files that cannot be read, [`Error::Invalid`] for damaged ones, and for
     /// tensors that are missing, foreign, twice there, or of another shape or type.
     pub fn open(folder: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
+        if is_gguf(folder) {
+            let weights = Gguf::open(folder)?.weights(shapes)?;
+            return Ok(Self(Source::Gguf(weights)));
+        }
         let single = folder.join(WEIGHTS);
         let index = folder.join(INDEX);
         let mut found = Found::default();
@@ -50,19 +61,24 @@ impl Weights {
         }
         let Found { shards, entries } = found;
         let located = matching::locate(shapes, folder, &shards, entries)?;
-        Ok(Self { shards, located })
+        Ok(Self(Source::Folder { shards, located }))
     }
 
-    /// Reads the value of a parameter by its global name. Half floats become single ones.
+    /// Reads the value of a parameter by its global name. Half floats and quantized numbers become single
+    /// ones.
     ///
     /// # Errors
     /// [`Error::UnknownParameter`]; [`Error::File`] or [`Error::Invalid`] if the file cannot be read
     /// or holds values that are not finite.
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
-        let Some(Located { shard, entry }) = self.located.get(name) else {
+        let (shards, located) = match &self.0 {
+            Source::Folder { shards, located } => (shards, located),
+            Source::Gguf(weights) => return weights.tensor(name, device),
+        };
+        let Some(Located { shard, entry }) = located.get(name) else {
             return Err(Error::UnknownParameter(name.to_owned()));
         };
-        let shard = &self.shards[*shard];
+        let shard = &shards[*shard];
         let bytes = shard.bytes(entry)?;
         let tensor = entry
             .tensor(&bytes, device)

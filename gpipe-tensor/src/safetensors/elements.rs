@@ -50,8 +50,8 @@ fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Half precision: 1 bit of sign, 5 of exponent (offset 15), 10 of fraction.
-pub(super) fn from_f16(bits: u16) -> f32 {
+/// The number that the bits of half precision are: 1 bit of sign, 5 of exponent (offset 15), 10 of fraction.
+pub fn from_f16(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let exponent = u32::from(bits >> 10 & 0x1F);
     let fraction = u32::from(bits & 0x3FF);

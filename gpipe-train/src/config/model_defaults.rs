@@ -162,16 +162,18 @@ fn find(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Whether a name refers to a folder, which is then required to exist.
+/// Whether a name refers to a folder or a GGUF file, which is then required to exist.
 fn names_folder(name: &str) -> bool {
-    name.contains(['/', '\\']) || matches!(name, "." | "..") || Path::new(name).is_dir()
+    let path = Path::new(name);
+    let is_path = name.contains(['/', '\\']) || matches!(name, "." | "..");
+    is_path || gpipe_hf::is_gguf(path) || path.is_dir()
 }
 
 fn unknown_model(name: &str) -> Error {
     let nearest = entry::nearest(name, presets::NAMES.into_iter());
     let names = presets::NAMES.join(", ");
     Error::invalid(format!(
-        "unknown model `{name}`: use one of {names}, or a folder with config.json; did you mean `{nearest}`?"
+        "unknown model `{name}`: use one of {names}, a folder with config.json, or a .gguf file; did you mean `{nearest}`?"
     ))
 }
 

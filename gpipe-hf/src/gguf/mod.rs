@@ -1,0 +1,169 @@
+//! Models in a file of the format GGUF, as llama.cpp writes them.
+
+mod header;
+mod kind;
+mod model;
+#[cfg(test)]
+mod tests;
+mod tokenizer;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use gpipe_files::{Links, open_regular};
+use gpipe_tensor::{Device, Shape, Tensor};
+
+use crate::description::Description;
+use crate::error::{Error, Result};
+use crate::names::{MEND, TOKENIZER};
+use header::{Entry, Header};
+
+/// Whether a path is that of a GGUF file, by its ending.
+pub fn is_gguf(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"))
+}
+
+/// A file, and its header, which was checked against its length.
+pub struct Gguf {
+    path: PathBuf,
+    file: File,
+    pub header: Header,
+}
+
+impl Gguf {
+    /// Opens a file; nothing but its header is read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let (file, length) = open_regular(path, Links::Followed, MEND)?;
+        let header = Header::parse(BufReader::new(&file), length).map_err(fault(path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            header,
+        })
+    }
+
+    /// The weights, if they are all those of a model.
+    pub fn weights(self, shapes: &[(String, Shape)]) -> Result<GgufWeights> {
+        let fault = fault(&self.path);
+        let located = self.header.located().map_err(&fault)?;
+        for (name, shape) in shapes {
+            let Some((entry, heads)) = located.get(name) else {
+                return Err(fault(format!(
+                    "no weights for `{name}`, which its metadata ask for"
+                )));
+            };
+            let halves = heads.is_none_or(|heads| {
+                heads > 0 && entry.shape[0].is_multiple_of(heads) && entry.shape[0] / heads % 2 == 0
+            });
+            if entry.shape != shape.dims() || !halves {
+                return Err(fault(format!(
+                    "`{}` has shape {:?}, but its metadata ask for {shape}",
+                    entry.name, entry.shape
+                )));
+            }
+        }
+        if let Some((entry, _)) = located
+            .iter()
+            .find(|(name, _)| !shapes.iter().any(|(wanted, _)| wanted == *name))
+            .map(|(_, found)| found)
+        {
+            return Err(fault(format!(
+                "`{}` is no parameter of the model that its metadata describe",
+                entry.name
+            )));
+        }
+        Ok(GgufWeights {
+            path: self.path,
+            file: Mutex::new(self.file),
+            located,
+        })
+    }
+}
+
+/// The model that the metadata of a GGUF file describe.
+pub fn describe(path: &Path) -> Result<Description> {
+    Gguf::open(path)?.header.describe().map_err(fault(path))
+}
+
+/// The files of the tokenizer in a GGUF file, by their names in a folder.
+pub fn tokenizer_files(path: &Path) -> Result<[(String, Vec<u8>); 2]> {
+    let gguf = Gguf::open(path)?;
+    let tokenizer = gguf.header.tokenizer().map_err(fault(path))?;
+    Ok([
+        (TOKENIZER.to_owned(), tokenizer),
+        (
+            "tokenizer_config.json".to_owned(),
+            gguf.header.tokenizer_config(),
+        ),
+    ])
+}
+
+/// The bytes of a `tokenizer.json` that says what the tokenizer in a GGUF file does.
+///
+/// # Errors
+/// [`Error::File`] or [`Error::Invalid`] if the file cannot be read, is damaged, or has a tokenizer of
+/// another kind.
+pub fn gguf_tokenizer(path: &Path) -> Result<Vec<u8>> {
+    Gguf::open(path)?.header.tokenizer().map_err(fault(path))
+}
+
+/// The error for what is wrong in a file.
+fn fault(path: &Path) -> impl Fn(String) -> Error + use<> {
+    let path = path.to_owned();
+    move |fault| Error::Invalid {
+        path: path.clone(),
+        fault,
+    }
+}
+
+/// The tensors of a file by the names of the parameters.
+#[derive(Debug)]
+pub struct GgufWeights {
+    path: PathBuf,
+    /// Workers read it one at a time.
+    file: Mutex<File>,
+    /// With the number of heads whose rows are permuted.
+    located: HashMap<String, (Entry, Option<usize>)>,
+}
+
+impl GgufWeights {
+    /// The value of a parameter, in single precision.
+    pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
+        let Some((entry, heads)) = self.located.get(name) else {
+            return Err(Error::UnknownParameter(name.to_owned()));
+        };
+        let fault = fault(&self.path);
+        let mut bytes = Vec::new();
+        // The length was checked against that of the file.
+        let length = entry.length as usize;
+        bytes.try_reserve_exact(length).map_err(|_| {
+            fault(format!(
+                "no memory for the {length} bytes of `{}`",
+                entry.name
+            ))
+        })?;
+        bytes.resize(length, 0);
+        {
+            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+            file.seek(SeekFrom::Start(entry.start))
+                .and_then(|_| file.read_exact(&mut bytes))
+                .map_err(gpipe_files::Error::read(&self.path, MEND))?;
+        }
+        let mut values = entry.kind.floats(&bytes);
+        if let Some(heads) = heads {
+            values = model::unpermuted(&values, entry.shape[0], *heads);
+        }
+        if !values.iter().all(|value| value.is_finite()) {
+            return Err(fault(format!(
+                "`{}` holds values that are not finite",
+                entry.name
+            )));
+        }
+        let shape = Shape::from(entry.shape.as_slice());
+        Tensor::from_f32(device, shape, values).map_err(|error| fault(error.to_string()))
+    }
+}

@@ -1,0 +1,201 @@
+//! The model that the metadata of a GGUF file describe, and its tensors by their names in `transformers`.
+
+use std::collections::HashMap;
+
+use gpipe_layers::models::{LlamaConfig, ModelConfig};
+use serde_json::Map;
+
+use super::header::{Entry, Header, Value, clip};
+use crate::config_json::{LARGEST_SIZE, MOST_LAYERS, epsilon, size};
+use crate::description::Description;
+
+/// The architectures that are computed here.
+const LLAMA: &str = "llama";
+const QWEN2: &str = "qwen2";
+
+impl Header {
+    /// A text of the metadata.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.metadata.get(key) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A whole number of the metadata that is not negative.
+    pub fn whole(&self, key: &str) -> Option<u64> {
+        match self.metadata.get(key) {
+            Some(&Value::Whole(number)) => u64::try_from(number).ok(),
+            _ => None,
+        }
+    }
+
+    fn real(&self, key: &str) -> Option<f64> {
+        match self.metadata.get(key) {
+            Some(&Value::Real(number)) => Some(number),
+            Some(&Value::Whole(number)) => Some(number as f64),
+            _ => None,
+        }
+    }
+
+    fn tensor(&self, name: &str) -> Option<&Entry> {
+        self.tensors.iter().find(|entry| entry.name == name)
+    }
+
+    fn architecture(&self) -> Result<&str, String> {
+        match self.text("general.architecture") {
+            Some(known @ (LLAMA | QWEN2)) => Ok(known),
+            Some(other) => Err(format!(
+                "general.architecture is `{}`: only {LLAMA} and {QWEN2} can be read",
+                clip(other)
+            )),
+            None => Err("has no `general.architecture`".into()),
+        }
+    }
+
+    /// The model that can be trained, or what is not so in it.
+    pub fn describe(&self) -> Result<Description, String> {
+        let architecture = self.architecture()?;
+        let key = |key: &str| format!("{architecture}.{key}");
+        let sized = |name: &str, default: Option<u64>, most: u64| {
+            let key = key(name);
+            size(&key, self.whole(&key).or(default), most)
+        };
+        let scaling = key("rope.scaling.type");
+        if let Some(kind) = self.text(&scaling).filter(|&kind| kind != "none") {
+            return Err(format!(
+                "{scaling} is `{}`: only plain rotary positions can be trained",
+                clip(kind)
+            ));
+        }
+        if self.tensor("rope_freqs.weight").is_some() {
+            return Err(
+                "has `rope_freqs.weight`: only plain rotary positions can be trained".into(),
+            );
+        }
+        if self
+            .whole(&key("expert_count"))
+            .is_some_and(|experts| experts > 0)
+        {
+            return Err("is a mixture of experts, which cannot be trained".into());
+        }
+        let width = sized("embedding_length", None, LARGEST_SIZE)?;
+        let heads = sized("attention.head_count", None, LARGEST_SIZE)?;
+        let kv_heads = sized("attention.head_count_kv", Some(heads as u64), LARGEST_SIZE)?;
+        let head_size = Some((width / heads) as u64);
+        let head_size = sized("attention.key_length", head_size, LARGEST_SIZE)?;
+        let turned = sized("rope.dimension_count", Some(head_size as u64), LARGEST_SIZE)?;
+        if turned != head_size {
+            return Err(format!(
+                "{} is {turned}: only whole heads of {head_size} can be turned",
+                key("rope.dimension_count")
+            ));
+        }
+        let table = self.tensor("token_embd.weight").map(|entry| &entry.shape);
+        let rows = table
+            .and_then(|shape| shape.first())
+            .map(|&rows| rows as u64);
+        let eps_key = key("attention.layer_norm_rms_epsilon");
+        let eps = self.real(&eps_key);
+        let has = |part: &str| self.tensor(&format!("blk.0.{part}.bias")).is_some();
+        let mut ids = Map::new();
+        for (stored, name) in [
+            ("bos", "bos_token_id"),
+            ("eos", "eos_token_id"),
+            ("padding", "pad_token_id"),
+        ] {
+            if let Some(id) = self.whole(&format!("tokenizer.ggml.{stored}_token_id")) {
+                ids.insert(name.to_owned(), id.into());
+            }
+        }
+        Ok(Description {
+            model: ModelConfig::Llama(LlamaConfig {
+                vocab: sized("vocab_size", rows, LARGEST_SIZE)?,
+                context: sized("context_length", None, LARGEST_SIZE)?,
+                width,
+                inner: sized("feed_forward_length", None, LARGEST_SIZE)?,
+                blocks: sized("block_count", None, MOST_LAYERS)?,
+                heads,
+                kv_heads,
+                head_size,
+                tied: self.tensor("output.weight").is_none(),
+                theta: self.real(&key("rope.freq_base")).unwrap_or(1e4),
+                rms_norm_eps: epsilon(&eps_key, eps.ok_or(format!("has no `{eps_key}`"))?)?,
+                qkv_bias: has("attn_q"),
+                output_bias: has("attn_output"),
+                mlp_bias: has("ffn_gate"),
+                window: None,
+                dropout: 0.0,
+            }),
+            one_dropout: true,
+            ids,
+        })
+    }
+
+    /// The tensors by global name, with the number of heads whose rows are permuted: the file has the rows of
+    /// queries and keys as they are needed where neighbours are pairs, not halves of a head.
+    pub fn located(&self) -> Result<HashMap<String, (Entry, Option<usize>)>, String> {
+        let architecture = self.architecture()?;
+        let heads = |key: &str| self.whole(&format!("{architecture}.attention.{key}"));
+        let queries = heads("head_count");
+        let keys = heads("head_count_kv").or(queries);
+        let mut located = HashMap::new();
+        for entry in &self.tensors {
+            let Some(name) = global_name(&entry.name) else {
+                return Err(format!(
+                    "`{}` is no parameter of a model of this architecture",
+                    clip(&entry.name)
+                ));
+            };
+            let permuted = match architecture == LLAMA {
+                true if entry.name.contains(".attn_q.") => queries,
+                true if entry.name.contains(".attn_k.") => keys,
+                _ => None,
+            };
+            located.insert(name, (entry.clone(), permuted.map(|heads| heads as usize)));
+        }
+        Ok(located)
+    }
+}
+
+/// The name of a tensor in `transformers`.
+fn global_name(stored: &str) -> Option<String> {
+    let fixed = match stored {
+        "token_embd.weight" => Some("model.embed_tokens.weight"),
+        "output_norm.weight" => Some("model.norm.weight"),
+        "output.weight" => Some("lm_head.weight"),
+        _ => None,
+    };
+    if let Some(name) = fixed {
+        return Some(name.to_owned());
+    }
+    let (block, rest) = stored.strip_prefix("blk.")?.split_once('.')?;
+    let (part, kind) = rest.rsplit_once('.')?;
+    let block: u32 = block.parse().ok()?;
+    let part = match part {
+        "attn_norm" => "input_layernorm",
+        "ffn_norm" => "post_attention_layernorm",
+        "attn_q" => "self_attn.q_proj",
+        "attn_k" => "self_attn.k_proj",
+        "attn_v" => "self_attn.v_proj",
+        "attn_output" => "self_attn.o_proj",
+        "ffn_gate" => "mlp.gate_proj",
+        "ffn_up" => "mlp.up_proj",
+        "ffn_down" => "mlp.down_proj",
+        _ => return None,
+    };
+    matches!(kind, "weight" | "bias").then(|| format!("model.layers.{block}.{part}.{kind}"))
+}
+
+/// The rows of each head with the two halves one after the other: stored row 2i + s of a head is row
+/// i + s·H/2.
+pub fn unpermuted(values: &[f32], rows: usize, heads: usize) -> Vec<f32> {
+    let (width, size) = (values.len() / rows, rows / heads);
+    let mut sorted = Vec::with_capacity(values.len());
+    for row in 0..rows {
+        let (head, row) = (row / size, row % size);
+        let stored = head * size + row % (size / 2) * 2 + row / (size / 2);
+        sorted.extend_from_slice(&values[stored * width..(stored + 1) * width]);
+    }
+    sorted
+}

@@ -1,0 +1,244 @@
+//! GGUF files: what is read, and what is refused.
+
+use gpipe_layers::models::ModelConfig;
+use gpipe_tensor::{DeviceId, Host};
+
+use super::header::Header;
+use super::*;
+
+/// A file in the making.
+#[derive(Clone, Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u32(&mut self, number: u32) -> &mut Self {
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    fn u64(&mut self, number: u64) -> &mut Self {
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.u64(text.len() as u64);
+        self.0.extend(text.as_bytes());
+        self
+    }
+
+    fn whole(&mut self, key: &str, number: u32) -> &mut Self {
+        self.text(key).u32(4).u32(number)
+    }
+
+    fn texts(&mut self, key: &str, texts: &[&str]) -> &mut Self {
+        self.text(key).u32(9).u32(8).u64(texts.len() as u64);
+        for text in texts {
+            self.text(text);
+        }
+        self
+    }
+
+    fn tensor(&mut self, name: &str, shape: &[u64], kind: u32, offset: u64) -> &mut Self {
+        self.text(name).u32(shape.len() as u32);
+        for &extent in shape {
+            self.u64(extent);
+        }
+        self.u32(kind).u64(offset)
+    }
+}
+
+fn begin(tensors: u64, pairs: u64) -> Writer {
+    let mut file = Writer(b"GGUF".to_vec());
+    file.u32(3).u64(tensors).u64(pairs);
+    file
+}
+
+fn fault_of(file: &Writer) -> String {
+    Header::parse(file.0.as_slice(), file.0.len() as u64).unwrap_err()
+}
+
+/// Parameters of a block as the file has them: name and extents, the innermost first.
+const TENSORS: [(&str, &[u64]); 11] = [
+    ("token_embd.weight", &[32, 4]),
+    ("output_norm.weight", &[32]),
+    ("blk.0.attn_norm.weight", &[32]),
+    ("blk.0.attn_q.weight", &[32, 16]),
+    ("blk.0.attn_k.weight", &[32, 8]),
+    ("blk.0.attn_v.weight", &[32, 8]),
+    ("blk.0.attn_output.weight", &[16, 32]),
+    ("blk.0.ffn_norm.weight", &[32]),
+    ("blk.0.ffn_gate.weight", &[32, 10]),
+    ("blk.0.ffn_up.weight", &[32, 10]),
+    ("blk.0.ffn_down.weight", &[10, 32]),
+];
+
+/// The whole file of a model of one block, with element i of the q-th tensor q + i/1000.
+fn model() -> Writer {
+    let mut file = begin(TENSORS.len() as u64, 15);
+    file.text("general.architecture").u32(8).text("llama");
+    for (key, number) in [
+        ("block_count", 1),
+        ("context_length", 8),
+        ("embedding_length", 32),
+        ("feed_forward_length", 10),
+        ("attention.head_count", 2),
+        ("attention.head_count_kv", 1),
+        ("attention.key_length", 8),
+    ] {
+        file.whole(&format!("llama.{key}"), number);
+    }
+    file.text("llama.attention.layer_norm_rms_epsilon")
+        .u32(6)
+        .u32(1e-5f32.to_bits());
+    file.text("tokenizer.ggml.model").u32(8).text("gpt2");
+    file.text("tokenizer.ggml.pre").u32(8).text("smollm");
+    file.texts("tokenizer.ggml.tokens", &["<|end|>", "a", "b", "ab"]);
+    file.texts("tokenizer.ggml.merges", &["a b"]);
+    file.text("tokenizer.ggml.token_type").u32(9).u32(5).u64(4);
+    file.u32(3).u32(1).u32(1).u32(1);
+    file.whole("tokenizer.ggml.eos_token_id", 0);
+    let mut data = Vec::new();
+    for (number, (name, shape)) in TENSORS.iter().enumerate() {
+        file.tensor(name, shape, 0, data.len() as u64);
+        let elements = shape.iter().product::<u64>();
+        data.extend((0..elements).flat_map(|i| (number as f32 + i as f32 / 1e3).to_le_bytes()));
+        data.resize(data.len().next_multiple_of(32), 0);
+    }
+    file.0.resize(file.0.len().next_multiple_of(32), 0);
+    file.0.extend(data);
+    file
+}
+
+#[test]
+fn a_model_is_read_with_halves_of_heads_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    std::fs::write(&path, model().0).unwrap();
+    let described = crate::read_config(&path).unwrap();
+    let ModelConfig::Llama(config) = &described.model else {
+        panic!("{described:?}");
+    };
+    assert_eq!((config.heads, config.kv_heads, config.head_size), (2, 1, 8));
+    assert_eq!((config.vocab, config.tied, config.theta), (4, true, 1e4));
+    assert_eq!(described.ids["eos_token_id"], 0);
+    let mut layers = described.model.layers().unwrap();
+    let shapes = crate::parameter_shapes(&mut layers);
+    let weights = crate::Weights::open(&path, &shapes).unwrap();
+    let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+    let rows = |name: &str| {
+        let tensor = weights.tensor(name, &device).unwrap();
+        let rows = tensor.to_f32s().unwrap();
+        let rows = rows
+            .chunks(32)
+            .map(|row| (row[0].fract() * 1e3 / 32.0).round());
+        rows.collect::<Vec<_>>()
+    };
+    let block = "model.layers.0.self_attn";
+    assert_eq!(
+        rows(&format!("{block}.k_proj.weight")),
+        [0.0, 2.0, 4.0, 6.0, 1.0, 3.0, 5.0, 7.0]
+    );
+    assert_eq!(
+        rows(&format!("{block}.q_proj.weight"))[8..12],
+        [8.0, 10.0, 12.0, 14.0]
+    );
+    assert_eq!(
+        rows(&format!("{block}.v_proj.weight"))[..3],
+        [0.0, 1.0, 2.0]
+    );
+    let tokenizer: serde_json::Value =
+        serde_json::from_slice(&gguf_tokenizer(&path).unwrap()).unwrap();
+    assert_eq!(tokenizer["model"]["vocab"]["ab"], 3);
+    assert_eq!(tokenizer["added_tokens"][0]["content"], "<|end|>");
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_refused() {
+    let whole = model().0;
+    for length in 0..whole.len() {
+        let fault = Header::parse(&whole[..length], length as u64).unwrap_err();
+        assert!(!fault.contains('\n'), "{fault}");
+    }
+    assert!(Header::parse(whole.as_slice(), whole.len() as u64).is_ok());
+}
+
+#[test]
+fn a_header_changed_anywhere_ends_in_a_line_or_a_header() {
+    let whole = model().0;
+    for place in 0..whole.len().min(1500) {
+        for value in [0, 1, 0x7F, 0x80, 0xFF] {
+            let mut changed = whole.clone();
+            changed[place] = value;
+            if let Ok(header) = Header::parse(changed.as_slice(), changed.len() as u64) {
+                let _ = (header.describe(), header.located(), header.tokenizer());
+            }
+        }
+    }
+}
+
+#[test]
+fn claims_of_more_than_there_is_are_refused() {
+    assert!(fault_of(&begin(u64::MAX, 0)).contains("claims 18446744073709551615 tensors"));
+    assert!(fault_of(&begin(0, 1 << 40)).contains("keys, but its header has"));
+    let mut long = begin(0, 1);
+    long.u64(1 << 50);
+    let mut padded = long.clone();
+    padded.0.resize(200, 0);
+    assert!(fault_of(&padded).contains("claims 1125899906842624 bytes"));
+    let mut list = begin(0, 1);
+    list.text("k").u32(9).u32(8).u64(1 << 19);
+    assert!(fault_of(&list).contains("elements of a list"));
+    let mut list = begin(0, 1);
+    list.text("k").u32(9).u32(0).u64(1 << 40);
+    assert!(fault_of(&list).contains("are the most that is read"));
+    for (shape, kind, offset) in [
+        (&[1 << 40, 1 << 40][..], 0, 0),
+        (&[33], 8, 0),
+        (&[8], 0, 32),
+        (&[8], 0, 1),
+        (&[8], 0, u64::MAX - 31),
+        (&[1; 5], 0, 0),
+    ] {
+        let mut file = begin(1, 0);
+        file.tensor("t", shape, kind, offset);
+        file.0.resize(file.0.len().next_multiple_of(32) + 32, 0);
+        assert!(fault_of(&file).contains("`t`"), "{shape:?}");
+    }
+}
+
+#[test]
+fn unknown_types_nested_lists_and_duplicates_are_refused() {
+    let mut nested = begin(0, 1);
+    nested.text("k").u32(9).u32(9).u64(1);
+    assert!(fault_of(&nested).contains("list of lists"));
+    let mut unknown = begin(0, 1);
+    unknown.text("k").u32(77).u64(1);
+    assert!(fault_of(&unknown).contains("unknown type 77"));
+    let mut twice = begin(0, 2);
+    twice.whole("k", 1).whole("k", 1);
+    assert!(fault_of(&twice).contains("key `k` twice"));
+    let mut twice = begin(2, 0);
+    twice.tensor("t", &[8], 0, 0).tensor("t", &[8], 0, 0);
+    twice.0.resize(1000, 0);
+    assert!(fault_of(&twice).contains("tensor `t` twice"));
+    let mut quantized = begin(1, 0);
+    quantized.tensor("t", &[256], 14, 0);
+    assert!(fault_of(&quantized).contains("holds Q6_K elements"));
+    let mut old = Writer(b"GGUF".to_vec());
+    old.u32(2).u64(0).u64(0);
+    assert!(fault_of(&old).contains("version 2"));
+    assert!(fault_of(&Writer(b"{\"model_type\": 1}".to_vec())).contains("no GGUF file"));
+}
+
+#[test]
+fn other_architectures_and_positions_are_refused_by_name() {
+    let header = |file: &Writer| Header::parse(file.0.as_slice(), file.0.len() as u64).unwrap();
+    let mut other = begin(0, 1);
+    other.text("general.architecture").u32(8).text("mamba");
+    assert!(header(&other).describe().unwrap_err().contains("`mamba`"));
+    let mut scaled = begin(0, 2);
+    scaled.text("general.architecture").u32(8).text("llama");
+    scaled.text("llama.rope.scaling.type").u32(8).text("yarn");
+    assert!(header(&scaled).describe().unwrap_err().contains("`yarn`"));
+}
