@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpipe_layers::{Layer, Loss, Optimizer, try_params};
-use gpipe_sched::{LossStage, Pipeline, PipelineError, Schedule};
+use gpipe_sched::{Groups, LossStage, Pipeline, PipelineError, Schedule};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
 use crate::{Error, LayerStage, RematPlan, Result, TrainingLoss};
@@ -22,7 +22,8 @@ pub struct Assembly {
     pub cut: Vec<Range<usize>>,
     /// The order of the actions of each stage.
     pub schedule: Schedule,
-    /// Tensors that each stage keeps between forward and backward pass.
+    /// Tensors that each stage keeps between forward and backward pass, and the groups by which gradients are
+    /// summed.
     pub remat_plan: RematPlan,
     /// The device of each stage.
     pub devices: Vec<DeviceId>,
@@ -42,6 +43,8 @@ pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     pub devices: Vec<Device>,
     /// Device handle that counts the bytes in transit between stages.
     pub transit: Device,
+    /// The groups of micro-batches, by which the losses of a step are summed too ([`Groups::sum`]).
+    pub groups: Groups,
 }
 
 impl Assembly {
@@ -77,6 +80,7 @@ impl Assembly {
             optimizer,
             seed,
         } = self;
+        let groups = remat_plan.groups();
         let remat_plan = Arc::new(remat_plan);
         let devices = devices.iter().map(|&id| Ok(host.device(id)?));
         let devices = devices.collect::<Result<Vec<Device>>>()?;
@@ -110,6 +114,7 @@ impl Assembly {
             pipeline,
             devices,
             transit,
+            groups,
         })
     }
 

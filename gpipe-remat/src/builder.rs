@@ -32,6 +32,7 @@ enum Source {
 /// | [`batch`](Self::batch) | none: required |
 /// | [`devices`](Self::devices) | the CPU, for as many stages as the host has threads (or layers, if these are fewer) |
 /// | [`micro_batches`](Self::micro_batches) | four for each stage, as far as there are samples |
+/// | [`groups`](Self::groups) | 1: sums over micro-batches ascend |
 /// | [`schedule`](Self::schedule) or [`with_schedule`](Self::with_schedule) | [`gpipe`] |
 /// | [`cut`](Self::cut) | [`CutRule::Balance`], by the FLOPs of a training step |
 /// | [`policy`](Self::policy) | [`Policy::Stage`]: a stage keeps its input (GPipe's rule) |
@@ -44,6 +45,7 @@ pub struct AssemblyBuilder {
     batch: Option<(usize, Input)>,
     devices: Option<Vec<DeviceId>>,
     micro_batches: Option<usize>,
+    groups: usize,
     schedule: Source,
     cut: CutRule,
     policy: Policy,
@@ -60,6 +62,7 @@ impl Assembly {
             batch: None,
             devices: None,
             micro_batches: None,
+            groups: 1,
             schedule: Source::Make(Box::new(gpipe)),
             cut: CutRule::Balance,
             policy: Policy::Stage,
@@ -99,6 +102,12 @@ impl AssemblyBuilder {
             micro_batches: Some(micro_batches),
             ..self
         }
+    }
+
+    /// The number of groups of micro-batches, by which gradients and losses are summed
+    /// ([`Groups`](gpipe_sched::Groups)).
+    pub fn groups(self, groups: usize) -> Self {
+        Self { groups, ..self }
     }
 
     /// The schedule for a number of stages and of micro-batches, such as
@@ -162,6 +171,7 @@ impl AssemblyBuilder {
             batch,
             devices,
             micro_batches: parts,
+            groups,
             schedule,
             cut,
             policy,
@@ -196,6 +206,7 @@ impl AssemblyBuilder {
         let cut = cut.cut(&costs.flops(), devices.len())?;
         let cut: Vec<_> = cut.ranges().collect();
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
+        let costs = costs.with_groups(groups, &bytes)?;
         Ok(Assembly {
             remat_plan: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,
             layers,

@@ -54,6 +54,17 @@ pub enum Error {
         /// Samples in the batch.
         samples: usize,
     },
+    /// Micro-batches cannot be put into as many groups.
+    #[error(
+        "{groups} groups but {micro_batches} micro-batches: use `pipeline.groups = {micro_batches}` or fewer, \
+         1 at least"
+    )]
+    Groups {
+        /// Groups asked for.
+        groups: usize,
+        /// Micro-batches of a step.
+        micro_batches: usize,
+    },
     /// The request to a planner is invalid.
     #[error("{0}")]
     PlanRequest(String),

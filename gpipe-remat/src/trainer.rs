@@ -63,7 +63,7 @@ pub struct Trainer<T: LossStage<Tensors> + 'static = TrainingLoss> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TrainStep {
-    /// The loss of the batch: the sum of those of its micro-batches.
+    /// The loss of the batch: the sum of those of its micro-batches, in the order of their groups.
     pub loss: f64,
     /// The loss of each micro-batch and the timeline.
     pub outcome: Outcome,
@@ -135,7 +135,7 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
         let step = self.step;
         let pipeline = &mut self.run.pipeline;
         let outcome = pipeline.step(batch(step)?)?;
-        let loss: f64 = outcome.losses.iter().sum();
+        let loss = self.run.groups.sum(&outcome.losses);
         let stats = if loss.is_finite() {
             let lr = (self.learning_rate)(step);
             optimizer_step(pipeline, &self.optimizer, lr, step, self.clip)

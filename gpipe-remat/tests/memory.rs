@@ -37,10 +37,12 @@ impl Plan {
         schedule: &Schedule,
         policy: Policy,
         optimizer: Option<&Optimizer>,
+        groups: usize,
     ) -> (Vec<StageMemory>, Vec<Vec<Held>>) {
         let tokens = |samples| vec![Flow::u32([samples, self.context])];
         let costs = ModelCosts::new(&self.layers, &self.samples, tokens).expect("a valid model");
         let weights = ParameterBytes::new(&mut self.layers, optimizer);
+        let costs = costs.with_groups(groups, &weights).expect("groups");
         let remat_plan =
             RematPlan::new(policy, &weights, &costs, &self.cut, schedule).expect("a remat plan");
         let memory = predict_memory(&weights, &costs, &self.cut, schedule, &remat_plan);
@@ -61,7 +63,7 @@ fn assert_honest_under(run: &Run, schedule: &Schedule) {
         samples: micro_batches(run.batch, run.micro_batches).expect("a valid size"),
         context: CONTEXT,
     };
-    let (predicted, held) = plan.predict(schedule, run.policy, Some(&run.optimizer));
+    let (predicted, held) = plan.predict(schedule, run.policy, Some(&run.optimizer), run.groups);
     let mut assembled = run.assemble_with(schedule.clone());
     let mut outcome = Outcome::default();
     for step in 0..2 {
@@ -159,6 +161,36 @@ fn predicted_is_counted_under_every_schedule() {
     }
 }
 
+/// The sums of further groups are predicted too, under a budget that they exceed as well.
+#[test]
+fn predicted_is_counted_for_every_number_of_groups() {
+    let model = Model {
+        blocks: 2,
+        tied: true,
+        dropout: 0.2,
+    };
+    for schedule in [gpipe(2, 7), one_f_one_b(3, 7), zb_v(2, 7), zb_h1(2, 7)] {
+        let schedule = schedule.expect("a valid size");
+        for groups in [2, 3, 5, 7] {
+            let run = Run {
+                stages: schedule.stages(),
+                groups,
+                ..Run::new(model.clone(), 15, 7)
+            };
+            for policy in [Policy::Keep, Policy::Stage]
+                .into_iter()
+                .chain(run.budgets(&schedule))
+            {
+                let run = Run {
+                    policy,
+                    ..run.clone()
+                };
+                assert_honest_under(&run, &schedule);
+            }
+        }
+    }
+}
+
 /// gpt-mini on two stages, eight micro-batches.
 fn gpt_mini(order: Order, policy: Policy) -> Vec<StageMemory> {
     let preset = models::preset("gpt-mini").expect("a preset");
@@ -169,7 +201,7 @@ fn gpt_mini(order: Order, policy: Policy) -> Vec<StageMemory> {
         samples: micro_batches(preset.batch, 8).expect("eight micro-batches"),
         context: preset.config.context,
     };
-    plan.predict(&order.schedule(2, 8), policy, None).0
+    plan.predict(&order.schedule(2, 8), policy, None, 1).0
 }
 
 fn worst(memory: &[StageMemory]) -> u64 {

@@ -88,6 +88,36 @@ fn untied_with_dropout() {
     every_configuration(false, 0.2);
 }
 
+/// The sum over groups is the same whatever the cut and the schedule, and not that of one group.
+#[test]
+fn groups_give_their_own_bits_at_any_cut() {
+    let one = Run::new(model(true, 0.1), 15, 7);
+    let plain = one.train();
+    for groups in [2, 3, 7] {
+        let reference = Run {
+            groups,
+            ..one.clone()
+        };
+        let expected = reference.train();
+        assert_ne!(expected.gradients, plain.gradients, "{groups} groups");
+        for (stages, order, policy) in [
+            (2, Order::OneFOneB, Policy::Stage),
+            (5, Order::Gpipe, Policy::Every(1)),
+        ] {
+            assert_same(
+                &expected,
+                &Run {
+                    stages,
+                    order,
+                    policy,
+                    threads: 2,
+                    ..reference.clone()
+                },
+            );
+        }
+    }
+}
+
 #[test]
 fn threads_do_not_show() {
     // Wide enough that operations do cut their work.

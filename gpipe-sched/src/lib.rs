@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod executor;
+mod groups;
 mod schedule;
 mod schedule_kind;
 mod simulate;
@@ -16,6 +17,7 @@ pub use executor::pipeline::Pipeline;
 pub use executor::stage::{MicroBatch, Ran, Stage};
 pub use executor::step::Outcome;
 pub use executor::watchdog::{Doing, Stuck};
+pub use groups::{GroupSums, Groups};
 pub use schedule::action::{Action, ActionError, Op};
 pub use schedule::builders::alternating::{gpipe, one_f_one_b};
 pub use schedule::builders::dualpipe_v::dualpipe_v;

@@ -15,13 +15,13 @@ enum Effect {
     Refuse,
 }
 
-/// The effect of each key. All keys of `[pipeline]` but one, and those that decide when to save or
+/// The effect of each key. All keys of `[pipeline]` but two, and those that decide when to save or
 /// evaluate, leave the results the same bit for bit.
 fn effect(section: &str, key: &str) -> Effect {
     match (section, key) {
         ("model", "dropout") => Effect::Warn("different activations are dropped from here on"),
         ("model", _) => Effect::Refuse,
-        ("pipeline", "micro_batches") => {
+        ("pipeline", "micro_batches" | "groups") => {
             Effect::Warn("from here on results are equal to rounding, not bit for bit")
         }
         ("run", "seed") => Effect::Warn("samples are in a different order from here on"),
@@ -40,7 +40,15 @@ fn effect(section: &str, key: &str) -> Effect {
 /// [`Error::Invalid`] for the first change that is not possible.
 pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
-    let tables = [saved, now].map(|config| Table::try_from(config).map_err(Error::run));
+    // A file omits the key where there is one group.
+    let tables = [saved, now].map(|config| {
+        let mut table = Table::try_from(config).map_err(Error::run)?;
+        if let Some(Value::Table(pipeline)) = table.get_mut("pipeline") {
+            let groups = config.pipeline.groups.u64() as i64;
+            pipeline.insert("groups".to_owned(), Value::Integer(groups));
+        }
+        Ok::<_, Error>(table)
+    });
     let [saved_keys, now_keys] = tables;
     let (saved_keys, now_keys) = (saved_keys?, now_keys?);
     for (section, keys) in &now_keys {
@@ -138,6 +146,10 @@ mod tests {
             (
                 "pipeline.micro_batches=4",
                 "is 4, but 8 in the checkpoint: from here on results are equal to rounding",
+            ),
+            (
+                "pipeline.groups=2",
+                "is 2, but 1 in the checkpoint: from here on results are equal",
             ),
             ("optimizer.beta1=0.8", "is 0.8, but 0.9 in the checkpoint"),
             ("optimizer.clip_norm=0", "updates are different"),

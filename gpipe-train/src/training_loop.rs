@@ -74,6 +74,7 @@ pub fn train<E: From<Error>>(
         pipeline,
         devices,
         transit,
+        groups,
     } = run;
     let parts = config.pipeline.micro_batches.get();
     let clip = config.optimizer.clip_norm.get();
@@ -93,7 +94,7 @@ pub fn train<E: From<Error>>(
         let outcome = pipeline
             .step(drawn)
             .map_err(|error| unchanged(error.into()))?;
-        let loss: f64 = outcome.losses.iter().sum();
+        let loss = groups.sum(&outcome.losses);
         let lr = learning_rate.lr_at(step);
         let stats = match loss.is_finite() {
             true => optimizer_step(pipeline, optimizer, lr, step, clip),

@@ -29,6 +29,7 @@ const KEY_FLAGS: [KeyFlag; 32] = [
     ("--micro-batch-size", "pipeline.micro_batch_size", |s| {
         s.micro_batch_size.as_deref()
     }),
+    ("--groups", "pipeline.groups", |s| s.groups.as_deref()),
     ("--schedule", "pipeline.schedule", |s| s.schedule.as_deref()),
     ("--partition", "pipeline.partition", |s| {
         s.partition.as_deref()

@@ -6,8 +6,9 @@ use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use gpipe_layers::{Cost, CostModel, Flow, Layer};
+use gpipe_sched::Groups;
 
-use crate::{Error, Result};
+use crate::{Error, ParameterBytes, Result};
 
 /// The costs of every layer of a model, for each size of micro-batch of a batch.
 #[derive(Clone, Debug)]
@@ -17,6 +18,9 @@ pub struct ModelCosts {
     /// Layer costs by samples: at most two sizes differ.
     layers: BTreeMap<usize, Costed>,
     arities: Vec<usize>,
+    groups: Groups,
+    /// Bytes of the gradients of each layer; empty for one group, which needs no further sums.
+    gradients: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ impl ModelCosts {
         }
         let arities = layers.iter().map(|layer| layer.arity()).collect();
         Ok(Self {
+            groups: Groups::one(sizes.len()),
+            gradients: Vec::new(),
             sizes,
             layers: costed,
             arities,
@@ -83,10 +89,50 @@ impl ModelCosts {
             return Err(no_cost());
         }
         Ok(Self {
+            groups: Groups::one(sizes.len()),
+            gradients: Vec::new(),
             sizes,
             layers,
             arities: vec![1; count],
         })
+    }
+
+    /// The same with micro-batches in `groups` groups ([`Groups`]), whose sums of gradients are held
+    /// beside each other. Memory that is predicted from these costs counts them, and a [`RematPlan`] of
+    /// these costs makes the stages add in this order. `weights` are the model's.
+    ///
+    /// # Errors
+    /// If there are no groups, or more than micro-batches.
+    ///
+    /// [`RematPlan`]: crate::RematPlan
+    pub fn with_groups(self, groups: usize, weights: &ParameterBytes) -> Result<Self> {
+        let micro_batches = self.micro_batches();
+        let groups = Groups::new(micro_batches, groups).ok_or(Error::Groups {
+            groups,
+            micro_batches,
+        })?;
+        let layers = match groups.count() {
+            1 => 0..0,
+            _ => 0..self.layers(),
+        };
+        Ok(Self {
+            gradients: layers.map(|layer| weights.gradients(layer)).collect(),
+            groups,
+            ..self
+        })
+    }
+
+    /// The groups of the micro-batches.
+    pub fn groups(&self) -> Groups {
+        self.groups
+    }
+
+    /// Bytes of a further sum of the gradients of these layers.
+    pub(crate) fn gradients(&self, layers: Range<usize>) -> u64 {
+        let gradients = self.gradients.get(layers).unwrap_or_default();
+        gradients
+            .iter()
+            .fold(0, |sum, &one| sum.saturating_add(one))
     }
 
     /// Number of micro-batches.

@@ -64,6 +64,12 @@ impl ParameterBytes {
         self.layers.len()
     }
 
+    /// Bytes of the gradients of a layer.
+    pub(crate) fn gradients(&self, layer: usize) -> u64 {
+        let gradients = self.layers[layer].iter().map(|weight| weight.gradient);
+        gradients.fold(0, u64::saturating_add)
+    }
+
     /// The bytes of a stage of these layers, without its activations. A tied gradient from another stage
     /// counts while it is merged.
     pub fn of_stage(&self, part: Range<usize>) -> StageMemory {

@@ -2,17 +2,19 @@
 
 use std::ops::Range;
 
-use gpipe_sched::{Action, Op, Schedule};
+use gpipe_sched::{Action, Groups, Op, Schedule};
 
 use super::budget;
 use crate::{ModelCosts, ParameterBytes, Policy, Result, Retained};
 
-/// The tensors that each stage keeps of each micro-batch, decided by a policy and a schedule. The stages,
-/// the memory prediction and the simulator read the same plan.
+/// The tensors that each stage keeps of each micro-batch, decided by a policy and a schedule, and the groups
+/// of micro-batches whose gradients it sums. The stages, the memory prediction and the simulator read
+/// the same plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RematPlan {
     micro_batches: usize,
     cells: Vec<Retained>,
+    groups: Groups,
 }
 
 impl RematPlan {
@@ -34,9 +36,10 @@ impl RematPlan {
         if let Policy::Budget(limit) = policy {
             budget::check_parts(weights, costs, cut, schedule)?;
             let stages = budget::stages(weights, costs, cut, schedule, limit)?;
-            return Ok(Self::of_stages(stages, schedule.micro_batches()));
+            let plan = Self::of_stages(stages, schedule.micro_batches());
+            return Ok(plan.with_groups(costs.groups()));
         }
-        Ok(Self::of_rule(policy, schedule))
+        Ok(Self::of_rule(policy, schedule).with_groups(costs.groups()))
     }
 
     /// Each stage keeps the same of every micro-batch.
@@ -48,13 +51,27 @@ impl RematPlan {
         Self {
             micro_batches,
             cells,
+            groups: Groups::one(micro_batches),
         }
+    }
+
+    /// The same plan with gradients that are summed by these groups; those of [`ModelCosts::groups`] for
+    /// a prediction to hold.
+    #[must_use]
+    pub fn with_groups(self, groups: Groups) -> Self {
+        Self { groups, ..self }
+    }
+
+    /// The groups of micro-batches whose gradients are summed.
+    pub fn groups(&self) -> Groups {
+        self.groups
     }
 
     /// A plan from the choice for each micro-batch of each stage; all stages have the same number.
     pub(crate) fn of_cells(stages: Vec<Vec<Retained>>) -> Self {
         Self {
             micro_batches: stages.first().map_or(0, Vec::len),
+            groups: Groups::one(stages.first().map_or(0, Vec::len)),
             cells: stages.into_iter().flatten().collect(),
         }
     }
@@ -87,6 +104,7 @@ impl RematPlan {
         Self {
             micro_batches,
             cells,
+            groups: Groups::one(micro_batches),
         }
     }
 

@@ -1,10 +1,11 @@
 //! One stage's actions replayed on a ledger, buffer by buffer, exactly as
 //! [`LayerStage`](crate::LayerStage) would run them.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
-use gpipe_layers::{Buffers, Flow, Ledger, PendingBuffers, SavedBuffers};
-use gpipe_sched::{Op, Schedule};
+use gpipe_layers::{Buffer, Buffers, Flow, Ledger, PendingBuffers, SavedBuffers};
+use gpipe_sched::{GroupSums, Op, Schedule};
 
 use crate::{ModelCosts, Retained, RetainedRun};
 
@@ -44,6 +45,8 @@ pub(crate) struct Replay<'a, K> {
     layers: Range<usize>,
     has_loss: bool,
     micro_batches: Vec<State>,
+    /// Sums of gradients beside the current one, whose bytes are counted as the stage's gradients.
+    sums: GroupSums<Buffer>,
 }
 
 /// The buffers that the stage would hold for one micro-batch.
@@ -75,6 +78,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
     ) -> Self {
         Self {
             ledger: Ledger::new(),
+            sums: GroupSums::new(costs.groups()),
             costs,
             kept,
             layers,
@@ -86,6 +90,13 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
     }
 
     pub fn act(&mut self, op: Op, m: usize) {
+        if op.adds_gradient() {
+            let bytes = self.costs.gradients(self.layers.clone());
+            let swap = |sum: Option<Buffer>| {
+                Ok::<_, Infallible>(sum.unwrap_or_else(|| self.ledger.alloc(bytes)))
+            };
+            let Ok(()) = self.sums.enter(m, swap);
+        }
         let state = std::mem::replace(&mut self.micro_batches[m], State::Nothing);
         self.micro_batches[m] = match (op, state) {
             (Op::Forward, State::Nothing) => State::Remembered(self.forward(m)),
@@ -111,6 +122,13 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             // A checked schedule has no other order of actions.
             (_, state) => state,
         };
+        if op.adds_gradient() {
+            let add = |sum| {
+                self.ledger.release(sum);
+                Ok::<_, Infallible>(())
+            };
+            let Ok(()) = self.sums.leave(m, add);
+        }
     }
 
     /// Replays the forward pass of `layers`; buffers that are not kept are released at once.

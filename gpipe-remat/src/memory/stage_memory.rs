@@ -9,7 +9,8 @@ pub struct StageMemory {
     pub gradients: u64,
     /// Optimizer states of the parameters that are owned here.
     pub optimizer: u64,
-    /// The peak of everything else during the forward and backward passes.
+    /// The peak of everything else during the forward and backward passes: tensors of micro-batches, and
+    /// sums of gradients beyond the first where micro-batches are in several groups.
     pub activations: u64,
     /// A tied gradient from another stage, while it is merged.
     pub ties: u64,

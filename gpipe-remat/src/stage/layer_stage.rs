@@ -8,6 +8,7 @@ use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
 use super::device_events::DeviceEvents;
+use super::group_gradients::GroupGradients;
 use super::run::{self, Step};
 use super::stash::{Stash, Stashed, StashedRun, StashedState};
 use super::value_watch::{Look, Watch, first_in};
@@ -34,6 +35,7 @@ pub struct LayerStage {
     remat_plan: Arc<RematPlan>,
     seed: u64,
     stash: Stash,
+    gradients: GroupGradients,
     /// Checks every value in a step that is run again to find a non-finite one.
     watch: Option<Watch>,
     events: DeviceEvents,
@@ -55,6 +57,7 @@ impl LayerStage {
             layers,
             device,
             transit,
+            gradients: GroupGradients::new(remat_plan.groups()),
             remat_plan,
             seed,
             stash: Stash::default(),
@@ -264,6 +267,7 @@ impl Stage for LayerStage {
 
     fn begin(&mut self, _step: u64) -> Result<()> {
         self.stash.clear();
+        self.gradients.clear();
         self.events = DeviceEvents::default();
         self.device.reset_peak();
         self.discard()?;
@@ -327,14 +331,18 @@ impl Stage for LayerStage {
     }
 
     fn backward(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
-        self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
+        self.gradients
+            .enter(m.index, &mut self.layers, &self.device)?;
+        let dx = self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
             if is_first {
                 let pending = layer.param_only_grad(saved, dy)?;
                 layer.weight_grad(pending)?;
                 return Ok(Tensors::new());
             }
             Ok(layer.backward(saved, dy)?)
-        })
+        })?;
+        self.gradients.leave(m.index, &mut self.layers)?;
+        Ok(dx)
     }
 
     fn input_grad(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
@@ -356,8 +364,11 @@ impl Stage for LayerStage {
         self.begins(m)?;
         match self.stash.take(m.index) {
             StashedState::Pending(pending) => {
+                self.gradients
+                    .enter(m.index, &mut self.layers, &self.device)?;
                 let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
-                run::weight_grad(self.layers.iter_mut(), pending, look)
+                run::weight_grad(self.layers.iter_mut(), pending, look)?;
+                self.gradients.leave(m.index, &mut self.layers)
             }
             state => {
                 let error =

@@ -1,6 +1,7 @@
 //! Stages of layers and their state during a step.
 
 mod device_events;
+mod group_gradients;
 mod layer_stage;
 mod run;
 mod stash;

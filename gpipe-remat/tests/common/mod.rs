@@ -66,6 +66,7 @@ pub struct Run {
     pub model: Model,
     pub stages: usize,
     pub micro_batches: usize,
+    pub groups: usize,
     pub order: Order,
     pub policy: Policy,
     pub threads: usize,
@@ -82,6 +83,7 @@ impl Run {
             model,
             stages: 1,
             micro_batches,
+            groups: 1,
             order: Order::Gpipe,
             policy: Policy::Keep,
             threads: 1,
@@ -126,6 +128,7 @@ impl Run {
     ) -> Result<RematPlan, Error> {
         let (costs, cut) = (self.costs(layers), self.cut(layers.len()));
         let weights = ParameterBytes::new(layers, Some(&self.optimizer));
+        let costs = costs.with_groups(self.groups, &weights)?;
         RematPlan::new(policy, &weights, &costs, &cut, schedule)
     }
 
@@ -239,7 +242,7 @@ impl Outcome {
     ) -> Timeline {
         let pipeline = &mut assembled.pipeline;
         let outcome = pipeline.step(items).expect("a step");
-        let loss: f64 = outcome.losses.iter().sum();
+        let loss = assembled.groups.sum(&outcome.losses);
         if merge {
             merge_ties(pipeline).expect("ties");
         }

@@ -99,6 +99,10 @@ pub struct Pipeline {
     pub devices: Named<Devices>,
     /// Micro-batches per batch.
     pub micro_batches: Size,
+    /// Groups of micro-batches: gradients and losses are summed inside each, and then over the groups. Omitted
+    /// from files where it is 1, since earlier versions do not know the key.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub groups: Size,
     /// The order of actions on each worker.
     pub schedule: Named<ScheduleChoice>,
     /// The rule by which layers are cut into stages.
@@ -165,6 +169,14 @@ pub struct Run {
     pub instruction_set: Named<InstructionSet>,
     /// Whether `f32` matrix products on CUDA devices use TF32.
     pub tf32: bool,
+}
+
+fn one() -> Size {
+    Size::ONE
+}
+
+fn is_one(size: &Size) -> bool {
+    *size == Size::ONE
 }
 
 fn best_instructions() -> Named<InstructionSet> {

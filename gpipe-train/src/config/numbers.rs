@@ -37,6 +37,11 @@ impl<const LEAST: i64, const MOST: i64> From<Whole<LEAST, MOST>> for i64 {
     }
 }
 
+impl<const MOST: i64> Whole<1, MOST> {
+    /// The least value.
+    pub const ONE: Self = Self(1);
+}
+
 impl<const LEAST: i64, const MOST: i64> Whole<LEAST, MOST> {
     /// The number as a `usize`.
     pub fn get(self) -> usize {

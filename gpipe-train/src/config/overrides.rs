@@ -148,7 +148,7 @@ impl Overrides {
 
     /// Adapts the layers so far, those of a training run, to forward passes alone: a number of
     /// micro-batches becomes the most, and a table of actions, which is of another number of them, is
-    /// left out.
+    /// left out, as are groups.
     #[must_use]
     pub fn forward_only(mut self) -> Self {
         let name = self.given.text("pipeline", "schedule");
@@ -160,6 +160,8 @@ impl Overrides {
                 self.given.remove("pipeline", "stages");
             }
         }
+        // There are no gradients to sum.
+        self.given.remove("pipeline", "groups");
         let given = self.given.remove("pipeline", "micro_batches");
         self.most_micro_batches = given.and_then(|given| given.as_integer());
         self

@@ -313,6 +313,7 @@ fn common() -> Table {
         stages = 4
         devices = "cpu"
         micro_batches = 8
+        groups = 1
         schedule = "gpipe"
         partition = "balance"
         cost_model = "complete"

@@ -37,6 +37,13 @@ pub fn check(config: &TrainConfig) -> Result<()> {
             "{micro_batches} micro-batches but {batch} samples a batch: use `pipeline.micro_batches = {batch}` or fewer"
         )));
     }
+    let groups = config.pipeline.groups.get();
+    if groups > micro_batches {
+        return Err(Error::invalid(format!(
+            "{groups} groups but {micro_batches} micro-batches: use `pipeline.groups = {micro_batches}` or fewer, \
+             or `pipeline.micro_batches = {groups}`"
+        )));
+    }
     let tokens = config.data.seq_len.get();
     if let Some(context) = model.context()
         && tokens > context

@@ -98,8 +98,11 @@ impl Setup {
         let batch = config.data.batch_size.get();
         let micro_batches =
             gpipe_remat::micro_batches(batch, schedule.micro_batches()).map_err(Error::input)?;
-        let costs =
-            ModelCosts::new(&layers, &micro_batches, input(config)).map_err(Error::input)?;
+        let optimizer = optimizer(config);
+        let bytes = ParameterBytes::new(&mut layers, Some(&optimizer));
+        let costs = ModelCosts::new(&layers, &micro_batches, input(config))
+            .and_then(|costs| costs.with_groups(pipeline.groups.get(), &bytes))
+            .map_err(Error::input)?;
 
         let prices = costs
             .prices(&layers, *pipeline.cost_model)
@@ -107,8 +110,6 @@ impl Setup {
         let partition = cut(&pipeline.partition, &prices, stages)?;
         let loads = partition.loads(&prices).map_err(Error::input)?;
 
-        let optimizer = optimizer(config);
-        let bytes = ParameterBytes::new(&mut layers, Some(&optimizer));
         let ranges: Vec<Range<usize>> = partition.ranges().collect();
         let keep = |schedule: &Schedule| {
             RematPlan::new(*pipeline.remat, &bytes, &costs, &ranges, schedule).map_err(Error::input)

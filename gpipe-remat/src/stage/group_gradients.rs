@@ -1,0 +1,96 @@
+//! Gradients of a stage by group of micro-batches: further sums beside those of the parameters.
+
+use std::collections::VecDeque;
+
+use gpipe_layers::{Layer, Param};
+use gpipe_sched::{GroupSums, Groups};
+use gpipe_tensor::{Device, Tensor, ops};
+
+use crate::{Error, Result};
+
+/// The gradient of each parameter that has one, in layer order.
+type Gradients = VecDeque<Tensor>;
+
+/// The sums of a stage's gradients. The current one lies in the parameters, where layers add to it.
+pub(crate) struct GroupGradients {
+    groups: Groups,
+    sums: GroupSums<Gradients>,
+}
+
+impl GroupGradients {
+    pub(crate) fn new(groups: Groups) -> Self {
+        Self {
+            groups,
+            sums: GroupSums::new(groups),
+        }
+    }
+
+    /// Drops all sums but the current one, at the beginning of a step.
+    pub(crate) fn clear(&mut self) {
+        self.sums = GroupSums::new(self.groups);
+    }
+
+    /// Puts the sum of a micro-batch's group into the parameters.
+    pub(crate) fn enter(
+        &mut self,
+        micro_batch: usize,
+        layers: &mut [Box<dyn Layer>],
+        device: &Device,
+    ) -> Result<()> {
+        self.sums.enter(micro_batch, |sum| {
+            let mut sum = match sum {
+                Some(sum) => sum,
+                None => zeros(layers, device)?,
+            };
+            each(layers, |param| {
+                if let (Some(grad), Some(other)) = (&mut param.grad, sum.pop_front()) {
+                    sum.push_back(std::mem::replace(grad, other));
+                }
+                Ok(())
+            })?;
+            Ok(sum)
+        })
+    }
+
+    /// Adds to the sum in the parameters those that the micro-batch's group completes.
+    pub(crate) fn leave(
+        &mut self,
+        micro_batch: usize,
+        layers: &mut [Box<dyn Layer>],
+    ) -> Result<()> {
+        self.sums.leave(micro_batch, |mut other| {
+            each(layers, |param| {
+                if let (Some(grad), Some(other)) = (&mut param.grad, other.pop_front()) {
+                    ops::add_assign(grad, &other)?;
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+fn zeros(layers: &mut [Box<dyn Layer>], device: &Device) -> Result<Gradients> {
+    let mut zeros = Gradients::new();
+    each(layers, |param| {
+        if let Some(grad) = &param.grad {
+            zeros.push_back(Tensor::zeros(device, grad.shape().clone())?);
+        }
+        Ok(())
+    })?;
+    Ok(zeros)
+}
+
+fn each(
+    layers: &mut [Box<dyn Layer>],
+    mut visit: impl FnMut(&mut Param) -> Result<()>,
+) -> Result<()> {
+    let mut result = Ok::<(), Error>(());
+    for layer in layers {
+        layer.params(&mut |param| {
+            if result.is_ok() {
+                result = visit(param);
+            }
+        });
+    }
+    result
+}
