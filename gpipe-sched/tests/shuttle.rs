@@ -6,8 +6,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Failure, Plan, Trouble, assert_transparent, batch, build, places};
-use gpipe_sched::{Part, PipelineError, Place, gpipe, one_f_one_b};
+use common::{Failure, Plan, Trouble, assert_transparent, batch, build, places, ranks};
+use gpipe_sched::{InMemory, Part, PipelineError, Place, World, gpipe, one_f_one_b};
 use shuttle::rand::{Rng, thread_rng};
 
 const STAGES: usize = 3;
@@ -201,4 +201,33 @@ mod teeth {
         }
         println!("exam F2 teeth {0}/{0}", faults.len() + 1);
     }
+}
+
+/// Two ranks, with a failure at any place of any step: in every interleaving both get it, and the next step
+/// is right on both.
+#[test]
+fn ranks_step_and_fail_together() {
+    shuttle::check_random(
+        || {
+            let schedule = one_f_one_b(STAGES, 2).unwrap();
+            let all = places(&schedule);
+            let place = all[thread_rng().gen_range(0..all.len())];
+            let ranks = InMemory::new(2).into_iter().map(|transport| {
+                let schedule = schedule.clone();
+                shuttle::thread::spawn(move || {
+                    let (plan, world) = (Plan::default(), World::new(transport));
+                    let mut pipeline = ranks::join(schedule, &plan, &world).unwrap();
+                    ranks::step(&mut pipeline, 0).unwrap();
+                    plan.set([(place, Trouble::Error)]);
+                    assert!(pipeline.step(batch(1, 2, true)).is_err());
+                    plan.set(None);
+                    ranks::step(&mut pipeline, 2).unwrap();
+                })
+            });
+            for rank in ranks.collect::<Vec<_>>() {
+                rank.join().unwrap();
+            }
+        },
+        interleavings(1_000, 7_000),
+    );
 }

@@ -112,6 +112,32 @@ pub enum PipelineError {
         /// The workers that had not finished, busy ones first.
         stuck: Vec<Stuck>,
     },
+    /// A rank of the run failed, or its messages do not arrive.
+    #[error("rank {rank} ({host}): {message}")]
+    Remote {
+        /// The rank.
+        rank: usize,
+        /// Its host.
+        host: String,
+        /// Its error.
+        message: String,
+    },
+    /// A part of the pipeline is visited that lies on another rank.
+    #[error("{part} is on rank {rank}: visit it with `with_loss_stage_across`")]
+    Elsewhere {
+        /// The part.
+        part: Part,
+        /// Its rank.
+        rank: usize,
+    },
+    /// A flow cannot be sent to another rank.
+    #[error("{transfer}: not sent to another rank: {message}")]
+    Unsent {
+        /// The flow.
+        transfer: String,
+        /// Why.
+        message: String,
+    },
     /// A worker has died or was abandoned at a deadline, with its stages: build the pipeline again.
     #[error("the worker of device {device} is gone: build the pipeline again")]
     Gone {

@@ -1,25 +1,20 @@
-//! Flows in transit between stages. Another transport replaces this module.
+//! Flows in transit between stages. Those for a stage of another rank are sent there, and arrive in its
+//! mailboxes; what arrives for a step that this rank has not begun is parked.
 //!
 //! `send` never blocks; only `recv` waits. Flows are received by name, so a lane may take them in
 //! another order than they were sent, and none can be mistaken for another.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use crate::executor::sync::{Condvar, Mutex, MutexGuard, thread};
+use crate::executor::sync::{Clock, Condvar, Mutex, MutexGuard, thread};
+use crate::executor::tag::Tag;
+use crate::executor::wire::{Codec, Reader};
+use crate::executor::world::{Arrivals, World};
 use crate::schedule::transfer::Transfer;
 
 /// Yields of a worker before it sleeps: for a flow that is microseconds away, polling is cheaper
 /// than a wake-up, and yielding leaves the processor to other threads.
 const YIELDS: usize = if cfg!(shuttle) { 1 } else { 16 };
-
-/// The name of a flow: its step, and its transfer within the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag {
-    /// Number of the step or evaluation in the pipeline's life, so that a flow left by a failed
-    /// step cannot be taken for one of the next.
-    pub epoch: u64,
-    pub transfer: Transfer,
-}
 
 /// Why a flow was not delivered.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +25,8 @@ pub(crate) enum Refusal {
     Unknown,
     /// The flow was sent before.
     Twice,
+    /// The flow cannot be sent to another rank.
+    Unsent(String),
 }
 
 /// The mailboxes of all devices.
@@ -38,6 +35,26 @@ pub(crate) struct Mailboxes<F> {
     device_of: Vec<usize>,
     /// The index of each stage among those of its device.
     slot_of: Vec<usize>,
+    far: Option<Far<F>>,
+    parked: Mutex<Parked<F>>,
+}
+
+/// The other ranks of a pipeline.
+pub(crate) struct Far<F> {
+    pub world: Arc<World>,
+    /// The rank of each device.
+    pub rank_of: Vec<usize>,
+    pub codec: Arc<dyn Codec<F>>,
+}
+
+/// What arrives from other ranks ahead of a step.
+struct Parked<F> {
+    /// The step that is open.
+    epoch: u64,
+    clock: Clock,
+    flows: Vec<(Tag, F)>,
+    /// The newest step that another rank has ended.
+    stopped: u64,
 }
 
 struct Mailbox<F> {
@@ -60,7 +77,7 @@ struct State<F> {
 }
 
 impl<F> Mailboxes<F> {
-    pub fn new(devices: usize, device_of: &[usize]) -> Self {
+    pub fn new(devices: usize, device_of: &[usize], far: Option<Far<F>>) -> Self {
         let mut owned = vec![0; devices];
         let mut settle = |&device: &usize| {
             owned[device] += 1;
@@ -83,12 +100,27 @@ impl<F> Mailboxes<F> {
             mailboxes: owned.into_iter().map(mailbox).collect(),
             device_of: device_of.to_vec(),
             slot_of,
+            far,
+            parked: Mutex::new(Parked {
+                epoch: 0,
+                clock: Clock::start(),
+                flows: Vec::new(),
+                stopped: 0,
+            }),
         }
+    }
+
+    /// The other ranks, if there are any.
+    pub fn far(&self) -> Option<&Far<F>> {
+        self.far.as_ref()
     }
 
     /// Drops the flows of older steps and makes room for those of a new one. Every mailbox is
     /// opened before any worker starts.
-    pub fn open(&self, epoch: u64, micro_batches: usize) {
+    pub fn open(&self, epoch: u64, micro_batches: usize, clock: Clock) {
+        // Nothing arrives meanwhile.
+        let mut parked = self.parked();
+        (parked.epoch, parked.clock) = (epoch, clock);
         for mailbox in &self.mailboxes {
             let mut flows = Vec::new();
             flows.resize_with(Transfer::table(mailbox.stages, micro_batches), || None);
@@ -96,16 +128,37 @@ impl<F> Mailboxes<F> {
                 let mut state = mailbox.lock();
                 state.epoch = epoch;
                 state.micro_batches = micro_batches;
-                state.stopped = false;
+                state.stopped = parked.stopped == epoch;
                 std::mem::replace(&mut state.flows, flows)
             };
             // Destructors of flows run after the lock is released.
             drop(old);
         }
+        let arrived = parked.flows.extract_if(.., |(tag, _)| tag.epoch <= epoch);
+        for (tag, flow) in arrived.filter(|(tag, _)| tag.epoch == epoch) {
+            // The receiver reports a refusal: it misses the flow.
+            let _ = self.put(tag, flow, 0.0);
+        }
     }
 
-    /// Puts a flow into the mailbox of its receiver at the time `now`. Never blocks.
+    /// Puts a flow into the mailbox of its receiver at the time `now`, or sends it to the receiver's rank.
+    /// Never blocks.
     pub fn send(&self, tag: Tag, flow: F, now: f64) -> Result<(), Refusal> {
+        let device = self.device_of.get(tag.transfer.stage);
+        let (Some(far), Some(&device)) = (&self.far, device) else {
+            return self.put(tag, flow, now);
+        };
+        let rank = far.rank_of[device];
+        if rank == far.world.rank() {
+            return self.put(tag, flow, now);
+        }
+        let mut out = World::flow_head(tag);
+        far.codec.pack(flow, &mut out).map_err(Refusal::Unsent)?;
+        far.world.send_flow(rank, out);
+        Ok(())
+    }
+
+    fn put(&self, tag: Tag, flow: F, now: f64) -> Result<(), Refusal> {
         let mailbox = self.mailbox(tag)?;
         let mut state = mailbox.lock();
         let index = self.index(tag, &state)?;
@@ -143,10 +196,12 @@ impl<F> Mailboxes<F> {
                 continue;
             }
             state.wanted = Some(index);
+            self.waiting(true);
             state = mailbox
                 .arrived
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
+            self.waiting(false);
             state.wanted = None;
         }
     }
@@ -162,8 +217,22 @@ impl<F> Mailboxes<F> {
         place.is_some_and(Option::is_some)
     }
 
-    /// Ends a step: wakes all waiting workers. Has no effect on a later step.
+    /// Tells a transport that a worker sleeps.
+    fn waiting(&self, waits: bool) {
+        if let Some(far) = &self.far {
+            far.world.waiting(waits);
+        }
+    }
+
+    /// Ends a step on all ranks: wakes all waiting workers. Has no effect on a later step.
     pub fn stop(&self, epoch: u64) {
+        if let Some(far) = &self.far {
+            far.world.stop(epoch);
+        }
+        self.stop_here(epoch);
+    }
+
+    fn stop_here(&self, epoch: u64) {
         self.wake(|state| state.stopped |= state.epoch == epoch);
     }
 
@@ -177,6 +246,10 @@ impl<F> Mailboxes<F> {
             change(&mut mailbox.lock());
             mailbox.arrived.notify_all();
         }
+    }
+
+    fn parked(&self) -> MutexGuard<'_, Parked<F>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mailbox(&self, tag: Tag) -> Result<&Mailbox<F>, Refusal> {
@@ -199,6 +272,34 @@ impl<F> Mailboxes<F> {
     }
 }
 
+impl<F: Send> Arrivals for Mailboxes<F> {
+    fn flow(&self, tag: Tag, flow: &mut Reader) -> Result<(), String> {
+        let Some(far) = &self.far else {
+            return Ok(());
+        };
+        let flow = far.codec.unpack(flow)?;
+        let mut parked = self.parked();
+        if tag.epoch > parked.epoch {
+            parked.flows.push((tag, flow));
+        } else if tag.epoch == parked.epoch {
+            // One of an older step was left by a failure.
+            let put = self.put(tag, flow, parked.clock.seconds());
+            put.map_err(|_| format!("it sent {} twice, or for no step", tag.transfer))?;
+        }
+        Ok(())
+    }
+
+    fn stop(&self, call: u64) {
+        let mut parked = self.parked();
+        parked.stopped = parked.stopped.max(call);
+        self.stop_here(call);
+    }
+
+    fn close(&self) {
+        self.wake(|state| state.closed = true);
+    }
+}
+
 impl<F> Mailbox<F> {
     fn lock(&self) -> MutexGuard<'_, State<F>> {
         // No code that panics runs under the lock.
@@ -218,8 +319,8 @@ mod tests {
 
     /// Two devices; the second runs stages 1 and 2.
     fn mailboxes() -> Mailboxes<&'static str> {
-        let mailboxes = Mailboxes::new(2, &[0, 1, 1]);
-        mailboxes.open(1, 3);
+        let mailboxes = Mailboxes::new(2, &[0, 1, 1], None);
+        mailboxes.open(1, 3, Clock::start());
         mailboxes
     }
 
@@ -255,7 +356,7 @@ mod tests {
     fn a_step_hears_nothing_of_an_older_one() {
         let mailboxes = mailboxes();
         assert_eq!(mailboxes.send(tag(1, 1, 0), "old", 0.0), Ok(()));
-        mailboxes.open(2, 3);
+        mailboxes.open(2, 3, Clock::start());
         assert_eq!(
             mailboxes.send(tag(1, 1, 0), "late", 0.0),
             Err(Refusal::Unknown)
@@ -270,11 +371,11 @@ mod tests {
         let mailboxes = mailboxes();
         mailboxes.stop(1);
         assert_eq!(mailboxes.recv(tag(1, 0, 0)), Err(Refusal::Stopped));
-        mailboxes.open(2, 3);
+        mailboxes.open(2, 3, Clock::start());
         assert_eq!(mailboxes.send(tag(2, 0, 0), "a", 0.0), Ok(()));
         assert_eq!(mailboxes.recv(tag(2, 0, 0)), Ok(("a", 0.0)));
         mailboxes.close();
-        mailboxes.open(3, 3);
+        mailboxes.open(3, 3, Clock::start());
         assert_eq!(mailboxes.recv(tag(3, 0, 0)), Err(Refusal::Stopped));
     }
 }

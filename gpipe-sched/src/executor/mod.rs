@@ -1,8 +1,10 @@
 //! The executor: one worker per device runs the stages of a schedule.
 
+pub(crate) mod across;
 pub(crate) mod batch;
 pub(crate) mod empty;
 pub(crate) mod failure;
+pub(crate) mod frame;
 pub(crate) mod inference;
 pub(crate) mod loss_stage;
 pub(crate) mod mailboxes;
@@ -11,5 +13,10 @@ pub(crate) mod pipeline;
 pub(crate) mod stage;
 pub(crate) mod step;
 pub(crate) mod sync;
+pub(crate) mod tag;
+pub(crate) mod transport;
 pub(crate) mod watchdog;
+pub(crate) mod wire;
 pub(crate) mod worker;
+pub(crate) mod worker_handle;
+pub(crate) mod world;

@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use crate::executor::failure::{PipelineError, Place, guard};
 use crate::executor::loss_stage::LossStage;
-use crate::executor::mailboxes::{Mailboxes, Tag};
+use crate::executor::mailboxes::{Far, Mailboxes};
 use crate::executor::part::Part;
 use crate::executor::stage::Stage;
 use crate::executor::sync::{Clock, Received, mpsc, receive, thread};
+use crate::executor::tag::Tag;
 use crate::executor::watchdog::Progress;
-use crate::executor::worker::Worker;
+use crate::executor::worker_handle::{CloseOnExit, Job, WorkerHandle, make};
 use crate::schedule::data::Schedule;
 
-pub(crate) type Job<S, T> = Box<dyn FnOnce(&mut Worker<S, T>) + Send>;
-
 /// Time for waiting workers to answer when a call is overdue.
-const GRACE: Duration = Duration::from_secs(1);
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// Stages and their workers: one persistent thread per device, named `gpipe-0`, `gpipe-1` and so
 /// on, which builds, owns and drops the stages of its device.
@@ -29,22 +28,13 @@ pub struct Pipeline<S: Stage, T: LossStage<S::Flow>> {
     pub(crate) mailboxes: Arc<Mailboxes<S::Flow>>,
     pub(crate) workers: Vec<WorkerHandle<S, T>>,
     pub(crate) epoch: u64,
-    deadline: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
     /// The name of the next visit.
     task: &'static str,
 }
 
 /// The name of a visit that has no other.
 const VISIT: &str = "a visit";
-
-/// The caller's handle of one worker.
-pub(crate) struct WorkerHandle<S: Stage, T> {
-    /// `None` only while the pipeline is being dropped.
-    jobs: Option<mpsc::Sender<Job<S, T>>>,
-    thread: Option<thread::JoinHandle<()>>,
-    /// The worker missed a deadline and is abandoned.
-    pub lost: bool,
-}
 
 impl<S, T> Pipeline<S, T>
 where
@@ -66,9 +56,31 @@ where
         E: Into<Box<dyn Error + Send + Sync>>,
         G: Into<Box<dyn Error + Send + Sync>>,
     {
+        Self::build_over(schedule, None, make_stage, make_loss_stage)
+    }
+
+    /// Starts the workers of this rank's devices; of all, without other ranks.
+    pub(crate) fn build_over<E, G>(
+        schedule: Schedule,
+        far: Option<Far<S::Flow>>,
+        make_stage: impl Fn(usize) -> Result<S, E> + Send + Sync + 'static,
+        make_loss_stage: impl FnOnce() -> Result<T, G> + Send + 'static,
+    ) -> Result<Self, PipelineError>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+        G: Into<Box<dyn Error + Send + Sync>>,
+    {
         let schedule = Arc::new(schedule);
         let (devices, device_of) = (schedule.devices(), schedule.device_of());
-        let mailboxes = Arc::new(Mailboxes::new(devices, device_of));
+        let own = |device: usize| {
+            let far = far.as_ref();
+            far.is_none_or(|far| far.rank_of[device] == far.world.rank())
+        };
+        let own: Vec<bool> = (0..devices).map(own).collect();
+        let mailboxes = Arc::new(Mailboxes::new(devices, device_of, far));
+        if let Some(far) = mailboxes.far() {
+            far.world.attach(Some(mailboxes.clone()));
+        }
         let make_stage = Arc::new(make_stage);
         let mut make_loss_stage = Some(make_loss_stage);
         let (ready, answers) = mpsc::channel();
@@ -82,7 +94,11 @@ where
             deadline: None,
             task: VISIT,
         };
-        for device in 0..devices {
+        for (device, is_own) in own.into_iter().enumerate() {
+            if !is_own {
+                pipeline.workers.push(WorkerHandle::far());
+                continue;
+            }
             let owned: Vec<usize> = (0..device_of.len())
                 .filter(|&stage| device_of[stage] == device)
                 .collect();
@@ -117,15 +133,17 @@ where
                 jobs: Some(jobs),
                 thread: Some(thread),
                 lost: false,
+                is_far: false,
             });
         }
         drop(ready);
         let progress = Progress::of_visit("the construction", pipeline.parts());
         let mut first = Ok(());
-        pipeline.collect(&answers, Clock::start(), &progress, |_, answer| {
+        let waited = pipeline.collect(&answers, Clock::start(), &progress, |_, answer| {
             first = std::mem::replace(&mut first, Ok(())).and(answer);
-        })?;
-        first.map(|()| pipeline)
+        });
+        pipeline.agree(waited.and(first))?;
+        Ok(pipeline)
     }
 
     /// The schedule that [`step`](Self::step) runs.
@@ -177,7 +195,8 @@ where
         self.gather(visit).map(drop)
     }
 
-    /// [`each`](Self::each), with the results of the visits in model order.
+    /// [`each`](Self::each), with the results of the visits in model order: of this rank's stages, where
+    /// there are others ([`gather_across`](Self::gather_across) returns those of all).
     ///
     /// # Errors
     /// As [`each`](Self::each).
@@ -185,6 +204,20 @@ where
         &mut self,
         visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
     ) -> Result<Vec<R>, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let own = self.visit_own(visit);
+        let own = self.agree(own)?;
+        Ok(own.into_iter().map(|(_, result)| result).collect())
+    }
+
+    /// Visits the stages of this rank; the results with the stages, in model order.
+    pub(crate) fn visit_own<R, E>(
+        &mut self,
+        visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Result<Vec<(usize, R)>, PipelineError>
     where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
@@ -218,13 +251,17 @@ where
                 results[stage] = Some(result);
             }
         })?;
-        results.into_iter().flatten().collect()
+        let results = results.into_iter().enumerate();
+        let results = results.filter_map(|(stage, result)| Some((stage, result?)));
+        results
+            .map(|(stage, result)| Ok((stage, result?)))
+            .collect()
     }
 
     /// Calls `visit` with the loss stage, on that stage's thread.
     ///
     /// # Errors
-    /// If the visit fails.
+    /// If the visit fails, or the loss stage is on another rank.
     pub fn with_loss_stage<R, E>(
         &mut self,
         visit: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
@@ -236,6 +273,7 @@ where
         let task = std::mem::replace(&mut self.task, VISIT);
         self.check_workers()?;
         let device = self.last_device();
+        self.check_here(device)?;
         let mut parts = vec![Vec::new(); self.workers.len()];
         parts[device].push(Part::LossStage);
         let clock = Clock::start();
@@ -256,8 +294,9 @@ where
         self.schedule.device_of()[self.schedule.stages() - 1]
     }
 
-    /// Fails if a worker was abandoned.
+    /// Fails if a worker was abandoned, or the run is over on another rank.
     pub(crate) fn check_workers(&self) -> Result<(), PipelineError> {
+        self.world().map_or(Ok(()), |world| world.check())?;
         match self.workers.iter().position(|worker| worker.lost) {
             Some(device) => Err(PipelineError::Gone { device }),
             None => Ok(()),
@@ -284,6 +323,9 @@ where
         mut take: impl FnMut(usize, A),
     ) -> Result<(), PipelineError> {
         let mut answered = progress.idle();
+        for (answered, worker) in answered.iter_mut().zip(&self.workers) {
+            *answered |= worker.is_far;
+        }
         let mut overdue = None;
         let mut until = self.deadline;
         loop {
@@ -320,6 +362,9 @@ where
 
 impl<S: Stage, T: LossStage<S::Flow>> Drop for Pipeline<S, T> {
     fn drop(&mut self) {
+        if let Some(far) = self.mailboxes.far() {
+            far.world.attach(None);
+        }
         // Every channel is closed before any worker is joined.
         for worker in &mut self.workers {
             worker.jobs = None;
@@ -331,51 +376,4 @@ impl<S: Stage, T: LossStage<S::Flow>> Drop for Pipeline<S, T> {
             }
         }
     }
-}
-
-impl<S: Stage, T> WorkerHandle<S, T> {
-    /// A worker that is gone drops the job, and with it the sender of the answer.
-    pub(crate) fn give(&self, job: Job<S, T>) {
-        if let Some(jobs) = &self.jobs {
-            let _ = jobs.send(job);
-        }
-    }
-}
-
-/// Closes the mailboxes when a worker's thread ends for any cause, so that no other worker waits
-/// for it.
-struct CloseOnExit<F>(Arc<Mailboxes<F>>);
-
-impl<F> Drop for CloseOnExit<F> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-/// Builds a worker, on its own thread.
-fn make<S: Stage, T, E, G>(
-    device: usize,
-    owned: Vec<usize>,
-    make_stage: &impl Fn(usize) -> Result<S, E>,
-    make_loss_stage: Option<impl FnOnce() -> Result<T, G>>,
-    mailboxes: Arc<Mailboxes<S::Flow>>,
-) -> Result<Worker<S, T>, PipelineError>
-where
-    E: Into<Box<dyn Error + Send + Sync>>,
-    G: Into<Box<dyn Error + Send + Sync>>,
-{
-    let stage = |index: usize| {
-        let stage = guard(Place::Build(Part::Stage(index)), || make_stage(index))?;
-        Ok::<_, PipelineError>((index, stage))
-    };
-    let stages = owned.into_iter().map(stage).collect::<Result<_, _>>()?;
-    let loss_stage = make_loss_stage
-        .map(|make_loss_stage| guard(Place::Build(Part::LossStage), make_loss_stage))
-        .transpose()?;
-    Ok(Worker {
-        device,
-        stages,
-        loss_stage,
-        mailboxes,
-    })
 }

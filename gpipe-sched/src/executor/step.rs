@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::executor::batch::{Item, ItemOf, check_items};
 use crate::executor::failure::PipelineError;
 use crate::executor::loss_stage::LossStage;
-use crate::executor::mailboxes::Tag;
 use crate::executor::pipeline::Pipeline;
 use crate::executor::stage::Stage;
 use crate::executor::sync::{Clock, mpsc};
+use crate::executor::tag::Tag;
 use crate::executor::watchdog::Progress;
 use crate::executor::worker::{Report, StepContext, Stop};
 use crate::schedule::builders::forward_only::forward_over;
@@ -69,11 +69,22 @@ where
         schedule: Arc<Schedule>,
         batch: Vec<ItemOf<S, T>>,
     ) -> Result<Outcome, PipelineError> {
+        self.epoch = self.next_call();
+        let own = self.run_own(schedule, batch);
+        Ok(self.join_results(own)?.outcome())
+    }
+
+    /// Runs the lanes of this rank's workers and gathers their reports.
+    fn run_own(
+        &mut self,
+        schedule: Arc<Schedule>,
+        batch: Vec<ItemOf<S, T>>,
+    ) -> Result<Gathered, PipelineError> {
         self.check_workers()?;
-        self.epoch += 1;
         let epoch = self.epoch;
         let clock = Clock::start();
-        self.mailboxes.open(epoch, batch.len());
+        self.mailboxes.open(epoch, batch.len(), clock);
+        let has_first_stage = self.check_here(self.schedule.device_of()[0]).is_ok();
         let mut micro_batches = Vec::with_capacity(batch.len());
         let mut targets = Vec::with_capacity(batch.len());
         for Item {
@@ -85,7 +96,9 @@ where
             let transfer = Transfer::new(Direction::Forward, 0, micro_batch.index);
             // The first worker reports a refusal: it misses the flow.
             let tag = Tag { epoch, transfer };
-            let _ = self.mailboxes.send(tag, input, clock.seconds());
+            if has_first_stage {
+                let _ = self.mailboxes.send(tag, input, clock.seconds());
+            }
             micro_batches.push(micro_batch);
             targets.push(target);
         }
@@ -122,21 +135,21 @@ where
         let waited = self.collect(&reports, clock, &context.progress, |device, report| {
             gathered.take(device, report);
         });
-        gathered.outcome(waited)
+        gathered.checked(waited)
     }
 }
 
 /// The reports of the workers.
-struct Gathered {
+pub(crate) struct Gathered {
     first_error: Option<PipelineError>,
-    spans: Vec<Span>,
-    host_seconds: Vec<f64>,
-    held: Vec<Vec<Held>>,
-    losses: Vec<f64>,
+    pub spans: Vec<Span>,
+    pub host_seconds: Vec<f64>,
+    pub held: Vec<Vec<Held>>,
+    pub losses: Vec<f64>,
 }
 
 impl Gathered {
-    fn new(devices: usize, stages: usize) -> Self {
+    pub fn new(devices: usize, stages: usize) -> Self {
         Self {
             first_error: None,
             spans: Vec::new(),
@@ -166,18 +179,22 @@ impl Gathered {
         }
     }
 
-    /// The outcome of a step whose workers were waited for with this result. A worker's error comes
-    /// first: it may be the cause.
-    fn outcome(self, waited: Result<(), PipelineError>) -> Result<Outcome, PipelineError> {
-        if let Some(error) = self.first_error {
-            return Err(error);
+    /// The reports of workers that were waited for with this result. A worker's error comes first: it may be
+    /// the cause.
+    fn checked(mut self, waited: Result<(), PipelineError>) -> Result<Self, PipelineError> {
+        match self.first_error.take() {
+            Some(error) => Err(error),
+            None => waited.map(|()| self),
         }
-        waited?;
+    }
+
+    /// The outcome of a step without errors.
+    fn outcome(self) -> Outcome {
         let devices = self.host_seconds.len();
-        Ok(Outcome {
+        Outcome {
             losses: self.losses,
             host_seconds: self.host_seconds,
             timeline: Timeline::new(devices, self.spans).with_held(&self.held),
-        })
+        }
     }
 }

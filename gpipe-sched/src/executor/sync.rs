@@ -38,6 +38,29 @@ impl Clock {
     }
 }
 
+/// Waits for a condition to change, until a time since the clock's start; the flag says that it is over.
+/// Under the model checker no time passes.
+pub(crate) fn wait<'a, T>(
+    changed: &Condvar,
+    guard: MutexGuard<'a, T>,
+    clock: Clock,
+    until: Option<std::time::Duration>,
+) -> (MutexGuard<'a, T>, bool) {
+    #[cfg(not(shuttle))]
+    if let Some(until) = until {
+        let left = until.saturating_sub(clock.origin.elapsed());
+        let waited = changed.wait_timeout(guard, left);
+        let (guard, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        return (guard, clock.origin.elapsed() >= until);
+    }
+    let _ = (clock, until);
+    let waited = changed.wait(guard);
+    (
+        waited.unwrap_or_else(std::sync::PoisonError::into_inner),
+        false,
+    )
+}
+
 /// The result of waiting for an answer.
 pub(crate) enum Received<A> {
     Answer(A),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::executor::failure::{PipelineError, Place, guard};
 use crate::executor::loss_stage::LossStage;
-use crate::executor::mailboxes::{Mailboxes, Refusal, Tag};
+use crate::executor::mailboxes::{Mailboxes, Refusal};
 use crate::executor::part::Part;
 use crate::executor::stage::{MicroBatch, Ran, Stage};
 use crate::executor::sync::Clock;
+use crate::executor::tag::Tag;
 use crate::executor::watchdog::Progress;
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
@@ -258,6 +259,10 @@ fn stop(transfer: Transfer, refusal: &Refusal) -> Stop {
         Refusal::Unknown | Refusal::Twice => {
             Stop::Failed(PipelineError::Misdelivered(transfer.to_string()))
         }
+        Refusal::Unsent(message) => Stop::Failed(PipelineError::Unsent {
+            transfer: transfer.to_string(),
+            message: message.clone(),
+        }),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A pipeline of integer arithmetic: exact, and sensitive to the order of all operations.
 
+pub mod ranks;
+
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};

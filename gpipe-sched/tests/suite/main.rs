@@ -11,6 +11,8 @@ mod transparency;
 
 mod failures;
 
+mod ranks;
+
 mod entering;
 
 mod watchdog;

@@ -1,0 +1,360 @@
+//! Pipelines over several ranks: every rank runs the stages of its devices, and every call ends with one
+//! exchange, so that all ranks return the same results or an error.
+//!
+//! Every rank makes the same calls with the same batches, in the same order; what differs between them, such
+//! as a signal, is agreed on first ([`Pipeline::any`]).
+
+use std::error::Error;
+use std::sync::Arc;
+
+use crate::executor::failure::PipelineError;
+use crate::executor::loss_stage::LossStage;
+use crate::executor::mailboxes::Far;
+use crate::executor::part::Part;
+use crate::executor::pipeline::{GRACE, Pipeline};
+use crate::executor::stage::Stage;
+use crate::executor::step::Gathered;
+use crate::executor::transport::Parcel;
+use crate::executor::wire::{Codec, Reader, Writer};
+use crate::executor::world::World;
+use crate::schedule::action::{Action, Op};
+use crate::schedule::data::Schedule;
+use crate::simulate::level::Held;
+use crate::simulate::timeline::Span;
+
+const OPS: [Op; 5] = [
+    Op::Forward,
+    Op::Backward,
+    Op::InputGrad,
+    Op::WeightGrad,
+    Op::Recompute,
+];
+
+impl<S, T> Pipeline<S, T>
+where
+    S: Stage + 'static,
+    T: LossStage<S::Flow> + 'static,
+{
+    /// [`build`](Self::build) over the ranks of a world: `rank_of` is the rank of each device of the
+    /// schedule. Every rank calls it with the same arguments; `make_stage` is called for the stages of its own
+    /// devices alone. Flows to stages of other ranks pass through `codec`.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), on every rank: [`PipelineError::Remote`] where another one failed.
+    pub fn join<E, G>(
+        schedule: Schedule,
+        world: &Arc<World>,
+        rank_of: Vec<usize>,
+        codec: Arc<dyn Codec<S::Flow>>,
+        make_stage: impl Fn(usize) -> Result<S, E> + Send + Sync + 'static,
+        make_loss_stage: impl FnOnce() -> Result<T, G> + Send + 'static,
+    ) -> Result<Self, PipelineError>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+        G: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let devices = schedule.devices();
+        if rank_of.len() != devices || rank_of.iter().any(|&rank| rank >= world.ranks()) {
+            return Err(PipelineError::Batch(format!(
+                "{} ranks of devices for {devices} devices on {} ranks: give the rank of each",
+                rank_of.len(),
+                world.ranks()
+            )));
+        }
+        let far = Far {
+            world: world.clone(),
+            rank_of,
+            codec,
+        };
+        Self::build_over(schedule, Some(far), make_stage, make_loss_stage)
+    }
+
+    /// The world that the pipeline was built over, if any.
+    pub fn world(&self) -> Option<&Arc<World>> {
+        Some(&self.mailboxes.far()?.world)
+    }
+
+    /// The codec of flows to other ranks, if there are any.
+    pub fn codec(&self) -> Option<Arc<dyn Codec<S::Flow>>> {
+        Some(self.mailboxes.far()?.codec.clone())
+    }
+
+    /// Whether a device is one of this rank; always without other ranks.
+    pub fn is_here(&self, device: usize) -> bool {
+        self.check_here(device).is_ok()
+    }
+
+    pub(crate) fn check_here(&self, device: usize) -> Result<(), PipelineError> {
+        match self.mailboxes.far().map(|far| (far, far.rank_of[device])) {
+            Some((far, rank)) if rank != far.world.rank() => Err(PipelineError::Elsewhere {
+                part: Part::LossStage,
+                rank,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`gather`](Self::gather) with the results of the stages of all ranks, on every rank.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn gather_across<R, E>(
+        &mut self,
+        codec: &impl Codec<R>,
+        visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Result<Vec<R>, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.gather_at(None, codec, visit)
+    }
+
+    /// [`gather_across`](Self::gather_across) for rank 0: the others get the results of their own stages.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn gather_at_root<R, E>(
+        &mut self,
+        codec: &impl Codec<R>,
+        visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Result<Vec<R>, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.gather_at(Some(0), codec, visit)
+    }
+
+    fn gather_at<R, E>(
+        &mut self,
+        to: Option<usize>,
+        codec: &impl Codec<R>,
+        visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Result<Vec<R>, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let own = self.visit_own(visit);
+        let Some(world) = self.world() else {
+            let own = own?;
+            return Ok(own.into_iter().map(|(_, result)| result).collect());
+        };
+        let rank = world.rank();
+        let packed = own.and_then(|own| {
+            let mut out = Writer::default();
+            for (stage, result) in own {
+                out.number(stage);
+                codec.pack(result, &mut out).map_err(unreadable(world))?;
+            }
+            Ok(out.finish())
+        });
+        let parcels = self.exchange(world.begin(), packed, to)?;
+        let mut results: Vec<Option<R>> = Vec::new();
+        results.resize_with(self.schedule.stages(), || None);
+        for (from, parcel) in parcels.into_iter().enumerate() {
+            if to.is_some_and(|to| to != rank) && from != rank {
+                continue;
+            }
+            let mut parcel = Reader::new(parcel);
+            for _ in self.stages_of(from) {
+                let stage = parcel.number().map_err(unreadable(world))?;
+                let result = codec.unpack(&mut parcel).map_err(unreadable(world))?;
+                if let Some(place) = results.get_mut(stage) {
+                    *place = Some(result);
+                }
+            }
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+
+    /// [`with_loss_stage`](Self::with_loss_stage), with its result on every rank.
+    ///
+    /// # Errors
+    /// As [`with_loss_stage`](Self::with_loss_stage).
+    pub fn with_loss_stage_across<R, E>(
+        &mut self,
+        codec: &impl Codec<R>,
+        visit: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
+    ) -> Result<R, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let device = self.last_device();
+        let own = match self.is_here(device) {
+            true => self.with_loss_stage(visit).map(Some),
+            false => Ok(None),
+        };
+        let Some(far) = self.mailboxes.far() else {
+            return own.and_then(|own| own.ok_or(PipelineError::Gone { device }));
+        };
+        let world = &far.world;
+        let packed = own.and_then(|own| {
+            let mut out = Writer::default();
+            if let Some(own) = own {
+                codec.pack(own, &mut out).map_err(unreadable(world))?;
+            }
+            Ok(out.finish())
+        });
+        let mut parcels = self.exchange(world.begin(), packed, None)?;
+        let parcel = parcels.swap_remove(far.rank_of[device]);
+        codec
+            .unpack(&mut Reader::new(parcel))
+            .map_err(unreadable(world))
+    }
+
+    /// Whether a flag is set on any rank: how all ranks come to the same decision.
+    ///
+    /// # Errors
+    /// If a rank fails, or does not answer in time.
+    pub fn any(&mut self, flag: bool) -> Result<bool, PipelineError> {
+        let Some(world) = self.world() else {
+            return Ok(flag);
+        };
+        let mut out = Writer::default();
+        out.bits(u64::from(flag));
+        let mut any = false;
+        for parcel in self.exchange(world.begin(), Ok(out.finish()), None)? {
+            any |= Reader::new(parcel).bits().map_err(unreadable(world))? != 0;
+        }
+        Ok(any)
+    }
+
+    /// Closes a call whose results stay on their ranks.
+    pub(crate) fn agree<R>(&self, own: Result<R, PipelineError>) -> Result<R, PipelineError> {
+        let Some(world) = self.world() else {
+            return own;
+        };
+        let (own, told) = match own {
+            Ok(own) => (Some(own), Ok(Parcel::default())),
+            Err(error) => (None, Err(error)),
+        };
+        self.exchange(world.begin(), told, None)?;
+        own.ok_or(PipelineError::Gone { device: 0 })
+    }
+
+    /// The number of the next step or evaluation.
+    pub(crate) fn next_call(&self) -> u64 {
+        self.world().map_or(self.epoch + 1, |world| world.begin())
+    }
+
+    /// Closes a step or an evaluation: the reports of all ranks, on every rank.
+    pub(crate) fn join_results(
+        &self,
+        own: Result<Gathered, PipelineError>,
+    ) -> Result<Gathered, PipelineError> {
+        let Some(world) = self.world() else {
+            return own;
+        };
+        let packed = own.map(|own| pack(&own));
+        let parcels = self.exchange(self.epoch, packed, None)?;
+        let mut all = Gathered::new(self.workers.len(), self.schedule.stages());
+        for parcel in parcels {
+            unpack(&mut Reader::new(parcel), &mut all).map_err(unreadable(world))?;
+        }
+        Ok(all)
+    }
+
+    fn exchange(
+        &self,
+        call: u64,
+        own: Result<Parcel, PipelineError>,
+        to: Option<usize>,
+    ) -> Result<Vec<Parcel>, PipelineError> {
+        let Some(world) = self.world() else {
+            return own.map(|own| vec![own]);
+        };
+        // A rank that is late names what it waits for, if it is given the time.
+        let deadline = self.deadline.map(|limit| limit.saturating_add(3 * GRACE));
+        world.exchange(call, own, to, deadline)
+    }
+
+    fn stages_of(&self, rank: usize) -> impl Iterator<Item = usize> {
+        let far = self.mailboxes.far();
+        let devices = self.schedule.device_of().iter().enumerate();
+        devices.filter_map(move |(stage, &device)| {
+            let here = far.is_none_or(|far| far.rank_of[device] == rank);
+            here.then_some(stage)
+        })
+    }
+}
+
+/// A value of this rank that cannot be sent, or one of another that cannot be read.
+fn unreadable(world: &World) -> impl Fn(String) -> PipelineError + use<> {
+    let (rank, host) = (world.rank(), world.host(world.rank()));
+    move |message| PipelineError::Remote {
+        rank,
+        host: host.clone(),
+        message,
+    }
+}
+
+fn pack(own: &Gathered) -> Parcel {
+    let mut out = Writer::default();
+    out.number(own.losses.len());
+    own.losses.iter().for_each(|&loss| out.float(loss));
+    out.number(own.spans.len());
+    for span in &own.spans {
+        let Action {
+            stage,
+            op,
+            micro_batch,
+        } = span.action;
+        out.number(span.device);
+        out.number(stage);
+        out.number(OPS.iter().position(|&other| other == op).unwrap_or(0));
+        out.number(micro_batch);
+        [span.ready, span.start, span.end]
+            .into_iter()
+            .for_each(|time| out.float(time));
+    }
+    out.number(own.host_seconds.len());
+    own.host_seconds
+        .iter()
+        .for_each(|&seconds| out.float(seconds));
+    for held in &own.held {
+        out.number(held.len());
+        for held in held {
+            out.bits(held.now);
+            out.bits(held.most);
+        }
+    }
+    out.finish()
+}
+
+fn unpack(from: &mut Reader, all: &mut Gathered) -> Result<(), String> {
+    for _ in 0..from.number()? {
+        all.losses.push(from.float()?);
+    }
+    for _ in 0..from.number()? {
+        let device = from.number()?;
+        let stage = from.number()?;
+        let op = OPS.get(from.number()?).ok_or("no such action")?;
+        let action = Action::new(stage, *op, from.number()?);
+        all.spans.push(Span {
+            device,
+            action,
+            ready: from.float()?,
+            start: from.float()?,
+            end: from.float()?,
+        });
+    }
+    for place in 0..from.number()? {
+        // Zero for the devices of other ranks.
+        let seconds = from.float()?;
+        if let Some(sum) = all.host_seconds.get_mut(place) {
+            *sum += seconds;
+        }
+    }
+    for stage in &mut all.held {
+        for _ in 0..from.number()? {
+            stage.push(Held {
+                now: from.bits()?,
+                most: from.bits()?,
+            });
+        }
+    }
+    Ok(())
+}

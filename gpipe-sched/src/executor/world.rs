@@ -1,0 +1,389 @@
+//! The ranks of a run: frames that are numbered and checked, flows for stages elsewhere, and rounds in which
+//! every rank tells all others the result of a call.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use crate::executor::failure::PipelineError;
+use crate::executor::frame::{seal, unseal};
+use crate::executor::sync::{Clock, Condvar, Mutex, MutexGuard, wait};
+use crate::executor::tag::Tag;
+use crate::executor::transport::{Parcel, Transport};
+use crate::executor::wire::{Reader, Writer};
+use crate::schedule::transfer::{Direction, Transfer};
+
+/// Takes flows and stops that arrive for the pipeline of this rank.
+pub(crate) trait Arrivals: Send + Sync {
+    fn flow(&self, tag: Tag, flow: &mut Reader) -> Result<(), String>;
+    /// Another rank ended the call.
+    fn stop(&self, call: u64);
+    /// No message arrives any more.
+    fn close(&self);
+}
+
+/// This process among the ranks of a run, from their start to their end. A pipeline is built over it with
+/// [`Pipeline::join`](crate::Pipeline::join); calls on it are made by all ranks, in the same order.
+///
+/// Every message has a number and a checksum: one that is lost, doubled, out of order or damaged ends the
+/// run on all ranks with an error that says so.
+pub struct World {
+    transport: Arc<dyn Transport>,
+    /// The number of the next message to each rank; held while it is sent, so that numbers ascend.
+    next: Vec<Mutex<u64>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// Messages received from each rank.
+    received: Vec<u64>,
+    /// Calls begun on this rank.
+    calls: u64,
+    /// What each rank said of calls that are not over.
+    rounds: BTreeMap<u64, Vec<Option<Said>>>,
+    /// The rank that ended the run, and why.
+    failed: Option<(usize, String)>,
+    arrivals: Option<Arc<dyn Arrivals>>,
+}
+
+/// A rank's result of a call, or the kind of its error and its text.
+type Said = Result<Parcel, (u64, String)>;
+
+const FLOW: u64 = 0;
+const STOP: u64 = 1;
+const RESULT: u64 = 2;
+const FAULT: u64 = 3;
+const FAILED: u64 = 4;
+
+impl World {
+    /// The world of a transport, which is started.
+    pub fn new(transport: impl Transport) -> Arc<Self> {
+        let ranks = transport.ranks();
+        let world = Arc::new(Self {
+            transport: Arc::new(transport),
+            next: (0..ranks).map(|_| Mutex::new(0)).collect(),
+            state: Mutex::new(State {
+                received: vec![0; ranks],
+                calls: 0,
+                rounds: BTreeMap::new(),
+                failed: None,
+                arrivals: None,
+            }),
+            changed: Condvar::new(),
+        });
+        let weak = Arc::downgrade(&world);
+        world.transport.start(Arc::new(move |from, parcel| {
+            if let Some(world) = weak.upgrade() {
+                world.deliver(from, parcel);
+            }
+        }));
+        world
+    }
+
+    /// The number of this process, from 0.
+    pub fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    /// The number of processes.
+    pub fn ranks(&self) -> usize {
+        self.transport.ranks()
+    }
+
+    /// The name of a rank's host.
+    pub fn host(&self, rank: usize) -> String {
+        self.transport.host(rank)
+    }
+
+    /// Tells every rank the parcel of this one; returns those of all ranks, in their order. Every rank calls
+    /// it.
+    ///
+    /// # Errors
+    /// If a rank fails, or does not answer in time.
+    pub fn share(
+        &self,
+        own: Parcel,
+        deadline: Option<Duration>,
+    ) -> Result<Vec<Parcel>, PipelineError> {
+        self.exchange(self.begin(), Ok(own), None, deadline)
+    }
+
+    /// Tells all ranks that this one fails, outside of a call that all make: they end with this error.
+    pub fn fail(&self, message: &str) {
+        let mut out = Writer::default();
+        out.bits(FAILED);
+        out.text(message);
+        self.send_all(&out.finish());
+    }
+
+    /// Waits for all ranks to come to their end.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub fn close(&self) -> Result<(), String> {
+        self.transport.close()
+    }
+
+    /// The number of the next call, the same on every rank.
+    pub(crate) fn begin(&self) -> u64 {
+        let mut state = self.lock();
+        state.calls += 1;
+        state.calls
+    }
+
+    /// Sets where flows go; `None` drops them.
+    pub(crate) fn attach(&self, arrivals: Option<Arc<dyn Arrivals>>) {
+        self.lock().arrivals = arrivals;
+    }
+
+    /// The error of a run that is over, if it is.
+    pub(crate) fn check(&self) -> Result<(), PipelineError> {
+        self.lock()
+            .failed
+            .clone()
+            .map_or(Ok(()), |(rank, message)| Err(self.remote(rank, message)))
+    }
+
+    pub(crate) fn send_flow(&self, to: usize, flow: Writer) {
+        self.send(to, flow.finish());
+    }
+
+    /// A message with the head of a flow, to which the flow is appended.
+    pub(crate) fn flow_head(tag: Tag) -> Writer {
+        let mut out = Writer::default();
+        out.bits(FLOW);
+        out.bits(tag.epoch);
+        out.bits(u64::from(tag.transfer.direction == Direction::Backward));
+        out.number(tag.transfer.stage);
+        out.number(tag.transfer.micro_batch);
+        out
+    }
+
+    /// Ends a call on the other ranks.
+    pub(crate) fn stop(&self, call: u64) {
+        let mut out = Writer::default();
+        out.bits(STOP);
+        out.bits(call);
+        self.send_all(&out.finish());
+    }
+
+    /// Closes a call: tells every rank, or only the rank `to`, the result of this one and waits for those of
+    /// all, until the deadline; what others keep to themselves is empty. Of several errors that of the first rank counts; one that is caused by another comes last.
+    pub(crate) fn exchange(
+        &self,
+        call: u64,
+        own: Result<Parcel, PipelineError>,
+        to: Option<usize>,
+        deadline: Option<Duration>,
+    ) -> Result<Vec<Parcel>, PipelineError> {
+        let mut out = Writer::default();
+        let (said, own) = match own {
+            Ok(parcel) => {
+                out.bits(RESULT);
+                out.bits(call);
+                let empty = out.finish();
+                for rank in self.others() {
+                    let mut message = empty.clone();
+                    if to.is_none_or(|to| to == rank) {
+                        message.head.extend(&parcel.head);
+                        message.bodies.clone_from(&parcel.bodies);
+                    }
+                    self.send(rank, message);
+                }
+                (Ok(parcel), Ok(()))
+            }
+            Err(error) => {
+                let kind = match &error {
+                    PipelineError::Remote { .. } => 2,
+                    PipelineError::Overdue { .. } | PipelineError::Gone { .. } => 1,
+                    _ => 0,
+                };
+                out.bits(FAULT);
+                out.bits(call);
+                out.bits(kind);
+                out.text(&error.to_string());
+                self.send_all(&out.finish());
+                (Err((kind, String::new())), Err(error))
+            }
+        };
+        let said = self.wait_for_all(call, said, deadline);
+        let said = match (said, own) {
+            (Ok(said), own) => {
+                let faults = said.iter().enumerate().filter_map(|(rank, said)| {
+                    let (kind, message) = said.as_ref().err()?;
+                    Some((*kind, rank, message))
+                });
+                match (faults.min(), own) {
+                    (Some((_, rank, _)), Err(own)) if rank == self.rank() => return Err(own),
+                    (Some((_, rank, message)), _) => {
+                        return Err(self.remote(rank, message.clone()));
+                    }
+                    (None, _) => said,
+                }
+            }
+            // What this rank knows itself says more, unless it only waited.
+            (Err(error), Err(PipelineError::Overdue { .. })) => return Err(error),
+            (Err(_), Err(own)) => return Err(own),
+            (Err(error), Ok(())) => return Err(error),
+        };
+        Ok(said.into_iter().flatten().collect())
+    }
+
+    fn wait_for_all(
+        &self,
+        call: u64,
+        own: Said,
+        deadline: Option<Duration>,
+    ) -> Result<Vec<Said>, PipelineError> {
+        let (rank, ranks) = (self.rank(), self.ranks());
+        let clock = Clock::start();
+        let mut state = self.lock();
+        let round = state
+            .rounds
+            .entry(call)
+            .or_insert_with(|| vec![None; ranks]);
+        round[rank] = Some(own);
+        self.transport.waiting(true);
+        let result = loop {
+            let round = &state.rounds[&call];
+            let Some(missing) = round.iter().position(Option::is_none) else {
+                break Ok(());
+            };
+            if let Some((rank, message)) = state.failed.clone() {
+                break Err(self.remote(rank, message));
+            }
+            let late;
+            (state, late) = wait(&self.changed, state, clock, deadline);
+            if late {
+                let message = format!("silent for {:.1} s", clock.seconds());
+                state.failed.get_or_insert((missing, message.clone()));
+                break Err(self.remote(missing, message));
+            }
+        };
+        self.transport.waiting(false);
+        let round = state.rounds.remove(&call).unwrap_or_default();
+        result.map(|()| round.into_iter().flatten().collect())
+    }
+
+    pub(crate) fn waiting(&self, waits: bool) {
+        self.transport.waiting(waits);
+    }
+
+    fn remote(&self, rank: usize, message: String) -> PipelineError {
+        PipelineError::Remote {
+            rank,
+            host: self.host(rank),
+            message,
+        }
+    }
+
+    fn send_all(&self, parcel: &Parcel) {
+        for to in self.others() {
+            self.send(to, parcel.clone());
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let own = self.rank();
+        (0..self.ranks()).filter(move |&rank| rank != own)
+    }
+
+    /// Sends a message with its number and its checksum.
+    fn send(&self, to: usize, mut parcel: Parcel) {
+        let mut next = self.next[to].lock().unwrap_or_else(PoisonError::into_inner);
+        seal(&mut parcel, *next);
+        *next += 1;
+        self.transport.send(to, parcel);
+    }
+
+    fn deliver(&self, from: usize, parcel: Result<Parcel, String>) {
+        let taken = parcel.and_then(|parcel| self.take(from, parcel));
+        if let Err(message) = taken {
+            self.end(from, message);
+        }
+    }
+
+    /// The run is over, because of this rank.
+    fn end(&self, rank: usize, message: String) {
+        let mut state = self.lock();
+        state.failed.get_or_insert((rank, message));
+        let arrivals = state.arrivals.clone();
+        drop(state);
+        self.changed.notify_all();
+        if let Some(arrivals) = arrivals {
+            arrivals.close();
+        }
+    }
+
+    fn take(&self, from: usize, mut parcel: Parcel) -> Result<(), String> {
+        let number = unseal(&mut parcel)?;
+        let mut state = self.lock();
+        let expected = state.received[from];
+        if number != expected {
+            let how = match number < expected {
+                true => "came twice",
+                false => "is missing or out of order",
+            };
+            let place = number.min(expected);
+            return Err(format!(
+                "its message {place} to rank {} {how}: the run cannot go on",
+                self.rank()
+            ));
+        }
+        state.received[from] += 1;
+        let arrivals = state.arrivals.clone();
+        let ranks = self.ranks();
+        let mut message = Reader::new(parcel);
+        let kind = message.bits()?;
+        match kind {
+            RESULT | FAULT => {
+                let call = message.bits()?;
+                let said = match kind {
+                    RESULT => Ok(message.rest()),
+                    _ => Err((message.bits()?, message.text()?)),
+                };
+                let round = state
+                    .rounds
+                    .entry(call)
+                    .or_insert_with(|| vec![None; ranks]);
+                round[from] = Some(said);
+                drop(state);
+                self.changed.notify_all();
+                Ok(())
+            }
+            FLOW => {
+                drop(state);
+                let epoch = message.bits()?;
+                let direction = match message.bits()? {
+                    0 => Direction::Forward,
+                    _ => Direction::Backward,
+                };
+                let (stage, micro_batch) = (message.number()?, message.number()?);
+                let transfer = Transfer::new(direction, stage, micro_batch);
+                let tag = Tag { epoch, transfer };
+                match arrivals {
+                    Some(arrivals) => arrivals.flow(tag, &mut message),
+                    // Of a call that failed; its pipeline is gone.
+                    None => Ok(()),
+                }
+            }
+            STOP => {
+                drop(state);
+                let call = message.bits()?;
+                if let Some(arrivals) = arrivals {
+                    arrivals.stop(call);
+                }
+                Ok(())
+            }
+            _ => {
+                drop(state);
+                Err(message.text()?)
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,260 @@
+//! Pipelines over ranks: the same results on every rank, failures told to all, and faults of messages noticed.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use gpipe_sched::{
+    Action, Deliver, InMemory, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
+    interleaved, one_f_one_b, zb_v,
+};
+
+use crate::common::ranks::{Numbers, join, step};
+use crate::common::{Failure, Plan, Trouble, batch};
+
+/// Runs the same on every rank, a thread each; the results in the order of the ranks.
+fn on_ranks<R: Send>(
+    transports: Vec<impl Transport>,
+    run: impl Fn(Arc<World>) -> R + Sync,
+) -> Vec<R> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = transports
+            .into_iter()
+            .map(|transport| scope.spawn(|| run(World::new(transport))))
+            .collect();
+        let results = threads.into_iter().map(|thread| thread.join().unwrap());
+        results.collect()
+    })
+}
+
+fn schedules() -> Vec<Schedule> {
+    let made = [
+        gpipe(4, 5),
+        one_f_one_b(4, 5),
+        interleaved(4, 2, 4),
+        zb_v(4, 5),
+    ];
+    made.map(|made| made.expect("a valid size")).into()
+}
+
+#[test]
+fn every_rank_has_the_results_of_a_loop() {
+    for schedule in schedules() {
+        for ranks in [1, 2, 4] {
+            on_ranks(InMemory::new(ranks), |world| {
+                let mut pipeline = join(schedule.clone(), &Plan::default(), &world).unwrap();
+                for at in 0..3 {
+                    step(&mut pipeline, at).unwrap();
+                    let losses = pipeline.forward(batch(at, 3, false)).unwrap().losses;
+                    assert_eq!(losses.len(), 3);
+                }
+                // A signal on one rank is one of all.
+                assert!(pipeline.any(world.rank() + 1 == ranks).unwrap());
+                assert!(!pipeline.any(false).unwrap());
+                let stages =
+                    pipeline.gather_at_root(&Numbers, |stage, _| Ok::<_, Failure>(stage as i64));
+                let stages = stages.unwrap();
+                match world.rank() {
+                    0 => assert!(
+                        stages
+                            .iter()
+                            .copied()
+                            .eq(0..pipeline.schedule().stages() as i64)
+                    ),
+                    _ => assert!(stages.len() < pipeline.schedule().stages()),
+                }
+                let seen = pipeline.with_loss_stage_across(&Numbers, |_| Ok::<_, Failure>(7));
+                assert_eq!(seen.unwrap(), 7);
+            });
+        }
+    }
+}
+
+/// An error or a panic on any rank ends the step on all with its place, and the next step is right.
+#[test]
+fn a_failure_on_one_rank_is_one_of_all() {
+    let schedule = one_f_one_b(4, 5).unwrap();
+    for (stage, trouble) in [
+        (0, Trouble::Error),
+        (1, Trouble::Panic),
+        (3, Trouble::Error),
+    ] {
+        let place = Place::Action(Action::new(stage, Op::Backward, 2));
+        let texts = on_ranks(InMemory::new(2), |world| {
+            let plan = Plan::default();
+            let mut pipeline = join(schedule.clone(), &plan, &world).unwrap();
+            step(&mut pipeline, 0).unwrap();
+            plan.set([(place, trouble)]);
+            let error = pipeline.step(batch(1, 5, true)).unwrap_err();
+            assert_eq!(
+                error.place().is_some(),
+                world.rank() == stage % 2,
+                "{error}"
+            );
+            plan.set(None);
+            step(&mut pipeline, 2).unwrap();
+            error.to_string()
+        });
+        let [own, told] = [stage % 2, 1 - stage % 2].map(|rank| &texts[rank]);
+        assert_eq!(*told, format!("rank {} (here): {own}", stage % 2));
+        assert!(
+            own.contains(&format!("stage {stage}, micro-batch 2")),
+            "{own}"
+        );
+    }
+}
+
+/// A rank that fails by itself, between two calls, ends the others.
+#[test]
+fn a_rank_that_leaves_ends_the_others() {
+    let schedule = gpipe(2, 2).unwrap();
+    let errors = on_ranks(InMemory::new(2), |world| {
+        let mut pipeline = join(schedule.clone(), &Plan::default(), &world).unwrap();
+        if world.rank() == 0 {
+            world.fail("the disk is full");
+            return None;
+        }
+        let error = pipeline.step(batch(0, 2, true)).unwrap_err();
+        assert!(pipeline.step(batch(1, 2, true)).is_err());
+        Some(error.to_string())
+    });
+    assert_eq!(
+        errors[1].as_deref(),
+        Some("rank 0 (here): the disk is full")
+    );
+}
+
+/// What is done to a message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Dropped,
+    Doubled,
+    /// Sent after the next one.
+    Reordered,
+    /// A bit of the head, or of a body.
+    Corrupted,
+    /// Sent late, but in order.
+    Late,
+}
+
+/// A transport that does something to one message of one rank.
+struct Faulty {
+    inner: InMemory,
+    fault: Option<Fault>,
+    /// Messages until then.
+    left: Mutex<usize>,
+    kept: Mutex<Vec<(usize, Parcel)>>,
+}
+
+impl Transport for Faulty {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn ranks(&self) -> usize {
+        self.inner.ranks()
+    }
+
+    fn host(&self, rank: usize) -> String {
+        self.inner.host(rank)
+    }
+
+    fn start(&self, deliver: Arc<Deliver>) {
+        self.inner.start(deliver);
+    }
+
+    fn send(&self, to: usize, mut parcel: Parcel) {
+        let mut left = self.left.lock().unwrap();
+        let is_it = *left == 0;
+        *left = left.wrapping_sub(1);
+        drop(left);
+        match self.fault.filter(|_| is_it) {
+            Some(Fault::Dropped) => return,
+            Some(Fault::Doubled) => self.inner.send(to, parcel.clone()),
+            Some(Fault::Reordered) => return self.kept.lock().unwrap().push((to, parcel)),
+            Some(Fault::Corrupted) => match parcel.bodies.first_mut() {
+                Some(body) => body[3] ^= 16,
+                None => parcel.head[8] ^= 16,
+            },
+            Some(Fault::Late) => thread::sleep(Duration::from_millis(20)),
+            None => {}
+        }
+        self.inner.send(to, parcel);
+        for (to, parcel) in std::mem::take(&mut *self.kept.lock().unwrap()) {
+            self.inner.send(to, parcel);
+        }
+    }
+}
+
+/// The first error of a rank in three steps with a fault in a message of rank 0.
+fn with_fault(fault: Option<Fault>, message: usize) -> Vec<Option<PipelineError>> {
+    let schedule = one_f_one_b(4, 3).unwrap();
+    let ends = InMemory::new(2).into_iter().map(|inner| Faulty {
+        fault: fault.filter(|_| inner.rank() == 0),
+        inner,
+        left: Mutex::new(message),
+        kept: Mutex::default(),
+    });
+    on_ranks(ends.collect(), |world| {
+        let mut pipeline = match join(schedule.clone(), &Plan::default(), &world) {
+            Ok(pipeline) => pipeline,
+            Err(error) => return Some(error),
+        };
+        // A flow that nothing follows is missed at the deadline.
+        let deadline = match fault {
+            Some(Fault::Dropped | Fault::Reordered) => Duration::from_millis(300),
+            _ => Duration::from_secs(60),
+        };
+        pipeline.set_deadline(Some(deadline));
+        let error = (0..3).find_map(|at| step(&mut pipeline, at).err());
+        if let Some(error) = &error {
+            world.fail(&error.to_string());
+        }
+        error
+    })
+}
+
+#[test]
+fn a_fault_of_any_message_is_noticed() {
+    // The first messages of rank 0: an answer to the construction, flows both ways, the end of a step.
+    for message in [1, 2, 4, 7, 9] {
+        for fault in [
+            Fault::Dropped,
+            Fault::Doubled,
+            Fault::Reordered,
+            Fault::Corrupted,
+        ] {
+            let errors = with_fault(Some(fault), message);
+            let named = match fault {
+                Fault::Doubled => "came twice",
+                Fault::Corrupted => "is damaged",
+                Fault::Dropped | Fault::Reordered | Fault::Late => "is missing or out of order",
+            };
+            let texts: Vec<String> = errors.iter().flatten().map(ToString::to_string).collect();
+            assert!(
+                texts.len() == 2
+                    && texts
+                        .iter()
+                        .any(|text| text.contains(named) || text.contains("not finished")),
+                "{fault:?} {message}: {texts:?}"
+            );
+        }
+        for fault in [None, Some(Fault::Late)] {
+            let errors = with_fault(fault, message);
+            assert!(errors.iter().all(Option::is_none), "{fault:?}: {errors:?}");
+        }
+    }
+}
+
+/// The last message of a call has no next one that would betray it: the deadline does.
+#[test]
+fn a_silent_rank_is_named_at_the_deadline() {
+    let schedule = gpipe(2, 2).unwrap();
+    let errors = on_ranks(InMemory::new(2), |world| {
+        let mut pipeline = join(schedule.clone(), &Plan::default(), &world).unwrap();
+        pipeline.set_deadline(Some(Duration::from_millis(50)));
+        (world.rank() == 1).then(|| pipeline.any(true).unwrap_err().to_string())
+    });
+    let error = errors[1].as_deref().unwrap_or_default();
+    assert!(error.starts_with("rank 0 (here): silent for "), "{error}");
+}
