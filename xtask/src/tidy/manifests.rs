@@ -6,9 +6,10 @@ use super::problem::Problem;
 use crate::tree::Tree;
 
 /// Which crates of the workspace a crate may depend on: the arrows of ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("gpipe-partition", &[]),
     ("gpipe-sched", &[]),
+    ("gpipe-mpi", &["gpipe-sched"]),
     ("gpipe-tensor", &[]),
     ("gpipe-layers", &["gpipe-tensor"]),
     (
@@ -32,6 +33,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
         &[
             "gpipe-partition",
             "gpipe-sched",
+            "gpipe-mpi",
             "gpipe-layers",
             "gpipe-tensor",
             "gpipe-remat",
@@ -56,6 +58,7 @@ const FIVE_AND_FILES: &[&str] = &[
 const BELOW_TRAIN: &[&str] = &[
     "gpipe-partition",
     "gpipe-sched",
+    "gpipe-mpi",
     "gpipe-layers",
     "gpipe-tensor",
     "gpipe-remat",

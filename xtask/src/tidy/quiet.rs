@@ -58,8 +58,10 @@ const PATHS: [(&str, Deed); 2] = [("std::env", Environment), ("std::fs", Files)]
 const CONSTANTS: &str = "std::env::consts";
 
 /// The libraries with a task that needs more. A crate that is not named does none of it.
-const TASKS: [(&str, &[Deed]); 6] = [
+const TASKS: [(&str, &[Deed]); 7] = [
     ("gpipe-files", &[Files]),
+    // The launcher tells a process its rank in variables, and its own place in `/proc`.
+    ("gpipe-mpi", &[Environment, Clock, Files]),
     ("gpipe-checkpoint", &[Files]),
     ("gpipe-hf", &[Files]),
     ("gpipe-data", &[Files]),

@@ -1,0 +1,253 @@
+//! The communication thread, the only one that calls MPI, and the transport that hands it messages.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use gpipe_sched::{Deliver, Parcel, Transport};
+
+use crate::error::Error;
+use crate::launcher::Launcher;
+use crate::library;
+use crate::messages::{Arriving, Leaving};
+use crate::session::Calls;
+
+/// How long the thread looks for messages without sleeping after one moved.
+const EAGER: Duration = Duration::from_micros(50);
+const SHORTEST_NAP: Duration = Duration::from_micros(20);
+/// While a worker waits, and while none does.
+const LONGEST_NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
+/// How long the end waits for the other ranks.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The ranks that one MPI launcher started, as a transport.
+pub struct MpiTransport {
+    shared: Arc<Shared>,
+    rank: usize,
+    hosts: Vec<String>,
+    thread: Mutex<Option<JoinHandle<Result<(), String>>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<VecDeque<(usize, Parcel)>>,
+    deliver: Mutex<Option<Arc<Deliver>>>,
+    waiting: AtomicUsize,
+    /// No more messages are sent.
+    is_over: AtomicBool,
+}
+
+impl MpiTransport {
+    /// Opens MPI and starts it: the library at `library`, or else that of the launcher, or else one that the
+    /// loader finds.
+    ///
+    /// # Errors
+    /// If there is none, it is not that of the launcher, or it cannot be started.
+    pub fn start(library: Option<&Path>, launcher: Option<&Launcher>) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::default());
+        let (ready, answer) = mpsc::channel();
+        let (library, launcher) = (library.map(Path::to_owned), launcher.cloned());
+        let of_thread = shared.clone();
+        let work = move || {
+            // MPI is ended by the thread that started it.
+            let begun = library::start(library.as_deref(), launcher.as_ref());
+            let begun = begun.and_then(|mut mpi| {
+                let hosts = mpi.hosts()?;
+                Ok((mpi, hosts))
+            });
+            let mut mpi = match begun {
+                Ok((mpi, hosts)) => {
+                    let _ = ready.send(Ok((mpi.rank(), hosts)));
+                    mpi
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    return Ok(());
+                }
+            };
+            communicate(mpi.as_mut(), &of_thread)
+        };
+        let thread = thread::Builder::new().name("gpipe-mpi".to_owned());
+        let thread = thread.spawn(work);
+        let thread = thread.map_err(|error| Error::Thread(error.to_string()))?;
+        let answer = answer.recv();
+        let (rank, hosts) = answer.map_err(|error| Error::Thread(error.to_string()))??;
+        Ok(Self {
+            shared,
+            rank,
+            hosts,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &*lock(&self.thread) {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Transport for MpiTransport {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.hosts.len()
+    }
+
+    fn host(&self, rank: usize) -> String {
+        self.hosts.get(rank).cloned().unwrap_or_default()
+    }
+
+    fn start(&self, deliver: Arc<Deliver>) {
+        *lock(&self.shared.deliver) = Some(deliver);
+        self.wake();
+    }
+
+    fn send(&self, to: usize, parcel: Parcel) {
+        lock(&self.shared.queue).push_back((to, parcel));
+        self.wake();
+    }
+
+    fn waiting(&self, waits: bool) {
+        if waits {
+            self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+            self.wake();
+        } else {
+            self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn close(&self) -> Result<(), String> {
+        self.shared.is_over.store(true, Ordering::Release);
+        self.wake();
+        let thread = lock(&self.thread).take();
+        let ended = thread.map_or(Ok(Ok(())), JoinHandle::join);
+        ended.unwrap_or_else(|_| Err("the communication thread panicked".to_owned()))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends and receives until the transport is closed.
+fn communicate(mpi: &mut dyn Calls, shared: &Shared) -> Result<(), String> {
+    // What arrives is kept by MPI until somebody takes it.
+    let deliver = loop {
+        if let Some(deliver) = lock(&shared.deliver).clone() {
+            break deliver;
+        }
+        if shared.is_over.load(Ordering::Acquire) {
+            return mpi.finalize().map_err(|error| error.to_string());
+        }
+        thread::park_timeout(LONGEST_NAPS[1]);
+    };
+    let mut traffic = Traffic::default();
+    let result = traffic.run(mpi, shared, &*deliver);
+    if let Err(error) = &result {
+        // Calls may be under way in its buffers.
+        std::mem::forget(traffic);
+        deliver(mpi.rank(), Err(error.clone()));
+        mpi.abort(1);
+    }
+    result
+}
+
+/// Messages under way.
+#[derive(Default)]
+struct Traffic {
+    leaving: Vec<Leaving>,
+    /// By rank.
+    arriving: Vec<Arriving>,
+}
+
+impl Traffic {
+    fn run(
+        &mut self,
+        mpi: &mut dyn Calls,
+        shared: &Shared,
+        deliver: &Deliver,
+    ) -> Result<(), String> {
+        let own = mpi.rank();
+        for from in (0..mpi.ranks()).filter(|&rank| rank != own) {
+            self.arriving
+                .push(Arriving::begin(mpi, from).map_err(text)?);
+        }
+        let mut moved = Instant::now();
+        let mut nap = SHORTEST_NAP;
+        loop {
+            let mut any = false;
+            let queued = std::mem::take(&mut *lock(&shared.queue));
+            for (to, parcel) in queued {
+                any = true;
+                self.leaving
+                    .push(Leaving::send(mpi, to, parcel).map_err(text)?);
+            }
+            for arriving in &mut self.arriving {
+                any |= arriving.advance(mpi, deliver)?;
+            }
+            let mut failed = None;
+            self.leaving.retain_mut(|leaving| {
+                let left = leaving.is_over(mpi);
+                left.map_or_else(
+                    |error| {
+                        failed = Some(error);
+                        true
+                    },
+                    |over| !over,
+                )
+            });
+            if let Some(failed) = failed {
+                return Err(text(failed));
+            }
+            let is_over = shared.is_over.load(Ordering::Acquire);
+            if is_over && self.leaving.is_empty() && lock(&shared.queue).is_empty() {
+                return self.end(mpi, deliver);
+            }
+            if any {
+                (moved, nap) = (Instant::now(), SHORTEST_NAP);
+                continue;
+            }
+            let is_waited_for = shared.waiting.load(Ordering::Relaxed) > 0;
+            let is_busy = is_waited_for || !self.leaving.is_empty();
+            if is_busy && moved.elapsed() < EAGER {
+                thread::yield_now();
+                continue;
+            }
+            thread::park_timeout(nap);
+            nap = (2 * nap).min(LONGEST_NAPS[usize::from(!is_busy)]);
+        }
+    }
+
+    /// Waits for the other ranks, takes back the posted receives and ends MPI.
+    fn end(&mut self, mpi: &mut dyn Calls, deliver: &Deliver) -> Result<(), String> {
+        let mut barrier = mpi.barrier().map_err(text)?;
+        let started = Instant::now();
+        while !mpi.test(&mut barrier).map_err(text)? {
+            // Others may still send to this rank.
+            for arriving in &mut self.arriving {
+                arriving.advance(mpi, deliver)?;
+            }
+            if started.elapsed() > GRACE {
+                return Err(format!(
+                    "other ranks did not end within {} s",
+                    GRACE.as_secs()
+                ));
+            }
+            thread::park_timeout(SHORTEST_NAP);
+        }
+        for arriving in &mut self.arriving {
+            arriving.end(mpi).map_err(text)?;
+        }
+        mpi.finalize().map_err(text)
+    }
+}
+
+fn text(error: Error) -> String {
+    error.to_string()
+}

@@ -1,0 +1,47 @@
+//! Why there is no MPI.
+
+/// Why MPI cannot be used, in one line with a mend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No library was found.
+    #[error("no MPI library: {tried}: use `mpi` = PATH of a libmpi.so")]
+    NotFound {
+        /// What was tried, and why each failed.
+        tried: String,
+    },
+    /// A library lacks a function.
+    #[error("{library}: {message}: use `mpi` = PATH of another libmpi.so")]
+    Unfit {
+        /// The library.
+        library: String,
+        /// What is missing.
+        message: String,
+    },
+    /// The library is not that of the launcher.
+    #[error(
+        "{launcher} started {started} ranks, but {library} sees {seen}: it belongs to another MPI; use `mpi` = \
+         PATH of the launcher's libmpi.so"
+    )]
+    WrongLibrary {
+        /// The launcher.
+        launcher: &'static str,
+        /// The ranks that it started.
+        started: usize,
+        /// The library.
+        library: String,
+        /// The ranks that the library sees.
+        seen: usize,
+    },
+    /// A call failed.
+    #[error("{call}: {message}")]
+    Call {
+        /// The function of MPI.
+        call: &'static str,
+        /// MPI's text.
+        message: String,
+    },
+    /// The communication thread could not be started or ended early.
+    #[error("the communication thread: {0}")]
+    Thread(String),
+}

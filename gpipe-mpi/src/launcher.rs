@@ -1,0 +1,90 @@
+//! The launcher of this process, from the variables that it sets.
+
+use std::env;
+use std::path::PathBuf;
+
+/// A launcher that started this process as one of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Launcher {
+    /// Its name.
+    pub name: &'static str,
+    /// The rank of this process, from 0.
+    pub rank: usize,
+    /// The ranks that it started.
+    pub ranks: usize,
+    /// The folder of the libraries beside the launcher.
+    pub libraries: Option<PathBuf>,
+}
+
+/// A launcher's name, and its variables of rank and ranks. Those of a job's step are not set in the script of
+/// the job itself.
+const LAUNCHERS: [(&str, &str, &str); 3] = [
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("a PMI launcher", "PMI_RANK", "PMI_SIZE"),
+    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+];
+
+impl Launcher {
+    /// The launcher of this process; `None` for a process that was started by itself.
+    pub fn of_environment() -> Option<Self> {
+        Self::of(|name| env::var(name).ok())
+    }
+
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let number = |name| variable(name)?.parse().ok();
+        LAUNCHERS.into_iter().find_map(|(name, rank, ranks)| {
+            Some(Self {
+                name,
+                rank: number(rank)?,
+                ranks: number(ranks)?,
+                libraries: beside_parent(),
+            })
+        })
+    }
+
+    /// The names of libraries, the likeliest first.
+    pub(crate) fn library_names(this: Option<&Self>) -> [&'static str; 4] {
+        const OPEN_MPI: &str = "libmpi.so.40";
+        const STANDARD: &str = "libmpi_abi.so.1";
+        const MPICH: [&str; 2] = ["libmpi.so.12", "libmpich.so.12"];
+        match this {
+            Some(Self { name, .. }) if *name == LAUNCHERS[1].0 => {
+                [STANDARD, MPICH[0], MPICH[1], OPEN_MPI]
+            }
+            _ => [OPEN_MPI, STANDARD, MPICH[0], MPICH[1]],
+        }
+    }
+}
+
+/// `../lib` of the program that started this one, where the system tells it.
+fn beside_parent() -> Option<PathBuf> {
+    let parent = std::os::unix::process::parent_id();
+    let program = std::fs::read_link(format!("/proc/{parent}/exe")).ok()?;
+    Some(program.parent()?.parent()?.join("lib"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_is_known_by_its_variables() {
+        let of = |set: &[(&str, &str)]| {
+            Launcher::of(|name| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+            .map(|found| (found.name, found.rank, found.ranks))
+        };
+        let open = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        assert_eq!(of(&open), Some(("Open MPI", 1, 4)));
+        assert_eq!(
+            of(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]),
+            Some(("a PMI launcher", 0, 2))
+        );
+        // The script of a job is one process, however many tasks the job has.
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), None);
+        assert_eq!(of(&open[..1]), None);
+    }
+}

@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+
+mod api;
+mod communication;
+mod error;
+mod launcher;
+mod library;
+mod messages;
+mod session;
+
+pub use communication::MpiTransport;
+pub use error::Error;
+pub use launcher::Launcher;

@@ -1,0 +1,212 @@
+//! Messages under way.
+//!
+//! A message is a slot of fixed size under one tag, for which a receive is always posted, and then, under
+//! another tag, its head, if that does not fit into the slot, and its bodies in pieces. MPI keeps the order of
+//! messages of one tag between two ranks, so nothing has to be probed.
+
+use std::collections::VecDeque;
+
+use gpipe_sched::{Deliver, Parcel};
+
+use crate::error::Error;
+use crate::session::{Calls, Request};
+
+const SLOT_TAG: i32 = 1;
+const DATA_TAG: i32 = 2;
+/// Bytes of a slot: a flow's head fits in it.
+const SLOT: usize = 512;
+/// A slot begins with the length of the head and the number of bodies; the head with their lengths.
+const NUMBERS: usize = 16;
+/// The largest piece: counts of MPI are C ints.
+const PIECE: usize = 1 << 30;
+/// The most bytes of one message: more is a fault of the sender.
+const MOST: u64 = 1 << 40;
+
+/// A message that is being sent: its bytes, kept where they are until the calls are over.
+pub(crate) struct Leaving {
+    _parts: Vec<Vec<u8>>,
+    requests: Vec<Request>,
+}
+
+/// What arrives from one rank.
+pub(crate) struct Arriving {
+    from: usize,
+    slot: Box<[u8; SLOT]>,
+    /// The receive of the slot, unless a message's head or bodies come first.
+    next_slot: Option<Request>,
+    /// A head that does not fit into a slot, and the number of bodies.
+    head: Option<(Vec<u8>, usize, Vec<Request>)>,
+    /// Messages with all receives posted, in order.
+    messages: VecDeque<(Parcel, Vec<Request>)>,
+}
+
+fn text(error: Error) -> String {
+    error.to_string()
+}
+
+/// Whether all calls are over.
+fn all_over(mpi: &mut dyn Calls, requests: &mut Vec<Request>) -> Result<bool, Error> {
+    while let Some(last) = requests.last_mut() {
+        if !mpi.test(last)? {
+            return Ok(false);
+        }
+        requests.pop();
+    }
+    Ok(true)
+}
+
+impl Leaving {
+    /// Starts to send a message.
+    pub fn send(mpi: &mut dyn Calls, to: usize, parcel: Parcel) -> Result<Self, Error> {
+        let Parcel { head, bodies } = parcel;
+        let mut whole: Vec<u8> = Vec::with_capacity(8 * bodies.len() + head.len());
+        for body in &bodies {
+            whole.extend((body.len() as u64).to_le_bytes());
+        }
+        whole.extend(head);
+        let mut slot = vec![0; SLOT];
+        slot[..8].copy_from_slice(&(whole.len() as u64).to_le_bytes());
+        slot[8..NUMBERS].copy_from_slice(&(bodies.len() as u64).to_le_bytes());
+        let mut parts = vec![slot];
+        match parts[0].get_mut(NUMBERS..NUMBERS + whole.len()) {
+            Some(inside) => inside.copy_from_slice(&whole),
+            None => parts.push(whole),
+        }
+        parts.extend(bodies);
+        let mut requests = Vec::with_capacity(parts.len());
+        for (place, part) in parts.iter().enumerate() {
+            let tag = match place {
+                0 => SLOT_TAG,
+                _ => DATA_TAG,
+            };
+            for piece in part.chunks(PIECE) {
+                // SAFETY: the parts move into the message, which is kept until all calls are over; moving a vector
+                // leaves its bytes in place.
+                requests.push(unsafe { mpi.send(piece, to, tag)? });
+            }
+        }
+        Ok(Self {
+            _parts: parts,
+            requests,
+        })
+    }
+
+    /// Whether the message was sent.
+    pub fn is_over(&mut self, mpi: &mut dyn Calls) -> Result<bool, Error> {
+        all_over(mpi, &mut self.requests)
+    }
+}
+
+impl Arriving {
+    /// Posts the first receive.
+    pub fn begin(mpi: &mut dyn Calls, from: usize) -> Result<Self, Error> {
+        let mut this = Self {
+            from,
+            slot: Box::new([0; SLOT]),
+            next_slot: None,
+            head: None,
+            messages: VecDeque::new(),
+        };
+        this.post_slot(mpi)?;
+        Ok(this)
+    }
+
+    /// Takes back the posted receive.
+    pub fn end(&mut self, mpi: &mut dyn Calls) -> Result<(), Error> {
+        match &mut self.next_slot {
+            Some(request) => mpi.cancel(request),
+            None => Ok(()),
+        }
+    }
+
+    fn post_slot(&mut self, mpi: &mut dyn Calls) -> Result<(), Error> {
+        // SAFETY: the slot is boxed, and is not touched until the receive is over.
+        self.next_slot = Some(unsafe { mpi.receive(&mut self.slot[..], self.from, SLOT_TAG)? });
+        Ok(())
+    }
+
+    /// Takes what has arrived; whether anything had.
+    pub fn advance(&mut self, mpi: &mut dyn Calls, deliver: &Deliver) -> Result<bool, String> {
+        let mut any = false;
+        if let Some(mut request) = self.next_slot.take() {
+            match mpi.test(&mut request).map_err(text)? {
+                true => {
+                    any = true;
+                    self.take_slot(mpi)?;
+                }
+                false => self.next_slot = Some(request),
+            }
+        }
+        if let Some((_, _, requests)) = &mut self.head
+            && all_over(mpi, requests).map_err(text)?
+            && let Some((head, bodies, _)) = self.head.take()
+        {
+            any = true;
+            self.post_bodies(mpi, head, bodies)?;
+        }
+        // In the order in which they were sent.
+        while let Some((_, requests)) = self.messages.front_mut()
+            && all_over(mpi, requests).map_err(text)?
+            && let Some((parcel, _)) = self.messages.pop_front()
+        {
+            any = true;
+            deliver(self.from, Ok(parcel));
+        }
+        Ok(any)
+    }
+
+    fn take_slot(&mut self, mpi: &mut dyn Calls) -> Result<(), String> {
+        let (length, bodies) = (number(&self.slot[..8])?, number(&self.slot[8..NUMBERS])?);
+        if let Some(head) = self.slot.get(NUMBERS..NUMBERS + length) {
+            let head = head.to_vec();
+            return self.post_bodies(mpi, head, bodies);
+        }
+        let mut head = vec![0; length];
+        let requests = post(mpi, &mut head, self.from).map_err(text)?;
+        // The next slot is received when the bodies are: they have the same tag as the next head.
+        self.head = Some((head, bodies, requests));
+        Ok(())
+    }
+
+    fn post_bodies(
+        &mut self,
+        mpi: &mut dyn Calls,
+        mut head: Vec<u8>,
+        bodies: usize,
+    ) -> Result<(), String> {
+        let lengths = bodies.checked_mul(8).and_then(|end| head.get(..end));
+        let lengths = lengths.ok_or_else(|| "a message is too short".to_owned())?;
+        let lengths = lengths.chunks(8).map(number);
+        let lengths = lengths.collect::<Result<Vec<usize>, _>>()?;
+        head.drain(..8 * bodies);
+        let mut parcel = Parcel {
+            head,
+            bodies: lengths.into_iter().map(|length| vec![0; length]).collect(),
+        };
+        let mut requests = Vec::new();
+        for body in &mut parcel.bodies {
+            requests.extend(post(mpi, body, self.from).map_err(text)?);
+        }
+        self.messages.push_back((parcel, requests));
+        self.post_slot(mpi).map_err(text)
+    }
+}
+
+/// Posts receives for all bytes of a buffer, which the caller keeps until they are over.
+fn post(mpi: &mut dyn Calls, bytes: &mut [u8], from: usize) -> Result<Vec<Request>, Error> {
+    let pieces = bytes.chunks_mut(PIECE);
+    // SAFETY: the buffers are vectors that lie in `Arriving` until their calls are over.
+    let post = |piece: &mut [u8]| unsafe { mpi.receive(piece, from, DATA_TAG) };
+    pieces.map(post).collect()
+}
+
+fn number(bytes: &[u8]) -> Result<usize, String> {
+    let number = bytes
+        .iter()
+        .rev()
+        .fold(0, |bits, &byte| bits << 8 | u64::from(byte));
+    match number {
+        0..MOST => Ok(number as usize),
+        _ => Err(format!("a message of {number} bytes")),
+    }
+}
