@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpipe_layers::{Layer, Loss, Optimizer, try_params};
-use gpipe_sched::{Groups, LossStage, Pipeline, PipelineError, Schedule};
+use gpipe_sched::{Groups, LossStage, Pipeline, PipelineError, Schedule, World};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
+use crate::wire::HostFlows;
 use crate::{Error, LayerStage, RematPlan, Result, TrainingLoss};
 
 /// A pipeline of layers that ends in a loss.
@@ -69,7 +70,33 @@ impl Assembly {
         host: &Host,
         end: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> std::result::Result<Assembled<T>, AssemblyError> {
+        self.build_over(host, None, end)
+    }
+
+    /// [`build_to`](Self::build_to) over the ranks of a world, if there is one: each runs as many of the
+    /// schedule's devices as the others, in order. `devices` are those of all stages, by their names on their
+    /// own ranks; those of other ranks are not opened.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build), and if the ranks do not divide the devices.
+    pub fn build_over<T: LossStage<Tensors> + 'static>(
+        self,
+        host: &Host,
+        world: Option<&Arc<World>>,
+        end: impl FnOnce(Device, Device) -> T + Send + 'static,
+    ) -> std::result::Result<Assembled<T>, AssemblyError> {
         self.check()?;
+        let workers = self.schedule.devices();
+        let ranks = world.map_or(1, |world| world.ranks());
+        if !workers.is_multiple_of(ranks) {
+            return Err(Error::Assembly(format!(
+                "{workers} workers on {ranks} ranks: use as many stages that each rank has the same number"
+            ))
+            .into());
+        }
+        let rank_of: Vec<usize> = (0..workers)
+            .map(|worker| worker * ranks / workers)
+            .collect();
         let Self {
             layers,
             cut,
@@ -82,7 +109,18 @@ impl Assembly {
         } = self;
         let groups = remat_plan.groups();
         let remat_plan = Arc::new(remat_plan);
-        let devices = devices.iter().map(|&id| Ok(host.device(id)?));
+        let is_here = |stage: usize| {
+            let rank = rank_of[schedule.device_of()[stage]];
+            world.is_none_or(|world| world.rank() == rank)
+        };
+        let devices = devices.iter().enumerate().map(|(stage, &id)| {
+            // In the place of one of another rank stands one that counts nothing.
+            let id = match is_here(stage) {
+                true => id,
+                false => DeviceId::Cpu,
+            };
+            Ok(host.device(id)?)
+        });
         let devices = devices.collect::<Result<Vec<Device>>>()?;
         let transit = host.device(DeviceId::Cpu).map_err(Error::from)?;
         let last = devices[devices.len() - 1].clone();
@@ -109,7 +147,15 @@ impl Assembly {
             let transit = transit.clone();
             move || Ok::<_, Error>(end(last, transit))
         };
-        let pipeline = Pipeline::build(schedule, make_stage, make_loss_stage)?;
+        let pipeline = match world {
+            None => Pipeline::build(schedule, make_stage, make_loss_stage)?,
+            Some(world) => {
+                let flows = Arc::new(HostFlows {
+                    transit: transit.clone(),
+                });
+                Pipeline::join(schedule, world, rank_of, flows, make_stage, make_loss_stage)?
+            }
+        };
         Ok(Assembled {
             pipeline,
             devices,

@@ -11,7 +11,7 @@ use crate::stage::value_watch::{LOSS, Watch};
 use crate::{Error, LayerStage, NonFinite, Pass, Value};
 
 /// Runs `batch` again and finds the first value that is not finite. `None` if every value is finite and
-/// only sums over layers are not.
+/// only sums over layers are not, and over several ranks.
 ///
 /// `batch` is that of the step whose loss or gradient norm was not finite, and parameters have not
 /// changed since. Gradients are those of the batch afterwards, as after any step; what layers with
@@ -23,6 +23,10 @@ pub fn first_non_finite<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     batch: Vec<ItemOf<LayerStage, T>>,
 ) -> Result<Option<NonFinite>, PipelineError> {
+    // What the stages saw stays on their ranks.
+    if pipeline.world().is_some() {
+        return Ok(None);
+    }
     let last = pipeline.schedule().stages() - 1;
     pipeline.each(move |index, stage| {
         stage.watch(Some(Watch::new(index == last)));

@@ -16,6 +16,7 @@ mod stage;
 mod trainer;
 mod training_loss;
 mod update;
+mod wire;
 
 pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
 pub use builder::AssemblyBuilder;
@@ -37,3 +38,4 @@ pub use stage::LayerStage;
 pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputStage, Target, TrainingLoss};
 pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};
+pub use wire::{Flows, Wire, WireCodec};

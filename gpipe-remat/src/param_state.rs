@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 
-use gpipe_sched::{LossStage, Pipeline, PipelineError};
+use gpipe_sched::{LossStage, Pipeline, PipelineError, Reader, Writer};
 use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors, ops};
 
 use crate::stage::value_watch::first_in;
+use crate::wire::{Flows, Wire, WireCodec};
 use crate::{Error, LayerStage, Result, share_ties};
 
 /// The value and optimizer state of one parameter, under its owner's name.
@@ -23,7 +24,8 @@ pub struct ParamState {
 }
 
 /// Copies the value and the optimizer state of every owner, in model order, to new buffers on `device`,
-/// which later steps do not change.
+/// which later steps do not change. Over several ranks rank 0 gets all, the others those of their own
+/// stages.
 ///
 /// # Errors
 /// If there is no room for the copies.
@@ -32,7 +34,9 @@ pub fn copy_owned<T: LossStage<Tensors> + 'static>(
     device: &Device,
 ) -> std::result::Result<Vec<ParamState>, PipelineError> {
     let device = device.clone();
-    let owned = pipeline.during("the copy").gather(move |_, stage| {
+    let codec = WireCodec::of(pipeline);
+    let copy = pipeline.during("the copy");
+    let owned = copy.gather_at_root(&codec, move |_, stage| {
         let mut owned = Vec::new();
         stage.try_params(|param| {
             if !param.tied {
@@ -61,6 +65,29 @@ pub struct NonFiniteState {
     pub found: f32,
 }
 
+impl Wire for ParamState {
+    fn put(self, out: &mut Writer, flows: &Flows) -> std::result::Result<(), String> {
+        (self.name, (self.value, self.state)).put(out, flows)
+    }
+
+    fn get(from: &mut Reader, flows: &Flows) -> std::result::Result<Self, String> {
+        let (name, (value, state)) = Wire::get(from, flows)?;
+        Ok(Self { name, value, state })
+    }
+}
+
+impl Wire for NonFiniteState {
+    fn put(self, out: &mut Writer, flows: &Flows) -> std::result::Result<(), String> {
+        (self.name, (self.state, self.found.to_bits())).put(out, flows)
+    }
+
+    fn get(from: &mut Reader, flows: &Flows) -> std::result::Result<Self, String> {
+        let (name, (state, found)) = Wire::get(from, flows)?;
+        let found = f32::from_bits(found);
+        Ok(Self { name, state, found })
+    }
+}
+
 /// Looks for a value or an optimizer state that is not finite; the first in model order. An update can
 /// make one of finite gradients, and [`optimizer_step`](crate::optimizer_step) looks at gradients only.
 ///
@@ -72,7 +99,8 @@ pub struct NonFiniteState {
 pub fn first_non_finite_state<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> std::result::Result<Option<NonFiniteState>, PipelineError> {
-    let of_stages = pipeline.gather(|_, stage| {
+    let codec = WireCodec::of(pipeline);
+    let of_stages = pipeline.gather_across(&codec, |_, stage| {
         let _busy = stage.device().clone().cpu_slot();
         let (mut names, mut tensors): (Vec<_>, Vec<Tensor>) = Default::default();
         stage.try_params(|param| {
@@ -159,19 +187,23 @@ fn by_name<T: LossStage<Tensors> + 'static>(
     count: impl Fn(&Owner) -> usize,
     what: &str,
 ) -> Result<HashMap<String, Vec<Tensor>>> {
-    let owners = pipeline.gather(|_, stage| {
+    let codec = WireCodec::of(pipeline);
+    let owners = pipeline.gather_across(&codec, |_, stage| {
         let mut owners = Vec::new();
         stage.params(|param| {
             if !param.tied {
-                owners.push(Owner {
-                    name: param.name.clone(),
-                    shape: param.shape.clone(),
-                    states: param.state.len(),
-                });
+                let extents = param.shape.dims().to_vec();
+                owners.push((param.name.clone(), (extents, param.state.len())));
             }
         });
         Ok::<_, Error>(owners)
     })?;
+    let owner = |(name, (extents, states)): (String, (Vec<usize>, usize))| Owner {
+        name,
+        shape: Shape::from(extents.as_slice()),
+        states,
+    };
+    let owners: Vec<Owner> = owners.into_iter().flatten().map(owner).collect();
     let fault = |name: &str, message: String| Error::Parameter {
         name: name.to_owned(),
         message,
@@ -184,7 +216,7 @@ fn by_name<T: LossStage<Tensors> + 'static>(
         named.insert(name, tensors);
     }
     let mut known = 0;
-    for owner in owners.iter().flatten() {
+    for owner in &owners {
         let Some(tensors) = named.get(&owner.name) else {
             return Err(fault(&owner.name, format!("its {what} is missing")));
         };
@@ -211,7 +243,7 @@ fn by_name<T: LossStage<Tensors> + 'static>(
         }
     }
     if known < named.len() {
-        let known_names: Vec<&str> = owners.iter().flatten().map(|p| p.name.as_str()).collect();
+        let known_names: Vec<&str> = owners.iter().map(|p| p.name.as_str()).collect();
         let mut strange: Vec<&String> = named.keys().collect();
         strange.retain(|name| !known_names.contains(&name.as_str()));
         strange.sort();

@@ -13,6 +13,7 @@ use gpipe_tensor::ops::{self, AdamWBatch};
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::LayerStage;
+use crate::wire::WireCodec;
 
 /// Adds the gradients of tied places to those of their owners, in layer order.
 ///
@@ -22,7 +23,8 @@ pub fn merge_ties<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
     let task = "the merging of tied gradients";
-    let places = pipeline.during(task).gather(|_, stage| {
+    let codec = WireCodec::of(pipeline);
+    let places = pipeline.during(task).gather_across(&codec, |_, stage| {
         let mut places: Vec<(String, Tensor)> = Vec::new();
         stage.try_params(|param| {
             if param.tied && !param.frozen {
@@ -74,23 +76,24 @@ pub(crate) struct GradientNorms {
 pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<GradientNorms, PipelineError> {
-    let squares = pipeline.during("the gradient norm").gather(|_, stage| {
+    let (codec, task) = (WireCodec::of(pipeline), "the gradient norm");
+    let squares = pipeline.during(task).gather_across(&codec, |_, stage| {
         let _busy = stage.device().clone().cpu_slot();
-        let (mut grads, mut kinds): (Vec<Tensor>, Vec<Kind>) = Default::default();
+        let (mut grads, mut statistics): (Vec<Tensor>, Vec<bool>) = Default::default();
         stage.try_params(|param| {
             if !param.tied && !param.frozen {
                 grads.push(param.grad()?.clone());
-                kinds.push(param.kind);
+                statistics.push(param.kind == Kind::Statistic);
             }
             Ok(())
         })?;
         let grads: Vec<&Tensor> = grads.iter().collect();
         let squares = ops::sums_of_squares(&grads)?;
-        Ok::<_, crate::Error>(kinds.into_iter().zip(squares).collect::<Vec<_>>())
+        Ok::<_, crate::Error>(statistics.into_iter().zip(squares).collect::<Vec<_>>())
     })?;
     let squares = || squares.iter().flatten();
     let sum = |is_statistic: bool| -> f64 {
-        let of_kind = squares().filter(|(kind, _)| (*kind == Kind::Statistic) == is_statistic);
+        let of_kind = squares().filter(|(statistic, _)| *statistic == is_statistic);
         of_kind.map(|(_, square)| square).sum()
     };
     Ok(GradientNorms {
@@ -138,7 +141,8 @@ pub fn share_ties<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<(), PipelineError> {
     let task = "the sharing of tied parameters";
-    let tied = pipeline.during(task).gather(|_, stage| {
+    let codec = WireCodec::of(pipeline);
+    let tied = pipeline.during(task).gather_across(&codec, |_, stage| {
         let mut names = Vec::new();
         stage.params(|param| {
             if param.tied {
@@ -151,16 +155,18 @@ pub fn share_ties<T: LossStage<Tensors> + 'static>(
     if tied.is_empty() {
         return Ok(());
     }
-    let values = pipeline.during(task).gather(move |_, stage| {
-        let mut values: Vec<(String, Tensor)> = Vec::new();
-        stage.try_params(|param| {
-            if !param.tied && tied.contains(&param.name) {
-                values.push((param.name.clone(), param.value()?.clone()));
-            }
-            Ok(())
+    let values = pipeline
+        .during(task)
+        .gather_across(&codec, move |_, stage| {
+            let mut values: Vec<(String, Tensor)> = Vec::new();
+            stage.try_params(|param| {
+                if !param.tied && tied.contains(&param.name) {
+                    values.push((param.name.clone(), param.value()?.clone()));
+                }
+                Ok(())
+            })?;
+            Ok::<_, crate::Error>(values)
         })?;
-        Ok::<_, crate::Error>(values)
-    })?;
     let values: HashMap<String, Tensor> = values.into_iter().flatten().collect();
     pipeline.during(task).each(move |_, stage| {
         stage.try_params(|param| {

@@ -1,0 +1,233 @@
+//! Values of a pipeline's stages as messages between ranks: tensors through host memory, to the bit.
+
+use std::sync::Arc;
+
+use gpipe_sched::{Codec, LossStage, Pipeline, Reader, Writer};
+use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
+
+use crate::LayerStage;
+
+/// A type of values that can be sent.
+pub trait Wire: Sized {
+    /// Appends the value; tensors through `flows`.
+    ///
+    /// # Errors
+    /// If a tensor cannot be read.
+    fn put(self, out: &mut Writer, flows: &Flows) -> Result<(), String>;
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// If there is none, or no room for it.
+    fn get(from: &mut Reader, flows: &Flows) -> Result<Self, String>;
+}
+
+/// The codec of a pipeline's flows, or none for a pipeline on one rank, whose values are not sent.
+pub type Flows = Option<Arc<dyn Codec<Tensors>>>;
+
+/// Flows through host memory: they are copied from their device, and arrive on another one.
+pub(crate) struct HostFlows {
+    /// The device of what arrives, which counts it.
+    pub transit: Device,
+}
+
+impl Codec<Tensors> for HostFlows {
+    fn pack(&self, flow: Tensors, out: &mut Writer) -> Result<(), String> {
+        out.number(flow.len());
+        flow.iter().try_for_each(|tensor| pack(tensor, out))
+    }
+
+    fn unpack(&self, from: &mut Reader) -> Result<Tensors, String> {
+        let tensors = 0..from.number()?;
+        tensors.map(|_| unpack(from, &self.transit)).collect()
+    }
+}
+
+const F32: usize = 0;
+const U32: usize = 1;
+
+fn pack(tensor: &Tensor, out: &mut Writer) -> Result<(), String> {
+    let fault = |error: gpipe_tensor::Error| error.to_string();
+    let body = match tensor.dtype() {
+        DType::F32 => {
+            out.number(F32);
+            match tensor.f32s() {
+                Ok(values) => of_words(values, |value| value.to_le_bytes()),
+                Err(_) => of_words(&tensor.to_f32s().map_err(fault)?, |v| v.to_le_bytes()),
+            }
+        }
+        DType::U32 => {
+            out.number(U32);
+            of_words(tensor.u32s().map_err(fault)?, |value| value.to_le_bytes())
+        }
+        other => {
+            return Err(format!(
+                "{other} tensors do not pass between ranks: use f32"
+            ));
+        }
+    };
+    let extents = tensor.shape().dims();
+    out.number(extents.len());
+    extents.iter().for_each(|&extent| out.number(extent));
+    out.body(body);
+    Ok(())
+}
+
+fn unpack(from: &mut Reader, device: &Device) -> Result<Tensor, String> {
+    let dtype = from.number()?;
+    let extents = 0..from.number()?;
+    let extents = extents.map(|_| from.number());
+    let shape = Shape::from(extents.collect::<Result<Vec<usize>, String>>()?.as_slice());
+    let body = from.body()?;
+    let tensor = match dtype {
+        F32 => Tensor::from_f32(device, shape, words(&body, f32::from_le_bytes)?),
+        U32 => Tensor::from_u32(device, shape, words(&body, u32::from_le_bytes)?),
+        other => return Err(format!("a tensor of no known type: {other}")),
+    };
+    tensor.map_err(|error| error.to_string())
+}
+
+fn of_words<T: Copy>(values: &[T], bytes: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
+    let mut out = vec![0; 4 * values.len()];
+    for (place, &value) in out.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+        *place = bytes(value);
+    }
+    out
+}
+
+fn words<T>(bytes: &[u8], word: impl Fn([u8; 4]) -> T) -> Result<Vec<T>, String> {
+    match bytes.as_chunks::<4>() {
+        (words, []) => Ok(words.iter().map(|&bytes| word(bytes)).collect()),
+        _ => Err("a tensor's bytes are no whole elements".to_owned()),
+    }
+}
+
+/// The codec of values of any type that can be sent.
+pub struct WireCodec(Flows);
+
+impl WireCodec {
+    /// For the values of the stages of a pipeline.
+    pub fn of<T: LossStage<Tensors> + 'static>(pipeline: &Pipeline<LayerStage, T>) -> Self {
+        Self(pipeline.codec())
+    }
+}
+
+impl<T: Wire> Codec<T> for WireCodec {
+    fn pack(&self, value: T, out: &mut Writer) -> Result<(), String> {
+        value.put(out, &self.0)
+    }
+
+    fn unpack(&self, from: &mut Reader) -> Result<T, String> {
+        T::get(from, &self.0)
+    }
+}
+
+impl Wire for u64 {
+    fn put(self, out: &mut Writer, _flows: &Flows) -> Result<(), String> {
+        out.bits(self);
+        Ok(())
+    }
+
+    fn get(from: &mut Reader, _flows: &Flows) -> Result<Self, String> {
+        from.bits()
+    }
+}
+
+impl Wire for usize {
+    fn put(self, out: &mut Writer, _flows: &Flows) -> Result<(), String> {
+        out.number(self);
+        Ok(())
+    }
+
+    fn get(from: &mut Reader, _flows: &Flows) -> Result<Self, String> {
+        from.number()
+    }
+}
+
+impl Wire for u32 {
+    fn put(self, out: &mut Writer, flows: &Flows) -> Result<(), String> {
+        u64::from(self).put(out, flows)
+    }
+
+    fn get(from: &mut Reader, flows: &Flows) -> Result<Self, String> {
+        Ok(u64::get(from, flows)? as u32)
+    }
+}
+
+impl Wire for f64 {
+    fn put(self, out: &mut Writer, _flows: &Flows) -> Result<(), String> {
+        out.float(self);
+        Ok(())
+    }
+
+    fn get(from: &mut Reader, _flows: &Flows) -> Result<Self, String> {
+        from.float()
+    }
+}
+
+impl Wire for bool {
+    fn put(self, out: &mut Writer, flows: &Flows) -> Result<(), String> {
+        u64::from(self).put(out, flows)
+    }
+
+    fn get(from: &mut Reader, flows: &Flows) -> Result<Self, String> {
+        Ok(u64::get(from, flows)? != 0)
+    }
+}
+
+impl Wire for String {
+    fn put(self, out: &mut Writer, _flows: &Flows) -> Result<(), String> {
+        out.text(&self);
+        Ok(())
+    }
+
+    fn get(from: &mut Reader, _flows: &Flows) -> Result<Self, String> {
+        from.text()
+    }
+}
+
+impl Wire for Tensor {
+    fn put(self, out: &mut Writer, flows: &Flows) -> Result<(), String> {
+        let flows = flows.as_ref().ok_or("no other rank")?;
+        flows.pack(Tensors::from_iter([self]), out)
+    }
+
+    fn get(from: &mut Reader, flows: &Flows) -> Result<Self, String> {
+        let flows = flows.as_ref().ok_or("no other rank")?;
+        let tensor = flows.unpack(from)?.into_iter().next();
+        tensor.ok_or_else(|| "a flow without tensors".to_owned())
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(self, out: &mut Writer, flows: &Flows) -> Result<(), String> {
+        out.number(self.len());
+        self.into_iter().try_for_each(|value| value.put(out, flows))
+    }
+
+    fn get(from: &mut Reader, flows: &Flows) -> Result<Self, String> {
+        let values = 0..from.number()?;
+        values.map(|_| T::get(from, flows)).collect()
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(self, out: &mut Writer, flows: &Flows) -> Result<(), String> {
+        self.into_iter().collect::<Vec<T>>().put(out, flows)
+    }
+
+    fn get(from: &mut Reader, flows: &Flows) -> Result<Self, String> {
+        Ok(Vec::get(from, flows)?.into_iter().next())
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(self, out: &mut Writer, flows: &Flows) -> Result<(), String> {
+        self.0.put(out, flows)?;
+        self.1.put(out, flows)
+    }
+
+    fn get(from: &mut Reader, flows: &Flows) -> Result<Self, String> {
+        Ok((A::get(from, flows)?, B::get(from, flows)?))
+    }
+}
