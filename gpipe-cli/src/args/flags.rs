@@ -9,7 +9,7 @@ use super::settings::{Settings, Workers};
 /// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
-const KEY_FLAGS: [KeyFlag; 32] = [
+const KEY_FLAGS: [KeyFlag; 33] = [
     ("--model", "model.name", |s| s.model.as_deref()),
     ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
     ("--data", "data.source", |s| s.data.as_deref()),
