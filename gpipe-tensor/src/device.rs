@@ -134,6 +134,19 @@ impl Device {
         self.0.peak.load(Ordering::Relaxed)
     }
 
+    /// The most bytes that the pool of the device's memory took, by all handles of this process and with what
+    /// lies between buffers; `None` on the CPU.
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    pub fn most_reserved_bytes(&self) -> Result<Option<u64>> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu() {
+            return gpu.most_reserved().map(Some);
+        }
+        Ok(None)
+    }
+
     /// Resets the peak to the bytes that are live now.
     pub fn reset_peak(&self) {
         self.0.peak.store(self.live_bytes(), Ordering::Relaxed);

@@ -106,6 +106,17 @@ pub enum Error {
         /// The error message.
         message: String,
     },
+    /// The device has failed in a way that no later call of this process recovers from.
+    #[cfg(feature = "cuda")]
+    #[error(
+        "GPU lost: {call}: {message}; this process cannot use it any more: go on from the last checkpoint"
+    )]
+    GpuLost {
+        /// The function that reported it.
+        call: &'static str,
+        /// The error message.
+        message: String,
+    },
     /// The elements are needed on the host, but are on another device.
     #[error("{op}: the tensor is on {device}: copy it to the processor first")]
     Elsewhere {

@@ -1,7 +1,5 @@
 //! Products of matrices by cuBLAS, with one handle per worker.
 
-use std::ffi::c_int;
-
 use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t};
 
 use super::entry::Pointer;
@@ -10,7 +8,7 @@ use super::product::{Product, form};
 use super::raw_handle::RawHandle;
 use super::status::Status;
 use super::stream::Stream;
-use crate::{DType, Error, Result};
+use crate::{DType, Result};
 
 #[cfg(feature = "link-cublas")]
 use super::linked::sgemm;
@@ -23,6 +21,9 @@ const WORKSPACE: usize = 32 << 20;
 pub(super) struct Blas {
     raw: RawHandle<cublasHandle_t>,
     workspace: u64,
+    tf32: bool,
+    /// The mode of the last product.
+    mode: Option<cublasMath_t>,
 }
 
 impl Blas {
@@ -35,8 +36,10 @@ impl Blas {
         let mut blas = Self {
             raw: RawHandle(raw),
             workspace: 0,
+            tf32,
+            mode: None,
         };
-        match blas.prepare(stream, tf32) {
+        match blas.prepare(stream) {
             Ok(()) => Ok(blas),
             Err(error) => {
                 blas.end(stream);
@@ -45,22 +48,32 @@ impl Blas {
         }
     }
 
-    /// Sets stream, workspace and precision.
-    fn prepare(&mut self, stream: &Stream, tf32: bool) -> Result<()> {
+    /// Sets stream and workspace.
+    fn prepare(&mut self, stream: &Stream) -> Result<()> {
         let raw = self.raw.0;
         self.workspace = stream.alloc(WORKSPACE)?;
-        let mode = match tf32 {
-            false => cublasMath_t::CUBLAS_DEFAULT_MATH,
-            true => cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH,
-        };
         // SAFETY: handle and stream are of the same context; the workspace is memory of this stream,
         // is as large as said, and is freed on it when the handle is gone.
         unsafe {
             sys::cublasSetStream_v2(raw, stream.raw().cast()).check("cublasSetStream_v2")?;
             sys::cublasSetWorkspace_v2(raw, self.workspace as *mut _, WORKSPACE)
-                .check("cublasSetWorkspace_v2")?;
-            sys::cublasSetMathMode(raw, mode).check("cublasSetMathMode")
+                .check("cublasSetWorkspace_v2")
         }
+    }
+
+    /// Sets the precision for factors of a type: partial sums of bf16 results stay in single precision, and
+    /// single precision is TF32 only where that was asked for.
+    fn set_mode(&mut self, stored: DType) -> Result<()> {
+        let mode = match stored == DType::F32 && self.tf32 {
+            false => cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
+            true => cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH,
+        };
+        if self.mode != Some(mode) {
+            // SAFETY: the handle is alive.
+            unsafe { sys::cublasSetMathMode(self.raw.0, mode) }.check("cublasSetMathMode")?;
+            self.mode = Some(mode);
+        }
+        Ok(())
     }
 
     /// Ends the handle, after all products on its stream so far.
@@ -79,7 +92,13 @@ impl Blas {
     /// # Safety
     /// The stream may read a and b and write c, which are as large as the product says; none of its
     /// extents is zero.
-    pub unsafe fn run(&self, product: Product, a: Pointer, b: Pointer, c: Pointer) -> Result<()> {
+    pub unsafe fn run(
+        &mut self,
+        product: Product,
+        a: Pointer,
+        b: Pointer,
+        c: Pointer,
+    ) -> Result<()> {
         let Product {
             m,
             n,
@@ -91,20 +110,18 @@ impl Blas {
             stored,
             result,
         } = product;
-        let int = |extent: usize| {
-            c_int::try_from(extent).map_err(|_| Error::Argument {
-                op: "matmul",
-                message: format!("cuBLAS counts to 2³¹ − 1, but an extent is {extent}"),
-            })
-        };
+        self.set_mode(stored)?;
+        // The functions with 64-bit extents: a product of more than 2³¹ elements, as logits may be, is not
+        // left to those that count in 32 bits.
+        let int = |extent: usize| extent as i64;
         let step = |rows: usize, columns: usize| (rows * columns) as i64;
         let widths = [
-            int(if b_transposed { k } else { n })?,
-            int(if a_transposed { m } else { k })?,
-            int(n)?,
+            int(if b_transposed { k } else { n }),
+            int(if a_transposed { m } else { k }),
+            int(n),
         ];
         let old = if accumulate { 1.0 } else { 0.0 };
-        let sizes = [int(n)?, int(m)?, int(k)?];
+        let sizes = [int(n), int(m), int(k)];
         let transposed = [b_transposed, a_transposed];
         if (stored, result) != (DType::F32, DType::F32) {
             let strides = [step(k, n), step(m, k), step(m, n)];
@@ -113,7 +130,7 @@ impl Blas {
                 sizes,
                 widths,
                 strides,
-                items: int(items)?,
+                items: int(items),
                 types: [stored, result],
                 old,
             };
@@ -144,7 +161,7 @@ impl Blas {
         let one = 1.0;
         // SAFETY: as above.
         unsafe {
-            sys::cublasSgemmStridedBatched(
+            sys::cublasSgemmStridedBatched_64(
                 self.raw.0,
                 b_form,
                 a_form,
@@ -162,10 +179,10 @@ impl Blas {
                 c,
                 widths[2],
                 step(m, n),
-                int(items)?,
+                int(items),
             )
         }
-        .check("cublasSgemmStridedBatched")
+        .check("cublasSgemmStridedBatched_64")
     }
 }
 
@@ -178,16 +195,16 @@ impl Blas {
 unsafe fn sgemm(
     handle: cublasHandle_t,
     transposed: [bool; 2],
-    sizes: [c_int; 3],
-    (left, left_width): (*const f32, c_int),
-    (right, right_width): (*const f32, c_int),
+    sizes: [i64; 3],
+    (left, left_width): (*const f32, i64),
+    (right, right_width): (*const f32, i64),
     old: f32,
-    (to, width): (*mut f32, c_int),
+    (to, width): (*mut f32, i64),
 ) -> Result<()> {
     let ([left_form, right_form], one) = (transposed.map(form), 1.0);
     // SAFETY: the caller vouches for all but the factors, which outlive the call.
     unsafe {
-        sys::cublasSgemm_v2(
+        sys::cublasSgemm_v2_64(
             handle,
             left_form,
             right_form,
@@ -204,5 +221,5 @@ unsafe fn sgemm(
             width,
         )
     }
-    .check("cublasSgemm_v2")
+    .check("cublasSgemm_v2_64")
 }

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemLocation,
-    CUmemLocationType, CUmemPool_attribute, CUmemoryPool,
+    CUmemLocationType, CUmemPool_attribute, CUmemoryPool, CUresult,
 };
 
 use super::module::Module;
+use super::peer;
 use super::probe;
 use super::raw_handle::RawHandle;
 use super::status::Status;
@@ -21,8 +22,8 @@ pub(crate) struct Context {
     device: CUdevice,
     raw: RawHandle<CUcontext>,
     pool: RawHandle<CUmemoryPool>,
-    /// The devices that may write to the pool, besides its own.
-    writers: Mutex<Vec<u32>>,
+    /// Whether copies of another device, by its ordinal, arrive in the pool.
+    writers: Mutex<BTreeMap<u32, bool>>,
     /// Loaded last, unloaded before the context.
     module: Option<Module>,
 }
@@ -55,10 +56,15 @@ impl Context {
         // What is freed stays with the process: without this every synchronisation gives it back.
         let mut all = u64::MAX;
         let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        // SAFETY: the call writes one name; this attribute is a number of 64 bits.
+        // Reuse must not add waits between streams that no event asked for.
+        let mut never = 0_i32;
+        let hidden = CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+        // SAFETY: the call writes one name; the first attribute is a number of 64 bits, the second of 32.
         unsafe {
             sys::cuDeviceGetDefaultMemPool(&mut pool, device).check("cuDeviceGetDefaultMemPool")?;
             sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut all).cast())
+                .check("cuMemPoolSetAttribute")?;
+            sys::cuMemPoolSetAttribute(pool, hidden, (&raw mut never).cast())
                 .check("cuMemPoolSetAttribute")?;
         }
         context.pool = RawHandle(pool);
@@ -100,14 +106,38 @@ impl Context {
         }
     }
 
-    /// Enables peer access to the memory of `to`, if the hardware can; returns whether it is enabled.
+    /// The most bytes that the pool took from the device since it was opened.
+    pub(super) fn most_reserved(&self) -> Result<u64> {
+        self.bind()?;
+        let mut bytes = 0_u64;
+        let most = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+        // SAFETY: the pool is the device's own; this attribute is a number of 64 bits.
+        unsafe { sys::cuMemPoolGetAttribute(self.pool.0, most, (&raw mut bytes).cast()) }
+            .check("cuMemPoolGetAttribute")?;
+        Ok(bytes)
+    }
+
+    /// Whether copies to the memory of `to` reach it directly; tried once for each pair of devices. Where
+    /// they do not, they are staged through the host.
     pub(super) fn reaches(&self, to: &Self) -> Result<bool> {
         let mut writers = to.writers.lock().unwrap_or_else(PoisonError::into_inner);
-        if writers.contains(&self.ordinal) {
-            return Ok(true);
+        if let Some(&arrives) = writers.get(&self.ordinal) {
+            return Ok(arrives);
         }
-        if !probe::reaches(self.device, to.device)? {
-            return Ok(false);
+        let arrives = probe::reaches(self.device, to.device)?
+            && self.enable(to).is_ok()
+            && peer::arrives(self, to).unwrap_or(false);
+        writers.insert(self.ordinal, arrives);
+        Ok(arrives)
+    }
+
+    /// Enables this device's access to the memory of another one and to its pool.
+    fn enable(&self, to: &Self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: both contexts are retained, and this one is the thread's.
+        match unsafe { sys::cuCtxEnablePeerAccess(to.raw.0, 0) } {
+            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
+            status => status.check("cuCtxEnablePeerAccess")?,
         }
         let access = CUmemAccessDesc {
             location: CUmemLocation {
@@ -117,9 +147,7 @@ impl Context {
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
         // SAFETY: the call reads one description, and the pool is that of an open context.
-        unsafe { sys::cuMemPoolSetAccess(to.pool.0, &access, 1) }.check("cuMemPoolSetAccess")?;
-        writers.push(self.ordinal);
-        Ok(true)
+        unsafe { sys::cuMemPoolSetAccess(to.pool.0, &access, 1) }.check("cuMemPoolSetAccess")
     }
 }
 

@@ -83,6 +83,11 @@ impl Gpu {
         self.compute.synchronize()
     }
 
+    /// The most bytes that the device's pool has taken.
+    pub fn most_reserved(&self) -> Result<u64> {
+        self.context().most_reserved()
+    }
+
     /// Records an event with its time after all operations so far.
     pub fn record_event(&self) -> Result<Event> {
         self.compute.record_timed()

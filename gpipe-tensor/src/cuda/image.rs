@@ -7,8 +7,22 @@ const CUDA: u64 = 190;
 /// The type of a section that takes no bytes of the file.
 const EMPTY: u64 = 8;
 
-/// Whether these bytes are an image whose tables, sections and segments all lie within them.
+/// Whether these bytes are PTX with the zero at its end, or an image whose tables, sections and segments all
+/// lie within them.
 pub(super) fn is_whole(image: &[u8]) -> bool {
+    is_text(image) || is_elf(image)
+}
+
+/// Whether these bytes are a text of PTX with the one zero that ends it.
+fn is_text(image: &[u8]) -> bool {
+    let text = image.split_last().filter(|(end, _)| **end == 0);
+    text.and_then(|(_, text)| std::str::from_utf8(text).ok())
+        .is_some_and(|text| {
+            !text.contains('\0') && text.contains(".version ") && text.contains(".target ")
+        })
+}
+
+fn is_elf(image: &[u8]) -> bool {
     image.starts_with(MAGIC)
         && number(image, 18, 2) == Some(CUDA)
         && table(image, (32, 54, 56), 56, &within_segment)
@@ -132,6 +146,9 @@ mod tests {
             image[place] = value;
             assert!(!is_whole(&image), "byte {place}");
         }
-        assert!(!is_whole(b"") && !is_whole(b"//\n.version 8.1"));
+        assert!(!is_whole(b""));
+        let text = b"//\n.version 8.1\n.target sm_90\n\0";
+        assert!(is_whole(text) && !is_whole(&text[..text.len() - 1]));
+        assert!(!is_whole(b".version 8.1\0.target sm_90\0"));
     }
 }

@@ -19,15 +19,21 @@ use crate::{Error, Result};
 pub(super) unsafe fn sgemm(
     handle: cublasHandle_t,
     transposed: [bool; 2],
-    sizes: [c_int; 3],
-    (left, left_width): (*const f32, c_int),
-    (right, right_width): (*const f32, c_int),
+    sizes: [i64; 3],
+    (left, left_width): (*const f32, i64),
+    (right, right_width): (*const f32, i64),
     old: f32,
-    (to, width): (*mut f32, c_int),
+    (to, width): (*mut f32, i64),
 ) -> Result<()> {
     let form = |transposed| match transposed {
         false => sys::cublasOperation_t::CUBLAS_OP_N,
         true => sys::cublasOperation_t::CUBLAS_OP_T,
+    };
+    let int = |extent: i64| {
+        c_int::try_from(extent).map_err(|_| Error::Argument {
+            op: "matmul",
+            message: format!("the linked cuBLAS counts to 2³¹ − 1, but an extent is {extent}"),
+        })
     };
     let one = 1.0;
     // SAFETY: the caller vouches for all but the factors, which outlive the call.
@@ -36,17 +42,17 @@ pub(super) unsafe fn sgemm(
             handle.cast(),
             form(transposed[0]),
             form(transposed[1]),
-            sizes[0],
-            sizes[1],
-            sizes[2],
+            int(sizes[0])?,
+            int(sizes[1])?,
+            int(sizes[2])?,
             &one,
             left,
-            left_width,
+            int(left_width)?,
             right,
-            right_width,
+            int(right_width)?,
             &old,
             to,
-            width,
+            int(width)?,
         )
     };
     match status as c_int {

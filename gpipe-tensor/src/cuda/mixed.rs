@@ -1,6 +1,6 @@
 //! Products of matrices with factors of lower precision and sums of single precision.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 
 use cudarc::cublas::sys::{
     self, cublasComputeType_t, cublasGemmAlgo_t, cublasHandle_t, cudaDataType,
@@ -16,13 +16,13 @@ pub(super) struct Mixed {
     /// Whether left and right are read transposed.
     pub transposed: [bool; 2],
     /// Rows and columns of c, and what is summed over.
-    pub sizes: [c_int; 3],
+    pub sizes: [i64; 3],
     /// Elements from column to column of left, right and c.
-    pub widths: [c_int; 3],
+    pub widths: [i64; 3],
     /// Elements from item to item of left, right and c.
     pub strides: [i64; 3],
     /// How many products.
-    pub items: c_int,
+    pub items: i64,
     /// The type of the factors, and that of c.
     pub types: [DType; 2],
     /// Factor of the old c, which is not read if this is 0.
@@ -87,9 +87,9 @@ impl Mixed {
             };
         }
         match self.items {
-            1 => call!(cublasGemmEx),
+            1 => call!(cublasGemmEx_64),
             many => call!(
-                cublasGemmStridedBatchedEx,
+                cublasGemmStridedBatchedEx_64,
                 strides[0],
                 strides[1],
                 strides[2],

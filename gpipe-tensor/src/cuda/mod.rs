@@ -8,6 +8,8 @@
 
 #[cfg(feature = "cuda")]
 mod blas;
+#[cfg(feature = "cuda")]
+mod builtins;
 #[cfg(test)]
 mod conformance;
 #[cfg(feature = "cuda")]
@@ -28,6 +30,8 @@ mod mixed;
 mod module;
 #[cfg(test)]
 mod nvrtc;
+#[cfg(feature = "cuda")]
+mod peer;
 #[cfg(feature = "cuda")]
 mod pinned;
 #[cfg(feature = "cuda")]

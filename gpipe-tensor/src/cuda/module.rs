@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
@@ -26,8 +26,9 @@ impl Module {
     /// Loads the kernels for a device of this compute capability into the thread's context.
     pub fn load(capability: (u32, u32), cache: Option<&dyn KernelCache>) -> Result<Self> {
         let source = super::source::source();
+        let target = Target::of(capability)?;
         let options = [
-            format!("--gpu-architecture=sm_{}{}", capability.0, capability.1),
+            format!("--gpu-architecture={target}"),
             // The processor rounds each product, and so do the kernels.
             "--fmad=false".to_owned(),
         ];
@@ -38,7 +39,7 @@ impl Module {
         if let Some(Ok(module)) = cached.map(Self::of) {
             return Ok(module);
         }
-        let image = compile(&source, &options)?;
+        let image = compile(&source, &options, target)?;
         let module = Self::of(&image)?;
         if let Some(cache) = cache {
             cache.store(&key, &sealed(&key, &image));
@@ -88,6 +89,50 @@ impl Drop for Module {
     }
 }
 
+/// What kernels are compiled for, as 90 for compute capability 9.0.
+#[derive(Clone, Copy)]
+enum Target {
+    /// Machine code for the device's own architecture.
+    Device(u32),
+    /// PTX for the newest architecture that this NVRTC knows: the driver compiles it for a later device.
+    Virtual(u32),
+}
+
+impl Target {
+    /// For a device of this compute capability.
+    fn of((major, minor): (u32, u32)) -> Result<Self> {
+        let own = 10 * major + minor;
+        let mut count = 0;
+        // SAFETY: the calls write one number, then as many as it says.
+        let known = unsafe {
+            sys::nvrtcGetNumSupportedArchs(&mut count).check("nvrtcGetNumSupportedArchs")?;
+            let mut known = vec![0; count as usize];
+            sys::nvrtcGetSupportedArchs(known.as_mut_ptr()).check("nvrtcGetSupportedArchs")?;
+            known
+        };
+        let known = known.into_iter().map(|one| one as u32);
+        match known.filter(|&one| one <= own).max() {
+            Some(newest) if newest == own => Ok(Self::Device(own)),
+            Some(newest) => Ok(Self::Virtual(newest)),
+            None => Err(Error::Cuda {
+                call: "nvrtcGetSupportedArchs",
+                message: format!(
+                    "this NVRTC compiles for newer devices than sm_{own} only: install an older one"
+                ),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(own) => write!(f, "sm_{own}"),
+            Self::Virtual(newest) => write!(f, "compute_{newest}"),
+        }
+    }
+}
+
 /// The cache key of an image: the digest of all that it depends on.
 fn key(source: &str, options: &[String], compiler: &str) -> String {
     let parts = options.iter().map(String::as_str).chain([compiler, source]);
@@ -119,7 +164,7 @@ impl Drop for Program {
 }
 
 /// The image for a device.
-fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
+fn compile(source: &str, options: &[String], target: Target) -> Result<Vec<u8>> {
     let source = text(source)?;
     let options = options.iter().map(|option| text(option.as_str()));
     let options: Vec<CString> = options.collect::<Result<_>>()?;
@@ -149,9 +194,17 @@ fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
     let mut size = 0;
     // SAFETY: the program is compiled, and the second call writes as many bytes as the first says.
     unsafe {
-        sys::nvrtcGetCUBINSize(program.0, &mut size).check("nvrtcGetCUBINSize")?;
+        match target {
+            Target::Device(_) => sys::nvrtcGetCUBINSize(program.0, &mut size),
+            Target::Virtual(_) => sys::nvrtcGetPTXSize(program.0, &mut size),
+        }
+        .check("nvrtcGet…Size")?;
         let mut image = vec![0_u8; size];
-        sys::nvrtcGetCUBIN(program.0, image.as_mut_ptr().cast()).check("nvrtcGetCUBIN")?;
+        match target {
+            Target::Device(_) => sys::nvrtcGetCUBIN(program.0, image.as_mut_ptr().cast()),
+            Target::Virtual(_) => sys::nvrtcGetPTX(program.0, image.as_mut_ptr().cast()),
+        }
+        .check("nvrtcGet…")?;
         Ok(image)
     }
 }

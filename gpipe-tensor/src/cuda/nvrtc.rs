@@ -14,8 +14,8 @@ use libloading::{Library, Symbol};
 use super::entry::{Param, THREADS};
 use super::image::is_whole;
 
-/// The devices compiled for: A100, H100 and H200, B100 and B200.
-const DEVICES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
+/// The devices compiled for: A100, H100 and H200, B100 and B200, RTX 50.
+const DEVICES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 

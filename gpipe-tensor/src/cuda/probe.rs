@@ -8,6 +8,7 @@ use cudarc::cublas::sys as cublas;
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
 use cudarc::nvrtc::sys as nvrtc;
 
+use super::builtins;
 use super::status::Status;
 use crate::{CudaDevice, CudaInfo, DeviceId, Result};
 
@@ -72,6 +73,8 @@ fn look() -> std::result::Result<CudaInfo, String> {
         );
     }
     let found = described().map_err(|error| error.to_string())?;
+    // NVRTC itself is loaded since its version was asked for.
+    builtins::open();
     if found.devices.is_empty() {
         return missing(
             "the driver finds no CUDA device",

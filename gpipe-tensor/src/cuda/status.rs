@@ -21,12 +21,38 @@ impl Status for CUresult {
     fn check(self, call: &'static str) -> Result<()> {
         match self {
             Self::CUDA_SUCCESS => Ok(()),
+            status if is_lost(status) => Err(Error::GpuLost {
+                call,
+                message: described(status),
+            }),
             status => Err(Error::Cuda {
                 call,
                 message: described(status),
             }),
         }
     }
+}
+
+/// Whether the process's context of the device is dead after this: every later call gives the error again,
+/// in a new handle too.
+fn is_lost(status: CUresult) -> bool {
+    use CUresult::*;
+    matches!(
+        status,
+        CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_UNKNOWN
+    )
 }
 
 impl Status for cublasStatus_t {

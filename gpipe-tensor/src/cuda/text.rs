@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use super::entry::Param;
 
-/// A barrier of the kernels' source.
+/// A barrier of the kernels' source, or a wait for copies to shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Barrier {
     /// Counted from 1 in the order of the source.
@@ -34,12 +34,12 @@ pub(super) fn machine(machine: &str) -> (String, Vec<Barrier>) {
             line_number = 0;
         }
         let mut rest = line;
-        while let Some((before, after)) = rest.split_once("__syncthreads()") {
+        while let Some((before, with, after)) = first_wait(rest) {
             barriers.push(Barrier {
                 number: barriers.len() as u32 + 1,
                 place: format!("{file}:{line_number}"),
             });
-            let _ = write!(source, "{before}machine::barrier({})", barriers.len());
+            let _ = write!(source, "{before}machine::{with}({})", barriers.len());
             rest = after;
         }
         source.push_str(rest);
@@ -59,6 +59,21 @@ pub(super) fn machine(machine: &str) -> (String, Vec<Barrier>) {
     source.push_str("};\n");
     source.push_str(tail);
     (source, barriers)
+}
+
+/// The first barrier or wait for copies of a line: what stands before it, the machine's function for it, and
+/// what stands behind. The definitions for GPUs are none.
+fn first_wait(line: &str) -> Option<(&str, &'static str, &str)> {
+    const WAITS: [(&str, &str); 2] = [
+        ("__syncthreads()", "barrier"),
+        ("wait_for_copies();", "wait_for_copies"),
+    ];
+    let found = WAITS.iter().filter_map(|(call, with)| {
+        let (before, after) = line.split_once(call)?;
+        let after = &line[line.len() - after.len() - usize::from(call.ends_with(';'))..];
+        Some((before, *with, after))
+    });
+    found.min_by_key(|(before, ..)| before.len())
 }
 
 /// The letter of a parameter in the machine's list of kernels.

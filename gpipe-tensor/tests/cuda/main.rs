@@ -19,6 +19,9 @@ fn every_operation_equals_the_processors() {
             };
             for stored in [DType::F32, DType::BF16] {
                 operations::compare(sizes, stored);
+                if matches!(sizes, Sizes::All) {
+                    operations::compare(Sizes::Real, stored);
+                }
             }
         }
     }

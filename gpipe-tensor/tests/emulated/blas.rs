@@ -37,24 +37,24 @@ pub fn products(_: &str) -> bool {
             let (alpha, beta) = (2.0_f32, 0.5_f32);
             let float = cudaDataType::CUDA_R_32F;
             let status = call!(
-                sys::cublasGemmEx,
+                sys::cublasGemmEx_64,
                 handle,
                 operations[turn_a],
                 operations[turn_b],
-                m as i32,
-                n as i32,
-                k as i32,
+                m as i64,
+                n as i64,
+                k as i64,
                 (&raw const alpha).cast(),
                 places[0] as *const _,
                 float,
-                if turn_a == 1 { k } else { m } as i32,
+                if turn_a == 1 { k } else { m } as i64,
                 places[1] as *const _,
                 float,
-                if turn_b == 1 { n } else { k } as i32,
+                if turn_b == 1 { n } else { k } as i64,
                 (&raw const beta).cast(),
                 places[2] as *mut _,
                 float,
-                m as i32,
+                m as i64,
                 cublasComputeType_t::CUBLAS_COMPUTE_32F,
                 cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT
             );

@@ -8,6 +8,7 @@ mod blas;
 mod compile;
 mod driver;
 mod faults;
+mod hardware;
 mod host;
 mod operations;
 mod orders;
@@ -27,7 +28,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 13] = [
+const PROGRAMS: [(&str, Program); 15] = [
     ("relay", orders::relay),
     ("fault", faults::program),
     ("compiler", faults::compiler),
@@ -41,15 +42,22 @@ const PROGRAMS: [(&str, Program); 13] = [
     ("contexts", sound::contexts),
     ("failing", sound::failing),
     ("gradient", sound::gradient),
+    ("lost", hardware::lost),
+    ("pool", hardware::pool),
 ];
 
 /// Runs a program on the emulated host.
 fn run(host: &Host, program: &str, argument: &str, settings: &str) -> Outcome {
+    host.run(&mut command(program, argument), settings)
+}
+
+/// The command that runs a program.
+fn command(program: &str, argument: &str) -> Command {
     let binary = env::current_exe().expect("this binary has a path");
     let mut command = Command::new(binary);
     command.args(["--exact", "a_program", "--nocapture"]);
     command.env(PROGRAM, format!("{program} {argument}"));
-    host.run(&mut command, settings)
+    command
 }
 
 /// No test, but what a test runs.
@@ -83,6 +91,8 @@ fn operations(argument: &str) -> bool {
     let (sizes, stored) = match argument {
         "small" => (Sizes::Small, DType::F32),
         "bf16" => (Sizes::All, DType::BF16),
+        "real" => (Sizes::Real, DType::F32),
+        "real-bf16" => (Sizes::Real, DType::BF16),
         _ => (Sizes::All, DType::F32),
     };
     operations::compare(sizes, stored);
@@ -100,6 +110,8 @@ fn every_operation_equals_the_processors() {
         ("small", "seed=5 devices=1"),
         ("bf16", "seed=6"),
         ("bf16", "seed=7 peers=0 order=lazy"),
+        ("real", "seed=8"),
+        ("real-bf16", "seed=9"),
     ] {
         let outcome = run(host, "operations", sizes, settings);
         assert!(outcome.is_right(), "{settings}: {outcome:?}");

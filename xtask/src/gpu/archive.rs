@@ -18,9 +18,16 @@ const MOST: usize = 50_000_000;
 /// Runs everything there.
 const SCRIPT: &str = r#"#!/bin/sh
 # Checks and measures gpipe on the GPU of this host and writes results.md; ends with 1 if a check went
-# wrong, with 2 without a GPU. cuBLAS and NVRTC have to be installed, or their folders named in
-# LD_LIBRARY_PATH. `./run.sh --help` says what can be asked for: `--small`, `--peers DIR`, `--out FILE`.
+# wrong, with 2 without a GPU. cuBLAS and NVRTC are taken from LD_LIBRARY_PATH, from the wheels of any Python
+# found, or from a toolkit in /usr/local. `./run.sh --help` says what can be asked for: `--small`, `--peers DIR`, `--out FILE`.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
+wheels=$(for python in python3 python; do
+    "$python" -c 'import glob, sys; [print(f) for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")]' 2>/dev/null
+done)
+for folder in $wheels /usr/local/cuda*/lib64; do
+    if [ -d "$folder" ]; then LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder; fi
+done
+export LD_LIBRARY_PATH
 exec "$here/xtask" gpu --programs "$here" "$@"
 "#;
 
@@ -99,8 +106,18 @@ fn try_it(shell: &Shell, name: &str, archive: &[u8], results: &Path) -> anyhow::
     let script = folder.path().join(name).join("run.sh");
     let faults = folder.path().join("faults");
     let settings = format!("seed=7 faults={}", faults.display());
+    // As wheels lie in a Python's path, where the script looks; without a Python they are named to it.
+    let wheels = folder.path().join("site-packages/nvidia/emulated");
+    fs::create_dir_all(&wheels)?;
+    std::os::unix::fs::symlink(libraries, wheels.join("lib"))?;
+    let python = cmd!(shell, "python3 --version")
+        .quiet()
+        .ignore_stdout()
+        .run();
+    let named = if python.is_ok() { "" } else { libraries };
     cmd!(shell, "{script} --small --out {results}")
-        .env("LD_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", named)
+        .env("PYTHONPATH", folder.path().join("site-packages"))
         .env("EMULATED_GPU", settings)
         .env("XDG_CACHE_HOME", folder.path())
         .run()?;

@@ -202,15 +202,26 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
                 None => last_word(&output),
             };
             let check = format!("{tool}, {what}");
-            results.note(
-                &check,
-                verdict(output.status.success() && summary.is_some()),
-                found,
-            );
+            let ended = verdict(output.status.success() && summary.is_some());
+            results.note(&check, watched_as(&said, ended), found);
         }
     }
     results.section("compute-sanitizer");
     Ok(())
+}
+
+/// How a check by compute-sanitizer went: what the tool refuses to watch was not tried.
+fn watched_as(said: &str, ended: Verdict) -> Verdict {
+    const REFUSALS: [&str; 4] = [
+        "Device not supported",
+        "device is not supported",
+        "Unable to start the tool",
+        "Target application terminated before first instrumented API call",
+    ];
+    match REFUSALS.iter().any(|refusal| said.contains(refusal)) {
+        true => Verdict::Left,
+        false => ended,
+    }
 }
 
 fn verdict(right: bool) -> Verdict {
@@ -247,6 +258,14 @@ fn last_word(output: &Output) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sanitizer_that_refuses_the_device_found_nothing_wrong() {
+        let refused = "========= Device not supported. Please refer to the documentation\n";
+        assert!(matches!(watched_as(refused, Verdict::Wrong), Verdict::Left));
+        let found = "========= ERROR SUMMARY: 2 errors\n";
+        assert!(matches!(watched_as(found, Verdict::Wrong), Verdict::Wrong));
+    }
 
     #[test]
     fn families_are_read_where_the_test_names_itself() {

@@ -64,6 +64,14 @@ const MODULES: &[(&str, &str)] = &[
         "foreign: on an emulated host",
     ),
     (
+        "gpipe-tensor/src/cuda/builtins.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/peer.rs",
+        "foreign: on an emulated host",
+    ),
+    (
         "gpipe-tensor/src/cuda/pinned.rs",
         "foreign: on an emulated host",
     ),

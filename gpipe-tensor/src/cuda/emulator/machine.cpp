@@ -18,13 +18,17 @@
 #define __device__
 #define __shared__
 #define __align__(n) __attribute__((aligned(n)))
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 
 struct Index {
     unsigned x, y, z;
 };
 
 static Index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace gpipe {
+extern __align__(16) float shared[];
+}
 
 namespace machine {
 
@@ -73,12 +77,24 @@ struct Warp {
     /// What the lanes hold out to each other; two rows, so that a lane may go on to the next exchange
     /// while others still read this one.
     uint64_t slots[2][LANES];
+    /// What the lanes hold of two factors; two rows for the same reason.
+    uint32_t factors[2][LANES][6];
+};
+
+/// A copy to shared memory that the device may do at any time before it is waited for.
+struct Copy {
+    uint32_t to;
+    const void* from;
+    uint32_t bytes;
+    bool there;
 };
 
 static Fiber fibers[MOST_THREADS];
 static Warp warps[MOST_THREADS / LANES];
 /// Who could go on: the largest draw does.
 static std::priority_queue<std::pair<unsigned, unsigned>> ready;
+/// What each thread has begun to copy.
+static std::vector<Copy> copies[MOST_THREADS];
 /// Who could go on when all go on in order.
 static unsigned line[2 * MOST_THREADS];
 static unsigned line_first, line_end;
@@ -151,6 +167,27 @@ static inline void barrier(unsigned number) {
     if (number != without) meet(number);
 }
 
+static void finish(const Copy& copy) {
+    char* to = (char*)gpipe::shared + copy.to;
+    if (copy.to + copy.bytes > SHARED) return fail("a copy to beyond the shared memory");
+    if (copy.there) memcpy(to, copy.from, copy.bytes);
+    else memset(to, 0, copy.bytes);
+}
+
+/// Begins a copy: done as late as can be, or at once, as the seed says.
+static inline void begin_copy(const Copy& copy) {
+    if (copy.to % copy.bytes || (copy.there && (uintptr_t)copy.from % copy.bytes)) fail("a copy that is not aligned");
+    if (!in_order && random_below(4) == 0) finish(copy);
+    else copies[current].push_back(copy);
+}
+
+/// Waits for this thread's copies, the `number`-th wait of the source.
+static inline void wait_for_copies(unsigned number) {
+    if (number == without) return;
+    for (const Copy& copy : copies[current]) finish(copy);
+    copies[current].clear();
+}
+
 /// What lane `from` of the warp holds out, once all of its lanes have come.
 template <class V>
 static V exchange(V value, unsigned from) {
@@ -168,6 +205,23 @@ static V exchange(V value, unsigned from) {
     return result;
 }
 
+/// What all lanes of the warp hold out.
+static inline void gather(uint64_t value, uint64_t (&values)[LANES]) {
+    Warp& warp = warps[current / LANES];
+    unsigned row = fibers[current].turn % 2;
+    exchange(value, 0);
+    memcpy(values, warp.slots[row], sizeof(values));
+}
+
+/// The factors of all lanes of the warp, once all have come.
+static inline const uint32_t (*hold_out(const uint32_t (&words)[6]))[6] {
+    Warp& warp = warps[current / LANES];
+    unsigned row = fibers[current].turn % 2;
+    memcpy(warp.factors[row][current % LANES], words, sizeof(words));
+    exchange(0u, 0);
+    return warp.factors[row];
+}
+
 }  // namespace machine
 
 static inline int __syncthreads_or(int value) {
@@ -181,6 +235,8 @@ static V __shfl_xor_sync(unsigned, V value, unsigned distance) {
     return machine::exchange(value, (machine::current % machine::LANES) ^ distance);
 }
 
+static inline void __syncwarp() { machine::exchange(0u, 0u); }
+
 static inline unsigned __ballot_sync(unsigned, bool vote) {
     unsigned bits = vote ? 1u << (machine::current % machine::LANES) : 0u;
     for (unsigned distance = 1; distance < machine::LANES; distance *= 2) {
@@ -188,6 +244,35 @@ static inline unsigned __ballot_sync(unsigned, bool vote) {
     }
     return bits;
 }
+
+static inline uint32_t shared_address(const void* at) {
+    return (uint32_t)((const char*)at - (const char*)gpipe::shared);
+}
+
+static inline void copy_16(uint32_t to, const void* from, bool there) { machine::begin_copy({to, from, 16, there}); }
+static inline void copy_4(uint32_t to, const void* from, bool there) { machine::begin_copy({to, from, 4, there}); }
+
+/// Element (row, column) of a matrix of 16-bit elements whose rows lie where lanes `first` on say.
+static inline uint32_t matrix_element(const uint64_t* rows, unsigned first, unsigned row, unsigned column) {
+    uint16_t bits;
+    memcpy(&bits, (const char*)gpipe::shared + rows[first + row] + 2 * column, 2);
+    return bits;
+}
+
+static inline void load_matrices(uint32_t (&r)[4], uint32_t at, bool transposed) {
+    uint64_t rows[machine::LANES];
+    if (at % 16 || at + 16 > machine::SHARED) machine::fail("a row of a matrix that is not aligned, or beyond the memory");
+    machine::gather((uint64_t)(at % machine::SHARED / 16 * 16), rows);
+    unsigned g = machine::current % machine::LANES / 4, t = machine::current % 4;
+    for (unsigned m = 0; m < 4; m++) {
+        uint32_t low = transposed ? matrix_element(rows, 8 * m, 2 * t, g) : matrix_element(rows, 8 * m, g, 2 * t);
+        uint32_t high = transposed ? matrix_element(rows, 8 * m, 2 * t + 1, g) : matrix_element(rows, 8 * m, g, 2 * t + 1);
+        r[m] = low | high << 16;
+    }
+}
+
+static inline void load_matrices(uint32_t (&r)[4], uint32_t at) { load_matrices(r, at, false); }
+static inline void load_transposed(uint32_t (&r)[4], uint32_t at) { load_matrices(r, at, true); }
 
 static inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
@@ -202,6 +287,36 @@ static inline unsigned __float_as_uint(float value) {
     memcpy(&bits, &value, sizeof(bits));
     return bits;
 }
+
+static inline float half_of(uint32_t pair, unsigned upper) {
+    return __uint_as_float(upper ? pair & 0xffff0000u : pair << 16);
+}
+
+/// d += a · b as mma.m16n8k16 lays fragments out over the lanes: each lane sums its four in order.
+static inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    const auto* factors = machine::hold_out({a[0], a[1], a[2], a[3], b0, b1});
+    unsigned g = machine::current % machine::LANES / 4, t = machine::current % 4;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned column = 2 * t + i % 2;
+        float sum = 0.0f;
+        for (unsigned k = 0; k < 16; k++) {
+            unsigned pair = k % 8 / 2, upper_half = k / 8;
+            float left = half_of(factors[4 * g + pair][i / 2 + 2 * upper_half], k % 2);
+            float right = half_of(factors[4 * column + pair][4 + upper_half], k % 2);
+            sum += left * right;
+        }
+        d[i] += sum;
+    }
+}
+
+static inline uint32_t round_to_half(float value) {
+    uint32_t bits = __float_as_uint(value);
+    if (value != value) return (bits >> 16) | 0x40u;
+    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
+
+static inline uint32_t pack(float low, float high) { return round_to_half(low) | round_to_half(high) << 16; }
+static inline float exp2_fast(float x) { return exp2f(x); }
 
 struct Kernel {
     const char* name;
@@ -249,6 +364,7 @@ static void prepare(unsigned thread) {
         fiber.stack = slots - 6;
     }
     fiber.turn = 0;
+    copies[thread].clear();
 }
 
 static void run_block(unsigned shared_bytes) {
@@ -268,6 +384,9 @@ static void run_block(unsigned shared_bytes) {
     while (next_thread(current)) {
         threadIdx = {current, 0, 0};
         machine_switch(&scheduler, fibers[current].stack);
+    }
+    for (unsigned t = 0; t < threads; t++) {
+        if (!copies[t].empty()) fail("a copy to shared memory is never waited for");
     }
     if (done < threads) fail("some threads wait where others never come");
     const unsigned char* bytes = (const unsigned char*)gpipe::shared;

@@ -142,6 +142,8 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
                 float factor = head.factor(first_sample, head.first + i, key + j);
                 p[i * (tile + 1) + j] = probability * factor;
             }
+            // All lanes have read what the first one writes.
+            __syncwarp();
             if (j == 0) {
                 float shrink = exponential(before - shift);
                 factors[i] = shrink;

@@ -115,7 +115,7 @@ int cuMemPoolCreate(Pool** pool, const int* properties) {
     DEVICE(device);
     *pool = new Pool();
     (*pool)->device = device;
-    (*pool)->access[device] = (*pool)->alive = true;
+    (*pool)->access[device] = (*pool)->alive = (*pool)->hidden_waits = true;
     return 0;
 }
 
@@ -131,6 +131,7 @@ int cuMemPoolSetAttribute(Pool* pool, int attribute, const void* value) {
     CALL(cuMemPoolSetAttribute);
     INITIALISED();
     if (attribute < 1 || attribute > 8) return host::INVALID_VALUE;
+    if (attribute == 3) pool->hidden_waits = *(const int*)value != 0;
     if (attribute == 4) memcpy(&pool->threshold, value, sizeof(uint64_t));
     if (attribute == 6) pool->most_reserved = pool->reserved;
     if (attribute == 8) pool->most_used = pool->used;
@@ -142,6 +143,7 @@ int cuMemPoolGetAttribute(Pool* pool, int attribute, void* value) {
     INITIALISED();
     const uint64_t sizes[] = {pool->threshold, pool->reserved, pool->most_reserved, pool->used, pool->most_used};
     if (attribute < 1 || attribute > 8) return host::INVALID_VALUE;
+    if (attribute == 3) return *(int*)value = pool->hidden_waits, 0;
     if (attribute < 4) return *(int*)value = 1, 0;
     memcpy(value, &sizes[attribute - 4], sizeof(uint64_t));
     return 0;

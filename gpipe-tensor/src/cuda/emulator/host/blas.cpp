@@ -7,7 +7,7 @@ enum Status { BLAS_NOT_INITIALIZED = 1, BLAS_INVALID_VALUE = 7, BLAS_EXECUTION_F
 
 /// Types of elements, and of what is computed in.
 enum { R_32F = 0, R_16BF = 14, COMPUTE_32F = 68, COMPUTE_32F_PEDANTIC = 69, COMPUTE_32F_FAST_TF32 = 77 };
-constexpr int TF32_MATH = 3;
+constexpr int TF32_MATH = 3, EXACT_REDUCTION = 16;
 
 struct Blas {
     Device* device;
@@ -115,9 +115,10 @@ static int blas_of(Blas* blas) {
     return trouble(blas->device) ? BLAS_EXECUTION_FAILED : 0;
 }
 
-static int gemm(Blas* blas, int turn_a, int turn_b, int m, int n, int k, const float* alpha, const void* a,
-                int type_a, int lda, int64_t next_a, const void* b, int type_b, int ldb, int64_t next_b,
-                const float* beta, void* c, int type_c, int ldc, int64_t next_c, int count, int compute_in) {
+static int gemm(Blas* blas, int turn_a, int turn_b, int64_t m, int64_t n, int64_t k, const float* alpha,
+                const void* a, int type_a, int64_t lda, int64_t next_a, const void* b, int type_b, int64_t ldb,
+                int64_t next_b, const float* beta, void* c, int type_c, int64_t ldc, int64_t next_c, int64_t count,
+                int compute_in) {
     if (int e = blas_of(blas)) return e;
     if (current() != blas->device) return wrong(BLAS_EXECUTION_FAILED, "a cuBLAS handle is used in another context");
     bool types = type_a == type_b && (type_a == type_c || type_c == R_32F) &&
@@ -125,12 +126,15 @@ static int gemm(Blas* blas, int turn_a, int turn_b, int m, int n, int k, const f
     bool computes = compute_in == COMPUTE_32F || compute_in == COMPUTE_32F_PEDANTIC ||
                     compute_in == COMPUTE_32F_FAST_TF32;
     if (!types || !computes) return BLAS_NOT_SUPPORTED;
-    int rows_a = turn_a ? k : m, rows_b = turn_b ? n : k;
-    if (m < 0 || n < 0 || k < 0 || count < 0 || lda < std::max(1, rows_a) || ldb < std::max(1, rows_b) ||
-        ldc < std::max(1, m)) {
+    int64_t rows_a = turn_a ? k : m, rows_b = turn_b ? n : k;
+    if (m < 0 || n < 0 || k < 0 || count < 0 || lda < std::max<int64_t>(1, rows_a) || ldb < std::max<int64_t>(1, rows_b) ||
+        ldc < std::max<int64_t>(1, m)) {
         return BLAS_INVALID_VALUE;
     }
     if (m == 0 || n == 0 || count == 0) return 0;
+    if (type_c == R_16BF && !(blas->mode & EXACT_REDUCTION)) {
+        fault("a product in bf16 may round its partial sums to bf16");
+    }
     Stream* stream;
     if (stream_of(blas->stream, stream)) return BLAS_EXECUTION_FAILED;
     if (stream->device != blas->device) return wrong(BLAS_EXECUTION_FAILED, "a cuBLAS handle's stream is of another context");
@@ -144,7 +148,7 @@ static int gemm(Blas* blas, int turn_a, int turn_b, int m, int n, int k, const f
     Device* device = blas->device;
     double cost = 2 + 2.0 * m * n * k * count / 1e6;
     Work work = enqueue(stream, "kernel", cost, [=] { return multiply(*device, p); });
-    work->detail = text("of cuBLAS, %d x %d x %d,", m, n, k);
+    work->detail = text("of cuBLAS, %d x %d x %d,", (int)m, (int)n, (int)k);
     pass_time();
     return 0;
 }
@@ -213,34 +217,35 @@ int cublasGetVersion_v2(Blas*, int* version) {
     return 0;
 }
 
-int cublasSgemm_v2(Blas* blas, int ta, int tb, int m, int n, int k, const float* alpha, const void* a, int lda,
-                   const void* b, int ldb, const float* beta, void* c, int ldc) {
-    CALL(cublasSgemm_v2);
+int cublasSgemm_v2_64(Blas* blas, int ta, int tb, int64_t m, int64_t n, int64_t k, const float* alpha, const void* a,
+                      int64_t lda, const void* b, int64_t ldb, const float* beta, void* c, int64_t ldc) {
+    CALL(cublasSgemm_v2_64);
     return host::gemm(blas, ta, tb, m, n, k, alpha, a, R_32F, lda, 0, b, R_32F, ldb, 0, beta, c, R_32F, ldc, 0,
                       1, host::COMPUTE_32F);
 }
 
-int cublasSgemmStridedBatched(Blas* blas, int ta, int tb, int m, int n, int k, const float* alpha, const void* a,
-                              int lda, long long next_a, const void* b, int ldb, long long next_b,
-                              const float* beta, void* c, int ldc, long long next_c, int count) {
-    CALL(cublasSgemmStridedBatched);
+int cublasSgemmStridedBatched_64(Blas* blas, int ta, int tb, int64_t m, int64_t n, int64_t k, const float* alpha,
+                                 const void* a, int64_t lda, long long next_a, const void* b, int64_t ldb,
+                                 long long next_b, const float* beta, void* c, int64_t ldc, long long next_c,
+                                 int64_t count) {
+    CALL(cublasSgemmStridedBatched_64);
     return host::gemm(blas, ta, tb, m, n, k, alpha, a, R_32F, lda, next_a, b, R_32F, ldb, next_b, beta, c, R_32F,
                       ldc, next_c, count, host::COMPUTE_32F);
 }
 
-int cublasGemmEx(Blas* blas, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int type_a,
-                 int lda, const void* b, int type_b, int ldb, const void* beta, void* c, int type_c, int ldc,
-                 int compute_in, int) {
-    CALL(cublasGemmEx);
+int cublasGemmEx_64(Blas* blas, int ta, int tb, int64_t m, int64_t n, int64_t k, const void* alpha, const void* a,
+                    int type_a, int64_t lda, const void* b, int type_b, int64_t ldb, const void* beta, void* c,
+                    int type_c, int64_t ldc, int compute_in, int) {
+    CALL(cublasGemmEx_64);
     return host::gemm(blas, ta, tb, m, n, k, (const float*)alpha, a, type_a, lda, 0, b, type_b, ldb, 0,
                       (const float*)beta, c, type_c, ldc, 0, 1, compute_in);
 }
 
-int cublasGemmStridedBatchedEx(Blas* blas, int ta, int tb, int m, int n, int k, const void* alpha, const void* a,
-                               int type_a, int lda, long long next_a, const void* b, int type_b, int ldb,
-                               long long next_b, const void* beta, void* c, int type_c, int ldc, long long next_c,
-                               int count, int compute_in, int) {
-    CALL(cublasGemmStridedBatchedEx);
+int cublasGemmStridedBatchedEx_64(Blas* blas, int ta, int tb, int64_t m, int64_t n, int64_t k, const void* alpha,
+                                  const void* a, int type_a, int64_t lda, long long next_a, const void* b, int type_b,
+                                  int64_t ldb, long long next_b, const void* beta, void* c, int type_c, int64_t ldc,
+                                  long long next_c, int64_t count, int compute_in, int) {
+    CALL(cublasGemmStridedBatchedEx_64);
     return host::gemm(blas, ta, tb, m, n, k, (const float*)alpha, a, type_a, lda, next_a, b, type_b, ldb, next_b,
                       (const float*)beta, c, type_c, ldc, next_c, count, compute_in);
 }

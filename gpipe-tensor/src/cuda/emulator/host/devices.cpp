@@ -115,7 +115,7 @@ int cuInit(unsigned) {
             device.pool = &device.pool_of_its_own;
             device.pool->device = d;
             device.pool->access[d] = true;
-            device.pool->alive = true;
+            device.pool->alive = device.pool->hidden_waits = true;
         }
         host::catch_touches();
         host::is_initialised = true;

@@ -109,12 +109,22 @@ static bool is_option(const std::string& option, std::string& architecture) {
         bool real = sscanf(architecture.c_str(), "sm_%d%n", &number, &length) == 1;
         bool known = real || sscanf(architecture.c_str(), "compute_%d%n", &number, &length) == 1;
         std::string rest = architecture.substr(known ? (size_t)length : 0);
-        return known && number >= 75 && number <= 121 && (rest.empty() || rest == "a");
+        return known && number >= 75 && number <= settings().archs && (rest.empty() || rest == "a");
     }
     return std::find(std::begin(KNOWN), std::end(KNOWN), option) != std::end(KNOWN);
 }
 
-enum Outcome { COMPILED = 0, INVALID_INPUT = 3, INVALID_PROGRAM = 4, INVALID_OPTION = 5, COMPILATION = 6 };
+enum Outcome { COMPILED = 0, INVALID_INPUT = 3, INVALID_PROGRAM = 4, INVALID_OPTION = 5, COMPILATION = 6, BUILTIN_FAILURE = 7 };
+
+/// Whether a library of this name is part of the process.
+static bool is_loaded(const char* name) {
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    while (std::getline(maps, line)) {
+        if (line.find(std::string("/") + name) != std::string::npos) return true;
+    }
+    return false;
+}
 
 static int compile(Program* program, int count, const char* const* options) {
     std::string architecture = "compute_75";
@@ -123,6 +133,10 @@ static int compile(Program* program, int count, const char* const* options) {
             program->log = text("nvrtc: error: invalid value or option %s\n", options[i]);
             return INVALID_OPTION;
         }
+    }
+    if (settings().builtins && !is_loaded("libnvrtc-builtins.so.13.0")) {
+        program->log = "nvrtc: error: failed to open libnvrtc-builtins.so.13.0.\n";
+        return BUILTIN_FAILURE;
     }
     uint64_t hash = hash_of(program->source.c_str());
     if (hash != SOURCE_HASH) {
@@ -236,6 +250,23 @@ int nvrtcVersion(int* major, int* minor) {
     CALL(nvrtcVersion);
     *major = 13;
     *minor = 0;
+    return 0;
+}
+
+static const int ARCHITECTURES[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
+
+int nvrtcGetNumSupportedArchs(int* count) {
+    CALL(nvrtcGetNumSupportedArchs);
+    *count = 0;
+    for (int one : ARCHITECTURES) *count += one <= settings().archs;
+    return 0;
+}
+
+int nvrtcGetSupportedArchs(int* known) {
+    CALL(nvrtcGetSupportedArchs);
+    for (int one : ARCHITECTURES) {
+        if (one <= settings().archs) *known++ = one;
+    }
     return 0;
 }
 

@@ -30,6 +30,8 @@ struct Block {
 struct Pool {
     int device;
     bool access[MOST_DEVICES];
+    /// Whether memory may be reused behind a wait between streams that the program did not ask for.
+    bool hidden_waits;
     uint64_t threshold, used, most_used, reserved, most_reserved;
     bool alive;
 };

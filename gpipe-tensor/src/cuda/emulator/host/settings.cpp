@@ -10,6 +10,9 @@
 //   memory=N        bytes a device
 //   peers=0|1       whether devices may reach each other's memory
 //   capability=N    90 is 9.0
+//   archs=N         the newest architecture that NVRTC knows
+//   drop=1          copies between devices report success and write nothing
+//   builtins=1      NVRTC compiles only where its second library is loaded
 //   driver=N        13000 is 13.0
 //   threads=1       the threads of kernels in an order drawn from the seed
 //   fail=NAME:N:E   the Nth call of NAME (from 1) gives the error E; may be repeated
@@ -32,6 +35,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -84,6 +88,8 @@ struct Settings {
     uint64_t memory = 1ull << 30;
     bool peers = true;
     int capability = 90;
+    int archs = 121;
+    bool drop = false, builtins = false;
     int driver = 13000;
     bool threads = false;
     std::vector<Refusal> refusals;
@@ -122,6 +128,9 @@ struct Settings {
         else if (key == "memory") memory = number;
         else if (key == "peers") peers = number != 0;
         else if (key == "capability") capability = (int)number;
+        else if (key == "archs") archs = (int)number;
+        else if (key == "drop") drop = number != 0;
+        else if (key == "builtins") builtins = number != 0;
         else if (key == "driver") driver = (int)number;
         else if (key == "threads") threads = number != 0;
         else if (key == "delay") delay = number;

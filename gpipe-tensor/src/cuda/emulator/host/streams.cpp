@@ -68,7 +68,8 @@ static Work between(uint64_t to, uint64_t from, uint64_t bytes, Stream* stream, 
     return enqueue(stream, "copy between devices", copying(bytes), [=]() -> std::string {
         std::string wrong = check_use(*owner_to, to, bytes);
         if (wrong.empty()) wrong = check_use(*owner_from, from, bytes);
-        if (wrong.empty()) memmove((void*)to, (void*)from, bytes);
+        bool dropped = settings().drop && owner_to != owner_from;
+        if (wrong.empty() && !dropped) memmove((void*)to, (void*)from, bytes);
         return wrong;
     });
 }
