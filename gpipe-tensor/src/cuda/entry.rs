@@ -92,16 +92,17 @@ impl Arg {
 pub(crate) struct Entry {
     pub name: &'static str,
     pub params: &'static [(&'static str, Param)],
-    /// Whether it is a template over the stored type.
-    pub generic: bool,
+    /// What it is a template over: `T` for the stored type, nothing, or the one type that it takes.
+    pub template: &'static str,
 }
 
 impl Entry {
     /// The entry points made of it: one for each type that it is a template over.
     pub fn forms(&'static self) -> impl Iterator<Item = Form> {
-        let types: &[DType] = match self.generic {
-            true => &[DType::F32, DType::BF16],
-            false => &[DType::F32],
+        let types: &[DType] = match self.template {
+            "T" => &[DType::F32, DType::BF16],
+            "bf16" => &[DType::BF16],
+            _ => &[DType::F32],
         };
         types.iter().map(move |&stored| Form {
             entry: self,
@@ -153,9 +154,9 @@ impl Form {
             .zip(&names)
             .map(|(c, name)| format!("{c} {name}"))
             .collect();
-        let template = match self.entry.generic {
-            true => format!("<{}>", self.stored()),
-            false => String::new(),
+        let template = match self.entry.template {
+            "T" => format!("<{}>", self.stored()),
+            _ => String::new(),
         };
         format!(
             "extern \"C\" __global__ void __launch_bounds__({THREADS}) {}({}) {{ {}{template}({}); }}",
@@ -278,7 +279,7 @@ pub(crate) mod kind {
 }
 
 /// The table of an operation's kernels: `name<T>(parameter: Kind, …);` for a template over the stored
-/// type, `name(…);` for one kernel. Each name becomes a module with its `ENTRY` and a function `call`
+/// type, `name<bf16>(…);` for one kernel of that type, `name(…);` for one without a stored type. Each name becomes a module with its `ENTRY` and a function `call`
 /// that takes the parameters, and `KERNELS` lists the entries.
 macro_rules! entries {
     ($($name:ident $(<$stored:ident>)? ($($param:ident: $kind:ident),* $(,)?);)*) => {
@@ -291,7 +292,7 @@ macro_rules! entries {
             pub(super) static ENTRY: Entry = Entry {
                 name: stringify!($name),
                 params: &[$((stringify!($param), <kind::$kind as Kind>::PARAM)),*],
-                generic: !stringify!($($stored)?).is_empty(),
+                template: stringify!($($stored)?),
             };
 
             #[cfg_attr(not(test), allow(dead_code, reason = "a kernel that only tests launch"))]

@@ -10,6 +10,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("cuda/prelude.cu", include_str!("prelude.cu")),
     ("math.cu", include_str!("../math.cu")),
     ("philox.cu", include_str!("../philox.cu")),
+    ("cuda/tensor_cores.cu", include_str!("tensor_cores.cu")),
     ("ops/add/kernel.cu", include_str!("../ops/add/kernel.cu")),
     (
         "ops/scale/kernel.cu",
@@ -70,6 +71,10 @@ const TEXTS: &[(&str, &str)] = &[
     (
         "ops/attention/kernel.cu",
         include_str!("../ops/attention/kernel.cu"),
+    ),
+    (
+        "ops/attention/tensor_cores.cu",
+        include_str!("../ops/attention/tensor_cores.cu"),
     ),
     (
         "ops/adamw/kernel.cu",

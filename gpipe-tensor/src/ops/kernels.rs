@@ -7,6 +7,7 @@ pub(crate) const KERNELS: &[&[&Entry]] = &[
     super::adamw::kernels::KERNELS,
     super::add::kernels::KERNELS,
     super::attention::kernels::KERNELS,
+    super::attention::tensor_cores::KERNELS,
     super::channel_norm::kernels::KERNELS,
     super::conv2d::kernels::KERNELS,
     super::cross_entropy::kernels::KERNELS,

@@ -144,8 +144,8 @@ fn every_barrier_is_needed_and_missed() {
             uses(name) || in_prelude && ["sum", "cross_entropy"].contains(name)
         });
         let caught = checks.find_map(|(_, check)| {
-            let gpu = Gpu::new(emulator, 1, Some(barrier));
-            check(&gpu, DType::F32).err()
+            let fails = |stored| check(&Gpu::new(emulator, 1, Some(barrier)), stored).err();
+            STORED.into_iter().find_map(fails)
         });
         let Some(caught) = caught else {
             panic!("nothing fails without the barrier at {}", barrier.place);

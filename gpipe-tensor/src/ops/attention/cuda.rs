@@ -1,6 +1,7 @@
 //! Attention on a GPU: launches.
 
-use super::kernels::{self, Gradient, Sizes};
+use super::kernels::{Gradient, Sizes};
+use super::launches;
 use super::plan::Plan;
 use crate::cuda::Gpu;
 use crate::ops::dropout::kernels::Numbers;
@@ -44,7 +45,7 @@ pub(super) fn forward(
     let out = out.written(OP, gpu, stored)?;
     let lse = lse.written(OP, gpu, DType::F32)?;
     let qkv = qkv.operand(OP, gpu, stored)?;
-    let launch = kernels::forward(stored, qkv.at, out, lse, sizes(plan));
+    let launch = launches::forward(stored, qkv.at, out, lse, sizes(plan));
     // SAFETY: all live on this handle, and are as large as the plan says: it was made from the
     // operand's shape, the results from the plan.
     unsafe { gpu.launch(&launch.ok_or_else(|| too_large(OP, plan))?) }
@@ -72,7 +73,7 @@ pub(super) fn backward(
         d_out: d_out.at,
         dqkv,
     };
-    let launches = kernels::backward(stored, at, sizes(plan));
+    let launches = launches::backward(stored, at, sizes(plan));
     for launch in launches.ok_or_else(|| too_large(OP, plan))? {
         // SAFETY: as above; the shapes of all operands were compared with the plan's.
         unsafe { gpu.launch(&launch) }?;

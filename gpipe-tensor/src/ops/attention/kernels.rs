@@ -44,7 +44,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    fn scale(self) -> f32 {
+    pub(super) fn scale(self) -> f32 {
         1.0 / (self.size as f32).sqrt()
     }
 
@@ -55,14 +55,14 @@ impl Sizes {
     }
 
     /// One block for each tile of positions of each of these heads of each sample.
-    fn blocks(self, heads: usize, tile: usize) -> usize {
+    pub(super) fn blocks(self, heads: usize, tile: usize) -> usize {
         self.samples * heads * self.len.div_ceil(tile)
     }
 }
 
 /// The results of all heads, and the logarithms of their rows' sums; none for heads of more elements
 /// than a block's shared memory holds.
-pub(crate) fn forward(
+pub(super) fn forward(
     stored: DType,
     qkv: Pointer,
     out: Pointer,
@@ -109,10 +109,9 @@ pub(crate) struct Gradient {
     pub dqkv: Pointer,
 }
 
-/// The gradient in three launches: the rows' means, the queries, keys and values.
-pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Launch; 3]> {
-    let size = sizes.size;
-    let means = attention_means::call(
+/// The means of the rows, which the gradients read.
+pub(super) fn means(stored: DType, at: Gradient, sizes: Sizes) -> Launch {
+    let call = attention_means::call(
         stored,
         at.out,
         at.d_out,
@@ -120,8 +119,14 @@ pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
         sizes.samples as u64,
         sizes.len as u64,
         sizes.heads as u32,
-        size as u32,
+        sizes.size as u32,
     );
+    call.a_warp_each(sizes.samples * sizes.heads * sizes.len)
+}
+
+/// The gradients of queries, and of keys and values.
+pub(super) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Launch; 2]> {
+    let size = sizes.size;
     let Numbers {
         key: [low, high],
         first_sample,
@@ -162,6 +167,5 @@ pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
         )
         .blocks_with(sizes.blocks(heads, tile), floats)
     });
-    let rows = sizes.samples * sizes.heads * sizes.len;
-    Some([means.a_warp_each(rows), queries, keys])
+    Some([queries, keys])
 }

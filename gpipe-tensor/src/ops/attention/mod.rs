@@ -5,7 +5,11 @@ mod cpu;
 mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod launches;
 mod plan;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod tensor_cores;
 #[cfg(test)]
 mod tests;
 

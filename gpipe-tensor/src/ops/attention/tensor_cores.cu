@@ -1,0 +1,425 @@
+// Causal attention on tensor cores, in the manner of FlashAttention-2 (Dao, arXiv:2307.08691): a warp owns 16
+// rows of a block's tile and holds them as fragments; the other tiles pass through shared memory, the next
+// one copied while this one is multiplied. Factors are bf16, sums f32. The gradient is taken in two
+// passes, one for queries and one for keys and values, so that no element is written by two blocks:
+// the order of all sums depends on shapes only.
+
+/// A score that no softmax sees: far below all others, and finite.
+constexpr float UNSEEN = -1e30f;
+constexpr float LOG2_E = 1.44269504088896340736f;
+
+/// One head of one sample of D elements, and the block's tile of its positions.
+template <u32 D>
+struct HeadTile {
+    /// Bytes from row to row of a tile in shared memory: an odd number of 16 bytes, so that the 8 rows of a
+    /// matrix lie in different banks.
+    static constexpr u32 STRIDE = 2 * D + 16;
+
+    u32 sample;
+    u32 len;
+    u32 head;
+    u32 heads;
+    /// The first position of the block's tile.
+    u32 first;
+
+    __device__ HeadTile(u32 len, u32 heads, u32 rows) : len(len), heads(heads) {
+        u32 tiles = (len + rows - 1) / rows;
+        u32 item = blockIdx.x / tiles;
+        first = blockIdx.x % tiles * rows;
+        sample = item / heads;
+        head = item % heads;
+    }
+
+    /// Elements of one position, all heads together.
+    __device__ u64 width() const { return (u64)heads * D; }
+
+    /// The head's queries (0), keys (1) or values (2) of the first position; rows are 3 · width apart.
+    __device__ const bf16* part(const bf16* qkv, u32 which) const {
+        return qkv + ((u64)sample * len * 3 + which) * width() + (u64)head * D;
+    }
+
+    /// The head's part of the first position in a tensor without the three parts; rows are a width apart.
+    __device__ const bf16* single(const bf16* x) const {
+        return x + (u64)sample * len * width() + (u64)head * D;
+    }
+
+    /// The head's first element in a tensor with one element per position.
+    __device__ u64 scalars() const { return ((u64)sample * heads + head) * len; }
+};
+
+/// Begins to copy `rows` rows of D elements, `step` elements apart, from row `first` on; zeros beyond `len`.
+template <u32 D>
+__device__ inline void fetch_rows(u32 to, u32 rows, const bf16* x, u64 step, u32 first, u32 len) {
+    constexpr u32 CHUNKS = D / 8;
+    for (u32 e = threadIdx.x; e < rows * CHUNKS; e += blockDim.x) {
+        u32 row = e / CHUNKS, chunk = e % CHUNKS;
+        u32 from = first + row;
+        bool there = from < len;
+        copy_16(to + row * HeadTile<D>::STRIDE + 16 * chunk, x + (there ? from : 0) * step + 8 * chunk, there);
+    }
+}
+
+/// Begins to copy one float for each of `rows` positions from `first` on; zeros beyond `len`.
+__device__ inline void fetch_scalars(u32 to, u32 rows, const float* x, u32 first, u32 len) {
+    if (threadIdx.x < rows) {
+        u32 from = first + threadIdx.x;
+        bool there = from < len;
+        copy_4(to + 4 * threadIdx.x, x + (there ? from : 0), there);
+    }
+}
+
+/// 16 rows of a tile from `row` on, as left factors.
+template <u32 D>
+__device__ inline void load_rows(u32 (&rows)[D / 16][4], u32 tile, u32 row) {
+    u32 at = tile + (row + lane() % 16) * HeadTile<D>::STRIDE + lane() / 16 * 16;
+#pragma unroll
+    for (u32 k = 0; k < D / 16; k++) load_matrices(rows[k], at + 32 * k);
+}
+
+/// sums += rows · tileᵀ, over a tile of N rows.
+template <u32 D, u32 N>
+__device__ inline void add_products_with_rows(float (&sums)[N / 8][4], const u32 (&rows)[D / 16][4], u32 tile) {
+    u32 at = tile + (lane() % 8 + lane() / 16 * 8) * HeadTile<D>::STRIDE + lane() / 8 % 2 * 16;
+#pragma unroll
+    for (u32 k = 0; k < D / 16; k++) {
+#pragma unroll
+        for (u32 n = 0; n < N / 16; n++) {
+            u32 b[4];
+            load_matrices(b, at + n * 16 * HeadTile<D>::STRIDE + 32 * k);
+            multiply_add(sums[2 * n], rows[k], b[0], b[1]);
+            multiply_add(sums[2 * n + 1], rows[k], b[2], b[3]);
+        }
+    }
+}
+
+/// sums += weights · tile, over C columns from `column` on of a tile of N rows.
+template <u32 D, u32 N, u32 C>
+__device__ inline void add_weighted_rows(float (&sums)[C / 8][4], const float (&weights)[N / 8][4], u32 tile,
+                                         u32 column) {
+    u32 at = tile + lane() % 16 * HeadTile<D>::STRIDE + lane() / 16 * 16 + 2 * column;
+#pragma unroll
+    for (u32 k = 0; k < N / 16; k++) {
+        // Two neighbouring results of a product are the left factor of the next one.
+        const float(&left)[4] = weights[2 * k], (&right)[4] = weights[2 * k + 1];
+        u32 a[4] = {pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]),
+                    pack(right[2], right[3])};
+#pragma unroll
+        for (u32 n = 0; n < C / 16; n++) {
+            u32 b[4];
+            load_transposed(b, at + k * 16 * HeadTile<D>::STRIDE + 32 * n);
+            multiply_add(sums[2 * n], a, b[0], b[1]);
+            multiply_add(sums[2 * n + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/// Stores 16 rows of C sums from `row` on, each row times one of two factors, where there are such rows.
+template <u32 C>
+__device__ inline void store_rows(bf16* y, u64 step, u32 row, u32 len, const float (&sums)[C / 8][4],
+                                  const float (&factors)[2]) {
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        u32 at = row + lane() / 4 + 8 * half;
+        if (at >= len) continue;
+        u32* to = (u32*)(y + at * step) + lane() % 4;
+#pragma unroll
+        for (u32 n = 0; n < C / 8; n++) {
+            to[4 * n] = pack(sums[n][2 * half] * factors[half], sums[n][2 * half + 1] * factors[half]);
+        }
+    }
+}
+
+/// Dropout's factors of the probabilities of one head of one sample.
+struct HeadDropout {
+    Mask mask;
+    u64 sample;
+    u64 first;
+    u32 len;
+
+    template <u32 D>
+    __device__ HeadDropout(const HeadTile<D>& head, Mask mask, u64 first_sample)
+        : mask(mask), sample(first_sample + head.sample), first((u64)head.head * head.len), len(head.len) {}
+
+    /// Which of a lane's N / 2 elements of a product are kept: bit 4n + i for element i of product n. The
+    /// first of them is of row `left` and key `right`, or, transposed, of key `left` and row `right`. A loop, so that its code stays small.
+    template <u32 N, bool TRANSPOSED>
+    __device__ u32 kept(u32 left, u32 right) const {
+        if (mask.threshold == 0) return ~0u;
+        u32 bits = 0;
+#pragma unroll 1
+        for (u32 e = 0; e < N / 2; e++) {
+            u32 own = left + e / 2 % 2 * 8, other = right + e / 4 * 8 + e % 2;
+            u32 row = TRANSPOSED ? other : own, key = TRANSPOSED ? own : other;
+            u64 element = (first + row) * len + key;
+            bits |= (u32)(random_bits(mask.key, sample, element) >= mask.threshold) << e;
+        }
+        return bits;
+    }
+
+    __device__ float factor(u32 bits, u32 e) const { return bits >> e & 1 ? mask.kept : 0.0f; }
+};
+
+/// The results of a block's 128 queries, over tiles of N keys.
+template <u32 D, u32 N>
+__device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len, u32 heads, float scale,
+                                u64 first_sample, u32 key_low, u32 key_high, u32 threshold, float kept) {
+    constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
+    HeadTile<D> head(len, heads, ROWS);
+    HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
+    const bf16 *keys = head.part(qkv, 1), *values = head.part(qkv, 2);
+    u64 step = 3 * head.width();
+    u32 base = shared_address(shared);
+    // Queries pass through the memory of the tiles once.
+    fetch_rows<D>(base, ROWS, head.part(qkv, 0), step, head.first, len);
+    wait_for_copies();
+    __syncthreads();
+    u32 q[D / 16][4];
+    load_rows<D>(q, base, 16 * warp());
+    __syncthreads();
+    u32 row = head.first + 16 * warp();
+    u32 end = head.first + ROWS < len ? head.first + ROWS : len;
+    u32 tiles = (end + N - 1) / N;
+    fetch_rows<D>(base, N, keys, step, 0, len);
+    fetch_rows<D>(base + TILE, N, values, step, 0, len);
+    float result[D / 8][4] = {};
+    float largest[2] = {UNSEEN, UNSEEN}, sums[2] = {0.0f, 0.0f};
+    float scale2 = scale * LOG2_E;
+    for (u32 tile = 0; tile < tiles; tile++) {
+        // This tile is there, and nobody reads the one before it any more.
+        wait_for_copies();
+        __syncthreads();
+        u32 here = base + tile % 2 * (2 * TILE);
+        if (tile + 1 < tiles) {
+            u32 next = base + (tile + 1) % 2 * (2 * TILE);
+            fetch_rows<D>(next, N, keys, step, (tile + 1) * N, len);
+            fetch_rows<D>(next + TILE, N, values, step, (tile + 1) * N, len);
+        }
+        float p[N / 8][4] = {};
+        add_products_with_rows<D, N>(p, q, here);
+        u32 key = tile * N + lane() % 4 * 2;
+        if ((tile + 1) * N > row) {
+#pragma unroll
+            for (u32 n = 0; n < N / 8; n++) {
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    if (key + 8 * n + i % 2 > row + lane() / 4 + i / 2 * 8) p[n][i] = UNSEEN;
+                }
+            }
+        }
+        // Online softmax (Milakov and Gimelshein, arXiv:1805.02867), to the base 2.
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            float now = largest[half];
+#pragma unroll
+            for (u32 n = 0; n < N / 8; n++) now = larger(now, larger(p[n][2 * half], p[n][2 * half + 1]));
+            now = larger(now, __shfl_xor_sync(ALL_LANES, now, 1));
+            now = larger(now, __shfl_xor_sync(ALL_LANES, now, 2));
+            float shrink = exp2_fast((largest[half] - now) * scale2);
+            float shift = now * scale2, sum = 0.0f;
+            largest[half] = now;
+#pragma unroll
+            for (u32 n = 0; n < N / 8; n++) {
+#pragma unroll
+                for (u32 i = 2 * half; i < 2 * half + 2; i++) {
+                    p[n][i] = exp2_fast(fmaf(p[n][i], scale2, -shift));
+                    sum += p[n][i];
+                }
+            }
+            sums[half] = fmaf(sums[half], shrink, sum);
+#pragma unroll
+            for (u32 n = 0; n < D / 8; n++) {
+                result[n][2 * half] *= shrink;
+                result[n][2 * half + 1] *= shrink;
+            }
+        }
+        if (threshold != 0) {
+            u32 bits = dropout.template kept<N, false>(row + lane() / 4, key);
+#pragma unroll
+            for (u32 n = 0; n < N / 8; n++) {
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) p[n][i] *= dropout.factor(bits, 4 * n + i);
+            }
+        }
+        add_weighted_rows<D, N, D>(result, p, here + TILE, 0);
+    }
+    float factors[2];
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        float sum = sums[half];
+        sum += __shfl_xor_sync(ALL_LANES, sum, 1);
+        sum += __shfl_xor_sync(ALL_LANES, sum, 2);
+        factors[half] = 1.0f / sum;
+        u32 at = row + lane() / 4 + 8 * half;
+        if (lane() % 4 == 0 && at < len) {
+            lse[head.scalars() + at] = fmaf(largest[half], scale, logf(sum));
+        }
+    }
+    store_rows<D>((bf16*)head.single(out), head.width(), row, len, result, factors);
+}
+
+/// The gradients of a block's 128 queries, over tiles of N keys.
+template <u32 D, u32 N>
+__device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, const float* means,
+                                             const bf16* d_out, bf16* dqkv, u32 len, u32 heads, float scale,
+                                             u64 first_sample, u32 key_low, u32 key_high, u32 threshold,
+                                             float kept) {
+    constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
+    HeadTile<D> head(len, heads, ROWS);
+    HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
+    const bf16 *keys = head.part(qkv, 1), *values = head.part(qkv, 2);
+    u64 step = 3 * head.width();
+    u32 base = shared_address(shared);
+    u32 q[D / 16][4], d[D / 16][4];
+    fetch_rows<D>(base, ROWS, head.part(qkv, 0), step, head.first, len);
+    wait_for_copies();
+    __syncthreads();
+    load_rows<D>(q, base, 16 * warp());
+    __syncthreads();
+    fetch_rows<D>(base, ROWS, head.single(d_out), head.width(), head.first, len);
+    wait_for_copies();
+    __syncthreads();
+    load_rows<D>(d, base, 16 * warp());
+    __syncthreads();
+    u32 row = head.first + 16 * warp();
+    float shift[2], mean[2];
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        u32 at = row + lane() / 4 + 8 * half;
+        shift[half] = at < len ? lse[head.scalars() + at] * LOG2_E : 0.0f;
+        mean[half] = at < len ? means[head.scalars() + at] : 0.0f;
+    }
+    u32 end = head.first + ROWS < len ? head.first + ROWS : len;
+    u32 tiles = (end + N - 1) / N;
+    fetch_rows<D>(base, N, keys, step, 0, len);
+    fetch_rows<D>(base + TILE, N, values, step, 0, len);
+    float result[D / 8][4] = {};
+    float scale2 = scale * LOG2_E;
+    for (u32 tile = 0; tile < tiles; tile++) {
+        wait_for_copies();
+        __syncthreads();
+        u32 here = base + tile % 2 * (2 * TILE);
+        if (tile + 1 < tiles) {
+            u32 next = base + (tile + 1) % 2 * (2 * TILE);
+            fetch_rows<D>(next, N, keys, step, (tile + 1) * N, len);
+            fetch_rows<D>(next + TILE, N, values, step, (tile + 1) * N, len);
+        }
+        float p[N / 8][4] = {}, slopes[N / 8][4] = {};
+        add_products_with_rows<D, N>(p, q, here);
+        add_products_with_rows<D, N>(slopes, d, here + TILE);
+        u32 key = tile * N + lane() % 4 * 2;
+        u32 bits = dropout.template kept<N, false>(row + lane() / 4, key);
+#pragma unroll
+        for (u32 n = 0; n < N / 8; n++) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                u32 at_row = row + lane() / 4 + i / 2 * 8, at_key = key + 8 * n + i % 2;
+                float probability = exp2_fast(fmaf(p[n][i], scale2, -shift[i / 2]));
+                float factor = dropout.factor(bits, 4 * n + i);
+                float slope = probability * fmaf(factor, slopes[n][i], -mean[i / 2]);
+                slopes[n][i] = at_key <= at_row ? slope : 0.0f;
+            }
+        }
+        add_weighted_rows<D, N, D>(result, slopes, here, 0);
+    }
+    float factors[2] = {scale, scale};
+    store_rows<D>((bf16*)head.part(dqkv, 0), step, row, len, result, factors);
+}
+
+/// The gradients of a block's 128 / S keys and values, over tiles of N queries. S warps share 16 rows: each
+/// has its part of the columns.
+template <u32 D, u32 N, u32 S>
+__device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, const float* means,
+                                          const bf16* d_out, bf16* dqkv, u32 len, u32 heads, float scale,
+                                          u64 first_sample, u32 key_low, u32 key_high, u32 threshold,
+                                          float kept) {
+    constexpr u32 ROWS = 128 / S, COLUMNS = D / S, TILE = N * HeadTile<D>::STRIDE;
+    // Queries, gradients, and two floats a position.
+    constexpr u32 STAGE = 2 * TILE + 8 * N;
+    HeadTile<D> head(len, heads, ROWS);
+    HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
+    const bf16 *queries = head.part(qkv, 0), *d_outs = head.single(d_out);
+    const float *lses = lse + head.scalars(), *all_means = means + head.scalars();
+    u64 step = 3 * head.width();
+    u32 base = shared_address(shared);
+    u32 own = 16 * (warp() % (8 / S)), column = COLUMNS * (warp() / (8 / S));
+    u32 k[D / 16][4], v[D / 16][4];
+    fetch_rows<D>(base, ROWS, head.part(qkv, 1), step, head.first, len);
+    wait_for_copies();
+    __syncthreads();
+    load_rows<D>(k, base, own);
+    __syncthreads();
+    fetch_rows<D>(base, ROWS, head.part(qkv, 2), step, head.first, len);
+    wait_for_copies();
+    __syncthreads();
+    load_rows<D>(v, base, own);
+    __syncthreads();
+    u32 tile = head.first / N, tiles = (len + N - 1) / N;
+    auto fetch = [&](u32 which) {
+        u32 to = base + which % 2 * STAGE;
+        u32 from = which * N;
+        fetch_rows<D>(to, N, queries, step, from, len);
+        fetch_rows<D>(to + TILE, N, d_outs, head.width(), from, len);
+        fetch_scalars(to + 2 * TILE, N, lses, from, len);
+        fetch_scalars(to + 2 * TILE + 4 * N, N, all_means, from, len);
+    };
+    fetch(tile);
+    float dk[COLUMNS / 8][4] = {}, dv[COLUMNS / 8][4] = {};
+    float scale2 = scale * LOG2_E;
+    u32 row = head.first + own + lane() / 4;
+    for (; tile < tiles; tile++) {
+        wait_for_copies();
+        __syncthreads();
+        if (tile + 1 < tiles) fetch(tile + 1);
+        u32 offset = tile % 2 * STAGE, here = base + offset;
+        const float* shifts = shared + (offset + 2 * TILE) / 4 + lane() % 4 * 2;
+        float weights[N / 8][4] = {}, slopes[N / 8][4] = {};
+        add_products_with_rows<D, N>(weights, k, here);
+        add_products_with_rows<D, N>(slopes, v, here + TILE);
+        u32 query = tile * N + lane() % 4 * 2;
+        u32 bits = dropout.template kept<N, true>(row, query);
+#pragma unroll
+        for (u32 n = 0; n < N / 8; n++) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                u32 at_query = query + 8 * n + i % 2, at_key = row + i / 2 * 8;
+                float shift = shifts[8 * n + i % 2] * LOG2_E, mean = shifts[N + 8 * n + i % 2];
+                float probability = exp2_fast(fmaf(weights[n][i], scale2, -shift));
+                float factor = dropout.factor(bits, 4 * n + i);
+                bool seen = at_key <= at_query && at_query < len;
+                weights[n][i] = seen ? probability * factor : 0.0f;
+                slopes[n][i] = seen ? probability * fmaf(factor, slopes[n][i], -mean) : 0.0f;
+            }
+        }
+        add_weighted_rows<D, N, COLUMNS>(dv, weights, here + TILE, column);
+        add_weighted_rows<D, N, COLUMNS>(dk, slopes, here, column);
+    }
+    float once[2] = {1.0f, 1.0f}, scaled[2] = {scale, scale};
+    store_rows<COLUMNS>((bf16*)head.part(dqkv, 1) + column, step, row - lane() / 4, len, dk, scaled);
+    store_rows<COLUMNS>((bf16*)head.part(dqkv, 2) + column, step, row - lane() / 4, len, dv, once);
+}
+
+// One kernel for each size of heads: elements of a head, keys or queries a tile, warps that share rows.
+#define ATTENTION_FOR(D, N, BACK, S)                                                                          \
+    __device__ void attention_##D(const bf16* qkv, bf16* out, float* lse, u32 len, u32 heads, float scale,    \
+                                  u64 first_sample, u32 low, u32 high, u32 threshold, float kept) {           \
+        attention_tiles<D, N>(qkv, out, lse, len, heads, scale, first_sample, low, high, threshold, kept);    \
+    }                                                                                                         \
+    __device__ void attention_grad_queries_##D(const bf16* qkv, const float* lse, const float* means,         \
+                                               const bf16* d_out, bf16* dqkv, u32 len, u32 heads,             \
+                                               float scale, u64 first_sample, u32 low, u32 high,              \
+                                               u32 threshold, float kept) {                                   \
+        attention_tiles_grad_queries<D, BACK>(qkv, lse, means, d_out, dqkv, len, heads, scale, first_sample,  \
+                                              low, high, threshold, kept);                                    \
+    }                                                                                                         \
+    __device__ void attention_grad_keys_##D(const bf16* qkv, const float* lse, const float* means,            \
+                                            const bf16* d_out, bf16* dqkv, u32 len, u32 heads, float scale,   \
+                                            u64 first_sample, u32 low, u32 high, u32 threshold, float kept) { \
+        attention_tiles_grad_keys<D, BACK, S>(qkv, lse, means, d_out, dqkv, len, heads, scale, first_sample,  \
+                                              low, high, threshold, kept);                                    \
+    }
+
+ATTENTION_FOR(32, 32, 32, 1)
+ATTENTION_FOR(64, 64, 32, 1)
+ATTENTION_FOR(80, 64, 32, 1)
+ATTENTION_FOR(96, 32, 32, 2)
+ATTENTION_FOR(128, 32, 32, 2)
