@@ -6,23 +6,23 @@
         u64 kernel_height, u64 kernel_width, u64 stride_height, u64 stride_width,      \
         u64 pad_height, u64 pad_width
 
-/// The pixels of a window in one direction that lie in the image.
+/// The pixels of a window in one direction (an image has fewer than 2³² of them) that lie in the image.
 struct Span {
     u32 begin, end;
 };
 
-__device__ inline Span window_of(u64 output, u64 kernel, u64 stride, u64 pad, u64 size) {
-    u64 begin = output * stride, end = begin + kernel;
+__device__ inline Span window_of(u32 output, u32 kernel, u32 stride, u32 pad, u32 size) {
+    u32 begin = output * stride, end = begin + kernel;
     begin = begin < pad ? 0 : begin - pad;
     end = end < pad ? 0 : end - pad;
-    return {u32(begin < size ? begin : size), u32(end < size ? end : size)};
+    return {begin < size ? begin : size, end < size ? end : size};
 }
 
 /// The outputs in one direction whose windows hold a pixel.
-__device__ inline Span covering(u64 pixel, u64 kernel, u64 stride, u64 pad, u64 outputs) {
-    u64 padded = pixel + pad, end = padded / stride + 1;
-    u64 begin = padded + 1 < kernel ? 0 : (padded + 1 - kernel + stride - 1) / stride;
-    return {u32(begin), u32(end < outputs ? end : outputs)};
+__device__ inline Span covering(u32 pixel, u32 kernel, u32 stride, u32 pad, u32 outputs) {
+    u32 padded = pixel + pad, end = padded / stride + 1;
+    u32 begin = padded + 1 < kernel ? 0 : (padded + 1 - kernel + stride - 1) / stride;
+    return {begin, end < outputs ? end : outputs};
 }
 
 /// Whether a later value takes the place of the largest so far: what is not a number does.
@@ -65,10 +65,11 @@ __device__ void max_pool(const T* x, T* y, POOL) {
 template <class T>
 __device__ void max_pool_grad(const T* x, const T* dy, T* dx, POOL) {
     EACH(i, samples * height * width * channels) {
-        u64 channel = i % channels, pixel = i / channels % (height * width);
+        u64 channel = i % channels;
+        u32 pixel = (u32)(i / channels % (height * width)), line = pixel / (u32)width;
         u64 sample = i / channels / (height * width);
-        Span over = covering(pixel / width, kernel_height, stride_height, pad_height, out_height);
-        Span beside = covering(pixel % width, kernel_width, stride_width, pad_width, out_width);
+        Span over = covering(line, kernel_height, stride_height, pad_height, out_height);
+        Span beside = covering(pixel - line * (u32)width, kernel_width, stride_width, pad_width, out_width);
         const T* image = x + sample * height * width * channels + channel;
         const T* given = dy + sample * out_height * out_width * channels + channel;
         float sum = 0.0f;
@@ -105,18 +106,20 @@ __device__ void avg_pool(const T* x, T* y, POOL) {
 template <class T>
 __device__ void avg_pool_grad(const T* dy, T* dx, POOL) {
     EACH(i, samples * height * width * channels) {
-        u64 channel = i % channels, pixel = i / channels % (height * width);
+        u64 channel = i % channels;
+        u32 pixel = (u32)(i / channels % (height * width)), line = pixel / (u32)width;
         u64 sample = i / channels / (height * width);
-        Span over = covering(pixel / width, kernel_height, stride_height, pad_height, out_height);
-        Span beside = covering(pixel % width, kernel_width, stride_width, pad_width, out_width);
+        Span over = covering(line, kernel_height, stride_height, pad_height, out_height);
+        Span beside = covering(pixel - line * (u32)width, kernel_width, stride_width, pad_width, out_width);
+        const T* given = dy + sample * out_height * out_width * channels + channel;
         float sum = 0.0f;
         for (u32 p = over.begin; p < over.end; p++) {
+            Span lines = window_of(p, kernel_height, stride_height, pad_height, height);
+            u32 line_count = lines.end - lines.begin;
             for (u32 q = beside.begin; q < beside.end; q++) {
-                Span lines = window_of(p, kernel_height, stride_height, pad_height, height);
                 Span columns = window_of(q, kernel_width, stride_width, pad_width, width);
-                u64 count = (lines.end - lines.begin) * (columns.end - columns.begin);
-                u64 at = ((sample * out_height + p) * out_width + q) * channels + channel;
-                sum += load(dy, at) / (float)count;
+                float count = (float)(line_count * (columns.end - columns.begin));
+                sum += load(given, (p * (u32)out_width + q) * channels) / count;
             }
         }
         store(dx, i, sum);
