@@ -59,6 +59,9 @@ xflags::xflags! {
             optional --programs dir: PathBuf
             /// Takes small models and few steps.
             optional --small
+            /// Parts, as a,b: a operations and training, b speed, c PyTorch, d rehearsals and sanitizer; all of
+            /// them if not given. Each ends within nine minutes, and results are written as they are known.
+            optional --only parts: String
             /// The file of results; results.md if not given.
             optional --out file: PathBuf
             /// A folder with gpt2_cuda.py: PyTorch is measured too.

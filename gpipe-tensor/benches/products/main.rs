@@ -1,6 +1,9 @@
 //! Products of matrices on the first GPU, those of a transformer's linear layers: a JSON object a line.
 //!
-//! `products [TOKENS WIDTH VOCABULARY] [tf32|bf16]`; without a GPU it says so.
+//! `products [TOKENS WIDTH VOCABULARY] [tf32|bf16]`; `products kernels SAMPLES LEN WIDTH HEADS WORDS BLOCKS
+//! [bf16]` measures the other kernels of a step instead. Without a GPU it says so.
+
+mod kernels;
 
 use std::time::Instant;
 
@@ -32,6 +35,20 @@ fn main() -> Result<()> {
         false => DType::F32,
     };
     let device = host.device(DeviceId::Cuda(0))?;
+    if let (true, &[samples, len, width, heads, words, blocks]) = (asked("kernels"), &numbers[..]) {
+        let model = kernels::Model {
+            samples,
+            len,
+            width,
+            heads,
+            words,
+            blocks,
+        };
+        kernels::measure(&device, dtype, &model)?;
+        let bytes = device.most_reserved_bytes()?.unwrap_or(0);
+        println!(r#"{{"pool_bytes":{bytes}}}"#);
+        return Ok(());
+    }
     for (inputs, outputs) in [
         (width, 3 * width),
         (width, 4 * width),

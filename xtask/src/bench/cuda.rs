@@ -1,6 +1,7 @@
 //! Runs on a GPU: GPT-2 with 124 million parameters in one stage and in two that share the GPU, and the
 //! matrix products it is made of; PyTorch beside them where it is.
 
+mod kernels;
 mod peer;
 mod products;
 mod shown;
@@ -13,6 +14,7 @@ use super::table::table;
 use crate::flags::Bench;
 use crate::gpu::programs::Programs;
 use crate::gpu::train::{Trained, train};
+pub use kernels::kernels;
 use peer::Peer;
 use shown::Row;
 use sizes::{GPT2, MICRO_BATCHES, SMALL, Sizes, WARM_UP};
@@ -28,11 +30,12 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
         markdown: flags.markdown,
         peers: flags.peers.clone(),
         python: flags.python.clone(),
+        precision: None,
         rounds: flags.rounds,
         steps: flags.steps,
         batch: flags.batch,
     };
-    print!("{}", measure(&programs, &wanted)?);
+    print!("{}", measure(&programs, &wanted, &mut |_| Ok(()))?);
     Ok(())
 }
 
@@ -50,8 +53,20 @@ const WAYS: [(&str, usize); 3] = [
     ("cuda:0*2", MICRO_BATCHES),
 ];
 
-/// Measures, and gives what is to be printed.
-pub fn measure(programs: &Programs, wanted: &Wanted) -> anyhow::Result<String> {
+/// A run that has ended.
+pub struct Ended {
+    /// Precision, devices, micro-batches.
+    pub what: String,
+    /// Its median step.
+    pub found: String,
+}
+
+/// Measures, says of each run what came out, and gives the tables that are to be printed.
+pub fn measure(
+    programs: &Programs,
+    wanted: &Wanted,
+    said: &mut dyn FnMut(&Ended) -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
     let mut sizes = if wanted.small { SMALL } else { GPT2 };
     sizes.batch = wanted.batch.unwrap_or(sizes.batch);
     let rounds = wanted.rounds.unwrap_or(if wanted.small { 1 } else { 2 });
@@ -60,12 +75,13 @@ pub fn measure(programs: &Programs, wanted: &Wanted) -> anyhow::Result<String> {
         rounds > 0 && steps > 0,
         "rounds and steps must be at least 1"
     );
+    let is_wanted = |one: &str| wanted.precision.is_none_or(|precision| precision == one);
     let peer = Peer::found(wanted);
     let mut notes: Vec<String> = Vec::new();
     let mut rows: Vec<Row> = Vec::new();
     let mut theirs: Vec<peer::Row> = Vec::new();
     for round in 0..rounds {
-        for (precision, more) in PRECISIONS {
+        for (precision, more) in PRECISIONS.into_iter().filter(|(one, _)| is_wanted(one)) {
             for (devices, micro_batches) in WAYS {
                 let what = format!("{precision} on {devices}, M = {micro_batches}");
                 if notes.iter().any(|note| note.starts_with(&what)) {
@@ -73,7 +89,15 @@ pub fn measure(programs: &Programs, wanted: &Wanted) -> anyhow::Result<String> {
                 }
                 eprintln!("round {} of {rounds}: {what}", round + 1);
                 match once(programs, &sizes, more, devices, micro_batches, steps)? {
-                    Ok(run) => add(&mut rows, precision, devices, micro_batches, &run),
+                    Ok(run) => {
+                        let measured = &run.seconds[WARM_UP..];
+                        let fastest = measured.iter().copied().fold(f64::INFINITY, f64::min);
+                        said(&Ended {
+                            what: format!("{what}, round {}", round + 1),
+                            found: format!("{:.2} ms a step at best", 1e3 * fastest),
+                        })?;
+                        add(&mut rows, precision, devices, micro_batches, &run);
+                    }
                     Err(why) => {
                         eprintln!("{what}: {why}");
                         notes.push(format!("{what}: {why}"));
@@ -85,7 +109,7 @@ pub fn measure(programs: &Programs, wanted: &Wanted) -> anyhow::Result<String> {
             }
         }
     }
-    let products = products::measured(programs, &sizes, peer.as_ref())?;
+    let products = products::measured(programs, &sizes, wanted.precision, peer.as_ref())?;
     if wanted.json {
         return Ok(shown::json_lines(&sizes, &rows, &theirs, &products));
     }

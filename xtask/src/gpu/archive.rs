@@ -19,7 +19,7 @@ const MOST: usize = 50_000_000;
 const SCRIPT: &str = r#"#!/bin/sh
 # Checks and measures gpipe on the GPU of this host and writes results.md; ends with 1 if a check went
 # wrong, with 2 without a GPU. cuBLAS and NVRTC are taken from LD_LIBRARY_PATH, from the wheels of any Python
-# found, or from a toolkit in /usr/local. `./run.sh --help` says what can be asked for: `--small`, `--peers DIR`, `--out FILE`.
+# found, or from a toolkit in /usr/local. `./run.sh --help` says what can be asked for: `--only a,b,c,d`, `--small`, `--peers DIR`, `--out FILE`.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 wheels=$(for python in python3 python; do
     "$python" -c 'import glob, sys; [print(f) for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")]' 2>/dev/null

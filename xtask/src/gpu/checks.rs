@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use anyhow::Context as _;
 
+use super::limit;
 use super::programs::Programs;
 use super::results::{Results, Verdict};
 use super::train::{Trained, apart, train};
@@ -51,25 +52,19 @@ fn model(small: bool) -> &'static [&'static str] {
 /// Every operation on the GPU against the processor's.
 pub fn conformance(programs: &Programs, results: &mut Results) -> anyhow::Result<()> {
     let mut command = Command::new(&programs.operations);
-    let output = command
-        .args(["--nocapture", "--test-threads", "1"])
-        .output();
+    results.section("Operations against the processor's")?;
+    let output = limit::output(command.args(["--nocapture", "--test-threads", "1"]));
     let output = output.context("running the comparison of operations")?;
     let mut families = 0;
     for line in text(&output).lines() {
         if let Some((family, found)) = compared(line) {
-            results.note(
-                &format!("operations: {family}"),
-                Verdict::Right,
-                found.to_owned(),
-            );
+            results.note(&format!("operations: {family}"), Verdict::Right, found)?;
             families += 1;
         }
     }
     if families == 0 || !output.status.success() {
-        results.note("operations", Verdict::Wrong, last_word(&output));
+        results.note("operations", Verdict::Wrong, &last_word(&output))?;
     }
-    results.section("Operations against the processor's");
     Ok(())
 }
 
@@ -85,6 +80,7 @@ fn compared(line: &str) -> Option<(&str, &str)> {
 
 /// The same run on the processor and on the GPU, and in bf16.
 pub fn parity(programs: &Programs, small: bool, results: &mut Results) -> anyhow::Result<()> {
+    results.section("Training against the processor's")?;
     let steps = if small { 10 } else { 50 };
     let run = |more: &[&str]| {
         let ways = ["--stages", "1", "--micro-batches", "2", "--remat", "keep"];
@@ -97,9 +93,9 @@ pub fn parity(programs: &Programs, small: bool, results: &mut Results) -> anyhow
         (Ok(processor), Ok(gpu)) => {
             let apart = apart(&gpu.losses, &processor.losses);
             let found = format!("{apart:.1e} apart at most, relatively; {}", fall(gpu));
-            results.note(&what, verdict(apart <= NEAR), found);
+            results.note(&what, verdict(apart <= NEAR), &found)?;
         }
-        (Err(why), _) | (_, Err(why)) => results.note(&what, Verdict::Wrong, why.clone()),
+        (Err(why), _) | (_, Err(why)) => results.note(&what, Verdict::Wrong, why)?,
     }
     let what = format!("losses of {steps} steps, bf16 against f32 on cuda:0");
     match (run(&["--devices", "cuda:0", "--dtype", "bf16"])?, &gpu) {
@@ -111,17 +107,17 @@ pub fn parity(programs: &Programs, small: bool, results: &mut Results) -> anyhow
                 "{apart:.1e} apart at most in the last fifth; {}",
                 fall(&half)
             );
-            results.note(&what, verdict(falls && apart <= ALIKE), found);
+            results.note(&what, verdict(falls && apart <= ALIKE), &found)?;
         }
-        (Err(why), _) => results.note(&what, Verdict::Left, why),
+        (Err(why), _) => results.note(&what, Verdict::Left, &why)?,
         (_, Err(_)) => {}
     }
-    results.section("Training against the processor's");
     Ok(())
 }
 
 /// Stages that share one GPU.
 pub fn rehearsals(programs: &Programs, small: bool, results: &mut Results) -> anyhow::Result<()> {
+    results.section("Rehearsals")?;
     let steps = if small { 4 } else { 20 };
     let mut one: Option<Trained> = None;
     for stages in [1, 2, 4] {
@@ -136,7 +132,7 @@ pub fn rehearsals(programs: &Programs, small: bool, results: &mut Results) -> an
         ];
         let what = format!("{steps} steps on {devices}, 8 micro-batches");
         match train(programs, &[model(small), &ways].concat(), steps)? {
-            Err(why) => results.note(&what, Verdict::Wrong, why),
+            Err(why) => results.note(&what, Verdict::Wrong, &why)?,
             Ok(got) => {
                 let first = one.get_or_insert_with(|| got.clone());
                 let apart = apart(&got.losses, &first.losses);
@@ -145,24 +141,23 @@ pub fn rehearsals(programs: &Programs, small: bool, results: &mut Results) -> an
                     false => format!("{apart:.1e} from the losses of one stage"),
                 };
                 let found = format!("{same}; bubble {:.0} %", 100.0 * got.bubble);
-                results.note(&what, verdict(apart <= NEAR), found);
+                results.note(&what, verdict(apart <= NEAR), &found)?;
             }
         }
     }
-    results.section("Rehearsals");
     Ok(())
 }
 
 /// compute-sanitizer's tools on every operation with small tensors, and on a run.
 pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<()> {
+    results.section("compute-sanitizer")?;
     let places = ["compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer"];
     let works = |place: &&&str| {
         let version = Command::new(place).arg("--version").output();
         version.is_ok_and(|output| output.status.success())
     };
     let Some(sanitizer) = places.iter().find(works) else {
-        results.note("compute-sanitizer", Verdict::Left, "it is not there".into());
-        results.section("compute-sanitizer");
+        results.note("compute-sanitizer", Verdict::Left, "it is not there")?;
         return Ok(());
     };
     let folder = xshell::Shell::new()?.create_temp_dir()?;
@@ -194,7 +189,7 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
                 .arg(program)
                 .args(arguments)
                 .env("GPIPE_SIZES", "small");
-            let output = command.output().context("running compute-sanitizer")?;
+            let output = limit::output(&mut command).context("running compute-sanitizer")?;
             let said = text(&output);
             let summary = said.lines().rfind(|line| line.contains("SUMMARY"));
             let found = match summary {
@@ -203,10 +198,9 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
             };
             let check = format!("{tool}, {what}");
             let ended = verdict(output.status.success() && summary.is_some());
-            results.note(&check, watched_as(&said, ended), found);
+            results.note(&check, watched_as(&said, ended), &found)?;
         }
     }
-    results.section("compute-sanitizer");
     Ok(())
 }
 

@@ -2,14 +2,19 @@
 
 use std::env;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bench::table::table;
+use anyhow::Context as _;
 
-/// What was checked so far.
+/// What was checked so far, in a file that always has all of it: what is ended in the middle is not lost.
 pub struct Results {
-    text: String,
-    rows: Vec<[String; 3]>,
+    file: File,
+    path: PathBuf,
+    /// Whether the last line is a row of a table of checks.
+    in_table: bool,
     failed: Vec<String>,
 }
 
@@ -23,7 +28,10 @@ pub enum Verdict {
 
 impl Results {
     /// With date, hardware and command.
-    pub fn begin(devices: &str) -> Self {
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn begin(path: &Path, devices: &str) -> anyhow::Result<Self> {
         let said = |program: &str, arguments: &[&str]| {
             let output = Command::new(program).args(arguments).output().ok()?;
             let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -46,15 +54,27 @@ impl Results {
             smi.as_deref().unwrap_or("nvidia-smi says nothing"),
             devices.trim_end(),
         );
-        Self {
-            text,
-            rows: Vec::new(),
+        let file = File::create(path).with_context(|| format!("writing {}", path.display()))?;
+        let mut results = Self {
+            file,
+            path: path.to_owned(),
+            in_table: false,
             failed: Vec::new(),
-        }
+        };
+        results.write(&text)?;
+        Ok(results)
+    }
+
+    fn write(&mut self, text: &str) -> anyhow::Result<()> {
+        let written = self.file.write_all(text.as_bytes());
+        written.with_context(|| format!("writing {}", self.path.display()))
     }
 
     /// Notes how a check went, and says so.
-    pub fn note(&mut self, check: &str, verdict: Verdict, found: String) {
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn note(&mut self, check: &str, verdict: Verdict, found: &str) -> anyhow::Result<()> {
         let word = match verdict {
             Verdict::Right => "right",
             Verdict::Wrong => "WRONG",
@@ -64,25 +84,30 @@ impl Results {
         if matches!(verdict, Verdict::Wrong) {
             self.failed.push(check.to_owned());
         }
-        self.rows.push([check.to_owned(), word.to_owned(), found]);
+        if !self.in_table {
+            self.write("| check | | found |\n|---|---|---|\n")?;
+            self.in_table = true;
+        }
+        self.write(&format!("| {check} | {word} | {found} |\n"))
     }
 
-    /// Closes the table of checks under a heading.
-    pub fn section(&mut self, heading: &str) {
-        let mut rows = vec![["check", "", "found"].map(str::to_owned)];
-        rows.append(&mut self.rows);
-        let table = table(&rows, true);
-        self.text(heading, &table);
+    /// Begins a section.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn section(&mut self, heading: &str) -> anyhow::Result<()> {
+        self.in_table = false;
+        self.write(&format!("\n## {heading}\n\n"))
     }
 
-    /// Adds a section of its own.
-    pub fn text(&mut self, heading: &str, text: &str) {
-        let _ = write!(self.text, "\n## {heading}\n\n{text}");
-    }
-
-    /// The file.
-    pub fn written(&self) -> &str {
-        &self.text
+    /// Adds a paragraph or a table.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn text(&mut self, text: &str) -> anyhow::Result<()> {
+        let before = if self.in_table { "\n" } else { "" };
+        self.in_table = false;
+        self.write(&format!("{before}{text}"))
     }
 
     /// Whether all went well.
@@ -97,29 +122,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_in_the_table_and_in_the_verdict() {
-        let mut results = Results::begin("cuda:0  Emulated GPU 0\n");
-        results.note("one", Verdict::Right, "1e-9".into());
-        results.note("two", Verdict::Left, "not there".into());
-        results.section("Checks");
+    fn what_was_found_is_in_the_file_at_once_and_in_the_verdict() {
+        let folder = xshell::Shell::new().unwrap().create_temp_dir().unwrap();
+        let path = folder.path().join("results.md");
+        let mut results = Results::begin(&path, "cuda:0  Emulated GPU 0\n").unwrap();
+        let text = || std::fs::read_to_string(&path).unwrap();
+        results.section("Checks").unwrap();
+        results.note("one", Verdict::Right, "1e-9").unwrap();
+        assert!(text().ends_with("| one | right | 1e-9 |\n"));
+        results.note("two", Verdict::Left, "not there").unwrap();
         assert!(results.verdict().is_ok());
-        results.note("three", Verdict::Wrong, "far off".into());
-        results.section("More");
+        results.note("three", Verdict::Wrong, "far off").unwrap();
+        results.text("And more.\n").unwrap();
         assert_eq!(results.verdict().unwrap_err().to_string(), "wrong: three");
-        let text = results.written();
         for words in [
             "are emulated",
             "## Checks",
-            "| one ",
             "not tried",
-            "| three | WRONG | far off |",
+            "| three | WRONG | far off |\n\nAnd",
         ] {
-            assert!(text.contains(words), "{words}: {text}");
+            assert!(text().contains(words), "{words}: {}", text());
         }
-        assert!(
-            !Results::begin("cuda:0  NVIDIA H200")
-                .written()
-                .contains("emulated")
-        );
+        Results::begin(&path, "cuda:0  NVIDIA H200").unwrap();
+        assert!(!text().contains("emulated"));
     }
 }

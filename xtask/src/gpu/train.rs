@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::Context as _;
 use serde_json::Value;
 
+use super::limit;
 use super::programs::Programs;
 
 /// What became of a run.
@@ -51,7 +52,7 @@ pub fn train(
         .args(arguments)
         .arg("--out")
         .arg(&out);
-    let output = command.output().context("running gpipe")?;
+    let output = limit::output(&mut command).context("running gpipe")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.lines().last().unwrap_or("it does not say why");

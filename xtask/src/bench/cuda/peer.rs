@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::sizes::{MICRO_BATCHES, Sizes, WARM_UP};
 use super::wanted::Wanted;
+use crate::gpu::limit;
 
 /// How to run them.
 pub struct Peer {
@@ -100,7 +101,7 @@ impl Peer {
             if compiled {
                 command.arg("--compile");
             }
-            let output = command.output().context("running gpt2_cuda.py")?;
+            let output = limit::output(&mut command).context("running gpt2_cuda.py")?;
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             let Some((seconds, bytes)) = read(&said) else {
                 let trouble = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::peer::Peer;
 use super::sizes::{MICRO_BATCHES, Sizes};
+use crate::gpu::limit;
 use crate::gpu::programs::Programs;
 
 /// A product of matrices, and PyTorch's time for the same one.
@@ -30,23 +31,22 @@ impl Product {
 pub fn measured(
     programs: &Programs,
     sizes: &Sizes,
+    only: Option<&str>,
     peer: Option<&Peer>,
 ) -> anyhow::Result<Vec<Product>> {
     let mut products = Vec::new();
     let tokens = sizes.tokens() / MICRO_BATCHES;
     for precision in ["f32", "tf32", "bf16"] {
+        if only.is_some_and(|only| only != precision) {
+            continue;
+        }
         eprintln!("matrix products in {precision}");
         let mut command = Command::new(&programs.products);
         command.args([tokens, sizes.width, sizes.vocabulary].map(|size| size.to_string()));
-        let output = command
-            .arg(precision)
-            .output()
-            .context("running the products")?;
-        anyhow::ensure!(
-            output.status.success(),
-            "products: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let output = limit::output(command.arg(precision)).context("running the products")?;
+        if !output.status.success() {
+            eprintln!("products: {}", String::from_utf8_lossy(&output.stderr));
+        }
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             products.push(product(precision, line)?);
         }
