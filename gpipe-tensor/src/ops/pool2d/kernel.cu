@@ -116,6 +116,8 @@ __device__ void avg_pool_grad(const T* dy, T* dx, POOL) {
         for (u32 p = over.begin; p < over.end; p++) {
             Span lines = window_of(p, kernel_height, stride_height, pad_height, height);
             u32 line_count = lines.end - lines.begin;
+            // Unrolled, it takes more registers than there are.
+#pragma unroll 1
             for (u32 q = beside.begin; q < beside.end; q++) {
                 Span columns = window_of(q, kernel_width, stride_width, pad_width, width);
                 float count = (float)(line_count * (columns.end - columns.begin));

@@ -5,6 +5,7 @@
 //! The same source runs on the emulated host and, as `tests/cuda`, on whatever driver is there.
 
 mod images;
+mod real;
 mod updates;
 
 use gpipe_tensor::ops::{self, Dropout, Gelu, Layout};
@@ -289,33 +290,6 @@ fn llama(b: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Attention of 1,024 positions and 12 heads (2 on emulated devices), and the head of 50,257 words: logits,
-/// their loss, and both gradients.
-fn real(b: &mut Bench) -> Result<()> {
-    let emulated = find_cuda().is_ok_and(|found| found.devices[0].name.starts_with("Emulated"));
-    let (len, heads) = (1024, if emulated { 2 } else { 12 });
-    let width = 64 * heads;
-    let (qkv, dy) = (b.random([1, len, 3 * width])?, b.random([1, len, width])?);
-    let (out, lse) = ops::attention(&qkv, heads, None)?;
-    b.keep(&out)?;
-    b.keep(&lse)?;
-    b.keep(&ops::attention_grad(&qkv, &out, &lse, &dy, heads, None)?)?;
-    let (rows, width, words) = (16, 768, 50_257);
-    let x = ops::scale(&b.random([rows, width])?, 0.0625)?;
-    let table = ops::scale(&b.random([words, width])?, 0.0625)?;
-    let logits = ops::matmul(Layout::Nt, &x, &table, None)?;
-    b.keep(&logits)?;
-    let targets: Vec<u32> = (0..rows as u32).map(|i| i * 3301 % words as u32).collect();
-    let host = b.device.host().device(DeviceId::Cpu)?;
-    let targets = Tensor::from_u32(&host, [rows], targets)?;
-    let (loss, d_logits) = ops::cross_entropy(logits, &targets, 1.0)?;
-    b.keep_number(loss);
-    b.keep(&ops::matmul(Layout::Nn, &d_logits, &table, None)?)?;
-    let mut sum = b.single([words, width])?;
-    ops::matmul_accumulate(Layout::Tn, &d_logits, &x, &mut sum)?;
-    b.keep(&sum)
-}
-
 /// Copies and handing over, within a device and between two, each beside a change of the source.
 fn moves(b: &mut Bench) -> Result<()> {
     let transit = b.device.host().device(DeviceId::Cpu)?;
@@ -379,7 +353,7 @@ pub fn compare(sizes: Sizes, stored: DType) {
         ("moves", moves),
     ];
     let families: &[_] = match sizes {
-        Sizes::Real => &[("real shapes", real as Family)],
+        Sizes::Real => &[("real shapes", real::shapes as Family)],
         _ => &FAMILIES,
     };
     let host = Host::new(1).expect("one thread");
