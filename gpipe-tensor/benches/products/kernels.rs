@@ -61,7 +61,7 @@ pub fn measure(device: &Device, dtype: DType, model: &Model) -> Result<()> {
         blocks,
     } = *model;
     let random = |shape: &[usize], dtype| {
-        init_uniform(device, shape.to_vec(), 0.5, 0, "kernels")?.to_dtype(dtype)
+        init_uniform(device, shape, 0.5, 0, "kernels")?.to_dtype(dtype)
     };
     let stored = |shape: &[usize]| random(shape, dtype);
     let (rows, size) = (samples * len, dtype.bytes() as f64);

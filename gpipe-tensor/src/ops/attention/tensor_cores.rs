@@ -181,6 +181,9 @@ pub(super) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
     let keys = (kernels.grad_keys)(at, common(sizes));
     Some([
         queries.blocks_with(sizes.blocks(sizes.heads, ROWS), shared),
-        keys.blocks_with(sizes.blocks(sizes.heads, rows), floats(rows, sizes.size).max(staged)),
+        keys.blocks_with(
+            sizes.blocks(sizes.heads, rows),
+            floats(rows, sizes.size).max(staged),
+        ),
     ])
 }
