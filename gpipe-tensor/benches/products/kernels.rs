@@ -60,9 +60,8 @@ pub fn measure(device: &Device, dtype: DType, model: &Model) -> Result<()> {
         words,
         blocks,
     } = *model;
-    let random = |shape: &[usize], dtype| {
-        init_uniform(device, shape, 0.5, 0, "kernels")?.to_dtype(dtype)
-    };
+    let random =
+        |shape: &[usize], dtype| init_uniform(device, shape, 0.5, 0, "kernels")?.to_dtype(dtype);
     let stored = |shape: &[usize]| random(shape, dtype);
     let (rows, size) = (samples * len, dtype.bytes() as f64);
     // Bytes of one tensor of the model's width.

@@ -3,60 +3,71 @@
 //! NVRTC looks for it by name when it compiles first, and wheels of NVRTC 13 have no RUNPATH: where the
 //! first library was found by its path alone, the second is not found unless it is there already.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use libloading::Library;
-
-/// Opens the library that lies beside NVRTC, once; where it cannot be opened, NVRTC looks for it itself.
-pub(super) fn open() {
+/// Opens the library that lies beside NVRTC, of this version, once; where it cannot be opened, NVRTC looks
+/// for it itself.
+pub(super) fn open(version: &str) {
     static OPENED: Once = Once::new();
     OPENED.call_once(|| {
-        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        for path in folder(&maps).map(libraries).unwrap_or_default() {
+        #[cfg(target_os = "linux")]
+        if let Some(folder) = linux::folder() {
+            let path = folder.join(format!("libnvrtc-builtins.so.{version}"));
             // SAFETY: it is the part of NVRTC that would be loaded by its first compilation.
-            if let Ok(library) = unsafe { Library::new(path) } {
+            if let Ok(library) = unsafe { libloading::Library::new(path) } {
                 // It stays loaded for as long as NVRTC does: to the end of the process.
                 std::mem::forget(library);
-                return;
             }
         }
+        let _ = version;
     });
 }
 
-/// The folder that NVRTC was loaded from, by the process's map of its memory.
-fn folder(maps: &str) -> Option<&Path> {
-    let paths = maps
-        .lines()
-        .filter_map(|line| Some(&line[line.find('/')?..]));
-    let mut paths = paths.map(Path::new).filter(|path| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with("libnvrtc.so"))
-    });
-    paths.next()?.parent()
-}
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::{Path, PathBuf};
 
-/// The files of this folder that are such a library.
-fn libraries(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_one = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with("libnvrtc-builtins.so."))
-    };
-    entries.map(|entry| entry.path()).filter(is_one).collect()
-}
+    use cudarc::nvrtc::sys as nvrtc;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// `Dl_info` of dlfcn.h.
+    #[repr(C)]
+    struct Info {
+        file: *const c_char,
+        base: *mut c_void,
+        name: *const c_char,
+        address: *mut c_void,
+    }
 
-    #[test]
-    fn the_folder_is_that_of_nvrtc_alone() {
-        let line = |path: &str| format!("7f00-7f01 r-xp 00000000 08:01 42    {path}\n");
-        let others = line("/usr/lib/libnvrtc-builtins.so.13.0") + &line("[heap]");
-        assert_eq!(folder(&others), None);
-        let maps = others + &line("/a b/lib/libnvrtc.so.13");
-        assert_eq!(folder(&maps), Some(Path::new("/a b/lib")));
+    // SAFETY: the declaration is that of dlfcn.h, in the C library that Rust links.
+    unsafe extern "C" {
+        /// Which library an address lies in; 0 if in none.
+        ///
+        /// # Safety
+        /// There is room for an `Info`.
+        fn dladdr(address: *const c_void, info: *mut Info) -> c_int;
+    }
+
+    /// The folder that NVRTC was loaded from.
+    pub(super) fn folder() -> Option<PathBuf> {
+        // SAFETY: the library has a function of this name, which is not called here.
+        let found = unsafe { nvrtc::culib().get::<unsafe extern "C" fn()>(b"nvrtcVersion\0") };
+        let address = *found.ok()? as *const c_void;
+        let mut info = Info {
+            file: std::ptr::null(),
+            base: std::ptr::null_mut(),
+            name: std::ptr::null(),
+            address: std::ptr::null_mut(),
+        };
+        // SAFETY: the call writes one structure; the name of a loaded library ends in a zero.
+        let file = unsafe {
+            if dladdr(address, &mut info) == 0 || info.file.is_null() {
+                return None;
+            }
+            CStr::from_ptr(info.file)
+        };
+        let path = Path::new(OsStr::from_bytes(file.to_bytes()));
+        path.parent().map(Path::to_owned)
     }
 }

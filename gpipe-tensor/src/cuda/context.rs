@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemLocation,
-    CUmemLocationType, CUmemPool_attribute, CUmemoryPool, CUresult,
-};
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUmemPool_attribute, CUmemoryPool};
 
 use super::module::Module;
-use super::peer;
 use super::probe;
 use super::raw_handle::RawHandle;
 use super::status::Status;
@@ -19,11 +15,11 @@ use crate::{KernelCache, Result};
 /// The primary context of a device, its memory pool and the kernels that are loaded there.
 pub(crate) struct Context {
     pub ordinal: u32,
-    device: CUdevice,
+    pub(super) device: CUdevice,
     raw: RawHandle<CUcontext>,
     pool: RawHandle<CUmemoryPool>,
     /// Whether copies of another device, by its ordinal, arrive in the pool.
-    writers: Mutex<BTreeMap<u32, bool>>,
+    pub(super) writers: Mutex<BTreeMap<u32, bool>>,
     /// Loaded last, unloaded before the context.
     module: Option<Module>,
 }
@@ -115,39 +111,6 @@ impl Context {
         unsafe { sys::cuMemPoolGetAttribute(self.pool.0, most, (&raw mut bytes).cast()) }
             .check("cuMemPoolGetAttribute")?;
         Ok(bytes)
-    }
-
-    /// Whether copies to the memory of `to` reach it directly; tried once for each pair of devices. Where
-    /// they do not, they are staged through the host.
-    pub(super) fn reaches(&self, to: &Self) -> Result<bool> {
-        let mut writers = to.writers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&arrives) = writers.get(&self.ordinal) {
-            return Ok(arrives);
-        }
-        let arrives = probe::reaches(self.device, to.device)?
-            && self.enable(to).is_ok()
-            && peer::arrives(self, to).unwrap_or(false);
-        writers.insert(self.ordinal, arrives);
-        Ok(arrives)
-    }
-
-    /// Enables this device's access to the memory of another one and to its pool.
-    fn enable(&self, to: &Self) -> Result<()> {
-        self.bind()?;
-        // SAFETY: both contexts are retained, and this one is the thread's.
-        match unsafe { sys::cuCtxEnablePeerAccess(to.raw.0, 0) } {
-            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
-            status => status.check("cuCtxEnablePeerAccess")?,
-        }
-        let access = CUmemAccessDesc {
-            location: CUmemLocation {
-                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                id: self.device,
-            },
-            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        };
-        // SAFETY: the call reads one description, and the pool is that of an open context.
-        unsafe { sys::cuMemPoolSetAccess(to.pool.0, &access, 1) }.check("cuMemPoolSetAccess")
     }
 }
 

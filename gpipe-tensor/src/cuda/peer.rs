@@ -1,25 +1,65 @@
-//! A trial of peer copies: whether what one device writes to the memory of another is there afterwards.
+//! Access of devices to each other's memory, and a trial of it: whether what one device writes to the memory of another is there afterwards.
 //!
 //! Some drivers drop writes into a pool that peer access was enabled for, and report success (NVIDIA bug
 //! 6098762). A pattern is copied once for each pair of devices; where it does not arrive, copies are
 //! staged through the host.
 
 use std::ffi::c_void;
+use std::sync::PoisonError;
 
-use cudarc::driver::sys::{self, CUdeviceptr};
+use cudarc::driver::sys::{
+    self, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUmemLocationType,
+    CUresult,
+};
 
 use super::context::Context;
+use super::probe;
 use super::status::Status;
 use crate::Result;
 
 /// Bytes of the pattern.
 const BYTES: usize = 4096;
 
+impl Context {
+    /// Whether copies to the memory of `to` reach it directly; tried once for each pair of devices. Where
+    /// they do not, they are staged through the host.
+    pub(super) fn reaches(&self, to: &Self) -> Result<bool> {
+        let mut writers = to.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&arrives) = writers.get(&self.ordinal) {
+            return Ok(arrives);
+        }
+        let arrives = probe::reaches(self.device, to.device)?
+            && self.enable(to).is_ok()
+            && arrives(self, to).unwrap_or(false);
+        writers.insert(self.ordinal, arrives);
+        Ok(arrives)
+    }
+
+    /// Enables this device's access to the memory of another one and to its pool.
+    fn enable(&self, to: &Self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: both contexts are retained, and this one is the thread's.
+        match unsafe { sys::cuCtxEnablePeerAccess(to.raw(), 0) } {
+            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
+            status => status.check("cuCtxEnablePeerAccess")?,
+        }
+        let access = CUmemAccessDesc {
+            location: CUmemLocation {
+                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: self.device,
+            },
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        // SAFETY: the call reads one description, and the pool is that of an open context.
+        unsafe { sys::cuMemPoolSetAccess(to.pool(), &access, 1) }.check("cuMemPoolSetAccess")
+    }
+}
+
 /// Whether a pattern that is copied from a device to another one arrives.
 ///
 /// # Errors
 /// Those of the calls.
-pub(super) fn arrives(from: &Context, to: &Context) -> Result<bool> {
+fn arrives(from: &Context, to: &Context) -> Result<bool> {
     let pattern: [u8; BYTES] = std::array::from_fn(|i| (i * 7 + i / 251 + 1) as u8);
     let target = Piece::new(to)?;
     target.write(&[0; BYTES])?;

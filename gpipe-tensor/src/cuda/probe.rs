@@ -74,7 +74,7 @@ fn look() -> std::result::Result<CudaInfo, String> {
     }
     let found = described().map_err(|error| error.to_string())?;
     // NVRTC itself is loaded since its version was asked for.
-    builtins::open();
+    builtins::open(&found.nvrtc);
     if found.devices.is_empty() {
         return missing(
             "the driver finds no CUDA device",
