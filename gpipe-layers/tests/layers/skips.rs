@@ -1,7 +1,7 @@
 //! Layers on several tensors: gradients, bytes and split backward passes, and what they refuse.
 
 use gpipe_layers::layers::{
-    Activation, Add, At, Embedding, Fork, Function, Layout, Linear, Permute,
+    Activation, Add, At, Concat, Embedding, Fork, Function, Layout, Linear, Permute,
 };
 use gpipe_layers::{Flow, Layer, PassContext, check, make};
 use gpipe_tensor::{Device, Tensor, Tensors};
@@ -38,6 +38,8 @@ fn layers_on_several_tensors_hold_what_they_say() {
     let cases: Vec<(Box<dyn Layer>, &str)> = vec![
         (Box::new(Fork::new("fork")), "f"),
         (Box::new(Add::new("add")), "ff"),
+        (Box::new(Concat::new("concat", 2)), "ff"),
+        (Box::new(Concat::new("concat", 3)), "fff"),
         (Box::new(Permute::new("permute", [2, 0, 1])), "fff"),
         (Box::new(At::new([1], linear())), "ff"),
         (Box::new(At::new([2], relu())), "fff"),
@@ -97,6 +99,11 @@ fn flows_that_do_not_fit_are_refused_by_name() {
             Box::new(Add::new("add")),
             vec![x.clone()],
             "add: expected two tensors of floats",
+        ),
+        (
+            Box::new(Concat::new("concat", 2)),
+            vec![x.clone(), Flow::f32([ROWS + 1, 2])],
+            "concat: expected 2 tensors of floats of one shape but for the innermost extent",
         ),
         (
             Box::new(Permute::new("permute", [0, 0])),

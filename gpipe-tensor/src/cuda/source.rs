@@ -18,6 +18,10 @@ const TEXTS: &[(&str, &str)] = &[
     ),
     ("ops/relu/kernel.cu", include_str!("../ops/relu/kernel.cu")),
     (
+        "ops/concat/kernel.cu",
+        include_str!("../ops/concat/kernel.cu"),
+    ),
+    (
         "ops/conv2d/kernel.cu",
         include_str!("../ops/conv2d/kernel.cu"),
     ),

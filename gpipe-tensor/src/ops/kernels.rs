@@ -9,6 +9,7 @@ pub(crate) const KERNELS: &[&[&Entry]] = &[
     super::attention::kernels::KERNELS,
     super::attention::tensor_cores::KERNELS,
     super::channel_norm::kernels::KERNELS,
+    super::concat::kernels::KERNELS,
     super::conv2d::kernels::KERNELS,
     super::cross_entropy::kernels::KERNELS,
     super::dropout::kernels::KERNELS,

@@ -9,6 +9,7 @@ pub(crate) mod attention;
 pub(crate) mod channel_norm;
 mod check;
 mod chunks;
+pub(crate) mod concat;
 pub(crate) mod conv2d;
 pub(crate) mod cross_entropy;
 mod deferred_scalar;
@@ -42,6 +43,7 @@ pub use channel_norm::{
     ChannelNorm, channel_norm, channel_norm_grad, channel_statistics, merge_channel_statistics,
     moving_average,
 };
+pub use concat::{columns, concat};
 pub use conv2d::{conv2d, conv2d_input_grad, conv2d_weight_grad};
 pub use cross_entropy::{
     IGNORE, correct, cross_entropy, cross_entropy_loss, deferred_cross_entropy,

@@ -124,6 +124,7 @@ const LAUNCHES: &[&str] = &[
     "add",
     "attention",
     "channel_norm",
+    "concat",
     "conv2d",
     "cross_entropy",
     "dropout",

@@ -4,6 +4,7 @@ use super::memory::{Memory, random, same};
 use super::{Gpu, Outcome};
 use crate::DType;
 use crate::ops;
+use crate::ops::concat::plan::Columns;
 use crate::ops::conv2d::kernels::{self, Windows};
 use crate::ops::pool2d::{self, plan::Plan};
 use crate::ops::window::{Images, Window};
@@ -177,6 +178,32 @@ pub(super) fn pad2d(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let launch = ops::pad2d::kernels::pad(stored, x.at(), y.at(), images, offset, size);
         gpu.run([launch], [&x, &y])?;
         same("padded", stored, &y, &wanted)?;
+    }
+    Ok(())
+}
+
+pub(super) fn concat(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for (rows, widths) in [(1, [1, 1]), (7, [5, 33]), (130, [64, 3]), (0, [4, 4])] {
+        let of = |width: usize, seed| random(stored, rows * width, seed);
+        let (a, b) = (of(widths[0], 1), of(widths[1], 2));
+        let width = widths[0] + widths[1];
+        let tensors = [tensor([rows, widths[0]], &a), tensor([rows, widths[1]], &b)];
+        let wanted = floats(ops::concat(&[&tensors[0], &tensors[1]]));
+        let y = Memory::room(stored, wanted.len());
+        let mut at = 0;
+        for (part, count) in [&a, &b].into_iter().zip(widths) {
+            let part = Memory::floats(stored, part);
+            let columns = Columns {
+                rows,
+                count,
+                from: [count, 0],
+                to: [width, at],
+            };
+            let launch = ops::concat::kernels::copy(stored, part.at(), y.at(), columns);
+            gpu.run([launch], [&part, &y])?;
+            at += count;
+        }
+        same("side by side", stored, &y, &wanted)?;
     }
     Ok(())
 }

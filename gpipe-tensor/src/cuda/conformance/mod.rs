@@ -77,7 +77,7 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 23] = [
+const CHECKS: [(&str, Check); 24] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
@@ -93,6 +93,7 @@ const CHECKS: [(&str, Check); 23] = [
     ("cross_entropy", rows::cross_entropy),
     ("embedding", rows::embedding),
     ("attention", attention::attention),
+    ("concat", images::concat),
     ("conv2d", images::conv2d),
     ("pool2d", images::pool2d),
     ("pad2d", images::pad2d),

@@ -48,6 +48,10 @@ pub(super) fn images(b: &mut Bench) -> Result<()> {
     }
     let x = b.random([2, 7, 6, 5])?;
     b.keep(&ops::pad2d(&x, [1, -1], [8, 6])?)?;
+    let other = b.random([2, 7, 6, 3])?;
+    let both = ops::concat(&[&other, &x, &other])?;
+    b.keep(&both)?;
+    b.keep(&ops::columns(&both, 2..9)?)?;
     let drop = Dropout {
         rate: 0.25,
         key: Key::new(7, "layer", 3),
