@@ -1,9 +1,12 @@
 //! The effect of configuration changes on a resumed run.
 
+use std::collections::BTreeSet;
+
 use toml::{Table, Value};
 
-use crate::config::TrainConfig;
+use crate::config::{OptimizerName, TrainConfig};
 use crate::error::{Error, Result};
+use crate::setup::optimizer;
 
 /// The effect of a changed value.
 enum Effect {
@@ -52,12 +55,22 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
     let [saved_keys, now_keys] = tables;
     let (saved_keys, now_keys) = (saved_keys?, now_keys?);
     for (section, keys) in &now_keys {
-        for (key, value) in keys.as_table().into_iter().flatten() {
-            let before = saved_keys.get(section).and_then(|keys| keys.get(key));
-            if before == Some(value) {
+        // Keys that files omit at their defaults may be in either.
+        let tables =
+            [Some(keys), saved_keys.get(section)].map(|keys| keys.and_then(Value::as_table));
+        let names: BTreeSet<&String> = tables
+            .iter()
+            .flatten()
+            .flat_map(|keys| keys.keys())
+            .collect();
+        for key in names {
+            let [now, before] = tables.map(|keys| keys.and_then(|keys| keys.get(key)));
+            if before == now {
                 continue;
             }
-            let before = before.map_or("not set".to_owned(), Value::to_string);
+            let value =
+                |value: Option<&Value>| value.map_or("not set".to_owned(), Value::to_string);
+            let (value, before) = (value(now), value(before));
             match effect(section, key) {
                 Effect::None => {}
                 Effect::Warn(what) => warnings.push(format!(
@@ -72,9 +85,29 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
             }
         }
     }
+    same_states(saved, now)?;
     warnings.extend(held_out(saved, now));
     warnings.extend(learning_rate(saved, now, step)?);
     Ok(warnings)
+}
+
+/// Refuses an optimizer that keeps another state than the checkpoint has.
+fn same_states(saved: &TrainConfig, now: &TrainConfig) -> Result<()> {
+    let [before, after] = [saved, now].map(|config| optimizer(config).state_names());
+    if before == after {
+        return Ok(());
+    }
+    let [before, after] = [saved, now].map(|config| {
+        let (name, momentum) = (&config.optimizer.name, config.optimizer.momentum.get());
+        match **name {
+            OptimizerName::AdamW => name.to_string(),
+            _ => format!("{name} with momentum {momentum}"),
+        }
+    });
+    Err(Error::invalid(format!(
+        "the optimizer is {after}, but {before} in the checkpoint, whose state it cannot go on with: leave \
+         `optimizer.name` and `optimizer.momentum` out, or start a new run"
+    )))
 }
 
 /// Warns if evaluation is switched on or off: it decides whether a part of the data is held out.
@@ -138,6 +171,34 @@ mod tests {
         ];
         let warnings = changes(&config(&[]), &config(&free), 120).unwrap();
         assert_eq!(warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_optimizer_of_another_state_is_refused() {
+        let moving = ["optimizer.name=sgd", "optimizer.momentum=0.9"];
+        let nesterov = [moving[0], moving[1], "optimizer.nesterov=true"];
+        for set in [
+            &["optimizer.name=rmsprop"][..],
+            &["optimizer.name=sgd"],
+            &moving,
+        ] {
+            let error = changes(&config(&[]), &config(set), 120).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains("but adamw in the checkpoint"), "{error}");
+            assert!(error.contains("leave `optimizer.name`"), "{error}");
+        }
+        let error = changes(&config(&moving), &config(&moving[..1]), 120).unwrap_err();
+        let words = "is sgd with momentum 0, but sgd with momentum 0.9 in the checkpoint";
+        assert!(error.to_string().contains(words), "{error}");
+        // Nor is a default passed over.
+        for (before, now) in [(&moving[..], &nesterov[..]), (&nesterov, &moving)] {
+            let warnings = changes(&config(before), &config(now), 120).unwrap();
+            assert_eq!(warnings.len(), 1);
+            assert!(
+                warnings[0].starts_with("optimizer.nesterov is "),
+                "{warnings:?}"
+            );
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::settings::{Settings, Workers};
 /// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
-const KEY_FLAGS: [KeyFlag; 33] = [
+const KEY_FLAGS: [KeyFlag; 34] = [
     ("--model", "model.name", |s| s.model.as_deref()),
     ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
     ("--data", "data.source", |s| s.data.as_deref()),
@@ -47,6 +47,7 @@ const KEY_FLAGS: [KeyFlag; 33] = [
     ("--warmup-steps", "optimizer.warmup_steps", |s| {
         s.warmup_steps.as_deref()
     }),
+    ("--optimizer", "optimizer.name", |s| s.optimizer.as_deref()),
     ("--weight-decay", "optimizer.weight_decay", |s| {
         s.weight_decay.as_deref()
     }),

@@ -111,6 +111,9 @@ pub struct Settings {
     #[arg(long, value_name = "N", help_heading = "Pipeline")]
     pub threads: Option<String>,
 
+    /// adamw, sgd or rmsprop [default: adamw]
+    #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
+    pub optimizer: Option<String>,
     /// Learning rate
     #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
     pub lr: Option<String>,
@@ -120,7 +123,7 @@ pub struct Settings {
     /// Steps of linear learning-rate warm-up
     #[arg(long, value_name = "STEPS", help_heading = "Optimizer")]
     pub warmup_steps: Option<String>,
-    /// Weight decay of AdamW
+    /// Weight decay [default of sgd and rmsprop: 0]
     #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
     pub weight_decay: Option<String>,
     /// Maximum global gradient norm; 0 is off

@@ -159,6 +159,10 @@ fn every_key_is_documented_with_its_flag_and_default() {
         if key != "model.hidden" && !program.iter().any(|(named, _)| named == key) {
             let value = match key {
                 "run.instruction_set" => "avx512",
+                "optimizer.name" => "sgd",
+                "optimizer.alpha" => "0.99",
+                "optimizer.momentum" => "0",
+                "optimizer.nesterov" => "false",
                 _ => "4",
             };
             let output = gpipe(folder.path(), &["plan", "--set", &format!("{key}={value}")]);

@@ -198,6 +198,7 @@ fn every_flag_of_a_key_sets_it() {
         &["--remat", "keep"],
         &["--memory", "2GiB"],
         &["--threads", "3"],
+        &["--optimizer", "sgd"],
         &["--lr", "0.5"],
         &["--lr-schedule", "constant"],
         &["--warmup-steps", "7"],

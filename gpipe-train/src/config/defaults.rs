@@ -29,6 +29,12 @@ impl Draft {
         model.check(&given)?;
         let mut keys = Keys(model.defaults.clone());
         overlay(&mut keys.0, given.0.clone());
+        // Added to the gradient, a decay of AdamW's size would be most of it.
+        if keys.text("optimizer", "name") != Some("adamw")
+            && !given.has("optimizer", "weight_decay")
+        {
+            keys.set("optimizer", "weight_decay", 0.0);
+        }
         if let Some(folder) = model.folder() {
             keys.set("model", "name", folder.to_string_lossy().into_owned());
         }

@@ -16,6 +16,7 @@ mod keys;
 mod model;
 mod model_defaults;
 mod numbers;
+mod optimizer_name;
 mod overrides;
 mod presets;
 mod schedule;
@@ -39,6 +40,7 @@ pub use devices::Devices;
 pub use fixed::FixedKeys;
 pub use model::{Family, GptKeys, ImageKeys, LlamaKeys, MlpKeys, Model};
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
+pub use optimizer_name::OptimizerName;
 pub use overrides::{Overrides, Setting};
 pub use presets::NAMES as MODEL_NAMES;
 pub use schedule::ScheduleChoice;
@@ -117,18 +119,25 @@ pub struct Pipeline {
     pub memory: Named<Memory>,
 }
 
-/// The section `[optimizer]`: AdamW.
+/// The section `[optimizer]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Optimizer {
+    /// The algorithm. It and the keys of others than AdamW are omitted from files where they have their defaults,
+    /// since earlier versions do not know them.
+    #[serde(
+        default = "OptimizerName::adamw",
+        skip_serializing_if = "OptimizerName::is_adamw"
+    )]
+    pub name: Named<OptimizerName>,
     /// Peak learning rate.
     pub lr: Amount,
     /// The schedule of the learning rate.
     pub lr_schedule: Named<LrSchedule>,
     /// Steps of linear warm-up.
     pub warmup_steps: Count,
-    /// Decoupled weight decay.
+    /// Weight decay: decoupled in AdamW, added to the gradient in others.
     pub weight_decay: Amount,
     /// The parameters subject to weight decay.
     pub decay: Named<Decay>,
@@ -136,8 +145,17 @@ pub struct Optimizer {
     pub beta1: Fraction,
     /// Decay rate of the second moment.
     pub beta2: Fraction,
-    /// Added to the root of the second moment.
+    /// Added to the root of the second moment, in RMSProp to that of the mean square.
     pub eps: Amount,
+    /// Decay rate of RMSProp's mean square.
+    #[serde(default = "alpha", skip_serializing_if = "is_alpha")]
+    pub alpha: Fraction,
+    /// Factor of the previous velocity of SGD and RMSProp; 0 keeps none.
+    #[serde(default = "Fraction::zero", skip_serializing_if = "Fraction::is_zero")]
+    pub momentum: Fraction,
+    /// Whether SGD takes Nesterov's step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nesterov: bool,
     /// Maximum global gradient norm; 0 disables clipping.
     pub clip_norm: Amount,
 }
@@ -177,6 +195,14 @@ fn one() -> Size {
 
 fn is_one(size: &Size) -> bool {
     *size == Size::ONE
+}
+
+fn alpha() -> Fraction {
+    Fraction::ALPHA
+}
+
+fn is_alpha(alpha: &Fraction) -> bool {
+    *alpha == Fraction::ALPHA
 }
 
 fn best_instructions() -> Named<InstructionSet> {

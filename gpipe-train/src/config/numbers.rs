@@ -116,6 +116,17 @@ impl Amount {
 }
 
 impl Fraction {
+    /// PyTorch's default of RMSProp's `alpha`.
+    pub(crate) const ALPHA: Self = Self(0.99);
+
+    pub(crate) fn zero() -> Self {
+        Self(0.0)
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        self.0 == 0.0
+    }
+
     /// The number.
     pub fn get(self) -> f64 {
         self.0

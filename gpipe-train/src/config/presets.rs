@@ -321,6 +321,7 @@ fn common() -> Table {
         memory = "unlimited"
 
         [optimizer]
+        name = "adamw"
         lr = 1e-3
         lr_schedule = "cosine"
         warmup_steps = 50
@@ -328,6 +329,9 @@ fn common() -> Table {
         beta1 = 0.9
         beta2 = 0.95
         eps = 1e-8
+        alpha = 0.99
+        momentum = 0.0
+        nesterov = false
         clip_norm = 1.0
 
         [run]

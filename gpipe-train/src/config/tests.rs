@@ -136,6 +136,38 @@ fn defaults_follow_the_keys_they_depend_on() {
 }
 
 #[test]
+fn an_optimizer_has_its_keys_and_its_decay() {
+    let sgd = ["optimizer.name=sgd", "optimizer.momentum=0.9"];
+    let decay = |set: &[&str]| resolved(set).optimizer.weight_decay.get();
+    assert_eq!(decay(&[]), 0.1);
+    assert_eq!(decay(&sgd), 0.0);
+    assert_eq!(decay(&[sgd[0], "optimizer.weight_decay=1e-4"]), 1e-4);
+    let error = refused(&[sgd[0], "optimizer.nesterov=true"]);
+    assert!(error.contains("`optimizer.momentum = 0.9`"), "{error}");
+    // Files omit what is the default, and read the rest back.
+    let written = |set: &[&str]| resolved(set).to_toml().unwrap();
+    for key in ["name = \"adamw\"", "alpha", "momentum", "nesterov"] {
+        assert!(!written(&[]).contains(key), "{key}");
+    }
+    let rmsprop = [
+        "optimizer.name=rmsprop",
+        "optimizer.alpha=0.9",
+        "optimizer.momentum=0.9",
+    ];
+    for set in [
+        &sgd[..],
+        &rmsprop,
+        &[sgd[0], sgd[1], "optimizer.nesterov=true"],
+    ] {
+        let config = resolved(set);
+        let path = Path::new("config.toml");
+        let bytes = config.to_toml().unwrap().into_bytes();
+        let read = Overrides::new().file_bytes(path, bytes).unwrap().resolve();
+        assert_eq!(read.unwrap(), config);
+    }
+}
+
+#[test]
 fn values_that_are_impossible_are_refused_with_the_mend() {
     let cases = [
         ("pipeline.stages=0", "use a whole number from 1"),
@@ -146,6 +178,11 @@ fn values_that_are_impossible_are_refused_with_the_mend() {
         ("optimizer.lr=fast", "not a number"),
         ("optimizer.lr=nan", "finite"),
         ("optimizer.lr=-1", "from 0 up"),
+        ("optimizer.name=adam", "use adamw, sgd or rmsprop"),
+        ("optimizer.momentum=0.9", "`optimizer.name = sgd`"),
+        ("optimizer.momentum=1", "below 1"),
+        ("optimizer.nesterov=true", "adamw has no nesterov"),
+        ("optimizer.alpha=0.9", "`optimizer.name = rmsprop`"),
         ("model.dropout=1", "below 1"),
         ("data.shuffle=maybe", "true or false"),
         ("pipeline.schedule=gpip", "use gpipe, 1f1b, "),

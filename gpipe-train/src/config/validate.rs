@@ -4,7 +4,9 @@ use gpipe_data::{AUTO, CICERO, DIGITS, SYNTHETIC};
 use gpipe_sched::Schedule;
 
 use super::model::Family;
-use super::{TrainConfig, presets};
+use super::numbers::Fraction;
+use super::optimizer_name::OptimizerName;
+use super::{Optimizer, TrainConfig, presets};
 use crate::error::{Error, Result};
 
 /// Refuses combinations of values that exclude each other.
@@ -28,6 +30,7 @@ pub fn check(config: &TrainConfig) -> Result<()> {
             "run.tf32 is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
         ));
     }
+    check_optimizer(&config.optimizer)?;
     let (batch, micro_batches) = (
         config.data.batch_size.get(),
         config.pipeline.micro_batches.get(),
@@ -92,6 +95,32 @@ fn check_source(config: &TrainConfig) -> Result<()> {
         ),
     };
     Err(Error::invalid(fault))
+}
+
+/// Refuses keys of another optimizer.
+fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
+    let name = *optimizer.name;
+    let moves = optimizer.momentum.get() != 0.0;
+    let is = |other| name == other;
+    let (momentum, nesterov) = (!is(OptimizerName::AdamW), is(OptimizerName::Sgd));
+    let alpha = optimizer.alpha != Fraction::ALPHA;
+    for (key, given, has, owner) in [
+        ("momentum", moves, momentum, "sgd"),
+        ("nesterov", optimizer.nesterov, nesterov, "sgd"),
+        ("alpha", alpha, is(OptimizerName::RmsProp), "rmsprop"),
+    ] {
+        if given && !has {
+            return Err(Error::invalid(format!(
+                "{name} has no {key}: use `optimizer.name = {owner}`, or leave `optimizer.{key}` out"
+            )));
+        }
+    }
+    if optimizer.nesterov && !moves {
+        return Err(Error::invalid(
+            "Nesterov's step needs a momentum: use `optimizer.momentum = 0.9`, or leave `optimizer.nesterov` out",
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses numbers of stages and micro-batches that differ from those of a schedule table.

@@ -1,8 +1,8 @@
 //! The layers, input and optimizer of a configuration.
 
-use gpipe_layers::{AdamW, Flow, Kind, Layer, Optimizer, compute_in};
+use gpipe_layers::{Flow, Kind, Layer, Optimizer, OptimizerKind, compute_in};
 
-use crate::config::TrainConfig;
+use crate::config::{OptimizerName, TrainConfig};
 use crate::error::{Error, Result};
 use crate::precision;
 
@@ -29,14 +29,28 @@ pub fn input(config: &TrainConfig) -> impl Fn(usize) -> Vec<Flow> + use<> {
 /// The configured optimizer.
 pub fn optimizer(config: &TrainConfig) -> Optimizer {
     let optimizer = &config.optimizer;
-    AdamW {
-        beta1: optimizer.beta1.get(),
-        beta2: optimizer.beta2.get(),
-        eps: optimizer.eps.get(),
+    let (eps, momentum) = (optimizer.eps.get(), optimizer.momentum.get());
+    let kind = match *optimizer.name {
+        OptimizerName::AdamW => OptimizerKind::AdamW {
+            beta1: optimizer.beta1.get(),
+            beta2: optimizer.beta2.get(),
+            eps,
+        },
+        OptimizerName::Sgd => OptimizerKind::Sgd {
+            momentum,
+            nesterov: optimizer.nesterov,
+        },
+        OptimizerName::RmsProp => OptimizerKind::RmsProp {
+            alpha: optimizer.alpha.get(),
+            eps,
+            momentum,
+        },
+    };
+    Optimizer {
+        kind,
         weight_decay: optimizer.weight_decay.get(),
         decay: *optimizer.decay,
     }
-    .into()
 }
 
 /// The number of trainable values: those of tied parameters count once, statistics are not among them.

@@ -83,6 +83,43 @@ fn code(output: &Output) -> i32 {
 }
 
 #[test]
+fn every_optimizer_goes_on_with_its_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let momentum = ["--set", "optimizer.momentum=0.9", "--set"];
+    for (name, key, states) in [
+        ("sgd", "optimizer.nesterov=true", &["momentum_buffer"][..]),
+        (
+            "rmsprop",
+            "optimizer.alpha=0.9",
+            &["momentum_buffer", "square_avg"],
+        ),
+    ] {
+        let optimizer = [&["--optimizer", name], &momentum[..], &[key]].concat();
+        let run = ["--steps", "6", "--save-every", "3", "--out", name];
+        let output = train(folder, &[&optimizer[..], &run].concat());
+        assert_eq!(code(&output), 0, "{output:?}");
+        let wanted = bits(folder, name, 6);
+        let header = String::from_utf8_lossy(&wanted[1]);
+        for state in states {
+            assert!(header.contains(state), "{state}");
+        }
+        let from = format!("{name}/checkpoints/step-00000003");
+        let output = resume(folder, &[&from, "--stages", "1", "--out", "on"]);
+        assert_eq!(code(&output), 0, "{output:?}");
+        assert!(bits(folder, "on", 6) == wanted, "{name}");
+        fs::remove_dir_all(folder.join("on")).unwrap();
+        // Without its velocity it cannot go on with that state.
+        let still = ["--set", "optimizer.momentum=0", "--set"];
+        let still = [&still[..], &["optimizer.nesterov=false", "--out", "other"]].concat();
+        let output = resume(folder, &[&[from.as_str()], &still[..]].concat());
+        assert_eq!(code(&output), 2);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains("leave --optimizer"), "{message}");
+    }
+}
+
+#[test]
 fn every_step_can_be_gone_on_from_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
