@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::convnet::convnet;
+use super::resnet::{blocks, features, resnet};
 use crate::{Error, Layer, Result};
 
 /// A network for images. A new one joins here: one variant, one arm in each match, and a file with its layers.
@@ -12,19 +13,30 @@ use crate::{Error, Layer, Result};
 pub enum Network {
     /// `convnet:A,B,…`: a small classifier with a convolution of A, B, … channels each.
     Convnet(Vec<usize>),
+    /// `resnet18`, `resnet34`, `resnet50`, `resnet101` or `resnet152`: a classifier with this many layers of weights.
+    ResNet(usize),
 }
 
 /// The channels of `convnet` without a list.
 const CONVNET: [usize; 3] = [32, 64, 128];
 
 /// What can be written for a [`Network`], for messages.
-const FORMS: &str = "convnet or convnet:A,B,…";
+const FORMS: &str = "convnet, convnet:A,B,… or resnet18, 34, 50, 101 or 152";
 
 impl Network {
     /// The height and width of the images that the network is known by.
     pub fn image_size(&self) -> usize {
         match self {
             Self::Convnet(_) => 32,
+            Self::ResNet(_) => 224,
+        }
+    }
+
+    /// Whether it normalizes by the statistics of micro-batches: results then depend on their number.
+    pub fn depends_on_micro_batches(&self) -> bool {
+        match self {
+            Self::Convnet(_) => false,
+            Self::ResNet(_) => true,
         }
     }
 
@@ -32,6 +44,7 @@ impl Network {
     fn widest(&self) -> usize {
         match self {
             Self::Convnet(channels) => channels.iter().copied().max().unwrap_or(1),
+            Self::ResNet(depth) => blocks(*depth).map_or(1, |(_, bottleneck)| features(bottleneck)),
         }
     }
 }
@@ -43,6 +56,7 @@ impl fmt::Display for Network {
                 let channels: Vec<String> = channels.iter().map(usize::to_string).collect();
                 write!(f, "convnet:{}", channels.join(","))
             }
+            Self::ResNet(depth) => write!(f, "resnet{depth}"),
         }
     }
 }
@@ -51,6 +65,13 @@ impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if let Some(depth) = text
+            .strip_prefix("resnet")
+            .and_then(|depth| depth.parse().ok())
+            && blocks(depth).is_some()
+        {
+            return Ok(Self::ResNet(depth));
+        }
         let (name, sizes) = match text.split_once(':') {
             Some((name, sizes)) => (name, Some(sizes)),
             None => (text, None),
@@ -118,12 +139,68 @@ pub fn image(config: &ImageConfig) -> Result<Vec<Box<dyn Layer>>> {
         Network::Convnet(channels) => {
             convnet(config.channels, channels, config.classes, config.dropout)
         }
+        Network::ResNet(depth) => match blocks(*depth) {
+            Some((groups, bottleneck)) => {
+                Ok(resnet(groups, bottleneck, config.channels, config.classes))
+            }
+            None => Err(Error::Config(format!(
+                "resnet{depth} is no network: use {FORMS}"
+            ))),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Flow, Kind};
+
+    /// Trainable values and statistics of a network, layers, and multiply-adds of an image of 224².
+    fn sizes(network: &str) -> (u64, u64, usize, u64) {
+        let config = ImageConfig {
+            network: network.parse().unwrap(),
+            channels: 3,
+            classes: 1000,
+            dropout: 0.0,
+        };
+        let mut layers = image(&config).unwrap();
+        let (mut trained, mut statistics) = (0, 0);
+        for layer in &mut layers {
+            layer.params(&mut |param| match param.kind {
+                Kind::Statistic => statistics += param.elements(),
+                _ => trained += param.elements(),
+            });
+        }
+        let mut flow = vec![Flow::f32([2, 224, 224, 3])];
+        let mut products = 0;
+        for layer in &layers {
+            let took = layer.arity();
+            let cost = layer.cost(&flow[..took]).unwrap();
+            if layer.name().contains("conv")
+                || layer.name().contains("downsample.0")
+                || layer.name() == "fc"
+            {
+                products += cost.forward / 4;
+            }
+            flow.splice(..took, cost.outputs);
+        }
+        assert_eq!(flow, [Flow::f32([2, 1000])]);
+        (trained, statistics, layers.len(), products)
+    }
+
+    #[test]
+    fn resnets_have_the_sizes_that_they_are_known_by() {
+        let (trained, statistics, layers, products) = sizes("resnet50");
+        assert_eq!((trained, statistics), (25_557_032, 53_120));
+        assert_eq!(layers, 16 * 11 + 4 * 2 + 4 + 2);
+        // 4.089 billion multiply-adds.
+        assert_eq!(products / 1_000_000, 4089);
+        let (trained, statistics, ..) = sizes("resnet101");
+        assert_eq!((trained, statistics), (44_549_160, 105_344));
+        assert_eq!(sizes("resnet18").0, 11_689_512);
+        assert_eq!(sizes("resnet34").0, 21_797_672);
+        assert_eq!(sizes("resnet152").0, 60_192_808);
+    }
 
     #[test]
     fn a_network_is_read_as_it_is_written() {

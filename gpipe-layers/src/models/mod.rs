@@ -8,6 +8,7 @@ mod image;
 mod llama;
 mod mlp;
 mod presets;
+mod resnet;
 
 pub use config::ModelConfig;
 pub use gpt::{GptConfig, gpt};
