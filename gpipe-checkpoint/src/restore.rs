@@ -16,7 +16,8 @@ impl Checkpoint {
     /// and loss: training then goes on as if it had not been interrupted.
     ///
     /// `weights` is the name in the manifest of a safetensors file with every parameter by its global
-    /// name, such as `model/model.safetensors`. `device` counts the tensors while they are read.
+    /// name, such as `model/model.safetensors`, and `of_file` makes of each tensor of it what the parameter has.
+    /// `device` counts the tensors while they are read.
     ///
     /// # Errors
     /// [`Error::Unusable`] if a file changed since the checkpoint was found, or if names or shapes are
@@ -25,6 +26,7 @@ impl Checkpoint {
     pub fn restore<T: LossStage<Tensors> + 'static>(
         &self,
         weights: &str,
+        of_file: impl Fn(Tensor) -> gpipe_tensor::Result<Tensor>,
         pipeline: &mut Pipeline<LayerStage, T>,
         optimizer: &Optimizer,
         device: &Device,
@@ -37,7 +39,13 @@ impl Checkpoint {
             gpipe_remat::Error::Parameter { .. } => self.unusable(&format!("{name}: {error}")),
             error => Error::Pipeline(error),
         };
-        let values = load(weights)?;
+        let of_file = |(name, value)| {
+            let value = of_file(value);
+            let value = value.map_err(|error| self.unusable(&format!("{weights}: {error}")))?;
+            Ok((name, value))
+        };
+        let values = load(weights)?.into_iter().map(of_file);
+        let values: Vec<(String, Tensor)> = values.collect::<Result<_>>()?;
         let owners: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
         put_values(pipeline, values).map_err(|error| unfit(weights, error))?;
 

@@ -6,10 +6,12 @@ use gpipe_tensor::{Tensor, safetensors};
 use crate::companions::Companions;
 use crate::config_json;
 use crate::error::Result;
+use crate::layout::to_file;
 use crate::names::{CONFIG, WEIGHTS};
 
 /// The files of a folder for a model, by name: `config.json`, `model.safetensors` and the companions.
-/// `values` are its parameters by global name, a tied one once.
+/// `values` are its parameters by global name, a tied one once; convolutions are written as (outputs, inputs,
+/// height, width).
 ///
 /// The bytes are a function of the arguments, and `transformers` reads them: `GPT2LMHeadModel` for a
 /// GPT. Nothing is written.
@@ -25,7 +27,9 @@ pub fn to_files(
     let config = config_json::write(model, &companions.ids)?;
     // Transformers opens no weights that do not name the framework.
     let metadata = [("format".to_owned(), "pt".to_owned())];
-    let weights = safetensors::save(values, &metadata)?;
+    let stored = |(name, value): &(String, Tensor)| Ok((name.clone(), to_file(value)?));
+    let stored: Vec<_> = values.iter().map(stored).collect::<Result<_>>()?;
+    let weights = safetensors::save(&stored, &metadata)?;
     let mut files = vec![(CONFIG.to_owned(), config), (WEIGHTS.to_owned(), weights)];
     files.extend(companions.files.iter().cloned());
     Ok(files)

@@ -8,6 +8,7 @@ mod error;
 mod folder;
 mod gguf;
 mod index;
+mod layout;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -20,5 +21,6 @@ pub use error::{Error, Result};
 pub use folder::to_files;
 pub use gguf::{gguf_tokenizer, is_gguf};
 pub use index::{Index, parse_index};
+pub use layout::from_file_layout;
 pub use names::{CONFIG, INDEX, TOKENIZER, WEIGHTS};
 pub use weights::{Weights, parameter_shapes};

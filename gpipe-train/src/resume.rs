@@ -184,7 +184,13 @@ pub(crate) fn begin(
     }
     let host = assembled.transit.host();
     let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
-    checkpoint.restore(WEIGHTS, &mut assembled.pipeline, optimizer, &device)?;
+    checkpoint.restore(
+        WEIGHTS,
+        gpipe_hf::from_file_layout,
+        &mut assembled.pipeline,
+        optimizer,
+        &device,
+    )?;
     let (folder, identity) = match run {
         None => {
             let origin = identity.map(|identity| identity.id);

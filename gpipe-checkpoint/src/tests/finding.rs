@@ -71,7 +71,7 @@ fn bits(assembled: &mut Assembled) -> Vec<(String, Vec<u32>)> {
 
 fn restore(checkpoint: &Checkpoint, into: &mut Assembled) -> crate::Result<()> {
     let device = into.transit.host().device(DeviceId::Cpu).unwrap();
-    checkpoint.restore(WEIGHTS, &mut into.pipeline, &OPTIMIZER, &device)
+    checkpoint.restore(WEIGHTS, Ok, &mut into.pipeline, &OPTIMIZER, &device)
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn what_does_not_fit_or_has_changed_is_refused() {
     let device = wide.transit.host().device(DeviceId::Cpu).unwrap();
     let mut other = assembled(1);
     let error = checkpoint
-        .restore("model/none", &mut other.pipeline, &OPTIMIZER, &device)
+        .restore("model/none", Ok, &mut other.pipeline, &OPTIMIZER, &device)
         .unwrap_err();
     assert!(error.to_string().ends_with("model/none is missing"));
 

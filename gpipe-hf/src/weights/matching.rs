@@ -15,6 +15,9 @@ const TABLES: [&str; 2] = ["transformer.wte.weight", "model.embed_tokens.weight"
 /// What a file may leave out in front of names: the head-less models of `transformers` have none.
 const BODIES: [&str; 2] = ["transformer.", "model."];
 
+/// How PyTorch counts the steps of a batch norm, which decides nothing there.
+const COUNTER: &str = ".num_batches_tracked";
+
 /// Finds every parameter by its global name, or the first thing that does not fit.
 pub fn locate(
     shapes: &[(String, Shape)],
@@ -31,7 +34,7 @@ pub fn locate(
         let Some((name, shape)) = wanted.parameter(stored) else {
             if stored == HEAD && wanted.table().is_some() {
                 head = Some(Located { shard, entry });
-            } else if !is_mask(stored) {
+            } else if !is_mask(stored) && !stored.ends_with(COUNTER) {
                 return fault(format!(
                     "`{stored}` is no parameter of the model that config.json describes"
                 ));

@@ -16,6 +16,7 @@ use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
 use crate::error::{Error, Result};
 use crate::gguf::{Gguf, GgufWeights, is_gguf};
+use crate::layout::{from_file_layout, shape_in_file};
 use crate::names::{INDEX, WEIGHTS};
 use found::Found;
 use shard::{Located, Shard};
@@ -39,8 +40,8 @@ impl Weights {
     /// Opens the weights of a folder, or of a GGUF file, and checks them against the parameters of a model, by global
     /// name. Nothing but headers is read.
     ///
-    /// Names may lack the prefix `transformer.`; causal masks and a copy of a tied head are passed
-    /// over.
+    /// Names may lack the prefix `transformer.`; causal masks, a copy of a tied head and PyTorch's counters of
+    /// batch norms are passed over.
     ///
     /// # Errors
     /// [`Error::File`] for files that cannot be read, [`Error::Invalid`] for damaged ones, and for
@@ -59,8 +60,26 @@ impl Weights {
         } else {
             found.add_listed(folder, &index)?;
         }
+        Self::of(found, folder, shapes)
+    }
+
+    /// [`open`](Self::open) of one safetensors file.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_file(file: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
+        let mut found = Found::default();
+        found.add(file.to_owned(), Links::Followed)?;
+        Self::of(found, file, shapes)
+    }
+
+    fn of(found: Found, place: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
         let Found { shards, entries } = found;
-        let located = matching::locate(shapes, folder, &shards, entries)?;
+        let shapes = shapes.iter();
+        let stored: Vec<_> = shapes
+            .map(|(name, shape)| (name.clone(), shape_in_file(shape)))
+            .collect();
+        let located = matching::locate(&stored, place, &shards, entries)?;
         Ok(Self(Source::Folder { shards, located }))
     }
 
@@ -87,7 +106,7 @@ impl Weights {
             .to_f32s()
             .is_ok_and(|values| values.iter().all(|value| value.is_finite()));
         match finite {
-            true => Ok(tensor),
+            true => from_file_layout(tensor).map_err(|error| shard.fault(error)),
             false => Err(shard.fault(format!(
                 "`{}` holds values that are not finite",
                 entry.name()
