@@ -7,7 +7,7 @@ use gpipe_tensor::{Device, Tensor};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result, SourceFault};
-use crate::images::{DIGITS, Digits, Draw, Images, SYNTHETIC, Synthetic};
+use crate::images::{DIGITS, Digits, Draw, Images, Pictures, SYNTHETIC, Synthetic};
 use crate::options::{HeldOut, SampleOptions};
 use crate::permutation::Permutation;
 use crate::source;
@@ -51,6 +51,7 @@ impl Dataset {
         let images: Option<Box<dyn Images>> = match (options.source.as_str(), &options.image) {
             (DIGITS, image) => Some(Box::new(Digits::open(image.as_ref())?)),
             (SYNTHETIC, Some(image)) => Some(Box::new(Synthetic::new(image))),
+            (_, Some(image)) => Some(Box::new(Pictures::open(options, image)?)),
             _ => None,
         };
         if let Some(images) = images {

@@ -46,6 +46,14 @@ pub enum Error {
     /// The same of bytes without a path.
     #[error("{0}")]
     Malformed(String),
+    /// A picture cannot be decoded, or is none that is read.
+    #[error("{}: {fault}: remove it, or put a PNG or JPEG with 8 bits a channel in its place", path.display())]
+    Picture {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: String,
+    },
     /// A tokenizer has tokens that the model does not know.
     #[error(
         "{}: its largest token is {largest}, but the model knows {known} (model.vocab, vocab_size): take the \
@@ -150,6 +158,31 @@ pub enum SourceFault {
          `model.channels = 1` and `model.classes = 10`"
     )]
     NotDigits,
+    /// Something else than a folder, for images.
+    #[error("is no folder: name one with a folder of png or jpg files for each class")]
+    NoFolder,
+    /// A folder of images without folders in it.
+    #[error(
+        "the folder holds no folders: put the png or jpg files of each class into one of its own"
+    )]
+    NoClasses,
+    /// A class without images.
+    #[error("its folder `{0}` holds no png or jpg files: put some there, or remove it")]
+    EmptyClass(String),
+    /// More classes than the model has.
+    #[error("{classes} classes, but the model knows {most}: use `model.classes = {classes}`")]
+    TooManyClasses {
+        /// Folders of classes.
+        classes: usize,
+        /// Classes of the model.
+        most: usize,
+    },
+    /// A folder without masks, for a model that learns them.
+    #[error("the model learns masks: name a folder with the folders images and masks")]
+    NoMasks,
+    /// A picture without a mask.
+    #[error("the picture `{0}` in images has no mask: put one of the same name into masks")]
+    NoMask(String),
     /// Digits of another size than is known here.
     #[error("the data set of smartcore is not of 64 pixels an image")]
     OtherDigits,

@@ -20,7 +20,7 @@ mod vocabulary;
 pub use batches::{Batch, evaluation_batches, training_batch};
 pub use dataset::Dataset;
 pub use error::{Error, Result, SourceFault};
-pub use images::{CLASSES, DIGITS, Draw, PIXELS, SIDE, SYNTHETIC};
+pub use images::{CLASSES, DIGITS, Draw, PIXELS, SIDE, SYNTHETIC, count_classes};
 pub use options::{HeldOut, ImageOptions, SampleOptions};
 pub use permutation::Permutation;
 pub use source::{CICERO, read_text};

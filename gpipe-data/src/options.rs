@@ -40,6 +40,8 @@ pub struct ImageOptions {
     pub channels: usize,
     /// Number of classes (`model.classes`).
     pub classes: usize,
+    /// Whether the target of an image is a mask of its size, rather than a class.
+    pub masks: bool,
 }
 
 impl ImageOptions {

@@ -23,6 +23,8 @@ enum Effect {
 fn effect(section: &str, key: &str) -> Effect {
     match (section, key) {
         ("model", "dropout") => Effect::Warn("different activations are dropped from here on"),
+        // Where the run began; it goes on from its checkpoint.
+        ("model", "weights") => Effect::None,
         ("model", _) => Effect::Refuse,
         ("pipeline", "micro_batches" | "groups") => {
             Effect::Warn("from here on results are equal to rounding, not bit for bit")
@@ -54,6 +56,7 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
     });
     let [saved_keys, now_keys] = tables;
     let (saved_keys, now_keys) = (saved_keys?, now_keys?);
+    let normalizes = now.model.depends_on_micro_batches();
     for (section, keys) in &now_keys {
         // Keys that files omit at their defaults may be in either.
         let tables =
@@ -73,6 +76,12 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
             let (value, before) = (value(now), value(before));
             match effect(section, key) {
                 Effect::None => {}
+                Effect::Warn(_) if key == "micro_batches" && normalizes => {
+                    warnings.push(format!(
+                        "{section}.{key} is {value}, but {before} in the checkpoint: batch normalization takes its \
+                         statistics from micro-batches, so from here on the model is another"
+                    ));
+                }
                 Effect::Warn(what) => warnings.push(format!(
                     "{section}.{key} is {value}, but {before} in the checkpoint: {what}"
                 )),

@@ -104,6 +104,7 @@ fn options(config: &TrainConfig, held_out: HeldOut) -> SampleOptions {
                 size: size.get(),
                 channels: keys.channels.get(),
                 classes: keys.classes.get(),
+                masks: false,
             }),
     }
 }

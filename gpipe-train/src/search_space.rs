@@ -92,7 +92,8 @@ impl SearchSpace {
         [workers, layers, batch]: [usize; 3],
     ) -> Result<Self> {
         let pipeline = &config.pipeline;
-        let micro_batches = match fixed.micro_batches {
+        // Another number of micro-batches would be another model.
+        let micro_batches = match fixed.micro_batches || config.model.depends_on_micro_batches() {
             true => vec![pipeline.micro_batches.get()],
             false => numbers_of_micro_batches(batch, table.as_ref())?,
         };

@@ -9,8 +9,9 @@ use super::settings::{Settings, Workers};
 /// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
-const KEY_FLAGS: [KeyFlag; 34] = [
+const KEY_FLAGS: [KeyFlag; 35] = [
     ("--model", "model.name", |s| s.model.as_deref()),
+    ("--weights", "model.weights", |s| s.weights.as_deref()),
     ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
     ("--data", "data.source", |s| s.data.as_deref()),
     ("--tokenizer", "data.tokenizer", |s| s.tokenizer.as_deref()),

@@ -32,17 +32,20 @@ pub struct Settings {
     pub set: Vec<String>,
 
     /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; for images:
-    /// mlp, or convnet:A,B,… with a convolution of A, B, … channels each; or a folder with a GPT-2 from
-    /// Hugging Face [default: gpt-nano]
+    /// mlp, convnet:A,B,… with a convolution of A, B, … channels each, resnet18, 34, 50, 101 or 152; or a folder
+    /// with a GPT-2 from Hugging Face [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,
+    /// Begin a network for images with the weights of a safetensors file, by torchvision's names
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    pub weights: Option<String>,
     /// Probability of dropping an activation, from 0 to below 1
     #[arg(long, value_name = "P", help_heading = "Model")]
     pub dropout: Option<String>,
 
     /// Text: cicero (built in), a text file or a folder of text files; images: digits (built in), or for a
-    /// network other than mlp synthetic (noise, for measurements) [default: cicero, or digits for mlp and
-    /// convnet]
+    /// network other than mlp a folder with a folder of png or jpg files for each class, or synthetic
+    /// (noise, for measurements) [default: cicero, or digits for mlp and convnet, synthetic for resnet]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
     /// The tokenizer: auto (tokenizer.json in the folder of the model, or else bytes), bytes, or a

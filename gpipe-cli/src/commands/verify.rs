@@ -25,6 +25,12 @@ pub fn run(args: &VerifyArgs, output: OutputArgs) -> Result<()> {
         false => ", adding up gradients in the order of the table",
     };
     let console = Console::new(output, steps)?;
+    if config.model.depends_on_micro_batches() {
+        console.say(&format!(
+            "batch normalization takes its statistics from micro-batches: both have {}",
+            config.pipeline.micro_batches.get()
+        ));
+    }
     if let Some(warning) = &found.warning {
         console.warn(warning);
     }

@@ -172,3 +172,249 @@ fn what_does_not_fit_is_refused_in_one_line() {
         "nothing is left behind"
     );
 }
+
+/// Pictures of two classes, of other sizes and kinds, told apart by their colour.
+fn pictures(folder: &Path) {
+    for (class, red) in [("blue", 20), ("red", 230)] {
+        let place = folder.join("pictures").join(class);
+        std::fs::create_dir_all(&place).unwrap();
+        for i in 0..12_u8 {
+            let picture = image::RgbImage::from_fn(20 + u32::from(i), 18, |x, y| {
+                image::Rgb([red, (7 * x) as u8, 250 - red + (y as u8) % 5])
+            });
+            let end = if i % 2 == 0 { "png" } else { "jpg" };
+            picture.save(place.join(format!("{i}.{end}"))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_pictures_is_learned_and_drawn_again_by_a_resumed_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    pictures(here);
+    let arguments = [
+        "train",
+        "--model",
+        "convnet:4,8",
+        "--data",
+        "pictures",
+        "--image-size",
+        "16",
+        "--batch-size",
+        "6",
+        "--micro-batches",
+        "2",
+        "--stages",
+        "3",
+        "--steps",
+        "30",
+        "--eval-every",
+        "30",
+        "--save-every",
+        "10",
+        "--warmup-steps",
+        "0",
+        "--lr",
+        "0.01",
+        "--threads",
+        "2",
+        "--json",
+        "--out",
+        "run",
+    ];
+    let whole = objects(&gpipe(here, &arguments));
+    let evaluation = of_kind(&whole, "eval")[0].clone();
+    assert_eq!(evaluation["tokens"], 2);
+    let config = std::fs::read_to_string(here.join("run/config.toml")).unwrap();
+    assert!(
+        config.contains("classes = 2") && config.contains("channels = 3"),
+        "{config}"
+    );
+    let losses = |objects: &[Value]| -> Vec<String> {
+        let steps = of_kind(objects, "step").into_iter();
+        steps.map(|step| step["loss"].to_string()).collect()
+    };
+    let step = "run/checkpoints/step-00000010";
+    let on = objects(&gpipe(
+        here,
+        &["train", "--resume", step, "--json", "--out", "on"],
+    ));
+    assert_eq!(losses(&on), losses(&whole)[10..]);
+}
+
+#[test]
+fn pictures_that_cannot_be_learned_from_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    pictures(here);
+    let refused = |words: &[&str]| {
+        let arguments = [
+            "train",
+            "--model",
+            "convnet:4",
+            "--data",
+            "pictures",
+            "--batch-size",
+            "24",
+            "--eval-every",
+            "0",
+            "--steps",
+            "1",
+            "--keep",
+            "0",
+            "--image-size",
+            "8",
+            "--out",
+            "run",
+            "--overwrite",
+        ];
+        let output = gpipe(here, &arguments);
+        let said = stderr(&output);
+        let error = said.lines().last().unwrap_or_default();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            words.iter().all(|word| error.contains(word)),
+            "{words:?}: {said}"
+        );
+    };
+    let blue = here.join("pictures/blue/4.png");
+    let whole = std::fs::read(&blue).unwrap();
+    std::fs::write(&blue, &whole[..whole.len() / 2]).unwrap();
+    refused(&["blue/4.png", "cannot be decoded"]);
+    std::fs::write(&blue, b"no picture").unwrap();
+    refused(&["blue/4.png", "neither a PNG nor a JPEG"]);
+    image::ImageBuffer::<image::Luma<u16>, _>::new(4, 4)
+        .save(&blue)
+        .unwrap();
+    refused(&["blue/4.png", "8 bits a channel"]);
+    std::fs::create_dir(here.join("pictures/green")).unwrap();
+    refused(&["`green`", "no png or jpg files"]);
+    std::fs::remove_dir_all(here.join("pictures")).unwrap();
+    std::fs::create_dir(here.join("pictures")).unwrap();
+    refused(&["holds no folders"]);
+}
+
+#[test]
+fn a_resnet_has_the_bits_of_one_stage_and_its_weights_are_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let small = [
+        "--model",
+        "resnet18",
+        "--data",
+        "digits",
+        "--batch-size",
+        "4",
+        "--micro-batches",
+        "2",
+        "--threads",
+        "2",
+    ];
+    let of = |command: &str, more: &[&str]| gpipe(here, &[&[command], &small[..], more].concat());
+    for (stages, schedule, remat) in [("3", "1f1b", "stage"), ("7", "zb-h1", "keep")] {
+        let arguments = [
+            "--steps",
+            "1",
+            "--stages",
+            stages,
+            "--schedule",
+            schedule,
+            "--remat",
+            remat,
+        ];
+        let output = of("verify", &arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("both have 2"),
+            "{}",
+            stderr(&output)
+        );
+    }
+    let trained = of(
+        "train",
+        &["--steps", "2", "--stages", "2", "--json", "--out", "run"],
+    );
+    let trained = objects(&trained);
+    let step = "run/checkpoints/step-00000002";
+    // Names and shapes are those of torchvision.
+    let file = here.join(step).join("model/model.safetensors");
+    let bytes = std::fs::read(&file).unwrap();
+    let header = String::from_utf8_lossy(&bytes[8..20_000]).into_owned();
+    for part in [
+        r#""conv1.weight":{"dtype":"F32","shape":[64,1,7,7]"#,
+        r#""layer2.0.downsample.1.running_var":{"dtype":"F32","shape":[128]"#,
+        r#""fc.weight":{"dtype":"F32","shape":[10,512]"#,
+    ] {
+        assert!(header.contains(part), "{part}");
+    }
+    let summary = of_kind(&trained, "step");
+    assert_eq!(summary.len(), 2);
+    // A file of weights begins a run as the folder of its model does.
+    let first = |arguments: &[&str]| -> Value {
+        let output = gpipe(here, &[&["train"], arguments].concat());
+        of_kind(&objects(&output), "step")[0]["loss"].clone()
+    };
+    let rest = [
+        "--steps",
+        "1",
+        "--keep",
+        "0",
+        "--json",
+        "--data",
+        "digits",
+        "--batch-size",
+        "4",
+        "--micro-batches",
+        "2",
+    ];
+    let weights = file.to_str().unwrap();
+    let of_file = first(
+        &[
+            &["--model", "resnet18", "--weights", weights, "--out", "a"],
+            &rest[..],
+        ]
+        .concat(),
+    );
+    let of_folder = first(&[&["--model", "run", "--out", "b"], &rest[..]].concat());
+    assert_eq!(of_file, of_folder);
+    let fresh = first(&[&["--model", "resnet18", "--out", "c"], &rest[..]].concat());
+    assert_ne!(of_file, fresh);
+    // Those of another network, and another number of micro-batches.
+    let foreign = of(
+        "train",
+        &["--set", "model.network=resnet34", "--weights", weights],
+    );
+    assert_eq!(foreign.status.code(), Some(2));
+    assert!(
+        stderr(&foreign).contains("no weights for `layer"),
+        "{}",
+        stderr(&foreign)
+    );
+    let other = [
+        "train",
+        "--resume",
+        step,
+        "--steps",
+        "3",
+        "--micro-batches",
+        "1",
+        "--out",
+        "d",
+    ];
+    let other = gpipe(here, &other);
+    assert!(
+        stderr(&other).contains("the model is another"),
+        "{}",
+        stderr(&other)
+    );
+}
+
+#[test]
+fn the_parameters_of_a_resnet_are_those_it_is_known_by() {
+    let folder = tempfile::tempdir().unwrap();
+    for (model, parameters) in [("resnet50", 25_557_032), ("resnet101", 44_549_160)] {
+        let plan = gpipe(folder.path(), &["plan", "--model", model, "--json"]);
+        assert_eq!(objects(&plan)[0]["parameters"], parameters, "{model}");
+    }
+}

@@ -133,6 +133,7 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("convnet", "model.network", &["convnet", "convnet:8,16"]),
     ("convnet", "model.channels", &["1"]),
     ("convnet", "model.classes", &["12"]),
+    ("convnet", "model.weights", &["resnet50.safetensors"]),
     ("convnet", "model.dropout", &["0"]),
     ("convnet", "data.source", &["synthetic"]),
     ("convnet", "data.image_size", &["8"]),

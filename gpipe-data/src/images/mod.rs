@@ -1,9 +1,13 @@
-//! Images as samples: the digits, and noise made by counter.
+//! Images as samples: the digits, noise made by counter, and folders of pictures.
 
 mod digits;
+mod folder;
+mod picture;
 mod synthetic;
+mod view;
 
 pub use digits::{CLASSES, DIGITS, Digits, PIXELS, SIDE};
+pub use folder::{Pictures, count_classes};
 pub use synthetic::{SYNTHETIC, Synthetic};
 
 use gpipe_tensor::{Device, Tensor};

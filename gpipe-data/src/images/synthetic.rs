@@ -70,6 +70,7 @@ mod tests {
             size: 24,
             channels: 3,
             classes: 7,
+            masks: false,
         };
         let images = Synthetic::new(&options);
         let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();

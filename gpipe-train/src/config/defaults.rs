@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::path::Path;
 
-use gpipe_data::{AUTO, CLASSES, DIGITS, SIDE};
+use gpipe_data::{AUTO, CICERO, CLASSES, DIGITS, SIDE, SYNTHETIC, count_classes};
 use gpipe_sched::Schedule;
 
 use super::keys::{Keys, overlay};
@@ -85,7 +85,7 @@ impl Draft {
     /// folder are fixed.
     pub fn fit_model_to_data(&mut self) -> Result<()> {
         if self.model.has("network") {
-            self.fit_model_to_images();
+            self.fit_model_to_images()?;
         }
         if self.model.folder().is_some() {
             return Ok(());
@@ -106,21 +106,27 @@ impl Draft {
     }
 
     /// Sets size, channels and classes to those of the images, unless they were given.
-    fn fit_model_to_images(&mut self) {
-        if self.keys.text("data", "source") != Some(DIGITS) {
-            return;
-        }
+    fn fit_model_to_images(&mut self) -> Result<()> {
+        let source = self.keys.text("data", "source").unwrap_or(SYNTHETIC);
+        let source = source.to_owned();
         let fixed = self.model.folder().is_some();
-        for (section, key, of_data) in [
-            ("data", "image_size", SIDE),
-            ("model", "channels", 1),
-            ("model", "classes", CLASSES),
-        ] {
+        let mut follow = |section, key, of_data: usize| {
             let known = fixed && section == "model";
             if !known && !self.given.has(section, key) {
                 self.keys.set(section, key, whole(of_data));
             }
+        };
+        match source.as_str() {
+            // Cicero is refused later.
+            SYNTHETIC | CICERO => {}
+            DIGITS => {
+                follow("data", "image_size", SIDE);
+                follow("model", "channels", 1);
+                follow("model", "classes", CLASSES);
+            }
+            folder => follow("model", "classes", count_classes(folder)?),
         }
+        Ok(())
     }
 
     /// Defaults to one thread per core.

@@ -126,6 +126,8 @@ pub struct ImageKeys {
     pub channels: Size,
     /// Number of classes.
     pub classes: Size,
+    /// A safetensors file to begin with, with torchvision's names; or `none`.
+    pub weights: String,
     /// Dropout probability.
     pub dropout: Fraction,
 }
@@ -217,6 +219,20 @@ impl Model {
             Family::Image(keys) => Some(keys),
             _ => None,
         }
+    }
+
+    /// The file of the initial weights of a network for images.
+    pub fn weights(&self) -> Option<&Path> {
+        let given = self.images().map(|keys| keys.weights.as_str());
+        given
+            .filter(|given| *given != presets::NO_WEIGHTS)
+            .map(Path::new)
+    }
+
+    /// Whether the model normalizes by the statistics of micro-batches: results depend on their number.
+    pub fn depends_on_micro_batches(&self) -> bool {
+        self.images()
+            .is_some_and(|keys| keys.network.depends_on_micro_batches())
     }
 
     /// Whether the model classifies images; if not, it continues text.

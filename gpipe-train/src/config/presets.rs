@@ -10,9 +10,12 @@ use toml::{Table, Value, toml};
 use super::keys::overlay;
 
 /// The names of the presets, the default first.
-pub const NAMES: [&str; 9] = {
+pub const NAMES: [&str; 12] = {
     let [a, b, c, d, e, f] = models::PRESETS;
-    [a, b, c, d, e, f, LLAMA, PERCEPTRON, CONVNET]
+    let [small, medium, large] = RESNETS;
+    [
+        a, b, c, d, e, f, LLAMA, PERCEPTRON, CONVNET, small, medium, large,
+    ]
 };
 
 /// The name of a Llama that learns a short text of bytes within a minute on two cores.
@@ -20,6 +23,9 @@ const LLAMA: &str = "llama-nano";
 
 /// The smallest network for images.
 const CONVNET: &str = "convnet";
+
+/// The networks for images that have no sizes in their names.
+const RESNETS: [&str; 3] = ["resnet18", "resnet50", "resnet101"];
 
 /// Whether a name is that of a preset, or of a network for images with its sizes.
 pub fn is_name(name: &str) -> bool {
@@ -146,6 +152,9 @@ fn of_network(name: &str, network: &Network) -> Table {
     defaults
 }
 
+/// The value of `model.weights` for values drawn by the seed.
+pub const NO_WEIGHTS: &str = "none";
+
 /// Channels of a colour image.
 const COLOURS: usize = 3;
 
@@ -156,6 +165,7 @@ fn image(name: &str, config: &ImageConfig) -> Table {
         ("network", config.network.to_string().into()),
         ("channels", size(config.channels)),
         ("classes", size(config.classes)),
+        ("weights", NO_WEIGHTS.into()),
         ("dropout", digits(config.dropout)),
     ];
     section("model", model)

@@ -160,16 +160,17 @@ impl Setup {
         self
     }
 
-    /// Opens the weights of a model from a folder and checks their names and shapes; no effect for a
+    /// Opens the weights of a model from a folder or a file and checks their names and shapes; no effect for a
     /// preset.
     ///
     /// # Errors
     /// [`Error::Input`] if the weights cannot be read or do not fit the model.
     pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
-        let Some(folder) = config.model.folder() else {
-            return Ok(());
-        };
-        self.weights = Some(Weights::open(folder, &self.owners())?);
+        self.weights = Some(match (config.model.folder(), config.model.weights()) {
+            (Some(folder), _) => Weights::open(folder, &self.owners())?,
+            (None, Some(file)) => Weights::open_file(file, &self.owners())?,
+            (None, None) => return Ok(()),
+        });
         for layer in &mut self.layers {
             // Cheap initial values, which the weights replace.
             layer.params(&mut |param| param.init = Init::Zeros);

@@ -1,0 +1,418 @@
+//! A folder of pictures: `class/*.png|jpg`, or `images` with `masks`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gpipe_tensor::{Device, Tensor};
+use image::GenericImageView;
+use sha2::{Digest, Sha256};
+
+use super::view::View;
+use super::{Draw, Images, picture};
+use crate::error::{Error, Result, SourceFault};
+use crate::options::{ImageOptions, SampleOptions};
+
+/// The folders of a data set with masks.
+const IMAGES: &str = "images";
+const MASKS: &str = "masks";
+
+/// The pictures of a folder, decoded as they are drawn.
+///
+/// Their order is that of a digest of their names, so that the last tenth, which is held out, is the same
+/// whatever the classes are called, and stays so but for a few where pictures are added.
+pub struct Pictures {
+    entries: Vec<Entry>,
+    options: ImageOptions,
+    seed: u64,
+    threads: usize,
+}
+
+struct Entry {
+    /// The name below the folder.
+    name: String,
+    path: PathBuf,
+    target: Target,
+}
+
+enum Target {
+    Class(u32),
+    /// The file of the mask.
+    Mask(PathBuf),
+}
+
+impl Pictures {
+    /// Lists a folder; no picture is read.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for a folder without classes, an empty class, or more classes than the model has;
+    /// for one with masks, a picture without a mask.
+    pub fn open(options: &SampleOptions, image: &ImageOptions) -> Result<Self> {
+        let root = Path::new(&options.source);
+        let mut entries = match image.masks {
+            true => masked(root)?,
+            false => classified(root, image.classes)?,
+        };
+        entries.sort_by_cached_key(|entry| {
+            let digest: [u8; 32] = Sha256::digest(entry.name.as_bytes()).into();
+            (digest, entry.name.clone())
+        });
+        Ok(Self {
+            entries,
+            options: image.clone(),
+            seed: options.seed,
+            threads: options.threads,
+        })
+    }
+
+    /// Writes a picture, and its mask if it has one.
+    fn draw(&self, draw: Draw, values: &mut [f32], mask: &mut [f32]) -> Result<()> {
+        let entry = &self.entries[draw.sample as usize];
+        let picture = picture::read(&entry.path)?;
+        let (width, height) = picture.dimensions();
+        let view = View::of(width, height, self.seed, draw);
+        let size = self.options.size as u32;
+        view.picture(&picture, size, self.options.channels, values);
+        if let Target::Mask(path) = &entry.target {
+            let found = picture::read(path)?;
+            if found.dimensions() != (width, height) {
+                let (w, h) = found.dimensions();
+                return Err(Error::Picture {
+                    path: path.clone(),
+                    fault: format!("has {w} by {h} pixels, but its picture {width} by {height}"),
+                });
+            }
+            view.mask(&found, size, mask);
+        }
+        Ok(())
+    }
+}
+
+impl Images for Pictures {
+    fn count(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    fn tensors(&self, device: &Device, draws: &[Draw]) -> Result<(Tensor, Tensor)> {
+        let count = draws.len();
+        let shape = self.options.shape(count);
+        let pixels = self.options.size * self.options.size;
+        let mut x = Tensor::zeros(device, shape)?;
+        let mut masks = vec![
+            0.0;
+            if self.options.masks {
+                count * pixels
+            } else {
+                0
+            }
+        ];
+        // Each thread has pictures of its own: their values do not depend on the number of threads.
+        let each = count.div_ceil(self.threads.max(1)).max(1);
+        let mut places = x
+            .f32s_mut()?
+            .chunks_mut(each * pixels * self.options.channels);
+        let mut mask_places = masks.chunks_mut(each * pixels);
+        let drawn: Vec<Result<()>> = std::thread::scope(|scope| {
+            let parts: Vec<_> = draws
+                .chunks(each)
+                .map(|part| {
+                    let values = places.next().unwrap_or_default();
+                    let masks = mask_places.next().unwrap_or_default();
+                    scope.spawn(move || {
+                        let mut values = values.chunks_mut(pixels * self.options.channels);
+                        let mut masks = masks.chunks_mut(pixels);
+                        part.iter().try_for_each(|&draw| {
+                            let values = values.next().unwrap_or_default();
+                            self.draw(draw, values, masks.next().unwrap_or_default())
+                        })
+                    })
+                })
+                .collect();
+            let joined = parts.into_iter().map(|part| part.join());
+            joined
+                .map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        drawn.into_iter().collect::<Result<()>>()?;
+        if self.options.masks {
+            let shape = [count, self.options.size, self.options.size, 1];
+            return Ok((x, Tensor::from_f32(device, shape, masks)?));
+        }
+        let class = |draw: &Draw| match self.entries[draw.sample as usize].target {
+            Target::Class(class) => class,
+            Target::Mask(_) => 0,
+        };
+        let labels = draws.iter().map(class).collect();
+        Ok((x, Tensor::from_u32(device, [count], labels)?))
+    }
+
+    /// The names; the pictures themselves are not read.
+    fn digest(&self, digest: &mut Sha256) {
+        for entry in &self.entries {
+            digest.update(entry.name.as_bytes());
+            digest.update([0]);
+        }
+    }
+}
+
+/// Number of classes in a folder of pictures.
+///
+/// # Errors
+/// [`Error::Source`] for a folder without classes, [`Error::Unreadable`].
+pub fn count_classes(source: &str) -> Result<usize> {
+    Ok(class_folders(Path::new(source))?.len())
+}
+
+fn fault(root: &Path, fault: SourceFault) -> Error {
+    let name = root.display().to_string();
+    Error::Source { name, fault }
+}
+
+/// Names and paths in a folder, in the order of names; those that begin with a dot are left out.
+fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let unreadable = |source| Error::Unreadable {
+        path: folder.to_owned(),
+        source,
+    };
+    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let entries = entries.map_err(unreadable)?.into_iter();
+    let named = entries.map(|entry| {
+        (
+            entry.file_name().to_string_lossy().into_owned(),
+            entry.path(),
+        )
+    });
+    let mut named: Vec<_> = named.filter(|(name, _)| !name.starts_with('.')).collect();
+    named.sort();
+    Ok(named)
+}
+
+/// The folders of classes, in the order of their names.
+fn class_folders(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+    if !root.is_dir() {
+        return Err(fault(root, SourceFault::NoFolder));
+    }
+    let mut folders = list(root)?;
+    folders.retain(|(_, path)| path.is_dir());
+    match folders.is_empty() {
+        true => Err(fault(root, SourceFault::NoClasses)),
+        false => Ok(folders),
+    }
+}
+
+/// The pictures in a folder, by the ends of their names.
+fn pictures(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut found = list(folder)?;
+    found.retain(|(_, path)| {
+        let end = path
+            .extension()
+            .and_then(OsStr::to_str)
+            .map(str::to_ascii_lowercase);
+        matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
+    });
+    Ok(found)
+}
+
+fn classified(root: &Path, most: usize) -> Result<Vec<Entry>> {
+    let folders = class_folders(root)?;
+    if folders.len() > most {
+        let classes = folders.len();
+        return Err(fault(root, SourceFault::TooManyClasses { classes, most }));
+    }
+    let mut entries = Vec::new();
+    for (class, (folder, path)) in folders.into_iter().enumerate() {
+        let found = pictures(&path)?;
+        if found.is_empty() {
+            return Err(fault(root, SourceFault::EmptyClass(folder)));
+        }
+        entries.extend(found.into_iter().map(|(name, path)| Entry {
+            name: format!("{folder}/{name}"),
+            path,
+            target: Target::Class(class as u32),
+        }));
+    }
+    Ok(entries)
+}
+
+fn masked(root: &Path) -> Result<Vec<Entry>> {
+    let [images, masks] = [IMAGES, MASKS].map(|name| root.join(name));
+    if !images.is_dir() || !masks.is_dir() {
+        return Err(fault(root, SourceFault::NoMasks));
+    }
+    let masks = pictures(&masks)?;
+    let stem = |path: &Path| path.file_stem().map(OsStr::to_owned);
+    let masks: std::collections::HashMap<_, _> = masks
+        .into_iter()
+        .map(|(_, path)| (stem(&path), path))
+        .collect();
+    let found = pictures(&images)?;
+    if found.is_empty() {
+        return Err(fault(root, SourceFault::EmptyClass(IMAGES.to_owned())));
+    }
+    let entry = |(name, path): (String, PathBuf)| match masks.get(&stem(&path)) {
+        Some(mask) => Ok(Entry {
+            target: Target::Mask(mask.clone()),
+            name,
+            path,
+        }),
+        None => Err(fault(root, SourceFault::NoMask(name))),
+    };
+    found.into_iter().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_tensor::{DeviceId, Host};
+    use image::{GrayImage, RgbImage};
+
+    use super::*;
+
+    fn options(source: &Path, threads: usize) -> SampleOptions {
+        SampleOptions {
+            source: source.to_str().unwrap().to_owned(),
+            threads,
+            ..SampleOptions::default()
+        }
+    }
+
+    fn image(masks: bool) -> ImageOptions {
+        ImageOptions {
+            size: 8,
+            channels: 3,
+            classes: 3,
+            masks,
+        }
+    }
+
+    fn save(path: PathBuf, shade: u8) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        RgbImage::from_fn(12, 10, |x, y| {
+            image::Rgb([shade, (x * 20) as u8, (y * 20) as u8])
+        })
+        .save(path)
+        .unwrap();
+    }
+
+    fn classes() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (class, shade) in [("cat", 10), ("dog", 100), ("owl", 200)] {
+            for i in 0..4 {
+                let end = if i % 2 == 0 { "png" } else { "JPG" };
+                save(folder.path().join(format!("{class}/{i}.{end}")), shade);
+            }
+            fs::write(folder.path().join(class).join("notes.txt"), "x").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn pictures_have_the_classes_of_their_folders_whatever_the_threads() {
+        let folder = classes();
+        assert_eq!(count_classes(folder.path().to_str().unwrap()).unwrap(), 3);
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let draws: Vec<Draw> = (0..12)
+            .map(|sample| Draw {
+                sample,
+                epoch: Some(1),
+            })
+            .collect();
+        let values = |threads| {
+            let pictures = Pictures::open(&options(folder.path(), threads), &image(false)).unwrap();
+            assert_eq!(pictures.count(), 12);
+            let (x, labels) = pictures.tensors(&device, &draws).unwrap();
+            (x.f32s().unwrap().to_vec(), labels.u32s().unwrap().to_vec())
+        };
+        let (x, labels) = values(1);
+        assert_eq!((x.clone(), labels.clone()), values(5));
+        // The order mixes the classes, and the shade tells the class.
+        assert!(labels[..4].iter().any(|&label| label != labels[0]));
+        for (picture, label) in x.chunks(8 * 8 * 3).zip(labels) {
+            let shade = (picture[0] * 0.229 + 0.485) * 255.0;
+            let wanted = [10.0, 100.0, 200.0][label as usize];
+            assert!((shade - wanted).abs() < 8.0, "{shade} {label}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_data_set_is_refused_by_name() {
+        let folder = classes();
+        let refused = |masks, words: &str| {
+            let error = Pictures::open(&options(folder.path(), 1), &image(masks))
+                .err()
+                .unwrap();
+            assert!(
+                error.is_input_error() && error.to_string().contains(words),
+                "{error}"
+            );
+        };
+        refused(true, "images");
+        fs::create_dir(folder.path().join("ant")).unwrap();
+        refused(false, "4 classes");
+        fs::remove_dir_all(folder.path().join("owl")).unwrap();
+        refused(false, "`ant`");
+        for class in ["ant", "cat", "dog"] {
+            fs::remove_dir_all(folder.path().join(class)).unwrap();
+        }
+        refused(false, "holds no folders");
+        assert!(count_classes("no/such/folder").is_err());
+    }
+
+    #[test]
+    fn a_mask_goes_with_its_picture_and_has_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        save(folder.path().join("images/a.jpg"), 9);
+        save(folder.path().join("images/b.png"), 9);
+        let mask = |name: &str, width| {
+            let path = folder.path().join("masks").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            GrayImage::from_pixel(width, 10, image::Luma([255]))
+                .save(path)
+                .unwrap();
+        };
+        let open = || Pictures::open(&options(folder.path(), 1), &image(true));
+        mask("a.png", 12);
+        assert!(open().err().unwrap().to_string().contains("b.png"));
+        mask("b.png", 11);
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let pictures = open().unwrap();
+        let outcomes = [0, 1].map(|sample| {
+            pictures.tensors(
+                &device,
+                &[Draw {
+                    sample,
+                    epoch: None,
+                }],
+            )
+        });
+        for outcome in outcomes {
+            match outcome {
+                Ok((_, masks)) => assert_eq!(masks.f32s().unwrap(), &[1.0; 64]),
+                Err(error) => assert!(error.to_string().contains("11 by 10 pixels"), "{error}"),
+            }
+        }
+        let broken = folder.path().join("images/a.jpg");
+        let bytes = fs::read(&broken).unwrap();
+        fs::write(&broken, &bytes[..20]).unwrap();
+        let faults = [0, 1].map(|sample| {
+            pictures
+                .tensors(
+                    &device,
+                    &[Draw {
+                        sample,
+                        epoch: None,
+                    }],
+                )
+                .err()
+        });
+        let told: Vec<String> = faults
+            .into_iter()
+            .flatten()
+            .map(|error| error.to_string())
+            .collect();
+        assert!(
+            told.len() == 2 && told.iter().any(|line| line.contains("a.jpg")),
+            "{told:?}"
+        );
+    }
+}
