@@ -22,7 +22,7 @@ impl Extents {
     }
 
     /// The blocks of all groups, each with the number of its group.
-    pub fn cut<'a>(self, x: &'a [f32]) -> impl Iterator<Item = (usize, &'a [f32])> + Send {
+    pub fn cut(self, x: &[f32]) -> impl Iterator<Item = (usize, &[f32])> + Send {
         let groups = x.chunks(self.rows * self.channels).enumerate();
         groups.flat_map(move |(group, x)| {
             let blocks = x.chunks(self.block() * self.channels);
@@ -30,7 +30,7 @@ impl Extents {
         })
     }
 
-    pub fn cut_mut<'a>(self, x: &'a mut [f32]) -> impl Iterator<Item = &'a mut [f32]> + Send {
+    pub fn cut_mut(self, x: &mut [f32]) -> impl Iterator<Item = &mut [f32]> + Send {
         x.chunks_mut(self.rows * self.channels)
             .flat_map(move |x| x.chunks_mut(self.block() * self.channels))
     }
