@@ -10,7 +10,7 @@ use crate::DType;
 pub(crate) const THREADS: u32 = 256;
 
 /// Lanes a warp.
-const WARP: u32 = 32;
+pub(crate) const WARP: u32 = 32;
 
 /// An address of device memory; 0 where a kernel allows none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,14 +9,23 @@ struct Normalizer {
     double sum;
 };
 
+/// Both in one pass (Milakov and Gimelshein, arXiv:1805.02867): a larger logit scales the sum so far down.
 template <class T>
 __device__ Normalizer normalizer(const T* row, u64 width) {
     float largest = -infinity();
-    for (u64 c = threadIdx.x; c < width; c += blockDim.x) largest = larger(largest, load(row, c));
-    largest = over_block<Larger>(largest, shared);
     double sum = 0.0;
-    for (u64 c = threadIdx.x; c < width; c += blockDim.x) sum += exponential(load(row, c) - largest);
-    return {largest, over_block<Plus>(sum, (double*)shared)};
+    for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
+        float logit = load(row, c);
+        if (logit > largest) {
+            sum *= exponential(largest - logit);
+            largest = logit;
+        }
+        sum += exponential(logit - largest);
+    }
+    float of_all = over_block<Larger>(largest, shared);
+    // A thread without logits has no share in the sum.
+    if (sum != 0.0) sum *= exponential(largest - of_all);
+    return {of_all, over_block<Plus>(sum, (double*)shared)};
 }
 
 /// Writes each row's loss and overwrites the logits with their gradient.

@@ -29,13 +29,20 @@ __device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width) {
     partials[run.index * width + run.column] = sum;
 }
 
-/// Adds the runs' sums to `out`, in order.
+/// Adds the runs' sums to `out`, in two levels: of a block's 32 columns, each warp takes every eighth run, and
+/// the first warp the sums of all.
 __device__ inline void add_runs(const float* partials, float* out, u64 runs, u64 width) {
-    EACH(c, width) {
-        double sum = 0.0;
-        for (u64 run = 0; run < runs; run++) sum += partials[run * width + c];
-        out[c] += (float)sum;
+    double* sums = (double*)shared;
+    u64 column = (u64)blockIdx.x * WARP + lane();
+    double sum = 0.0;
+    if (column < width) {
+        for (u64 run = warp(); run < runs; run += warps()) sum += partials[run * width + column];
     }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (warp() > 0 || column >= width) return;
+    for (u32 w = 1; w < warps(); w++) sum += sums[w * WARP + lane()];
+    out[column] += (float)sum;
 }
 
 /// The sum of each chunk of 16384 elements.

@@ -1,7 +1,7 @@
 //! The CUDA kernels of sums and other reductions: entry points, parameters and grids.
 
 use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use crate::cuda::entry::{Launch, Pointer, THREADS, WARP, entries};
 use crate::cuda::table::Table;
 
 /// Elements that a block reduces to one number.
@@ -37,9 +37,12 @@ pub(crate) fn sum_rows(
     ]
 }
 
-/// Adds `runs` rows of partial sums to `out`, in order.
+/// Adds `runs` rows of partial sums to `out`, in two levels.
 pub(crate) fn add_runs(partials: Pointer, out: Pointer, runs: usize, width: usize) -> Launch {
-    add_runs::call(DType::F32, partials, out, runs as u64, width as u64).over_elements(width)
+    // A double for each thread.
+    let floats = 2 * THREADS as usize;
+    add_runs::call(DType::F32, partials, out, runs as u64, width as u64)
+        .blocks_with(width.div_ceil(WARP as usize), floats)
 }
 
 /// What the elements of each chunk are reduced to.
