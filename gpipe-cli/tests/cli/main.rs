@@ -12,6 +12,7 @@ mod hostile_tokenizers;
 #[cfg(feature = "digits")]
 mod images;
 mod instruction_set;
+mod llama;
 mod long_lines;
 mod mends;
 mod models;

@@ -137,6 +137,7 @@ fn every_key_is_documented_with_its_flag_and_default() {
     if cfg!(feature = "digits") {
         program.extend(defaults(folder.path(), "mlp"));
         program.extend(defaults(folder.path(), "convnet"));
+        program.extend(defaults(folder.path(), "llama-nano"));
     }
     let page = fs::read_to_string(KEYS).unwrap();
     let written = rewritten(&page, &nano, &program, &help);

@@ -32,7 +32,7 @@ fn every_model_has_its_keys_and_defaults() {
     let mut text = format!("# gpt-nano\n{}\n", first.join("\n"));
     let mut others = vec!["gpt-mini", "gpt2", "bench-tiny", "bench-a", "bench-b"];
     if cfg!(feature = "digits") {
-        for model in ["mlp", "convnet"] {
+        for model in ["mlp", "convnet", "llama-nano"] {
             let all = configuration(folder.path(), &["--model", model]);
             writeln!(text, "\n# {model}\n{}", all.join("\n")).unwrap();
         }
@@ -127,6 +127,15 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("gpt-nano", "run.watchdog", &["off", "2.5"]),
     ("gpt-nano", "run.dtype", &["f32"]),
     ("gpt-nano", "run.tf32", &["false"]),
+    ("llama-nano", "model.kv_heads", &["1"]),
+    ("llama-nano", "model.head_size", &["16"]),
+    ("llama-nano", "model.inner", &["100"]),
+    ("llama-nano", "model.theta", &["1e5"]),
+    ("llama-nano", "model.rms_norm_eps", &["1e-6"]),
+    ("llama-nano", "model.qkv_bias", &["true"]),
+    ("llama-nano", "model.output_bias", &["true"]),
+    ("llama-nano", "model.mlp_bias", &["true"]),
+    ("llama-nano", "model.window", &["16"]),
     ("mlp", "model.hidden", &["8,8,8", "8,16,8,4"]),
     ("mlp", "model.dropout", &["0.5"]),
     ("mlp", "data.source", &["digits"]),

@@ -55,7 +55,7 @@ impl Header {
             read: 0,
             end: length.min(LONGEST),
         };
-        if reader.bytes(4)? != b"GGUF" {
+        if reader.bytes(4).ok().as_deref() != Some(b"GGUF") {
             return Err("is no GGUF file: name a folder with config.json or a .gguf file".into());
         }
         let version = reader.u32()?;

@@ -63,6 +63,88 @@ fn what_config_json_leaves_out_is_what_the_class_sets() {
     );
 }
 
+/// A whole `config.json` of a Llama, with more keys.
+fn llama_json(kind: &str, more: &str) -> String {
+    format!(
+        "{{\"model_type\":\"{kind}\",\"hidden_size\":48,\"num_attention_heads\":4,\
+         \"num_key_value_heads\":2,\"num_hidden_layers\":5,\"intermediate_size\":70,\
+         \"vocab_size\":256{more}}}"
+    )
+}
+
+#[test]
+fn the_family_of_llama_is_read_and_written_again() {
+    for (kind, more, bias, window) in [
+        ("llama", "", [false; 3], None),
+        (
+            "llama",
+            r#","attention_bias":true,"mlp_bias":true"#,
+            [true; 3],
+            None,
+        ),
+        ("llama", r#","sliding_window":9"#, [false; 3], None),
+        ("qwen2", "", [true, false, false], None),
+        (
+            "qwen2",
+            r#","sliding_window":9"#,
+            [true, false, false],
+            None,
+        ),
+        (
+            "qwen2",
+            r#","sliding_window":9,"use_sliding_window":true,"max_window_layers":0"#,
+            [true, false, false],
+            Some(9),
+        ),
+        ("mistral", r#","sliding_window":9"#, [false; 3], Some(9)),
+        ("mistral", r#","sliding_window":null"#, [false; 3], None),
+    ] {
+        let described = config_json::parse(llama_json(kind, more).as_bytes()).unwrap();
+        let ModelConfig::Llama(config) = &described.model else {
+            panic!("{described:?}");
+        };
+        let got = [config.qkv_bias, config.output_bias, config.mlp_bias];
+        assert_eq!((got, config.window), (bias, window), "{kind}{more}");
+        assert_eq!(
+            (config.head_size, config.theta, config.tied),
+            (12, 1e4, false)
+        );
+        let written = config_json::write(&described.model, &described.ids).unwrap();
+        assert_eq!(config_json::parse(&written).unwrap(), described);
+    }
+    for more in [
+        r#","rope_theta":5e5,"rope_scaling":null"#,
+        r#","rope_parameters":{"rope_type":"default","rope_theta":5e5}"#,
+    ] {
+        let described = config_json::parse(llama_json("llama", more).as_bytes()).unwrap();
+        assert!(matches!(described.model, ModelConfig::Llama(config) if config.theta == 5e5));
+    }
+    for (kind, more, named) in [
+        ("llama", r#","rope_scaling":{"type":"linear"}"#, "`linear`"),
+        (
+            "llama",
+            r#","rope_parameters":{"rope_type":"llama3"}"#,
+            "`llama3`",
+        ),
+        ("llama", r#","hidden_act":"gelu""#, "hidden_act"),
+        ("llama", r#","head_dim":7"#, "head_dim"),
+        ("llama", r#","rms_norm_eps":-1"#, "rms_norm_eps"),
+        (
+            "llama",
+            r#","quantization_config":{}"#,
+            "quantization_config",
+        ),
+        (
+            "qwen2",
+            r#","sliding_window":9,"use_sliding_window":true,"max_window_layers":3"#,
+            "sliding_window",
+        ),
+    ] {
+        let fault = config_json::parse(llama_json(kind, more).as_bytes()).unwrap_err();
+        assert!(fault.contains(named) && !fault.contains('\n'), "{fault}");
+    }
+}
+
 #[test]
 fn a_hostile_config_json_is_refused_by_the_name_of_its_key() {
     let deep = "[".repeat(100_000);
