@@ -1,7 +1,7 @@
 //! The rotary position embedding on a GPU: launches.
 
-use super::Plan;
 use super::kernels::{self, Sizes};
+use super::plan::Plan;
 use crate::cuda::Gpu;
 use crate::{Result, Tensor};
 

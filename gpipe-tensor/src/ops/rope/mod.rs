@@ -7,76 +7,13 @@ mod cpu;
 mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
+mod plan;
 
-use super::scratch::Scratch;
 use crate::parallel::{for_each, rows_per_chunk};
 use crate::{Error, Result, Tensor};
-use angles::Angles;
+use plan::Plan;
 
-/// The angles of [`rope`], and the heads that it turns.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rope {
-    /// Elements of a head: an even number H.
-    pub size: usize,
-    /// Pair i of a head turns by position · thetaᵖ with p = −2i/H.
-    pub theta: f64,
-    /// Position of the first row of each sample.
-    pub first: u64,
-}
-
-/// The extents of a call.
-struct Plan {
-    batch: usize,
-    len: usize,
-    /// Elements of a position's queries, and of its keys or values.
-    widths: [usize; 2],
-    size: usize,
-    angles: Angles,
-    first: u64,
-}
-
-impl Plan {
-    fn new(op: &'static str, rope: &Rope, samples: &[usize], widths: [usize; 2]) -> Result<Self> {
-        let &[batch, len, columns] = samples else {
-            let expected = "(samples, positions, columns)";
-            return Err(Error::shape(op, expected, format!("{samples:?}")));
-        };
-        let size = rope.size;
-        let whole = widths
-            .iter()
-            .all(|&w| w > 0 && w.is_multiple_of(size.max(1)));
-        if size == 0 || !size.is_multiple_of(2) || !whole {
-            let expected = format!("heads of an even size that divides the columns, not {size}");
-            return Err(Error::shape(op, expected, columns));
-        }
-        if !(rope.theta.is_finite() && rope.theta > 0.0) {
-            let message = format!("a theta of {}: use a number above 0", rope.theta);
-            return Err(Error::Argument { op, message });
-        }
-        Ok(Self {
-            batch,
-            len,
-            widths,
-            size,
-            angles: Angles::new(rope.theta, size),
-            first: rope.first,
-        })
-    }
-
-    /// Elements of a row that holds queries, keys and values.
-    fn packed(&self) -> usize {
-        self.widths[0] + 2 * self.widths[1]
-    }
-
-    /// Cosines and sines of every position.
-    fn table(&self, on: &Tensor) -> Result<Scratch> {
-        let mut table = Scratch::take(on.device(), self.len * self.size)?;
-        for (row, turns) in table.chunks_exact_mut(self.size).enumerate() {
-            self.angles.fill(self.first + row as u64, turns);
-        }
-        Ok(table)
-    }
-}
+pub use plan::Rope;
 
 /// Queries (B, T, heads·H), keys and values (B, T, groups·H) side by side in one tensor
 /// (B, T, (heads + 2·groups)·H), the queries and keys turned by their positions.

@@ -1,0 +1,76 @@
+//! The checked sizes of one call of rotary positions.
+
+use super::angles::Angles;
+use crate::error::{Error, Result};
+use crate::ops::scratch::Scratch;
+use crate::tensor::Tensor;
+
+/// The angles of [`rope`](super::rope), and the heads that it turns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    /// Elements of a head: an even number H.
+    pub size: usize,
+    /// Pair i of a head turns by position · thetaᵖ with p = −2i/H.
+    pub theta: f64,
+    /// Position of the first row of each sample.
+    pub first: u64,
+}
+
+/// The extents of a call.
+pub(super) struct Plan {
+    pub batch: usize,
+    pub len: usize,
+    /// Elements of a position's queries, and of its keys or values.
+    pub widths: [usize; 2],
+    pub size: usize,
+    pub angles: Angles,
+    pub first: u64,
+}
+
+impl Plan {
+    pub(super) fn new(
+        op: &'static str,
+        rope: &Rope,
+        samples: &[usize],
+        widths: [usize; 2],
+    ) -> Result<Self> {
+        let &[batch, len, columns] = samples else {
+            let expected = "(samples, positions, columns)";
+            return Err(Error::shape(op, expected, format!("{samples:?}")));
+        };
+        let size = rope.size;
+        let whole = widths
+            .iter()
+            .all(|&w| w > 0 && w.is_multiple_of(size.max(1)));
+        if size == 0 || !size.is_multiple_of(2) || !whole {
+            let expected = format!("heads of an even size that divides the columns, not {size}");
+            return Err(Error::shape(op, expected, columns));
+        }
+        if !(rope.theta.is_finite() && rope.theta > 0.0) {
+            let message = format!("a theta of {}: use a number above 0", rope.theta);
+            return Err(Error::Argument { op, message });
+        }
+        Ok(Self {
+            batch,
+            len,
+            widths,
+            size,
+            angles: Angles::new(rope.theta, size),
+            first: rope.first,
+        })
+    }
+
+    /// Elements of a row that holds queries, keys and values.
+    pub(super) fn packed(&self) -> usize {
+        self.widths[0] + 2 * self.widths[1]
+    }
+
+    /// Cosines and sines of every position.
+    pub(super) fn table(&self, on: &Tensor) -> Result<Scratch> {
+        let mut table = Scratch::take(on.device(), self.len * self.size)?;
+        for (row, turns) in table.chunks_exact_mut(self.size).enumerate() {
+            self.angles.fill(self.first + row as u64, turns);
+        }
+        Ok(table)
+    }
+}
