@@ -2,6 +2,7 @@
 //! any schedule and policy, and no step that failed.
 
 use std::collections::BTreeMap;
+use std::slice::from_ref;
 
 use gpipe_layers::layers::{Activation, BatchNorm, Conv2d, Function, Layout, Linear, Pool2d};
 use gpipe_layers::{Flow, Layer, Loss, Optimizer, Sgd};
@@ -11,6 +12,9 @@ use gpipe_remat::{
 use gpipe_sched::{Schedule, gpipe, interleaved, one_f_one_b, zb_h1};
 use gpipe_tensor::ops::Window;
 use gpipe_tensor::{DeviceId, Host, Tensor};
+
+/// The bits of each parameter.
+type Values = BTreeMap<String, Vec<u32>>;
 
 const MICRO_BATCHES: usize = 8;
 
@@ -43,7 +47,7 @@ fn trainer(host: &Host, builder: AssemblyBuilder) -> Trainer {
 }
 
 /// The bits of every parameter, statistics included.
-fn values(trainer: &mut Trainer) -> BTreeMap<String, Vec<u32>> {
+fn values(trainer: &mut Trainer) -> Values {
     let run = trainer.run();
     let owned = copy_owned(&mut run.pipeline, &run.transit).expect("room");
     let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
@@ -81,7 +85,7 @@ fn constant_micro_batches_have_the_statistics_of_the_closed_form() {
                 // A step that is refused counts for nothing.
                 let before = values(&mut trainer);
                 let refused = trainer.step_on(|step| {
-                    batch_items(&[x.clone()], MICRO_BATCHES, step, true, |rows| {
+                    batch_items(from_ref(&x), MICRO_BATCHES, step, true, |rows| {
                         Ok(gpipe_remat::Target {
                             values: Tensor::from_f32(
                                 &cpu,
@@ -94,8 +98,8 @@ fn constant_micro_batches_have_the_statistics_of_the_closed_form() {
                 });
                 assert!(matches!(refused, Err(Error::NonFinite(_))), "{refused:?}");
                 assert_eq!(values(&mut trainer), before);
-                trainer.step(&[x.clone()], &x).expect("a step");
-                trainer.evaluate(&[x.clone()], &x).expect("an evaluation");
+                trainer.step(from_ref(&x), &x).expect("a step");
+                trainer.evaluate(from_ref(&x), &x).expect("an evaluation");
                 let values = values(&mut trainer);
                 for i in 0..norms {
                     let of = |part: &str| f32::from_bits(values[&format!("bn{i}.{part}")][0]);
@@ -150,14 +154,14 @@ fn a_network_has_the_same_bits_and_the_predicted_bytes_at_any_cut() {
             .policy(policy)
             .seed(3)
     };
-    let mut wanted: Option<(Vec<u64>, BTreeMap<String, Vec<u32>>)> = None;
+    let mut wanted: Option<(Vec<u64>, Values)> = None;
     for (stages, threads) in [(1, 1), (2, 2), (4, 2), (8, 1)] {
         for policy in POLICIES {
             for schedule in schedules(stages) {
                 let host = Host::new(threads).expect("threads");
                 let mut trainer = trainer(&host, builder(stages, schedule.clone(), policy));
                 let losses = (0..3).map(|_| {
-                    let step = trainer.step(&[x.clone()], &classes).expect("a step");
+                    let step = trainer.step(from_ref(&x), &classes).expect("a step");
                     step.loss.to_bits()
                 });
                 let losses: Vec<u64> = losses.collect();
