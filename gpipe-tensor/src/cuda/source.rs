@@ -81,6 +81,10 @@ const TEXTS: &[(&str, &str)] = &[
         include_str!("../ops/attention/tensor_cores.cu"),
     ),
     (
+        "ops/key_value_cache/kernel.cu",
+        include_str!("../ops/key_value_cache/kernel.cu"),
+    ),
+    (
         "ops/adamw/kernel.cu",
         include_str!("../ops/adamw/kernel.cu"),
     ),

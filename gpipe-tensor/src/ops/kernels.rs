@@ -15,6 +15,7 @@ pub(crate) const KERNELS: &[&[&Entry]] = &[
     super::dropout::kernels::KERNELS,
     super::embedding::kernels::KERNELS,
     super::gelu::kernels::KERNELS,
+    super::key_value_cache::kernels::KERNELS,
     super::layer_norm::kernels::KERNELS,
     super::pad2d::kernels::KERNELS,
     super::pool2d::kernels::KERNELS,

@@ -18,6 +18,7 @@ pub(crate) mod embedding;
 pub(crate) mod gelu;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
+pub(crate) mod key_value_cache;
 pub(crate) mod layer_norm;
 mod matmul;
 pub(crate) mod pad2d;
@@ -52,6 +53,7 @@ pub use deferred_scalar::DeferredScalar;
 pub use dropout::{Dropout, dropout, dropout_channels};
 pub use embedding::{embedding, embedding_grad};
 pub use gelu::{Gelu, gelu, gelu_grad, gelu_with_grad};
+pub use key_value_cache::{CacheSpan, KeyValueCache};
 pub use layer_norm::{layer_norm, layer_norm_grad};
 pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
 pub use pad2d::pad2d;

@@ -9,6 +9,7 @@ mod attention;
 mod channels;
 mod elements;
 mod images;
+mod key_value_cache;
 mod llama;
 mod memory;
 mod rows;
@@ -77,7 +78,7 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 24] = [
+const CHECKS: [(&str, Check); 25] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
@@ -94,6 +95,7 @@ const CHECKS: [(&str, Check); 24] = [
     ("embedding", rows::embedding),
     ("attention", attention::attention),
     ("concat", images::concat),
+    ("key_value_cache", key_value_cache::key_value_cache),
     ("conv2d", images::conv2d),
     ("pool2d", images::pool2d),
     ("pad2d", images::pad2d),

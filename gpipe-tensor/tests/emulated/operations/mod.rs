@@ -8,7 +8,7 @@ mod images;
 mod real;
 mod updates;
 
-use gpipe_tensor::ops::{self, Dropout, Gelu, Layout};
+use gpipe_tensor::ops::{self, CacheSpan, Dropout, Gelu, KeyValueCache, Layout};
 use gpipe_tensor::philox::Key;
 use gpipe_tensor::{DType, Device, DeviceId, Host, Result, Shape, Tensor, find_cuda};
 
@@ -290,6 +290,25 @@ fn llama(b: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Attention over a cache, whose capacity doubles and whose rows change places.
+fn key_value_cache(b: &mut Bench) -> Result<()> {
+    let heads = ops::Heads {
+        queries: 4,
+        groups: 2,
+        window: Some(50),
+    };
+    let (width, mut cache) = (2 * 20, KeyValueCache::default());
+    for (past, len) in [([0, 0], 60), ([60, 30], 1), ([61, 5], 7)] {
+        let x = b.random([2, len, 4 * width])?;
+        let span = CacheSpan::new(&b.device, 2, 0, past.to_vec())?;
+        cache.store(&span, (&x, 2 * width), (&x, 3 * width), width)?;
+        b.keep(&cache.attend(&span, (&x, 0), heads)?)?;
+        cache.select(&[1, 0])?;
+        b.keep(&cache.attend(&span, (&x, 0), heads)?)?;
+    }
+    Ok(())
+}
+
 /// Copies and handing over, within a device and between two, each beside a change of the source.
 fn moves(b: &mut Bench) -> Result<()> {
     let transit = b.device.host().device(DeviceId::Cpu)?;
@@ -342,12 +361,13 @@ fn tolerance(stored: DType, wanted: f32, largest: f32) -> f32 {
 /// the same to rounding.
 pub fn compare(sizes: Sizes, stored: DType) {
     type Family = fn(&mut Bench) -> Result<()>;
-    const FAMILIES: [(&str, Family); 8] = [
+    const FAMILIES: [(&str, Family); 9] = [
         ("elements", elements),
         ("rows", rows),
         ("products", products),
         ("attention", attention),
         ("llama", llama),
+        ("key_value_cache", key_value_cache),
         ("images", images::images),
         ("updates", updates::updates),
         ("moves", moves),
