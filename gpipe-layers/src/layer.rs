@@ -1,8 +1,9 @@
 //! The trait of all layers.
 
 use gpipe_tensor::Tensors;
+use gpipe_tensor::ops::CacheSpan;
 
-use crate::{Cost, Error, Flow, Param, PassContext, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, LayerCache, Param, PassContext, Pending, Result, Saved};
 
 /// A layer of a model: its cost, its forward pass and its two gradients.
 ///
@@ -142,6 +143,26 @@ pub trait Layer: Send {
     /// # Errors
     /// If the layer cannot take such tensors.
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)>;
+
+    /// The outputs of positions that continue earlier ones, in inference: `x` holds new positions, `span` says
+    /// which rows of the caches they belong to and how many positions are before them (as many for all), and `cache` keeps
+    /// what later positions need of these. Of a head, the scores of the last position suffice.
+    ///
+    /// By default [`forward`](Self::forward), which is right for a layer that computes every position by
+    /// itself; a layer where positions meet, or that knows their numbers, needs its own.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward), and if the positions do not fit the cache.
+    fn forward_cached(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        let _ = (span, cache);
+        Ok(self.forward(cx, x)?.0)
+    }
 
     /// Computes dX from dY, and the state that dW still needs. The flow of gradients has one tensor for each float
     /// tensor of the forward flow (indices have none).

@@ -7,6 +7,9 @@ pub struct Sampling {
     pub temperature: f64,
     /// Number of likeliest tokens to choose from; all if `None`.
     pub top_k: Option<usize>,
+    /// Share of the probability, at this temperature, that the likeliest tokens to choose from have at
+    /// least, as few as there can be (nucleus sampling, arXiv:1904.09751); all if `None`.
+    pub top_p: Option<f64>,
 }
 
 /// A token that was chosen.
@@ -43,6 +46,15 @@ impl Sampling {
         order.sort_unstable_by(likelier);
         let best = f64::from(scores[*order.first()?]);
         let weight = |&token: &usize| ((f64::from(scores[token]) - best) / self.temperature).exp();
+        if let Some(top_p) = self.top_p.filter(|_| order.len() > 1) {
+            let total: f64 = order.iter().map(weight).sum();
+            let mut sum = 0.0;
+            let enough = order.iter().position(|token| {
+                sum += weight(token);
+                sum >= top_p * total
+            });
+            order.truncate(enough.map_or(order.len(), |last| last + 1));
+        }
         let token = match order[..] {
             [only] => only,
             _ => {
@@ -74,7 +86,11 @@ mod tests {
     const SCORES: [f32; 4] = [1.0, 3.0, 3.0, -2.0];
 
     fn chosen(temperature: f64, top_k: Option<usize>, draw: f64) -> usize {
-        let sampling = Sampling { temperature, top_k };
+        let sampling = Sampling {
+            temperature,
+            top_k,
+            top_p: None,
+        };
         sampling.choose(&SCORES, draw).unwrap().token
     }
 
@@ -113,10 +129,29 @@ mod tests {
     }
 
     #[test]
+    fn a_nucleus_has_as_few_tokens_as_have_the_share() {
+        // 1, 2, 0, 3 is the order from the likeliest on; their shares are 0.467, 0.467, 0.063, 0.003.
+        let last = |top_p, top_k| {
+            let sampling = Sampling {
+                temperature: 1.0,
+                top_k,
+                top_p: Some(top_p),
+            };
+            sampling.choose(&SCORES, 0.999_999).unwrap().token
+        };
+        for (top_p, token) in [(0.0, 1), (0.46, 1), (0.47, 2), (0.95, 0), (1.0, 3)] {
+            assert_eq!(last(top_p, None), token, "{top_p}");
+        }
+        // Of the k likeliest, the share is one of theirs.
+        assert_eq!([last(0.49, Some(2)), last(0.51, Some(2))], [1, 2]);
+    }
+
+    #[test]
     fn the_probability_is_that_of_the_model() {
         let sampling = Sampling {
             temperature: 0.1,
             top_k: Some(1),
+            top_p: None,
         };
         let total: f64 = SCORES.iter().map(|&score| f64::from(score).exp()).sum();
         let choice = sampling.choose(&SCORES, 0.0).unwrap();
@@ -128,6 +163,7 @@ mod tests {
         let sampling = Sampling {
             temperature: 1.0,
             top_k: None,
+            top_p: None,
         };
         assert_eq!(sampling.choose(&[], 0.5), None);
         assert_eq!(sampling.choose(&[1.0, f32::NAN], 0.5), None);

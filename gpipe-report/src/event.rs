@@ -81,8 +81,19 @@ pub enum Event {
         token: u32,
         /// The text that it completes; empty while a character is not whole.
         text: String,
-        /// ln of its probability, before temperature and top-k.
+        /// ln of its probability, before temperature and the limits of sampling.
         log_probability: f64,
+        /// The number of its prompt, from 0.
+        prompt: usize,
+    },
+    /// All texts of `sample` are generated.
+    Sampled {
+        /// Tokens of all texts, without those of the prompts.
+        tokens: u64,
+        /// Seconds of the passes, that over the prompts included.
+        seconds: f64,
+        /// Tokens divided by seconds.
+        tokens_per_second: f64,
     },
     /// A checkpoint is complete: it would survive a loss of power.
     Save {
@@ -375,10 +386,11 @@ mod tests {
             token: 65,
             text: "A\n".into(),
             log_probability: -0.5,
+            prompt: 0,
         };
         assert_eq!(
             token.to_json().unwrap(),
-            r#"{"kind":"token","token":65,"text":"A\n","log_probability":-0.5}"#
+            r#"{"kind":"token","token":65,"text":"A\n","log_probability":-0.5,"prompt":0}"#
         );
     }
 

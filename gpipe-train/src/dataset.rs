@@ -24,6 +24,23 @@ pub fn vocabulary(config: &TrainConfig, folder: Option<&Path>) -> Result<FoundVo
     choose_vocabulary(choice, folder, known)
 }
 
+/// The tokens that end a text, by `eos_token_id` of the model's `config.json`.
+///
+/// # Errors
+/// [`Error::Input`](crate::Error::Input) if the file cannot be read.
+pub fn end_tokens(config: &TrainConfig) -> Result<Vec<u32>> {
+    let Some(folder) = config.model.folder() else {
+        return Ok(Vec::new());
+    };
+    let ids = gpipe_hf::Companions::read(Some(folder), None)?.ids;
+    let ends = ids.get("eos_token_id").into_iter();
+    // A token or a list of tokens.
+    let ends = ends.flat_map(|id| id.as_array().map_or(vec![id], |all| all.iter().collect()));
+    Ok(ends
+        .filter_map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()))
+        .collect())
+}
+
 /// The vocabulary of this choice for a model with its files in `folder`, or in a GGUF file, that knows `known`
 /// tokens.
 pub(crate) fn choose_vocabulary(

@@ -1,4 +1,5 @@
-//! Text generation, token by token, through the forward-only path of the pipeline.
+//! Text generation, token by token, through the forward-only path of the pipeline. Every stage keeps the
+//! keys and values of its layers, so that a token is a pass of one position.
 
 use gpipe_layers::{Choice, Sampling};
 use gpipe_remat::{Assembled, OutputStage};
@@ -10,30 +11,76 @@ use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::setup::Setup;
 
-/// The name of the random stream: the draw of a token is a function of the seed and its index.
+/// The name of the random stream: the draw of a token is a function of the seed, the number of its prompt
+/// and its index.
 const DRAWS: &str = "sample";
 
-/// Generates text from a prompt.
+/// How texts are generated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// The choice of each token.
+    pub sampling: Sampling,
+    /// The most tokens that follow a prompt.
+    pub tokens: usize,
+    /// Tokens that end a text.
+    pub ends: Vec<u32>,
+}
+
+/// A token that was generated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Generated {
+    /// The number of the prompt, from 0.
+    pub prompt: usize,
+    /// The token.
+    pub token: u32,
+    /// ln of its probability, before temperature and the limits of sampling.
+    pub log_probability: f64,
+    /// Whether it is one of [`Generation::ends`].
+    pub ends: bool,
+}
+
+/// Generates texts from prompts, all at once.
 pub struct Generator {
     run: Assembled<OutputStage>,
-    sampling: Sampling,
-    draws: Stream,
+    generation: Generation,
     context: usize,
+    /// The texts that have not ended, one for each row of the stages' caches.
+    rows: Vec<Row>,
+}
+
+/// A text that has not ended.
+struct Row {
+    prompt: usize,
+    draws: Stream,
     tokens: Vec<u32>,
-    generated: u32,
+    generated: usize,
+    /// Tokens whose keys and values are in the caches.
+    cached: usize,
+}
+
+impl Row {
+    /// The number of tokens in the caches that a pass continues, and the tokens of that pass. Beyond the context
+    /// the whole window moves, and every position in it has another number: nothing cached holds.
+    fn pass(&self, context: usize) -> (usize, &[u32]) {
+        match self.tokens.len().checked_sub(context) {
+            Some(first) if first > 0 => (0, &self.tokens[first..]),
+            _ => (self.cached, &self.tokens[self.cached..]),
+        }
+    }
 }
 
 impl Generator {
     /// Starts the workers of `setup`, whose weights are open ([`Setup::open_weights`]).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty prompt, a token beyond the vocabulary, or a model without tokens;
-    /// those of [`Setup::assemble_to`].
+    /// [`Error::Invalid`] for no prompt or an empty one, a token beyond the vocabulary, or a model without
+    /// tokens; those of [`Setup::assemble_to`].
     pub fn new(
         setup: Setup,
         config: &TrainConfig,
-        prompt: Vec<u32>,
-        sampling: Sampling,
+        prompts: Vec<Vec<u32>>,
+        generation: Generation,
     ) -> Result<Self> {
         let (Some(context), Some(vocab)) = (config.model.context(), config.model.vocab()) else {
             return Err(Error::invalid(format!(
@@ -41,67 +88,156 @@ impl Generator {
                 config.model.name
             )));
         };
-        if prompt.is_empty() {
+        if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
             return Err(Error::invalid("the prompt has no tokens: use another"));
         }
-        if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
+        let mut tokens = prompts.iter().flatten();
+        if let Some(token) = tokens.find(|&&token| token as usize >= vocab) {
             return Err(Error::invalid(format!(
                 "token {token} of the prompt is beyond the {vocab} tokens of the model: use another"
             )));
         }
-        Ok(Self {
-            run: setup.assemble_to(config, |last, _| OutputStage::new(last))?,
-            sampling,
-            draws: Key::new(config.run.seed.u64(), DRAWS, 0).sample(0),
-            context,
-            tokens: prompt,
+        let key = Key::new(config.run.seed.u64(), DRAWS, 0);
+        let row = |(prompt, tokens)| Row {
+            prompt,
+            draws: key.sample(prompt as u64),
+            tokens,
             generated: 0,
+            cached: 0,
+        };
+        let rows: Vec<Row> = prompts.into_iter().enumerate().map(row).collect();
+        let mut run = setup.assemble_to(config, |last, _| OutputStage::new(last))?;
+        let count = rows.len();
+        run.pipeline
+            .each(move |_, stage| {
+                stage.keep_positions(count);
+                Ok::<_, gpipe_remat::Error>(())
+            })
+            .map_err(Error::run)?;
+        Ok(Self {
+            run,
+            generation,
+            context,
+            rows,
         })
     }
 
-    /// Generates the next token and returns it with its log-probability (natural logarithm).
+    /// The next token of every text that has not ended, by number of prompt; none when all have.
     ///
     /// # Errors
     /// [`Error::Run`] if a stage fails or the logits are not finite.
-    pub fn next_token(&mut self) -> Result<(u32, f64)> {
-        let first = self.tokens.len().saturating_sub(self.context);
-        let window = self.tokens[first..].to_vec();
-        let draw = f64::from(self.draws.uniform(self.generated.into()));
-        let Choice {
-            token,
-            log_probability,
-        } = self.choose(window, draw)?;
-        // Lossless: a vocabulary has fewer than 2^32 tokens.
-        let token = token as u32;
-        self.tokens.push(token);
-        self.generated += 1;
-        Ok((token, log_probability))
+    pub fn next_tokens(&mut self) -> Result<Vec<Generated>> {
+        if self.rows.is_empty() || self.generation.tokens == 0 {
+            return Ok(Vec::new());
+        }
+        let choices = self.choices()?;
+        let mut all = Vec::with_capacity(choices.len());
+        for (row, choice) in self.rows.iter_mut().zip(choices) {
+            // Lossless: a vocabulary has fewer than 2^32 tokens.
+            let token = choice.token as u32;
+            row.tokens.push(token);
+            row.generated += 1;
+            all.push(Generated {
+                prompt: row.prompt,
+                token,
+                log_probability: choice.log_probability,
+                ends: self.generation.ends.contains(&token),
+            });
+        }
+        let goes_on =
+            |(row, last): (&Row, &Generated)| !last.ends && row.generated < self.generation.tokens;
+        let pairs = self.rows.iter().zip(&all).enumerate();
+        let kept: Vec<usize> = pairs
+            .filter(|&(_, pair)| goes_on(pair))
+            .map(|(row, _)| row)
+            .collect();
+        self.keep(&kept)?;
+        Ok(all)
     }
 
-    /// Samples the token after `window` by a uniform random number.
-    fn choose(&mut self, window: Vec<u32>, draw: f64) -> Result<Choice> {
-        let (run, sampling) = (&mut self.run, self.sampling);
-        let input =
-            Tensor::from_u32(&run.transit, [1, window.len()], window).map_err(Error::run)?;
-        let item = Item {
-            micro_batch: MicroBatch::new(0, 0..1, 0, false),
-            input: Tensors::from_iter([input]),
-            target: (),
-        };
-        run.pipeline.forward(vec![item]).map_err(Error::run)?;
-        let choice = run.pipeline.with_loss_stage(move |turn| {
-            let mut choice = None;
-            for scores in turn.take() {
-                let vocab = scores.shape().last();
-                let scores = scores.to_f32s()?;
-                choice = sampling.choose(&scores[scores.len().saturating_sub(vocab)..], draw);
-            }
-            Ok::<_, gpipe_tensor::Error>(choice)
+    /// Keeps these texts and takes back what a moving window makes invalid.
+    fn keep(&mut self, kept: &[usize]) -> Result<()> {
+        let mut place = 0;
+        let count = self.rows.len();
+        self.rows.retain(|_| {
+            place += 1;
+            kept.binary_search(&(place - 1)).is_ok()
         });
-        choice.map_err(Error::run)?.ok_or_else(|| {
+        let context = self.context;
+        let moves = self
+            .rows
+            .iter()
+            .any(|row| row.pass(context).0 != row.cached);
+        if self.rows.is_empty() || (kept.len() == count && !moves) {
+            return Ok(());
+        }
+        for row in &mut self.rows {
+            row.cached = row.pass(context).0;
+        }
+        let lengths: Vec<usize> = self.rows.iter().map(|row| row.cached).collect();
+        let kept = kept.to_vec();
+        self.run
+            .pipeline
+            .each(move |_, stage| stage.select_rows(&kept, &lengths))
+            .map_err(Error::run)
+    }
+
+    /// Runs the tokens that are not cached yet and chooses the next of each text.
+    fn choices(&mut self) -> Result<Vec<Choice>> {
+        let mut items = Vec::new();
+        let mut first = 0;
+        while first < self.rows.len() {
+            let (past, tokens) = self.rows[first].pass(self.context);
+            let mut tokens = tokens.to_vec();
+            let (len, mut rows) = (tokens.len(), 1);
+            // Texts of the same length that go on by one token share a pass.
+            while let Some(row) = self.rows.get(first + rows).filter(|_| len == 1) {
+                let (row_past, [token]) = row.pass(self.context) else {
+                    break;
+                };
+                if row_past != past {
+                    break;
+                }
+                tokens.push(*token);
+                rows += 1;
+            }
+            let input = Tensor::from_u32(&self.run.transit, [rows, len], tokens);
+            let samples = first as u64..(first + rows) as u64;
+            items.push(Item {
+                micro_batch: MicroBatch::new(items.len(), samples, 0, false),
+                input: Tensors::from_iter([input.map_err(Error::run)?]),
+                target: (),
+            });
+            first += rows;
+        }
+        self.run.pipeline.forward(items).map_err(Error::run)?;
+        let (context, sampling) = (self.context, self.generation.sampling);
+        let draw = |row: &Row| f64::from(row.draws.uniform(row.generated as u64));
+        let draws: Vec<f64> = self.rows.iter().map(draw).collect();
+        for row in &mut self.rows {
+            row.cached = row.tokens.len().min(context);
+        }
+        let choices = self.run.pipeline.with_loss_stage(move |turn| {
+            let mut draws = draws.into_iter();
+            let mut choices = Vec::new();
+            for scores in turn.take() {
+                let (rows, vocab) = (scores.shape().rows(), scores.shape().last());
+                let scores = scores.to_f32s()?;
+                for scores in scores.chunks_exact((scores.len() / rows.max(1)).max(1)) {
+                    let last = &scores[scores.len().saturating_sub(vocab)..];
+                    let draw = draws.next().unwrap_or_default();
+                    choices.push(sampling.choose(last, draw));
+                }
+            }
+            Ok::<_, gpipe_tensor::Error>(choices.into_iter().collect::<Option<Vec<Choice>>>())
+        });
+        choices.map_err(Error::run)?.ok_or_else(|| {
             Error::run(
                 "the logits are not finite: the weights have diverged, use an earlier checkpoint",
             )
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

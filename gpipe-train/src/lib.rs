@@ -29,9 +29,9 @@ mod training_loop;
 pub mod verify;
 
 pub use config::{Overrides, Setting, TrainConfig};
-pub use dataset::{dataset, held_out_dataset, vocabulary};
+pub use dataset::{dataset, end_tokens, held_out_dataset, vocabulary};
 pub use error::{BoxedError, Error, Result, one_line};
-pub use generate::Generator;
+pub use generate::{Generated, Generation, Generator};
 pub use model_source::{ModelSource, find};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;

@@ -38,7 +38,7 @@ pub struct SampleArgs {
     /// The folder of a run (its newest intact checkpoint), a checkpoint, a folder with config.json, or a .gguf file
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
-    /// The beginning of the text
+    /// The beginning of the text; repeated, of several texts at once
     #[arg(
         long,
         value_name = "TEXT",
@@ -46,7 +46,7 @@ pub struct SampleArgs {
         hide_default_value = true,
         help_heading = "Text"
     )]
-    pub prompt: String,
+    pub prompt: Vec<String>,
     /// Tokens to generate after the prompt
     #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Text")]
     pub tokens: u32,
@@ -56,6 +56,13 @@ pub struct SampleArgs {
     /// Sample from the N most likely tokens only [default: from all]
     #[arg(long, value_name = "N", help_heading = "Text")]
     pub top_k: Option<usize>,
+    /// Sample from the fewest most likely tokens that have this share of the probability together
+    /// [default: from all]
+    #[arg(long, value_name = "P", help_heading = "Text")]
+    pub top_p: Option<f64>,
+    /// Go on after the end-of-text token of the model's config.json
+    #[arg(long, help_heading = "Text")]
+    pub ignore_end: bool,
     /// The tokenizer: auto, bytes, or a tokenizer.json [default: auto, which is tokenizer.json in the
     /// folder of the model, or else bytes]
     #[arg(long, value_name = "FILE", help_heading = "Text")]

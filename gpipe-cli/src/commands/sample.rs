@@ -1,11 +1,12 @@
 //! `gpipe sample`: text generation from a prompt.
 
 use std::io::{IsTerminal, Write};
+use std::time::Instant;
 
-use gpipe_data::{AUTO, StreamDecoder};
+use gpipe_data::{AUTO, StreamDecoder, Vocabulary};
 use gpipe_layers::Sampling;
 use gpipe_report::Event;
-use gpipe_train::{Generator, ModelSource, Overrides, Setting, Setup, TrainConfig};
+use gpipe_train::{Generation, Generator, ModelSource, Overrides, Setting, Setup, TrainConfig};
 
 use super::train::kernel_cache;
 use crate::args::{OutputArgs, SampleArgs, environment, set};
@@ -32,46 +33,93 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
         console.warn(warning);
     }
     let vocabulary = &found.vocabulary;
-    let prompt = vocabulary
-        .encode(args.prompt.clone().into_bytes(), 1, "--prompt")
-        .map_err(gpipe_train::Error::from)?;
-    if prompt.is_empty() {
-        return Err(Fail::invalid(
-            "--prompt: the tokenizer has no tokens for it: use another",
-        ));
-    }
-    if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
-        return Err(Fail::invalid(format!(
-            "--prompt: token {token} is beyond the {vocab} tokens of the model: use another"
-        )));
-    }
+    let prompts = prompts(&args.prompt, vocabulary, vocab)?;
     let mut setup = Setup::new(&config)?.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
-    let mut decoder = StreamDecoder::new(vocabulary).after(&prompt);
-    let mut generator = Generator::new(setup, &config, prompt, sampling)?;
-    if !output.json {
-        write(&args.prompt)?;
+    let decoder = |prompt: &Vec<u32>| StreamDecoder::new(vocabulary).after(prompt);
+    let mut decoders: Vec<StreamDecoder<'_>> = prompts.iter().map(decoder).collect();
+    let generation = Generation {
+        sampling,
+        tokens: args.tokens as usize,
+        ends: match args.ignore_end {
+            true => Vec::new(),
+            false => gpipe_train::end_tokens(&config)?,
+        },
+    };
+    let mut generator = Generator::new(setup, &config, prompts, generation)?;
+    // A single text is written as it comes, several one after the other at the end.
+    let streams = !output.json && args.prompt.len() == 1;
+    let mut texts = args.prompt.clone();
+    if streams {
+        write(&texts[0])?;
     }
-    for _ in 0..args.tokens {
-        let (token, log_probability) = generator.next_token()?;
-        let text = decoder.push(token);
-        match output.json {
-            true => {
-                let event = Event::Token {
-                    token,
-                    text,
-                    log_probability,
-                };
-                print(&event.to_json()?)?;
+    let (start, mut count) = (Instant::now(), 0);
+    loop {
+        let generated = generator.next_tokens()?;
+        if generated.is_empty() {
+            break;
+        }
+        count += generated.len() as u64;
+        for one in generated {
+            // What ends a text is not part of it.
+            let text = match one.ends {
+                true => String::new(),
+                false => decoders[one.prompt].push(one.token),
+            };
+            match (output.json, streams) {
+                (true, _) => {
+                    let event = Event::Token {
+                        token: one.token,
+                        text,
+                        log_probability: one.log_probability,
+                        prompt: one.prompt,
+                    };
+                    print(&event.to_json()?)?;
+                }
+                (_, true) => write(&text)?,
+                _ => texts[one.prompt].push_str(&text),
             }
-            false => write(&text)?,
         }
     }
-    match output.json {
-        true => Ok(()),
-        false => write(&format!("{}\n", decoder.finish())),
+    if output.json {
+        let seconds = start.elapsed().as_secs_f64();
+        let event = Event::Sampled {
+            tokens: count,
+            seconds,
+            tokens_per_second: count as f64 / seconds,
+        };
+        return print(&event.to_json()?);
     }
+    for (decoder, text) in decoders.into_iter().zip(texts) {
+        let rest = decoder.finish();
+        match streams {
+            true => write(&format!("{rest}\n"))?,
+            false => write(&format!("{text}{rest}\n"))?,
+        }
+    }
+    Ok(())
+}
+
+/// The tokens of the prompts.
+fn prompts(texts: &[String], vocabulary: &Vocabulary, vocab: usize) -> Result<Vec<Vec<u32>>> {
+    let encode = |text: &String| {
+        let tokens = vocabulary
+            .encode(text.clone().into_bytes(), 1, "--prompt")
+            .map_err(gpipe_train::Error::from)?;
+        if tokens.is_empty() {
+            return Err(Fail::invalid(
+                "--prompt: the tokenizer has no tokens for it: use another",
+            ));
+        }
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocab) {
+            return Err(Fail::invalid(format!(
+                "--prompt: token {token} is beyond the {vocab} tokens of the model: use another"
+            )));
+        }
+        Ok(tokens)
+    };
+    texts.iter().map(encode).collect()
 }
 
 /// The configuration of the run, if there is one, for a single sample.
@@ -103,6 +151,7 @@ fn sampling(args: &SampleArgs) -> Result<Sampling> {
     let SampleArgs {
         temperature,
         top_k,
+        top_p,
         tokens,
         prompt,
         ..
@@ -115,10 +164,15 @@ fn sampling(args: &SampleArgs) -> Result<Sampling> {
     if *top_k == Some(0) {
         return Err(Fail::invalid("--top-k 0: use a whole number from 1 up"));
     }
+    if let Some(share) = top_p.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
+        return Err(Fail::invalid(format!(
+            "--top-p {share}: use a number above 0, up to 1"
+        )));
+    }
     if *tokens == 0 {
         return Err(Fail::invalid("--tokens 0: use a whole number from 1 up"));
     }
-    if prompt.is_empty() {
+    if prompt.iter().any(String::is_empty) {
         return Err(Fail::invalid(
             "--prompt: is empty: use at least one character",
         ));
@@ -126,6 +180,7 @@ fn sampling(args: &SampleArgs) -> Result<Sampling> {
     Ok(Sampling {
         temperature: *temperature,
         top_k: *top_k,
+        top_p: *top_p,
     })
 }
 

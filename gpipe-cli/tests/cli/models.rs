@@ -54,12 +54,21 @@ fn a_text_is_a_function_of_the_model_the_prompt_and_the_seed() {
             arguments,
         ]
         .concat();
-        objects(&on_recorded("sample", &arguments))
+        let mut tokens = objects(&on_recorded("sample", &arguments));
+        // At the end, how fast it was.
+        let sampled = tokens.pop().unwrap();
+        let keys = ["kind", "seconds", "tokens", "tokens_per_second"];
+        assert_keys(&sampled, &keys);
+        assert_eq!(sampled["tokens"], tokens.len());
+        tokens
     };
     let greedy = tokens(&["--temperature", "0", "--stages", "1"]);
     assert_eq!(greedy.len(), 6);
     for token in &greedy {
-        assert_keys(token, &["kind", "log_probability", "text", "token"]);
+        assert_keys(
+            token,
+            &["kind", "log_probability", "prompt", "text", "token"],
+        );
         assert!(token["log_probability"].as_f64().unwrap() < 0.0);
     }
     assert_eq!(
@@ -95,13 +104,26 @@ fn a_text_is_a_function_of_the_model_the_prompt_and_the_seed() {
             "0",
             "--json",
         ];
-        objects(&on_recorded("sample", &arguments))
+        objects(&on_recorded("sample", &arguments))[..3].to_vec()
     });
     assert_eq!(all, last);
     assert_eq!(
         objects(&on_recorded("sample", &["--tokens", "70", "--json"])).len(),
-        70
+        71
     );
+    // Of the likeliest token alone every share is a part.
+    assert_eq!(greedy, tokens(&["--top-p", "1e-9"]));
+    // Several texts at once, each as if it were alone.
+    let texts = |prompts: &[&str]| {
+        let prompts = prompts.iter().flat_map(|&prompt| ["--prompt", prompt]);
+        let common = ["--tokens", "6", "--temperature", "0"];
+        stdout(&on_recorded(
+            "sample",
+            &prompts.chain(common).collect::<Vec<_>>(),
+        ))
+    };
+    let [one, two] = ["The pipe", "Water"].map(|prompt| texts(&[prompt]));
+    assert_eq!(texts(&["The pipe", "Water"]), one + &two);
 }
 
 #[test]
@@ -152,6 +174,7 @@ fn what_is_no_model_is_one_line() {
         &["sample", "whole", "--top-k", "0"],
         &["--top-k 0", "from 1 up"],
     );
+    refused(&["sample", "whole", "--top-p", "0"], &["--top-p 0"]);
     refused(&["sample", "whole", "--tokens", "0"], &["--tokens 0"]);
     refused(&["sample", "whole", "--prompt", ""], &["--prompt"]);
     refused(

@@ -1,11 +1,13 @@
 //! Causal self-attention (arXiv:1706.03762), without its projections.
 
+use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{Flows, floats, output, single, times, unexpected, unpack};
 use crate::{
-    Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
+    Cost, Error, Flow, Layer, LayerCache, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
 };
 
 /// softmax(q·kᵀ/√(width/heads))·v over the positions up to each position's own: from (B, T, 3·width),
@@ -158,6 +160,27 @@ impl Layer for CausalAttention {
             ..Saved::default()
         };
         Ok((smallvec![y], saved))
+    }
+
+    fn forward_cached(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        let qkv = single(&self.name, x)?;
+        let within = || Error::within(&self.name);
+        let kept = self.width / self.heads.queries * self.heads.groups;
+        let (keys, values) = ((&qkv, self.width), (&qkv, self.width + kept));
+        let cache = &mut cache.attention;
+        cache.store(span, keys, values, kept).map_err(within())?;
+        if span.past().iter().all(|&past| past == 0) {
+            // A prompt: faster in blocks.
+            return Ok(self.forward(cx, smallvec![qkv])?.0);
+        }
+        let y = cache.attend(span, (&qkv, 0), self.heads);
+        Ok(smallvec![y.map_err(within())?])
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

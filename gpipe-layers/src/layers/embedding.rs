@@ -1,13 +1,14 @@
 //! From token ids to vectors.
 
+use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{DType, Shape, Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
 use crate::lingvo;
 use crate::{
-    Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
-    TensorSet,
+    Cost, Error, Flow, Init, Kind, Layer, LayerCache, Memory, Param, PassContext, Pending, Result,
+    Saved, TensorSet,
 };
 
 /// A table with one row per token, and optionally a second one with one row per position, which is added:
@@ -137,6 +138,30 @@ impl Layer for Embedding {
             ..Saved::default()
         };
         Ok((smallvec![y], saved))
+    }
+
+    fn forward_cached(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        _cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        let Some(table) = &self.position else {
+            return Ok(self.forward(cx, x)?.0);
+        };
+        let ids = single(&self.name, x)?;
+        self.check(&ids)?;
+        let within = || Error::within(&self.name);
+        let time = ids.shape().last();
+        let numbers = span.past().iter().flat_map(|&past| past..past + time);
+        let positions = numbers.map(|number| number as u32).collect();
+        let positions = Tensor::from_u32(ids.device(), ids.shape().clone(), positions);
+        let positions = positions.map_err(within())?;
+        let mut y = ops::embedding(&ids, self.token.value()?).map_err(within())?;
+        let added = ops::embedding(&positions, table.value()?).map_err(within())?;
+        ops::add_assign(&mut y, &added).map_err(within())?;
+        Ok(smallvec![y])
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

@@ -1,10 +1,13 @@
 //! The head of a language model: a score for every token.
 
-use gpipe_tensor::Tensors;
+use gpipe_tensor::ops::CacheSpan;
+use gpipe_tensor::{Tensor, Tensors};
 
 use super::{Layout, Linear};
 use crate::lingvo;
-use crate::{Cost, Flow, Init, Layer, Param, PassContext, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Init, Layer, LayerCache, Param, PassContext, Pending, Result, Saved,
+};
 
 /// logits = x·Wᵀ with W (vocab, width), which lies like a table of tokens so that it can be tied to
 /// one. It differs from a [`Linear`] in Lingvo's cost.
@@ -44,6 +47,26 @@ impl Layer for Head {
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         self.0.forward(cx, x)
+    }
+
+    /// Of a single sample, the last position's scores alone.
+    fn forward_cached(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        let last = |x: &Tensor| match x.shape().dims() {
+            &[1, time, width] if time > 1 => {
+                let rows = x.reshape([time, width])?;
+                rows.rows(time - 1..time)?.reshape([1, 1, width])
+            }
+            _ => Ok(x.clone()),
+        };
+        let x: gpipe_tensor::Result<Tensors> = x.iter().map(last).collect();
+        let x = x.map_err(Error::within(self.name()))?;
+        self.0.forward_cached(cx, x, span, cache)
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

@@ -1,5 +1,6 @@
 //! x + f(x), where f is a list of layers.
 
+use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
@@ -7,7 +8,7 @@ use super::flow::{Flows, floats, foreign, single, times, unexpected};
 use super::skip::sum;
 use super::{Sequential, replay};
 use crate::lingvo;
-use crate::{Cost, Error, Flow, Layer, Param, PassContext, Pending, Result, Saved};
+use crate::{Cost, Error, Flow, Layer, LayerCache, Param, PassContext, Pending, Result, Saved};
 
 /// A list of layers with a skip connection: the input is added to their output.
 pub struct Residual {
@@ -147,6 +148,22 @@ impl Layer for Residual {
             ..Saved::default()
         };
         Ok((self.add(flow, &skip)?, saved))
+    }
+
+    fn forward_cached(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        let skip = single(&self.name, x)?;
+        let mut flow: Tensors = smallvec![skip.clone()];
+        let caches = cache.nested(self.layers.len());
+        for (layer, cache) in self.layers.iter().zip(caches) {
+            flow = layer.forward_cached(cx, flow, span, cache)?;
+        }
+        self.add(flow, &skip)
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

@@ -1,12 +1,14 @@
 //! The projections to queries, keys and values, with rotary positions (arXiv:2104.09864).
 
-use gpipe_tensor::ops::{self, Rope};
+use gpipe_tensor::ops::{self, CacheSpan, Rope};
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
 use super::Linear;
 use super::flow::{floats, foreign, output, single, times, unexpected};
-use crate::{Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Layer, LayerCache, Memory, Param, PassContext, Pending, Result, Saved,
+};
 
 /// Three linear maps of one input, whose first two results are turned by their positions: from
 /// (B, T, width) to (B, T, queries + 2·keys), which [`CausalAttention`](super::CausalAttention) takes.
@@ -119,6 +121,33 @@ impl Layer for RotaryQkv {
             ..Saved::default()
         };
         Ok((smallvec![y], saved))
+    }
+
+    fn forward_cached(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        _cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        let Some(past) = span.common_past() else {
+            return Err(Error::Config(format!(
+                "{}: a pass over rows of different lengths: pass them one by one",
+                self.name
+            )));
+        };
+        let x = single(&self.name, x)?;
+        let mut parts = Vec::with_capacity(3);
+        for projection in &self.projections {
+            let (y, _) = projection.forward(cx, smallvec![x.clone()])?;
+            parts.push(single(&self.name, y)?);
+        }
+        let rope = Rope {
+            first: self.rope.first + past as u64,
+            ..self.rope
+        };
+        let y = ops::rope(&parts[0], &parts[1], &parts[2], &rope);
+        Ok(smallvec![y.map_err(Error::within(&self.name))?])
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

@@ -7,6 +7,7 @@ use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
 use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
+use super::cache::StageCache;
 use super::device_events::DeviceEvents;
 use super::group_gradients::GroupGradients;
 use super::run::{self, Step};
@@ -39,6 +40,8 @@ pub struct LayerStage {
     /// Checks every value in a step that is run again to find a non-finite one.
     watch: Option<Watch>,
     events: DeviceEvents,
+    /// Earlier positions, while texts are generated.
+    cache: Option<StageCache>,
 }
 
 impl LayerStage {
@@ -63,6 +66,7 @@ impl LayerStage {
             stash: Stash::default(),
             watch: None,
             events: DeviceEvents::default(),
+            cache: None,
         }
     }
 
@@ -116,6 +120,27 @@ impl LayerStage {
             layer.begin_mini_batch()?;
         }
         Ok(())
+    }
+
+    /// Keeps the keys and values of texts in `rows` rows from now on: a forward pass of an evaluation continues
+    /// the rows that its samples name, by the positions that its input has.
+    pub fn keep_positions(&mut self, rows: usize) {
+        self.cache = Some(StageCache::new(rows));
+    }
+
+    /// Row i of the cache becomes what row `rows[i]` was, with its first `lengths[i]` positions.
+    ///
+    /// # Errors
+    /// If a row is beyond the last, or there is no room for copies.
+    pub fn select_rows(&mut self, rows: &[usize], lengths: &[usize]) -> Result<()> {
+        self.cache
+            .as_mut()
+            .map_or(Ok(()), |cache| cache.select(rows, lengths))
+    }
+
+    /// Bytes of the keys and values.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.as_ref().map_or(0, StageCache::bytes)
     }
 
     /// Switches the check of every value on or off.
@@ -302,6 +327,11 @@ impl Stage for LayerStage {
         let cx = self.cx(m);
         let x = self.take(x)?;
         self.begins(m)?;
+        if let Some(cache) = self.cache.as_mut().filter(|_| !m.train) {
+            let rows = m.samples.start as usize..m.samples.end as usize;
+            let y = cache.forward(&self.layers, &self.device, &cx, rows, x)?;
+            return self.send(y);
+        }
         if !m.train {
             let passed = run::forward(&self.layers, &cx, x, None, drop)?;
             return self.send(passed.flow);

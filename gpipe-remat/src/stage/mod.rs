@@ -1,5 +1,6 @@
 //! Stages of layers and their state during a step.
 
+mod cache;
 mod device_events;
 mod group_gradients;
 mod layer_stage;

@@ -130,6 +130,7 @@ const LAUNCHES: &[&str] = &[
     "dropout",
     "embedding",
     "gelu",
+    "key_value_cache",
     "layer_norm",
     "matmul",
     "pad2d",

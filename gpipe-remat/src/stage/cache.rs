@@ -1,0 +1,69 @@
+//! The caches of a stage's layers while texts are generated.
+
+use std::ops::Range;
+
+use gpipe_layers::{Layer, LayerCache, PassContext};
+use gpipe_tensor::ops::CacheSpan;
+use gpipe_tensor::{Device, Tensors};
+
+use crate::Result;
+
+/// What the layers of a stage keep of the positions of each row.
+#[derive(Debug)]
+pub(crate) struct StageCache {
+    layers: Vec<LayerCache>,
+    /// Positions of each row.
+    lengths: Vec<usize>,
+}
+
+impl StageCache {
+    pub(crate) fn new(rows: usize) -> Self {
+        Self {
+            layers: Vec::new(),
+            lengths: vec![0; rows],
+        }
+    }
+
+    /// Row i becomes what row `rows[i]` was, and forgets its positions from `lengths[i]` on.
+    pub(crate) fn select(&mut self, rows: &[usize], lengths: &[usize]) -> Result<()> {
+        let unchanged = rows.iter().copied().eq(0..self.lengths.len());
+        if !unchanged {
+            for cache in &mut self.layers {
+                cache.select(rows)?;
+            }
+        }
+        self.lengths = lengths.to_vec();
+        Ok(())
+    }
+
+    /// Bytes of the keys and values.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layers.iter().map(LayerCache::bytes).sum()
+    }
+
+    /// The outputs of new positions of these rows.
+    pub(crate) fn forward(
+        &mut self,
+        layers: &[Box<dyn Layer>],
+        device: &Device,
+        cx: &PassContext,
+        rows: Range<usize>,
+        mut x: Tensors,
+    ) -> Result<Tensors> {
+        let added = x
+            .first()
+            .map_or(0, |x| x.shape().dims().get(1).copied().unwrap_or(0));
+        let past = self.lengths.get(rows.clone()).unwrap_or_default().to_vec();
+        let span = CacheSpan::new(device, self.lengths.len(), rows.start, past)?;
+        self.layers.resize_with(layers.len(), LayerCache::default);
+        for (layer, cache) in layers.iter().zip(&mut self.layers) {
+            let passing: Tensors = x.drain(layer.arity().min(x.len())..).collect();
+            x = layer.forward_cached(cx, x, &span, cache)?;
+            x.extend(passing);
+        }
+        for length in &mut self.lengths[rows] {
+            *length += added;
+        }
+        Ok(x)
+    }
+}
