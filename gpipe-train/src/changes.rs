@@ -25,7 +25,8 @@ fn effect(section: &str, key: &str) -> Effect {
         ("model", "dropout") => Effect::Warn("different activations are dropped from here on"),
         // Where the run began; it goes on from its checkpoint.
         ("model", "weights") => Effect::None,
-        ("model", _) => Effect::Refuse,
+        // Parameters that were frozen have no optimizer state to go on from.
+        ("model", _) | ("optimizer", "freeze") => Effect::Refuse,
         ("pipeline", "micro_batches" | "groups") => {
             Effect::Warn("from here on results are equal to rounding, not bit for bit")
         }

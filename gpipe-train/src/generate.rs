@@ -1,6 +1,8 @@
 //! Text generation, token by token, through the forward-only path of the pipeline. Every stage keeps the
 //! keys and values of its layers, so that a token is a pass of one position.
 
+pub mod beams;
+
 use gpipe_layers::{Choice, Sampling};
 use gpipe_remat::{Assembled, OutputStage};
 use gpipe_sched::{Item, MicroBatch};
@@ -50,6 +52,7 @@ pub struct Generator {
 }
 
 /// A text that has not ended.
+#[derive(Clone)]
 struct Row {
     prompt: usize,
     draws: Stream,
@@ -171,19 +174,35 @@ impl Generator {
         if self.rows.is_empty() || (kept.len() == count && !moves) {
             return Ok(());
         }
+        self.reorder(kept.to_vec())
+    }
+
+    /// Gives the caches to the texts: row i becomes what row `from[i]` was.
+    fn reorder(&mut self, from: Vec<usize>) -> Result<()> {
         for row in &mut self.rows {
-            row.cached = row.pass(context).0;
+            row.cached = row.pass(self.context).0;
         }
         let lengths: Vec<usize> = self.rows.iter().map(|row| row.cached).collect();
-        let kept = kept.to_vec();
         self.run
             .pipeline
-            .each(move |_, stage| stage.select_rows(&kept, &lengths))
+            .each(move |_, stage| stage.select_rows(&from, &lengths))
             .map_err(Error::run)
     }
 
-    /// Runs the tokens that are not cached yet and chooses the next of each text.
+    /// Chooses the next token of each text.
     fn choices(&mut self) -> Result<Vec<Choice>> {
+        let sampling = self.generation.sampling;
+        let draw = |row: &Row| f64::from(row.draws.uniform(row.generated as u64));
+        let draws: Vec<f64> = self.rows.iter().map(draw).collect();
+        self.pass(move |row, scores| sampling.choose(scores, draws[row]))
+    }
+
+    /// Runs the tokens that are not cached yet. `choose` sees the number of each text and the scores of the
+    /// token after it; it gives none if they are not finite.
+    fn pass<R: Send + 'static>(
+        &mut self,
+        choose: impl Fn(usize, &[f32]) -> Option<R> + Send + 'static,
+    ) -> Result<Vec<R>> {
         let mut items = Vec::new();
         let mut first = 0;
         while first < self.rows.len() {
@@ -211,25 +230,20 @@ impl Generator {
             first += rows;
         }
         self.run.pipeline.forward(items).map_err(Error::run)?;
-        let (context, sampling) = (self.context, self.generation.sampling);
-        let draw = |row: &Row| f64::from(row.draws.uniform(row.generated as u64));
-        let draws: Vec<f64> = self.rows.iter().map(draw).collect();
         for row in &mut self.rows {
-            row.cached = row.tokens.len().min(context);
+            row.cached = row.tokens.len().min(self.context);
         }
         let choices = self.run.pipeline.with_loss_stage(move |turn| {
-            let mut draws = draws.into_iter();
             let mut choices = Vec::new();
             for scores in turn.take() {
                 let (rows, vocab) = (scores.shape().rows(), scores.shape().last());
                 let scores = scores.to_f32s()?;
                 for scores in scores.chunks_exact((scores.len() / rows.max(1)).max(1)) {
                     let last = &scores[scores.len().saturating_sub(vocab)..];
-                    let draw = draws.next().unwrap_or_default();
-                    choices.push(sampling.choose(last, draw));
+                    choices.push(choose(choices.len(), last));
                 }
             }
-            Ok::<_, gpipe_tensor::Error>(choices.into_iter().collect::<Option<Vec<Choice>>>())
+            Ok::<_, gpipe_tensor::Error>(choices.into_iter().collect::<Option<Vec<R>>>())
         });
         choices.map_err(Error::run)?.ok_or_else(|| {
             Error::run(

@@ -31,6 +31,7 @@ pub mod verify;
 pub use config::{Overrides, Setting, TrainConfig};
 pub use dataset::{dataset, end_tokens, held_out_dataset, vocabulary};
 pub use error::{BoxedError, Error, Result, one_line};
+pub use generate::beams::Beam;
 pub use generate::{Generated, Generation, Generator};
 pub use model_source::{ModelSource, find};
 pub use progress_sink::{ProgressSink, Silent};

@@ -9,7 +9,7 @@ use super::settings::{Settings, Workers};
 /// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
-const KEY_FLAGS: [KeyFlag; 35] = [
+const KEY_FLAGS: [KeyFlag; 36] = [
     ("--model", "model.name", |s| s.model.as_deref()),
     ("--weights", "model.weights", |s| s.weights.as_deref()),
     ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
@@ -52,6 +52,7 @@ const KEY_FLAGS: [KeyFlag; 35] = [
     ("--weight-decay", "optimizer.weight_decay", |s| {
         s.weight_decay.as_deref()
     }),
+    ("--freeze", "optimizer.freeze", |s| s.freeze.as_deref()),
     ("--clip-norm", "optimizer.clip_norm", |s| {
         s.clip_norm.as_deref()
     }),

@@ -132,6 +132,10 @@ pub struct Settings {
     /// Maximum global gradient norm; 0 is off
     #[arg(long, value_name = "NORM", help_heading = "Optimizer")]
     pub clip_norm: Option<String>,
+    /// Do not train the parameters in whose names this regular expression is found: they have no
+    /// gradient and no optimizer state
+    #[arg(long, value_name = "REGEX", help_heading = "Optimizer")]
+    pub freeze: Option<String>,
 
     /// Training steps (verify compares 3 by default)
     #[arg(long, value_name = "STEPS", help_heading = "Run")]

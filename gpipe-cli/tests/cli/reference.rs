@@ -164,6 +164,7 @@ fn every_key_is_documented_with_its_flag_and_default() {
                 "optimizer.alpha" => "0.99",
                 "optimizer.momentum" => "0",
                 "optimizer.nesterov" => "false",
+                "optimizer.freeze" => "wpe",
                 _ => "4",
             };
             let output = gpipe(folder.path(), &["plan", "--set", &format!("{key}={value}")]);

@@ -18,6 +18,7 @@ mod model_defaults;
 mod numbers;
 mod optimizer_name;
 mod overrides;
+mod parameter_pattern;
 mod presets;
 mod schedule;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use model::{Family, GptKeys, ImageKeys, LlamaKeys, MlpKeys, Model};
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
 pub use optimizer_name::OptimizerName;
 pub use overrides::{Overrides, Setting};
+pub use parameter_pattern::ParameterPattern;
 pub use presets::NAMES as MODEL_NAMES;
 pub use schedule::ScheduleChoice;
 pub use trace_steps::TraceSteps;
@@ -158,6 +160,10 @@ pub struct Optimizer {
     pub nesterov: bool,
     /// Maximum global gradient norm; 0 disables clipping.
     pub clip_norm: Amount,
+    /// Parameters that are not trained: they have no gradient and no optimizer state. Omitted from files
+    /// where it is empty, since earlier versions do not know the key.
+    #[serde(default = "no_parameters", skip_serializing_if = "names_none")]
+    pub freeze: Named<ParameterPattern>,
 }
 
 /// The section `[run]`.
@@ -203,6 +209,14 @@ fn alpha() -> Fraction {
 
 fn is_alpha(alpha: &Fraction) -> bool {
     *alpha == Fraction::ALPHA
+}
+
+fn no_parameters() -> Named<ParameterPattern> {
+    Named::of(ParameterPattern::NONE)
+}
+
+fn names_none(pattern: &Named<ParameterPattern>) -> bool {
+    pattern.is_none()
 }
 
 fn best_instructions() -> Named<InstructionSet> {

@@ -343,6 +343,7 @@ fn common() -> Table {
         momentum = 0.0
         nesterov = false
         clip_norm = 1.0
+        freeze = ""
 
         [run]
         steps = 500

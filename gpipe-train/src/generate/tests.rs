@@ -158,3 +158,57 @@ fn the_caches_are_let_go_with_their_texts() {
     generator.keep(&[0, 2]).unwrap();
     assert_eq!(bytes(&mut generator), three / 3 * 2);
 }
+
+#[test]
+fn as_many_beams_as_tokens_find_the_likeliest_text() {
+    let config = config("gpt-nano", 1);
+    let mut plain = Setup::new(&config)
+        .unwrap()
+        .assemble_to(&config, |last, _| OutputStage::new(last))
+        .unwrap();
+    let prompt = [7, 8, 9];
+    let vocab = config.model.vocab().unwrap();
+    let log_probabilities = |scores: Vec<f32>| -> Vec<f64> {
+        let sum: f64 = scores.iter().map(|&score| f64::from(score).exp()).sum();
+        let of = |&score: &f32| f64::from(score) - sum.ln();
+        scores.iter().map(of).collect()
+    };
+    let first = log_probabilities(scores(&mut plain, &prompt));
+    let mut best = (f64::NEG_INFINITY, [0; 2]);
+    for (token, probability) in first.iter().enumerate() {
+        let text = [&prompt[..], &[token as u32]].concat();
+        let next = log_probabilities(scores(&mut plain, &text));
+        for (last, next) in next.iter().enumerate() {
+            if probability + next > best.0 {
+                best = (probability + next, [token as u32, last as u32]);
+            }
+        }
+    }
+    let search = |stages, beams, tokens, ends: &[u32]| {
+        let config = self::config("gpt-nano", stages);
+        let setup = Setup::new(&config).unwrap();
+        let generation = Generation {
+            ends: ends.to_vec(),
+            ..generation(GREEDY, tokens)
+        };
+        let generator = Generator::new(setup, &config, vec![prompt.to_vec()], generation).unwrap();
+        generator.beam_search(beams).unwrap()
+    };
+    let found = search(1, vocab, 2, &[]);
+    assert_eq!(found.tokens, best.1);
+    assert!((found.log_probability - best.0).abs() < 1e-4, "{found:?}");
+    // One beam is the likeliest token each time; caches change places in every stage.
+    let greedy = generate("gpt-nano", 1, &[&prompt], generation(GREEDY, 12));
+    let greedy: Vec<u32> = greedy[0].iter().map(|one| one.token).collect();
+    assert_eq!(search(2, 1, 12, &[]).tokens, greedy);
+    let four = search(1, 4, 12, &[]);
+    assert!(four.log_probability >= search(1, 1, 12, &[]).log_probability);
+    for stages in [2, 5] {
+        assert_eq!(search(stages, 4, 12, &[]), four);
+    }
+    // Nothing goes on after a token that ends it.
+    let end = four.tokens[3];
+    let ended = search(2, 4, 12, &[end]).tokens;
+    let first = ended.iter().position(|&token| token == end);
+    assert_eq!(first.map_or(12, |last| last + 1), ended.len());
+}

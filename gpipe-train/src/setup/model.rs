@@ -17,7 +17,47 @@ pub fn layers(config: &TrainConfig) -> Result<Vec<Box<dyn Layer>>> {
     for layer in &mut layers {
         compute_in(layer.as_mut(), stored);
     }
+    freeze_parameters(&mut layers, config)?;
     Ok(layers)
+}
+
+/// Names of an error about parameters that do not exist.
+const EXAMPLES: usize = 4;
+
+/// Freezes the parameters that `optimizer.freeze` names.
+fn freeze_parameters(layers: &mut [Box<dyn Layer>], config: &TrainConfig) -> Result<()> {
+    let pattern = &config.optimizer.freeze;
+    if pattern.is_none() {
+        return Ok(());
+    }
+    let mut others = Vec::new();
+    let mut frozen = 0;
+    for layer in layers {
+        layer.params(&mut |param| {
+            param.frozen |= pattern.matches(&param.name);
+            match param.frozen {
+                true => frozen += 1,
+                false => others.push(param.name.clone()),
+            }
+        });
+    }
+    if others.is_empty() {
+        return Err(Error::invalid(format!(
+            "`optimizer.freeze = {pattern}` matches every parameter, so that nothing is trained: use a \
+             pattern that matches fewer"
+        )));
+    }
+    if frozen == 0 {
+        // Some of all places of the model.
+        let step = others.len().div_ceil(EXAMPLES);
+        let some: Vec<String> = others.into_iter().step_by(step).collect();
+        return Err(Error::invalid(format!(
+            "`optimizer.freeze = {pattern}` matches no parameter: use a pattern that is found in names such \
+             as {}",
+            some.join(", ")
+        )));
+    }
+    Ok(())
 }
 
 /// The input of the first layer, as a function of the number of samples.

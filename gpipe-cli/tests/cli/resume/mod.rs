@@ -1,6 +1,7 @@
 //! Saving and going on, with the real binary: the same bits from every step, under any pipeline.
 
 mod changed;
+mod frozen;
 mod kept;
 #[cfg(target_os = "linux")]
 mod lost_output;

@@ -1,0 +1,136 @@
+//! Beam search: the likeliest of several texts that go on side by side.
+
+use super::Generator;
+use crate::error::{Error, Result};
+
+/// A text that beam search has found.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Beam {
+    /// The tokens after the prompt, with the one that ends them.
+    pub tokens: Vec<u32>,
+    /// ln of the probability of all of them.
+    pub log_probability: f64,
+}
+
+impl Beam {
+    /// What texts are compared by: the mean over their tokens, so that longer ones are not worse.
+    fn mean(&self) -> f64 {
+        self.log_probability / self.tokens.len().max(1) as f64
+    }
+}
+
+/// A text with one token more.
+struct Candidate {
+    row: usize,
+    token: u32,
+    log_probability: f64,
+}
+
+impl Generator {
+    /// Continues the only prompt by beam search: of all texts with one token more, the `beams` likeliest go
+    /// on. Texts that end are compared by the mean of ln of their tokens' probabilities, and the search is
+    /// over when none that goes on can be better (`generate(num_beams)` of the library transformers, with
+    /// a length penalty of 1).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for several prompts, no beam or no token; [`Error::Run`] as
+    /// [`next_tokens`](Self::next_tokens).
+    pub fn beam_search(mut self, beams: usize) -> Result<Beam> {
+        if self.rows.len() != 1 || beams == 0 || self.generation.tokens == 0 {
+            return Err(Error::invalid(
+                "beam search takes one prompt, and at least a beam and a token: use one of each or more",
+            ));
+        }
+        let prompt = self.rows[0].tokens.len();
+        let mut sums = vec![0.0];
+        let mut ended: Vec<Beam> = Vec::new();
+        let better = |a: &Beam, b: &Beam| b.mean().total_cmp(&a.mean());
+        for length in 1..=self.generation.tokens {
+            let mut all = self.candidates(&sums, 2 * beams)?;
+            let best = all.first().map_or(0.0, |one| one.log_probability);
+            let ends = |one: &Candidate| self.generation.ends.contains(&one.token);
+            let text = |one: &Candidate| {
+                let mut tokens = self.rows[one.row].tokens[prompt..].to_vec();
+                tokens.push(one.token);
+                Beam {
+                    tokens,
+                    log_probability: one.log_probability,
+                }
+            };
+            ended.extend(all.iter().take(beams).filter(|one| ends(one)).map(text));
+            ended.sort_by(better);
+            ended.truncate(beams);
+            all.retain(|one| !ends(one));
+            all.truncate(beams);
+            let worst = ended.get(beams - 1).map(Beam::mean);
+            let is_over = worst.is_some_and(|worst| worst >= best / length as f64);
+            if is_over || all.is_empty() {
+                break;
+            }
+            if length == self.generation.tokens {
+                ended.extend(all.iter().map(text));
+                break;
+            }
+            self.go_on(&all)?;
+            sums = all.iter().map(|one| one.log_probability).collect();
+        }
+        ended.sort_by(better);
+        let found = ended.into_iter().next();
+        found.ok_or_else(|| Error::run("beam search has found no text"))
+    }
+
+    /// The `count` likeliest texts with one token more than the rows, whose probabilities have these
+    /// logarithms; the likeliest first, of equals that of the lowest row and token.
+    fn candidates(&mut self, sums: &[f64], count: usize) -> Result<Vec<Candidate>> {
+        let rows = self.pass(move |_, scores| likeliest(scores, count))?;
+        let rows = rows.into_iter().zip(sums).enumerate();
+        let mut all: Vec<Candidate> = rows
+            .flat_map(|(row, (tokens, sum))| {
+                tokens.into_iter().map(move |(token, ln)| Candidate {
+                    row,
+                    token,
+                    log_probability: sum + ln,
+                })
+            })
+            .collect();
+        // Stable: candidates of a row are in their order already.
+        all.sort_by(|a, b| b.log_probability.total_cmp(&a.log_probability));
+        all.truncate(count);
+        Ok(all)
+    }
+
+    /// The rows become these texts, with the caches of those that they continue.
+    fn go_on(&mut self, texts: &[Candidate]) -> Result<()> {
+        let rows = texts.iter().map(|one| {
+            let mut row = self.rows[one.row].clone();
+            row.tokens.push(one.token);
+            row
+        });
+        self.rows = rows.collect();
+        self.reorder(texts.iter().map(|one| one.row).collect())
+    }
+}
+
+/// The `count` likeliest tokens with ln of their probabilities; `None` if a score is not finite.
+fn likeliest(scores: &[f32], count: usize) -> Option<Vec<(u32, f64)>> {
+    if scores.iter().any(|score| !score.is_finite()) {
+        return None;
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    let likelier = |&a: &usize, &b: &usize| scores[b].total_cmp(&scores[a]).then(a.cmp(&b));
+    if count < order.len() {
+        order.select_nth_unstable_by(count, likelier);
+        order.truncate(count);
+    }
+    order.sort_unstable_by(likelier);
+    let best = f64::from(scores[*order.first()?]);
+    let total: f64 = scores.iter().map(|&s| (f64::from(s) - best).exp()).sum();
+    let of = |token: usize| f64::from(scores[token]) - best - total.ln();
+    Some(
+        order
+            .into_iter()
+            .map(|token| (token as u32, of(token)))
+            .collect(),
+    )
+}
