@@ -7,6 +7,7 @@ mod fail;
 mod output;
 #[doc(hidden)]
 pub mod parsers;
+mod ranks;
 mod signals;
 
 use std::process::ExitCode;
@@ -40,7 +41,9 @@ pub fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fail) => {
-            fail.report(args.output.verbose);
+            if ranks::speaks() {
+                fail.report(args.output.verbose);
+            }
             ExitCode::from(fail.exit_code())
         }
     }
@@ -48,11 +51,17 @@ pub fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     match &args.command {
-        Command::Train(train) => commands::train::run(train, args.output),
+        Command::Train(train) => {
+            ranks::join(train.mpi.as_deref())?;
+            ranks::end(commands::train::run(train, args.output))
+        }
         Command::Plan(plan) => commands::plan::run(plan, args.output),
         Command::Check(check) => commands::check::run(check, args.output),
         Command::Report(report) => commands::report::run(report, args.output),
-        Command::Verify(verify) => commands::verify::run(verify, args.output),
+        Command::Verify(verify) => {
+            ranks::join(verify.mpi.as_deref())?;
+            ranks::end(commands::verify::run(verify, args.output))
+        }
         Command::Help(help) => commands::help::run(help),
         Command::Devices => commands::devices::run(args.output),
         Command::Generate(generate) => commands::generate::run(generate),

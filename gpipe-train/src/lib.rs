@@ -10,6 +10,7 @@ mod error;
 mod generate;
 #[cfg(any(test, feature = "cuda"))]
 mod kernel_cache;
+mod launch;
 pub mod machine;
 mod memory_limit;
 mod model_source;
@@ -33,6 +34,7 @@ pub use dataset::{dataset, end_tokens, held_out_dataset, vocabulary};
 pub use error::{BoxedError, Error, Result, one_line};
 pub use generate::beams::Beam;
 pub use generate::{Generated, Generation, Generator};
+pub use launch::join_launcher;
 pub use model_source::{ModelSource, find};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;

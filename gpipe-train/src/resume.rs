@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use gpipe_checkpoint::{Best, Identity, Resumed};
+use gpipe_checkpoint::{Best, Checkpoint, Identity, Resumed};
 use gpipe_data::{AUTO, FoundVocabulary};
 use gpipe_hf::Companions;
+use gpipe_layers::Optimizer;
 use gpipe_remat::Assembled;
 use gpipe_report::{NewRun, RunFolder};
 use gpipe_tensor::DeviceId;
@@ -67,8 +68,28 @@ impl StartPoint {
         out: Option<&Path>,
         changes_of: impl FnOnce(Overrides) -> Result<Overrides>,
     ) -> Result<Self> {
+        Self::resume_in(folder, out, out.is_none(), changes_of)
+    }
+
+    /// [`resume`](Self::resume) for a rank that is not the first, and so leaves the folder of the run to that.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn follow(
+        folder: &Path,
+        changes_of: impl FnOnce(Overrides) -> Result<Overrides>,
+    ) -> Result<Self> {
+        Self::resume_in(folder, None, false, changes_of)
+    }
+
+    fn resume_in(
+        folder: &Path,
+        out: Option<&Path>,
+        in_place: bool,
+        changes_of: impl FnOnce(Overrides) -> Result<Overrides>,
+    ) -> Result<Self> {
         let memory = machine::memory().unwrap_or(u64::MAX);
-        let mut resumed = gpipe_checkpoint::resume(folder, out.is_none(), memory)?;
+        let mut resumed = gpipe_checkpoint::resume(folder, in_place, memory)?;
         let checkpoint = resumed.checkpoint.folder().to_owned();
         if let Some(out) = out
             && let (Ok(out), Ok(from)) = (out.canonicalize(), checkpoint.canonicalize())
@@ -182,15 +203,7 @@ pub(crate) fn begin(
             config.data.source
         ));
     }
-    let host = assembled.transit.host();
-    let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
-    checkpoint.restore(
-        WEIGHTS,
-        gpipe_hf::from_file_layout,
-        &mut assembled.pipeline,
-        optimizer,
-        &device,
-    )?;
+    restore_from(&checkpoint, optimizer, assembled)?;
     let (folder, identity) = match run {
         None => {
             let origin = identity.map(|identity| identity.id);
@@ -210,6 +223,35 @@ pub(crate) fn begin(
         best: state.best,
         from: Some((checkpoint.folder().to_owned(), warnings)),
     })
+}
+
+/// Restores the parameters of a rank that is not the first; returns the steps made.
+///
+/// # Errors
+/// As [`begin`].
+pub(crate) fn restore(
+    recipe: &Recipe<'_>,
+    resumed: &Resumed,
+    assembled: &mut Assembled,
+) -> Result<u64> {
+    restore_from(&resumed.checkpoint, &recipe.optimizer, assembled)?;
+    Ok(resumed.state.step)
+}
+
+fn restore_from(
+    checkpoint: &Checkpoint,
+    optimizer: &Optimizer,
+    assembled: &mut Assembled,
+) -> Result<()> {
+    let host = assembled.transit.host();
+    let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
+    Ok(checkpoint.restore(
+        WEIGHTS,
+        gpipe_hf::from_file_layout,
+        &mut assembled.pipeline,
+        optimizer,
+        &device,
+    )?)
 }
 
 /// Creates the folder of a new run. An earlier run in the folder stays until [`take_place`].

@@ -2,15 +2,20 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
-use gpipe_remat::Assembled;
+use gpipe_remat::{Assembled, ModelPipeline, copy_owned, first_non_finite_state};
 use gpipe_report::{NewRun, Tracer};
+use gpipe_sched::World;
+use gpipe_tensor::{Device, DeviceId};
 
 use crate::autosave::Autosave;
+use crate::config::TrainConfig;
 use crate::dataset::dataset;
 use crate::error::{Error, Result, one_line};
+use crate::launch::check_alike;
 use crate::progress::ProgressReporter;
 use crate::progress_sink::ProgressSink;
 use crate::resume::{self, StartPoint};
@@ -24,6 +29,8 @@ pub struct RunOptions {
     pub folder: NewRun,
     /// The folder of compiled CUDA kernels; `None` compiles them in each run.
     pub kernel_cache: Option<PathBuf>,
+    /// The ranks that the stages are run over; folder, output and report are those of rank 0.
+    pub world: Option<Arc<World>>,
 }
 
 impl RunOptions {
@@ -32,7 +39,15 @@ impl RunOptions {
         Self {
             folder,
             kernel_cache: None,
+            world: None,
         }
+    }
+
+    /// Runs the stages over the ranks of a world.
+    #[must_use]
+    pub fn over(mut self, world: Option<Arc<World>>) -> Self {
+        self.world = world;
+        self
     }
 
     /// Keeps compiled CUDA kernels in a folder.
@@ -75,9 +90,14 @@ impl PreparedRun {
     /// fail.
     pub fn new(start: StartPoint, options: RunOptions) -> Result<Self> {
         let config = &start.config;
+        if let Some(world) = &options.world {
+            check_alike(world, config)?;
+        }
         let (made, drawn) = start.position();
         let dataset = dataset(config, &start.vocabulary.vocabulary)?.resumed_at(made, drawn);
-        let mut setup = Setup::new(config)?.with_kernel_cache(options.kernel_cache.as_deref());
+        let mut setup = Setup::new(config)?
+            .with_kernel_cache(options.kernel_cache.as_deref())
+            .over(options.world);
         if start.resumed.is_none() {
             setup.open_weights(config)?;
         }
@@ -111,6 +131,10 @@ impl PreparedRun {
         sink: &mut S,
         should_stop: impl Fn() -> bool,
     ) -> Result<RunEnd> {
+        let world = self.assembled.pipeline.world();
+        if world.is_some_and(|world| world.rank() > 0) {
+            return self.follow(should_stop);
+        }
         let Self {
             start:
                 StartPoint {
@@ -166,8 +190,10 @@ impl PreparedRun {
                     held_out_loss = Some(found.loss);
                 }
                 progress.saved(autosave.poll().map_err(Cause::Save)?);
-                let stop = (should_stop() || progress.has_lost_reader()) && made < steps;
-                if stop || autosave.is_due(made, held_out_loss) {
+                let stop = should_stop() || progress.has_lost_reader();
+                let stop = pipeline.any(stop).map_err(Error::run)? && made < steps;
+                let is_due = stop || autosave.is_due(made, held_out_loss);
+                if pipeline.any(is_due).map_err(Error::run)? {
                     let before = autosave.save(pipeline, made, held_out_loss);
                     progress.saved(before.map_err(Cause::Save)?);
                 }
@@ -182,7 +208,8 @@ impl PreparedRun {
         let before = autosave.newest().map(Path::to_owned);
         let failed = match (trained, written) {
             (Err(Cause::Work(error)), _) => {
-                if error.leaves_parameters() && autosave.newest_step() < made {
+                let is_newer = error.leaves_parameters() && autosave.newest_step() < made;
+                if assembled.pipeline.any(is_newer).unwrap_or(false) {
                     match autosave.save_last(&mut assembled.pipeline, made) {
                         Ok(saved) => progress.saved(saved),
                         Err(fault) => progress.warning(&format!(
@@ -207,6 +234,73 @@ impl PreparedRun {
         progress.end();
         Ok(RunEnd::Finished)
     }
+}
+
+impl PreparedRun {
+    /// The part of a rank that is not the first: it computes, and its parameters are copied to rank 0, which
+    /// decides when to save and to stop.
+    fn follow(self, should_stop: impl Fn() -> bool) -> Result<RunEnd> {
+        let Self {
+            start: StartPoint {
+                config, resumed, ..
+            },
+            dataset,
+            mut assembled,
+            optimizer,
+            learning_rate,
+            ..
+        } = self;
+        let recipe = Recipe {
+            config: &config,
+            dataset: &dataset,
+            optimizer,
+            learning_rate,
+        };
+        let host = assembled.transit.host();
+        let copies = host.device(DeviceId::Cpu).map_err(Error::run)?;
+        let mut made = match &resumed {
+            Some(resumed) => resume::restore(&recipe, resumed, &mut assembled)?,
+            None => 0,
+        };
+        let steps = config.run.steps.u64();
+        let trained = train(
+            &recipe,
+            &mut assembled,
+            made..steps,
+            |pipeline, device, step| {
+                made = step.step + 1;
+                if config.run.eval_every.divides(made) {
+                    evaluate(&recipe, pipeline, device, made)?;
+                }
+                let stop = pipeline.any(should_stop()).map_err(Error::run)? && made < steps;
+                if pipeline.any(false).map_err(Error::run)? {
+                    give(&config, pipeline, &copies)?;
+                }
+                Ok::<_, Error>(match stop {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
+            },
+        );
+        if trained.is_err() && assembled.pipeline.any(false).unwrap_or(false) {
+            // The first error counts.
+            let _ = give(&config, &mut assembled.pipeline, &copies);
+        }
+        trained?;
+        Ok(match made < steps {
+            true => RunEnd::Stopped(made),
+            false => RunEnd::Finished,
+        })
+    }
+}
+
+/// What rank 0 asks of the others when it saves ([`Autosave::save`]).
+fn give(config: &TrainConfig, pipeline: &mut ModelPipeline, copies: &Device) -> Result<()> {
+    let found = first_non_finite_state(pipeline).map_err(Error::run)?;
+    if found.is_none() && config.run.keep.get() > 0 {
+        copy_owned(pipeline, copies).map_err(Error::run)?;
+    }
+    Ok(())
 }
 
 /// Why a run ends before its last step.

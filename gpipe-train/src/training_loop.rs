@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
-use gpipe_remat::{Assembled, ModelPipeline, NonFinite, first_non_finite, optimizer_step};
+use gpipe_remat::{
+    Assembled, ModelPipeline, NonFinite, WireCodec, first_non_finite, optimizer_step,
+};
 use gpipe_sched::Timeline;
 use gpipe_tensor::Device;
 
@@ -120,7 +122,8 @@ pub fn train<E: From<Error>>(
             host_seconds: outcome.host_seconds.iter().copied().fold(0.0, f64::max),
             cpu_seconds: used.and_then(machine::cpu_seconds_since),
             timeline: outcome.timeline,
-            peak_bytes: devices.iter().map(Device::peak_bytes).collect(),
+            peak_bytes: peak_bytes(pipeline, devices)
+                .map_err(|error| failed(false, error.into()))?,
         };
         slowest = slowest.max(made.seconds);
         pipeline.set_deadline(config.run.watchdog.deadline(Some(slowest)));
@@ -129,6 +132,19 @@ pub fn train<E: From<Error>>(
         }
     }
     Ok(())
+}
+
+/// The peak bytes of each stage, of all ranks.
+fn peak_bytes(
+    pipeline: &mut ModelPipeline,
+    devices: &[Device],
+) -> std::result::Result<Vec<u64>, gpipe_sched::PipelineError> {
+    if pipeline.world().is_none() {
+        return Ok(devices.iter().map(Device::peak_bytes).collect());
+    }
+    pipeline.gather_across(&WireCodec::of(pipeline), |_, stage| {
+        Ok::<_, gpipe_remat::Error>(stage.device().peak_bytes())
+    })
 }
 
 /// Aborts before the update: NaN or infinity would reach every parameter.
@@ -172,8 +188,9 @@ pub fn evaluate(
         let failed = |error| Error::run_in(format!("evaluation after step {steps}"), error);
         let outcome = pipeline.forward(batch).map_err(failed)?;
         loss += outcome.losses.iter().sum::<f64>();
+        let codec = WireCodec::of(pipeline);
         correct += pipeline
-            .with_loss_stage(|turn| Ok::<_, gpipe_remat::Error>(turn.correct()))
+            .with_loss_stage_across(&codec, |turn| Ok::<_, gpipe_remat::Error>(turn.correct()))
             .map_err(failed)?;
     }
     Ok(Evaluation {

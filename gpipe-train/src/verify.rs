@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use gpipe_data::Dataset;
-use gpipe_sched::{Action, Op, Schedule};
+use gpipe_remat::WireCodec;
+use gpipe_sched::{Action, Op, Schedule, World};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::launch::check_alike;
 use crate::setup::Setup;
 use crate::training_loop::{Recipe, train};
 
@@ -19,6 +22,7 @@ pub struct Verification<'a> {
     setup: Setup,
     single: TrainConfig,
     single_schedule: Schedule,
+    world: Option<Arc<World>>,
 }
 
 /// The result of a [`Verification`].
@@ -49,6 +53,7 @@ impl<'a> Verification<'a> {
             setup,
             single,
             single_schedule,
+            world: None,
         })
     }
 
@@ -57,12 +62,30 @@ impl<'a> Verification<'a> {
         self.setup.schedule.is_ascending()
     }
 
+    /// Runs the configuration over the ranks of a world; rank 0 compares.
+    #[must_use]
+    pub fn over(mut self, world: Option<Arc<World>>) -> Self {
+        self.setup = self.setup.over(world.clone());
+        self.world = world;
+        self
+    }
+
     /// Trains `steps` steps in one stage and as configured, and compares losses, gradient norms and
     /// parameters. `between` is called between the two runs.
     ///
     /// # Errors
     /// Failures of a run.
     pub fn run(self, dataset: &Dataset, steps: u64, between: impl FnOnce()) -> Result<Verdict> {
+        if let Some(world) = &self.world {
+            check_alike(world, self.config)?;
+        }
+        if self.world.as_ref().is_some_and(|world| world.rank() > 0) {
+            outcome(self.setup, self.config, dataset, steps)?;
+            return Ok(Verdict {
+                parameters: 0,
+                difference: None,
+            });
+        }
         let single = Setup::with_schedule(&self.single, Some(self.single_schedule))?;
         let expected = outcome(single, &self.single, dataset, steps)?;
         between();
@@ -123,7 +146,8 @@ fn outcome(
         grad_norms.push(step.grad_norm.to_bits());
         Ok::<_, Error>(ControlFlow::Continue(()))
     })?;
-    let values = assembled.pipeline.gather(|_, stage| {
+    let codec = WireCodec::of(&assembled.pipeline);
+    let values = assembled.pipeline.gather_at_root(&codec, |_, stage| {
         let mut values = Vec::new();
         let mut result = Ok(());
         stage.params(|param| {

@@ -5,6 +5,7 @@ use gpipe_train::{Error, Overrides, Setting, TrainConfig};
 
 use super::settings::Settings;
 use crate::fail::{Fail, Result};
+use crate::ranks;
 
 impl Settings {
     /// Resolves the configuration: defaults of the model ◄ file ◄ environment ◄ `--set` ◄ flags.
@@ -26,7 +27,7 @@ impl Settings {
 
     /// Adds the layers of the environment, `--set` and the flags.
     pub fn lay_over(&self, overrides: Overrides) -> Result<Overrides> {
-        let overrides = overrides.layer(environment())?;
+        let overrides = ranks::lay(overrides).layer(environment())?;
         Ok(overrides.layer(set(&self.set)?)?.layer(self.flags())?)
     }
 }

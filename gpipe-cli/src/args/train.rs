@@ -33,6 +33,10 @@ pub struct TrainArgs {
     /// Show the plan and exit, like gpipe plan
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
+    /// The MPI library of the launcher, where mpirun or srun starts several processes [default: the one beside
+    /// the launcher, or on the loader's path]
+    #[arg(long, value_name = "PATH", help_heading = "Run")]
+    pub mpi: Option<PathBuf>,
 }
 
 /// Arguments of `gpipe verify`.
@@ -41,4 +45,8 @@ pub struct VerifyArgs {
     /// The configuration.
     #[command(flatten)]
     pub settings: Settings,
+    /// The MPI library of the launcher, where mpirun or srun starts several processes [default: the one beside
+    /// the launcher, or on the loader's path]
+    #[arg(long, value_name = "PATH", help_heading = "Run")]
+    pub mpi: Option<PathBuf>,
 }

@@ -10,6 +10,7 @@ use super::{RUNS, auto, plan};
 use crate::args::{OutputArgs, TrainArgs};
 use crate::fail::{Fail, Result};
 use crate::output::Console;
+use crate::ranks;
 use crate::signals::Signals;
 
 /// Trains a new run or resumes one.
@@ -22,10 +23,16 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
     if args.auto {
         start.config = auto::choose(args, &start.config, output)?;
     }
+    if args.dry_run && !ranks::speaks() {
+        return Ok(());
+    }
     if args.dry_run {
         return plan::show(&start.config, config_file, output);
     }
     let steps = start.config.run.steps.u64();
+    if start.is_finished() && !ranks::speaks() {
+        return Ok(());
+    }
     if start.is_finished() {
         Console::new(output, steps)?.say(&format!(
             "nothing to do: the run has made all its {steps} steps; use a larger --steps to continue"
@@ -33,10 +40,12 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
         return Ok(());
     }
     let folder = match &args.out {
-        Some(path) => NewRun::at(path, args.overwrite)?,
-        None => NewRun::within(Path::new(RUNS)),
+        Some(path) if ranks::speaks() => NewRun::at(path, args.overwrite)?,
+        _ => NewRun::within(Path::new(RUNS)),
     };
-    let options = RunOptions::new(folder).kernel_cache(kernel_cache());
+    let options = RunOptions::new(folder)
+        .kernel_cache(kernel_cache())
+        .over(ranks::world());
     let run = PreparedRun::new(start, options)?;
     let signals = Signals::install()?;
     let mut console = Console::new(output, steps)?;
@@ -57,13 +66,17 @@ fn resume(folder: Option<&Path>, args: &TrainArgs) -> Result<StartPoint> {
         })?,
     };
     let mut refused = None;
-    let start = StartPoint::resume(&folder, args.out.as_deref(), |overrides| {
+    let lay = |overrides| {
         args.settings.lay_over(overrides).map_err(|fail| {
             let message = fail.line().unwrap_or_default();
             refused = Some(fail);
             gpipe_train::Error::invalid(message)
         })
-    });
+    };
+    let start = match ranks::speaks() {
+        true => StartPoint::resume(&folder, args.out.as_deref(), lay),
+        false => StartPoint::follow(&folder, lay),
+    };
     match refused {
         Some(fail) => Err(fail),
         None => start.map_err(resume_fault),

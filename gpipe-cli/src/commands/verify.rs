@@ -6,6 +6,7 @@ use gpipe_train::verify::Verification;
 use crate::args::{OutputArgs, VerifyArgs};
 use crate::fail::{Fail, Result};
 use crate::output::{Console, print};
+use crate::ranks;
 
 /// The default number of steps.
 const STEPS: u64 = 3;
@@ -19,11 +20,14 @@ pub fn run(args: &VerifyArgs, output: OutputArgs) -> Result<()> {
     };
     let found = gpipe_train::vocabulary(&config, config.model.folder())?;
     let dataset = gpipe_train::dataset(&config, &found.vocabulary)?;
-    let verification = Verification::new(&config)?;
+    let verification = Verification::new(&config)?.over(ranks::world());
     let descends = match verification.is_ascending() {
         true => "",
         false => ", adding up gradients in the order of the table",
     };
+    if !ranks::speaks() {
+        return Ok(verification.run(&dataset, steps, || {}).map(drop)?);
+    }
     let console = Console::new(output, steps)?;
     if config.model.depends_on_micro_batches() {
         console.say(&format!(

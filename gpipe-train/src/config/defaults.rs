@@ -129,21 +129,22 @@ impl Draft {
         Ok(())
     }
 
-    /// Defaults to one thread per core.
-    pub fn use_all_cores(&mut self) {
+    /// Defaults to one thread per core, of those of this rank.
+    pub fn use_all_cores(&mut self, ranks_here: usize) {
         if !self.given.has("pipeline", "threads") {
             let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-            self.keys.set("pipeline", "threads", whole(cores));
+            self.keys
+                .set("pipeline", "threads", whole((cores / ranks_here).max(1)));
         }
     }
 
     /// Derives the number of stages from the listed workers and the stages that the schedule puts on
     /// each; refuses a given number that differs.
-    pub fn place_stages(&mut self) -> Result<()> {
+    pub fn place_stages(&mut self, ranks: usize) -> Result<()> {
         let Some(devices) = self.given.devices() else {
             return Ok(());
         };
-        let workers = devices.workers();
+        let workers = devices.workers().saturating_mul(ranks as u64);
         let repeated = devices.repeated().is_some();
         let chunks = self.schedule.as_ref().map_or(1, ScheduleChoice::chunks) as u64;
         let fitting = match &self.table {

@@ -80,6 +80,8 @@ pub struct Overrides {
     given: Keys,
     /// The most micro-batches of a forward-only run.
     most_micro_batches: Option<i64>,
+    /// The ranks of the run, and those on this host.
+    ranks: [usize; 2],
     /// The model in a checkpoint, and the configured name of the model that it replaces.
     saved_model: Option<(PathBuf, Option<String>)>,
 }
@@ -97,6 +99,7 @@ impl Overrides {
             schema: Schema::new(),
             given: Keys::default(),
             most_micro_batches: None,
+            ranks: [1, 1],
             saved_model: None,
         }
     }
@@ -167,6 +170,16 @@ impl Overrides {
         self
     }
 
+    /// For one of `ranks` processes, `here` of them on this host: every rank lists its own workers, and the
+    /// cores of the host are divided.
+    #[must_use]
+    pub fn on_ranks(self, ranks: usize, here: usize) -> Self {
+        Self {
+            ranks: [ranks, here],
+            ..self
+        }
+    }
+
     /// The keys of the layers so far.
     pub(super) fn given(&self) -> &Keys {
         &self.given
@@ -184,8 +197,9 @@ impl Overrides {
         draft.follow_table();
         draft.cut_batch(self.most_micro_batches);
         draft.fit_model_to_data()?;
-        draft.use_all_cores();
-        draft.place_stages()?;
+        let [ranks, ranks_here] = self.ranks;
+        draft.use_all_cores(ranks_here);
+        draft.place_stages(ranks)?;
         let config = TrainConfig::deserialize(draft.keys.0)
             .map_err(|error| Error::invalid(error.message()))?;
         validate::check(&config)?;

@@ -12,12 +12,13 @@ mod start;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gpipe_hf::Weights;
 use gpipe_layers::{Init, Layer, LearningRate, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{ModelCosts, ParameterBytes, RematPlan, StageMemory, Times, simulator_costs};
-use gpipe_sched::Schedule;
+use gpipe_sched::{Schedule, World};
 use gpipe_tensor::{DeviceId, Shape};
 
 pub use cut_and_schedule::cut;
@@ -61,6 +62,7 @@ pub struct Setup {
     weights: Option<Weights>,
     /// The folder of compiled CUDA kernels.
     kernel_cache: Option<PathBuf>,
+    world: Option<Arc<World>>,
 }
 
 impl Setup {
@@ -94,7 +96,9 @@ impl Setup {
             }
         };
         let workers = pipeline.devices.of_workers(schedule.devices());
-        let devices = schedule.device_of().iter().map(|&w| workers[w]).collect();
+        // Over several ranks the list is that of each.
+        let device = |&worker: &usize| workers[worker % workers.len().max(1)];
+        let devices = schedule.device_of().iter().map(device).collect();
         let batch = config.data.batch_size.get();
         let micro_batches =
             gpipe_remat::micro_batches(batch, schedule.micro_batches()).map_err(Error::input)?;
@@ -150,6 +154,7 @@ impl Setup {
             threads: pipeline.threads.get(),
             weights: None,
             kernel_cache: None,
+            world: None,
         })
     }
 
@@ -157,6 +162,13 @@ impl Setup {
     #[must_use]
     pub fn with_kernel_cache(mut self, folder: Option<&Path>) -> Self {
         self.kernel_cache = folder.map(Path::to_owned);
+        self
+    }
+
+    /// Runs the stages over the ranks of a world.
+    #[must_use]
+    pub fn over(mut self, world: Option<Arc<World>>) -> Self {
+        self.world = world;
         self
     }
 

@@ -47,7 +47,9 @@ impl Setup {
             .map_err(Error::input)?;
         // Check all devices before starting workers, and keep them open until then.
         let mut open: Vec<Device> = Vec::new();
-        for &id in &self.devices {
+        let ranks = self.world.as_ref().map_or(1, |world| world.ranks());
+        // Those of other ranks are alike, or not of this host.
+        for &id in self.devices.iter().take(self.devices.len() / ranks) {
             if open.iter().all(|device| device.id() != id) {
                 open.push(host.device(id).map_err(Error::input)?);
             }
@@ -63,7 +65,7 @@ impl Setup {
             seed: config.run.seed.u64(),
         };
         let mut assembled = assembly
-            .build_to(&host, loss_stage)
+            .build_over(&host, self.world.as_ref(), loss_stage)
             .map_err(|error| match error {
                 AssemblyError::Plan(error) => Error::input(error),
                 error => Error::run(error),

@@ -1,0 +1,48 @@
+//! The ranks of a run under an MPI launcher.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gpipe_mpi::{Launcher, MpiTransport};
+use gpipe_sched::{Parcel, World};
+
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::resume::VERSION;
+
+/// Starts MPI if a launcher started this process as one of several. `library` names one; else it is
+/// sought beside the launcher, and then on the loader's path.
+///
+/// # Errors
+/// [`Error::Input`] if there is none, or it is not the launcher's.
+pub fn join_launcher(library: Option<&Path>) -> Result<Option<Arc<World>>> {
+    let launcher = Launcher::of_environment().filter(|launcher| launcher.ranks > 1);
+    let Some(launcher) = launcher else {
+        return Ok(None);
+    };
+    let transport = MpiTransport::start(library, Some(&launcher)).map_err(Error::input)?;
+    Ok(Some(World::new(transport)))
+}
+
+/// Refuses ranks that were not started alike. Threads may differ.
+///
+/// # Errors
+/// [`Error::Invalid`] with the first such rank.
+pub(crate) fn check_alike(world: &World, config: &TrainConfig) -> Result<()> {
+    let mut alike = config.clone();
+    alike.pipeline.threads = alike.pipeline.single().map_err(Error::invalid)?.threads;
+    let head = format!("{VERSION}\n{}", alike.to_toml()?).into_bytes();
+    let own = Parcel {
+        head,
+        bodies: Vec::new(),
+    };
+    let all = world.share(own, None).map_err(Error::run)?;
+    match all.iter().position(|other| *other != all[0]) {
+        None => Ok(()),
+        Some(rank) => Err(Error::invalid(format!(
+            "rank {rank} ({}) has another configuration or version of gpipe than rank 0: start all ranks with \
+             the same program and flags",
+            world.host(rank)
+        ))),
+    }
+}
