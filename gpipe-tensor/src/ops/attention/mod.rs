@@ -33,7 +33,7 @@ pub use plan::Heads;
 /// (head·T + i)·T + j of a sample decides about query i and key j.
 ///
 /// # Errors
-/// [`Error::Shape`] unless `qkv` has so many columns and the groups divide the heads; errors of
+/// [`Error::Shape`] unless `qkv` has these columns and the groups divide the heads; errors of
 /// [`Dropout`] and of allocation.
 pub fn attention(
     qkv: &Tensor,
