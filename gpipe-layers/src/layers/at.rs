@@ -184,8 +184,8 @@ impl Layer for At {
         // The k-th gradient that passes by before the layer is the k-th that does after it.
         let passing = |place: usize| {
             let rank = (0..place).filter(|other| !dx.contains(other)).count();
-            let others = (0..count(&after)).filter(|other| !dy.contains(other));
-            others.skip(rank).next().unwrap_or(place)
+            let mut others = (0..count(&after)).filter(|other| !dy.contains(other));
+            others.nth(rank).unwrap_or(place)
         };
         let inner = &cost.memory;
         let memory = Memory {

@@ -1,6 +1,6 @@
 //! The tensors of a flow in another order.
 
-use gpipe_tensor::{Tensor, Tensors};
+use gpipe_tensor::Tensors;
 use smallvec::SmallVec;
 
 use super::flow::{Flows, unexpected};
@@ -93,9 +93,7 @@ impl Layer for Permute {
     fn input_grad(&self, mut saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
         let is_float: SmallVec<[bool; 4]> = saved.take_value(&self.name)?;
         let places = self.gradients(&is_float).into_iter();
-        let dx: Option<Tensors> = places
-            .map(|place| dy.get(place).map(Tensor::clone))
-            .collect();
+        let dx: Option<Tensors> = places.map(|place| dy.get(place).cloned()).collect();
         let expected = "a gradient for each tensor of floats";
         let dx = dx.ok_or_else(|| unexpected(&self.name, expected, dy.len()))?;
         Ok((dx, Pending::default()))
