@@ -162,6 +162,8 @@ pub enum Event {
         step_seconds: Option<f64>,
         /// Predicted peak bytes of each stage; `null` for a list of costs.
         peak_bytes: Option<Vec<u64>>,
+        /// Trainable values, tied ones once; `null` for a list of costs.
+        parameters: Option<u64>,
     },
     /// A checkpoint was checked.
     Check(Checked),
@@ -368,10 +370,11 @@ mod tests {
             bubble: 0.5,
             step_seconds: None,
             peak_bytes: None,
+            parameters: None,
         };
         assert_eq!(
             plan.to_json().unwrap(),
-            r#"{"kind":"plan","cut":[2,1],"loads":[3,4],"optimum":4,"bubble":0.5,"step_seconds":null,"peak_bytes":null}"#
+            r#"{"kind":"plan","cut":[2,1],"loads":[3,4],"optimum":4,"bubble":0.5,"step_seconds":null,"peak_bytes":null,"parameters":null}"#
         );
     }
 

@@ -182,6 +182,7 @@ fn show_setup(
             forecast.bubble,
             Some(seconds),
             Some(forecast.peaks),
+            Some(forecast.parameters),
         );
     }
     if output.verbose {
@@ -283,7 +284,7 @@ fn show_costs(
     let timeline = simulate(&schedule, &times).map_err(Fail::usage)?;
     let bubble = timeline.bubble();
     if output.json {
-        return publish(&partition, &loads, bubble, None, None);
+        return publish(&partition, &loads, bubble, None, None, None);
     }
     print(&format!(
         "{loads}\n\n{}\n{}\nbubble  {} with {} micro-batches ({})",
@@ -344,6 +345,7 @@ fn publish(
     bubble: f64,
     step_seconds: Option<f64>,
     peak_bytes: Option<Vec<u64>>,
+    parameters: Option<u64>,
 ) -> Result<()> {
     let (cut, loads, optimum) = (partition.sizes(), loads.loads().to_vec(), loads.optimum());
     print(
@@ -354,6 +356,7 @@ fn publish(
             bubble,
             step_seconds,
             peak_bytes,
+            parameters,
         }
         .to_json()?,
     )
