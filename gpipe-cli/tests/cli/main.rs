@@ -18,6 +18,7 @@ mod mends;
 mod models;
 mod parity;
 mod plan;
+mod ranks;
 mod recommended;
 mod reference;
 mod report;

@@ -159,8 +159,14 @@ impl Run {
     }
 
     pub fn assemble_with(&self, schedule: Schedule) -> Assembled {
+        self.assembly(schedule)
+            .build(&Host::new(self.threads).expect("threads"))
+            .expect("a valid assembly")
+    }
+
+    pub fn assembly(&self, schedule: Schedule) -> Assembly {
         let mut layers = self.model.layers();
-        let assembly = Assembly {
+        Assembly {
             cut: self.cut(layers.len()),
             remat_plan: self.remat_plan(&mut layers, &schedule),
             layers,
@@ -169,10 +175,7 @@ impl Run {
             loss: Loss::CrossEntropy,
             optimizer: Some(self.optimizer.clone()),
             seed: 7,
-        };
-        assembly
-            .build(&Host::new(self.threads).expect("threads"))
-            .expect("a valid assembly")
+        }
     }
 
     /// The batch of a step, cut into micro-batches: a function of the step alone.

@@ -1,0 +1,60 @@
+//! Runs over the processes of real launchers, those that `GPIPE_MPIRUN` names (paths parted by `:`).
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::{SMALL, small, stderr, stdout};
+
+fn on_ranks(launcher: &Path, ranks: usize, folder: &Path, command: &str, more: &[&str]) -> Output {
+    let mut started = Command::new(launcher);
+    // Open MPI's launcher refuses root, and more ranks than cores.
+    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
+        started.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
+    }
+    started.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    started
+        .current_dir(folder)
+        .args(["-np", &ranks.to_string()]);
+    started.arg(env!("CARGO_BIN_EXE_gpipe")).arg(command);
+    started.args(SMALL).args(more).output().unwrap()
+}
+
+#[test]
+fn ranks_give_the_bits_of_one_process() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = [
+            "--stages",
+            "4",
+            "--micro-batches",
+            "3",
+            "--schedule",
+            "1f1b",
+        ];
+        let verified = on_ranks(&launcher, 2, folder.path(), "verify", &flags);
+        let said = stdout(&verified);
+        assert!(verified.status.success(), "{said}{}", stderr(&verified));
+        assert_eq!(said.matches("equal: ").count(), 1, "{said}");
+        // Two ranks begin, four go on, and one process does all of it.
+        let constant = ["--lr-schedule", "constant", "--save-every", "2", "-q"];
+        let flags = [&flags[..], &constant].concat();
+        let whole = [&flags[..], &["--steps", "4", "--out", "whole"]].concat();
+        let whole = small(folder.path(), "train", &whole);
+        assert_eq!(whole.status.code(), Some(0), "{}", stderr(&whole));
+        let begin = [&flags[..], &["--steps", "2", "--out", "run"]].concat();
+        let go_on = ["--resume", "run", "--steps", "4", "-q"];
+        for (ranks, flags) in [(2, &begin[..]), (4, &go_on)] {
+            let output = on_ranks(&launcher, ranks, folder.path(), "train", flags);
+            assert!(output.status.success(), "{}", stderr(&output));
+        }
+        let model = |run: &str| {
+            let path = format!("{run}/checkpoints/step-00000004/model/model.safetensors");
+            std::fs::read(folder.path().join(path)).unwrap()
+        };
+        assert!(model("run") == model("whole"), "{launcher:?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! A model over ranks, threads with nothing in common but messages: the bits of one process.
+
+mod common;
+
+use std::sync::Arc;
+use std::thread;
+
+use common::{Model, Outcome, Run};
+use gpipe_remat::{TrainingLoss, copy_owned, first_non_finite_state, put_states, put_values};
+use gpipe_sched::{InMemory, Schedule, World, interleaved, one_f_one_b, zb_v};
+use gpipe_tensor::{DeviceId, Host};
+
+fn on_ranks(ranks: usize, run: impl Fn(Arc<World>) + Sync) {
+    thread::scope(|scope| {
+        let run = &run;
+        for transport in InMemory::new(ranks) {
+            scope.spawn(move || run(World::new(transport)));
+        }
+    });
+}
+
+fn cases() -> Vec<(Schedule, usize)> {
+    [
+        (one_f_one_b(4, 5), 2),
+        (one_f_one_b(4, 5), 4),
+        (interleaved(2, 2, 4), 2),
+        (zb_v(2, 5), 2),
+    ]
+    .map(|(schedule, ranks)| (schedule.expect("a valid size"), ranks))
+    .into()
+}
+
+#[test]
+fn ranks_train_to_the_bits_of_one_process() {
+    for (schedule, ranks) in cases() {
+        let model = Model {
+            blocks: 3,
+            tied: true,
+            dropout: 0.2,
+        };
+        let run = Run {
+            stages: schedule.stages(),
+            groups: 2,
+            ..Run::new(model, 11, schedule.micro_batches())
+        };
+        let mut expected = Outcome::default();
+        let mut whole = run.assemble_with(schedule.clone());
+        for step in 0..run.steps {
+            expected.step(&mut whole, run.items(step), &run, step, true);
+        }
+        expected.read(&mut whole);
+        let device = whole.transit.clone();
+        let copies = copy_owned(&mut whole.pipeline, &device).unwrap();
+        on_ranks(ranks, |world| {
+            let host = Host::new(run.threads).unwrap();
+            let end =
+                |last, transit| TrainingLoss::new(gpipe_layers::Loss::CrossEntropy, last, transit);
+            let assembly = run.assembly(schedule.clone());
+            let mut part = assembly.build_over(&host, Some(&world), end).unwrap();
+            let mut got = Outcome::default();
+            for step in 0..run.steps {
+                got.step(&mut part, run.items(step), &run, step, true);
+            }
+            assert_eq!(got.losses, expected.losses);
+            assert_eq!(got.norms, expected.norms);
+            got.read(&mut part);
+            assert!(!got.values.is_empty() && got.values.len() < expected.values.len());
+            for (name, value) in &got.values {
+                assert_eq!(*value, expected.values[name], "{name}");
+                assert_eq!(got.gradients[name], expected.gradients[name], "{name}");
+            }
+            assert_eq!(first_non_finite_state(&mut part.pipeline).unwrap(), None);
+            // A checkpoint is gathered on rank 0, and put back on all.
+            let device = host.device(DeviceId::Cpu).unwrap();
+            let owned = copy_owned(&mut part.pipeline, &device).unwrap();
+            if world.rank() == 0 {
+                assert!(
+                    owned
+                        .iter()
+                        .map(|one| &one.name)
+                        .eq(copies.iter().map(|one| &one.name))
+                );
+            }
+            let values = copies
+                .iter()
+                .map(|one| (one.name.clone(), one.value.clone()));
+            put_values(&mut part.pipeline, values.collect()).unwrap();
+            let states = copies
+                .iter()
+                .map(|one| (one.name.clone(), one.state.clone()));
+            put_states(&mut part.pipeline, states.collect()).unwrap();
+            let mut again = Outcome::default();
+            again.read(&mut part);
+            assert_eq!(again.values, got.values);
+        });
+    }
+}
