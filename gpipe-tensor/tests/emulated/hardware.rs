@@ -2,12 +2,14 @@
 //! copies that are dropped, compilers older than the device, contexts that die.
 
 use std::ffi::c_int;
+use std::path::PathBuf;
+use std::{fs, io};
 
 use cudarc::driver::sys::{self, CUmemPool_attribute, CUmemoryPool};
 use gpipe_tensor::{DeviceId, Error, Host, Tensor, ops};
 
 use crate::driver::{Gpu, call, ok};
-use crate::host::Host as Emulated;
+use crate::host::{Host as Emulated, LIBRARIES};
 use crate::{command, run};
 
 /// Whether a device that is lost says so, to handles that are opened afterwards too.
@@ -90,10 +92,23 @@ fn pools_do_not_wait_in_secret() {
     assert!(outcome.is_right(), "{outcome:?}");
 }
 
+/// A folder as a wheel of NVRTC has it: the compiler's two libraries are files of their own.
+fn wheels(host: &Emulated) -> io::Result<PathBuf> {
+    let links = host.links(&LIBRARIES[..2])?;
+    let folder = links.with_extension("wheels");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    let compiler = ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0"];
+    for name in LIBRARIES[..2].iter().flatten().chain(&compiler) {
+        fs::copy(links.join(LIBRARIES[0][0]), folder.join(name))?;
+    }
+    Ok(folder)
+}
+
 #[test]
 fn the_compilers_second_library_is_found_beside_the_first() {
     let Some(host) = Emulated::get() else { return };
-    let folder = host.wheels().expect("a folder");
+    let folder = wheels(host).expect("a folder");
     let outcome = host.run_in(&folder, &mut command("moves", ""), "builtins=1");
     assert!(outcome.is_right(), "{outcome:?}");
     // Without it in the folder the compiler says what is missing.

@@ -117,21 +117,6 @@ impl Host {
         self.run_in(&links, program, settings)
     }
 
-    /// A folder as a wheel of NVRTC has it: the compiler's two libraries are files of their own.
-    pub fn wheels(&self) -> io::Result<PathBuf> {
-        let links = self.links(&LIBRARIES[..2])?;
-        let folder = links.with_extension("wheels");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder)?;
-        for name in LIBRARIES[..2].iter().flatten() {
-            fs::copy(links.join(name), folder.join(name))?;
-        }
-        for name in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0"] {
-            fs::copy(&self.library, folder.join(name))?;
-        }
-        Ok(folder)
-    }
-
     /// The same with the libraries of a folder.
     pub fn run_in(&self, links: &Path, program: &mut Command, settings: &str) -> Outcome {
         let logs = self.logs();
