@@ -298,12 +298,14 @@ fn key_value_cache(b: &mut Bench) -> Result<()> {
         window: Some(50),
     };
     let (width, mut cache) = (2 * 20, KeyValueCache::default());
-    for (past, len) in [([0, 0], 60), ([60, 30], 1), ([61, 5], 7)] {
+    for (past, len) in [([0, 0], 60), ([60, 30], 1), ([5, 61], 7)] {
         let x = b.random([2, len, 4 * width])?;
         let span = CacheSpan::new(&b.device, 2, 0, past.to_vec())?;
         cache.store(&span, (&x, 2 * width), (&x, 3 * width), width)?;
         b.keep(&cache.attend(&span, (&x, 0), heads)?)?;
         cache.select(&[1, 0])?;
+        // What was stored goes along, and nothing else is read.
+        let span = CacheSpan::new(&b.device, 2, 0, vec![past[1], past[0]])?;
         b.keep(&cache.attend(&span, (&x, 0), heads)?)?;
     }
     Ok(())
