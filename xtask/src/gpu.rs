@@ -27,7 +27,8 @@ pub fn run(shell: &Shell, root: &Path, flags: &Gpu) -> anyhow::Result<()> {
 /// Runs every check and every measurement, and writes what came out as it is known.
 ///
 /// # Errors
-/// [`programs::Missing`] without a GPU; that a check failed, after all of them; a part that is none.
+/// [`programs::Missing`] without a GPU; a part of an unknown name; after all checks, an error if
+/// one of them failed.
 pub fn check(shell: &Shell, flags: &Gpu) -> anyhow::Result<()> {
     let programs = match &flags.programs {
         Some(folder) => Programs::in_folder(&std::path::absolute(folder)?),

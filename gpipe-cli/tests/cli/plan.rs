@@ -3,13 +3,14 @@
 use super::{assert_keys, gpipe, objects, small, stdout};
 
 const COSTS: [&str; 5] = ["plan", "--costs", "10,40,30,10,20,50,10", "--stages", "3"];
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 8] = [
     "kind",
     "cut",
     "loads",
     "optimum",
     "bubble",
     "step_seconds",
+    "parameters",
     "peak_bytes",
 ];
 
@@ -58,7 +59,9 @@ fn a_list_of_costs_as_json_has_nulls_where_it_cannot_tell() {
     assert_eq!(best["cut"], serde_json::json!([2, 3, 2]));
     assert_eq!(best["loads"], serde_json::json!([50, 60, 60]));
     assert_eq!(best["optimum"], 60);
-    assert!(best["step_seconds"].is_null() && best["peak_bytes"].is_null());
+    for key in ["step_seconds", "peak_bytes", "parameters"] {
+        assert!(best[key].is_null(), "{key}");
+    }
     assert_eq!(
         plan("histogram")[0]["loads"],
         serde_json::json!([50, 60, 60])
@@ -103,6 +106,7 @@ fn a_run_is_planned_without_being_run() {
         assert_keys(object, &KEYS);
         assert_eq!(object["peak_bytes"].as_array().unwrap().len(), 3);
         assert!(object["step_seconds"].as_f64().unwrap() > 0.0);
+        assert!(object["parameters"].as_u64().unwrap() > 0);
     }
     assert_eq!(plan[0]["peak_bytes"], dry_run[0]["peak_bytes"]);
     let text = stdout(&small(folder.path(), "plan", &["--stages", "3"]));
