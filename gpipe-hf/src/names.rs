@@ -12,3 +12,5 @@ pub const TOKENIZER: &str = "tokenizer.json";
 /// The mend where a file of a model cannot be read.
 pub(crate) const MEND: &str =
     "name a folder with config.json and model.safetensors, or a .gguf file";
+/// The same for the one file of `model.weights`.
+pub(crate) const MEND_OF_FILE: &str = "name a .safetensors file";

@@ -14,11 +14,18 @@ use crate::resume::VERSION;
 /// sought beside the launcher, and then on the loader's path.
 ///
 /// # Errors
-/// [`Error::Input`] if there is none, or it is not the launcher's.
+/// [`Error::Input`] if there is none, or it is not the launcher's; [`Error::Invalid`] for a library without a
+/// launcher.
 pub fn join_launcher(library: Option<&Path>) -> Result<Option<Arc<World>>> {
-    let launcher = Launcher::of_environment().filter(|launcher| launcher.ranks > 1);
-    let Some(launcher) = launcher else {
-        return Ok(None);
+    let launcher = match (Launcher::of_environment(), library) {
+        (Some(launcher), _) if launcher.ranks > 1 => launcher,
+        (None, Some(library)) => {
+            return Err(Error::invalid(format!(
+                "--mpi {}, but no launcher started this process: start it with mpirun or srun, or leave --mpi out",
+                library.display()
+            )));
+        }
+        _ => return Ok(None),
     };
     let transport = MpiTransport::start(library, Some(&launcher)).map_err(Error::input)?;
     Ok(Some(World::new(transport)))

@@ -33,6 +33,8 @@ const LINES: &[&str] = &[
     "train --freeze model.layers",
     "train --freeze transformer --stages 2",
     "train --microbatches 4",
+    "train --mpi /nowhere/libmpi.so",
+    "train --model resnet18 --data synthetic --weights missing.safetensors",
     "train --data nots.txt",
     "train --data .",
     "train --model gpt3",

@@ -21,9 +21,9 @@ pub struct Found {
 }
 
 impl Found {
-    /// Adds a file.
-    pub fn add(&mut self, path: PathBuf, links: Links) -> Result<()> {
-        let (opened, header) = Shard::open(path, links)?;
+    /// Adds a file. Errors of reading it end with the mend.
+    pub fn add(&mut self, path: PathBuf, links: Links, mend: &'static str) -> Result<()> {
+        let (opened, header) = Shard::open(path, links, mend)?;
         let shard = self.shards.len();
         let entries = header.entries().iter().cloned();
         self.entries
@@ -47,7 +47,7 @@ impl Found {
         }
         for (file, tensors) in files {
             let before = self.entries.len();
-            self.add(folder.join(file), Links::Refused)?;
+            self.add(folder.join(file), Links::Refused, MEND)?;
             let mut there: Vec<&str> = self.entries[before..]
                 .iter()
                 .map(|located| located.entry.name())

@@ -17,7 +17,7 @@ use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 use crate::error::{Error, Result};
 use crate::gguf::{Gguf, GgufWeights, is_gguf};
 use crate::layout::{from_file_layout, shape_in_file};
-use crate::names::{INDEX, WEIGHTS};
+use crate::names::{INDEX, MEND, MEND_OF_FILE, WEIGHTS};
 use found::Found;
 use shard::{Located, Shard};
 
@@ -56,7 +56,7 @@ impl Weights {
         let mut found = Found::default();
         // Transformers prefers the single file, too.
         if single.exists() || !index.exists() {
-            found.add(single, Links::Followed)?;
+            found.add(single, Links::Followed, MEND)?;
         } else {
             found.add_listed(folder, &index)?;
         }
@@ -69,7 +69,7 @@ impl Weights {
     /// As `open`.
     pub fn open_file(file: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
         let mut found = Found::default();
-        found.add(file.to_owned(), Links::Followed)?;
+        found.add(file.to_owned(), Links::Followed, MEND_OF_FILE)?;
         Self::of(found, file, shapes)
     }
 

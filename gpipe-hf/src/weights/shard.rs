@@ -10,7 +10,6 @@ use gpipe_files::{Links, open_regular};
 use gpipe_tensor::safetensors::{Entry, Header, PREFIX};
 
 use crate::error::{Error, Result};
-use crate::names::MEND;
 
 /// A safetensors file.
 #[derive(Debug)]
@@ -20,6 +19,8 @@ pub struct Shard {
     file: Mutex<File>,
     /// Where its data begin.
     data: u64,
+    /// What to do where it cannot be read.
+    mend: &'static str,
 }
 
 /// A tensor of one of several files.
@@ -32,14 +33,14 @@ pub struct Located {
 }
 
 impl Shard {
-    /// Opens a file and checks its header against its length.
-    pub fn open(path: PathBuf, links: Links) -> Result<(Self, Header)> {
+    /// Opens a file and checks its header against its length. Errors of reading end with the mend.
+    pub fn open(path: PathBuf, links: Links, mend: &'static str) -> Result<(Self, Header)> {
         let fault = |error: &dyn fmt::Display| Error::Invalid {
             path: path.clone(),
             fault: error.to_string(),
         };
-        let unreadable = |error| gpipe_files::Error::read(&path, MEND)(error);
-        let (mut file, length) = open_regular(&path, links, MEND)?;
+        let unreadable = |error| gpipe_files::Error::read(&path, mend)(error);
+        let (mut file, length) = open_regular(&path, links, mend)?;
         let mut prefix = [0; PREFIX];
         if length < PREFIX as u64 {
             return Err(fault(&format!("{length} bytes are too few for weights")));
@@ -57,6 +58,7 @@ impl Shard {
             file: Mutex::new(file),
             data,
             path,
+            mend,
         };
         Ok((shard, header))
     }
@@ -87,7 +89,7 @@ impl Shard {
         let read = file
             .seek(SeekFrom::Start(self.data + range.start))
             .and_then(|_| file.read_exact(&mut bytes));
-        read.map_err(gpipe_files::Error::read(&self.path, MEND))?;
+        read.map_err(gpipe_files::Error::read(&self.path, self.mend))?;
         Ok(bytes)
     }
 }
