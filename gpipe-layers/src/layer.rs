@@ -118,6 +118,16 @@ pub trait Layer: Send {
         1
     }
 
+    /// Tensors among these that it hands on untouched, as pairs of the places in its inputs and in its outputs, each
+    /// place at most once.
+    ///
+    /// By default none: the layer touches all that it takes. A tensor that is handed on is never looked at, its
+    /// type apart; its output *is* the input and its gradient the output's. A stage that computes a layer again
+    /// does not keep it, and gives the layer a tensor without elements in its place.
+    fn handed_on(&self) -> Vec<(usize, usize)> {
+        Vec::new()
+    }
+
     /// FLOPs, bytes and output shapes for these inputs, before any tensor exists
     /// (Lingvo's `FPropMeta`).
     ///

@@ -106,6 +106,12 @@ impl Ledger {
             .collect()
     }
 
+    /// A buffer without bytes in place of a tensor that is handed on ([`Layer::handed_on`](crate::Layer::handed_on))
+    /// and was not kept.
+    pub fn stand_in(&mut self, flow: &Flow) -> Buffer {
+        self.insert(0, flow.dtype.is_float())
+    }
+
     /// Another claim on the same buffer.
     pub fn hold(&mut self, buffer: &Buffer) -> Buffer {
         self.entries[buffer.0].holders += 1;

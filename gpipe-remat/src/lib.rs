@@ -12,6 +12,7 @@ mod non_finite;
 mod optimizer_step;
 mod param_state;
 pub mod planner;
+mod reach;
 mod stage;
 mod trainer;
 mod training_loss;
@@ -34,6 +35,7 @@ pub use param_state::{
     NonFiniteState, ParamState, copy_owned, first_non_finite_state, put_states, put_values,
 };
 pub use planner::{Rates, Times, Work, simulator_costs};
+pub use reach::Passage;
 pub use stage::LayerStage;
 pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputStage, Target, TrainingLoss};

@@ -52,12 +52,12 @@ fn input(samples: usize) -> Vec<Flow> {
 }
 
 fn assembly(
-    choices: &[(u8, u8)],
+    layers: Vec<Box<dyn Layer>>,
     stages: usize,
     schedule: Schedule,
     policy: Policy,
 ) -> AssemblyBuilder {
-    Assembly::builder(network(choices))
+    Assembly::builder(layers)
         .batch(SAMPLES, input)
         .stages(stages)
         .with_schedule(schedule)
@@ -126,11 +126,35 @@ proptest! {
         ][policy];
         let one = gpipe(1, MICRO_BATCHES).expect("a size");
         let (wanted, [counted, predicted]) =
-            train(|| assembly(&choices, 1, one.clone(), Policy::Keep));
+            train(|| assembly(network(&choices), 1, one.clone(), Policy::Keep));
         prop_assert_eq!(counted, predicted);
         let (got, [counted, predicted]) =
-            train(|| assembly(&choices, stages, schedule.clone(), policy));
+            train(|| assembly(network(&choices), stages, schedule.clone(), policy));
         prop_assert_eq!(got, wanted);
         prop_assert_eq!(counted, predicted);
+    }
+}
+
+/// A skip around four layers, at this place of the flow.
+fn skip(place: usize) -> Vec<Box<dyn Layer>> {
+    let linear = |i: usize| Linear::new(format!("linear{i}"), WIDTH, WIDTH, Layout::OutIn);
+    let mut layers: Vec<Box<dyn Layer>> = vec![Box::new(linear(0)), Box::new(Fork::new("fork"))];
+    for i in 1..5 {
+        layers.push(Box::new(At::new([1 - place], linear(i))));
+    }
+    layers.push(Box::new(Add::new("add")));
+    layers
+}
+
+#[test]
+fn a_skip_costs_the_stages_between_the_same_at_any_place() {
+    for policy in [Policy::Stage, Policy::Every(1), Policy::Every(2)] {
+        let schedule = gpipe(4, MICRO_BATCHES).expect("a size");
+        let [(first, bytes), (last, expected)] =
+            [0, 1].map(|place| train(|| assembly(skip(place), 4, schedule.clone(), policy)));
+        assert_eq!(first, last, "{policy}");
+        let [counted, predicted] = &expected;
+        assert_eq!(counted, predicted, "{policy}");
+        assert_eq!(bytes, expected, "{policy}");
     }
 }

@@ -154,6 +154,13 @@ impl Layer for At {
         self.places.iter().map(|place| place + 1).max().unwrap_or(0)
     }
 
+    fn handed_on(&self) -> Vec<(usize, usize)> {
+        let inside = self.layer.handed_on().into_iter();
+        let inside = inside.map(|(from, to)| (self.places[from], self.places[to]));
+        let others = (0..self.arity()).filter(|place| !self.places.contains(place));
+        inside.chain(others.map(|place| (place, place))).collect()
+    }
+
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let own = self.pick(inputs).filter(|_| inputs.len() == self.arity());
         let own = own.ok_or_else(|| {

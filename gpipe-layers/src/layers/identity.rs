@@ -22,6 +22,10 @@ impl Layer for Identity {
         &self.name
     }
 
+    fn handed_on(&self) -> Vec<(usize, usize)> {
+        vec![(0, 0)]
+    }
+
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         Ok(Cost {
             outputs: inputs.to_vec(),

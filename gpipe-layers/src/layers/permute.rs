@@ -67,6 +67,10 @@ impl Layer for Permute {
         self.order.len()
     }
 
+    fn handed_on(&self) -> Vec<(usize, usize)> {
+        self.order.iter().copied().zip(0..).collect()
+    }
+
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let outputs = self.ordered(inputs);
         let outputs =

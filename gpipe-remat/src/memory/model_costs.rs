@@ -8,6 +8,7 @@ use std::ops::Range;
 use gpipe_layers::{Cost, CostModel, Flow, Layer};
 use gpipe_sched::Groups;
 
+use crate::reach::{LayerPlaces, Passage, passages};
 use crate::{Error, ParameterBytes, Result};
 
 /// The costs of every layer of a model, for each size of micro-batch of a batch.
@@ -17,7 +18,7 @@ pub struct ModelCosts {
     sizes: Vec<usize>,
     /// Layer costs by samples: at most two sizes differ.
     layers: BTreeMap<usize, Costed>,
-    arities: Vec<usize>,
+    places: Vec<LayerPlaces>,
     groups: Groups,
     /// Bytes of the gradients of each layer; empty for one group, which needs no further sums.
     gradients: Vec<u64>,
@@ -52,13 +53,13 @@ impl ModelCosts {
         if sizes.is_empty() || layers.is_empty() {
             return Err(no_cost());
         }
-        let arities = layers.iter().map(|layer| layer.arity()).collect();
+        let places = layers.iter().map(|layer| LayerPlaces::of(layer.as_ref()));
         Ok(Self {
             groups: Groups::one(sizes.len()),
             gradients: Vec::new(),
             sizes,
             layers: costed,
-            arities,
+            places: places.collect(),
         })
     }
 
@@ -93,7 +94,7 @@ impl ModelCosts {
             gradients: Vec::new(),
             sizes,
             layers,
-            arities: vec![1; count],
+            places: vec![LayerPlaces::one(); count],
         })
     }
 
@@ -142,7 +143,7 @@ impl ModelCosts {
 
     /// Number of layers.
     pub fn layers(&self) -> usize {
-        self.arities.len()
+        self.places.len()
     }
 
     /// Number of samples of micro-batch `m`.
@@ -162,12 +163,25 @@ impl ModelCosts {
 
     /// How many tensors of the flow each layer takes.
     pub(crate) fn arity(&self, layer: usize) -> usize {
-        self.arities[layer]
+        self.places[layer].arity
+    }
+
+    /// How a layer treats the places of the flow.
+    pub(crate) fn places(&self, layer: usize) -> &LayerPlaces {
+        &self.places[layer]
+    }
+
+    /// The way of every tensor that crosses a boundary of stages of this cut, from the stage that gives it to the
+    /// next that touches it, by taker and place. Where `taker` is more than `giver` + 1, the tensor passes the
+    /// stages between untouched.
+    pub fn passages(&self, cut: &[Range<usize>]) -> Vec<Passage> {
+        let outputs: Vec<usize> = self.of(0).iter().map(|cost| cost.outputs.len()).collect();
+        passages(&self.places, &outputs, self.flow(0, 0).len(), cut)
     }
 
     /// FLOPs of each layer over the whole batch, forward and both gradients.
     pub fn flops(&self) -> Vec<u64> {
-        let mut flops = vec![0u64; self.arities.len()];
+        let mut flops = vec![0u64; self.places.len()];
         for m in 0..self.micro_batches() {
             for (total, cost) in flops.iter_mut().zip(self.of(m)) {
                 *total = total.saturating_add(cost.flops());
@@ -186,7 +200,7 @@ impl ModelCosts {
         for (samples, costed) in &self.layers {
             let times = self.sizes.iter().filter(|size| *size == samples).count() as u64;
             for (index, (total, layer)) in prices.iter_mut().zip(layers).enumerate() {
-                let inputs = &costed.flows[index][..self.arities[index]];
+                let inputs = &costed.flows[index][..self.arity(index)];
                 let price = model.price(layer.as_ref(), inputs)?;
                 *total = total.saturating_add(price.saturating_mul(times));
             }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use gpipe_layers::{Buffer, Buffers, Flow, Ledger, PendingBuffers, SavedBuffers};
 use gpipe_sched::{GroupSums, Op, Schedule};
 
+use crate::reach::Reach;
 use crate::{ModelCosts, Retained, RetainedRun};
 
 /// The peak bytes of activations of `stage`, which runs the layers `part`, if it keeps `kept` of each
@@ -25,16 +26,13 @@ pub(crate) fn activations<'a>(
     replay.ledger.peak()
 }
 
-/// Number of leading tensors of the input flow that the layers of a run take.
-fn taken(costs: &ModelCosts, m: usize, layers: Range<usize>) -> usize {
-    let inputs = costs.flow(m, layers.start).len();
-    let passing = layers.map(|layer| {
-        costs
-            .flow(m, layer)
-            .len()
-            .saturating_sub(costs.arity(layer))
-    });
-    inputs - passing.fold(inputs, usize::min)
+/// For each tensor of the input flow, whether the layers of a run touch it.
+fn reach(costs: &ModelCosts, m: usize, layers: Range<usize>) -> Reach {
+    let mut reach = Reach::new(costs.flow(m, layers.start).len());
+    for layer in layers {
+        reach.pass(costs.places(layer), costs.of(m)[layer].outputs.len());
+    }
+    reach
 }
 
 /// One stage's actions on a ledger.
@@ -165,10 +163,9 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
                 flow = self.down(m, layers.clone(), flow, Some(&mut saved));
                 Left::Saved(saved)
             } else {
-                let taken = taken(self.costs, m, layers.clone());
-                let inputs = self.ledger.hold_all(&flow[..taken]);
+                let inputs = self.ledger.hold_all(&flow);
                 flow = self.down(m, layers.clone(), flow, None);
-                Left::Inputs(inputs)
+                Left::Inputs(self.stash(m, layers.clone(), inputs))
             };
             runs.push(Run { layers, kept, left });
         }
@@ -179,6 +176,21 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             self.ledger.release_all(y);
         }
         runs
+    }
+
+    /// The inputs that are kept of a run; those that no layer touches are released.
+    fn stash(&mut self, m: usize, layers: Range<usize>, inputs: Buffers) -> Buffers {
+        let flow = self.costs.flow(m, layers.start);
+        let reach = reach(self.costs, m, layers);
+        let kept = inputs.into_iter().zip(flow).zip(reach.touched());
+        kept.map(|((input, flow), touched)| match touched {
+            true => input,
+            false => {
+                self.ledger.release(input);
+                self.ledger.stand_in(flow)
+            }
+        })
+        .collect()
     }
 
     fn restore(&mut self, m: usize, layers: Range<usize>, left: Left) -> Vec<SavedBuffers> {

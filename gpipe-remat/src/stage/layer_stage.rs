@@ -347,12 +347,10 @@ impl Stage for LayerStage {
                 flow = run::forward(part, &cx, flow, look, |step| steps.push(step))?.flow;
                 Stashed::Saved(steps)
             } else {
-                let mut inputs = flow.clone();
+                let inputs = flow.clone();
                 let passed = run::forward(part, &cx, flow, look, drop)?;
-                // Tensors that pass by are kept by the next stage or run.
-                inputs.truncate(passed.taken);
                 flow = passed.flow;
-                Stashed::Inputs(inputs)
+                Stashed::inputs(inputs, &passed.reach, &self.transit)?
             };
             runs.push(StashedRun { layers, kept, left });
         }

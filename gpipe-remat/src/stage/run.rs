@@ -5,6 +5,7 @@ use gpipe_tensor::Tensors;
 
 use super::value_watch::Look;
 use crate::Result;
+use crate::reach::{LayerPlaces, Reach};
 
 /// The result of one layer's forward pass that its backward pass needs.
 pub(crate) struct Step {
@@ -16,9 +17,8 @@ pub(crate) struct Step {
 /// The output of a run of layers.
 pub(crate) struct Passed {
     pub(crate) flow: Tensors,
-    /// Number of leading tensors of the run's input that its layers took. The others passed by and are
-    /// the last of `flow`.
-    pub(crate) taken: usize,
+    /// The tensors of the run's input that its layers touched.
+    pub(crate) reach: Reach,
 }
 
 /// Computes the forward pass of the layers; `keep` receives the saved tensors of each.
@@ -29,15 +29,15 @@ pub(crate) fn forward(
     look: Option<Look>,
     mut keep: impl FnMut(Step),
 ) -> Result<Passed> {
-    let inputs = x.len();
-    let mut untouched = inputs;
+    let mut reach = Reach::new(x.len());
     for (index, layer) in layers.iter().enumerate() {
-        let passing: Tensors = x.drain(layer.arity().min(x.len())..).collect();
-        untouched = untouched.min(passing.len());
+        let places = LayerPlaces::of(layer.as_ref());
+        let passing: Tensors = x.drain(places.arity.min(x.len())..).collect();
         let (mut y, saved) = layer.forward(cx, x)?;
         if let Some(look) = look {
             look.outputs(index, layer.as_ref(), &y)?;
         }
+        reach.pass(&places, y.len());
         keep(Step {
             saved,
             gradients: y.iter().filter(|tensor| tensor.dtype().is_float()).count(),
@@ -45,10 +45,7 @@ pub(crate) fn forward(
         y.extend(passing);
         x = y;
     }
-    Ok(Passed {
-        flow: x,
-        taken: inputs - untouched,
-    })
+    Ok(Passed { flow: x, reach })
 }
 
 /// Computes the backward pass of the layers. `back` takes one layer, its saved tensors and the gradients

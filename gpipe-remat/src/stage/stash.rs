@@ -3,9 +3,11 @@
 use std::ops::Range;
 
 use gpipe_layers::Pending;
-use gpipe_tensor::Tensors;
+use gpipe_tensor::{DType, Device, Tensor, Tensors};
 
 use super::run::Step;
+use crate::Result;
+use crate::reach::Reach;
 
 /// The tensors that a stage holds for all micro-batches.
 #[derive(Default)]
@@ -62,7 +64,21 @@ pub(crate) struct StashedRun {
 /// The stashed tensors of a forward pass: all that the backward pass needs, or the inputs for
 /// recomputing them.
 pub(crate) enum Stashed {
-    /// The first tensors of the input: those that some layer of the run takes.
+    /// The input; tensors that no layer of the run touches have no elements.
     Inputs(Tensors),
     Saved(Vec<Step>),
+}
+
+impl Stashed {
+    /// Keeps the tensors of a run's input that its layers touch: the next stage or run keeps the others. `transit`
+    /// is a handle of the processor.
+    pub(crate) fn inputs(inputs: Tensors, reach: &Reach, transit: &Device) -> Result<Self> {
+        let kept = inputs.into_iter().zip(reach.touched());
+        let kept = kept.map(|(input, &touched)| match (touched, input.dtype()) {
+            (true, _) => Ok(input),
+            (false, DType::U32) => Ok(Tensor::from_u32(transit, [0], Vec::new())?),
+            (false, _) => Ok(Tensor::empty(transit, [0])?),
+        });
+        Ok(Self::Inputs(kept.collect::<Result<_>>()?))
+    }
 }

@@ -197,8 +197,9 @@ struct Pass {
     ledger: Ledger,
     flow: Buffers,
     saved: Vec<SavedBuffers>,
-    /// Number of tensors of the first layer's input that did not pass by the layer before it.
-    fresh: usize,
+    /// For each tensor of the first layer's input that the layer before it returned, whether that made it;
+    /// `None` before the stage's first layer, whose inputs are all new to the stage.
+    fresh: Option<Vec<bool>>,
     /// Number of tensors of the input that some layer has taken.
     taken: usize,
     /// Bytes of those, as far as they are fresh.
@@ -210,12 +211,19 @@ struct Pass {
 impl Pass {
     /// Before layer `start`.
     fn new(chain: &Chain<'_>, start: usize) -> Self {
-        let before = (start > chain.part.start).then(|| &chain.costs.of(chain.m)[start - 1]);
+        let before = (start > chain.part.start).then(|| start - 1);
+        let made = |layer: usize| {
+            let outputs = 0..chain.costs.of(chain.m)[layer].outputs.len();
+            let handed_on = &chain.costs.places(layer).handed_on;
+            outputs
+                .map(|place| handed_on.iter().all(|&(_, to)| to != place))
+                .collect()
+        };
         Self {
             ledger: Ledger::new(),
             flow: Buffers::new(),
             saved: Vec::new(),
-            fresh: before.map_or(usize::MAX, |cost| cost.outputs.len()),
+            fresh: before.map(made),
             taken: 0,
             input: 0,
             claims: None,
@@ -235,12 +243,19 @@ impl Pass {
         let taken = chain.costs.arity(layer).min(flow.len());
         // Tensors that no layer has taken so far were in the input from the start.
         let known = self.flow.len().min(taken);
-        for tensor in &flow[known..taken] {
+        let handed_on = &chain.costs.places(layer).handed_on;
+        for (place, tensor) in flow.iter().enumerate().take(taken).skip(known) {
             let nothing = Flow {
                 shape: [0].into(),
                 dtype: tensor.dtype,
             };
-            let tensor = match self.taken < self.fresh {
+            let fresh = match &self.fresh {
+                None => true,
+                Some(made) => made.get(self.taken).copied().unwrap_or(false),
+            };
+            // Handed on, it may leave the run untouched, and then it is not kept.
+            let touched = handed_on.iter().all(|&(from, _)| from != place);
+            let tensor = match fresh && touched {
                 true => tensor,
                 false => &nothing,
             };
