@@ -7,6 +7,7 @@ pub(crate) mod csv;
 pub(crate) mod data;
 pub(crate) mod fault;
 pub(crate) mod grid;
+pub(crate) mod portal;
 pub(crate) mod slots;
 pub(crate) mod transfer;
 pub(crate) mod unit_time;

@@ -2,6 +2,7 @@
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
+use crate::schedule::portal::Portal;
 
 /// Seconds of one stage's actions on a micro-batch of full size.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -29,6 +30,16 @@ pub struct LinkCosts {
     pub backward: f64,
 }
 
+/// The transfers of a tensor that passes stages: it goes straight from the stage that gives it to the one
+/// that takes it, and its gradient straight back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PortalCosts {
+    /// The ends.
+    pub portal: Portal,
+    /// The link from the giver to the taker, apart from those between neighbours.
+    pub link: LinkCosts,
+}
+
 /// The costs of a pipeline.
 ///
 /// ```
@@ -46,6 +57,7 @@ pub struct LinkCosts {
 pub struct Costs {
     stages: Vec<StageCosts>,
     links: Vec<LinkCosts>,
+    portals: Vec<PortalCosts>,
     sizes: Vec<f64>,
     recompute: Vec<bool>,
     left: Vec<f64>,
@@ -80,6 +92,14 @@ pub enum CostsError {
     /// The step takes longer than a number holds.
     #[error("the costs add up to more than a number holds: give them in larger units")]
     Sum,
+    /// A portal that passes no stage, or leads to one that does not exist.
+    #[error("a portal from stage {} to stage {} of {stages}: give the taker at least 2 above the giver", .portal.from, .portal.to)]
+    Portal {
+        /// Its ends.
+        portal: Portal,
+        /// Stages of the schedule.
+        stages: usize,
+    },
     /// A cost is negative or not finite.
     #[error("the {what} {index} costs {value}: use a finite number, 0 or more")]
     Number {
@@ -98,6 +118,7 @@ impl Costs {
         Self {
             stages,
             links: Vec::new(),
+            portals: Vec::new(),
             sizes: Vec::new(),
             recompute: Vec::new(),
             left: Vec::new(),
@@ -123,6 +144,13 @@ impl Costs {
     #[must_use]
     pub fn with_links(mut self, links: Vec<LinkCosts>) -> Self {
         self.links = links;
+        self
+    }
+
+    /// Sets the transfers past stages; the links between neighbours are without their bytes.
+    #[must_use]
+    pub fn with_portals(mut self, portals: Vec<PortalCosts>) -> Self {
+        self.portals = portals;
         self
     }
 
@@ -226,6 +254,17 @@ impl Costs {
         for (index, link) in self.links.iter().enumerate() {
             number("link", index, &[link.latency, link.forward, link.backward])?;
         }
+        for (index, PortalCosts { portal, link }) in self.portals.iter().enumerate() {
+            if portal.to >= stages || portal.to < portal.from.saturating_add(2) {
+                let portal = *portal;
+                return Err(CostsError::Portal { portal, stages });
+            }
+            number(
+                "portal",
+                index,
+                &[link.latency, link.forward, link.backward],
+            )?;
+        }
         let sizes = self.sizes.iter().enumerate();
         let updates = self.updates.iter().enumerate();
         let left = self.left.iter().enumerate();
@@ -251,7 +290,8 @@ impl Costs {
         let work = self.stages.iter().zip(lefts).map(|(stage, left)| {
             stage.forward + stage.input_grad + stage.weight_grad + again(stage, left)
         });
-        let links = self.links.iter().map(|link| {
+        let portals = self.portals.iter().map(|portal| &portal.link);
+        let links = self.links.iter().chain(portals).map(|link| {
             2.0 * micro_batches as f64 * link.latency + sizes * (link.forward + link.backward)
         });
         let updates: f64 = self.updates.iter().sum();
@@ -308,6 +348,11 @@ impl Costs {
     /// The link from `stage` to the next.
     pub(crate) fn link(&self, stage: usize) -> LinkCosts {
         self.links.get(stage).copied().unwrap_or_default()
+    }
+
+    /// The transfers past stages.
+    pub(crate) fn portals(&self) -> &[PortalCosts] {
+        &self.portals
     }
 
     pub(crate) fn size(&self, micro_batch: usize) -> f64 {

@@ -47,7 +47,8 @@ pub fn simulate_shared(
         machine.line_up(now);
         machine.begin(now);
     }
-    Ok(Timeline::new(schedule.devices(), machine.spans))
+    let portals = by_share[0].portals().iter().map(|portal| portal.portal);
+    Ok(Timeline::new(schedule.devices(), machine.spans).with_portals(portals))
 }
 
 /// The state of all devices at a time.

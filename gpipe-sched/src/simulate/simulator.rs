@@ -4,7 +4,7 @@ use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
 use crate::schedule::transfer::{Direction, Transfer};
 use crate::schedule::walk::walk;
-use crate::simulate::costs::{Costs, CostsError, LinkCosts};
+use crate::simulate::costs::{Costs, CostsError, LinkCosts, PortalCosts};
 use crate::simulate::timeline::{Span, Timeline};
 
 /// Simulates a schedule: each action starts as soon as its device is free and the flow that it
@@ -26,7 +26,8 @@ pub fn simulate(schedule: &Schedule, costs: &Costs) -> Result<Timeline, CostsErr
         },
         transfer: |from: usize, transfer: Transfer, end: f64| links.arrival(from, transfer, end),
     };
-    Ok(timing.run(schedule))
+    let portals = costs.portals().iter().map(|portal| portal.portal);
+    Ok(timing.run(schedule).with_portals(portals))
 }
 
 /// Seconds of a whole step: the makespan plus the parameter update. The update starts when all
@@ -68,31 +69,61 @@ pub(crate) struct Links<'a> {
     costs: &'a Costs,
     /// The time from which each link is free, by direction.
     free: Vec<[f64; 2]>,
+    /// The same for the link of each portal.
+    free_portals: Vec<[f64; 2]>,
+    /// When everything that comes through portals beside a flow has arrived.
+    through_portals: Vec<f64>,
+    micro_batches: usize,
 }
 
 impl<'a> Links<'a> {
     pub fn new(schedule: &Schedule, costs: &'a Costs) -> Self {
-        let free = vec![[0.0; 2]; schedule.stages()];
-        Self { costs, free }
+        let micro_batches = schedule.micro_batches();
+        let transfers = Transfer::table(schedule.stages(), micro_batches);
+        Self {
+            costs,
+            free: vec![[0.0; 2]; schedule.stages()],
+            free_portals: vec![[0.0; 2]; costs.portals().len()],
+            through_portals: match costs.portals().is_empty() {
+                true => Vec::new(),
+                false => vec![0.0; transfers],
+            },
+            micro_batches,
+        }
     }
 
-    /// The arrival time of a flow that the stage `from` sends at time `end`.
+    /// The arrival time of a flow that the stage `from` sends at time `end`, and of what comes through
+    /// portals beside it.
     pub fn arrival(&mut self, from: usize, transfer: Transfer, end: f64) -> f64 {
         if from == transfer.stage {
             return end;
         }
-        let LinkCosts {
-            latency,
-            forward,
-            backward,
-        } = self.costs.link(from.min(transfer.stage));
-        let seconds = match transfer.direction {
-            Direction::Forward => forward,
-            Direction::Backward => backward,
+        let (direction, m) = (transfer.direction, transfer.micro_batch);
+        let size = self.costs.size(m);
+        let arrives = |free: &mut f64, link: LinkCosts| {
+            let seconds = match direction {
+                Direction::Forward => link.forward,
+                Direction::Backward => link.backward,
+            };
+            *free = free.max(end) + seconds * size;
+            *free + link.latency
         };
-        let free = &mut self.free[from.min(transfer.stage)][transfer.direction as usize];
-        *free = free.max(end) + seconds * self.costs.size(transfer.micro_batch);
-        *free + latency
+        for (PortalCosts { portal, link }, free) in
+            self.costs.portals().iter().zip(&mut self.free_portals)
+        {
+            if portal.sender(direction) == from {
+                let taken = portal.arrives(direction, m).index(self.micro_batches);
+                let arrival = arrives(&mut free[direction as usize], *link);
+                self.through_portals[taken] = self.through_portals[taken].max(arrival);
+            }
+        }
+        let link = from.min(transfer.stage);
+        let arrival = arrives(
+            &mut self.free[link][direction as usize],
+            self.costs.link(link),
+        );
+        let beside = self.through_portals.get(transfer.index(self.micro_batches));
+        arrival.max(beside.copied().unwrap_or(0.0))
     }
 }
 

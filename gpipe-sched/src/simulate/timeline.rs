@@ -1,6 +1,7 @@
 //! Timelines: the spans of all actions of a step, simulated or measured.
 
 use crate::schedule::action::Action;
+use crate::schedule::portal::Portal;
 use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::level::Level;
 
@@ -29,6 +30,8 @@ pub struct Timeline {
     spans: Vec<Span>,
     /// By device, then by time.
     levels: Vec<Level>,
+    /// Ascending.
+    portals: Vec<Portal>,
 }
 
 impl Timeline {
@@ -41,6 +44,7 @@ impl Timeline {
             devices: devices.max(named),
             spans,
             levels: Vec::new(),
+            portals: Vec::new(),
         }
     }
 
@@ -130,7 +134,10 @@ impl Timeline {
                 .unwrap_or(0);
         }
         let devices = timelines.iter().map(Self::devices).max().unwrap_or(0);
-        Self::new(devices, spans).with_levels(levels)
+        let portals = timelines.iter().flat_map(|timeline| &timeline.portals);
+        Self::new(devices, spans)
+            .with_levels(levels)
+            .with_portals(portals.copied())
     }
 
     /// The number of flows in flight, sent and not yet received, on the link from stage `link` to
@@ -173,6 +180,21 @@ impl Timeline {
             counts.push((at_once[0].0, usize::try_from(flights).unwrap_or(0)));
         }
         counts
+    }
+
+    /// The timeline with the portals through which tensors pass stages, for
+    /// [`write_trace`](Self::write_trace).
+    #[must_use]
+    pub fn with_portals(mut self, portals: impl IntoIterator<Item = Portal>) -> Self {
+        self.portals = portals.into_iter().collect();
+        self.portals.sort_unstable();
+        self.portals.dedup();
+        self
+    }
+
+    /// The portals, ascending, each once.
+    pub fn portals(&self) -> &[Portal] {
+        &self.portals
     }
 
     /// The timeline with given memory levels of its devices. Levels that change nothing are

@@ -5,12 +5,14 @@
 
 use std::io::{self, BufWriter, Write};
 
+use crate::schedule::action::Op;
+use crate::schedule::portal::Portal;
 use crate::schedule::transfer::{Direction, Transfer};
 use crate::simulate::timeline::{Span, Timeline};
 
 impl Timeline {
     /// Writes the timeline as JSON trace events: a row per device, a slice per span, an arrow for
-    /// every flow from one stage to another, and a counter for the memory of each device.
+    /// every flow from one stage to another and for every portal, and a counter for the memory of each device.
     ///
     /// # Errors
     /// Errors of `out`.
@@ -43,6 +45,11 @@ impl Timeline {
             }
             if let Some(transfer) = span.action.receives().filter(crosses) {
                 events.arrow('f', span, 0.001, transfer, micro_batches)?;
+            }
+            for (index, portal) in self.portals().iter().enumerate() {
+                // Behind the numbers of the flows.
+                let id = (1 + index) * Transfer::table(stages, micro_batches);
+                events.portal(span, *portal, id, micro_batches)?;
             }
         }
         for level in self.levels() {
@@ -110,6 +117,42 @@ impl<W: Write> Events<W> {
             Direction::Backward => "gradients",
         };
         let id = transfer.index(micro_batches);
+        self.end(phase, span, share, name, id)
+    }
+
+    /// Writes the end of a portal's arrow that is in this span, if one is.
+    fn portal(
+        &mut self,
+        span: &Span,
+        portal: Portal,
+        first_id: usize,
+        micro_batches: usize,
+    ) -> io::Result<()> {
+        let m = span.action.micro_batch;
+        let (direction, name) = match span.action.op {
+            Op::Forward => (Direction::Forward, "portal: activations"),
+            Op::Backward | Op::InputGrad => (Direction::Backward, "portal: gradients"),
+            Op::WeightGrad | Op::Recompute => return Ok(()),
+        };
+        let arrives = portal.arrives(direction, m);
+        let id = first_id + arrives.index(micro_batches);
+        if span.action.stage == portal.sender(direction) {
+            self.end('s', span, 0.998, name, id)
+        } else if span.action.stage == arrives.stage {
+            self.end('f', span, 0.002, name, id)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn end(
+        &mut self,
+        phase: char,
+        span: &Span,
+        share: f64,
+        name: &str,
+        id: usize,
+    ) -> io::Result<()> {
         let time = span.start + share * (span.end - span.start);
         let rest = format_args!(r#""name":"{name}","cat":"flow","id":{id},"bp":"e""#);
         self.write(phase, span.device, time, rest)

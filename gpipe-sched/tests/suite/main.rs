@@ -39,6 +39,8 @@ mod refusals;
 
 mod judged;
 
+mod portals;
+
 mod times;
 
 mod unequal;
