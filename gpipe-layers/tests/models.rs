@@ -192,6 +192,21 @@ fn lingvo_charges_the_embedding_and_the_squares_and_gives_the_rest_away() {
     let complete: Vec<u64> = costs.iter().map(|(_, cost)| cost.flops()).collect();
     assert_eq!(price(CostModel::default()), complete);
     assert!("flops".parse::<CostModel>().is_err());
+
+    // A byte counts as many FLOPs as fit its time.
+    let traffic = costs.iter().map(|(_, cost)| cost.traffic);
+    let timed = traffic
+        .zip(&complete)
+        .map(|(bytes, flops)| flops + 7 * bytes);
+    assert_eq!(price("time:7".parse().unwrap()), timed.collect::<Vec<_>>());
+    assert_eq!(
+        price("time".parse().unwrap()),
+        price("time:10".parse().unwrap())
+    );
+    for text in ["time:0", "time:", "time:-1", "time:1.5"] {
+        let error = text.parse::<CostModel>().unwrap_err().to_string();
+        assert!(error.contains("such as time:10"), "{error}");
+    }
 }
 
 #[test]

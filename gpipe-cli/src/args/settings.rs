@@ -97,7 +97,8 @@ pub struct Settings {
     /// as 3,3,4,2 [default: balance]
     #[arg(long, value_name = "RULE", help_heading = "Pipeline")]
     pub partition: Option<String>,
-    /// Cost model of layers: complete (all FLOPs) or lingvo (its formulas) [default: complete]
+    /// Cost model of layers: complete (all FLOPs), time (FLOPs and bytes of memory), time:N (with N FLOPs in
+    /// the time of a byte) or lingvo (its formulas) [default: complete, or time for networks for images]
     #[arg(long, value_name = "NAME", help_heading = "Pipeline")]
     pub cost_model: Option<String>,
     /// Activations kept for the backward pass, others are recomputed: keep (all), stage (the inputs of

@@ -342,6 +342,11 @@ fn each_cost_model_has_its_own_unit() {
         heading(&lingvo).unwrap().contains("Lingvo FLOPs  "),
         "{lingvo}"
     );
+    let timed = plan("time");
+    assert!(
+        heading(&timed).unwrap().contains("FLOP equivalents  "),
+        "{timed}"
+    );
     let of_rule = |said: &str| -> String {
         let line = said
             .lines()
@@ -350,6 +355,23 @@ fn each_cost_model_has_its_own_unit() {
     };
     assert!(of_rule(&complete).contains("% more"), "{complete}");
     assert!(complete.contains("instead of"), "{complete}");
+}
+
+/// The first layers of an image network move most bytes.
+#[test]
+fn image_networks_are_cut_by_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |arguments: &[&str]| {
+        let common = ["plan", "--json", "--model", "resnet50", "--stages", "2"];
+        let output = gpipe(folder.path(), &[&common[..], arguments].concat());
+        let plan = objects(&output).pop().unwrap();
+        let first = plan["cut"][0].as_u64().unwrap();
+        (first, plan["loads"].clone())
+    };
+    let (by_default, by_time) = (plan(&[]), plan(&["--cost-model", "time"]));
+    assert_eq!(by_default, by_time);
+    let (by_flops, _) = plan(&["--cost-model", "complete"]);
+    assert!(by_time.0 < by_flops, "{} {by_flops}", by_time.0);
 }
 
 #[test]

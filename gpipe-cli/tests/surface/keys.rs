@@ -101,7 +101,11 @@ const VALUES: &[(&str, &str, &[&str])] = &[
         ],
     ),
     ("gpt-nano", "pipeline.partition", &["histogram", "3,3,4,1"]),
-    ("gpt-nano", "pipeline.cost_model", &["lingvo"]),
+    (
+        "gpt-nano",
+        "pipeline.cost_model",
+        &["lingvo", "time", "time:4"],
+    ),
     (
         "gpt-nano",
         "pipeline.remat",

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_layers::Cost;
+use gpipe_layers::{Cost, CostModel};
 use gpipe_sched::{Costs, Op, Schedule, StageCosts};
 
 use crate::{ModelCosts, RematPlan, Retained, RetainedRun};
@@ -51,6 +51,16 @@ impl Rates {
             flops,
             bytes: f64::INFINITY,
             action: 0.0,
+        }
+    }
+
+    /// This many FLOPs a second, and the bytes that a cost model counts in their time; all else is free.
+    pub fn of_model(model: CostModel, flops: f64) -> Self {
+        Self {
+            bytes: model
+                .flops_per_byte()
+                .map_or(f64::INFINITY, |per_byte| flops / per_byte),
+            ..Self::of_flops(flops)
         }
     }
 }
@@ -230,7 +240,7 @@ pub fn simulator_costs(
 #[cfg(test)]
 mod tests {
     use gpipe_layers::Flow;
-    use gpipe_layers::layers::{Layout, Linear};
+    use gpipe_layers::layers::{Activation, Function, Layout, Linear};
 
     use super::*;
 
@@ -256,5 +266,28 @@ mod tests {
         assert!(one < two && two < 2.0 * one, "{one}, {two}");
         let [one, two] = [1, 2].map(|parts| seconds(parts, Rates::of_flops(1e9)));
         assert!((one - two).abs() < 1e-12 * one, "{one}, {two}");
+    }
+
+    /// The simulator weighs layers as the cut does.
+    #[test]
+    fn the_work_of_a_cost_model_is_its_price() {
+        let layers: [Box<dyn gpipe_layers::Layer>; 2] = [
+            Box::new(Linear::new("linear", 64, 32, Layout::OutIn)),
+            Box::new(Activation::new("relu", Function::Relu)),
+        ];
+        let samples = crate::micro_batches(16, 1).unwrap();
+        let costs = ModelCosts::new(&layers, &samples, |n| vec![Flow::f32([n, 64])]).unwrap();
+        for model in ["complete", "time", "time:3"].map(|name| name.parse().unwrap()) {
+            let prices = costs.prices(&layers, model).unwrap();
+            let times = Times::of_rates(&costs, Rates::of_model(model, 1.0));
+            for (work, price) in times.work.iter().zip(prices) {
+                let work = work.forward + work.input_grad + work.weight_grad;
+                let price = price as f64;
+                assert!(
+                    (work - price).abs() < 1e-12 * price,
+                    "{model:?}: {work}, {price}"
+                );
+            }
+        }
     }
 }

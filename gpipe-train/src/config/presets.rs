@@ -130,6 +130,7 @@ fn of_network(name: &str, network: &Network) -> Table {
         &mut defaults,
         toml! {
             data = { seq_len = 1, batch_size = 64 }
+            pipeline = { cost_model = "time" }
             optimizer = { lr = 2e-3, decay = "matrices" }
             run = { steps = 1000, eval_every = 100 }
         },

@@ -7,7 +7,7 @@ use gpipe_partition::CutRule;
 use gpipe_remat::planner::{
     CertifiedPlan, Costed, Described, Link, Plan, PlanRequest, Planner, Worker,
 };
-use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Times};
+use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Rates, Times};
 
 use crate::config::{Devices, FixedKeys, Named, ScheduleChoice, Size, TrainConfig};
 use crate::cost_import::CostFile;
@@ -84,17 +84,18 @@ impl Recommender {
         }
         let input = setup::input(config);
         let known = speed.clone();
+        let cost_model = *config.pipeline.cost_model;
         let price = move |samples: &[Range<usize>]| {
             let costs = ModelCosts::new(&layers, samples, &input)?;
-            let flops = Times::of_flops(&costs, 1.0);
+            let work = Times::of_rates(&costs, Rates::of_model(cost_model, 1.0));
             let times = match (&known, cores) {
                 (Some(speed), Some(cores)) => speed.times(&costs, cores),
-                _ => flops.clone(),
+                _ => work.clone(),
             };
             Ok(Costed {
                 costs,
                 times,
-                scheduling_times: Some(flops),
+                scheduling_times: Some(work),
             })
         };
         Ok(Self {

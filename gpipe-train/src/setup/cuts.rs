@@ -44,5 +44,6 @@ pub fn unit(config: &TrainConfig) -> &'static str {
     match *config.pipeline.cost_model {
         CostModel::Complete => "FLOPs",
         CostModel::Lingvo => "Lingvo FLOPs",
+        CostModel::Time(_) => "FLOP equivalents",
     }
 }

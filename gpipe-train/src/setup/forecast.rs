@@ -1,6 +1,6 @@
 //! Predictions of idle time, step time and memory.
 
-use gpipe_remat::{StageMemory, Times, simulator_costs};
+use gpipe_remat::{Rates, StageMemory, Times, simulator_costs};
 use gpipe_report::numbers;
 use gpipe_sched::{Costs, Timeline, simulate, simulate_shared};
 use gpipe_tensor::DeviceId;
@@ -44,10 +44,10 @@ impl Setup {
         let stages = self.schedule.stages();
         let ideal =
             simulate(&self.schedule, &Costs::even(stages, 1.0, 2.0)).map_err(Error::input)?;
-        let flops = Times::of_flops(&self.costs, 1.0);
-        let costs = self.simulator_costs(&flops);
+        let work = self.work(1.0);
+        let costs = self.simulator_costs(&work);
         let free = simulate(&self.schedule, &costs[0]).map_err(Error::input)?;
-        let here = self.timeline(&flops)?;
+        let here = self.timeline(&work)?;
         Ok(Forecast {
             parameters: self.parameters,
             parameter_bytes: self.parameter_bytes,
@@ -60,6 +60,14 @@ impl Setup {
             bubble_here: here.bubble(),
             workers: free.devices(),
         })
+    }
+
+    /// The work of the layers by `pipeline.cost_model`, at this many FLOPs a second.
+    pub(super) fn work(&self, flops_per_second: f64) -> Times {
+        Times::of_rates(
+            &self.costs,
+            Rates::of_model(self.cost_model, flops_per_second),
+        )
     }
 
     /// The predicted seconds of a step, for these times of the layers.

@@ -18,8 +18,7 @@ impl Setup {
     pub fn record(&self, config: &TrainConfig) -> Result<Record> {
         let info = self.info(config);
         let mut record = Record::new::<Error>(info, &self.schedule, |flops_per_second| {
-            let times = gpipe_remat::Times::of_flops(&self.costs, flops_per_second);
-            self.predicted(&times)
+            self.predicted(&self.work(flops_per_second))
         })?;
         record.cuts = Some(self.cuts(config)?);
         Ok(record)

@@ -15,9 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gpipe_hf::Weights;
-use gpipe_layers::{Init, Layer, LearningRate, Optimizer};
+use gpipe_layers::{CostModel, Init, Layer, LearningRate, Optimizer};
 use gpipe_partition::{Loads, Partition};
-use gpipe_remat::{ModelCosts, ParameterBytes, RematPlan, StageMemory, Times, simulator_costs};
+use gpipe_remat::{
+    ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, Times, simulator_costs,
+};
 use gpipe_sched::{Schedule, World};
 use gpipe_tensor::{DeviceId, Shape};
 
@@ -42,6 +44,7 @@ pub struct Setup {
     pub loads: Loads,
     /// The cost of each layer under `pipeline.cost_model`.
     prices: Vec<u64>,
+    cost_model: CostModel,
     /// The order of actions on each worker.
     pub schedule: Schedule,
     /// The activations that each stage keeps and recomputes.
@@ -120,9 +123,9 @@ impl Setup {
         };
         let mut table = keep(&schedule)?;
         if is_configured {
-            let flops = Times::of_flops(&costs, 1.0);
+            let work = Times::of_rates(&costs, Rates::of_model(*pipeline.cost_model, 1.0));
             let times = |schedule: &Schedule, table: &RematPlan| {
-                simulator_costs(&costs, &flops, &ranges, schedule, table).swap_remove(0)
+                simulator_costs(&costs, &work, &ranges, schedule, table).swap_remove(0)
             };
             if pipeline.schedule.follows_costs() {
                 let (micro_batches, times) = (schedule.micro_batches(), times(&schedule, &table));
@@ -144,6 +147,7 @@ impl Setup {
             partition,
             loads,
             prices,
+            cost_model: *pipeline.cost_model,
             schedule,
             table,
             memory,
