@@ -78,7 +78,9 @@ impl Identity {
     pub fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(names::RUN);
         gpipe_files::replace(&path, &self.to_bytes()?)?;
-        let synced = File::open(&path).and_then(|file| file.sync_all());
+        // Open for writing: Windows syncs no other.
+        let opened = File::options().write(true).open(&path);
+        let synced = opened.and_then(|file| file.sync_all());
         let synced = synced.and_then(|()| gpipe_files::sync_folder(folder));
         Ok(synced.map_err(FileError::write(&path))?)
     }

@@ -18,21 +18,25 @@ pub enum Links {
 /// Options with which opening never waits for the other end of a pipe, and fails for a link unless links
 /// are followed. Where the system has no such flags (Windows), they are those of the standard library.
 pub fn open_options(links: Links) -> OpenOptions {
-    let mut options = OpenOptions::new();
+    let options = OpenOptions::new();
     #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        use std::os::unix::fs::OpenOptionsExt;
-
-        let flags = match links {
-            Links::Followed => OFlags::NONBLOCK,
-            Links::Refused => OFlags::NONBLOCK | OFlags::NOFOLLOW,
-        };
-        // Flags are bits: the sign means nothing.
-        options.custom_flags(flags.bits().cast_signed());
-    }
+    let options = with_flags(options, links);
     #[cfg(not(unix))]
     let _ = links;
+    options
+}
+
+#[cfg(unix)]
+fn with_flags(mut options: OpenOptions, links: Links) -> OpenOptions {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let flags = match links {
+        Links::Followed => OFlags::NONBLOCK,
+        Links::Refused => OFlags::NONBLOCK | OFlags::NOFOLLOW,
+    };
+    // Flags are bits: the sign means nothing.
+    options.custom_flags(flags.bits().cast_signed());
     options
 }
 

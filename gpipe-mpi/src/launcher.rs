@@ -57,11 +57,16 @@ impl Launcher {
     }
 }
 
-/// `../lib` of the program that started this one, where the system tells it.
+/// `../lib` of the program that started this one, where the system tells it (Linux).
 fn beside_parent() -> Option<PathBuf> {
-    let parent = std::os::unix::process::parent_id();
-    let program = std::fs::read_link(format!("/proc/{parent}/exe")).ok()?;
-    Some(program.parent()?.parent()?.join("lib"))
+    #[cfg(unix)]
+    {
+        let parent = std::os::unix::process::parent_id();
+        let program = std::fs::read_link(format!("/proc/{parent}/exe")).ok()?;
+        Some(program.parent()?.parent()?.join("lib"))
+    }
+    #[cfg(not(unix))]
+    None
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use libloading::Library;
-use libloading::os::unix::{self, RTLD_GLOBAL, RTLD_NOW};
 
 use crate::api::{MPICH, STANDARD, open_mpi};
 use crate::error::Error;
@@ -29,11 +28,9 @@ pub(crate) fn start(
     };
     let mut tried: Vec<String> = Vec::new();
     for path in candidates {
-        // SAFETY: the library is an MPI by its name or by the user's word; its initializers may run. Open MPI's
-        // components look for its symbols in the global scope.
-        match unsafe { unix::Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) } {
+        match open(&path) {
             Ok(library) => {
-                let session = started(library.into(), &path)?;
+                let session = started(library, &path)?;
                 return fits(session, launcher, &path);
             }
             Err(error) => tried.push(error.to_string()),
@@ -42,6 +39,21 @@ pub(crate) fn start(
     Err(Error::NotFound {
         tried: tried.join("; "),
     })
+}
+
+fn open(path: &Path) -> Result<Library, libloading::Error> {
+    // SAFETY: the library is an MPI by its name or by the user's word; its initializers may run.
+    #[cfg(unix)]
+    unsafe {
+        use libloading::os::unix::{self, RTLD_GLOBAL, RTLD_NOW};
+        // Open MPI's components look for its symbols in the global scope.
+        unix::Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL).map(Library::from)
+    }
+    // SAFETY: as above.
+    #[cfg(not(unix))]
+    unsafe {
+        Library::new(path)
+    }
 }
 
 fn started(library: Library, path: &Path) -> Result<Box<dyn Calls>, Error> {

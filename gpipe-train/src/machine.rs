@@ -135,21 +135,20 @@ fn meminfo(key: &str) -> Option<u64> {
 
 /// The architecture and the instruction sets, within `level`, that can affect the bits of results.
 pub(crate) fn instructions(level: InstructionSet) -> String {
-    let mut words = vec![std::env::consts::ARCH];
     #[cfg(target_arch = "x86_64")]
-    for (available, word) in [
+    let vectors = [
         (std::is_x86_feature_detected!("avx2"), "avx2"),
         (std::is_x86_feature_detected!("fma"), "fma"),
         (std::is_x86_feature_detected!("avx512f"), "avx512f"),
         (std::is_x86_feature_detected!("avx512bw"), "avx512bw"),
         (std::is_x86_feature_detected!("avx512dq"), "avx512dq"),
         (std::is_x86_feature_detected!("avx512vl"), "avx512vl"),
-        (level.uses_amx(), "amx"),
-    ] {
-        if available {
-            words.push(word);
-        }
-    }
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let vectors = [];
+    let found = vectors.into_iter().chain([(level.uses_amx(), "amx")]);
+    let words = found.filter_map(|(available, word)| available.then_some(word));
+    let words: Vec<_> = [std::env::consts::ARCH].into_iter().chain(words).collect();
     words.join(" ")
 }
 

@@ -11,7 +11,7 @@ use xshell::{Shell, cmd};
 
 use crate::flags::{Ci, Exam};
 use crate::tree::Tree;
-use crate::{deny, exam, package, tidy, tree};
+use crate::{deny, exam, package, targets, tidy, tree};
 
 /// One check.
 struct Step {
@@ -24,6 +24,8 @@ enum What {
     Deny,
     Exam,
     Package,
+    Systems,
+    Arm,
     /// Arguments of cargo, and the environment they run in.
     Cargo {
         arguments: Vec<String>,
@@ -64,6 +66,8 @@ impl Step {
             What::Tidy => tidy::run(root),
             What::Deny => deny::run(shell),
             What::Package => package::run(shell, root),
+            What::Systems => targets::systems(shell),
+            What::Arm => targets::arm(shell),
             What::Exam => {
                 let quick = Exam {
                     row: Vec::new(),
@@ -181,6 +185,16 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         steps.extend(feature_steps(tree, name)?);
     }
     steps.extend(minimum_version(tree)?);
+    steps.extend([
+        Step {
+            name: "other systems".into(),
+            what: What::Systems,
+        },
+        Step {
+            name: "arm gpipe-tensor".into(),
+            what: What::Arm,
+        },
+    ]);
     // Unsafe code stays within its bounds in programs that are built without checks for overflow, too.
     let unchecked = "profile.dev.package.gpipe-tensor.overflow-checks=false";
     steps.push(Step::cargo(

@@ -10,6 +10,7 @@ mod flags;
 mod gpu;
 mod package;
 mod parity;
+mod targets;
 mod tidy;
 mod tree;
 

@@ -27,16 +27,6 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Elements between rows, and between columns.
-    pub(super) fn strides(self) -> (usize, usize) {
-        (self.row_stride, self.column_stride)
-    }
-
-    /// The elements, from the first on.
-    pub(super) fn floats(self) -> &'a [f32] {
-        self.floats
-    }
-
     pub(super) fn holds(&self, rows: usize, columns: usize) -> bool {
         reaches(
             self.floats.len(),
@@ -76,11 +66,6 @@ impl<'a> MatrixMut<'a> {
     pub(super) fn row(&mut self, row: usize, columns: usize) -> &mut [f32] {
         &mut self.floats[row * self.stride..][..columns]
     }
-
-    /// The elements from a row and a column on, and how many there are between rows.
-    pub(super) fn from(&mut self, row: usize, column: usize) -> (&mut [f32], usize) {
-        (&mut self.floats[row * self.stride + column..], self.stride)
-    }
 }
 
 /// What a product is added to.
@@ -95,19 +80,6 @@ pub(crate) enum Begin<'a> {
 }
 
 impl Begin<'_> {
-    /// This for the first of several products that are added up, and what is there for the others.
-    pub(super) fn at(self, first: bool) -> Self {
-        if first { self } else { Self::Sum }
-    }
-
-    /// From this column on.
-    pub(super) fn from(self, column: usize) -> Self {
-        match self {
-            Self::Row(row) => Self::Row(&row[column..]),
-            other => other,
-        }
-    }
-
     /// Makes a row what it begins with.
     #[inline(always)]
     pub(crate) fn row(self, out: &mut [f32]) {

@@ -1,0 +1,64 @@
+//! Other systems and processors: types checked for macOS and Windows, operations run on an emulated
+//! processor of 64-bit ARM.
+
+use std::process::Command;
+
+use xshell::{Shell, cmd};
+
+/// Systems on which the program must compile. Their tokenizers would need a C++ compiler for them.
+const SYSTEMS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-gnu"];
+
+/// The processor that is emulated, its linker, and the command that runs its programs.
+const ARM: &str = "aarch64-unknown-linux-gnu";
+const ARM_LINKER: &str = "aarch64-linux-gnu-gcc";
+const ARM_RUNNER: &str = "qemu-aarch64";
+
+/// Lints the program for each other system whose standard library is installed.
+pub fn systems(shell: &Shell) -> anyhow::Result<()> {
+    for target in SYSTEMS {
+        if !is_installed(target) {
+            println!("skipped: {target}: `rustup target add {target}` installs it");
+            continue;
+        }
+        let lint = cmd!(
+            shell,
+            "cargo clippy -p gpipe-cli --no-default-features --target {target} -- -D warnings"
+        );
+        lint.run()?;
+    }
+    Ok(())
+}
+
+/// Runs the tests of operations on an emulated ARM processor, where its tools are installed.
+pub fn arm(shell: &Shell) -> anyhow::Result<()> {
+    for tool in [ARM_LINKER, ARM_RUNNER] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            println!(
+                "skipped: no {tool}: Debian's packages gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and \
+                 qemu-user have it"
+            );
+            return Ok(());
+        }
+    }
+    if !is_installed(ARM) {
+        println!("skipped: {ARM}: `rustup target add {ARM}` installs it");
+        return Ok(());
+    }
+    let test = cmd!(shell, "cargo test -p gpipe-tensor --lib --target {ARM}");
+    let test = test.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", ARM_LINKER);
+    let runner = format!("{ARM_RUNNER} -L /usr/aarch64-linux-gnu");
+    Ok(test
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner)
+        .run()?)
+}
+
+/// Whether the standard library for a target is installed.
+fn is_installed(target: &str) -> bool {
+    let listed = Command::new("rustup")
+        .args(["target", "list", "--installed"])
+        .output();
+    listed.is_ok_and(|output| {
+        let names = String::from_utf8_lossy(&output.stdout).into_owned();
+        names.lines().any(|name| name == target)
+    })
+}
