@@ -1,4 +1,4 @@
-//! Measurements in five families, and a sixth for machines with a GPU.
+//! Measurements in five families, one of predictions beside published figures, and one for machines with a GPU.
 
 mod baseline;
 mod configuration;
@@ -8,6 +8,7 @@ mod measured;
 mod model;
 mod peak;
 mod peer;
+mod published;
 mod report;
 mod runs;
 mod schedule;
@@ -25,11 +26,19 @@ use crate::flags::Bench;
 
 /// Runs the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
-    const FAMILIES: [&str; 6] = ["ops", "schedule", "training", "sizes", "plan", "cuda"];
+    const FAMILIES: [&str; 7] = [
+        "ops",
+        "schedule",
+        "training",
+        "sizes",
+        "plan",
+        "published",
+        "cuda",
+    ];
     for family in &flags.family {
         anyhow::ensure!(
             FAMILIES.contains(&family.as_str()),
-            "no family {family}: use ops, schedule, training, sizes, plan or cuda"
+            "no family {family}: use ops, schedule, training, sizes, plan, published or cuda"
         );
     }
     let asked =
@@ -49,6 +58,9 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     if asked("plan") {
         sweep::run(shell, root, flags)?;
+    }
+    if asked("published") {
+        published::run(shell, root, flags)?;
     }
     // Only where it was named: most machines have none.
     if flags.family.iter().any(|name| name == "cuda") {

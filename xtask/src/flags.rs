@@ -70,15 +70,16 @@ xflags::xflags! {
             optional --python path: PathBuf
         }
         /// Measures: `ops` by criterion, `schedule` by programs of its own, `training`, `sizes` and `plan`
-        /// by whole runs of the program, `cuda` by runs on a GPU.
+        /// by whole runs of the program, `cuda` by runs on a GPU; `published` predicts published tables.
         cmd bench {
             /// ops, schedule, training, sizes (step time against layers, width, length and micro-batches)
-            /// or plan (every way to train against what is predicted); all of these if none is named.
+            /// plan (every way to train against what is predicted) or published (speed-ups of papers
+            /// against what is predicted for their balances and devices); all of these if none is named.
             /// Or cuda, on a machine with a GPU.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
-            /// Prints the tables of schedule, training and sizes as Markdown.
+            /// Prints the tables of schedule, training, sizes and published as Markdown.
             optional --markdown
             /// What an earlier --json of training printed: slower than that is a failure.
             optional --baseline file: PathBuf

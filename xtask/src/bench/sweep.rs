@@ -6,7 +6,7 @@
 //! order. What is said of them is the median of their rounds.
 
 mod verdict;
-mod way;
+pub mod way;
 
 use std::path::{Path, PathBuf};
 
@@ -169,7 +169,8 @@ fn worth_a_round(runs: &[Runs], round: usize) -> Vec<usize> {
 }
 
 /// The program, optimized.
-fn program(shell: &Shell, root: &Path) -> anyhow::Result<PathBuf> {
+/// Builds the program and returns its path.
+pub fn program(shell: &Shell, root: &Path) -> anyhow::Result<PathBuf> {
     cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
     let metadata = cmd!(shell, "cargo metadata --no-deps --format-version 1")
         .quiet()
