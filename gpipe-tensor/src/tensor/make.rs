@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "cuda")]
 use super::cuda;
 use super::{Buffer, Storage, Tensor};
-use crate::{DType, Device, Error, Result, Shape};
+use crate::{DType, Device, DeviceId, Error, Result, Shape};
 
 impl Tensor {
     /// A tensor of zeros.
@@ -14,11 +14,18 @@ impl Tensor {
     /// [`Error::Size`] if the size overflows, [`Error::OutOfMemory`] if there is not enough free
     /// memory.
     pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
+        Self::zeros_of(device, shape, DType::F32)
+    }
+
+    /// A tensor of zeros of this type of floats.
+    ///
+    /// # Errors
+    /// As [`zeros`](Self::zeros), and if the device does not store such elements.
+    pub fn zeros_of(device: &Device, shape: impl Into<Shape>, dtype: DType) -> Result<Self> {
         let shape = shape.into();
-        let n = checked_elements("tensor", &shape, DType::F32)?;
-        #[cfg(feature = "cuda")]
-        if device.gpu().is_some() {
-            let mut zeros = Self::empty(device, shape)?;
+        let n = checked_elements("tensor", &shape, dtype)?;
+        if device.id() != DeviceId::Cpu || dtype != DType::F32 {
+            let mut zeros = Self::empty_of(device, shape, dtype)?;
             zeros.fill(0.0)?;
             return Ok(zeros);
         }
