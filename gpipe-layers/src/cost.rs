@@ -1,8 +1,12 @@
 //! Costs of a layer: plain numbers, known before any tensor exists.
 
+use std::sync::Arc;
+
 use gpipe_tensor::{DType, Shape};
+use smallvec::SmallVec;
 
 use crate::Memory;
+use crate::wiring::Wiring;
 
 /// The shape and element type of one tensor of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +77,36 @@ pub struct Cost {
     pub memory: Memory,
     /// Bytes that forward and backward pass read and write: a lower bound for memory-bound layers.
     pub traffic: u64,
+    /// The layers inside, whose calls a [`Ledger`](crate::Ledger) then replays in place of `memory`.
+    pub inside: Option<Arc<Inside>>,
+}
+
+/// The costs of the layers inside a layer, and what each takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inside {
+    pub(crate) wiring: Wiring,
+    /// One a layer.
+    pub(crate) costs: Vec<Cost>,
+    pub(crate) inputs: Vec<Flow>,
+}
+
+impl Inside {
+    /// The tensors of a source: 0 for the inputs, i + 1 for layer i.
+    pub(crate) fn flow(&self, source: usize) -> &[Flow] {
+        match source.checked_sub(1) {
+            None => &self.inputs,
+            Some(layer) => &self.costs[layer].outputs,
+        }
+    }
+
+    /// For each source, which of its tensors are floats.
+    pub(crate) fn floats(&self) -> Vec<SmallVec<[bool; 2]>> {
+        let floats = |source: usize| {
+            let flow = self.flow(source).iter();
+            flow.map(|flow| flow.dtype.is_float()).collect()
+        };
+        (0..=self.costs.len()).map(floats).collect()
+    }
 }
 
 impl Cost {

@@ -1,5 +1,7 @@
 //! Replay of layer calls without tensors: the holders of each buffer, and the peak of live bytes.
 
+mod inside;
+
 use smallvec::SmallVec;
 
 use crate::{Cost, Flow, Origin};
@@ -47,7 +49,7 @@ struct Entry {
 
 /// One holder's claim on a buffer of a [`Ledger`]. Release it with [`Ledger::release`]; a claim that
 /// is dropped instead keeps its buffer alive.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Buffer(usize);
 
@@ -66,12 +68,18 @@ pub struct SavedBuffers {
     rest: Buffers,
     /// Bytes of each tensor of dX.
     gradients: SmallVec<[u64; 2]>,
+    /// Those of the layers inside, first to last.
+    nested: Vec<SavedBuffers>,
 }
 
 /// The buffers of a [`Pending`](crate::Pending).
 #[derive(Debug)]
 #[must_use]
-pub struct PendingBuffers(Buffers);
+pub struct PendingBuffers {
+    own: Buffers,
+    /// Those of the layers inside, last to first.
+    nested: Vec<PendingBuffers>,
+}
 
 impl Ledger {
     /// A ledger without buffers.
@@ -142,6 +150,9 @@ impl Ledger {
     pub fn release_saved(&mut self, saved: SavedBuffers) {
         self.release_all(saved.inputs.into_iter().map(|(_, buffer)| buffer));
         self.release_all(saved.rest);
+        for nested in saved.nested {
+            self.release_saved(nested);
+        }
     }
 
     /// Whether the buffer has a single holder, so that it may be changed in place.
@@ -166,6 +177,9 @@ impl Ledger {
 
     /// [`Layer::forward`](crate::Layer::forward) of a layer of this cost.
     pub fn forward(&mut self, cost: &Cost, x: Buffers) -> (Buffers, SavedBuffers) {
+        if let Some(inside) = &cost.inside {
+            return self.forward_inside(inside, x);
+        }
         let memory = &cost.memory;
         let gradients = self.gradients(&x);
         let bytes = cost.outputs.iter().map(Flow::bytes);
@@ -196,6 +210,7 @@ impl Ledger {
             inputs,
             rest,
             gradients,
+            nested: Vec::new(),
         };
         (y, saved)
     }
@@ -207,6 +222,9 @@ impl Ledger {
         saved: SavedBuffers,
         dy: Buffers,
     ) -> (Buffers, PendingBuffers) {
+        if let Some(inside) = &cost.inside {
+            return self.input_grad_inside(inside, saved, dy);
+        }
         let bytes = saved.gradients.clone();
         let (known, written_over) = self.reuse_gradients(cost, &bytes, &dy);
         let peak = cost.memory.input_grad_peak.saturating_sub(written_over);
@@ -222,17 +240,29 @@ impl Ledger {
         saved: SavedBuffers,
         dy: Buffers,
     ) -> PendingBuffers {
+        if let Some(inside) = &cost.inside {
+            return self.param_only_grad_inside(inside, saved, dy);
+        }
         self.leave_pending(cost, saved, dy, cost.memory.param_only_grad_peak)
     }
 
     /// [`Layer::weight_grad`](crate::Layer::weight_grad).
     pub fn weight_grad(&mut self, cost: &Cost, pending: PendingBuffers) {
+        if let Some(inside) = &cost.inside {
+            for (cost, pending) in inside.costs.iter().rev().zip(pending.nested) {
+                self.weight_grad(cost, pending);
+            }
+            return;
+        }
         self.touch(cost.memory.weight_grad_peak);
-        self.release_all(pending.0);
+        self.release_all(pending.own);
     }
 
     /// [`Layer::backward`](crate::Layer::backward).
     pub fn backward(&mut self, cost: &Cost, saved: SavedBuffers, dy: Buffers) -> Buffers {
+        if let Some(inside) = &cost.inside {
+            return self.backward_inside(inside, saved, dy);
+        }
         let Some(peak) = cost.memory.backward_peak else {
             let (dx, pending) = self.input_grad(cost, saved, dy);
             self.weight_grad(cost, pending);
@@ -344,13 +374,17 @@ impl Ledger {
         self.release_saved(saved);
         self.release_all(dy);
         kept.extend(self.own(memory.pending_own));
-        PendingBuffers(kept)
+        PendingBuffers {
+            own: kept,
+            nested: Vec::new(),
+        }
     }
 }
 
 impl PendingBuffers {
     /// All claims.
     pub fn into_buffers(self) -> Buffers {
-        self.0
+        let nested = self.nested.into_iter().flat_map(Self::into_buffers);
+        self.own.into_iter().chain(nested).collect()
     }
 }

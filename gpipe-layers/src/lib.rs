@@ -23,8 +23,9 @@ mod param;
 mod pass_context;
 mod sampling;
 mod saved;
+mod wiring;
 
-pub use cost::{Cost, Flow};
+pub use cost::{Cost, Flow, Inside};
 pub use cost_model::CostModel;
 pub use error::{Error, Result};
 pub use gpipe_tensor::ops::Gelu;
@@ -42,3 +43,4 @@ pub use param::{Kind, Param};
 pub use pass_context::PassContext;
 pub use sampling::{Choice, Sampling};
 pub use saved::{Pending, Saved};
+pub use wiring::Value;

@@ -11,6 +11,8 @@ mod cases;
 mod faults;
 #[path = "layers/gradients.rs"]
 mod gradients;
+#[path = "layers/graphs.rs"]
+mod graphs;
 #[path = "layers/images.rs"]
 mod images;
 #[path = "layers/llama.rs"]

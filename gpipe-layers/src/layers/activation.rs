@@ -69,6 +69,7 @@ impl Layer for Activation {
             },
             // x and y; what was kept, dy and dx.
             traffic: times(&[5, x.bytes()]),
+            ..Cost::default()
         })
     }
 

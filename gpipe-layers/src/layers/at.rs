@@ -1,9 +1,13 @@
 //! A layer that takes its tensors by position.
 
+use std::sync::Arc;
+
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::SmallVec;
 
 use super::flow::{Flows, foreign, unexpected};
+use crate::cost::Inside;
+use crate::wiring::{Value, Wiring};
 use crate::{
     Cost, Error, Flow, Layer, Memory, Origin, Param, PassContext, Pending, Result, Saved, TensorSet,
 };
@@ -44,6 +48,24 @@ impl At {
             .iter()
             .map(|&place| given.get(place).cloned())
             .collect()
+    }
+
+    /// The layer as the only one of a graph, where others are inside it.
+    fn inside(&self, inputs: &[Flow], cost: &Cost) -> Inside {
+        let value = |source, place| Value { source, place };
+        let output = |place| {
+            let own = self.places.iter().position(|&at| at == place);
+            own.map_or(value(0, place), |own| value(1, own))
+        };
+        Inside {
+            wiring: Wiring {
+                inputs: inputs.len(),
+                nodes: vec![self.places.iter().map(|&place| value(0, place)).collect()],
+                outputs: (0..inputs.len()).map(output).collect(),
+            },
+            costs: vec![cost.clone()],
+            inputs: inputs.to_vec(),
+        }
     }
 
     fn wrong_count(&self, got: usize) -> Error {
@@ -210,9 +232,11 @@ impl Layer for At {
             pending_grads: moved(&inner.pending_grads, &dy),
             ..inner.clone()
         };
+        let inside = cost.inside.is_some().then(|| self.inside(inputs, &cost));
         Ok(Cost {
             outputs,
             memory,
+            inside: inside.map(Arc::new),
             ..cost
         })
     }

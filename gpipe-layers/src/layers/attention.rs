@@ -140,6 +140,7 @@ impl Layer for CausalAttention {
             // qkv and y; qkv, y, dy and dqkv.
             traffic: times(&[3, inputs[0].bytes()]).saturating_add(times(&[3, y.bytes()])),
             outputs: vec![y],
+            ..Cost::default()
         })
     }
 

@@ -103,6 +103,7 @@ impl Layer for Dropout {
             params: 0,
             memory,
             traffic,
+            ..Cost::default()
         })
     }
 

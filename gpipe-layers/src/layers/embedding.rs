@@ -115,6 +115,7 @@ impl Layer for Embedding {
             // single precision.
             traffic: times(&[3, y.bytes()]).saturating_add(times(&[4, 2 * elements + added])),
             outputs: vec![y],
+            ..Cost::default()
         })
     }
 

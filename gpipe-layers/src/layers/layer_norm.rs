@@ -73,6 +73,7 @@ impl Layer for LayerNorm {
             },
             // x and y; x, dy and dx.
             traffic: times(&[5, bytes]),
+            ..Cost::default()
         })
     }
 

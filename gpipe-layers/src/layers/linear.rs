@@ -151,6 +151,7 @@ impl Layer for Linear {
                 .saturating_add(times(&[3, y.bytes()]))
                 .saturating_add(times(&[2, stored.bytes() as u64 + 4, weight])),
             outputs: vec![y],
+            ..Cost::default()
         })
     }
 

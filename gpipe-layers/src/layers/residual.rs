@@ -1,13 +1,17 @@
 //! x + f(x), where f is a list of layers.
 
+use std::sync::Arc;
+
 use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
 use super::flow::{Flows, floats, foreign, single, times, unexpected};
-use super::skip::sum;
+use super::skip::{Add, sum};
 use super::{Sequential, replay};
+use crate::cost::Inside;
 use crate::lingvo;
+use crate::wiring::{Value, Wiring};
 use crate::{Cost, Error, Flow, Layer, LayerCache, Param, PassContext, Pending, Result, Saved};
 
 /// A list of layers with a skip connection: the input is added to their output.
@@ -54,6 +58,23 @@ impl Residual {
             return Err(unexpected(&self.name, expected, Flows(&flow)));
         }
         Ok(inner)
+    }
+
+    /// The layers and the sum as a graph, where others are inside one of them.
+    fn inside(&self, inputs: &[Flow], mut costs: Vec<Cost>) -> Result<Inside> {
+        let value = |source| Value { source, place: 0 };
+        let mut nodes: Vec<Vec<Value>> = (0..costs.len()).map(|i| vec![value(i)]).collect();
+        nodes.push(vec![value(costs.len()), value(0)]);
+        costs.push(Add::new(&self.name).cost(&[inputs, inputs].concat())?);
+        Ok(Inside {
+            wiring: Wiring {
+                inputs: 1,
+                outputs: vec![value(costs.len())],
+                nodes,
+            },
+            costs,
+            inputs: inputs.to_vec(),
+        })
     }
 
     fn add(&self, inner: Tensors, skip: &Tensor) -> Result<Tensors> {
@@ -118,6 +139,10 @@ impl Layer for Residual {
             memory: replay::memory(x, &inner),
             // Two operands and a sum, both ways.
             traffic: total(|cost| cost.traffic).saturating_add(times(&[6, x.bytes()])),
+            inside: match inner.iter().any(|cost| cost.inside.is_some()) {
+                true => Some(Arc::new(self.inside(inputs, inner)?)),
+                false => None,
+            },
         })
     }
 

@@ -68,6 +68,7 @@ impl Layer for RmsNorm {
             },
             // x and y; x, dy and dx.
             traffic: times(&[5, bytes]),
+            ..Cost::default()
         })
     }
 

@@ -102,6 +102,7 @@ impl Layer for RotaryQkv {
                 .saturating_add(times(&[4, packed]))
                 .saturating_add(times(&[6, x.bytes()])),
             outputs: vec![y],
+            ..Cost::default()
         })
     }
 

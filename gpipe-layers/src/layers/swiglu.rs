@@ -111,6 +111,7 @@ impl Layer for SwiGlu {
             traffic: total(|cost| cost.traffic)
                 .saturating_add(times(&[9, bytes]))
                 .saturating_add(times(&[3, x.bytes()])),
+            ..Cost::default()
         })
     }
 

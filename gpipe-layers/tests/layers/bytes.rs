@@ -2,7 +2,7 @@
 //! call, to the byte.
 
 use gpipe_layers::layers::{
-    Activation, CausalAttention, Dropout, Function, GeluLinear, Identity, LayerNorm, Layout,
+    Activation, CausalAttention, Dropout, Function, GeluLinear, Graph, Identity, LayerNorm, Layout,
     Linear, Residual, Sequential,
 };
 use gpipe_layers::{Gelu, check, make};
@@ -37,12 +37,18 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 enum Nest {
     Layer(usize),
     Residual(Vec<Nest>),
+    /// As a graph, with a branch as its shortcut.
+    Graph(Vec<Nest>, Vec<Nest>),
 }
 
 fn nests() -> impl Strategy<Value = Vec<Nest>> {
     let leaf = (0..8usize).prop_map(Nest::Layer);
     let tree = leaf.prop_recursive(3, 24, 5, |inner| {
-        prop::collection::vec(inner, 0..5).prop_map(Nest::Residual)
+        let list = || prop::collection::vec(inner.clone(), 0..5);
+        prop_oneof![
+            list().prop_map(Nest::Residual),
+            (list(), list()).prop_map(|(layers, shortcut)| Nest::Graph(layers, shortcut)),
+        ]
     });
     prop::collection::vec(tree, 0..6)
 }
@@ -57,6 +63,11 @@ fn build(nests: &[Nest], path: &str) -> Sequential {
             Nest::Residual(inner) => {
                 let inner = build(inner, &name);
                 list.then(Residual::new(name, inner))
+            }
+            Nest::Graph(layers, shortcut) => {
+                let layers = build(layers, &format!("{name}.layers"));
+                let shortcut = build(shortcut, &format!("{name}.shortcut"));
+                list.then(Graph::residual(name, 0, layers, shortcut))
             }
             Nest::Layer(0) => list.then(Identity::new(name)),
             Nest::Layer(1) => list.then(Dropout::new(name, 0.5).unwrap()),

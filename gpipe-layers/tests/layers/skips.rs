@@ -8,11 +8,11 @@ use gpipe_tensor::{Device, Tensor, Tensors};
 
 use super::cases::device;
 
-const ROWS: usize = 3;
-const WIDTH: usize = 5;
+pub(super) const ROWS: usize = 3;
+pub(super) const WIDTH: usize = 5;
 
 /// Tensors of floats (`f`) and of indices (`i`).
-fn tensors(device: &Device, kinds: &str) -> Tensors {
+pub(super) fn tensors(device: &Device, kinds: &str) -> Tensors {
     let tensor = |(seed, kind): (usize, char)| match kind {
         'f' => {
             let value = |i: usize| ((i * 7 + seed * 3) % 11) as f32 / 4.0 - 1.1;
