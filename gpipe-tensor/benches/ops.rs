@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use gpipe_tensor::ops::{self, AdamW, AdamWUpdate, Layout};
+use gpipe_tensor::ops::{self, AdamW, AdamWUpdate, ChannelNorm, Layout, Window};
 use gpipe_tensor::philox::Key;
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, init_normal};
 
@@ -43,6 +43,69 @@ fn products(c: &mut Criterion) {
             b.iter(|| ops::matmul_accumulate(Layout::Tn, &x, &dy, &mut dw));
         });
     }
+    group.finish();
+}
+
+/// Convolutions of a ResNet-50 with batches of 8 images of 128 x 128 pixels, from the stem to the last layer.
+const CONVOLUTIONS: [(usize, usize, usize, Window); 6] = [
+    (128, 3, 64, Window::square(7, 2, 3)),
+    (32, 64, 64, Window::square(3, 1, 1)),
+    (32, 256, 64, Window::square(1, 1, 0)),
+    (16, 128, 128, Window::square(3, 1, 1)),
+    (8, 256, 256, Window::square(3, 1, 1)),
+    (4, 512, 512, Window::square(3, 1, 1)),
+];
+
+fn images(c: &mut Criterion) {
+    for (size, inputs, outputs, window) in CONVOLUTIONS {
+        let kernel = window.kernel[0];
+        let name =
+            format!("images: convolution {size}x{size}x{inputs}->{outputs}, {kernel}x{kernel}");
+        let mut group = c.benchmark_group(name);
+        for threads in [1, 2] {
+            let device = device(threads);
+            let x = random(&device, &[8, size, size, inputs], "x");
+            let w = random(&device, &[outputs, kernel, kernel, inputs], "w");
+            let y = ops::conv2d(&x, &w, None, &window).expect("a window that fits");
+            let flops = 2 * y.elements() * kernel * kernel * inputs;
+            group.throughput(Throughput::Elements(flops as u64));
+            group.bench_function(format!("forward, {threads} threads"), |b| {
+                b.iter(|| ops::conv2d(&x, &w, None, &window));
+            });
+            group.bench_function(format!("input gradient, {threads} threads"), |b| {
+                b.iter(|| ops::conv2d_input_grad(&y, &w, x.shape(), &window));
+            });
+            let mut dw = Tensor::zeros(&device, w.shape().clone()).expect("memory");
+            group.bench_function(format!("weight gradient, {threads} threads"), |b| {
+                b.iter(|| ops::conv2d_weight_grad(&x, &y, &mut dw, &window));
+            });
+        }
+        group.finish();
+    }
+    let device = device(1);
+    let x = random(&device, &[8, 32, 32, 256], "x");
+    let dy = random(&device, &[8, 32, 32, 256], "dy");
+    let [gain, bias] = ["gain", "bias"].map(|name| random(&device, &[256], name));
+    let statistics = ops::channel_statistics(&x, 1).expect("memory");
+    let norm = ChannelNorm {
+        mean: &statistics.rows(0..1).expect("two rows"),
+        variance: &statistics.rows(1..2).expect("two rows"),
+        gain_and_bias: Some([&gain, &bias]),
+        eps: 1e-5,
+    };
+    let mut group = c.benchmark_group("images: batch norm 8x32x32x256");
+    let bytes = x.bytes() as u64;
+    group.throughput(Throughput::Bytes(bytes));
+    group.bench_function("statistics", |b| {
+        b.iter(|| ops::channel_statistics(&x, 1));
+    });
+    group.throughput(Throughput::Bytes(2 * bytes));
+    group.bench_function("forward", |b| b.iter(|| ops::channel_norm(&x, &norm)));
+    group.bench_function("relu after it", |b| b.iter(|| ops::relu(&x)));
+    group.throughput(Throughput::Bytes(5 * bytes));
+    group.bench_function("gradients", |b| {
+        b.iter(|| ops::channel_norm_grad(&x, &dy, &norm));
+    });
     group.finish();
 }
 
@@ -101,5 +164,5 @@ fn element_wise(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, products, element_wise);
+criterion_group!(benches, products, images, element_wise);
 criterion_main!(benches);
