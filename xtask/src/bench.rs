@@ -1,9 +1,10 @@
-//! Measurements in five families, one of predictions beside published figures, and one for machines with a GPU.
+//! Measurements in six families, one of predictions beside published figures, and one for machines with a GPU.
 
 mod baseline;
 mod configuration;
 mod criterion;
 pub mod cuda;
+mod images;
 mod measured;
 mod model;
 mod peak;
@@ -26,11 +27,12 @@ use crate::flags::Bench;
 
 /// Runs the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
-    const FAMILIES: [&str; 7] = [
+    const FAMILIES: [&str; 8] = [
         "ops",
         "schedule",
         "training",
         "sizes",
+        "images",
         "plan",
         "published",
         "cuda",
@@ -38,7 +40,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     for family in &flags.family {
         anyhow::ensure!(
             FAMILIES.contains(&family.as_str()),
-            "no family {family}: use ops, schedule, training, sizes, plan, published or cuda"
+            "no family {family}: use ops, schedule, training, sizes, images, plan, published or cuda"
         );
     }
     let asked =
@@ -55,6 +57,9 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     if asked("sizes") {
         sizes::run(shell, flags)?;
+    }
+    if asked("images") {
+        images::run(shell, root, flags)?;
     }
     if asked("plan") {
         sweep::run(shell, root, flags)?;

@@ -69,17 +69,18 @@ xflags::xflags! {
             /// The Python that runs it; python3 if not given.
             optional --python path: PathBuf
         }
-        /// Measures: `ops` by criterion, `schedule` by programs of its own, `training`, `sizes` and `plan`
-        /// by whole runs of the program, `cuda` by runs on a GPU; `published` predicts published tables.
+        /// Measures: `ops` by criterion, `schedule` by programs of its own, `training`, `sizes`, `images`
+        /// and `plan` by whole runs of the program, `cuda` by runs on a GPU; `published` predicts published tables.
         cmd bench {
-            /// ops, schedule, training, sizes (step time against layers, width, length and micro-batches)
-            /// plan (every way to train against what is predicted) or published (speed-ups of papers
-            /// against what is predicted for their balances and devices); all of these if none is named.
+            /// ops, schedule, training, sizes (step time against layers, width, length and micro-batches),
+            /// images (a ResNet-50 beside PyTorch's), plan (every way to train against what is predicted)
+            /// or published (speed-ups of papers against what is predicted for their balances and
+            /// devices); all of these if none is named.
             /// Or cuda, on a machine with a GPU.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
-            /// Prints the tables of schedule, training, sizes and published as Markdown.
+            /// Prints the tables of schedule, training, sizes, images and published as Markdown.
             optional --markdown
             /// What an earlier --json of training printed: slower than that is a failure.
             optional --baseline file: PathBuf
@@ -87,7 +88,7 @@ xflags::xflags! {
             optional --milliseconds n: u32
             /// Model of training (bench-a, bench-b or bench-tiny) or plan; bench-a or gpt-mini if not given.
             optional --model name: String
-            /// Threads in all; 2 if not given.
+            /// Threads in all; 2 if not given, 1 and then 2 for images.
             optional --threads n: usize
             /// Numbers of stages, as 1,2,4.
             optional --stages list: String
@@ -97,10 +98,10 @@ xflags::xflags! {
             optional --schedules list: String
             /// Rematerialization policies, as keep,stage.
             optional --remat list: String
-            /// How often every configuration runs, in turns; 3 if not given, 2 for sizes, 5 for plan,
-            /// of which all but the first take only what may be the fastest.
+            /// How often every configuration runs, in turns; 3 if not given, 2 for sizes, 5 for images and plan,
+            /// of which all of plan's but the first take only what may be the fastest.
             optional --rounds n: usize
-            /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes, 2 after one for plan.
+            /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes and images, 2 after one for plan.
             optional --steps n: usize
             /// Samples of a step of cuda; 32 if not given.
             optional --batch n: usize
