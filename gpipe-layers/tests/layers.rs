@@ -9,6 +9,8 @@ mod bytes;
 mod cases;
 #[path = "layers/faults.rs"]
 mod faults;
+#[path = "layers/feature_extraction.rs"]
+mod feature_extraction;
 #[path = "layers/gradients.rs"]
 mod gradients;
 #[path = "layers/graphs.rs"]

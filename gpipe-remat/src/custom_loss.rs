@@ -3,7 +3,7 @@
 use gpipe_sched::{LossStage, MicroBatch};
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use crate::{Error, Result};
+use crate::{Error, Result, extras};
 
 /// The loss of a micro-batch, and its gradient with respect to the outputs: of their shape, and made on
 /// their device.
@@ -23,7 +23,8 @@ impl<G> CustomLoss<G> {
     /// A loss on the worker of the last stage, which counts on `device`; gradients on their way back
     /// count on `transit`. `function` takes the outputs of a micro-batch and its target and returns
     /// the loss and its gradient with respect to the outputs. Losses and gradients of micro-batches are
-    /// added up: to get a mean, divide both by the count of the whole batch.
+    /// added up: to get a mean, divide both by the count of the whole batch. Tensors that the model returns
+    /// behind its first are not seen, and have gradients of zero.
     pub fn new(
         device: Device,
         transit: Device,
@@ -48,13 +49,9 @@ impl<G: Send + 'static> LossStage<Tensors> for CustomLoss<G> {
     }
 
     fn loss(&mut self, m: &MicroBatch, y: Tensors, target: G) -> Result<Option<Tensors>> {
-        let mut outputs = y.into_iter();
-        let (Some(y), None) = (outputs.next(), outputs.next()) else {
-            return Err(Error::Assembly(
-                "the loss takes one tensor: end the model with one".into(),
-            ));
-        };
-        let (loss, dy) = (self.function)(&y.receive(&self.device)?, target)?;
+        let (y, extras) = extras::receive(y, &self.device)?;
+        let (loss, dy) = (self.function)(&y, target)?;
+        drop(y);
         if self.losses.len() <= m.index {
             self.losses.resize(m.index + 1, 0.0);
         }
@@ -62,7 +59,7 @@ impl<G: Send + 'static> LossStage<Tensors> for CustomLoss<G> {
         if !m.train {
             return Ok(None);
         }
-        Ok(Some(Tensors::from_iter([dy.send(&self.transit)?])))
+        Ok(Some(extras::gradients(dy, extras, &self.transit)?))
     }
 
     fn losses(&mut self) -> Result<Vec<f64>> {

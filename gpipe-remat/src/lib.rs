@@ -6,6 +6,7 @@ mod builder;
 mod custom_loss;
 mod diagnosis;
 mod error;
+mod extras;
 mod memory;
 mod micro_batch;
 mod non_finite;

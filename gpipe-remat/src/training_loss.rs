@@ -6,7 +6,7 @@ use gpipe_sched::{LossStage, MicroBatch};
 use gpipe_tensor::ops::DeferredScalar;
 use gpipe_tensor::{Device, Tensor, Tensors};
 
-use crate::{Error, Result};
+use crate::{Error, Result, extras};
 
 /// The target of a micro-batch.
 #[derive(Clone, Debug)]
@@ -18,13 +18,16 @@ pub struct Target {
     pub divisor: f64,
 }
 
-/// The loss as the stage after the last one. Its bytes are counted with the last stage.
+/// The loss as the stage after the last one: of the first tensor that the model returns. Those behind it are extras,
+/// whose gradients are zero ([`keep_extras`](Self::keep_extras)). Its bytes are counted with the last stage.
 pub struct TrainingLoss {
     loss: Loss,
     device: Device,
     transit: Device,
     losses: Vec<Option<DeferredScalar>>,
     correct: u64,
+    /// Of each micro-batch of an evaluation, if they are asked for.
+    extras: Option<Vec<Tensors>>,
 }
 
 impl TrainingLoss {
@@ -37,7 +40,19 @@ impl TrainingLoss {
             transit,
             losses: Vec::new(),
             correct: 0,
+            extras: None,
         }
+    }
+
+    /// Whether the next evaluations keep the tensors that the model returns behind its first, until
+    /// [`take_extras`](Self::take_extras) takes them or the next step begins.
+    pub fn keep_extras(&mut self, keep: bool) {
+        self.extras = keep.then(Vec::new);
+    }
+
+    /// The extras of each micro-batch of the last evaluation.
+    pub fn take_extras(&mut self) -> Vec<Tensors> {
+        self.extras.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Number of correct classes (targets with the highest score) in the evaluation since `begin`.
@@ -65,18 +80,16 @@ impl LossStage<Tensors> for TrainingLoss {
     fn begin(&mut self, _step: u64) -> Result<()> {
         self.losses.clear();
         self.correct = 0;
+        self.take_extras();
         Ok(())
     }
 
     fn loss(&mut self, m: &MicroBatch, y: Tensors, target: Target) -> Result<Option<Tensors>> {
-        let mut outputs = y.into_iter();
-        let (Some(y), None) = (outputs.next(), outputs.next()) else {
-            return Err(Error::Assembly(
-                "the loss takes one tensor: end the model with one".into(),
-            ));
-        };
-        let y = y.receive(&self.device)?;
+        let (y, extras) = extras::receive(y, &self.device)?;
         if !m.train {
+            if let Some(kept) = &mut self.extras {
+                kept.push(extras);
+            }
             self.correct += self.loss.correct(&y, &target.values)?;
             let loss = self.loss.value(&y, &target.values, target.divisor)?;
             self.record(m.index, DeferredScalar::from(loss));
@@ -84,7 +97,7 @@ impl LossStage<Tensors> for TrainingLoss {
         }
         let (loss, dy) = self.loss.late_gradient(y, &target.values, target.divisor)?;
         self.record(m.index, loss);
-        Ok(Some(Tensors::from_iter([dy.send(&self.transit)?])))
+        Ok(Some(extras::gradients(dy, extras, &self.transit)?))
     }
 
     fn losses(&mut self) -> Result<Vec<f64>> {
@@ -100,6 +113,7 @@ impl LossStage<Tensors> for TrainingLoss {
 pub struct OutputStage {
     device: Device,
     outputs: Vec<Tensor>,
+    extras: Vec<Tensors>,
 }
 
 impl OutputStage {
@@ -108,6 +122,7 @@ impl OutputStage {
         Self {
             device,
             outputs: Vec::new(),
+            extras: Vec::new(),
         }
     }
 
@@ -115,6 +130,11 @@ impl OutputStage {
     /// for each micro-batch.
     pub fn take(&mut self) -> Vec<Tensor> {
         std::mem::take(&mut self.outputs)
+    }
+
+    /// The tensors that the model returned behind these outputs, for each micro-batch.
+    pub fn take_extras(&mut self) -> Vec<Tensors> {
+        std::mem::take(&mut self.extras)
     }
 }
 
@@ -124,22 +144,19 @@ impl LossStage<Tensors> for OutputStage {
 
     fn begin(&mut self, _step: u64) -> Result<()> {
         self.outputs.clear();
+        self.extras.clear();
         Ok(())
     }
 
     fn loss(&mut self, m: &MicroBatch, y: Tensors, (): ()) -> Result<Option<Tensors>> {
-        let mut outputs = y.into_iter();
-        let (Some(y), None) = (outputs.next(), outputs.next()) else {
-            return Err(Error::Assembly(
-                "one output is kept: end the model with one tensor".into(),
-            ));
-        };
         if m.train {
             return Err(Error::Assembly(
                 "outputs have no gradient: run the pipeline forward only".into(),
             ));
         }
-        self.outputs.push(y.receive(&self.device)?);
+        let (output, extras) = extras::receive(y, &self.device)?;
+        self.outputs.push(output);
+        self.extras.push(extras);
         Ok(None)
     }
 
