@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use gpipe_layers::{Buffers, Flow, Ledger, SavedBuffers};
+use gpipe_layers::{Buffers, Flow, Ledger, Origin, SavedBuffers};
 
 use crate::ModelCosts;
 
@@ -197,7 +197,8 @@ struct Pass {
     ledger: Ledger,
     flow: Buffers,
     saved: Vec<SavedBuffers>,
-    /// For each tensor of the first layer's input that the layer before it returned, whether that made it;
+    /// For each tensor of the first layer's input that the layer before it returned, whether that made it, and
+    /// it is no other one of them again;
     /// `None` before the stage's first layer, whose inputs are all new to the stage.
     fresh: Option<Vec<bool>>,
     /// Number of tensors of the input that some layer has taken.
@@ -213,11 +214,15 @@ impl Pass {
     fn new(chain: &Chain<'_>, start: usize) -> Self {
         let before = (start > chain.part.start).then(|| start - 1);
         let made = |layer: usize| {
-            let outputs = 0..chain.costs.of(chain.m)[layer].outputs.len();
+            let cost = &chain.costs.of(chain.m)[layer];
             let handed_on = &chain.costs.places(layer).handed_on;
-            outputs
-                .map(|place| handed_on.iter().all(|&(_, to)| to != place))
-                .collect()
+            let origin = |place: &usize| cost.memory.output(*place);
+            let made = |place: usize| {
+                let again = matches!(origin(&place), Origin::Same(_))
+                    && (0..place).any(|other| origin(&other) == origin(&place));
+                !again && handed_on.iter().all(|&(_, to)| to != place)
+            };
+            (0..cost.outputs.len()).map(made).collect()
         };
         Self {
             ledger: Ledger::new(),

@@ -5,9 +5,10 @@
 //! are a sum over kept layers and inputs of runs, and the peak of an action is that of one run plus the
 //! bytes that the runs before it hold. So the best choices for the first n layers follow from those for
 //! fewer layers ([`search`]), if all choices are remembered that are Pareto-optimal in work, bytes held
-//! and peak bytes. Buffers that two layers share make the sums exact or slightly too small, never too
-//! large, so no choice that fits is lost. Each resulting choice is replayed to the byte, from the least
-//! work up, until one fits.
+//! and peak bytes. A buffer that two layers share makes the sums slightly too small. Each resulting choice
+//! is replayed to the byte, from the least work up, until one fits. Several tensors of one buffer, as after a
+//! [`Fork`](gpipe_layers::layers::Fork), can make the sums too large; if no choice is left, that of the fewest bytes
+//! is tried.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,14 +43,25 @@ pub(crate) fn stages(
             part: part.clone(),
             fixed: weights.of_stage(part.clone()),
         };
-        place.cheapest(limit.0, EXACT).ok_or_else(|| Error::Budget {
-            stage,
-            needed: Bytes(place.least()),
-            fixed: Bytes(place.fixed.fixed()),
-            budget: limit,
-        })
+        let cheapest = place.cheapest(limit.0, EXACT);
+        // Where several tensors share a buffer, the search may take a choice that fits for one that does not.
+        cheapest.map_or_else(|| within(&place, limit), Ok)
     };
     cut.iter().enumerate().map(of_stage).collect()
+}
+
+/// The choice of the fewest bytes, if those are within the limit.
+fn within(place: &StageContext<'_>, limit: Bytes) -> Result<Retained> {
+    let (least, kept) = place.smallest();
+    if least <= limit.0 {
+        return Ok(kept);
+    }
+    Err(Error::Budget {
+        stage: place.stage,
+        needed: Bytes(least),
+        fixed: Bytes(place.fixed.fixed()),
+        budget: limit,
+    })
 }
 
 /// Cross-checks the numbers of layers, stages and micro-batches of the parts.
@@ -121,20 +133,25 @@ impl StageContext<'_> {
 
     /// The fewest bytes with which the stage fits under any choice.
     pub fn least(&self) -> u64 {
+        self.smallest().0
+    }
+
+    /// The choice of the fewest bytes, and those.
+    fn smallest(&self) -> (u64, Retained) {
         let rules = (1..=self.part.len()).map(|run| Retained::Inputs { run });
         let rules = rules
             .chain([Retained::Everything])
-            .map(|kept| self.peak(&kept));
-        let mut least = rules.min().unwrap_or(0);
+            .map(|kept| (self.peak(&kept), kept));
+        let fewest = rules.min_by_key(|(peak, _)| *peak);
+        let mut least = fewest.unwrap_or((0, Retained::Everything));
         let (chain, in_flight) = (self.chain(), self.in_flight());
         // Each round finds all choices that could be better; the replay decides.
-        while let Some(below) = least.checked_sub(self.fixed.fixed() + 1) {
+        while let Some(below) = least.0.checked_sub(self.fixed.fixed() + 1) {
             let choices = search(&chain, &in_flight, below, EXACT, |_| 0);
-            let peaks = choices
-                .iter()
-                .map(|choice| self.peak(&self.kept(&choice.runs)));
-            match peaks.min() {
-                Some(better) if better < least => least = better,
+            let choices = choices.iter().map(|choice| self.kept(&choice.runs));
+            let peaks = choices.map(|kept| (self.peak(&kept), kept));
+            match peaks.min_by_key(|(peak, _)| *peak) {
+                Some(better) if better.0 < least.0 => least = better,
                 _ => break,
             }
         }
