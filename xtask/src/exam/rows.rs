@@ -146,6 +146,14 @@ pub fn rows() -> Vec<Row> {
             quick: true,
         },
         Row {
+            name: "N3",
+            what: "random networks with nested and crossing skips, every schedule and policy: the bits of one stage, the predicted bytes",
+            at_least: 3_000,
+            tests: vec![remat("skips", "any_skips")],
+            teeth: Some(remat("skips", "every_planted")),
+            quick: true,
+        },
+        Row {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,
