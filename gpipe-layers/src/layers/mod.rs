@@ -31,6 +31,7 @@ mod rms_norm;
 mod rotary_qkv;
 mod sequential;
 mod skip;
+mod stop_gradient;
 mod swiglu;
 mod upsample2d;
 
@@ -58,5 +59,6 @@ pub use rms_norm::RmsNorm;
 pub use rotary_qkv::RotaryQkv;
 pub use sequential::Sequential;
 pub use skip::{Add, Fork};
+pub use stop_gradient::StopGradient;
 pub use swiglu::SwiGlu;
 pub use upsample2d::Upsample2d;

@@ -1,7 +1,7 @@
 //! Layers on several tensors: gradients, bytes and split backward passes, and what they refuse.
 
 use gpipe_layers::layers::{
-    Activation, Add, At, Concat, Embedding, Fork, Function, Layout, Linear, Permute,
+    Activation, Add, At, Concat, Embedding, Fork, Function, Layout, Linear, Permute, StopGradient,
 };
 use gpipe_layers::{Flow, Layer, PassContext, check, make};
 use gpipe_tensor::{Device, Tensor, Tensors};
@@ -72,6 +72,29 @@ fn layers_on_several_tensors_hold_what_they_say() {
         check::gradients(layer.as_mut(), &cx, &x).unwrap();
         check::bytes(layer.as_mut(), &cx, &x).unwrap();
         check::split(layer.as_mut(), &cx, &x).unwrap();
+    }
+}
+
+#[test]
+fn no_gradient_passes_where_it_is_stopped() {
+    let device = device();
+    let cx = PassContext::training(0, 0, 0..ROWS as u64);
+    for kind in ["f", "i"] {
+        let mut layer = StopGradient::new("stop");
+        let x = tensors(&device, kind);
+        check::bytes(&mut layer, &cx, &x).unwrap();
+        check::split(&mut layer, &cx, &x).unwrap();
+        let (y, saved) = layer.forward(&cx, x.clone()).unwrap();
+        assert_eq!(y[0].shape(), x[0].shape());
+        let dy = match kind {
+            "f" => y,
+            _ => Tensors::new(),
+        };
+        let (dx, _) = layer.input_grad(saved, dy.clone()).unwrap();
+        assert_eq!(dx.len(), dy.len());
+        for dx in &dx {
+            assert_eq!(dx.to_f32s().unwrap(), [0.0; ROWS * WIDTH]);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use gpipe_layers::layers::{
     Activation, Add, At, Concat, Dropout, Embedding, Fork, Function, Graph, LayerNorm, Layout,
-    Linear, Permute, Sequential,
+    Linear, Permute, Sequential, StopGradient,
 };
 use gpipe_layers::{Flow, Gelu, Layer, Loss, Optimizer, Sgd, Value};
 use gpipe_remat::{
@@ -94,7 +94,7 @@ fn layer(kind: u8, at: usize, flow: &mut Vec<Kind>, i: usize) -> Option<Box<dyn 
             let residual = Graph::residual(name("residual"), sides, inside, shortcut);
             Some(Box::new(residual))
         }
-        (kind, ..) => Some(match (kind % 3, flow[place]) {
+        (kind, ..) => Some(match (kind % 4, flow[place]) {
             (_, Kind::Indices) => {
                 flow[place] = Kind::Floats(WIDTH);
                 let table = Embedding::new(name("table"), VOCABULARY, WIDTH, 0.5);
@@ -108,6 +108,7 @@ fn layer(kind: u8, at: usize, flow: &mut Vec<Kind>, i: usize) -> Option<Box<dyn 
             (1, Kind::Floats(width)) => {
                 Box::new(At::new([place], LayerNorm::new(name("norm"), width, 1e-5)))
             }
+            (2, Kind::Floats(_)) => Box::new(At::new([place], StopGradient::new(name("stop")))),
             (_, Kind::Floats(_)) => {
                 let dropout = Dropout::new(name("dropout"), 0.25).expect("a rate");
                 Box::new(At::new([place], dropout))
