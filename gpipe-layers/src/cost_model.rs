@@ -21,7 +21,7 @@ pub enum CostModel {
     Lingvo,
     /// Time: the FLOPs of [`Complete`](Self::Complete) and, one after the other, the bytes that a layer reads and
     /// writes ([`Cost::traffic`](crate::Cost::traffic)), each as this many FLOPs. By a given number instead of a
-    /// measured one, so that every run and every rank cuts alike.
+    /// measured one, so that every run and every rank cuts alike. A list of prices for a whole step adds the update.
     Time(NonZero<u32>),
 }
 

@@ -33,6 +33,10 @@ struct Costed {
 }
 
 impl ModelCosts {
+    /// Bytes that an update reads and writes per parameter: AdamW reads and writes the value and two moments,
+    /// the norm and AdamW read the gradient, and the next step begins by writing zeros to it.
+    pub(crate) const UPDATE_BYTES: u64 = 9 * 4;
+
     /// The costs of `layers` for a batch that is split into `micro_batches`. `input` returns the input
     /// flow of the first layer for a number of samples.
     ///
@@ -190,8 +194,8 @@ impl ModelCosts {
         flops
     }
 
-    /// The cost of each layer over the whole batch under `model`, which a partitioner balances. `layers`
-    /// must be those of these costs.
+    /// The cost of each layer over the whole batch under `model`, which a partitioner balances: by time with the
+    /// update of its parameters. `layers` must be those of these costs.
     ///
     /// # Errors
     /// If Lingvo has no formula for a layer.
@@ -203,6 +207,12 @@ impl ModelCosts {
                 let inputs = &costed.flows[index][..self.arity(index)];
                 let price = model.price(layer.as_ref(), inputs)?;
                 *total = total.saturating_add(price.saturating_mul(times));
+            }
+        }
+        if let CostModel::Time(flops_per_byte) = model {
+            let update = Self::UPDATE_BYTES * u64::from(flops_per_byte.get());
+            for (total, cost) in prices.iter_mut().zip(self.of(0)) {
+                *total = total.saturating_add(cost.params.saturating_mul(update));
             }
         }
         Ok(prices)

@@ -65,10 +65,6 @@ impl Rates {
     }
 }
 
-/// Bytes that an update reads and writes per parameter: AdamW reads and writes the value and two moments,
-/// the norm and AdamW read the gradient, and the next step begins by writing zeros to it.
-const UPDATE_BYTES: f64 = 9.0 * 4.0;
-
 impl Times {
     /// The seconds of the FLOPs and of the bytes that are read and written, one after the other. Bytes are
     /// known for all passes of a layer together: each has a third, or the input gradient two where
@@ -86,7 +82,7 @@ impl Times {
                 input_grad: pass(cost.input_grad, input_grad),
                 weight_grad: pass(cost.weight_grad, weight_grad),
                 apart: 0.0,
-                update: cost.params as f64 * UPDATE_BYTES / rates.bytes,
+                update: cost.params as f64 * ModelCosts::UPDATE_BYTES as f64 / rates.bytes,
             }
         };
         Self {
@@ -281,7 +277,7 @@ mod tests {
             let prices = costs.prices(&layers, model).unwrap();
             let times = Times::of_rates(&costs, Rates::of_model(model, 1.0));
             for (work, price) in times.work.iter().zip(prices) {
-                let work = work.forward + work.input_grad + work.weight_grad;
+                let work = work.forward + work.input_grad + work.weight_grad + work.update;
                 let price = price as f64;
                 assert!(
                     (work - price).abs() < 1e-12 * price,
