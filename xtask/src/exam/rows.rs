@@ -20,8 +20,9 @@ pub struct Row {
     pub quick: bool,
 }
 
-/// A test binary of a crate, or some of its tests.
+/// A test binary of a crate, or some of its tests; or an example that is a package of its own.
 pub struct Test {
+    /// The crate, or the folder of the example.
     package: &'static str,
     /// Of `tests/`; empty for the crate's unit tests.
     binary: &'static str,
@@ -33,6 +34,8 @@ pub struct Test {
     release: bool,
     /// Whether Miri interprets it, which sees undefined behaviour.
     miri: bool,
+    /// Whether it is a program with dependencies of its own.
+    example: bool,
 }
 
 impl Test {
@@ -45,7 +48,21 @@ impl Test {
             shuttle: false,
             release: false,
             miri: false,
+            example: false,
         }
+    }
+
+    /// The program in this folder, which has a manifest and a lock file of its own.
+    pub fn example(folder: &'static str) -> Self {
+        Self {
+            example: true,
+            ..Self::new(folder, "", "main")
+        }
+    }
+
+    /// The manifest of an example.
+    pub fn manifest(&self) -> Option<String> {
+        self.example.then(|| format!("{}/Cargo.toml", self.package))
     }
 
     /// Interpreted by Miri, of which each test counts as one thing tried.
@@ -83,6 +100,16 @@ impl Test {
     /// The arguments of the program. Small numbers run in the build that `cargo test` has made already.
     pub fn arguments(&self, numbers: Numbers) -> Vec<String> {
         let mut arguments: Vec<String> = Vec::new();
+        let target = || env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
+        if let Some(manifest) = self.manifest() {
+            arguments.extend(["run", "--quiet", "--locked", "--manifest-path"].map(str::to_owned));
+            arguments.extend([
+                manifest,
+                "--target-dir".into(),
+                target() + "/examples-apart",
+            ]);
+            return arguments;
+        }
         if self.miri {
             arguments.extend(["run", "nightly", "cargo", "miri"].map(str::to_owned));
         }
@@ -97,8 +124,7 @@ impl Test {
             _ => None,
         };
         if let Some(folder) = own_folder {
-            let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-            arguments.extend(["--target-dir".into(), format!("{target}/{folder}")]);
+            arguments.extend(["--target-dir".into(), target() + "/" + folder]);
         }
         if self.release && numbers == Numbers::Full {
             arguments.push("--release".into());
@@ -330,6 +356,14 @@ pub fn rows() -> Vec<Row> {
             what: "what saving costs, measured: the delay of training, and how much of a save is beside it",
             at_least: 18,
             tests: vec![cli("cli", "a_save_delays").release()],
+            teeth: None,
+            quick: false,
+        },
+        Row {
+            name: "X1",
+            what: "stages of candle: the same bits on 1, 2 and 4 stages under gpipe, 1f1b and zb-h1",
+            at_least: 9,
+            tests: vec![Test::example("gpipe-sched/examples/candle")],
             teeth: None,
             quick: false,
         },

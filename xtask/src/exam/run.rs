@@ -14,6 +14,13 @@ pub fn row(shell: &Shell, row: &Row, numbers: Numbers) -> anyhow::Result<String>
     if row.tests.iter().any(Test::is_miri) && !has_miri(shell) {
         return Ok("left out: no Miri; rustup component add --toolchain nightly miri".into());
     }
+    for manifest in row.tests.iter().filter_map(Test::manifest) {
+        if !can_fetch(shell, &manifest) {
+            return Ok(format!(
+                "skipped: no registry to fetch the dependencies of {manifest}"
+            ));
+        }
+    }
     for test in &row.tests {
         let said = output(shell, test, numbers)?;
         let tally = if test.is_miri() {
@@ -72,6 +79,15 @@ fn output(shell: &Shell, test: &Test, numbers: Numbers) -> anyhow::Result<String
         arguments.join(" "),
         output.status
     )
+}
+
+/// Whether the dependencies of a package are here or can be downloaded.
+fn can_fetch(shell: &Shell, manifest: &str) -> bool {
+    let fetch = cmd!(
+        shell,
+        "cargo fetch --quiet --locked --manifest-path {manifest}"
+    );
+    fetch.quiet().ignore_stderr().run().is_ok()
 }
 
 /// Whether the nightly toolchain has the interpreter.

@@ -12,7 +12,8 @@ use crate::tree::Tree;
 pub fn production(tree: &Tree) -> Vec<(&str, String)> {
     let mut code = Vec::new();
     let mut tests = Vec::new();
-    for (path, text) in tree.sources().filter(|(path, _)| path.contains("/src/")) {
+    let is_of_crate = |path: &str| path.split('/').nth(1) == Some("src");
+    for (path, text) in tree.sources().filter(|(path, _)| is_of_crate(path)) {
         let (kept, modules) = without_tests(&without_prose(text));
         let folder = module_folder(path);
         tests.extend(modules.iter().map(|module| format!("{folder}/{module}")));

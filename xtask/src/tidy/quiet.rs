@@ -131,6 +131,8 @@ mod tests {
         for (word, deed) in WORDS {
             let code = format!("fn f() {{ {word}(x) }}");
             assert!(quiet("gpipe-tensor/src/a.rs", &code) >= 1, "{word}");
+            // An example that is a package of its own is a program.
+            assert_eq!(quiet("gpipe-sched/examples/a/src/main.rs", &code), 0);
             let train = quiet("gpipe-train/src/a.rs", &code);
             assert_eq!(train >= 1, [Print, Environment].contains(&deed), "{word}");
             for library in ["files", "checkpoint", "hf", "data", "report"] {
