@@ -243,6 +243,25 @@ impl Tensor {
             storage: self.storage.clone(),
         })
     }
+
+    /// Runs `work` on a run of rows in place of the whole tensor. `work` must not put another tensor in its place.
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows), and those of `work`.
+    pub(crate) fn within_rows(
+        &mut self,
+        rows: Range<usize>,
+        work: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let Self {
+            shape, elements, ..
+        } = self.rows(rows)?;
+        let shape = std::mem::replace(&mut self.shape, shape);
+        let elements = std::mem::replace(&mut self.elements, elements);
+        let result = work(self);
+        (self.shape, self.elements) = (shape, elements);
+        result
+    }
 }
 
 impl std::fmt::Debug for Tensor {

@@ -30,7 +30,9 @@ pub(crate) mod rope;
 mod rows;
 pub(crate) mod scale;
 mod scratch;
+mod segment_attention;
 pub(crate) mod sgd;
+mod sinusoid;
 pub(crate) mod softmax;
 pub(crate) mod squared_error;
 pub(crate) mod sum;
@@ -48,6 +50,7 @@ pub use concat::{columns, concat};
 pub use conv2d::{conv2d, conv2d_input_grad, conv2d_weight_grad};
 pub use cross_entropy::{
     IGNORE, correct, cross_entropy, cross_entropy_loss, deferred_cross_entropy,
+    smoothed_cross_entropy, smoothed_cross_entropy_loss,
 };
 pub use deferred_scalar::DeferredScalar;
 pub use dropout::{Dropout, dropout, dropout_channels};
@@ -55,7 +58,7 @@ pub use embedding::{embedding, embedding_grad};
 pub use gelu::{Gelu, gelu, gelu_grad, gelu_with_grad};
 pub use key_value_cache::{CacheSpan, KeyValueCache};
 pub use layer_norm::{layer_norm, layer_norm_grad};
-pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate};
+pub use matmul::{Layout, batched_matmul, matmul, matmul_accumulate, matmul_accumulate_rows};
 pub use pad2d::pad2d;
 pub use pool2d::{avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad};
 pub use relu::{leaky_relu, leaky_relu_grad, relu, relu_grad};
@@ -63,9 +66,14 @@ pub use rms_norm::{rms_norm, rms_norm_grad};
 pub use rmsprop::{RmsProp, RmsPropUpdate, rmsprop};
 pub use rope::{Rope, rope, rope_grad};
 pub use scale::{scale, scale_assign};
+pub use segment_attention::{SegmentAttention, segment_attention, segment_attention_grad};
 pub use sgd::{Sgd, SgdUpdate, sgd};
+pub use sinusoid::scale_and_add_positions;
 pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
 pub use squared_error::{deferred_squared_error, squared_error};
-pub use sum::{all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sums_of_squares};
+pub use sum::{
+    all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sum_rows_accumulate_in,
+    sums_of_squares,
+};
 pub use swiglu::{swiglu, swiglu_with_grad};
 pub use window::Window;

@@ -6,11 +6,40 @@ use crate::simd::vectorised;
 /// The target of a row that counts neither in the loss nor in the gradient.
 pub const IGNORE: u32 = u32::MAX;
 
+/// The distribution that a row should have: 1 − `smoothing` at the target, and the rest in equal parts elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    smoothing: f64,
+    elsewhere: f64,
+}
+
+impl Wanted {
+    pub(super) fn new(smoothing: f32, classes: usize) -> Self {
+        let smoothing = f64::from(smoothing);
+        let others = classes.saturating_sub(1).max(1) as f64;
+        Self {
+            smoothing,
+            elsewhere: smoothing / others,
+        }
+    }
+
+    /// What the loss of a row exceeds that without smoothing by: ε·x_t − ε/(V − 1)·Σ of the other logits.
+    fn more(self, row: &[f32], target: usize) -> f64 {
+        if self.smoothing == 0.0 {
+            return 0.0;
+        }
+        let all: f64 = row.iter().map(|&x| f64::from(x)).sum();
+        let aim = f64::from(row[target]);
+        self.smoothing * aim - self.elsewhere * (all - aim)
+    }
+}
+
 /// Overwrites the logits with their gradient and writes each row's loss.
 pub(super) fn gradient(
     logits: &mut [f32],
     width: usize,
     targets: &[u32],
+    wanted: Wanted,
     divisor: f64,
     losses: &mut [f64],
 ) {
@@ -23,18 +52,29 @@ pub(super) fn gradient(
                 continue;
             }
             let target = target as usize;
-            let (largest, aim) = (max(row), row[target]);
+            let (largest, aim, more) = (max(row), row[target], wanted.more(row, target));
             let sum = exponentials(row, largest);
-            *loss = loss_of(largest, sum, aim);
+            *loss = loss_of(largest, sum, aim) + more;
             let factor = (1.0 / (sum * divisor)) as f32;
             row.iter_mut().for_each(|p| *p *= factor);
-            row[target] -= (1.0 / divisor) as f32;
+            if wanted.smoothing > 0.0 {
+                let elsewhere = (wanted.elsewhere / divisor) as f32;
+                row.iter_mut().for_each(|p| *p -= elsewhere);
+            }
+            let above = 1.0 - wanted.smoothing - wanted.elsewhere;
+            row[target] -= (above / divisor) as f32;
         }
     });
 }
 
 /// Writes each row's loss: the same bits as [`gradient`].
-pub(super) fn losses(logits: &[f32], width: usize, targets: &[u32], losses: &mut [f64]) {
+pub(super) fn losses(
+    logits: &[f32],
+    width: usize,
+    targets: &[u32],
+    wanted: Wanted,
+    losses: &mut [f64],
+) {
     vectorised!({
         let mut run = [0.0; RUN];
         let rows = logits.chunks_exact(width).zip(targets);
@@ -50,7 +90,8 @@ pub(super) fn losses(logits: &[f32], width: usize, targets: &[u32], losses: &mut
                 run.copy_from_slice(logits);
                 sum += exponentials(run, largest);
             }
-            *loss = loss_of(largest, sum, row[target as usize]);
+            let target = target as usize;
+            *loss = loss_of(largest, sum, row[target]) + wanted.more(row, target);
         }
     });
 }

@@ -12,6 +12,8 @@ pub(crate) mod gemm;
 mod layout;
 pub(crate) mod matrix;
 
+use std::ops::Range;
+
 use crate::parallel::for_each;
 use crate::{Error, Result, Shape, Tensor};
 use matrix::{Begin, Gemm, MatrixMut};
@@ -66,6 +68,20 @@ pub fn matmul_accumulate(layout: Layout, a: &Tensor, b: &Tensor, out: &mut Tenso
         return cuda::run(&gpu, gemm, layout, [a, b], out, true);
     }
     run(gemm, layout, a, b, Begin::Sum, out)
+}
+
+/// [`matmul_accumulate`] to some of the rows of `out`: for a parameter that several products share.
+///
+/// # Errors
+/// As [`matmul_accumulate`], and [`Error::Index`] for rows that `out` lacks.
+pub fn matmul_accumulate_rows(
+    layout: Layout,
+    a: &Tensor,
+    b: &Tensor,
+    out: &mut Tensor,
+    rows: Range<usize>,
+) -> Result<()> {
+    out.within_rows(rows, |out| matmul_accumulate(layout, a, b, out))
 }
 
 /// The products of two batches of matrices, item by item: (…, m, k) and (…, k, n) give (…, m, n)

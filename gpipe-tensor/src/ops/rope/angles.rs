@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 /// The angles of the pairs of a head.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Angles {
+pub(in crate::ops) struct Angles {
     /// The ratio of the angles of a pair and of the one before it: theta^(−2/H).
     pub ratio: f64,
 }
@@ -30,7 +30,7 @@ impl Angles {
     }
 
     /// The cosines of a position's pairs in the first half of `row`, the sines in the second.
-    pub(super) fn fill(self, position: u64, row: &mut [f32]) {
+    pub(in crate::ops) fn fill(self, position: u64, row: &mut [f32]) {
         let half = row.len() / 2;
         let (cosines, sines) = row.split_at_mut(half);
         for (pair, (cos, sin)) in cosines.iter_mut().zip(sines).enumerate() {

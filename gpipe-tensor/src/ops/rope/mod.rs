@@ -1,7 +1,7 @@
 //! Rotary position embedding (Su et al., arXiv:2104.09864), together with the packing of queries, keys and
 //! values into the one tensor that attention reads.
 
-mod angles;
+pub(in crate::ops) mod angles;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;

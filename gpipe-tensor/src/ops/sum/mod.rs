@@ -6,6 +6,8 @@ mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
 
+use std::ops::Range;
+
 #[cfg(feature = "cuda")]
 use crate::ops::sum::kernels::Reduction;
 use crate::parallel::{CHUNK, for_each};
@@ -33,6 +35,14 @@ pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
         cpu::add_rows(x, width, index * cpu::COLUMNS, out);
     });
     Ok(())
+}
+
+/// [`sum_rows_accumulate`] to some of the elements of `out` (n): for a bias that several products share.
+///
+/// # Errors
+/// As [`sum_rows_accumulate`], and [`Error::Index`] for elements that `out` lacks.
+pub fn sum_rows_accumulate_in(x: &Tensor, out: &mut Tensor, elements: Range<usize>) -> Result<()> {
+    out.within_rows(elements, |out| sum_rows_accumulate(x, out))
 }
 
 /// The sum of all elements.

@@ -1,0 +1,271 @@
+//! Attention of many heads between positions of the same segment, without ever holding all scores.
+
+mod cpu;
+#[cfg(test)]
+mod tests;
+
+use ndarray::{ArrayViewMut3, Axis};
+
+use super::dropout::{Dropout, Mask};
+use super::scratch::Spare;
+use crate::instruction_set::InstructionSet;
+use crate::parallel::{for_each_on, threads_for};
+use crate::{Error, Result, Tensor};
+use cpu::Head;
+
+/// Which keys a query sees, and how many heads there are.
+///
+/// A row may hold several sequences: a query sees the keys of its own segment number. Segment 0 is padding:
+/// no query sees it, and its queries see nothing. The result of a query without keys is 0, and so is its
+/// gradient.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentAttention<'a> {
+    /// Number of heads.
+    pub heads: usize,
+    /// Whether query i sees the keys 0..=i alone, of those of its segment.
+    pub causal: bool,
+    /// Segment of each query, indices (B, T).
+    pub query_segments: &'a Tensor,
+    /// Segment of each key, indices (B, S).
+    pub key_segments: &'a Tensor,
+    /// Dropout of the probabilities: element (head·T + i)·S + j of a sample decides about query i and key j.
+    pub dropout: Option<&'a Dropout>,
+}
+
+/// softmax(Q·Kᵀ/√s)·V within each head, over the keys that each query sees.
+///
+/// `q` (B, T, d) holds the queries and `kv` (B, S, 2d) keys and values in this order, the heads side by side with
+/// s = d/heads elements each. The results are (B, T, d), and the logarithm of each row's Σ e^score (B, heads, T),
+/// +∞ for a query without keys.
+///
+/// # Errors
+/// [`Error::Shape`] if the operands do not fit each other, T ≠ S with `causal`, or the heads do not divide d;
+/// errors of [`Dropout`] and of allocation.
+pub fn segment_attention(
+    q: &Tensor,
+    kv: &Tensor,
+    settings: &SegmentAttention<'_>,
+) -> Result<(Tensor, Tensor)> {
+    let plan = Plan::new("segment_attention", q, kv, settings)?;
+    let mut out = q.empty_like(q.shape().clone())?;
+    let mut lse = Tensor::empty(q.device(), [plan.batch, plan.heads, plan.queries])?;
+    if out.elements() == 0 {
+        return Ok((out, lse));
+    }
+    let (q, kv) = (Operand::of(q)?, Operand::of(kv)?);
+    let scratch = Spare::new(q.tensor.device(), plan.items(), plan.forward_scratch())?;
+    let mut view = view([plan.batch, plan.queries, plan.width], out.f32s_mut()?)?;
+    let items = view.exact_chunks_mut([1, plan.queries, plan.size]);
+    let items = items
+        .into_iter()
+        .zip(lse.f32s_mut()?.chunks_mut(plan.queries));
+    let threads = threads_for(q.tensor.device(), plan.multiplications());
+    for_each_on(
+        threads,
+        q.tensor.device(),
+        items.enumerate(),
+        |(item, (out, lse))| {
+            let out = out.index_axis_move(Axis(0), 0);
+            scratch.lend(|scratch| plan.head(&q, &kv, item).forward(out, lse, scratch));
+        },
+    );
+    Ok((out, lse))
+}
+
+/// The gradients with respect to `q` and `kv` from the operands and results of [`segment_attention`] and dL/do.
+/// The formulas are those of [`attention_grad`](super::attention_grad).
+///
+/// # Errors
+/// As [`segment_attention`], and [`Error::Shape`] if the results are not those of it.
+pub fn segment_attention_grad(
+    [q, kv]: [&Tensor; 2],
+    out: &Tensor,
+    lse: &Tensor,
+    d_out: &Tensor,
+    settings: &SegmentAttention<'_>,
+) -> Result<(Tensor, Tensor)> {
+    const OP: &str = "segment_attention_grad";
+    let plan = Plan::new(OP, q, kv, settings)?;
+    for got in [out.shape(), d_out.shape()] {
+        if got != q.shape() {
+            let expected = format!("results of shape {}", q.shape());
+            return Err(Error::shape(OP, expected, got));
+        }
+    }
+    let sums = [plan.batch, plan.heads, plan.queries].into();
+    if *lse.shape() != sums {
+        return Err(Error::shape(
+            OP,
+            format!("sums of shape {sums}"),
+            lse.shape(),
+        ));
+    }
+    let mut dq = q.empty_like(q.shape().clone())?;
+    let mut dkv = kv.empty_like(kv.shape().clone())?;
+    if dq.elements() == 0 || dkv.elements() == 0 {
+        dq.fill(0.0)?;
+        dkv.fill(0.0)?;
+        return Ok((dq, dkv));
+    }
+    let device = q.device();
+    let (q, kv) = (Operand::of(q)?, Operand::of(kv)?);
+    let (lse, out, d_out) = (lse.f32s()?, out.f32s()?, d_out.f32s()?);
+    let scratch = Spare::new(device, plan.items(), plan.backward_scratch())?;
+    let mut queries = view([plan.batch, plan.queries, plan.width], dq.f32s_mut()?)?;
+    let both = view([plan.batch, plan.keys, 2 * plan.width], dkv.f32s_mut()?)?;
+    let (mut keys, mut values) = both.split_at(Axis(2), plan.width);
+    let queries = queries.exact_chunks_mut([1, plan.queries, plan.size]);
+    let [keys, values] =
+        [&mut keys, &mut values].map(|part| part.exact_chunks_mut([1, plan.keys, plan.size]));
+    let parts = queries.into_iter().zip(keys.into_iter().zip(values));
+    for_each_on(
+        threads_for(device, plan.multiplications()),
+        device,
+        parts.zip(lse.chunks(plan.queries)).enumerate(),
+        |(item, ((dq, (dk, dv)), lse))| {
+            let sample = plan.queries * plan.width;
+            let sample = item / plan.heads * sample..(item / plan.heads + 1) * sample;
+            let (out, d_out) = (&out[sample.clone()], &d_out[sample]);
+            let parts = [dq, dk, dv].map(|part| part.index_axis_move(Axis(0), 0));
+            scratch.lend(|scratch| {
+                let head = plan.head(&q, &kv, item);
+                head.backward(out, lse, d_out, parts, scratch);
+            });
+        },
+    );
+    Ok((dq, dkv))
+}
+
+/// A tensor of floats with its elements.
+struct Operand<'a> {
+    tensor: &'a Tensor,
+    floats: &'a [f32],
+}
+
+impl<'a> Operand<'a> {
+    fn of(tensor: &'a Tensor) -> Result<Self> {
+        let floats = tensor.f32s()?;
+        Ok(Self { tensor, floats })
+    }
+}
+
+/// The checked sizes of the operands.
+struct Plan<'a> {
+    batch: usize,
+    queries: usize,
+    keys: usize,
+    heads: usize,
+    width: usize,
+    size: usize,
+    causal: bool,
+    query_segments: &'a [u32],
+    key_segments: &'a [u32],
+    dropout: Option<(Mask, &'a Dropout)>,
+    instructions: InstructionSet,
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        op: &'static str,
+        q: &Tensor,
+        kv: &Tensor,
+        settings: &SegmentAttention<'a>,
+    ) -> Result<Self> {
+        let (heads, causal) = (settings.heads, settings.causal);
+        let misfit = || {
+            let expected = format!(
+                "queries (B, T, d), keys and values (B, S, 2d), d a multiple of {heads} heads{}",
+                if causal { ", and T = S" } else { "" }
+            );
+            Error::shape(op, expected, format!("{} and {}", q.shape(), kv.shape()))
+        };
+        let (&[batch, queries, width], &[kv_batch, keys, columns]) =
+            (q.shape().dims(), kv.shape().dims())
+        else {
+            return Err(misfit());
+        };
+        let fits = kv_batch == batch && width.checked_mul(2) == Some(columns);
+        let divides = heads > 0 && width > 0 && width.is_multiple_of(heads);
+        if !fits || !divides || (causal && queries != keys) {
+            return Err(misfit());
+        }
+        let segments = [
+            (settings.query_segments, queries),
+            (settings.key_segments, keys),
+        ];
+        for (segments, len) in segments {
+            if segments.shape().dims() != [batch, len] {
+                let expected = format!("segments of shape [{batch}, {len}]");
+                return Err(Error::shape(op, expected, segments.shape()));
+            }
+        }
+        let dropout = match settings.dropout {
+            Some(dropout) => dropout.mask(op, batch)?.map(|mask| (mask, dropout)),
+            None => None,
+        };
+        Ok(Self {
+            batch,
+            queries,
+            keys,
+            heads,
+            width,
+            size: width / heads,
+            causal,
+            query_segments: settings.query_segments.u32s()?,
+            key_segments: settings.key_segments.u32s()?,
+            dropout,
+            instructions: q.device().host().instruction_set(),
+        })
+    }
+
+    /// Heads of all samples: what threads share out.
+    fn items(&self) -> usize {
+        self.batch * self.heads
+    }
+
+    /// Of the forward pass, if every query saw every key.
+    fn multiplications(&self) -> usize {
+        let of_item = self
+            .queries
+            .saturating_mul(self.keys)
+            .saturating_mul(2 * self.size);
+        self.items().saturating_mul(of_item)
+    }
+
+    fn forward_scratch(&self) -> usize {
+        cpu::forward_scratch(self.queries, self.keys, self.size)
+    }
+
+    fn backward_scratch(&self) -> usize {
+        cpu::backward_scratch(self.queries, self.keys, self.size)
+    }
+
+    /// One of the items, sample by sample.
+    fn head<'b>(&'b self, q: &Operand<'b>, kv: &Operand<'b>, item: usize) -> Head<'b> {
+        let (sample, head) = (item / self.heads, item % self.heads);
+        let rows = |floats: &'b [f32], row: usize| &floats[sample * row..(sample + 1) * row];
+        let segments = |all: &'b [u32], len: usize| &all[sample * len..(sample + 1) * len];
+        Head {
+            queries: rows(q.floats, self.queries * self.width),
+            keys: rows(kv.floats, 2 * self.keys * self.width),
+            query_segments: segments(self.query_segments, self.queries),
+            key_segments: segments(self.key_segments, self.keys),
+            column: head * self.size,
+            width: self.width,
+            size: self.size,
+            causal: self.causal,
+            instructions: self.instructions,
+            dropout: self.dropout.map(|(mask, dropout)| {
+                let stream = dropout.key.sample(dropout.samples.start + sample as u64);
+                (mask, stream, (head * self.queries * self.keys) as u64)
+            }),
+        }
+    }
+}
+
+/// The elements of a tensor under a shape of three extents.
+fn view(dims: [usize; 3], floats: &mut [f32]) -> Result<ArrayViewMut3<'_, f32>> {
+    let got = floats.len();
+    ArrayViewMut3::from_shape(dims, floats)
+        .map_err(|e| Error::shape("segment_attention", e.to_string(), got))
+}
