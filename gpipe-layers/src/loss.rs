@@ -6,11 +6,14 @@ use crate::{Error, Result};
 
 /// A loss. The caller passes the divisor, because the mean over a batch is a sum over its micro-batches
 /// only if each is divided by the count of the whole batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
     /// −ln softmax(y)\[target\], summed over the rows whose target is not [`ops::IGNORE`].
     CrossEntropy,
+    /// The same with label smoothing ε, from 0 to below 1: the target has the probability 1 − ε, and every other
+    /// class an equal part of the rest ([`ops::smoothed_cross_entropy`]).
+    SmoothedCrossEntropy(f32),
     /// (y − target)², summed over all elements.
     SquaredError,
 }
@@ -23,7 +26,7 @@ impl Loss {
     /// If the targets of a cross-entropy are not indices.
     pub fn terms(self, targets: &Tensor) -> Result<f64> {
         match self {
-            Self::CrossEntropy => {
+            Self::CrossEntropy | Self::SmoothedCrossEntropy(_) => {
                 let targets = targets.u32s().map_err(Error::within(self.name()))?;
                 Ok(targets.iter().filter(|&&t| t != ops::IGNORE).count() as f64)
             }
@@ -54,6 +57,9 @@ impl Loss {
     ) -> Result<(ops::DeferredScalar, Tensor)> {
         match self {
             Self::CrossEntropy => ops::deferred_cross_entropy(y, targets, divisor),
+            Self::SmoothedCrossEntropy(smoothing) => {
+                ops::smoothed_cross_entropy(y, targets, smoothing, divisor)
+            }
             Self::SquaredError => ops::deferred_squared_error(y, targets, divisor),
         }
         .map_err(Error::within(self.name()))
@@ -66,6 +72,9 @@ impl Loss {
     pub fn value(self, y: &Tensor, targets: &Tensor, divisor: f64) -> Result<f64> {
         match self {
             Self::CrossEntropy => ops::cross_entropy_loss(y, targets, divisor),
+            Self::SmoothedCrossEntropy(smoothing) => {
+                ops::smoothed_cross_entropy_loss(y, targets, smoothing, divisor)
+            }
             Self::SquaredError => {
                 ops::squared_error(y.clone(), targets, divisor).map(|(loss, _)| loss)
             }
@@ -79,14 +88,25 @@ impl Loss {
     /// As `gradient`.
     pub fn correct(self, y: &Tensor, targets: &Tensor) -> Result<u64> {
         match self {
-            Self::CrossEntropy => ops::correct(y, targets).map_err(Error::within(self.name())),
+            Self::CrossEntropy | Self::SmoothedCrossEntropy(_) => {
+                ops::correct(y, targets).map_err(Error::within(self.name()))
+            }
             Self::SquaredError => Ok(0),
+        }
+    }
+
+    /// The loss that an evaluation tells: label smoothing is for training.
+    #[must_use]
+    pub fn of_evaluation(self) -> Self {
+        match self {
+            Self::SmoothedCrossEntropy(_) => Self::CrossEntropy,
+            other => other,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Self::CrossEntropy => "cross-entropy",
+            Self::CrossEntropy | Self::SmoothedCrossEntropy(_) => "cross-entropy",
             Self::SquaredError => "squared error",
         }
     }

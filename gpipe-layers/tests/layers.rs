@@ -23,5 +23,7 @@ mod llama;
 mod reference;
 #[path = "layers/refusals.rs"]
 mod refusals;
+#[path = "layers/segments.rs"]
+mod segments;
 #[path = "layers/skips.rs"]
 mod skips;

@@ -2,7 +2,9 @@
 
 use gpipe_tensor::DType;
 
-use super::{GptConfig, ImageConfig, LlamaConfig, MlpConfig, gpt, image, llama, mlp};
+use super::{
+    GptConfig, ImageConfig, LlamaConfig, MlpConfig, Seq2SeqConfig, gpt, image, llama, mlp, seq2seq,
+};
 use crate::{Flow, Layer, Result};
 
 /// The sizes of a model of any family.
@@ -19,6 +21,8 @@ pub enum ModelConfig {
     Mlp(MlpConfig),
     /// A network for images.
     Image(ImageConfig),
+    /// An encoder-decoder.
+    Seq2Seq(Seq2SeqConfig),
 }
 
 impl ModelConfig {
@@ -32,11 +36,13 @@ impl ModelConfig {
             Self::Llama(config) => llama(config),
             Self::Mlp(config) => mlp(config),
             Self::Image(config) => image(config),
+            Self::Seq2Seq(config) => seq2seq(config),
         }
     }
 
     /// The flow that enters the first layer: token ids (`samples`, `size`), features (`samples`,
-    /// inputs), or images (`samples`, `size`, `size`, channels).
+    /// inputs), images (`samples`, `size`, `size`, channels), or ids and segments of sources, then of targets (each
+    /// `samples`, `size`).
     pub fn input(&self, samples: usize, size: usize) -> Vec<Flow> {
         match self {
             Self::Gpt(_) | Self::Llama(_) => vec![Flow {
@@ -45,13 +51,14 @@ impl ModelConfig {
             }],
             Self::Mlp(config) => vec![Flow::f32([samples, config.inputs])],
             Self::Image(config) => vec![Flow::f32([samples, size, size, config.channels])],
+            Self::Seq2Seq(_) => vec![Flow::u32([samples, size]); 4],
         }
     }
 
     /// Whether the model has one target a sample (a class), rather than one a token.
     pub fn is_classifier(&self) -> bool {
         match self {
-            Self::Gpt(_) | Self::Llama(_) => false,
+            Self::Gpt(_) | Self::Llama(_) | Self::Seq2Seq(_) => false,
             Self::Mlp(_) | Self::Image(_) => true,
         }
     }
@@ -63,6 +70,7 @@ impl ModelConfig {
             Self::Llama(config) => config.width,
             Self::Mlp(config) => config.hidden.iter().copied().max().unwrap_or(1),
             Self::Image(config) => config.widest(),
+            Self::Seq2Seq(config) => config.width.max(config.inner),
         }
     }
 
@@ -73,6 +81,7 @@ impl ModelConfig {
             Self::Llama(config) => config.dropout,
             Self::Mlp(config) => config.dropout,
             Self::Image(config) => config.dropout,
+            Self::Seq2Seq(config) => config.dropout,
         }
     }
 }
@@ -116,7 +125,22 @@ mod tests {
             classes: 5,
             dropout: 0.0,
         });
-        for (model, size, widest) in [(gpt, 8, 8), (llama, 8, 8), (mlp, 1, 7), (convnet, 8, 6)] {
+        let seq2seq = ModelConfig::Seq2Seq(Seq2SeqConfig {
+            vocab: 11,
+            width: 8,
+            inner: 20,
+            encoder_blocks: 1,
+            decoder_blocks: 1,
+            heads: 2,
+            ..Seq2SeqConfig::default()
+        });
+        for (model, size, widest) in [
+            (gpt, 8, 8),
+            (llama, 8, 8),
+            (mlp, 1, 7),
+            (convnet, 8, 6),
+            (seq2seq, 8, 20),
+        ] {
             let mut flow = model.input(4, size);
             for layer in model.layers().unwrap() {
                 flow = layer.cost(&flow).unwrap().outputs;

@@ -9,6 +9,7 @@ mod llama;
 mod mlp;
 mod presets;
 mod resnet;
+mod seq2seq;
 
 pub use config::ModelConfig;
 pub use gpt::{GptConfig, gpt};
@@ -16,3 +17,4 @@ pub use image::{ImageConfig, Network, image};
 pub use llama::{LlamaConfig, llama};
 pub use mlp::{MlpConfig, mlp};
 pub use presets::{PRESETS, Preset, preset};
+pub use seq2seq::{Seq2SeqConfig, seq2seq};
