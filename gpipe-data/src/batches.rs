@@ -28,13 +28,12 @@ pub fn training_batch(
     step: u64,
 ) -> Result<Batch> {
     let batch = dataset.draws_of_step(step);
-    let targets = batch.len() * dataset.targets_per_sample();
     Cutter {
         dataset,
         device,
         step,
         train: true,
-        divisor: targets as f64,
+        divisor: dataset.targets(&batch) as f64,
     }
     .cut(&batch, parts)
 }
@@ -94,7 +93,7 @@ impl Cutter<'_> {
                     self.step,
                     self.train,
                 ),
-                input: Tensors::from_iter([input]),
+                input,
                 target: Target {
                     values,
                     divisor: self.divisor,

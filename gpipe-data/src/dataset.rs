@@ -3,12 +3,13 @@
 use std::fmt;
 use std::ops::Range;
 
-use gpipe_tensor::{Device, Tensor};
+use gpipe_tensor::{Device, Tensor, Tensors};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result, SourceFault};
 use crate::images::{DIGITS, Digits, Draw, Images, Pictures, SYNTHETIC, Synthetic};
 use crate::options::{HeldOut, SampleOptions};
+use crate::pairs::Pairs;
 use crate::permutation::Permutation;
 use crate::source;
 use crate::tokens::Tokens;
@@ -38,12 +39,14 @@ enum Content {
     /// In windows: sample i has the tokens from i · length on, one more than its length, as the
     /// targets are the inputs moved by one.
     Text(Tokens),
+    /// In pairs of two texts, several a row.
+    Pairs(Pairs),
     /// One image a sample.
     Images(Box<dyn Images>),
 }
 
 impl Dataset {
-    /// Opens the source that the options name: images, or a text in the tokens of a vocabulary.
+    /// Opens the source that the options name: images, or a text or pairs of texts in the tokens of a vocabulary.
     ///
     /// # Errors
     /// If the source cannot be read, has no tokens in the vocabulary, or is too short.
@@ -57,6 +60,11 @@ impl Dataset {
         if let Some(images) = images {
             let all = images.count();
             return Self::new(Content::Images(images), all, 1, options);
+        }
+        if let Some(target) = &options.target {
+            let pairs = Pairs::open(options, target, vocabulary)?;
+            let all = pairs.count();
+            return Self::new(Content::Pairs(pairs), all, options.seq_len, options);
         }
         let text = source::read_within(&options.source, options.memory)?;
         let memory = options
@@ -199,18 +207,35 @@ impl Dataset {
 
     /// Number of targets of all held-out samples.
     pub fn held_out_targets(&self) -> u64 {
-        (self.all - self.train) * self.length as u64
+        match &self.content {
+            Content::Pairs(pairs) => pairs.targets(self.held_out()),
+            _ => (self.all - self.train) * self.length as u64,
+        }
     }
 
-    /// Targets of a sample: its tokens, or one for an image.
+    /// Number of targets of these samples.
+    pub fn targets(&self, draws: &[Draw]) -> u64 {
+        match &self.content {
+            Content::Pairs(pairs) => pairs.targets(draws.iter().map(|draw| draw.sample)),
+            _ => (draws.len() * self.length) as u64,
+        }
+    }
+
+    /// The most targets of a sample: its tokens, or one for an image.
     pub fn targets_per_sample(&self) -> usize {
         self.length
     }
 
     /// What is trained on, such as `45 samples of 4 tokens` or `1618 images`.
     pub fn summary(&self) -> String {
-        match self.content {
+        match &self.content {
             Content::Text(_) => format!("{} samples of {} tokens", self.train, self.length),
+            Content::Pairs(pairs) => format!(
+                "{} pairs in {} rows of {} tokens",
+                pairs.pairs(),
+                self.all,
+                self.length
+            ),
             Content::Images(_) => format!("{} images", self.train),
         }
     }
@@ -230,6 +255,7 @@ impl Dataset {
                     digest.update(bytes);
                 }
             }
+            Content::Pairs(pairs) => pairs.digest(&mut digest),
             Content::Images(images) => images.digest(&mut digest),
         }
         let bytes = digest.finalize();
@@ -238,8 +264,9 @@ impl Dataset {
 
     /// Samples as the model takes them, and their targets, counted on `device`.
     ///
-    /// Of a text: u32 tokens (samples, `seq_len`), and after each the next one, in the same shape. Of
-    /// images: f32 pixels (samples, height, width, channels), or (samples, [`PIXELS`](crate::PIXELS)) without
+    /// Of a text: u32 tokens (samples, `seq_len`), and after each the next one, in the same shape. Of pairs: tokens
+    /// and segments of the sources, then of the decoder's inputs, and the next tokens of these, each in this
+    /// shape. Of images: f32 pixels (samples, height, width, channels), or (samples, [`PIXELS`](crate::PIXELS)) without
     /// [`image`](SampleOptions::image), and u32 labels (samples).
     ///
     /// # Errors
@@ -247,10 +274,14 @@ impl Dataset {
     ///
     /// # Panics
     /// For samples that are not there: numbers go up to the end of [`held_out`](Self::held_out).
-    pub fn tensors(&self, device: &Device, draws: &[Draw]) -> Result<(Tensor, Tensor)> {
+    pub fn tensors(&self, device: &Device, draws: &[Draw]) -> Result<(Tensors, Tensor)> {
         let tokens = match &self.content {
             Content::Text(tokens) => tokens,
-            Content::Images(images) => return images.tensors(device, draws),
+            Content::Pairs(pairs) => return pairs.tensors(device, draws),
+            Content::Images(images) => {
+                let (images, targets) = images.tensors(device, draws)?;
+                return Ok((Tensors::from_iter([images]), targets));
+            }
         };
         // After each input comes its target.
         let moved = |by: usize| {
@@ -262,7 +293,7 @@ impl Dataset {
         };
         let (inputs, targets) = (moved(0), moved(1));
         let tensor = |tokens| Tensor::from_u32(device, [draws.len(), self.length], tokens);
-        Ok((tensor(inputs)?, tensor(targets)?))
+        Ok((Tensors::from_iter([tensor(inputs)?]), tensor(targets)?))
     }
 }
 

@@ -35,6 +35,14 @@ pub enum Error {
         /// Why not.
         fault: SourceFault,
     },
+    /// No pairs can be made of a text and the text of its targets.
+    #[error("`data.target = {target}`: {fault}")]
+    Pairs {
+        /// The text of the targets as it was named.
+        target: String,
+        /// Why not.
+        fault: PairFault,
+    },
     /// A `tokenizer.json` is damaged, hostile or of an unknown kind.
     #[error("{}: {fault}: name a tokenizer.json, or use `data.tokenizer = bytes`", path.display())]
     Tokenizer {
@@ -186,6 +194,67 @@ pub enum SourceFault {
     /// Digits of another size than is known here.
     #[error("the data set of smartcore is not of 64 pixels an image")]
     OtherDigits,
+}
+
+/// Why no pairs can be made of two texts. Lines count from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PairFault {
+    /// The targets cannot be read.
+    #[error("{0}: name a text file with a line for each line of `data.source`")]
+    Unreadable(String),
+    /// Texts without a line.
+    #[error("no lines: name a text with a line for each line of `data.source`")]
+    NoPairs,
+    /// Other numbers of lines.
+    #[error(
+        "has {targets} lines, but `data.source` has {sources}: name a text with a line for each of them"
+    )]
+    OtherLength {
+        /// Lines of the sources.
+        sources: usize,
+        /// Lines of the targets.
+        targets: usize,
+    },
+    /// A line without text.
+    #[error(
+        "line {line}{} is empty: remove the line from both texts, or write one",
+        if *is_target { "" } else { " of `data.source`" }
+    )]
+    Empty {
+        /// The line.
+        line: usize,
+        /// Whether it is the line of the targets.
+        is_target: bool,
+    },
+    /// A line that is longer than a row.
+    #[error(
+        "line {line} has {tokens} tokens with its end: use `data.seq_len = {tokens}` instead of {seq_len}, or \
+         remove the line from both texts"
+    )]
+    TooLong {
+        /// The line, of the sources or the targets.
+        line: usize,
+        /// Its tokens and the end token.
+        tokens: usize,
+        /// Tokens of a row.
+        seq_len: usize,
+    },
+    /// A token that the model does not know.
+    #[error(
+        "token {token} in line {line} is beyond model.vocab = {vocab}: use 256, which bytes need"
+    )]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Its line, of the sources or the targets.
+        line: usize,
+        /// How many tokens the model knows.
+        vocab: usize,
+    },
+    /// A tokenizer that cannot end a line.
+    #[error("the tokenizer has no token for the end of a line: use `data.tokenizer = bytes`")]
+    NoEnd,
 }
 
 /// The mend for a text of `tokens` tokens that is too short.

@@ -6,6 +6,7 @@ mod dataset;
 mod error;
 mod images;
 mod options;
+mod pairs;
 mod permutation;
 mod source;
 mod stream_decoder;
@@ -19,7 +20,7 @@ mod vocabulary;
 
 pub use batches::{Batch, evaluation_batches, training_batch};
 pub use dataset::Dataset;
-pub use error::{Error, Result, SourceFault};
+pub use error::{Error, PairFault, Result, SourceFault};
 pub use images::{CLASSES, DIGITS, Draw, PIXELS, SIDE, SYNTHETIC, count_classes};
 pub use options::{HeldOut, ImageOptions, SampleOptions};
 pub use permutation::Permutation;

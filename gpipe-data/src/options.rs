@@ -9,6 +9,8 @@ use crate::source::CICERO;
 pub struct SampleOptions {
     /// [`CICERO`], [`DIGITS`](crate::DIGITS), a text file or a folder of them (`data.source`).
     pub source: String,
+    /// A text whose lines are the targets of those of `source`, for an encoder-decoder (`data.target`).
+    pub target: Option<String>,
     /// Tokens of a sample of text, at least 1 (`data.seq_len`). An image counts as one.
     pub seq_len: usize,
     /// Samples of a step, at least 1 (`data.batch_size`).
@@ -69,6 +71,7 @@ impl Default for SampleOptions {
     fn default() -> Self {
         Self {
             source: CICERO.to_owned(),
+            target: None,
             seq_len: 64,
             batch_size: 16,
             shuffle: true,

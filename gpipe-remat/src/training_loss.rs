@@ -91,7 +91,8 @@ impl LossStage<Tensors> for TrainingLoss {
                 kept.push(extras);
             }
             self.correct += self.loss.correct(&y, &target.values)?;
-            let loss = self.loss.value(&y, &target.values, target.divisor)?;
+            let loss = self.loss.of_evaluation();
+            let loss = loss.value(&y, &target.values, target.divisor)?;
             self.record(m.index, DeferredScalar::from(loss));
             return Ok(None);
         }

@@ -24,11 +24,15 @@ pub fn vocabulary(config: &TrainConfig, folder: Option<&Path>) -> Result<FoundVo
     choose_vocabulary(choice, folder, known)
 }
 
-/// The tokens that end a text, by `eos_token_id` of the model's `config.json`.
+/// The tokens that end a text: by `eos_token_id` of the model's `config.json`, or the end of a line for an
+/// encoder-decoder, which ends sources too.
 ///
 /// # Errors
 /// [`Error::Input`](crate::Error::Input) if the file cannot be read.
-pub fn end_tokens(config: &TrainConfig) -> Result<Vec<u32>> {
+pub fn end_tokens(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
+    if config.model.has_targets() {
+        return Ok(vocabulary.encode(b"\n".to_vec(), 1, "the end of a line")?);
+    }
     let Some(folder) = config.model.folder() else {
         return Ok(Vec::new());
     };
@@ -39,6 +43,24 @@ pub fn end_tokens(config: &TrainConfig) -> Result<Vec<u32>> {
     Ok(ends
         .filter_map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()))
         .collect())
+}
+
+/// The tokens of the beginning of a text, or of a whole source for an encoder-decoder. `origin` begins the message
+/// of an error: where the text comes from.
+///
+/// # Errors
+/// [`Error::Input`](crate::Error::Input) if the vocabulary has no tokens for it.
+pub fn prompt_tokens(
+    config: &TrainConfig,
+    vocabulary: &Vocabulary,
+    text: &str,
+    origin: &str,
+) -> Result<Vec<u32>> {
+    let mut tokens = vocabulary.encode(text.into(), 1, origin)?;
+    if config.model.has_targets() {
+        tokens.extend(end_tokens(config, vocabulary)?);
+    }
+    Ok(tokens)
 }
 
 /// The vocabulary of this choice for a model with its files in `folder`, or in a GGUF file, that knows `known`
@@ -88,7 +110,7 @@ pub fn dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset>
         0 => HeldOut::Nothing,
         _ => HeldOut::LastTenth,
     };
-    Ok(Dataset::open(&options(config, held_out), vocabulary)?)
+    Ok(Dataset::open(&options(config, held_out)?, vocabulary)?)
 }
 
 /// The configured samples, all held out: for evaluation only.
@@ -97,13 +119,22 @@ pub fn dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset>
 /// As [`dataset`].
 pub fn held_out_dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset> {
     Ok(Dataset::open(
-        &options(config, HeldOut::Everything),
+        &options(config, HeldOut::Everything)?,
         vocabulary,
     )?)
 }
 
-fn options(config: &TrainConfig, held_out: HeldOut) -> SampleOptions {
-    SampleOptions {
+fn options(config: &TrainConfig, held_out: HeldOut) -> Result<SampleOptions> {
+    let target = config.data.target.clone().filter(|name| !name.is_empty());
+    if config.model.has_targets() && target.is_none() {
+        return Err(Error::invalid(format!(
+            "the model {} learns from pairs of lines: name the text of the sources with `data.source`, and that of \
+             the targets with `data.target`",
+            config.model.name
+        )));
+    }
+    Ok(SampleOptions {
+        target,
         source: config.data.source.clone(),
         seq_len: config.data.seq_len.get(),
         batch_size: config.data.batch_size.get(),
@@ -123,5 +154,5 @@ fn options(config: &TrainConfig, held_out: HeldOut) -> SampleOptions {
                 classes: keys.classes.get(),
                 masks: false,
             }),
-    }
+    })
 }

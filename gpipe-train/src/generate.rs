@@ -47,6 +47,8 @@ pub struct Generator {
     run: Assembled<OutputStage>,
     generation: Generation,
     context: usize,
+    /// Whether a prompt is the source of an encoder-decoder, whose texts go on from its last token.
+    encodes: bool,
     /// The texts that have not ended, one for each row of the stages' caches.
     rows: Vec<Row>,
 }
@@ -56,6 +58,8 @@ pub struct Generator {
 struct Row {
     prompt: usize,
     draws: Stream,
+    /// What an encoder reads.
+    source: Vec<u32>,
     tokens: Vec<u32>,
     generated: usize,
     /// Tokens whose keys and values are in the caches.
@@ -85,7 +89,7 @@ impl Generator {
         prompts: Vec<Vec<u32>>,
         generation: Generation,
     ) -> Result<Self> {
-        let (Some(context), Some(vocab)) = (config.model.context(), config.model.vocab()) else {
+        let Some(vocab) = config.model.vocab() else {
             return Err(Error::invalid(format!(
                 "{}: the model classifies images and generates no text",
                 config.model.name
@@ -101,26 +105,40 @@ impl Generator {
             )));
         }
         let key = Key::new(config.run.seed.u64(), DRAWS, 0);
-        let row = |(prompt, tokens)| Row {
-            prompt,
-            draws: key.sample(prompt as u64),
-            tokens,
-            generated: 0,
-            cached: 0,
+        let encodes = config.model.has_targets();
+        let row = |(prompt, tokens): (usize, Vec<u32>)| {
+            // A target begins with the token that ends its source.
+            let first = tokens.len().saturating_sub(1);
+            let (source, tokens) = match encodes {
+                true => (tokens.clone(), tokens[first..].to_vec()),
+                false => (Vec::new(), tokens),
+            };
+            Row {
+                prompt,
+                draws: key.sample(prompt as u64),
+                source,
+                tokens,
+                generated: 0,
+                cached: 0,
+            }
         };
         let rows: Vec<Row> = prompts.into_iter().enumerate().map(row).collect();
         let mut run = setup.assemble_to(config, |last, _| OutputStage::new(last))?;
         let count = rows.len();
-        run.pipeline
-            .each(move |_, stage| {
-                stage.keep_positions(count);
-                Ok::<_, gpipe_remat::Error>(())
-            })
-            .map_err(Error::run)?;
+        // An encoder-decoder has no caches: a pass runs its texts whole.
+        if !encodes {
+            run.pipeline
+                .each(move |_, stage| {
+                    stage.keep_positions(count);
+                    Ok::<_, gpipe_remat::Error>(())
+                })
+                .map_err(Error::run)?;
+        }
         Ok(Self {
             run,
             generation,
-            context,
+            context: config.model.context().unwrap_or(usize::MAX),
+            encodes,
             rows,
         })
     }
@@ -182,6 +200,9 @@ impl Generator {
         for row in &mut self.rows {
             row.cached = row.pass(self.context).0;
         }
+        if self.encodes {
+            return Ok(());
+        }
         let lengths: Vec<usize> = self.rows.iter().map(|row| row.cached).collect();
         self.run
             .pipeline
@@ -203,6 +224,35 @@ impl Generator {
         &mut self,
         choose: impl Fn(usize, &[f32]) -> Option<R> + Send + 'static,
     ) -> Result<Vec<R>> {
+        let items = match self.encodes {
+            true => vec![self.sources_and_targets()?],
+            false => self.new_positions()?,
+        };
+        self.run.pipeline.forward(items).map_err(Error::run)?;
+        for row in self.rows.iter_mut().filter(|_| !self.encodes) {
+            row.cached = row.tokens.len().min(self.context);
+        }
+        let choices = self.run.pipeline.with_loss_stage(move |turn| {
+            let mut choices = Vec::new();
+            for scores in turn.take() {
+                let (rows, vocab) = (scores.shape().rows(), scores.shape().last());
+                let scores = scores.to_f32s()?;
+                for scores in scores.chunks_exact((scores.len() / rows.max(1)).max(1)) {
+                    let last = &scores[scores.len().saturating_sub(vocab)..];
+                    choices.push(choose(choices.len(), last));
+                }
+            }
+            Ok::<_, gpipe_tensor::Error>(choices.into_iter().collect::<Option<Vec<R>>>())
+        });
+        choices.map_err(Error::run)?.ok_or_else(|| {
+            Error::run(
+                "the logits are not finite: the weights have diverged, use an earlier checkpoint",
+            )
+        })
+    }
+
+    /// The tokens that are not cached yet.
+    fn new_positions(&self) -> Result<Vec<Item<Tensors, ()>>> {
         let mut items = Vec::new();
         let mut first = 0;
         while first < self.rows.len() {
@@ -229,26 +279,39 @@ impl Generator {
             });
             first += rows;
         }
-        self.run.pipeline.forward(items).map_err(Error::run)?;
-        for row in &mut self.rows {
-            row.cached = row.tokens.len().min(self.context);
-        }
-        let choices = self.run.pipeline.with_loss_stage(move |turn| {
-            let mut choices = Vec::new();
-            for scores in turn.take() {
-                let (rows, vocab) = (scores.shape().rows(), scores.shape().last());
-                let scores = scores.to_f32s()?;
-                for scores in scores.chunks_exact((scores.len() / rows.max(1)).max(1)) {
-                    let last = &scores[scores.len().saturating_sub(vocab)..];
-                    choices.push(choose(choices.len(), last));
-                }
-            }
-            Ok::<_, gpipe_tensor::Error>(choices.into_iter().collect::<Option<Vec<R>>>())
-        });
-        choices.map_err(Error::run)?.ok_or_else(|| {
-            Error::run(
-                "the logits are not finite: the weights have diverged, use an earlier checkpoint",
-            )
+        Ok(items)
+    }
+
+    /// All sources with all texts so far, which are of one length: they began together.
+    fn sources_and_targets(&self) -> Result<Item<Tensors, ()>> {
+        let rows = self.rows.len();
+        let longest = self.rows.iter().map(|row| row.source.len()).max();
+        let padded = |row: &Row, value: fn(u32) -> u32| {
+            let mut all: Vec<u32> = row.source.iter().map(|&token| value(token)).collect();
+            all.resize(longest.unwrap_or(0), 0);
+            all
+        };
+        let of_sources = |value| {
+            self.rows
+                .iter()
+                .flat_map(|row| padded(row, value))
+                .collect()
+        };
+        let texts: Vec<u32> = self
+            .rows
+            .iter()
+            .flat_map(|row| row.tokens.clone())
+            .collect();
+        let ones = vec![1; texts.len()];
+        let values: [Vec<u32>; 4] = [of_sources(|token| token), of_sources(|_| 1), texts, ones];
+        let tensor = |values: Vec<u32>| {
+            let shape = [rows, values.len() / rows.max(1)];
+            Tensor::from_u32(&self.run.transit, shape, values).map_err(Error::run)
+        };
+        Ok(Item {
+            micro_batch: MicroBatch::new(0, 0..rows as u64, 0, false),
+            input: values.into_iter().map(tensor).collect::<Result<_>>()?,
+            target: (),
         })
     }
 }

@@ -30,7 +30,7 @@ mod training_loop;
 pub mod verify;
 
 pub use config::{Overrides, Setting, TrainConfig};
-pub use dataset::{dataset, end_tokens, held_out_dataset, vocabulary};
+pub use dataset::{dataset, end_tokens, held_out_dataset, prompt_tokens, vocabulary};
 pub use error::{BoxedError, Error, Result, one_line};
 pub use generate::beams::Beam;
 pub use generate::{Generated, Generation, Generator};

@@ -9,11 +9,12 @@ use super::settings::{Settings, Workers};
 /// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
-const KEY_FLAGS: [KeyFlag; 36] = [
+const KEY_FLAGS: [KeyFlag; 38] = [
     ("--model", "model.name", |s| s.model.as_deref()),
     ("--weights", "model.weights", |s| s.weights.as_deref()),
     ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
     ("--data", "data.source", |s| s.data.as_deref()),
+    ("--target", "data.target", |s| s.target.as_deref()),
     ("--tokenizer", "data.tokenizer", |s| s.tokenizer.as_deref()),
     ("--seq-len", "data.seq_len", |s| s.seq_len.as_deref()),
     ("--image-size", "data.image_size", |s| {
@@ -53,6 +54,9 @@ const KEY_FLAGS: [KeyFlag; 36] = [
         s.weight_decay.as_deref()
     }),
     ("--freeze", "optimizer.freeze", |s| s.freeze.as_deref()),
+    ("--label-smoothing", "optimizer.label_smoothing", |s| {
+        s.label_smoothing.as_deref()
+    }),
     ("--clip-norm", "optimizer.clip_norm", |s| {
         s.clip_norm.as_deref()
     }),

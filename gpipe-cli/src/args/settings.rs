@@ -31,7 +31,8 @@ pub struct Settings {
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,
 
-    /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; for images:
+    /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; an encoder-decoder:
+    /// seq2seq-nano, seq2seq-base; for images:
     /// mlp, convnet:A,B,… with a convolution of A, B, … channels each, resnet18, 34, 50, 101 or 152; or a folder
     /// with a GPT-2 from Hugging Face [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
@@ -48,6 +49,9 @@ pub struct Settings {
     /// (noise, for measurements) [default: cicero, or digits for mlp and convnet, synthetic for resnet]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
+    /// For an encoder-decoder: a text with the target of each line of --data
+    #[arg(long, value_name = "TEXT", help_heading = "Data")]
+    pub target: Option<String>,
     /// The tokenizer: auto (tokenizer.json in the folder of the model, or else bytes), bytes, or a
     /// tokenizer.json, which sets the vocabulary of a model given by name [default: auto]
     #[arg(long, value_name = "FILE", help_heading = "Data")]
@@ -130,6 +134,9 @@ pub struct Settings {
     /// Weight decay [default of sgd and rmsprop: 0]
     #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
     pub weight_decay: Option<String>,
+    /// Share of the probability that targets leave to other classes in training, from 0 to below 1
+    #[arg(long, value_name = "E", help_heading = "Optimizer")]
+    pub label_smoothing: Option<String>,
     /// Maximum global gradient norm; 0 is off
     #[arg(long, value_name = "NORM", help_heading = "Optimizer")]
     pub clip_norm: Option<String>,

@@ -14,6 +14,9 @@ pub struct EvalArgs {
     /// run, or its whole text if it held out none; cicero for a model without a run]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
+    /// For an encoder-decoder: a text with the target of each line of --data
+    #[arg(long, value_name = "TEXT", help_heading = "Data")]
+    pub target: Option<String>,
     /// The tokenizer: auto, bytes, or a tokenizer.json [default: auto, which is tokenizer.json in the
     /// folder of the model, or else bytes]
     #[arg(long, value_name = "FILE", help_heading = "Data")]
@@ -60,6 +63,9 @@ pub struct SampleArgs {
     /// [default: from all]
     #[arg(long, value_name = "P", help_heading = "Text")]
     pub top_p: Option<f64>,
+    /// Search for the likeliest of several texts that go on side by side, with N of them, instead of sampling
+    #[arg(long, value_name = "N", conflicts_with = "json", help_heading = "Text")]
+    pub beams: Option<usize>,
     /// Go on after the end-of-text token of the model's config.json
     #[arg(long, help_heading = "Text")]
     pub ignore_end: bool,

@@ -82,6 +82,7 @@ fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<T
     settings.push(Setting::new("model.name", model));
     let typed = [
         ("--data", "data.source", &args.data),
+        ("--target", "data.target", &args.target),
         ("--tokenizer", "data.tokenizer", &args.tokenizer),
         ("--seq-len", "data.seq_len", &args.seq_len),
         ("--batch-size", "data.batch_size", &args.batch_size),

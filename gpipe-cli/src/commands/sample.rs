@@ -33,7 +33,8 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
         console.warn(warning);
     }
     let vocabulary = &found.vocabulary;
-    let prompts = prompts(&args.prompt, vocabulary, vocab)?;
+    let prompts = prompts(&config, &args.prompt, vocabulary, vocab)?;
+    let ends = gpipe_train::end_tokens(&config, vocabulary)?;
     let mut setup = Setup::new(&config)?.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
@@ -44,13 +45,21 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
         tokens: args.tokens as usize,
         ends: match args.ignore_end {
             true => Vec::new(),
-            false => gpipe_train::end_tokens(&config)?,
+            false => ends.clone(),
         },
     };
     let mut generator = Generator::new(setup, &config, prompts, generation)?;
     // A single text is written as it comes, several one after the other at the end.
     let streams = !output.json && args.prompt.len() == 1;
     let mut texts = args.prompt.clone();
+    if config.model.has_targets() {
+        texts.fill(String::new());
+    }
+    if let Some(beams) = args.beams {
+        let mut tokens = generator.beam_search(beams)?.tokens;
+        tokens.retain(|token| !ends.contains(token));
+        return write(&format!("{}{}\n", texts[0], vocabulary.decode(&tokens)));
+    }
     if streams {
         write(&texts[0])?;
     }
@@ -102,11 +111,14 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
 }
 
 /// The tokens of the prompts.
-fn prompts(texts: &[String], vocabulary: &Vocabulary, vocab: usize) -> Result<Vec<Vec<u32>>> {
+fn prompts(
+    config: &TrainConfig,
+    texts: &[String],
+    vocabulary: &Vocabulary,
+    vocab: usize,
+) -> Result<Vec<Vec<u32>>> {
     let encode = |text: &String| {
-        let tokens = vocabulary
-            .encode(text.clone().into_bytes(), 1, "--prompt")
-            .map_err(gpipe_train::Error::from)?;
+        let tokens = gpipe_train::prompt_tokens(config, vocabulary, text, "--prompt")?;
         if tokens.is_empty() {
             return Err(Fail::invalid(
                 "--prompt: the tokenizer has no tokens for it: use another",

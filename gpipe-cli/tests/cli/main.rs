@@ -24,6 +24,7 @@ mod reference;
 mod report;
 mod resume;
 mod save_cost;
+mod seq2seq;
 mod tables;
 mod tensorboard;
 mod timelines;

@@ -138,6 +138,7 @@ fn every_key_is_documented_with_its_flag_and_default() {
         program.extend(defaults(folder.path(), "mlp"));
         program.extend(defaults(folder.path(), "convnet"));
         program.extend(defaults(folder.path(), "llama-nano"));
+        program.extend(defaults(folder.path(), "seq2seq-nano"));
     }
     let page = fs::read_to_string(KEYS).unwrap();
     let written = rewritten(&page, &nano, &program, &help);
@@ -165,6 +166,7 @@ fn every_key_is_documented_with_its_flag_and_default() {
                 "optimizer.momentum" => "0",
                 "optimizer.nesterov" => "false",
                 "optimizer.freeze" => "wpe",
+                "optimizer.label_smoothing" => "0.1",
                 _ => "4",
             };
             let output = gpipe(folder.path(), &["plan", "--set", &format!("{key}={value}")]);

@@ -32,7 +32,7 @@ fn every_model_has_its_keys_and_defaults() {
     let mut text = format!("# gpt-nano\n{}\n", first.join("\n"));
     let mut others = vec!["gpt-mini", "gpt2", "bench-tiny", "bench-a", "bench-b"];
     if cfg!(feature = "digits") {
-        for model in ["mlp", "convnet", "llama-nano"] {
+        for model in ["mlp", "convnet", "llama-nano", "seq2seq-nano"] {
             let all = configuration(folder.path(), &["--model", model]);
             writeln!(text, "\n# {model}\n{}", all.join("\n")).unwrap();
         }
@@ -141,6 +141,10 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("llama-nano", "model.output_bias", &["true"]),
     ("llama-nano", "model.mlp_bias", &["true"]),
     ("llama-nano", "model.window", &["16"]),
+    ("seq2seq-nano", "model.encoder_blocks", &["3"]),
+    ("seq2seq-nano", "model.decoder_blocks", &["1"]),
+    ("seq2seq-nano", "data.target", &["targets.txt"]),
+    ("gpt-nano", "optimizer.label_smoothing", &["0.1"]),
     ("mlp", "model.hidden", &["8,8,8", "8,16,8,4"]),
     ("mlp", "model.dropout", &["0.5"]),
     ("mlp", "data.source", &["digits"]),
@@ -219,6 +223,7 @@ fn every_flag_of_a_key_sets_it() {
         &["--warmup-steps", "7"],
         &["--weight-decay", "0.5"],
         &["--freeze", "wpe"],
+        &["--label-smoothing", "0.1"],
         &["--clip-norm", "0.5"],
         &["--steps", "7"],
         &["--eval-every", "7"],

@@ -33,7 +33,7 @@ fn window(samples: &Dataset, sample: u64) -> [Vec<u32>; 2] {
             }],
         )
         .unwrap();
-    [input, targets].map(|tensor| tensor.u32s().unwrap().to_vec())
+    [&input[0], &targets].map(|tensor| tensor.u32s().unwrap().to_vec())
 }
 
 #[test]

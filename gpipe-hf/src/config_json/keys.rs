@@ -62,6 +62,9 @@ pub struct Keys {
     pub hidden_dropout_prob: Option<f64>,
     pub input_size: Option<u64>,
     pub num_labels: Option<u64>,
+    // Of an encoder-decoder.
+    pub encoder_layers: Option<u64>,
+    pub decoder_layers: Option<u64>,
     // Of a network for images.
     pub network: Option<String>,
     pub num_channels: Option<u64>,

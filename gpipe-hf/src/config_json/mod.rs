@@ -9,6 +9,7 @@ mod image;
 mod keys;
 mod llama;
 mod mlp;
+mod seq2seq;
 
 use std::path::Path;
 
@@ -73,6 +74,7 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
         Some(llama::MISTRAL) => llama::read(keys, llama::MISTRAL),
         Some(mlp::TYPE) => mlp::read(keys),
         Some(image::TYPE) => image::read(keys),
+        Some(seq2seq::TYPE) => seq2seq::read(keys),
         Some(other) => Err(format!(
             "model_type is `{}`: only {READ} can be read",
             clip(other)
@@ -89,6 +91,7 @@ pub(crate) fn write(model: &ModelConfig, ids: &Map<String, Value>) -> Result<Vec
         ModelConfig::Llama(config) => llama::write(config, ids).map_err(Error::NotWritable)?,
         ModelConfig::Mlp(config) => mlp::write(config)?,
         ModelConfig::Image(config) => image::write(config),
+        ModelConfig::Seq2Seq(config) => seq2seq::write(config),
         _ => {
             let fault = "config.json has no words for its family".to_owned();
             return Err(Error::NotWritable(fault));

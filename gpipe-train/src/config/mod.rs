@@ -19,8 +19,10 @@ mod numbers;
 mod optimizer_name;
 mod overrides;
 mod parameter_pattern;
+mod preset_values;
 mod presets;
 mod schedule;
+mod seq2seq_preset;
 #[cfg(test)]
 mod tests;
 mod trace_steps;
@@ -31,7 +33,7 @@ mod widths;
 
 use serde::{Deserialize, Serialize};
 
-use gpipe_layers::{CostModel, Decay, LearningRate, LrSchedule};
+use gpipe_layers::{CostModel, Decay, LearningRate, Loss, LrSchedule};
 use gpipe_partition::CutRule;
 use gpipe_remat::Policy;
 use gpipe_sched::ScheduleKind;
@@ -39,7 +41,7 @@ use gpipe_tensor::{InstructionSet, Precision};
 
 pub use devices::Devices;
 pub use fixed::FixedKeys;
-pub use model::{Family, GptKeys, ImageKeys, LlamaKeys, MlpKeys, Model};
+pub use model::{Family, GptKeys, ImageKeys, LlamaKeys, MlpKeys, Model, Seq2SeqKeys};
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
 pub use optimizer_name::OptimizerName;
 pub use overrides::{Overrides, Setting};
@@ -79,6 +81,9 @@ pub struct TrainConfig {
 pub struct Data {
     /// The built-in text `cicero`, the built-in images `digits`, a text file or a folder of text files.
     pub source: String,
+    /// A text whose lines are the targets of those of the source; only with an encoder-decoder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
     /// `auto` (of the model), `bytes`, or a `tokenizer.json`.
     pub tokenizer: String,
     /// Tokens per sample.
@@ -158,6 +163,9 @@ pub struct Optimizer {
     /// Whether SGD takes Nesterov's step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nesterov: bool,
+    /// Share of the probability that the wanted distribution gives to other classes than the target.
+    #[serde(default = "Fraction::zero", skip_serializing_if = "Fraction::is_zero")]
+    pub label_smoothing: Fraction,
     /// Maximum global gradient norm; 0 disables clipping.
     pub clip_norm: Amount,
     /// Parameters that are not trained: they have no gradient and no optimizer state. Omitted from files
@@ -261,6 +269,14 @@ impl TrainConfig {
             floor: FLOOR * peak,
             warmup: optimizer.warmup_steps.u64(),
             steps: self.run.steps.u64(),
+        }
+    }
+
+    /// The loss that training reduces.
+    pub fn loss(&self) -> Loss {
+        match self.optimizer.label_smoothing.get() as f32 {
+            0.0 => Loss::CrossEntropy,
+            smoothing => Loss::SmoothedCrossEntropy(smoothing),
         }
     }
 

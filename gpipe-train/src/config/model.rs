@@ -4,7 +4,9 @@ use std::path::Path;
 
 use gpipe_data::{CLASSES, PIXELS};
 use gpipe_layers::layers::Function;
-use gpipe_layers::models::{GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, Network};
+use gpipe_layers::models::{
+    GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, Network, Seq2SeqConfig,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Table;
 
@@ -38,6 +40,8 @@ pub enum Family {
     Mlp(MlpKeys),
     /// A network for images.
     Image(ImageKeys),
+    /// An encoder-decoder: from one text to another.
+    Seq2Seq(Seq2SeqKeys),
 }
 
 /// The keys of a GPT.
@@ -132,10 +136,36 @@ pub struct ImageKeys {
     pub dropout: Fraction,
 }
 
+/// The keys of an encoder-decoder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Seq2SeqKeys {
+    /// Layers of the encoder.
+    pub encoder_blocks: Blocks,
+    /// Layers of the decoder.
+    pub decoder_blocks: Blocks,
+    /// Heads of each attention.
+    pub heads: Size,
+    /// Width of the residual stream, an even number.
+    pub width: Size,
+    /// Inner width of the feed-forward nets.
+    pub inner: Size,
+    /// Vocabulary size, of source and target; bytes need 256.
+    pub vocab: Size,
+    /// Added to the variance in every LayerNorm.
+    pub layer_norm_eps: Amount,
+    /// Dropout probability.
+    pub dropout: Fraction,
+}
+
 /// The key by which the keys of a perceptron are recognized.
 const MLP_KEY: &str = "hidden";
 /// The key by which those of a Llama are.
 const LLAMA_KEY: &str = "kv_heads";
+
+/// The key by which those of an encoder-decoder are.
+const SEQ2SEQ_KEY: &str = "decoder_blocks";
 
 /// The key by which the keys of a network for images are recognized.
 const IMAGE_KEY: &str = "network";
@@ -156,6 +186,8 @@ impl<'de> Deserialize<'de> for Model {
             ImageKeys::deserialize(keys).map(Family::Image)
         } else if has(LLAMA_KEY) {
             LlamaKeys::deserialize(keys).map(Family::Llama)
+        } else if has(SEQ2SEQ_KEY) {
+            Seq2SeqKeys::deserialize(keys).map(Family::Seq2Seq)
         } else {
             GptKeys::deserialize(keys).map(Family::Gpt)
         };
@@ -210,7 +242,22 @@ impl Model {
                 classes: keys.classes.get(),
                 dropout: keys.dropout.get() as f32,
             }),
+            Family::Seq2Seq(keys) => ModelConfig::Seq2Seq(Seq2SeqConfig {
+                vocab: keys.vocab.get(),
+                width: keys.width.get(),
+                inner: keys.inner.get(),
+                encoder_blocks: keys.encoder_blocks.get(),
+                decoder_blocks: keys.decoder_blocks.get(),
+                heads: keys.heads.get(),
+                layer_norm_eps: keys.layer_norm_eps.get() as f32,
+                dropout: keys.dropout.get() as f32,
+            }),
         }
+    }
+
+    /// Whether the model learns targets of another text than its source.
+    pub fn has_targets(&self) -> bool {
+        matches!(self.family, Family::Seq2Seq(_))
     }
 
     /// The keys of a network for images; `None` for another model.
@@ -245,6 +292,7 @@ impl Model {
         match &self.family {
             Family::Gpt(keys) => Some(keys.vocab.get()),
             Family::Llama(keys) => Some(keys.vocab.get()),
+            Family::Seq2Seq(keys) => Some(keys.vocab.get()),
             Family::Mlp(_) | Family::Image(_) => None,
         }
     }
@@ -254,7 +302,7 @@ impl Model {
         match &self.family {
             Family::Gpt(keys) => Some(keys.context.get()),
             Family::Llama(keys) => Some(keys.context.get()),
-            Family::Mlp(_) | Family::Image(_) => None,
+            Family::Mlp(_) | Family::Image(_) | Family::Seq2Seq(_) => None,
         }
     }
 

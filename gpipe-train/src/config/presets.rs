@@ -5,16 +5,18 @@ use gpipe_layers::models::{
     self, GptConfig, ImageConfig, LlamaConfig, MlpConfig, ModelConfig, Network, Preset,
 };
 use gpipe_layers::{Decay, Gelu};
-use toml::{Table, Value, toml};
+use toml::{Table, toml};
 
 use super::keys::overlay;
+use super::preset_values::{digits, section, size};
+use super::seq2seq_preset::{self, BASE, NANO};
 
 /// The names of the presets, the default first.
-pub const NAMES: [&str; 12] = {
+pub const NAMES: [&str; 14] = {
     let [a, b, c, d, e, f] = models::PRESETS;
     let [small, medium, large] = RESNETS;
     [
-        a, b, c, d, e, f, LLAMA, PERCEPTRON, CONVNET, small, medium, large,
+        a, b, c, d, e, f, LLAMA, NANO, BASE, PERCEPTRON, CONVNET, small, medium, large,
     ]
 };
 
@@ -47,6 +49,11 @@ pub fn preset(name: &str) -> Option<Table> {
     if name == LLAMA {
         return Some(llama_nano());
     }
+    if let Some(of_model) = seq2seq_preset::preset(name) {
+        let mut defaults = common();
+        overlay(&mut defaults, of_model);
+        return Some(defaults);
+    }
     let Preset {
         config,
         sequence,
@@ -74,7 +81,8 @@ pub fn preset(name: &str) -> Option<Table> {
 pub fn of_families() -> Vec<Table> {
     let gpt = preset(NAMES[0]).unwrap_or_default();
     let convnet = preset(CONVNET).unwrap_or_default();
-    vec![gpt, llama_nano(), perceptron(), convnet]
+    let seq2seq = preset(NANO).unwrap_or_default();
+    vec![gpt, llama_nano(), perceptron(), convnet, seq2seq]
 }
 
 /// The defaults of a small Llama, which reads bytes.
@@ -187,6 +195,11 @@ pub fn of_folder(name: &str, described: &ModelConfig) -> Option<Table> {
             overlay(&mut defaults, image(name, config));
             Some(defaults)
         }
+        ModelConfig::Seq2Seq(config) => {
+            let mut defaults = common();
+            overlay(&mut defaults, seq2seq_preset::of_folder(name, config));
+            Some(defaults)
+        }
         _ => None,
     }
 }
@@ -297,21 +310,6 @@ fn llama(name: &str, config: &LlamaConfig) -> Table {
     section("model", model)
 }
 
-/// Converts a size to a TOML integer; deserialization refuses one that is too large.
-fn size(size: usize) -> Value {
-    Value::Integer(i64::try_from(size).unwrap_or(i64::MAX))
-}
-
-/// The shortest number in double precision that reads back as this one: 1e-5, not 9.9999997e-6.
-fn digits(number: f32) -> Value {
-    Value::Float(number.to_string().parse().unwrap_or(number.into()))
-}
-
-fn section<const N: usize>(name: &str, keys: [(&str, Value); N]) -> Table {
-    let keys = keys.map(|(key, value)| (key.to_owned(), value));
-    Table::from_iter([(name.to_owned(), Value::Table(Table::from_iter(keys)))])
-}
-
 /// Defaults common to all models.
 fn common() -> Table {
     toml! {
@@ -343,6 +341,7 @@ fn common() -> Table {
         alpha = 0.99
         momentum = 0.0
         nesterov = false
+        label_smoothing = 0.0
         clip_norm = 1.0
         freeze = ""
 

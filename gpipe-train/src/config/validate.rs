@@ -6,13 +6,20 @@ use gpipe_sched::Schedule;
 use super::model::Family;
 use super::numbers::Fraction;
 use super::optimizer_name::OptimizerName;
-use super::{Optimizer, TrainConfig, presets};
+use super::{Optimizer, TrainConfig, presets, seq2seq_preset};
 use crate::error::{Error, Result};
 
 /// Refuses combinations of values that exclude each other.
 pub fn check(config: &TrainConfig) -> Result<()> {
     let (model, data) = (&config.model, &config.data);
     check_source(config)?;
+    if data.target.is_some() && !model.has_targets() {
+        return Err(Error::invalid(format!(
+            "the model {} learns no targets of another text: leave `data.target` out, or use `model.name = {}`",
+            model.name,
+            seq2seq_preset::NANO
+        )));
+    }
     if model.is_classifier() {
         for (key, given) in [
             ("tokenizer", data.tokenizer != AUTO),
@@ -30,6 +37,7 @@ pub fn check(config: &TrainConfig) -> Result<()> {
             "run.tf32 is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
         ));
     }
+    check_kernels(config)?;
     check_optimizer(&config.optimizer)?;
     let (batch, micro_batches) = (
         config.data.batch_size.get(),
@@ -95,6 +103,26 @@ fn check_source(config: &TrainConfig) -> Result<()> {
         ),
     };
     Err(Error::invalid(fault))
+}
+
+/// Refuses what has no kernels for CUDA devices.
+fn check_kernels(config: &TrainConfig) -> Result<()> {
+    if !config.pipeline.devices.has_gpu() {
+        return Ok(());
+    }
+    if config.model.has_targets() {
+        let name = &config.model.name;
+        return Err(Error::invalid(format!(
+            "the model {name} has no kernels for CUDA devices: use `pipeline.devices = cpu`"
+        )));
+    }
+    if config.optimizer.label_smoothing.get() > 0.0 {
+        return Err(Error::invalid(
+            "label smoothing has no kernels for CUDA devices: use `pipeline.devices = cpu`, or leave \
+             `optimizer.label_smoothing` out",
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses keys of another optimizer.

@@ -1,6 +1,6 @@
 //! Starting the workers, which allocates the memory of a run.
 
-use gpipe_layers::{Loss, Optimizer};
+use gpipe_layers::Optimizer;
 use gpipe_remat::{Assembled, Assembly, AssemblyError, TrainingLoss};
 use gpipe_sched::LossStage;
 use gpipe_tensor::{Device, Host, Tensors};
@@ -11,15 +11,15 @@ use crate::error::{Error, Result};
 use crate::precision;
 
 impl Setup {
-    /// Starts workers for training, with a cross-entropy loss.
+    /// Starts workers for training, with the configured loss.
     ///
     /// # Errors
     /// [`Error::Input`] if a device cannot be used or the plan is refused; [`Error::Run`] if memory does not
     /// suffice or a worker fails; those of reading the weights.
     pub fn assemble(self, config: &TrainConfig) -> Result<Assembled> {
-        let optimizer = Some(self.optimizer.clone());
-        self.start(config, optimizer, |last, transit| {
-            TrainingLoss::new(Loss::CrossEntropy, last, transit)
+        let (optimizer, loss) = (Some(self.optimizer.clone()), config.loss());
+        self.start(config, optimizer, move |last, transit| {
+            TrainingLoss::new(loss, last, transit)
         })
     }
 
@@ -60,7 +60,7 @@ impl Setup {
             schedule: self.schedule,
             remat_plan: self.table,
             devices: self.devices,
-            loss: Loss::CrossEntropy,
+            loss: config.loss(),
             optimizer,
             seed: config.run.seed.u64(),
         };
