@@ -8,6 +8,7 @@ use gemm::Parallelism;
 use super::amx;
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut, reaches};
 use crate::instruction_set::InstructionSet;
+use crate::ops::scratch::Scratch;
 use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_for};
 use crate::{Device, Result};
 
@@ -52,6 +53,9 @@ impl Gemm {
         if amx::takes(self, device.host().instruction_set()) {
             return amx::run(device, self, begin, (a, b), c);
         }
+        if self.is_faster_transposed(a, b) && !matches!(begin, Begin::Sum) {
+            return self.run_transposed(device, begin, (a, b), c);
+        }
         let accumulate = !matches!(begin, Begin::Zero);
         if let Begin::Row(_) = begin
             && self.n > 0
@@ -63,6 +67,59 @@ impl Gemm {
         }
         let threads = threads_for(device, self.multiplications());
         Self { accumulate, ..self }.on_threads(threads, device, (a, b), c);
+        Ok(())
+    }
+
+    /// Whether [`run_transposed`](Self::run_transposed) is faster: a few rows times the transpose of a matrix in
+    /// rows, as in the forward pass of a convolution or a linear layer. The kernel would transpose and pack all
+    /// of that matrix, several times the work of the product itself where its rows are a power of 2 apart.
+    fn is_faster_transposed(self, a: Matrix<'_>, b: Matrix<'_>) -> bool {
+        let rows_by_rows = a.column_stride == 1 && b.row_stride == 1 && b.column_stride > 1;
+        rows_by_rows && (2..=128).contains(&self.m) && self.n >= 64 && self.k >= 512
+    }
+
+    /// As [`run_on`](Self::run_on), by way of cᵀ = bᵀ·aᵀ. The products of an element are added up in the same order,
+    /// so the bits are the same.
+    fn run_transposed(
+        self,
+        device: &Device,
+        begin: Begin<'_>,
+        (a, b): (Matrix<'_>, Matrix<'_>),
+        mut c: MatrixMut<'_>,
+    ) -> Result<()> {
+        const BLOCK: usize = 16;
+        let Self { m, n, .. } = self;
+        let mut transposed = Scratch::take(device, m * n)?;
+        if let Begin::Row(row) = begin {
+            let rows = transposed.chunks_exact_mut(m).zip(row);
+            rows.for_each(|(out, begin)| out.fill(*begin));
+        }
+        let gemm = Self {
+            m: n,
+            n: m,
+            accumulate: !matches!(begin, Begin::Zero),
+            ..self
+        };
+        let threads = threads_for(device, self.multiplications());
+        let operands = (b.transposed(), a.transposed());
+        gemm.on_threads(
+            threads,
+            device,
+            operands,
+            MatrixMut::new(&mut transposed, m),
+        );
+        for_each(device, c.row_blocks(BLOCK).enumerate(), |(block, mut c)| {
+            let first = block * BLOCK;
+            let rows = c.rows();
+            for column in (0..n).step_by(BLOCK) {
+                let columns = BLOCK.min(n - column);
+                for row in 0..rows {
+                    let from = transposed[column * m + first + row..].iter().step_by(m);
+                    let to = &mut c.row(row, n)[column..][..columns];
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                }
+            }
+        });
         Ok(())
     }
 

@@ -69,3 +69,43 @@ fn pieces_have_the_bits_of_the_whole() {
         }
     }
 }
+
+#[test]
+fn a_transposed_product_has_the_bits_of_the_plain_one() {
+    for (m, n, k) in [
+        (2, 64, 512),
+        (7, 300, 1030),
+        (33, 129, 515),
+        (128, 257, 2049),
+    ] {
+        let (a, b) = (random_values(m * k, 1), random_values(k * n, 2));
+        let (a, b) = (Matrix::new(&a, k), Matrix::new(&b, k).transposed());
+        let gemm = Gemm::new(m, n, k);
+        assert!(gemm.is_faster_transposed(a, b));
+        let row = random_values(n, 3);
+        for begin in [Begin::Zero, Begin::Row(&row)] {
+            let mut plain = random_values(m * n, 4);
+            let mut out = MatrixMut::new(&mut plain, n);
+            (0..m).for_each(|i| begin.row(out.row(i, n)));
+            let accumulating = Gemm {
+                accumulate: !matches!(begin, Begin::Zero),
+                ..gemm
+            };
+            accumulating.alone(a, b, out);
+            // Rows that begin further apart keep what lies between them.
+            let stride = n + 3;
+            for threads in [1, 3] {
+                let device = device_with(threads);
+                let mut wide = vec![9.0; m * stride];
+                let out = MatrixMut::new(&mut wide, stride);
+                gemm.run_transposed(&device, begin, (a, b), out).unwrap();
+                for (wide, plain) in wide.chunks(stride).zip(plain.chunks(n)) {
+                    let bits =
+                        |floats: &[f32]| floats.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(&wide[..n]), bits(plain), "({m}, {n}, {k})");
+                    assert_eq!(wide[n..], [9.0; 3]);
+                }
+            }
+        }
+    }
+}
