@@ -19,6 +19,8 @@ mod graphs;
 mod images;
 #[path = "layers/llama.rs"]
 mod llama;
+#[path = "layers/lora.rs"]
+mod lora;
 #[path = "layers/reference.rs"]
 mod reference;
 #[path = "layers/refusals.rs"]

@@ -45,7 +45,13 @@ impl Dropout {
         })
     }
 
-    fn apply(&self, cx: &PassContext, x: Tensor) -> Result<Tensor> {
+    /// The share that is dropped.
+    pub(super) fn rate(&self) -> f32 {
+        self.rate
+    }
+
+    /// x with the dropped elements as zeros; x itself in evaluation, or if nothing is dropped.
+    pub(super) fn apply(&self, cx: &PassContext, x: Tensor) -> Result<Tensor> {
         if !cx.train || self.rate == 0.0 {
             return Ok(x);
         }

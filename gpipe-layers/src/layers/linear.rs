@@ -46,10 +46,10 @@ impl Layout {
 #[derive(Debug)]
 pub struct Linear {
     name: String,
-    inputs: usize,
-    outputs: usize,
-    layout: Layout,
-    weight: Param,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) layout: Layout,
+    pub(super) weight: Param,
     bias: Option<Param>,
 }
 
@@ -105,8 +105,8 @@ impl Linear {
     }
 }
 
-/// The FLOPs of a gradient that a frozen parameter does without.
-fn trained(param: &Param, flops: u64) -> u64 {
+/// The FLOPs, or bytes, of a gradient that a frozen parameter does without.
+pub(super) fn trained(param: &Param, flops: u64) -> u64 {
     if param.frozen { 0 } else { flops }
 }
 

@@ -7,7 +7,7 @@ use gpipe_layers::layers::{
 use gpipe_layers::{Flow, Gelu, Layer, PassContext, make, try_params};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors, init_uniform};
 
-use super::{images, llama, reference as plain};
+use super::{images, llama, lora, reference as plain};
 
 /// What the random shapes are made of.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +150,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
     ];
     cases.extend(images::all(s));
     cases.extend(llama::all(s));
+    cases.extend(lora::all(s));
     cases
 }
 
