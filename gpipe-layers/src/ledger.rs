@@ -120,6 +120,17 @@ impl Ledger {
         self.insert(0, flow.dtype.is_float())
     }
 
+    /// A part of a buffer that something else holds for longer, such as some rows of a batch: it has no bytes of
+    /// its own and is never written over.
+    pub fn view(&mut self, flow: &Flow) -> Buffer {
+        let view = self.insert(0, flow.dtype.is_float());
+        let entry = &mut self.entries[view.0];
+        entry.bytes = flow.bytes();
+        // The other holder's claim is never released here.
+        entry.holders += 1;
+        view
+    }
+
     /// Another claim on the same buffer.
     pub fn hold(&mut self, buffer: &Buffer) -> Buffer {
         self.entries[buffer.0].holders += 1;

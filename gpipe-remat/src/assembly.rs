@@ -46,6 +46,9 @@ pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     pub transit: Device,
     /// The groups of micro-batches, by which the losses of a step are summed too ([`Groups::sum`]).
     pub groups: Groups,
+    /// Number of layers before the pipeline, which take the inputs of a whole group
+    /// ([`group_items`](crate::group_items)).
+    pub before: usize,
 }
 
 impl Assembly {
@@ -108,6 +111,7 @@ impl Assembly {
             seed,
         } = self;
         let groups = remat_plan.groups();
+        let before = remat_plan.before();
         let remat_plan = Arc::new(remat_plan);
         let is_here = |stage: usize| {
             let rank = rank_of[schedule.device_of()[stage]];
@@ -161,6 +165,7 @@ impl Assembly {
             devices,
             transit,
             groups,
+            before,
         })
     }
 
@@ -172,6 +177,13 @@ impl Assembly {
                 "a schedule of {stages} stages, a cut into {} parts and {} devices: use as many of each",
                 self.cut.len(),
                 self.devices.len()
+            ));
+        }
+        let before = self.remat_plan.before();
+        if self.cut[0].end <= before {
+            return fail(format!(
+                "{before} layers before the pipeline but {} in the first stage: give it one more",
+                self.cut[0].end
             ));
         }
         let mut end = 0;

@@ -1,5 +1,7 @@
 //! A builder of an [`Assembly`] with defaults.
 
+use std::ops::Range;
+
 use gpipe_layers::{Flow, Layer, Loss, Optimizer};
 use gpipe_partition::CutRule;
 use gpipe_sched::{LossStage, Schedule, ScheduleError, gpipe};
@@ -33,6 +35,7 @@ enum Source {
 /// | [`devices`](Self::devices) | the CPU, for as many stages as the host has threads (or layers, if these are fewer) |
 /// | [`micro_batches`](Self::micro_batches) | four for each stage, as far as there are samples |
 /// | [`groups`](Self::groups) | 1: sums over micro-batches ascend |
+/// | [`before`](Self::before) | 0: every layer sees a micro-batch |
 /// | [`schedule`](Self::schedule) or [`with_schedule`](Self::with_schedule) | [`gpipe`] |
 /// | [`cut`](Self::cut) | [`CutRule::Balance`], by the FLOPs of a training step |
 /// | [`policy`](Self::policy) | [`Policy::Stage`]: a stage keeps its input (GPipe's rule) |
@@ -46,6 +49,7 @@ pub struct AssemblyBuilder {
     devices: Option<Vec<DeviceId>>,
     micro_batches: Option<usize>,
     groups: usize,
+    before: usize,
     schedule: Source,
     cut: CutRule,
     policy: Policy,
@@ -63,6 +67,7 @@ impl Assembly {
             devices: None,
             micro_batches: None,
             groups: 1,
+            before: 0,
             schedule: Source::Make(Box::new(gpipe)),
             cut: CutRule::Balance,
             policy: Policy::Stage,
@@ -108,6 +113,18 @@ impl AssemblyBuilder {
     /// ([`Groups`](gpipe_sched::Groups)).
     pub fn groups(self, groups: usize) -> Self {
         Self { groups, ..self }
+    }
+
+    /// The first `layers` layers before the pipeline (Lingvo's `before_tpl`): on the device of the first stage,
+    /// forward once on all samples of a batch and backward once, after its last micro-batch. Batch normalization
+    /// among them sees the whole batch. With [`groups`](Self::groups), once for each group.
+    ///
+    /// They keep what their backward pass needs under every policy but a budget, which is refused.
+    pub fn before(self, layers: usize) -> Self {
+        Self {
+            before: layers,
+            ..self
+        }
     }
 
     /// The schedule for a number of stages and of micro-batches, such as
@@ -172,6 +189,7 @@ impl AssemblyBuilder {
             devices,
             micro_batches: parts,
             groups,
+            before,
             schedule,
             cut,
             policy,
@@ -202,11 +220,21 @@ impl AssemblyBuilder {
             )));
         }
         let ranges = micro_batches(samples, parts)?;
-        let costs = ModelCosts::new(&layers, &ranges, input)?;
-        let cut = cut.cut(&costs.flops(), devices.len())?;
-        let cut: Vec<_> = cut.ranges().collect();
+        let costs = ModelCosts::new(&layers, &ranges, &input)?;
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
         let costs = costs.with_groups(groups, &bytes)?;
+        let costs = costs.with_before(before, &layers, input)?;
+        // Layers before the pipeline and the one behind them are in the first stage.
+        let mut flops = costs.flops();
+        let first = flops.drain(..before);
+        let first = first.fold(0, u64::saturating_add);
+        flops[0] = flops[0].saturating_add(first);
+        let cut = cut.cut(&flops, devices.len())?;
+        let shifted = |part: Range<usize>| match part.start {
+            0 => 0..part.end + before,
+            start => start + before..part.end + before,
+        };
+        let cut: Vec<_> = cut.ranges().map(shifted).collect();
         Ok(Assembly {
             remat_plan: RematPlan::new(policy, &bytes, &costs, &cut, &schedule)?,
             layers,

@@ -29,7 +29,7 @@ pub use memory::{
     Bytes, BytesError, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan, Retained,
     RetainedRun, StageMemory, predict_held, predict_memory,
 };
-pub use micro_batch::{batch_items, micro_batches};
+pub use micro_batch::{batch_items, group_items, micro_batches};
 pub use non_finite::{NonFinite, Pass, Value};
 pub use optimizer_step::{StepStats, optimizer_step};
 pub use param_state::{

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_sched::{Item, MicroBatch};
+use gpipe_sched::{Groups, Item, MicroBatch};
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{Error, Result};
@@ -43,6 +43,39 @@ pub fn batch_items<G>(
     train: bool,
     mut target: impl FnMut(Range<usize>) -> Result<G>,
 ) -> Result<Vec<Item<Tensors, G>>> {
+    let ranges = samples_of(inputs, parts)?;
+    let item = |(index, rows): (usize, Range<usize>)| {
+        let micro_batch = MicroBatch::new(index, rows.start as u64..rows.end as u64, step, train);
+        item(inputs, micro_batch, rows.clone(), target(rows)?)
+    };
+    ranges.into_iter().enumerate().map(item).collect()
+}
+
+/// [`batch_items`] of a training step for a model with layers before the pipeline
+/// ([`AssemblyBuilder::before`](crate::AssemblyBuilder::before)): every item has the inputs of its whole group,
+/// of which the layers are handed those of the group's first micro-batch.
+///
+/// # Errors
+/// As [`batch_items`].
+pub fn group_items<G>(
+    inputs: &[Tensor],
+    parts: usize,
+    groups: Groups,
+    step: u64,
+    mut target: impl FnMut(Range<usize>) -> Result<G>,
+) -> Result<Vec<Item<Tensors, G>>> {
+    let ranges = samples_of(inputs, parts)?;
+    let make = |(index, rows): (usize, &Range<usize>)| {
+        let members = groups.micro_batches(groups.of(index));
+        let whole = ranges[members.start].start..ranges[members.end - 1].end;
+        let micro_batch = MicroBatch::new(index, rows.start as u64..rows.end as u64, step, true);
+        item(inputs, micro_batch, whole, target(rows.clone())?)
+    };
+    ranges.iter().enumerate().map(make).collect()
+}
+
+/// The samples of each of `parts` micro-batches of inputs of one number of samples.
+fn samples_of(inputs: &[Tensor], parts: usize) -> Result<Vec<Range<usize>>> {
     let samples = inputs.first().map_or(0, |input| input.shape().rows());
     if let Some(other) = inputs.iter().find(|input| input.shape().rows() != samples) {
         return Err(Error::Assembly(format!(
@@ -50,14 +83,20 @@ pub fn batch_items<G>(
             other.shape().rows()
         )));
     }
-    let item = |(index, rows): (usize, Range<usize>)| {
-        let input = inputs.iter().map(|input| Ok(input.rows(rows.clone())?));
-        Ok(Item {
-            input: input.collect::<Result<Tensors>>()?,
-            micro_batch: MicroBatch::new(index, rows.start as u64..rows.end as u64, step, train),
-            target: target(rows)?,
-        })
-    };
-    let ranges = micro_batches(samples, parts)?;
-    ranges.into_iter().enumerate().map(item).collect()
+    micro_batches(samples, parts)
+}
+
+/// An item with views of these rows of the inputs.
+fn item<G>(
+    inputs: &[Tensor],
+    micro_batch: MicroBatch,
+    rows: Range<usize>,
+    target: G,
+) -> Result<Item<Tensors, G>> {
+    let input = inputs.iter().map(|input| Ok(input.rows(rows.clone())?));
+    Ok(Item {
+        input: input.collect::<Result<Tensors>>()?,
+        micro_batch,
+        target,
+    })
 }

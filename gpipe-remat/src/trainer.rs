@@ -8,7 +8,7 @@ use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{
     Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, batch_items,
-    first_non_finite, optimizer_step,
+    first_non_finite, group_items, optimizer_step,
 };
 
 /// A pipeline, its optimizer and the number of the next step.
@@ -168,7 +168,11 @@ impl Trainer<TrainingLoss> {
     pub fn step(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<TrainStep> {
         let parts = self.run.pipeline.schedule().micro_batches();
         let divisor = self.divisor(inputs, targets)?;
-        self.step_on(|step| batch_items(inputs, parts, step, true, target(targets, divisor)))
+        let (groups, before) = (self.run.groups, self.run.before);
+        self.step_on(|step| match before {
+            0 => batch_items(inputs, parts, step, true, target(targets, divisor)),
+            _ => group_items(inputs, parts, groups, step, target(targets, divisor)),
+        })
     }
 
     /// The loss without training: the mean over the targets. Inputs and targets

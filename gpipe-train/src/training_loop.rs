@@ -77,6 +77,7 @@ pub fn train<E: From<Error>>(
         devices,
         transit,
         groups,
+        ..
     } = run;
     let parts = config.pipeline.micro_batches.get();
     let clip = config.optimizer.clip_norm.get();

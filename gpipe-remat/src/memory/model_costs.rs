@@ -20,6 +20,8 @@ pub struct ModelCosts {
     layers: BTreeMap<usize, Costed>,
     places: Vec<LayerPlaces>,
     groups: Groups,
+    /// The costs of the layers before the pipeline, for each group; empty without such layers.
+    before: Vec<Costed>,
     /// Bytes of the gradients of each layer; empty for one group, which needs no further sums.
     gradients: Vec<u64>,
 }
@@ -60,6 +62,7 @@ impl ModelCosts {
         let places = layers.iter().map(|layer| LayerPlaces::of(layer.as_ref()));
         Ok(Self {
             groups: Groups::one(sizes.len()),
+            before: Vec::new(),
             gradients: Vec::new(),
             sizes,
             layers: costed,
@@ -95,6 +98,7 @@ impl ModelCosts {
         }
         Ok(Self {
             groups: Groups::one(sizes.len()),
+            before: Vec::new(),
             gradients: Vec::new(),
             sizes,
             layers,
@@ -125,6 +129,65 @@ impl ModelCosts {
             groups,
             ..self
         })
+    }
+
+    /// The same with the first `before` layers before the pipeline (Lingvo's `before_tpl`): they run on the samples
+    /// of a whole group at once, forward before its first micro-batch and backward after its last. `layers` and
+    /// `input` are those of [`new`](Self::new); call it after [`with_groups`](Self::with_groups).
+    ///
+    /// # Errors
+    /// If a layer cannot take the samples of a group, or what they return has another number of rows.
+    pub fn with_before(
+        self,
+        before: usize,
+        layers: &[Box<dyn Layer>],
+        input: impl Fn(usize) -> Vec<Flow>,
+    ) -> Result<Self> {
+        if before == 0 {
+            return Ok(self);
+        }
+        if before >= layers.len() {
+            return Err(Error::Assembly(format!(
+                "{before} layers before the pipeline of a model of {}: leave one for the pipeline",
+                layers.len()
+            )));
+        }
+        let price_of = |group: usize| {
+            let members = self.groups.micro_batches(group);
+            let samples = members.map(|m| self.sizes[m]).sum();
+            let costed = price(&layers[..before], input(samples))?;
+            let outputs = costed.flows.last().into_iter().flatten();
+            match outputs
+                .map(|flow| flow.shape.rows())
+                .find(|&rows| rows != samples)
+            {
+                Some(rows) => Err(Error::Assembly(format!(
+                    "{}: {rows} rows of {samples} samples: a layer before the pipeline returns a row for each",
+                    layers[before - 1].name()
+                ))),
+                None => Ok(costed),
+            }
+        };
+        let before = (0..self.groups.count()).map(price_of);
+        Ok(Self {
+            before: before.collect::<Result<_>>()?,
+            ..self
+        })
+    }
+
+    /// Number of layers before the pipeline.
+    pub fn before(&self) -> usize {
+        self.before.first().map_or(0, |group| group.costs.len())
+    }
+
+    /// The costs of the layers before the pipeline for a group of micro-batches.
+    pub fn of_group(&self, group: usize) -> &[Cost] {
+        &self.before[group].costs
+    }
+
+    /// The input flow of a layer before the pipeline for a group; for `layer` = their number, their output.
+    pub(crate) fn flow_of_group(&self, group: usize, layer: usize) -> &[Flow] {
+        &self.before[group].flows[layer]
     }
 
     /// The groups of the micro-batches.

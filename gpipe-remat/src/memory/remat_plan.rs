@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpipe_sched::{Action, Groups, Op, Schedule};
 
 use super::budget;
-use crate::{ModelCosts, ParameterBytes, Policy, Result, Retained};
+use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Retained};
 
 /// The tensors that each stage keeps of each micro-batch, decided by a policy and a schedule, and the groups
 /// of micro-batches whose gradients it sums. The stages, the memory prediction and the simulator read
@@ -15,6 +15,7 @@ pub struct RematPlan {
     micro_batches: usize,
     cells: Vec<Retained>,
     groups: Groups,
+    before: usize,
 }
 
 impl RematPlan {
@@ -34,12 +35,30 @@ impl RematPlan {
         schedule: &Schedule,
     ) -> Result<Self> {
         if let Policy::Budget(limit) = policy {
+            if costs.before() > 0 {
+                return Err(Error::Assembly(
+                    "a budget does not count layers before the pipeline: use another policy, such as `stage`".into(),
+                ));
+            }
             budget::check_parts(weights, costs, cut, schedule)?;
             let stages = budget::stages(weights, costs, cut, schedule, limit)?;
             let plan = Self::of_stages(stages, schedule.micro_batches());
             return Ok(plan.with_groups(costs.groups()));
         }
-        Ok(Self::of_rule(policy, schedule).with_groups(costs.groups()))
+        let plan = Self::of_rule(policy, schedule).with_groups(costs.groups());
+        Ok(plan.with_before(costs.before()))
+    }
+
+    /// The same plan with this number of layers before the pipeline; that of [`ModelCosts::before`] for a prediction
+    /// to hold.
+    #[must_use]
+    pub fn with_before(self, before: usize) -> Self {
+        Self { before, ..self }
+    }
+
+    /// Number of layers before the pipeline, the first of the first stage.
+    pub fn before(&self) -> usize {
+        self.before
     }
 
     /// Each stage keeps the same of every micro-batch.
@@ -52,6 +71,7 @@ impl RematPlan {
             micro_batches,
             cells,
             groups: Groups::one(micro_batches),
+            before: 0,
         }
     }
 
@@ -72,6 +92,7 @@ impl RematPlan {
         Self {
             micro_batches: stages.first().map_or(0, Vec::len),
             groups: Groups::one(stages.first().map_or(0, Vec::len)),
+            before: 0,
             cells: stages.into_iter().flatten().collect(),
         }
     }
@@ -105,6 +126,7 @@ impl RematPlan {
             micro_batches,
             cells,
             groups: Groups::one(micro_batches),
+            before: 0,
         }
     }
 

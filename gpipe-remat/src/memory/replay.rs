@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use gpipe_layers::{Buffer, Buffers, Flow, Ledger, PendingBuffers, SavedBuffers};
+use gpipe_layers::{Buffer, Buffers, Cost, Flow, Ledger, PendingBuffers, SavedBuffers};
 use gpipe_sched::{GroupSums, Op, Schedule};
 
 use crate::reach::Reach;
@@ -43,6 +43,8 @@ pub(crate) struct Replay<'a, K> {
     layers: Range<usize>,
     has_loss: bool,
     micro_batches: Vec<State>,
+    /// Of the layers before the pipeline: what each group holds between its first and its last micro-batch.
+    passes: Vec<Option<GroupPass>>,
     /// Sums of gradients beside the current one, whose bytes are counted as the stage's gradients.
     sums: GroupSums<Buffer>,
 }
@@ -52,6 +54,14 @@ enum State {
     Nothing,
     Remembered(Vec<Run>),
     Pending(Vec<(usize, PendingBuffers)>),
+}
+
+/// The pass of a group through the layers before the pipeline.
+struct GroupPass {
+    outputs: Buffers,
+    saved: Vec<SavedBuffers>,
+    /// dY of each micro-batch whose backward pass has run.
+    gradients: Vec<Buffers>,
 }
 
 struct Run {
@@ -81,6 +91,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             kept,
             layers,
             has_loss: stage + 1 == schedule.stages(),
+            passes: (0..costs.groups().count()).map(|_| None).collect(),
             micro_batches: (0..schedule.micro_batches())
                 .map(|_| State::Nothing)
                 .collect(),
@@ -89,7 +100,8 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
 
     pub fn act(&mut self, op: Op, m: usize) {
         if op.adds_gradient() {
-            let bytes = self.costs.gradients(self.layers.clone());
+            let pipelined = self.layers.start + self.before()..self.layers.end;
+            let bytes = self.costs.gradients(pipelined);
             let swap = |sum: Option<Buffer>| {
                 Ok::<_, Infallible>(sum.unwrap_or_else(|| self.ledger.alloc(bytes)))
             };
@@ -129,10 +141,18 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
         }
     }
 
+    /// Number of layers before the pipeline, which are the first of the first stage.
+    fn before(&self) -> usize {
+        match self.layers.start {
+            0 => self.costs.before(),
+            _ => 0,
+        }
+    }
+
     /// Replays the forward pass of `layers`; buffers that are not kept are released at once.
     fn down(
         &mut self,
-        m: usize,
+        costs: &[Cost],
         layers: Range<usize>,
         mut x: Buffers,
         mut keep: Option<&mut Vec<SavedBuffers>>,
@@ -140,7 +160,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
         for layer in layers {
             let taken = self.costs.arity(layer).min(x.len());
             let passing: Buffers = x.drain(taken..).collect();
-            let (mut y, saved) = self.ledger.forward(&self.costs.of(m)[layer], x);
+            let (mut y, saved) = self.ledger.forward(&costs[layer], x);
             match &mut keep {
                 Some(kept) => kept.push(saved),
                 None => self.ledger.release_saved(saved),
@@ -152,19 +172,24 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
     }
 
     fn forward(&mut self, m: usize) -> Vec<Run> {
-        let mut flow = self
-            .ledger
-            .alloc_flow(self.costs.flow(m, self.layers.start));
+        let before = self.before();
+        let mut flow = match before {
+            0 => self
+                .ledger
+                .alloc_flow(self.costs.flow(m, self.layers.start)),
+            _ => self.views(m),
+        };
         let mut runs = Vec::new();
-        for RetainedRun { layers, kept } in (self.kept)(m).runs(self.layers.len()) {
-            let layers = self.layers.start + layers.start..self.layers.start + layers.end;
+        let start = self.layers.start + before;
+        for RetainedRun { layers, kept } in (self.kept)(m).runs(self.layers.len() - before) {
+            let layers = start + layers.start..start + layers.end;
             let left = if kept {
                 let mut saved = Vec::with_capacity(layers.len());
-                flow = self.down(m, layers.clone(), flow, Some(&mut saved));
+                flow = self.down(self.costs.of(m), layers.clone(), flow, Some(&mut saved));
                 Left::Saved(saved)
             } else {
                 let inputs = self.ledger.hold_all(&flow);
-                flow = self.down(m, layers.clone(), flow, None);
+                flow = self.down(self.costs.of(m), layers.clone(), flow, None);
                 Left::Inputs(self.stash(m, layers.clone(), inputs))
             };
             runs.push(Run { layers, kept, left });
@@ -198,7 +223,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             Left::Saved(saved) => saved,
             Left::Inputs(x) => {
                 let mut saved = Vec::with_capacity(layers.len());
-                let y = self.down(m, layers, x, Some(&mut saved));
+                let y = self.down(self.costs.of(m), layers, x, Some(&mut saved));
                 self.ledger.release_all(y);
                 saved
             }
@@ -220,34 +245,95 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
         }) = runs.pop()
         {
             let saved = self.restore(m, layers.clone(), of_run);
-            for (layer, saved) in layers.rev().zip(saved.into_iter().rev()) {
-                let cost = &self.costs.of(m)[layer];
-                let own = cost
-                    .outputs
-                    .iter()
-                    .filter(|flow| flow.dtype.is_float())
-                    .count();
-                let passing: Buffers = dy.drain(own.min(dy.len())..).collect();
-                let mut dx = Buffers::new();
-                if layer == 0 {
-                    left.push((layer, self.ledger.param_only_grad(cost, saved, dy)));
-                } else if whole {
-                    dx = self.ledger.backward(cost, saved, dy);
-                } else {
-                    let pending;
-                    (dx, pending) = self.ledger.input_grad(cost, saved, dy);
-                    left.push((layer, pending));
-                }
-                if whole {
-                    for (layer, pending) in left.drain(..) {
-                        self.ledger.weight_grad(&self.costs.of(m)[layer], pending);
-                    }
-                }
-                dx.extend(passing);
-                dy = dx;
-            }
+            dy = self.up(self.costs.of(m), layers, saved, dy, whole, &mut left);
         }
-        self.ledger.release_all(dy);
+        match self.before() {
+            0 => self.ledger.release_all(dy),
+            _ => self.leave_group(m, dy),
+        }
         left
+    }
+
+    /// Replays the backward pass of `layers`; without `whole`, the weight gradients are left.
+    fn up(
+        &mut self,
+        costs: &[Cost],
+        layers: Range<usize>,
+        saved: Vec<SavedBuffers>,
+        mut dy: Buffers,
+        whole: bool,
+        left: &mut Vec<(usize, PendingBuffers)>,
+    ) -> Buffers {
+        for (layer, saved) in layers.rev().zip(saved.into_iter().rev()) {
+            let cost = &costs[layer];
+            let floats = cost.outputs.iter().filter(|flow| flow.dtype.is_float());
+            let passing: Buffers = dy.drain(floats.count().min(dy.len())..).collect();
+            let mut dx = Buffers::new();
+            if layer == 0 {
+                left.push((layer, self.ledger.param_only_grad(cost, saved, dy)));
+            } else if whole {
+                dx = self.ledger.backward(cost, saved, dy);
+            } else {
+                let pending;
+                (dx, pending) = self.ledger.input_grad(cost, saved, dy);
+                left.push((layer, pending));
+            }
+            if whole {
+                for (layer, pending) in left.drain(..) {
+                    self.ledger.weight_grad(&costs[layer], pending);
+                }
+            }
+            dx.extend(passing);
+            dy = dx;
+        }
+        dy
+    }
+
+    /// The rows of a micro-batch of the outputs of the layers before the pipeline, as views.
+    fn views(&mut self, m: usize) -> Buffers {
+        let group = self.costs.groups().of(m);
+        let pass = match self.passes[group].take() {
+            Some(pass) => pass,
+            None => {
+                let x = self.ledger.alloc_flow(self.costs.flow_of_group(group, 0));
+                let (costs, mut saved) = (self.costs.of_group(group), Vec::new());
+                GroupPass {
+                    outputs: self.down(costs, 0..costs.len(), x, Some(&mut saved)),
+                    saved,
+                    gradients: Vec::new(),
+                }
+            }
+        };
+        self.passes[group] = Some(pass);
+        let views = self.costs.flow(m, self.costs.before()).iter();
+        views.map(|flow| self.ledger.view(flow)).collect()
+    }
+
+    /// Takes dY of a micro-batch for the layers before the pipeline; the last one of a group passes them.
+    fn leave_group(&mut self, m: usize, dy: Buffers) {
+        let groups = self.costs.groups();
+        let group = groups.of(m);
+        let Some(mut pass) = self.passes[group].take() else {
+            return self.ledger.release_all(dy);
+        };
+        pass.gradients.push(dy);
+        if pass.gradients.len() < groups.micro_batches(group).len() {
+            self.passes[group] = Some(pass);
+            return;
+        }
+        self.ledger.release_all(pass.outputs);
+        let mut gradients = pass.gradients;
+        let dy = match gradients.len() {
+            1 => gradients.swap_remove(0),
+            _ => {
+                let outputs = self.costs.flow_of_group(group, self.costs.before());
+                let floats = outputs.iter().filter(|flow| flow.dtype.is_float());
+                floats.map(|flow| self.ledger.alloc(flow.bytes())).collect()
+            }
+        };
+        self.ledger.release_all(gradients.into_iter().flatten());
+        let (costs, mut left) = (self.costs.of_group(group), Vec::new());
+        let dx = self.up(costs, 0..costs.len(), pass.saved, dy, true, &mut left);
+        self.ledger.release_all(dx);
     }
 }

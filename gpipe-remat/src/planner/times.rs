@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gpipe_layers::{Cost, CostModel};
-use gpipe_sched::{Costs, Op, Schedule, StageCosts};
+use gpipe_sched::{Action, Costs, Op, Schedule, StageCosts};
 
 use crate::{ModelCosts, RematPlan, Retained, RetainedRun};
 
@@ -194,6 +194,40 @@ pub(crate) fn splits(schedule: &Schedule, stage: usize) -> bool {
     actions.any(|action| action.op == Op::WeightGrad)
 }
 
+/// The work of the layers before the pipeline, as additions to the actions of the first stage that do it: the first
+/// forward pass of each group, and the last pass that takes an input gradient.
+fn before_pipeline(
+    costs: &ModelCosts,
+    work: &[Work],
+    schedule: &Schedule,
+    before: usize,
+) -> Vec<(Action, f64)> {
+    let work = &work[..before];
+    let largest = costs.samples(0) as f64;
+    let forward: f64 = work.iter().map(|work| work.forward).sum();
+    // The gradient of the model's input is not computed.
+    let input_grad: f64 = work.iter().skip(1).map(|work| work.input_grad).sum();
+    let weight_grad: f64 = work.iter().map(|work| work.weight_grad).sum();
+    let groups = (0..costs.groups().count()).filter(|_| before > 0);
+    groups
+        .flat_map(|group| {
+            let members = costs.groups().micro_batches(group);
+            let samples: usize = members.clone().map(|m| costs.samples(m)).sum();
+            let actions = || {
+                let own = schedule.of_stage(0);
+                own.filter(|action| members.contains(&action.micro_batch))
+            };
+            let first = actions().find(|action| action.op == Op::Forward);
+            let last = actions().filter(|action| matches!(action.op, Op::Backward | Op::InputGrad));
+            let share = samples as f64 / largest;
+            let first = first.map(|action| (action, forward * share));
+            let last = last.last();
+            let last = last.map(|action| (action, (input_grad + weight_grad) * share));
+            first.into_iter().chain(last)
+        })
+        .collect()
+}
+
 /// The simulator's costs of a model under a cut and a remat plan, by the number of cores that an action
 /// may use, from one on, as [`simulate_shared`](gpipe_sched::simulate_shared) takes them. Transfers are
 /// free.
@@ -212,6 +246,7 @@ pub fn simulator_costs(
     let on = |cores: usize| {
         let (mut stages, mut left) = (Vec::new(), Vec::new());
         for (stage, part) in cut.iter().enumerate() {
+            let part = &(part.start.max(remat_plan.before())..part.end);
             // The same for every micro-batch that is not fully kept.
             let mut cells = remat_plan.of_stage(stage).iter();
             let forgetting = cells.find(|kept| **kept != Retained::Everything);
@@ -225,6 +260,12 @@ pub fn simulator_costs(
         }
         Costs::new(stages)
             .with_sizes(sizes.clone())
+            .with_additions(before_pipeline(
+                costs,
+                times.on(cores),
+                schedule,
+                remat_plan.before(),
+            ))
             .with_left(left)
             .with_recompute(micro_batches, |stage, m| {
                 *remat_plan.kept(stage, m) != Retained::Everything

@@ -13,6 +13,7 @@ use super::group_gradients::GroupGradients;
 use super::run::{self, Step};
 use super::stash::{Stash, Stashed, StashedRun, StashedState};
 use super::value_watch::{Look, Watch, first_in};
+use super::whole_batch::WholeBatch;
 use crate::{Error, NonFinite, RematPlan, Result, RetainedRun};
 
 /// A run of layers on one device, as a stage of a pipeline.
@@ -36,6 +37,8 @@ pub struct LayerStage {
     remat_plan: Arc<RematPlan>,
     seed: u64,
     stash: Stash,
+    /// Of the first stage: the layers before the pipeline.
+    whole_batch: WholeBatch,
     gradients: GroupGradients,
     /// Checks every value in a step that is run again to find a non-finite one.
     watch: Option<Watch>,
@@ -61,6 +64,7 @@ impl LayerStage {
             device,
             transit,
             gradients: GroupGradients::new(remat_plan.groups()),
+            whole_batch: WholeBatch::new(remat_plan.groups()),
             remat_plan,
             seed,
             stash: Stash::default(),
@@ -175,6 +179,14 @@ impl LayerStage {
         Some(self.watch.as_ref()?.look(m.index, first))
     }
 
+    /// Number of layers before the pipeline, which are the first of the first stage.
+    fn before(&self) -> usize {
+        match self.index {
+            0 => self.remat_plan.before(),
+            _ => 0,
+        }
+    }
+
     fn cx(&self, m: &MicroBatch) -> PassContext {
         PassContext::new(self.seed, m.step, m.samples.clone(), m.train)
     }
@@ -278,6 +290,13 @@ impl LayerStage {
                 },
             )?;
         }
+        if self.before() > 0 {
+            let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
+            let before = self.before();
+            let layers = &mut self.layers[..before];
+            self.whole_batch.backward(layers, m, dy, look)?;
+            return Ok(None);
+        }
         if self.index == 0 {
             Ok(None)
         } else {
@@ -293,6 +312,7 @@ impl Stage for LayerStage {
     fn begin(&mut self, _step: u64) -> Result<()> {
         self.stash.clear();
         self.gradients.clear();
+        self.whole_batch.clear();
         self.events = DeviceEvents::default();
         self.device.reset_peak();
         self.discard()?;
@@ -325,7 +345,15 @@ impl Stage for LayerStage {
 
     fn forward(&mut self, m: &MicroBatch, x: Tensors) -> Result<Tensors> {
         let cx = self.cx(m);
-        let x = self.take(x)?;
+        let before = match m.train {
+            true => self.before(),
+            false => 0,
+        };
+        let x = match before {
+            0 => self.take(x)?,
+            // The first micro-batch of a group takes its inputs.
+            _ => x,
+        };
         self.begins(m)?;
         if let Some(cache) = self.cache.as_mut().filter(|_| !m.train) {
             let rows = m.samples.start as usize..m.samples.end as usize;
@@ -338,8 +366,16 @@ impl Stage for LayerStage {
         }
         let mut runs = Vec::new();
         let mut flow = x;
+        if before > 0 {
+            let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
+            let (layers, device) = (&self.layers[..before], &self.device);
+            flow = self
+                .whole_batch
+                .forward(layers, &cx, m, flow, device, look)?;
+        }
         let kept = self.remat_plan.kept(self.index, m.index);
-        for RetainedRun { layers, kept } in kept.runs(self.layers.len()) {
+        for RetainedRun { layers, kept } in kept.runs(self.layers.len() - before) {
+            let layers = before + layers.start..before + layers.end;
             let look = self.look(m, layers.start);
             let part = &self.layers[layers.clone()];
             let left = if kept {
@@ -359,8 +395,9 @@ impl Stage for LayerStage {
     }
 
     fn backward(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
+        let before = self.before();
         self.gradients
-            .enter(m.index, &mut self.layers, &self.device)?;
+            .enter(m.index, &mut self.layers[before..], &self.device)?;
         let dx = self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
             if is_first {
                 let pending = layer.param_only_grad(saved, dy)?;
@@ -369,7 +406,7 @@ impl Stage for LayerStage {
             }
             Ok(layer.backward(saved, dy)?)
         })?;
-        self.gradients.leave(m.index, &mut self.layers)?;
+        self.gradients.leave(m.index, &mut self.layers[before..])?;
         Ok(dx)
     }
 
@@ -392,11 +429,13 @@ impl Stage for LayerStage {
         self.begins(m)?;
         match self.stash.take(m.index) {
             StashedState::Pending(pending) => {
-                self.gradients
-                    .enter(m.index, &mut self.layers, &self.device)?;
-                let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
-                run::weight_grad(self.layers.iter_mut(), pending, look)?;
-                self.gradients.leave(m.index, &mut self.layers)
+                let before = self.before();
+                let layers = &mut self.layers[before..];
+                self.gradients.enter(m.index, layers, &self.device)?;
+                let look = self.watch.as_ref();
+                let look = look.map(|watch| watch.look(m.index, before));
+                run::weight_grad(layers.iter_mut(), pending, look)?;
+                self.gradients.leave(m.index, layers)
             }
             state => {
                 let error =

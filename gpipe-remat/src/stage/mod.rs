@@ -7,5 +7,6 @@ mod layer_stage;
 mod run;
 mod stash;
 pub(crate) mod value_watch;
+mod whole_batch;
 
 pub use layer_stage::LayerStage;

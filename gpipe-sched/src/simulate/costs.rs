@@ -63,6 +63,7 @@ pub struct Costs {
     left: Vec<f64>,
     speeds: Vec<f64>,
     updates: Vec<f64>,
+    additions: Vec<(Action, f64)>,
 }
 
 /// Costs that do not fit the schedule, or are not durations.
@@ -124,6 +125,7 @@ impl Costs {
             left: Vec::new(),
             speeds: Vec::new(),
             updates: Vec::new(),
+            additions: Vec::new(),
         }
     }
 
@@ -201,6 +203,14 @@ impl Costs {
         self
     }
 
+    /// Sets seconds that single actions take besides those of their stage, whatever the size of their micro-batch:
+    /// work that belongs to several micro-batches and is done with one of them.
+    #[must_use]
+    pub fn with_additions(mut self, additions: Vec<(Action, f64)>) -> Self {
+        self.additions = additions;
+        self
+    }
+
     pub(crate) fn check(&self, schedule: &Schedule) -> Result<(), CostsError> {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let count = |what, found, expected, optional: bool| {
@@ -268,9 +278,11 @@ impl Costs {
         let sizes = self.sizes.iter().enumerate();
         let updates = self.updates.iter().enumerate();
         let left = self.left.iter().enumerate();
+        let additions = self.additions.iter().enumerate();
         sizes
             .map(|(m, size)| ("micro-batch", m, size))
             .chain(left.map(|(stage, left)| ("part of the recomputation of stage", stage, left)))
+            .chain(additions.map(|(index, (_, seconds))| ("addition", index, seconds)))
             .chain(updates.map(|(stage, update)| ("update", stage, update)))
             .try_for_each(|(what, index, &value)| number(what, index, &[value]))?;
         match self.one_after_the_other(schedule).is_finite() {
@@ -295,7 +307,8 @@ impl Costs {
             2.0 * micro_batches as f64 * link.latency + sizes * (link.forward + link.backward)
         });
         let updates: f64 = self.updates.iter().sum();
-        (sizes * work.sum::<f64>() + updates) / slowest + links.sum::<f64>()
+        let additions: f64 = self.additions.iter().map(|(_, seconds)| seconds).sum();
+        (sizes * work.sum::<f64>() + additions + updates) / slowest + links.sum::<f64>()
     }
 
     /// The speed of a device relative to the reference device.
@@ -336,7 +349,9 @@ impl Costs {
             Op::WeightGrad => stage.weight_grad,
             Op::Recompute => recompute - left,
         };
-        seconds * self.size(action.micro_batch) / self.speed(device)
+        let additions = self.additions.iter().filter(|(to, _)| *to == action);
+        let additions: f64 = additions.map(|(_, seconds)| seconds).sum();
+        (seconds * self.size(action.micro_batch) + additions) / self.speed(device)
     }
 
     /// Whether the stage recomputes the micro-batch.
