@@ -1,4 +1,4 @@
-//! Measurements in six families, one of predictions beside published figures, and one for machines with a GPU.
+//! Measurements in six families, one of predictions beside published figures, one experiment, and one for machines with a GPU.
 
 mod baseline;
 mod configuration;
@@ -18,6 +18,7 @@ mod summary;
 mod sweep;
 pub mod table;
 mod training;
+mod tutorial;
 
 use std::path::Path;
 
@@ -27,7 +28,7 @@ use crate::flags::Bench;
 
 /// Runs the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
-    const FAMILIES: [&str; 8] = [
+    const FAMILIES: [&str; 9] = [
         "ops",
         "schedule",
         "training",
@@ -35,12 +36,13 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         "images",
         "plan",
         "published",
+        "tutorial",
         "cuda",
     ];
     for family in &flags.family {
         anyhow::ensure!(
             FAMILIES.contains(&family.as_str()),
-            "no family {family}: use ops, schedule, training, sizes, images, plan, published or cuda"
+            "no family {family}: use ops, schedule, training, sizes, images, plan, published, tutorial or cuda"
         );
     }
     let asked =
@@ -66,6 +68,9 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     if asked("published") {
         published::run(shell, root, flags)?;
+    }
+    if asked("tutorial") {
+        tutorial::run(shell, root, flags)?;
     }
     // Only where it was named: most machines have none.
     if flags.family.iter().any(|name| name == "cuda") {

@@ -70,17 +70,19 @@ xflags::xflags! {
             optional --python path: PathBuf
         }
         /// Measures: `ops` by criterion, `schedule` by programs of its own, `training`, `sizes`, `images`
-        /// and `plan` by whole runs of the program, `cuda` by runs on a GPU; `published` predicts published tables.
+        /// and `plan` by whole runs of the program, `cuda` by runs on a GPU; `published` predicts published tables, and
+        /// `tutorial` draws a ResNet-50 in one piece, naively over two workers and pipelined.
         cmd bench {
             /// ops, schedule, training, sizes (step time against layers, width, length and micro-batches),
-            /// images (a ResNet-50 beside PyTorch's), plan (every way to train against what is predicted)
-            /// or published (speed-ups of papers against what is predicted for their balances and
-            /// devices); all of these if none is named.
+            /// images (a ResNet-50 beside PyTorch's), plan (every way to train against what is predicted),
+            /// published (speed-ups of papers against what is predicted for their balances and
+            /// devices) or tutorial (the article's ResNet-50: one piece, naive, pipelined over split sizes;
+            /// the picture is target/tutorial.svg); all of these if none is named.
             /// Or cuda, on a machine with a GPU.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
-            /// Prints the tables of schedule, training, sizes, images and published as Markdown.
+            /// Prints the tables of schedule, training, sizes, images, published and tutorial as Markdown.
             optional --markdown
             /// What an earlier --json of training printed: slower than that is a failure.
             optional --baseline file: PathBuf
