@@ -40,6 +40,10 @@ const TEXTS: &[(&str, &str)] = &[
         include_str!("../ops/channel_norm/kernel.cu"),
     ),
     (
+        "ops/binary_cross_entropy/kernel.cu",
+        include_str!("../ops/binary_cross_entropy/kernel.cu"),
+    ),
+    (
         "ops/squared_error/kernel.cu",
         include_str!("../ops/squared_error/kernel.cu"),
     ),

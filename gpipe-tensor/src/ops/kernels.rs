@@ -8,6 +8,7 @@ pub(crate) const KERNELS: &[&[&Entry]] = &[
     super::add::kernels::KERNELS,
     super::attention::kernels::KERNELS,
     super::attention::tensor_cores::KERNELS,
+    super::binary_cross_entropy::kernels::KERNELS,
     super::channel_norm::kernels::KERNELS,
     super::concat::kernels::KERNELS,
     super::conv2d::kernels::KERNELS,

@@ -6,6 +6,7 @@
 pub(crate) mod adamw;
 pub(crate) mod add;
 pub(crate) mod attention;
+pub(crate) mod binary_cross_entropy;
 pub(crate) mod channel_norm;
 mod check;
 mod chunks;
@@ -42,6 +43,9 @@ pub(crate) mod window;
 pub use adamw::{AdamW, AdamWBatch, AdamWUpdate, adamw};
 pub use add::{add, add_assign};
 pub use attention::{Heads, attention, attention_grad};
+pub use binary_cross_entropy::{
+    binary_correct, binary_cross_entropy, deferred_binary_cross_entropy,
+};
 pub use channel_norm::{
     ChannelNorm, channel_norm, channel_norm_grad, channel_statistics, merge_channel_statistics,
     moving_average,
@@ -70,7 +74,9 @@ pub use segment_attention::{SegmentAttention, segment_attention, segment_attenti
 pub use sgd::{Sgd, SgdUpdate, sgd};
 pub use sinusoid::scale_and_add_positions;
 pub use softmax::{causal_softmax, causal_softmax_grad, softmax, softmax_grad};
-pub use squared_error::{deferred_squared_error, squared_error};
+pub use squared_error::{
+    deferred_one_hot_squared_error, deferred_squared_error, one_hot_squared_error, squared_error,
+};
 pub use sum::{
     all_finite, max_abs, sum, sum_of_squares, sum_rows_accumulate, sum_rows_accumulate_in,
     sums_of_squares,

@@ -123,6 +123,7 @@ const LAUNCHES: &[&str] = &[
     "adamw",
     "add",
     "attention",
+    "binary_cross_entropy",
     "channel_norm",
     "concat",
     "conv2d",

@@ -78,13 +78,14 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 25] = [
+const CHECKS: [(&str, Check); 26] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
     ("gelu", elements::gelu),
     ("dropout", elements::dropout),
     ("sum", rows::sum),
+    ("binary_cross_entropy", rows::binary_cross_entropy),
     ("squared_error", rows::squared_error),
     ("softmax", rows::softmax),
     ("layer_norm", rows::layer_norm),

@@ -89,6 +89,33 @@ fn rows_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
     near("sum of rows", SINGLE, &sums, floats(&wanted), 5e-6)
 }
 
+pub(super) fn binary_cross_entropy(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    use ops::binary_cross_entropy::kernels;
+    for n in EDGES.into_iter().chain([CHUNK + 1]) {
+        let y: Vec<f32> = random(stored, n, 1)
+            .into_iter()
+            .map(|y| rounded(stored, y * 20.0))
+            .collect();
+        let target: Vec<f32> = random(SINGLE, n, 2)
+            .into_iter()
+            .map(|target| target.clamp(0.0, 1.0))
+            .collect();
+        let divisor = 7.0;
+        let host = ops::binary_cross_entropy(tensor([n], &y), &tensor([n], &target), divisor);
+        let (loss, dy) = host.expect("operands fit");
+        let (y, target) = (Memory::floats(stored, &y), Memory::floats(SINGLE, &target));
+        let partials = Memory::unwritten(n.div_ceil(CHUNK) * 8);
+        let factor = (1.0 / divisor) as f32;
+        let (at, to) = (y.at(), partials.at());
+        let launch = kernels::binary_cross_entropy(stored, at, target.at(), to, n, factor);
+        gpu.run([launch], [&y, &target, &partials])?;
+        near("gradient", stored, &y, floats(&dy), 1e-6)?;
+        let got = partials.doubles().into_iter().sum::<f64>() / divisor;
+        near_double("loss", got, loss, 1e-6)?;
+    }
+    Ok(())
+}
+
 pub(super) fn squared_error(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     use ops::squared_error::kernels;
     for n in EDGES.into_iter().chain([CHUNK + 1]) {
@@ -103,6 +130,33 @@ pub(super) fn squared_error(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         gpu.run([launch], [&y, &target, &partials])?;
         same("gradient", stored, &y, floats(&dy))?;
         let got = partials.doubles().into_iter().sum::<f64>() / divisor;
+        near_double("loss", got, loss, 1e-6)?;
+    }
+    for (rows, width) in [(0, 3), (1, 1), (5, 7), (CHUNK / 4, 5)] {
+        let (n, divisor) = (rows * width, 7.0);
+        let y = random(stored, n, 1);
+        let labels: Vec<u32> = (0..rows).map(|row| (row * 3 % width) as u32).collect();
+        let classes = Tensor::from_u32(&device(), [rows], labels.clone()).expect("a label a row");
+        let host = ops::one_hot_squared_error(tensor([rows, width], &y), &classes, divisor);
+        let (loss, dy) = host.expect("operands fit");
+        let (y, labels) = (Memory::floats(stored, &y), Memory::indices(&labels));
+        let partials = Memory::unwritten(n.div_ceil(CHUNK) * 8);
+        let slope = (2.0 / (divisor * width as f64)) as f32;
+        let (at, to) = (y.at(), partials.at());
+        gpu.run(
+            [kernels::one_hot(
+                stored,
+                at,
+                labels.at(),
+                to,
+                n,
+                width,
+                slope,
+            )],
+            [&y, &labels, &partials],
+        )?;
+        same("gradient", stored, &y, floats(&dy))?;
+        let got = partials.doubles().into_iter().sum::<f64>() / (divisor * width as f64);
         near_double("loss", got, loss, 1e-6)?;
     }
     Ok(())

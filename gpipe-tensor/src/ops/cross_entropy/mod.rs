@@ -58,7 +58,7 @@ pub fn smoothed_cross_entropy(
     divisor: f64,
 ) -> Result<(DeferredScalar, Tensor)> {
     const OP: &str = "cross_entropy";
-    let width = check(OP, &logits, targets)?;
+    let width = check_labels(OP, &logits, targets)?;
     check_divisor(OP, divisor)?;
     check_smoothing(OP, &logits, smoothing)?;
     let mut gradient = own(logits)?;
@@ -105,7 +105,7 @@ pub fn smoothed_cross_entropy_loss(
     divisor: f64,
 ) -> Result<f64> {
     const OP: &str = "cross_entropy_loss";
-    let width = check(OP, logits, targets)?;
+    let width = check_labels(OP, logits, targets)?;
     check_divisor(OP, divisor)?;
     check_smoothing(OP, logits, smoothing)?;
     if divisor == 0.0 || logits.elements() == 0 {
@@ -139,7 +139,7 @@ pub fn smoothed_cross_entropy_loss(
 /// # Errors
 /// [`Error::Index`] and [`Error::Shape`] as [`cross_entropy`].
 pub fn correct(logits: &Tensor, targets: &Tensor) -> Result<u64> {
-    let width = check("correct", logits, targets)?;
+    let width = check_labels("correct", logits, targets)?;
     if logits.elements() == 0 {
         return Ok(0);
     }
@@ -180,7 +180,7 @@ fn check_smoothing(op: &'static str, logits: &Tensor, smoothing: f32) -> Result<
 
 /// The number of classes; at least 1, so that rows can be cut (without classes there is no valid
 /// target, and nothing to compute).
-fn check(op: &'static str, logits: &Tensor, targets: &Tensor) -> Result<usize> {
+pub(super) fn check_labels(op: &'static str, logits: &Tensor, targets: &Tensor) -> Result<usize> {
     match logits.shape().dims() {
         [rows @ .., classes] if rows == targets.shape().dims() => {
             let bad = |&&target: &&u32| target != IGNORE && target as usize >= *classes;

@@ -10,8 +10,9 @@ use super::check::{check_divisor, check_same_shape};
 use super::chunks::own;
 use super::deferred_scalar::DeferredScalar;
 
-use crate::parallel::{CHUNK, for_each};
-use crate::{Result, Tensor};
+use crate::ops::cross_entropy::{IGNORE, check_labels};
+use crate::parallel::{CHUNK, for_each, rows_per_chunk};
+use crate::{Error, Result, Tensor};
 
 /// Σ (y − target)² / divisor, and its gradient with respect to y, 2(y − target)/divisor, which is
 /// written over `y` if nothing else holds it. With a divisor of 0 both are 0.
@@ -55,6 +56,59 @@ pub fn deferred_squared_error(
         *sum = cpu::squared_error(dy, target, slope);
     });
     let loss = sums.iter().sum::<f64>() / divisor;
+    Ok((DeferredScalar::from(loss), dy))
+}
+
+/// The mean of (y − target)² over the classes, summed over the rows and divided by the divisor, where a row's target
+/// is 1 at its label and 0 elsewhere, and its gradient with respect to y (…, classes), which is written over `y` if
+/// nothing else holds it. With a divisor of 0 both are 0.
+///
+/// # Errors
+/// [`Error::Index`](crate::Error::Index) for a label that is no class, [`Error::Shape`](crate::Error::Shape) unless the
+/// labels have the shape of y without the innermost extent;
+/// [`Error::Argument`](crate::Error::Argument) for a divisor that is negative or NaN; errors of allocation.
+pub fn one_hot_squared_error(y: Tensor, labels: &Tensor, divisor: f64) -> Result<(f64, Tensor)> {
+    let (loss, dy) = deferred_one_hot_squared_error(y, labels, divisor)?;
+    Ok((loss.read()?, dy))
+}
+
+/// [`one_hot_squared_error`] whose loss is read later.
+///
+/// # Errors
+/// As [`one_hot_squared_error`].
+pub fn deferred_one_hot_squared_error(
+    y: Tensor,
+    labels: &Tensor,
+    divisor: f64,
+) -> Result<(DeferredScalar, Tensor)> {
+    const OP: &str = "one_hot_squared_error";
+    let width = check_labels(OP, &y, labels)?;
+    if let Some(&label) = labels.u32s()?.iter().find(|&&label| label == IGNORE) {
+        let (index, len) = (label.into(), width as u64);
+        return Err(Error::Index { op: OP, index, len });
+    }
+    check_divisor(OP, divisor)?;
+    let mut dy = own(y)?;
+    if divisor == 0.0 || dy.elements() == 0 {
+        dy.fill(0.0)?;
+        return Ok((DeferredScalar::from(0.0), dy));
+    }
+    let terms = divisor * width as f64;
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = dy.gpu().cloned() {
+        let loss = cuda::one_hot(&gpu, &mut dy, labels, width, terms)?;
+        return Ok((loss, dy));
+    }
+    let slope = (2.0 / terms) as f32;
+    let (device, labels) = (dy.device().clone(), labels.u32s()?);
+    let rows = rows_per_chunk(width);
+    let mut sums = vec![0.0; labels.len().div_ceil(rows)];
+    let chunks = dy.f32s_mut()?.chunks_mut(rows * width);
+    let chunks = chunks.zip(labels.chunks(rows));
+    for_each(&device, chunks.zip(&mut sums), |((dy, labels), sum)| {
+        *sum = cpu::one_hot(dy, width, labels, slope);
+    });
+    let loss = sums.iter().sum::<f64>() / terms;
     Ok((DeferredScalar::from(loss), dy))
 }
 
@@ -117,6 +171,32 @@ mod tests {
                 run(&device()).0.to_bits()
             );
         }
+    }
+
+    #[test]
+    fn labels_are_targets_of_one_at_their_class() {
+        let device = device();
+        for (rows, classes) in [(1, 1), (5, 3), (300, 33), (2, 1500)] {
+            let y = random(&device, [rows, classes], 1);
+            let labels: Vec<u32> = (0..rows).map(|row| (row * 7 % classes) as u32).collect();
+            let mut target = vec![0.0; rows * classes];
+            for (row, &label) in labels.iter().enumerate() {
+                target[row * classes + label as usize] = 1.0;
+            }
+            let target = Tensor::from_f32(&device, [rows, classes], target).unwrap();
+            let labels = Tensor::from_u32(&device, [rows], labels).unwrap();
+            let (loss, dy) = one_hot_squared_error(y.clone(), &labels, rows as f64).unwrap();
+            let (wanted, of_target) = squared_error(y, &target, (rows * classes) as f64).unwrap();
+            assert!((loss - wanted).abs() <= 1e-6 * wanted, "{loss} {wanted}");
+            assert_eq!(dy.f32s().unwrap(), of_target.f32s().unwrap());
+        }
+        let y = random(&device, [2, 3], 1);
+        for bad in [3, IGNORE] {
+            let labels = Tensor::from_u32(&device, [2], vec![0, bad]).unwrap();
+            assert!(one_hot_squared_error(y.clone(), &labels, 1.0).is_err());
+        }
+        let labels = Tensor::from_u32(&device, [3], vec![0; 3]).unwrap();
+        assert!(one_hot_squared_error(y, &labels, 1.0).is_err());
     }
 
     #[test]

@@ -142,6 +142,14 @@ fn elements(b: &mut Bench) -> Result<()> {
         let (loss, gradient) = ops::squared_error(x.clone(), &y, 2.0)?;
         b.keep_number(loss);
         b.keep(&gradient)?;
+        let targets = (0..2 * n).map(|i| (i % 3) as f32 / 2.0);
+        // On the host: the operation copies them for its time.
+        let host = b.device.host().device(DeviceId::Cpu)?;
+        let targets = Tensor::from_f32(&host, [2, n], targets.collect::<Vec<_>>())?;
+        let (loss, gradient) = ops::binary_cross_entropy(x.clone(), &targets, 2.0)?;
+        b.keep_number(loss);
+        b.keep(&gradient)?;
+        b.keep_number(ops::binary_correct(&x, &targets)? as f64);
         for number in [ops::sum(&x)?, ops::sum_of_squares(&x)?] {
             b.keep_number(number);
         }
@@ -176,6 +184,11 @@ fn rows(b: &mut Bench) -> Result<()> {
         b.keep_number(ops::cross_entropy_loss(&x, &targets, 32.0)?);
         b.keep_number(ops::correct(&x, &targets)? as f64);
         let (loss, gradient) = ops::cross_entropy(x.clone(), &targets, 32.0)?;
+        b.keep_number(loss);
+        b.keep(&gradient)?;
+        let labels = (0..33).map(|i| (i * 7) % width as u32).collect();
+        let labels = Tensor::from_u32(&host, [3, 11], labels)?;
+        let (loss, gradient) = ops::one_hot_squared_error(x.clone(), &labels, 32.0)?;
         b.keep_number(loss);
         b.keep(&gradient)?;
         let scores = b.random([2, width, width])?;
