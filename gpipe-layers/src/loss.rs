@@ -16,6 +16,11 @@ pub enum Loss {
     SmoothedCrossEntropy(f32),
     /// (y − target)², summed over all elements.
     SquaredError,
+    /// −t·ln σ(y) − (1 − t)·ln(1 − σ(y)) of targets t from 0 to 1, summed over all elements: masks.
+    BinaryCrossEntropy,
+    /// The mean of (y − target)² over the classes, summed over the rows, where a row's target is 1 at its class and
+    /// 0 elsewhere.
+    OneHotSquaredError,
 }
 
 impl Loss {
@@ -23,14 +28,16 @@ impl Loss {
     /// divisor of a mean.
     ///
     /// # Errors
-    /// If the targets of a cross-entropy are not indices.
+    /// If targets that are classes are not indices.
     pub fn terms(self, targets: &Tensor) -> Result<f64> {
         match self {
             Self::CrossEntropy | Self::SmoothedCrossEntropy(_) => {
                 let targets = targets.u32s().map_err(Error::within(self.name()))?;
                 Ok(targets.iter().filter(|&&t| t != ops::IGNORE).count() as f64)
             }
-            Self::SquaredError => Ok(targets.elements() as f64),
+            Self::SquaredError | Self::BinaryCrossEntropy | Self::OneHotSquaredError => {
+                Ok(targets.elements() as f64)
+            }
         }
     }
 
@@ -61,6 +68,8 @@ impl Loss {
                 ops::smoothed_cross_entropy(y, targets, smoothing, divisor)
             }
             Self::SquaredError => ops::deferred_squared_error(y, targets, divisor),
+            Self::BinaryCrossEntropy => ops::deferred_binary_cross_entropy(y, targets, divisor),
+            Self::OneHotSquaredError => ops::deferred_one_hot_squared_error(y, targets, divisor),
         }
         .map_err(Error::within(self.name()))
     }
@@ -75,24 +84,27 @@ impl Loss {
             Self::SmoothedCrossEntropy(smoothing) => {
                 ops::smoothed_cross_entropy_loss(y, targets, smoothing, divisor)
             }
-            Self::SquaredError => {
-                ops::squared_error(y.clone(), targets, divisor).map(|(loss, _)| loss)
+            Self::SquaredError | Self::BinaryCrossEntropy | Self::OneHotSquaredError => {
+                return Ok(self.gradient(y.clone(), targets, divisor)?.0);
             }
         }
         .map_err(Error::within(self.name()))
     }
 
-    /// Number of rows with the highest score at the target; 0 for a loss without classes.
+    /// Number of rows with the highest score at the target, or of elements on the side of their mask; 0 for a loss
+    /// without classes.
     ///
     /// # Errors
     /// As `gradient`.
     pub fn correct(self, y: &Tensor, targets: &Tensor) -> Result<u64> {
         match self {
-            Self::CrossEntropy | Self::SmoothedCrossEntropy(_) => {
-                ops::correct(y, targets).map_err(Error::within(self.name()))
+            Self::CrossEntropy | Self::SmoothedCrossEntropy(_) | Self::OneHotSquaredError => {
+                ops::correct(y, targets)
             }
+            Self::BinaryCrossEntropy => ops::binary_correct(y, targets),
             Self::SquaredError => Ok(0),
         }
+        .map_err(Error::within(self.name()))
     }
 
     /// The loss that an evaluation tells: label smoothing is for training.
@@ -108,6 +120,8 @@ impl Loss {
         match self {
             Self::CrossEntropy | Self::SmoothedCrossEntropy(_) => "cross-entropy",
             Self::SquaredError => "squared error",
+            Self::BinaryCrossEntropy => "binary cross-entropy",
+            Self::OneHotSquaredError => "squared error of classes",
         }
     }
 }
@@ -137,7 +151,13 @@ mod tests {
         let y = Tensor::from_f32(&device, [2, 3], [0.5, -1.25, 3.0, 0.1, 0.2, -0.7]).unwrap();
         let labels = Tensor::from_u32(&device, [2], vec![2, 0]).unwrap();
         let values = Tensor::from_f32(&device, [2, 3], [1.0, 0.0, 2.5, 0.3, 0.2, 0.1]).unwrap();
-        for (loss, targets) in [(Loss::CrossEntropy, labels), (Loss::SquaredError, values)] {
+        let masks = Tensor::from_f32(&device, [2, 3], [1.0, 0.0, 0.5, 0.0, 1.0, 1.0]).unwrap();
+        for (loss, targets) in [
+            (Loss::CrossEntropy, labels.clone()),
+            (Loss::SquaredError, values),
+            (Loss::BinaryCrossEntropy, masks),
+            (Loss::OneHotSquaredError, labels),
+        ] {
             let value = loss.value(&y, &targets, 3.0).unwrap();
             let (with_gradient, _) = loss.gradient(y.clone(), &targets, 3.0).unwrap();
             assert_eq!(value.to_bits(), with_gradient.to_bits());
@@ -150,6 +170,9 @@ mod tests {
         let y = Tensor::from_f32(&device(), [2, 2], [1.0, 2.0, 3.0, 0.0]).unwrap();
         let labels = Tensor::from_u32(&device(), [2], vec![1, 1]).unwrap();
         assert_eq!(Loss::CrossEntropy.correct(&y, &labels).unwrap(), 1);
+        assert_eq!(Loss::OneHotSquaredError.correct(&y, &labels).unwrap(), 1);
         assert_eq!(Loss::SquaredError.correct(&y, &y).unwrap(), 0);
+        let masks = Tensor::from_f32(&device(), [2, 2], [0.0, 1.0, 1.0, 0.0]).unwrap();
+        assert_eq!(Loss::BinaryCrossEntropy.correct(&y, &masks).unwrap(), 3);
     }
 }

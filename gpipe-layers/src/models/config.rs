@@ -55,7 +55,7 @@ impl ModelConfig {
         }
     }
 
-    /// Whether the model has one target a sample (a class), rather than one a token.
+    /// Whether a sample is an image, whose target is a class or a mask, rather than a text with a target a token.
     pub fn is_classifier(&self) -> bool {
         match self {
             Self::Gpt(_) | Self::Llama(_) | Self::Seq2Seq(_) => false,

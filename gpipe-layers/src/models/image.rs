@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::convnet::convnet;
 use super::resnet::{blocks, features, resnet};
+use super::unet::unet;
 use crate::{Error, Layer, Result};
 
 /// A network for images. A new one joins here: one variant, one arm in each match, and a file with its layers.
@@ -15,13 +16,23 @@ pub enum Network {
     Convnet(Vec<usize>),
     /// `resnet18`, `resnet34`, `resnet50`, `resnet101` or `resnet152`: a classifier with this many layers of weights.
     ResNet(usize),
+    /// `unet:B,C`: a U-Net that learns masks, with B convolutions on each level and C channels on the first.
+    UNet {
+        /// Convolutions on each level of each side.
+        units: usize,
+        /// Channels of the first level, an even number.
+        channels: usize,
+    },
 }
 
 /// The channels of `convnet` without a list.
 const CONVNET: [usize; 3] = [32, 64, 128];
 
+/// Convolutions and channels of `unet` without sizes, the smallest of torchgpipe's benchmarks.
+const UNET: [usize; 2] = [5, 64];
+
 /// What can be written for a [`Network`], for messages.
-const FORMS: &str = "convnet, convnet:A,B,… or resnet18, 34, 50, 101 or 152";
+const FORMS: &str = "convnet, convnet:A,B,…, resnet18, 34, 50, 101 or 152, unet or unet:B,C";
 
 impl Network {
     /// The height and width of the images that the network is known by.
@@ -29,13 +40,28 @@ impl Network {
         match self {
             Self::Convnet(_) => 32,
             Self::ResNet(_) => 224,
+            Self::UNet { .. } => 192,
+        }
+    }
+
+    /// Whether the target of an image is a mask of its size, rather than a class.
+    pub fn learns_masks(&self) -> bool {
+        matches!(self, Self::UNet { .. })
+    }
+
+    /// The share of activations that it is known to drop.
+    pub fn dropout(&self) -> f32 {
+        match self {
+            Self::Convnet(_) => 0.3,
+            Self::ResNet(_) => 0.0,
+            Self::UNet { .. } => 0.1,
         }
     }
 
     /// Whether it normalizes by the statistics of micro-batches: results then depend on their number.
     pub fn depends_on_micro_batches(&self) -> bool {
         match self {
-            Self::Convnet(_) => false,
+            Self::Convnet(_) | Self::UNet { .. } => false,
             Self::ResNet(_) => true,
         }
     }
@@ -45,6 +71,7 @@ impl Network {
         match self {
             Self::Convnet(channels) => channels.iter().copied().max().unwrap_or(1),
             Self::ResNet(depth) => blocks(*depth).map_or(1, |(_, bottleneck)| features(bottleneck)),
+            Self::UNet { channels, .. } => 32 * channels,
         }
     }
 }
@@ -57,6 +84,7 @@ impl fmt::Display for Network {
                 write!(f, "convnet:{}", channels.join(","))
             }
             Self::ResNet(depth) => write!(f, "resnet{depth}"),
+            Self::UNet { units, channels } => write!(f, "unet:{units},{channels}"),
         }
     }
 }
@@ -90,6 +118,18 @@ impl FromStr for Network {
             ("convnet", Some(Some(channels))) if channels.len() <= MOST_LAYERS => {
                 Ok(Self::Convnet(channels))
             }
+            ("unet", None) => {
+                let [units, channels] = UNET;
+                Ok(Self::UNet { units, channels })
+            }
+            ("unet", Some(Some(sizes))) => match sizes[..] {
+                [units, channels] if channels % 2 == 0 && units <= MOST_LAYERS => {
+                    Ok(Self::UNet { units, channels })
+                }
+                _ => Err(format!(
+                    "`{text}` has no convolutions and channels, the latter an even number: use `unet:5,64`"
+                )),
+            },
             _ => Err(format!("`{text}` is no network for images: use {FORMS}")),
         }
     }
@@ -108,7 +148,7 @@ pub struct ImageConfig {
     pub network: Network,
     /// Channels of an image: 3 for colours, 1 for shades of grey.
     pub channels: usize,
-    /// Number of classes.
+    /// Number of classes; for a network that learns masks, which is 1 of them, 1.
     pub classes: usize,
     /// Share of activations that is dropped, where the network has such a layer.
     pub dropout: f32,
@@ -121,7 +161,8 @@ impl ImageConfig {
     }
 }
 
-/// The layers of a network for images, from (batch, height, width, channels) to (batch, classes).
+/// The layers of a network for images, from (batch, height, width, channels) to the scores of the classes (batch,
+/// classes), or to the logits of a mask (batch, height, width, 1).
 ///
 /// # Errors
 /// [`Error::Config`] for sizes of zero or a dropout outside of 0..1.
@@ -135,6 +176,12 @@ pub fn image(config: &ImageConfig) -> Result<Vec<Box<dyn Layer>>> {
             )));
         }
     }
+    if config.network.learns_masks() && config.classes != 1 {
+        return Err(Error::Config(format!(
+            "{}: classes is {}, but a mask tells one from the rest: use 1",
+            config.network, config.classes
+        )));
+    }
     match &config.network {
         Network::Convnet(channels) => {
             convnet(config.channels, channels, config.classes, config.dropout)
@@ -147,6 +194,13 @@ pub fn image(config: &ImageConfig) -> Result<Vec<Box<dyn Layer>>> {
                 "resnet{depth} is no network: use {FORMS}"
             ))),
         },
+        &Network::UNet { units, channels } => unet(
+            units,
+            channels,
+            config.channels,
+            config.classes,
+            config.dropout,
+        ),
     }
 }
 
@@ -155,13 +209,15 @@ mod tests {
     use super::*;
     use crate::{Flow, Kind};
 
-    /// Trainable values and statistics of a network, layers, and multiply-adds of an image of 224².
+    /// Trainable values and statistics of a network, layers, and multiply-adds of an image of its size.
     fn sizes(network: &str) -> (u64, u64, usize, u64) {
+        let network: Network = network.parse().unwrap();
+        let (size, masks) = (network.image_size(), network.learns_masks());
         let config = ImageConfig {
-            network: network.parse().unwrap(),
             channels: 3,
-            classes: 1000,
-            dropout: 0.0,
+            classes: if masks { 1 } else { 1000 },
+            dropout: network.dropout(),
+            network,
         };
         let mut layers = image(&config).unwrap();
         let (mut trained, mut statistics) = (0, 0);
@@ -171,7 +227,7 @@ mod tests {
                 _ => trained += param.elements(),
             });
         }
-        let mut flow = vec![Flow::f32([2, 224, 224, 3])];
+        let mut flow = vec![Flow::f32([2, size, size, 3])];
         let mut products = 0;
         for layer in &layers {
             let took = layer.arity();
@@ -179,12 +235,17 @@ mod tests {
             if layer.name().contains("conv")
                 || layer.name().contains("downsample.0")
                 || layer.name() == "fc"
+                || layer.name() == "segment"
             {
                 products += cost.forward / 4;
             }
             flow.splice(..took, cost.outputs);
         }
-        assert_eq!(flow, [Flow::f32([2, 1000])]);
+        let scores = match masks {
+            true => Flow::f32([2, size, size, 1]),
+            false => Flow::f32([2, 1000]),
+        };
+        assert_eq!(flow, [scores]);
         (trained, statistics, layers.len(), products)
     }
 
@@ -203,11 +264,40 @@ mod tests {
     }
 
     #[test]
+    fn unets_have_the_sizes_of_torchgpipe() {
+        let (trained, statistics, layers, products) = sizes("unet");
+        assert_eq!((trained, statistics, layers), (232_687_328, 0, 241));
+        // 48.99 billion multiply-adds.
+        assert_eq!((products + 5_000_000) / 10_000_000, 4899);
+        for (network, trained) in [
+            ("unet:6,72", 362_157_516),
+            ("unet:11,128", 2_213_834_176),
+            ("unet:24,128", 4_993_859_008),
+            ("unet:24,160", 7_802_903_600),
+            ("unet:48,160", 15_822_206_000),
+        ] {
+            assert_eq!(sizes(network).0, trained, "{network}");
+        }
+        let classes = ImageConfig {
+            network: "unet:1,2".parse().unwrap(),
+            channels: 3,
+            classes: 2,
+            dropout: 0.1,
+        };
+        assert!(image(&classes).err().unwrap().to_string().contains("use 1"));
+    }
+
+    #[test]
     fn a_network_is_read_as_it_is_written() {
         let network: Network = "convnet".parse().unwrap();
         assert_eq!(network, Network::Convnet(vec![32, 64, 128]));
         assert_eq!(network.to_string(), "convnet:32,64,128");
         assert_eq!(network.to_string().parse(), Ok(network));
+        let unet: Network = "unet:2,8".parse().unwrap();
+        assert_eq!(unet.to_string(), "unet:2,8");
+        for bad in ["unet:", "unet:5", "unet:5,7", "unet:0,8", "unet:5,8,9"] {
+            assert!(bad.parse::<Network>().unwrap_err().contains("unet:"));
+        }
         for bad in [
             "",
             "convnet:",

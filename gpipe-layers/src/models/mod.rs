@@ -10,6 +10,7 @@ mod mlp;
 mod presets;
 mod resnet;
 mod seq2seq;
+mod unet;
 
 pub use config::ModelConfig;
 pub use gpt::{GptConfig, gpt};

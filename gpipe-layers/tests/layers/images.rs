@@ -1,11 +1,12 @@
 //! Layers of images, and their forward passes in double precision.
 
 use gpipe_layers::layers::{
-    Activation, BatchNorm, Conv2d, Dropout, Function, InstanceNorm, Pad2d, Pool2d, Upsample2d,
+    Activation, BatchNorm, Conv2d, Dropout, Function, InstanceNorm, Pad2d, PadConcat, Pool2d,
+    Upsample2d,
 };
-use gpipe_layers::{Flow, Layer};
+use gpipe_layers::{Flow, Layer, PassContext, check};
 use gpipe_tensor::ops::Window;
-use gpipe_tensor::{Device, Shape, Tensor};
+use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
 use super::cases::{Case, EPS, Reference, Sizes, cx, device, f64s, one};
 
@@ -251,4 +252,52 @@ pub fn all(s: Sizes) -> Vec<Case> {
         },
     ];
     convolutions.chain(rest).collect()
+}
+
+#[test]
+fn an_image_grows_to_the_size_of_its_skip() {
+    let device = device();
+    let noise = |shape: [usize; 4], seed: usize| {
+        let value = |i: usize| ((i * 7 + seed * 3) % 11) as f32 / 4.0 - 1.1;
+        let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+        Tensor::from_f32(&device, shape, values).unwrap()
+    };
+    let cx = PassContext::training(0, 0, 0..2);
+    let mut layer = PadConcat::new("skip");
+    for (small, [height, width, channels]) in [
+        ([2, 2, 3], [3, 4, 2]),
+        ([2, 2, 1], [2, 3, 5]),
+        ([2, 2, 3], [2, 2, 1]),
+    ] {
+        let [h, w, c] = small;
+        let x = Tensors::from_iter([
+            noise([2, h, w, c], 1),
+            noise([2, height, width, channels], 2),
+        ]);
+        check::gradients(&mut layer, &cx, &x).unwrap();
+        check::bytes(&mut layer, &cx, &x).unwrap();
+        check::split(&mut layer, &cx, &x).unwrap();
+        let (y, _) = layer.forward(&cx, x.clone()).unwrap();
+        let (y, x, skip) = (f64s(&y[0]), f64s(&x[0]), f64s(&x[1]));
+        for (place, both) in y.chunks(c + channels).enumerate() {
+            let (row, column) = (place / width % height, place % width);
+            let sample = place / (height * width);
+            let from = ((sample * h + row) * w + column) * c;
+            let grown = match row < h && column < w {
+                true => x[from..from + c].to_vec(),
+                false => vec![0.0; c],
+            };
+            assert_eq!(both[..c], grown);
+            assert_eq!(both[c..], skip[place * channels..][..channels]);
+        }
+    }
+    let flow = |shape: [usize; 4]| Flow::f32(shape);
+    for bad in [
+        vec![flow([2, 3, 3, 1]), flow([2, 2, 3, 1])],
+        vec![flow([2, 2, 2, 1]), flow([3, 2, 2, 1])],
+        vec![flow([2, 2, 2, 1])],
+    ] {
+        let refused = layer.cost(&bad).unwrap_err().to_string();
+        assert!(refused.contains("skip"), "{refused}");
+    }
 }
