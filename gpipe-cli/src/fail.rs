@@ -100,6 +100,7 @@ impl From<Error> for Fail {
                 Ok(error) => Self::from(*error),
                 Err(source) => Self::Usage(anyhow::Error::from_boxed(source)),
             },
+            error if error.is_input_error() => Self::usage(error),
             error => Self::run(error),
         }
     }

@@ -103,10 +103,28 @@ impl Error {
         matches!(self, Self::Step { source, .. } if source.is::<NonFiniteStep>())
     }
 
-    /// Whether the request is invalid, as opposed to a run that failed.
+    /// Whether the request is invalid, as opposed to a run that failed: also one that a picture of its data ended,
+    /// which only a step met.
     pub fn is_input_error(&self) -> bool {
-        !matches!(self, Self::Run { .. } | Self::Step { .. })
+        match self {
+            Self::Run { source, .. } | Self::Step { source, .. } => is_fault_of_data(source),
+            _ => true,
+        }
     }
+}
+
+/// Whether data is the cause of a failed run.
+fn is_fault_of_data(source: &BoxedError) -> bool {
+    if let Some(failed) = source.downcast_ref::<FailedRun>() {
+        return match &failed.error {
+            Error::Run { source, .. } | Error::Step { source, .. } | Error::Input(source) => {
+                is_fault_of_data(source)
+            }
+            _ => false,
+        };
+    }
+    let error = source.downcast_ref::<gpipe_data::Error>();
+    error.is_some_and(gpipe_data::Error::is_input_error)
 }
 
 impl fmt::Display for Error {

@@ -248,7 +248,7 @@ fn pictures_that_cannot_be_learned_from_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     pictures(here);
-    // A picture is met by a step, whose failure is that of a run.
+    // A picture is met by a step, when the run has begun; the fault is that of the input all the same.
     let refused = |code: i32, words: &[&str]| {
         let arguments = [
             "train",
@@ -282,13 +282,13 @@ fn pictures_that_cannot_be_learned_from_are_named() {
     let blue = here.join("pictures/blue/4.png");
     let whole = std::fs::read(&blue).unwrap();
     std::fs::write(&blue, &whole[..whole.len() / 2]).unwrap();
-    refused(1, &["blue/4.png", "cannot be decoded"]);
+    refused(2, &["blue/4.png", "cannot be decoded"]);
     std::fs::write(&blue, b"no picture").unwrap();
-    refused(1, &["blue/4.png", "neither a PNG nor a JPEG"]);
+    refused(2, &["blue/4.png", "neither a PNG nor a JPEG"]);
     image::ImageBuffer::<image::Luma<u16>, _>::new(4, 4)
         .save(&blue)
         .unwrap();
-    refused(1, &["blue/4.png", "8 bits a channel"]);
+    refused(2, &["blue/4.png", "8 bits a channel"]);
     std::fs::create_dir(here.join("pictures/green")).unwrap();
     refused(2, &["`green`", "no png or jpg files"]);
     std::fs::remove_dir_all(here.join("pictures")).unwrap();
@@ -409,6 +409,38 @@ fn a_resnet_has_the_bits_of_one_stage_and_its_weights_are_read_back() {
         "{}",
         stderr(&other)
     );
+}
+
+/// From its second group on a ResNet sees one pixel of a picture of 8 by 8.
+#[test]
+fn a_micro_batch_of_one_value_a_channel_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--model",
+        "resnet18",
+        "--data",
+        "digits",
+        "--batch-size",
+        "2",
+    ];
+    for (micro_batches, code) in [("2", 2), ("1", 0)] {
+        let more = [
+            "--micro-batches",
+            micro_batches,
+            "--steps",
+            "1",
+            "--keep",
+            "0",
+        ];
+        let more = [&more[..], &["--eval-every", "0", "--out", micro_batches]].concat();
+        let output = gpipe(folder.path(), &[&["train"], &arguments[..], &more].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        if code == 2 {
+            let named = said.contains("layer2.0.downsample.1") && said.contains("two values");
+            assert!(named && said.lines().count() == 1, "{said}");
+        }
+    }
 }
 
 #[test]
