@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result, SourceFault};
 use crate::images::{DIGITS, Digits, Draw, Images, Pictures, SYNTHETIC, Synthetic};
-use crate::options::{HeldOut, SampleOptions};
+use crate::options::{HeldOut, ImageOptions, SampleOptions};
 use crate::pairs::Pairs;
 use crate::permutation::Permutation;
 use crate::source;
@@ -59,7 +59,8 @@ impl Dataset {
         };
         if let Some(images) = images {
             let all = images.count();
-            return Self::new(Content::Images(images), all, 1, options);
+            let targets = options.image.as_ref().map_or(1, ImageOptions::targets);
+            return Self::new(Content::Images(images), all, targets, options);
         }
         if let Some(target) = &options.target {
             let pairs = Pairs::open(options, target, vocabulary)?;
@@ -221,7 +222,7 @@ impl Dataset {
         }
     }
 
-    /// The most targets of a sample: its tokens, or one for an image.
+    /// The most targets of a sample: its tokens, or for an image one class or the pixels of its mask.
     pub fn targets_per_sample(&self) -> usize {
         self.length
     }
@@ -267,7 +268,7 @@ impl Dataset {
     /// Of a text: u32 tokens (samples, `seq_len`), and after each the next one, in the same shape. Of pairs: tokens
     /// and segments of the sources, then of the decoder's inputs, and the next tokens of these, each in this
     /// shape. Of images: f32 pixels (samples, height, width, channels), or (samples, [`PIXELS`](crate::PIXELS)) without
-    /// [`image`](SampleOptions::image), and u32 labels (samples).
+    /// [`image`](SampleOptions::image), and u32 labels (samples) or f32 masks (samples, height, width, 1).
     ///
     /// # Errors
     /// If an image cannot be read or a tensor cannot be made.

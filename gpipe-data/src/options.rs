@@ -47,6 +47,14 @@ pub struct ImageOptions {
 }
 
 impl ImageOptions {
+    /// Targets of an image: its class, or the pixels of its mask.
+    pub(crate) fn targets(&self) -> usize {
+        match self.masks {
+            true => self.size.saturating_mul(self.size),
+            false => 1,
+        }
+    }
+
     /// The extents of some images.
     pub(crate) fn shape(&self, samples: usize) -> [usize; 4] {
         [samples, self.size, self.size, self.channels]

@@ -35,6 +35,7 @@ fn effect(section: &str, key: &str) -> Effect {
         ("run", "instruction_set") => Effect::None,
         ("run", "dtype" | "tf32") => Effect::Warn("the precision is different from here on"),
         ("pipeline" | "run", _) => Effect::None,
+        ("data", "loss_target") => Effect::Warn("the loss is another from here on"),
         ("data", _) => Effect::Warn("training uses different samples from here on"),
         _ => Effect::Warn("updates are different from here on"),
     }

@@ -152,7 +152,7 @@ fn options(config: &TrainConfig, held_out: HeldOut) -> Result<SampleOptions> {
                 size: size.get(),
                 channels: keys.channels.get(),
                 classes: keys.classes.get(),
-                masks: false,
+                masks: config.learns_masks(),
             }),
     })
 }

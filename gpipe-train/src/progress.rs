@@ -228,10 +228,13 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
 
     /// Reports an evaluation.
     pub fn evaluation(&mut self, step: u64, found: &Evaluation) {
+        let perplexity = match self.config.model.is_classifier() {
+            true => String::new(),
+            false => format!("  perplexity {}", numbers::figure(found.loss.exp(), 2)),
+        };
         let text = format!(
-            "held-out loss {}  perplexity {}  accuracy {}",
+            "held-out loss {}{perplexity}  accuracy {}",
             numbers::figure(found.loss, 3),
-            numbers::figure(found.loss.exp(), 2),
             numbers::per_mille(found.accuracy)
         );
         self.line(&format!("step {step}  {text}"));

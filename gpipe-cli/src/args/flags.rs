@@ -9,7 +9,7 @@ use super::settings::{Settings, Workers};
 /// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
-const KEY_FLAGS: [KeyFlag; 38] = [
+const KEY_FLAGS: [KeyFlag; 39] = [
     ("--model", "model.name", |s| s.model.as_deref()),
     ("--weights", "model.weights", |s| s.weights.as_deref()),
     ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
@@ -19,6 +19,9 @@ const KEY_FLAGS: [KeyFlag; 38] = [
     ("--seq-len", "data.seq_len", |s| s.seq_len.as_deref()),
     ("--image-size", "data.image_size", |s| {
         s.image_size.as_deref()
+    }),
+    ("--loss-target", "data.loss_target", |s| {
+        s.loss_target.as_deref()
     }),
     ("--batch-size", "data.batch_size", |s| {
         s.batch_size.as_deref()

@@ -33,8 +33,8 @@ pub struct Settings {
 
     /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; an encoder-decoder:
     /// seq2seq-nano, seq2seq-base; for images:
-    /// mlp, convnet:A,B,… with a convolution of A, B, … channels each, resnet18, 34, 50, 101 or 152; or a folder
-    /// with a GPT-2 from Hugging Face [default: gpt-nano]
+    /// mlp, convnet:A,B,… with a convolution of A, B, … channels each, resnet18, 34, 50, 101 or 152, unet:B,C
+    /// with B convolutions on each level and C channels on the first; or a folder with a GPT-2 from Hugging Face [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,
     /// Begin a network for images with the weights of a safetensors file, by torchvision's names
@@ -45,8 +45,9 @@ pub struct Settings {
     pub dropout: Option<String>,
 
     /// Text: cicero (built in), a text file or a folder of text files; images: digits (built in), or for a
-    /// network other than mlp a folder with a folder of png or jpg files for each class, or synthetic
-    /// (noise, for measurements) [default: cicero, or digits for mlp and convnet, synthetic for resnet]
+    /// network other than mlp a folder with a folder of png or jpg files for each class (for unet: the folders
+    /// images and masks), or synthetic (noise, for measurements) [default: cicero, or digits for mlp and convnet,
+    /// synthetic for the others]
     #[arg(long, value_name = "TEXT", help_heading = "Data")]
     pub data: Option<String>,
     /// For an encoder-decoder: a text with the target of each line of --data
@@ -62,6 +63,10 @@ pub struct Settings {
     /// Height and width of images in pixels [default: that of the network, or 8 for digits]
     #[arg(long, value_name = "PIXELS", help_heading = "Data")]
     pub image_size: Option<String>,
+    /// Target of the loss of images: class (cross-entropy), one-hot (mean squared error) or mask [default: class,
+    /// or mask for unet]
+    #[arg(long, value_name = "TARGET", help_heading = "Data")]
+    pub loss_target: Option<String>,
     /// Samples per step
     #[arg(long, value_name = "SAMPLES", help_heading = "Data")]
     pub batch_size: Option<String>,

@@ -1,7 +1,6 @@
 //! `gpipe eval`: the loss of a model on a text.
 
 use gpipe_data::AUTO;
-use gpipe_layers::Loss;
 use gpipe_remat::TrainingLoss;
 use gpipe_report::{Event, numbers};
 use gpipe_train::{Overrides, Recipe, Setting, Setup, TrainConfig, evaluate};
@@ -34,6 +33,12 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let [_, unit] = config.model.unit();
+    let held_out_samples = dataset.held_out().end - dataset.held_out().start;
+    // A mask has a target for each of its pixels.
+    let count = |targets| match is_classifier {
+        true => held_out_samples,
+        false => targets,
+    };
     let cut = match is_classifier {
         true => String::new(),
         false => format!(" in samples of {}", dataset.targets_per_sample()),
@@ -43,7 +48,7 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         config.model.name,
         numbers::short(setup.parameters as f64),
         config.data.source,
-        numbers::short(dataset.held_out_targets() as f64),
+        numbers::short(count(dataset.held_out_targets()) as f64),
     ));
     let recipe = Recipe {
         config: &config,
@@ -51,8 +56,9 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         optimizer: setup.optimizer.clone(),
         learning_rate: setup.learning_rate.clone(),
     };
-    let mut assembled = setup.assemble_to(&config, |last, transit| {
-        TrainingLoss::new(Loss::CrossEntropy, last, transit)
+    let loss = config.loss().of_evaluation();
+    let mut assembled = setup.assemble_to(&config, move |last, transit| {
+        TrainingLoss::new(loss, last, transit)
     })?;
     let found = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
     if output.json {
@@ -67,7 +73,7 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         "loss {}{perplexity}  accuracy {}  {unit} {}",
         numbers::figure(found.loss, 4),
         numbers::per_mille(found.accuracy),
-        found.targets
+        count(found.targets)
     ))
 }
 

@@ -14,6 +14,7 @@ mod images;
 mod instruction_set;
 mod llama;
 mod long_lines;
+mod masks;
 mod mends;
 mod models;
 mod parity;

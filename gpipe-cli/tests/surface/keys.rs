@@ -155,6 +155,7 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("convnet", "model.dropout", &["0"]),
     ("convnet", "data.source", &["synthetic"]),
     ("convnet", "data.image_size", &["8"]),
+    ("convnet", "data.loss_target", &["one-hot"]),
 ];
 
 #[test]

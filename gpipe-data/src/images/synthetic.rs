@@ -1,4 +1,4 @@
-//! Images of noise with labels, for measurements: functions of their number.
+//! Images of noise with labels or masks, for measurements: functions of their number.
 
 use gpipe_tensor::philox::Key;
 use gpipe_tensor::{Device, Tensor};
@@ -14,11 +14,11 @@ pub const SYNTHETIC: &str = "synthetic";
 /// Number of images.
 const COUNT: u64 = 1000;
 
-/// Images of noise: uniform, of mean 0 and variance 1.
+/// Images of noise: uniform, of mean 0 and variance 1; masks are noise of 0 and 1.
 pub struct Synthetic(ImageOptions);
 
 impl Synthetic {
-    /// Images of a size, each of one of the classes.
+    /// Images of a size, each of one of the classes, or with a mask.
     pub fn new(options: &ImageOptions) -> Self {
         Self(options.clone())
     }
@@ -48,6 +48,21 @@ impl Images for Synthetic {
             for (value, bits) in values.iter_mut().zip(&bits) {
                 *value = *bits as i32 as f32 * spread;
             }
+        }
+        if self.0.masks {
+            let shape = [draws.len(), self.0.size, self.0.size, 1];
+            let mut masks = Tensor::zeros(device, shape)?;
+            let mut bits = vec![0; self.0.targets()];
+            let values = masks.f32s_mut()?.chunks_exact_mut(bits.len().max(1));
+            for (draw, values) in draws.iter().zip(values) {
+                Key::new(0, "data.synthetic.mask", 0)
+                    .sample(draw.sample)
+                    .fill(0, &mut bits);
+                for (value, bits) in values.iter_mut().zip(&bits) {
+                    *value = (bits & 1) as f32;
+                }
+            }
+            return Ok((x, masks));
         }
         let labels = draws.iter().map(|draw| self.label(draw.sample)).collect();
         Ok((x, Tensor::from_u32(device, [draws.len()], labels)?))
@@ -94,6 +109,19 @@ mod tests {
         classes.sort_unstable();
         classes.dedup();
         assert_eq!(classes, [0, 1, 2, 3, 4, 5, 6]);
+        let with_masks = ImageOptions {
+            masks: true,
+            ..options.clone()
+        };
+        let (same, masks) = Synthetic::new(&with_masks)
+            .tensors(&device, &draws)
+            .unwrap();
+        assert_eq!(same.f32s().unwrap(), values);
+        assert_eq!(masks.shape().dims(), [60, 24, 24, 1]);
+        let masks = masks.f32s().unwrap();
+        let ones = masks.iter().filter(|&&value| value == 1.0).count();
+        let zeros = masks.iter().filter(|&&value| value == 0.0).count();
+        assert!(ones + zeros == masks.len() && ones.abs_diff(zeros) < masks.len() / 50);
         // An image is a function of its number.
         let (again, _) = images.tensors(&device, &draws[7..8]).unwrap();
         assert_eq!(

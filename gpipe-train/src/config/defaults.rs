@@ -110,6 +110,7 @@ impl Draft {
         let source = self.keys.text("data", "source").unwrap_or(SYNTHETIC);
         let source = source.to_owned();
         let fixed = self.model.folder().is_some();
+        let masks = self.keys.text("data", "loss_target") == Some("mask");
         let mut follow = |section, key, of_data: usize| {
             let known = fixed && section == "model";
             if !known && !self.given.has(section, key) {
@@ -119,6 +120,7 @@ impl Draft {
         match source.as_str() {
             // Cicero is refused later.
             SYNTHETIC | CICERO => {}
+            _ if masks => {}
             DIGITS => {
                 follow("data", "image_size", SIDE);
                 follow("model", "channels", 1);

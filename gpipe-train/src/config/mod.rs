@@ -13,6 +13,7 @@ mod devices;
 mod entry;
 mod fixed;
 mod keys;
+mod loss_target;
 mod model;
 mod model_defaults;
 mod numbers;
@@ -41,6 +42,7 @@ use gpipe_tensor::{InstructionSet, Precision};
 
 pub use devices::Devices;
 pub use fixed::FixedKeys;
+pub use loss_target::LossTarget;
 pub use model::{Family, GptKeys, ImageKeys, LlamaKeys, MlpKeys, Model, Seq2SeqKeys};
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
 pub use optimizer_name::OptimizerName;
@@ -91,6 +93,9 @@ pub struct Data {
     /// Height and width of images in pixels; only with a network for images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_size: Option<Size>,
+    /// The target of the loss; only with a network for images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_target: Option<Named<LossTarget>>,
     /// Samples per step.
     pub batch_size: Size,
     /// Whether samples are shuffled in each epoch.
@@ -274,15 +279,24 @@ impl TrainConfig {
 
     /// The loss that training reduces.
     pub fn loss(&self) -> Loss {
+        let target = self.data.loss_target.as_deref();
+        let loss = target.map_or(Loss::CrossEntropy, |target| target.loss());
         match self.optimizer.label_smoothing.get() as f32 {
-            0.0 => Loss::CrossEntropy,
-            smoothing => Loss::SmoothedCrossEntropy(smoothing),
+            smoothing if smoothing > 0.0 && loss == Loss::CrossEntropy => {
+                Loss::SmoothedCrossEntropy(smoothing)
+            }
+            _ => loss,
         }
     }
 
     /// The size of a sample: tokens of a text, or height and width of an image.
     pub fn sample_size(&self) -> usize {
         self.data.image_size.unwrap_or(self.data.seq_len).get()
+    }
+
+    /// Whether the target of an image is a mask of its size.
+    pub fn learns_masks(&self) -> bool {
+        self.data.loss_target.as_deref() == Some(&LossTarget::Mask)
     }
 
     /// The configuration as a TOML file that [`Overrides::file`] reads back.

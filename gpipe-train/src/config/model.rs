@@ -282,7 +282,7 @@ impl Model {
             .is_some_and(|keys| keys.network.depends_on_micro_batches())
     }
 
-    /// Whether the model classifies images; if not, it continues text.
+    /// Whether the model classifies images or their pixels; if not, it continues text.
     pub fn is_classifier(&self) -> bool {
         self.config().is_classifier()
     }

@@ -73,11 +73,16 @@ impl ModelDefaults {
     fn check_keys(&self, given: &Keys) -> Result<()> {
         let keys = given.0.get("model").and_then(Value::as_table);
         let mut foreign = keys.into_iter().flat_map(Table::keys);
-        if given.has("data", "image_size") && !self.has("network") {
-            return Err(Error::invalid(format!(
-                "the model {} has no size of images: leave `data.image_size` out",
-                self.name
-            )));
+        for (key, what) in [
+            ("image_size", "no size of images"),
+            ("loss_target", "one loss"),
+        ] {
+            if given.has("data", key) && !self.has("network") {
+                return Err(Error::invalid(format!(
+                    "the model {} has {what}: leave `data.{key}` out",
+                    self.name
+                )));
+            }
         }
         let Some(key) = foreign.find(|key| !self.has(key)) else {
             return Ok(());

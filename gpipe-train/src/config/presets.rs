@@ -8,15 +8,16 @@ use gpipe_layers::{Decay, Gelu};
 use toml::{Table, toml};
 
 use super::keys::overlay;
+use super::loss_target::LossTarget;
 use super::preset_values::{digits, section, size};
 use super::seq2seq_preset::{self, BASE, NANO};
 
 /// The names of the presets, the default first.
-pub const NAMES: [&str; 14] = {
+pub const NAMES: [&str; 15] = {
     let [a, b, c, d, e, f] = models::PRESETS;
     let [small, medium, large] = RESNETS;
     [
-        a, b, c, d, e, f, LLAMA, NANO, BASE, PERCEPTRON, CONVNET, small, medium, large,
+        a, b, c, d, e, f, LLAMA, NANO, BASE, PERCEPTRON, CONVNET, small, medium, large, UNET,
     ]
 };
 
@@ -28,6 +29,9 @@ const CONVNET: &str = "convnet";
 
 /// The networks for images that have no sizes in their names.
 const RESNETS: [&str; 3] = ["resnet18", "resnet50", "resnet101"];
+
+/// The network for masks, with the sizes of the smallest of torchgpipe's benchmarks.
+const UNET: &str = "unet";
 
 /// Whether a name is that of a preset, or of a network for images with its sizes.
 pub fn is_name(name: &str) -> bool {
@@ -146,19 +150,25 @@ fn of_network(name: &str, network: &Network) -> Table {
     let data = [
         ("source", source.into()),
         ("image_size", size(network.image_size())),
+        ("loss_target", target_of(network).to_string().into()),
     ];
     overlay(&mut defaults, section("data", data));
     let config = ImageConfig {
         network: network.clone(),
         channels: COLOURS,
-        classes: 1000,
-        dropout: match network {
-            Network::Convnet(_) => 0.3,
-            _ => 0.0,
-        },
+        classes: if network.learns_masks() { 1 } else { 1000 },
+        dropout: network.dropout(),
     };
     overlay(&mut defaults, image(name, &config));
     defaults
+}
+
+/// The target that a network for images is known by.
+fn target_of(network: &Network) -> LossTarget {
+    match network.learns_masks() {
+        true => LossTarget::Mask,
+        false => LossTarget::Class,
+    }
 }
 
 /// The value of `model.weights` for values drawn by the seed.

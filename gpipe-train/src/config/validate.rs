@@ -20,6 +20,7 @@ pub fn check(config: &TrainConfig) -> Result<()> {
             seq2seq_preset::NANO
         )));
     }
+    check_loss_target(config)?;
     if model.is_classifier() {
         for (key, given) in [
             ("tokenizer", data.tokenizer != AUTO),
@@ -69,6 +70,28 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Refuses masks for a classifier, classes for a network that learns masks, and images without masks for it.
+fn check_loss_target(config: &TrainConfig) -> Result<()> {
+    let Some(keys) = config.model.images() else {
+        return Ok(());
+    };
+    let name = &config.model.name;
+    let fault = match (keys.network.learns_masks(), config.learns_masks()) {
+        (true, false) => {
+            format!("the model {name} learns masks, not classes: leave `data.loss_target` out")
+        }
+        (false, true) => format!(
+            "the model {name} learns classes: use `data.loss_target = class` or `data.loss_target = one-hot`"
+        ),
+        (true, true) if config.data.source == DIGITS => format!(
+            "the model {name} learns masks, which {DIGITS} do not have: use a folder with the folders images and \
+             masks, or `data.source = {SYNTHETIC}`"
+        ),
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(fault))
 }
 
 /// Refuses text for a model of images, and images for a model of text.

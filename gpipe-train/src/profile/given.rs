@@ -1,6 +1,6 @@
 //! Input tensors for measurements.
 
-use gpipe_layers::Flow;
+use gpipe_layers::{Flow, Loss};
 use gpipe_tensor::{DType, Device, Shape, Tensor};
 
 use crate::error::{Error, Result};
@@ -23,8 +23,11 @@ pub fn filled(device: &Device, flow: &Flow, vocabulary: usize) -> Result<Tensor>
     made.map_err(Error::run)
 }
 
-/// One target class per row of logits.
-pub fn targets(device: &Device, scores: &Flow) -> Result<Tensor> {
+/// Targets of scores: a class per row of logits, or a mask.
+pub fn targets(device: &Device, scores: &Flow, loss: Loss) -> Result<Tensor> {
+    if loss == Loss::BinaryCrossEntropy {
+        return Tensor::zeros(device, scores.shape.clone()).map_err(Error::run);
+    }
     let (classes, rows) = match scores.shape.dims().split_last() {
         Some((&classes, rows)) => (classes.max(1), rows),
         None => (1, &[][..]),

@@ -117,6 +117,7 @@ struct Bench {
     given: Vec<Given>,
     device: Device,
     optimizer: Optimizer,
+    loss: Loss,
     samples: u64,
     /// The saved tensors of each micro-batch in flight, by layer.
     in_flight: VecDeque<Vec<Saved>>,
@@ -161,7 +162,9 @@ impl Bench {
             let gives = &costs.of(0)[kind.layer].outputs;
             let back = gives.iter().filter(|flow| flow.dtype.is_float());
             let targets = match gives.first() {
-                Some(scores) if kind.layer + 1 == layers.len() => Some(targets(&device, scores)?),
+                Some(scores) if kind.layer + 1 == layers.len() => {
+                    Some(targets(&device, scores, config.loss())?)
+                }
                 _ => None,
             };
             Ok(Given {
@@ -201,6 +204,7 @@ impl Bench {
             given,
             device,
             optimizer,
+            loss: config.loss(),
             samples: samples as u64,
             in_flight: VecDeque::new(),
             depth: (workers - worker).min(micro_batches).max(1),
@@ -281,7 +285,7 @@ impl Bench {
             // The loss is part of the forward pass of the last stage.
             if let (Some(targets), Some(y)) = (&given.targets, y.into_iter().next()) {
                 let divisor = targets.elements() as f64;
-                Loss::CrossEntropy
+                self.loss
                     .gradient(y, targets, divisor)
                     .map_err(Error::run)?;
             }

@@ -36,6 +36,10 @@ impl Setup {
             .map(|flow| flow.shape.elements().map_or(u64::MAX, |n| n as u64))
             .sum();
         let sample = match config.model.is_classifier() {
+            true if config.learns_masks() => {
+                let pixels = config.sample_size() as u64;
+                input.saturating_add(pixels.saturating_mul(pixels))
+            }
             true => input.saturating_add(1),
             false => input.saturating_mul(2),
         };
