@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::amoebanet::{WIDEST, amoebanetd};
 use super::convnet::convnet;
 use super::resnet::{blocks, features, resnet};
 use super::unet::unet;
@@ -23,7 +24,17 @@ pub enum Network {
         /// Channels of the first level, an even number.
         channels: usize,
     },
+    /// `amoebanetd:L,D`: an AmoebaNet-D, a classifier with L normal cells and D filters.
+    AmoebaNetD {
+        /// Normal cells, a multiple of 3.
+        cells: usize,
+        /// Filters, a multiple of 8.
+        filters: usize,
+    },
 }
+
+/// Normal cells and filters of `amoebanetd` without sizes, the smallest of torchgpipe's benchmarks.
+const AMOEBANETD: [usize; 2] = [18, 256];
 
 /// The channels of `convnet` without a list.
 const CONVNET: [usize; 3] = [32, 64, 128];
@@ -32,14 +43,14 @@ const CONVNET: [usize; 3] = [32, 64, 128];
 const UNET: [usize; 2] = [5, 64];
 
 /// What can be written for a [`Network`], for messages.
-const FORMS: &str = "convnet, convnet:A,B,…, resnet18, 34, 50, 101 or 152, unet or unet:B,C";
+const FORMS: &str = "convnet, convnet:A,B,…, resnet18, 34, 50, 101 or 152, unet, unet:B,C, amoebanetd or amoebanetd:L,D";
 
 impl Network {
     /// The height and width of the images that the network is known by.
     pub fn image_size(&self) -> usize {
         match self {
             Self::Convnet(_) => 32,
-            Self::ResNet(_) => 224,
+            Self::ResNet(_) | Self::AmoebaNetD { .. } => 224,
             Self::UNet { .. } => 192,
         }
     }
@@ -53,7 +64,7 @@ impl Network {
     pub fn dropout(&self) -> f32 {
         match self {
             Self::Convnet(_) => 0.3,
-            Self::ResNet(_) => 0.0,
+            Self::ResNet(_) | Self::AmoebaNetD { .. } => 0.0,
             Self::UNet { .. } => 0.1,
         }
     }
@@ -62,7 +73,7 @@ impl Network {
     pub fn depends_on_micro_batches(&self) -> bool {
         match self {
             Self::Convnet(_) | Self::UNet { .. } => false,
-            Self::ResNet(_) => true,
+            Self::ResNet(_) | Self::AmoebaNetD { .. } => true,
         }
     }
 
@@ -72,6 +83,7 @@ impl Network {
             Self::Convnet(channels) => channels.iter().copied().max().unwrap_or(1),
             Self::ResNet(depth) => blocks(*depth).map_or(1, |(_, bottleneck)| features(bottleneck)),
             Self::UNet { channels, .. } => 32 * channels,
+            Self::AmoebaNetD { filters, .. } => WIDEST * filters,
         }
     }
 }
@@ -85,6 +97,7 @@ impl fmt::Display for Network {
             }
             Self::ResNet(depth) => write!(f, "resnet{depth}"),
             Self::UNet { units, channels } => write!(f, "unet:{units},{channels}"),
+            Self::AmoebaNetD { cells, filters } => write!(f, "amoebanetd:{cells},{filters}"),
         }
     }
 }
@@ -118,6 +131,18 @@ impl FromStr for Network {
             ("convnet", Some(Some(channels))) if channels.len() <= MOST_LAYERS => {
                 Ok(Self::Convnet(channels))
             }
+            ("amoebanetd", None) => {
+                let [cells, filters] = AMOEBANETD;
+                Ok(Self::AmoebaNetD { cells, filters })
+            }
+            ("amoebanetd", Some(Some(sizes))) => match sizes[..] {
+                [cells, filters] if cells % 3 == 0 && filters % 8 == 0 && cells <= MOST_LAYERS => {
+                    Ok(Self::AmoebaNetD { cells, filters })
+                }
+                _ => Err(format!(
+                    "`{text}` has no normal cells, a multiple of 3, and filters, a multiple of 8: use `amoebanetd:18,256`"
+                )),
+            },
             ("unet", None) => {
                 let [units, channels] = UNET;
                 Ok(Self::UNet { units, channels })
@@ -194,6 +219,9 @@ pub fn image(config: &ImageConfig) -> Result<Vec<Box<dyn Layer>>> {
                 "resnet{depth} is no network: use {FORMS}"
             ))),
         },
+        &Network::AmoebaNetD { cells, filters } => {
+            Ok(amoebanetd(cells, filters, config.channels, config.classes))
+        }
         &Network::UNet { units, channels } => unet(
             units,
             channels,
@@ -288,6 +316,23 @@ mod tests {
     }
 
     #[test]
+    fn amoebanets_have_the_sizes_of_torchgpipe() {
+        for (network, trained) in [
+            ("amoebanetd:18,128", 31_694_440),
+            ("amoebanetd:18,208", 81_505_540),
+            ("amoebanetd", 122_470_120),
+            ("amoebanetd:18,416", 319_024_120),
+            ("amoebanetd:18,512", 481_268_200),
+            ("amoebanetd:18,544", 542_734_840),
+            ("amoebanetd:36,544", 1_055_832_376),
+            ("amoebanetd:72,512", 1_844_858_344),
+        ] {
+            assert_eq!(sizes(network).0, trained, "{network}");
+        }
+        assert_eq!(sizes("amoebanetd").2, 24);
+    }
+
+    #[test]
     fn a_network_is_read_as_it_is_written() {
         let network: Network = "convnet".parse().unwrap();
         assert_eq!(network, Network::Convnet(vec![32, 64, 128]));
@@ -297,6 +342,9 @@ mod tests {
         assert_eq!(unet.to_string(), "unet:2,8");
         for bad in ["unet:", "unet:5", "unet:5,7", "unet:0,8", "unet:5,8,9"] {
             assert!(bad.parse::<Network>().unwrap_err().contains("unet:"));
+        }
+        for bad in ["amoebanetd:4,8", "amoebanetd:3,12", "amoebanetd:3"] {
+            assert!(bad.parse::<Network>().unwrap_err().contains("amoebanetd:"));
         }
         for bad in [
             "",

@@ -1,6 +1,7 @@
 //! Models: plain functions that return a flat list of layers, because a list is what a partitioner
 //! cuts.
 
+mod amoebanet;
 mod config;
 mod convnet;
 mod gpt;

@@ -180,6 +180,14 @@ pub fn rows() -> Vec<Row> {
             quick: true,
         },
         Row {
+            name: "N4",
+            what: "networks for images at any cut, schedule, policy and number of threads: the bits of one stage, to the byte",
+            at_least: 2_300,
+            tests: vec![remat("networks", "to_the_bits").release()],
+            teeth: Some(remat("networks", "teeth")),
+            quick: true,
+        },
+        Row {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,
