@@ -13,11 +13,12 @@ use super::preset_values::{digits, section, size};
 use super::seq2seq_preset::{self, BASE, NANO};
 
 /// The names of the presets, the default first.
-pub const NAMES: [&str; 15] = {
+pub const NAMES: [&str; 16] = {
     let [a, b, c, d, e, f] = models::PRESETS;
     let [small, medium, large] = RESNETS;
     [
         a, b, c, d, e, f, LLAMA, NANO, BASE, PERCEPTRON, CONVNET, small, medium, large, UNET,
+        AMOEBANETD,
     ]
 };
 
@@ -32,6 +33,9 @@ const RESNETS: [&str; 3] = ["resnet18", "resnet50", "resnet101"];
 
 /// The network for masks, with the sizes of the smallest of torchgpipe's benchmarks.
 const UNET: &str = "unet";
+
+/// The largest network for images, with the sizes of the smallest of torchgpipe's benchmarks.
+const AMOEBANETD: &str = "amoebanetd";
 
 /// Whether a name is that of a preset, or of a network for images with its sizes.
 pub fn is_name(name: &str) -> bool {
