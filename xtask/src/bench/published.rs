@@ -3,7 +3,9 @@
 //! A device is two published numbers, the rate of its FLOPs and the bandwidth of its memory, and a link a third;
 //! nothing is fitted to a row. A prediction is the simulated step of the published configuration.
 
+mod gpipe;
 mod tables;
+mod torchgpipe;
 
 use std::path::Path;
 
@@ -15,14 +17,14 @@ use super::sweep::program;
 use super::sweep::way::object;
 use super::table::table;
 use crate::flags::Bench;
-use tables::{Row, TABLES, Table};
+use tables::{Row, Table};
 
 /// Predicts every row of every table.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     let program = program(shell, root)?;
     let place = shell.create_temp_dir()?;
     let _place = shell.push_dir(place.path());
-    for published in TABLES {
+    for published in torchgpipe::TABLES.iter().chain(gpipe::TABLES) {
         let throughput = |row: &Row| {
             let arguments = published.arguments(row);
             let said = cmd!(shell, "{program} plan --auto --json {arguments...}")
@@ -99,4 +101,29 @@ fn drawn(rows: &[Value], markdown: bool) -> String {
         .chain(cells)
         .collect();
     table(&rows, markdown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tables::sizes;
+    use torchgpipe::resnet101;
+
+    #[test]
+    fn balances_are_those_of_the_published_models() {
+        // As many layers as torchgpipe's ResNet-101, and as `gpipe plan --model resnet101`.
+        let layers = resnet101();
+        assert_eq!((layers.len(), layers.iter().sum::<usize>()), (370, 377));
+        assert_eq!(sizes(&[135, 235], &layers), "141,236");
+        for table in torchgpipe::TABLES.iter().chain(gpipe::TABLES) {
+            let whole = |row: &Row| row.balance.iter().sum::<usize>();
+            let all = whole(&table.rows[0]);
+            assert!(
+                table.rows.iter().all(|row| whole(row) == all),
+                "{}",
+                table.name
+            );
+            assert!(table.base < table.rows.len());
+        }
+    }
 }
