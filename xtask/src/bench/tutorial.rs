@@ -28,6 +28,8 @@ const BATCH: usize = 32;
 const WORKERS: usize = 2;
 /// Numbers of micro-batches of the pipelined runs.
 const SPLITS: [usize; 4] = [2, 4, 8, 16];
+/// Plans of each way.
+const PLANS: usize = 5;
 
 /// One bar of the picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,11 +103,16 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
             all.add(runs::train(shell, &way.arguments(), steps)?);
         }
     }
+    // Each plan measures the speed of the machine anew: the least of several is that of an idle one.
     let predicted = |way: &Way| {
-        let arguments = way.arguments();
-        let said = cmd!(shell, "{program} plan --json {arguments...}");
-        let seconds = object(&said.quiet().read()?, "plan")?["step_seconds"].as_f64();
-        seconds.context("no step_seconds")
+        let mut least = f64::INFINITY;
+        for _ in 0..PLANS {
+            let arguments = way.arguments();
+            let said = cmd!(shell, "{program} plan --json {arguments...}");
+            let seconds = object(&said.quiet().read()?, "plan")?["step_seconds"].as_f64();
+            least = least.min(seconds.context("no step_seconds")?);
+        }
+        Ok(least)
     };
     let predicted: Vec<f64> = ways.iter().map(predicted).collect::<anyhow::Result<_>>()?;
     let found = compared(ways, &took, &predicted)?;
