@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpipe_layers::{Layer, Loss, Optimizer, try_params};
-use gpipe_sched::{Groups, LossStage, Pipeline, PipelineError, Schedule, World};
+use gpipe_sched::{Groups, LossStage, Pipeline, PipelineError, Portal, Schedule, World};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
 use crate::wire::HostFlows;
-use crate::{Error, LayerStage, RematPlan, Result, TrainingLoss};
+use crate::{Error, LayerStage, PortalTable, RematPlan, Result, TrainingLoss};
 
 /// A pipeline of layers that ends in a loss.
 pub type ModelPipeline = Pipeline<LayerStage, TrainingLoss>;
@@ -44,6 +44,8 @@ pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     pub devices: Vec<Device>,
     /// Device handle that counts the bytes in transit between stages.
     pub transit: Device,
+    /// The tensors that pass whole stages, while they are in transit; they are counted in none of the above.
+    pub portals: Arc<PortalTable>,
     /// The groups of micro-batches, by which the losses of a step are summed too ([`Groups::sum`]).
     pub groups: Groups,
     /// Number of layers before the pipeline, which take the inputs of a whole group
@@ -128,12 +130,19 @@ impl Assembly {
         let devices = devices.collect::<Result<Vec<Device>>>()?;
         let transit = host.device(DeviceId::Cpu).map_err(Error::from)?;
         let last = devices[devices.len() - 1].clone();
+        // Between ranks they stay in the flow.
+        let rank = |stage: usize| rank_of[schedule.device_of()[stage]];
+        let within = |portal: Portal| rank(portal.from) == rank(portal.to);
+        let through = host.device(DeviceId::Cpu).map_err(Error::from)?;
+        let portals = PortalTable::new(remat_plan.portals(), through, within);
+        let portals = Arc::new(portals);
 
         let mut rest = layers.into_iter();
         let take = |part: &Range<usize>| -> Layers { rest.by_ref().take(part.len()).collect() };
         let parts: Mutex<Vec<Layers>> = Mutex::new(cut.iter().map(take).collect());
         let make_stage = {
             let (devices, transit) = (devices.clone(), transit.clone());
+            let table = (!remat_plan.portals().is_empty()).then(|| portals.clone());
             move |index: usize| -> Result<LayerStage> {
                 let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut layers = std::mem::take(&mut parts[index]);
@@ -142,9 +151,8 @@ impl Assembly {
                 let (device, transit) = (devices[index].clone(), transit.clone());
                 make_parameters(&mut layers, &device, optimizer.as_ref(), seed)?;
                 let remat_plan = remat_plan.clone();
-                Ok(LayerStage::new(
-                    index, layers, device, transit, remat_plan, seed,
-                ))
+                let stage = LayerStage::new(index, layers, device, transit, remat_plan, seed);
+                Ok(stage.with_portals(table.as_ref()))
             }
         };
         let make_loss_stage = {
@@ -164,6 +172,7 @@ impl Assembly {
             pipeline,
             devices,
             transit,
+            portals,
             groups,
             before,
         })

@@ -1,6 +1,6 @@
 //! What can go wrong in this crate.
 
-use gpipe_sched::Action;
+use gpipe_sched::{Action, Portal};
 
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -126,5 +126,21 @@ pub enum Error {
         needed: &'static str,
         /// Its actual state.
         found: &'static str,
+    },
+    /// A portal holds no tensor that is to be taken, or one where another is to be put.
+    #[error(
+        "the portal from stage {} to stage {}: {tensors} of micro-batch {micro_batch} {fault}",
+        .portal.from,
+        .portal.to
+    )]
+    Portal {
+        /// The portal.
+        portal: Portal,
+        /// Activations or gradients.
+        tensors: &'static str,
+        /// The micro-batch.
+        micro_batch: usize,
+        /// What is wrong.
+        fault: &'static str,
     },
 }

@@ -13,6 +13,7 @@ mod non_finite;
 mod optimizer_step;
 mod param_state;
 pub mod planner;
+mod portals;
 mod reach;
 mod stage;
 mod trainer;
@@ -36,8 +37,9 @@ pub use param_state::{
     NonFiniteState, ParamState, copy_owned, first_non_finite_state, put_states, put_values,
 };
 pub use planner::{Rates, Times, Work, simulator_costs};
+pub use portals::Portals;
 pub use reach::Passage;
-pub use stage::LayerStage;
+pub use stage::{LayerStage, PortalTable};
 pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputStage, Target, TrainingLoss};
 pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};

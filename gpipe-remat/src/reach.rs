@@ -65,6 +65,11 @@ impl Reach {
         self.flow = flow;
     }
 
+    /// For each tensor of the flow so far, the place of the input that it is; `None` if a layer made it.
+    pub fn origins(&self) -> &[Option<usize>] {
+        &self.flow
+    }
+
     /// For each input, whether some layer so far touches it.
     pub fn touched(&self) -> &[bool] {
         &self.touched
@@ -72,16 +77,15 @@ impl Reach {
 }
 
 /// The way of a tensor over the boundaries of stages, from the stage that gives it to the next that touches it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
     /// The stage that made it, touched it last or is the first, which receives the input.
     pub giver: usize,
-    /// Its place in the flow that leaves the giver.
-    pub given_at: usize,
     /// The next stage that touches it; the number of stages for the loss.
     pub taker: usize,
-    /// Its place in the flow that enters the taker.
-    pub taken_at: usize,
+    /// Its place in the flow over each boundary on its way: in the one that leaves the giver, and so on to the
+    /// one that enters the taker.
+    pub places: Vec<usize>,
 }
 
 /// All passages of a model that is cut into `cut`, by taker and place. Layer i treats places as `layers[i]` and
@@ -93,8 +97,8 @@ pub(crate) fn passages(
     cut: &[Range<usize>],
 ) -> Vec<Passage> {
     let mut passages = Vec::new();
-    // The giver of each tensor of the flow and its place there.
-    let mut given: Vec<(usize, usize)> = Vec::new();
+    // The giver of each tensor of the flow and its places since then.
+    let mut given: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut tensors = inputs;
     for (stage, part) in cut.iter().enumerate() {
         let mut reach = Reach::new(tensors);
@@ -103,27 +107,27 @@ pub(crate) fn passages(
         }
         let taken = given.iter().enumerate();
         let taken = taken.filter(|&(place, _)| reach.touched[place]);
-        passages.extend(taken.map(|(place, &from)| passage(from, stage, place)));
+        passages.extend(taken.map(|(_, from)| passage(from, stage)));
         let leaving = reach.flow.iter().enumerate();
         given = leaving
             .map(|(place, input)| {
-                let from = input.and_then(|input| given.get(input).copied());
-                from.unwrap_or((stage, place))
+                let from = input.and_then(|input| given.get(input).cloned());
+                let (giver, mut places) = from.unwrap_or((stage, Vec::new()));
+                places.push(place);
+                (giver, places)
             })
             .collect();
         tensors = given.len();
     }
-    let end = given.iter().enumerate();
-    passages.extend(end.map(|(place, &from)| passage(from, cut.len(), place)));
+    passages.extend(given.iter().map(|from| passage(from, cut.len())));
     passages
 }
 
-fn passage((giver, given_at): (usize, usize), taker: usize, taken_at: usize) -> Passage {
+fn passage((giver, places): &(usize, Vec<usize>), taker: usize) -> Passage {
     Passage {
-        giver,
-        given_at,
+        giver: *giver,
         taker,
-        taken_at,
+        places: places.clone(),
     }
 }
 
@@ -140,7 +144,8 @@ mod tests {
             .collect();
         let outputs: Vec<_> = layers.iter().map(|&(_, outputs)| outputs).collect();
         let passages = passages(&places, &outputs, 1, cut).into_iter();
-        let numbers = passages.map(|p| [p.giver, p.given_at, p.taker, p.taken_at]);
+        let numbers =
+            passages.map(|p| [p.giver, p.places[0], p.taker, p.places[p.places.len() - 1]]);
         numbers.collect()
     }
 

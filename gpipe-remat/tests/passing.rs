@@ -324,21 +324,15 @@ fn predicted_is_counted_and_no_bit_moves() {
 }
 
 #[test]
-fn what_passes_by_costs_nothing_while_it_is_kept() {
+fn what_passes_a_stage_costs_it_nothing() {
     let schedule = gpipe(4, MICRO_BATCHES).unwrap();
     for policy in [Policy::Stage, Policy::Every(1), Policy::Every(2)] {
         let wide = plan(WIDE, policy, &CUT, &schedule).unwrap();
         let slim = plan(WIDTH, policy, &CUT, &schedule).unwrap();
         for stage in [1, 2] {
-            let between = |plan: &Plan| -> Vec<u64> {
-                plan.held[stage].iter().map(|held| held.now).collect()
-            };
-            // Between actions the width of the other tensor does not show.
-            assert_eq!(between(&wide), between(&slim), "{policy}");
-            // In an action it is there once, on its way down or its gradient on its way back.
-            let tensor = 2 * (WIDE - WIDTH) as u64 * 4;
-            assert_eq!(tensor + 64, 128 * 1024);
-            assert_eq!(wide.peaks[stage], slim.peaks[stage] + tensor, "{policy}");
+            // It goes past them through a portal: its width does not show, not even during an action.
+            assert_eq!(wide.held[stage], slim.held[stage], "{policy}");
+            assert_eq!(wide.peaks[stage], slim.peaks[stage], "{policy}");
         }
     }
 }

@@ -16,8 +16,10 @@ pub fn predict_memory(
     schedule: &Schedule,
     remat_plan: &RematPlan,
 ) -> Vec<StageMemory> {
+    let portals = !remat_plan.portals().is_empty();
+    let kept = |stage| move |m| remat_plan.kept(stage, m);
     let of_stage = |(stage, part): (usize, &Range<usize>)| StageMemory {
-        activations: activations(costs, part, schedule, stage, |m| remat_plan.kept(stage, m)),
+        activations: activations(costs, part, schedule, stage, portals, kept(stage)),
         ..weights.of_stage(part.clone())
     };
     cut.iter().enumerate().map(of_stage).collect()
@@ -40,7 +42,8 @@ pub fn predict_held(
             most: fixed,
         }];
         let kept = |m| remat_plan.kept(stage, m);
-        let mut replay = Replay::new(costs, kept, schedule, stage, part.clone());
+        let portals = !remat_plan.portals().is_empty();
+        let mut replay = Replay::new(costs, kept, schedule, stage, part.clone(), portals);
         for action in schedule.of_stage(stage) {
             replay.ledger.reset_peak();
             replay.act(action.op, action.micro_batch);

@@ -1,11 +1,12 @@
 //! Rematerialization plan: the tensors that each stage keeps of each micro-batch.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gpipe_sched::{Action, Groups, Op, Schedule};
 
 use super::budget;
-use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Retained};
+use crate::{Error, ModelCosts, ParameterBytes, Policy, Portals, Result, Retained};
 
 /// The tensors that each stage keeps of each micro-batch, decided by a policy and a schedule, and the groups
 /// of micro-batches whose gradients it sums. The stages, the memory prediction and the simulator read
@@ -16,6 +17,7 @@ pub struct RematPlan {
     cells: Vec<Retained>,
     groups: Groups,
     before: usize,
+    portals: Arc<Portals>,
 }
 
 impl RematPlan {
@@ -34,6 +36,11 @@ impl RematPlan {
         cut: &[Range<usize>],
         schedule: &Schedule,
     ) -> Result<Self> {
+        // Parts that do not fit each other are refused by the assembly.
+        let portals = match budget::check_parts(weights, costs, cut, schedule) {
+            Ok(()) => Portals::new(costs, cut),
+            Err(_) => Portals::default(),
+        };
         if let Policy::Budget(limit) = policy {
             if costs.before() > 0 {
                 return Err(Error::Assembly(
@@ -43,10 +50,11 @@ impl RematPlan {
             budget::check_parts(weights, costs, cut, schedule)?;
             let stages = budget::stages(weights, costs, cut, schedule, limit)?;
             let plan = Self::of_stages(stages, schedule.micro_batches());
-            return Ok(plan.with_groups(costs.groups()));
+            return Ok(plan.with_groups(costs.groups()).with_portals(portals));
         }
         let plan = Self::of_rule(policy, schedule).with_groups(costs.groups());
-        Ok(plan.with_before(costs.before()))
+        let plan = plan.with_before(costs.before());
+        Ok(plan.with_portals(portals))
     }
 
     /// The same plan with this number of layers before the pipeline; that of [`ModelCosts::before`] for a prediction
@@ -72,6 +80,7 @@ impl RematPlan {
             cells,
             groups: Groups::one(micro_batches),
             before: 0,
+            portals: Arc::default(),
         }
     }
 
@@ -80,6 +89,19 @@ impl RematPlan {
     #[must_use]
     pub fn with_groups(self, groups: Groups) -> Self {
         Self { groups, ..self }
+    }
+
+    /// The same plan with tensors that go through these portals; those of the model and the cut for a prediction to
+    /// hold. [`new`](Self::new) does it.
+    #[must_use]
+    pub fn with_portals(self, portals: Portals) -> Self {
+        let portals = Arc::new(portals);
+        Self { portals, ..self }
+    }
+
+    /// The portals through which tensors pass stages.
+    pub fn portals(&self) -> &Arc<Portals> {
+        &self.portals
     }
 
     /// The groups of micro-batches whose gradients are summed.
@@ -94,6 +116,7 @@ impl RematPlan {
             groups: Groups::one(stages.first().map_or(0, Vec::len)),
             before: 0,
             cells: stages.into_iter().flatten().collect(),
+            portals: Arc::default(),
         }
     }
 
@@ -127,6 +150,7 @@ impl RematPlan {
             cells,
             groups: Groups::one(micro_batches),
             before: 0,
+            portals: Arc::default(),
         }
     }
 

@@ -4,22 +4,24 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use gpipe_layers::{Buffer, Buffers, Cost, Flow, Ledger, PendingBuffers, SavedBuffers};
+use gpipe_layers::{Buffer, Buffers, Cost, Ledger, PendingBuffers, SavedBuffers};
 use gpipe_sched::{GroupSums, Op, Schedule};
 
+use crate::portals::{passing, present};
 use crate::reach::Reach;
 use crate::{ModelCosts, Retained, RetainedRun};
 
 /// The peak bytes of activations of `stage`, which runs the layers `part`, if it keeps `kept` of each
-/// micro-batch.
+/// micro-batch. With `portals`, tensors that pass the stage are not in its flows.
 pub(crate) fn activations<'a>(
     costs: &ModelCosts,
     part: &Range<usize>,
     schedule: &Schedule,
     stage: usize,
+    portals: bool,
     kept: impl Fn(usize) -> &'a Retained,
 ) -> u64 {
-    let mut replay = Replay::new(costs, kept, schedule, stage, part.clone());
+    let mut replay = Replay::new(costs, kept, schedule, stage, part.clone(), portals);
     for action in schedule.of_stage(stage) {
         replay.act(action.op, action.micro_batch);
     }
@@ -42,6 +44,8 @@ pub(crate) struct Replay<'a, K> {
     kept: K,
     layers: Range<usize>,
     has_loss: bool,
+    /// Of the flow that enters the stage and of the one that leaves it, which tensors pass by through portals.
+    passing: [Vec<bool>; 2],
     micro_batches: Vec<State>,
     /// Of the layers before the pipeline: what each group holds between its first and its last micro-batch.
     passes: Vec<Option<GroupPass>>,
@@ -83,8 +87,15 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
         schedule: &Schedule,
         stage: usize,
         layers: Range<usize>,
+        portals: bool,
     ) -> Self {
+        let mut passing = match portals {
+            true => passing(costs, &layers),
+            false => Vec::new(),
+        };
+        let leaving = passing.pop().unwrap_or_default();
         Self {
+            passing: [passing.into_iter().next().unwrap_or_default(), leaving],
             ledger: Ledger::new(),
             sums: GroupSums::new(costs.groups()),
             costs,
@@ -174,9 +185,10 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
     fn forward(&mut self, m: usize) -> Vec<Run> {
         let before = self.before();
         let mut flow = match before {
-            0 => self
-                .ledger
-                .alloc_flow(self.costs.flow(m, self.layers.start)),
+            0 => {
+                let input = self.costs.flow(m, self.layers.start);
+                self.ledger.alloc_flow(&present(input, &self.passing[0]))
+            }
             _ => self.views(m),
         };
         let mut runs = Vec::new();
@@ -231,11 +243,8 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
     }
 
     fn back(&mut self, m: usize, mut runs: Vec<Run>, whole: bool) -> Vec<(usize, PendingBuffers)> {
-        let outputs = self.costs.flow(m, self.layers.end).iter();
-        let gradients: Vec<Flow> = outputs
-            .filter(|flow| flow.dtype.is_float())
-            .cloned()
-            .collect();
+        let mut gradients = present(self.costs.flow(m, self.layers.end), &self.passing[1]);
+        gradients.retain(|flow| flow.dtype.is_float());
         let mut dy = self.ledger.alloc_flow(&gradients);
         let mut left = Vec::new();
         while let Some(Run {

@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use gpipe_partition::search::{bisect, pack};
-use gpipe_sched::{Costs, LinkCosts, Schedule, StageCosts, Timeline, simulate, simulate_shared};
+use gpipe_sched::{
+    Costs, LinkCosts, PortalCosts, Schedule, StageCosts, Timeline, simulate, simulate_shared,
+};
 
 use super::bound::Bounds;
 use super::plan::Plan;
@@ -14,7 +16,7 @@ use super::request::{Costed, NamedOrder, PlanRequest};
 use super::stage_choice::{Chooser, StagePlan, forgets};
 
 use super::times::splits;
-use crate::{RematPlan, Work, simulator_costs};
+use crate::{Portals, RematPlan, Work, simulator_costs};
 
 /// Number of simulations that take about as long as making a cost-driven schedule.
 const FOLLOWING: u64 = 16;
@@ -218,27 +220,31 @@ impl<'a> Candidate<'a> {
         };
         let stage_costs = (0..cut.len()).map(of_stage).collect();
         let link = self.request.link;
-        let links = cut.windows(2).enumerate().map(|(stage, pair)| {
-            if device_of[stage] == device_of[stage + 1] {
+        let between = |from: usize, to: usize, [forward, backward]: [u64; 2]| {
+            if device_of[from] == device_of[to] {
                 return LinkCosts::default();
             }
-            let bytes = |float: bool| -> f64 {
-                let flow = costs.flow(0, pair[0].end).iter();
-                flow.filter(|flow| !float || flow.dtype.is_float())
-                    .map(|flow| flow.bytes() as f64)
-                    .sum()
-            };
             LinkCosts {
                 latency: link.latency,
-                forward: bytes(false) / link.bytes_per_second,
-                backward: bytes(true) / link.bytes_per_second,
+                forward: forward as f64 / link.bytes_per_second,
+                backward: backward as f64 / link.bytes_per_second,
             }
+        };
+        let portals = Portals::new(costs, cut);
+        let links = (1..cut.len()).map(|stage| {
+            let bytes = portals.flow_bytes(costs, stage, cut[stage].start);
+            between(stage - 1, stage, bytes)
+        });
+        let through = portals.ends().into_iter().map(|portal| PortalCosts {
+            portal,
+            link: between(portal.from, portal.to, portals.bytes(costs, 0, portal)),
         });
         let micro_batches = schedule.micro_batches();
         let largest = costs.samples(0) as f64;
         let sizes = (0..micro_batches).map(|m| costs.samples(m) as f64 / largest);
         Costs::new(stage_costs)
             .with_links(links.collect())
+            .with_portals(through.collect())
             .with_sizes(sizes.collect())
             .with_recompute(micro_batches, |stage, m| forgets(&stages[stage].kept[m]))
     }
@@ -305,7 +311,8 @@ impl<'a> Candidate<'a> {
             micro_batches: self.schedule.micro_batches(),
             cut: found.cut.clone(),
             schedule: (*found.schedule).clone(),
-            remat_plan: RematPlan::of_cells(kept),
+            remat_plan: RematPlan::of_cells(kept)
+                .with_portals(Portals::new(&self.costed.costs, &found.cut)),
             seconds: found.seconds,
             bubble: found.bubble,
             peaks: (0..found.cut.len())

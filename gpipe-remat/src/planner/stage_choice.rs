@@ -90,7 +90,7 @@ impl<'a> Chooser<'a> {
     pub fn peak(&self, stage: usize, part: &Range<usize>, kept: &[Retained]) -> u64 {
         let costs = &self.costed.costs;
         StageMemory {
-            activations: activations(costs, part, &self.schedule, stage, |m| &kept[m]),
+            activations: activations(costs, part, &self.schedule, stage, true, |m| &kept[m]),
             ..self.request.weights.of_stage(part.clone())
         }
         .peak()

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gpipe_layers::{Cost, CostModel};
-use gpipe_sched::{Action, Costs, Op, Schedule, StageCosts};
+use gpipe_sched::{Action, Costs, LinkCosts, Op, PortalCosts, Schedule, StageCosts};
 
 use crate::{ModelCosts, RematPlan, Retained, RetainedRun};
 
@@ -243,6 +243,11 @@ pub fn simulator_costs(
     // Micro-batches differ by one sample at most; times are those of the first, the largest.
     let sizes = (0..micro_batches).map(|m| costs.samples(m) as f64 / largest);
     let sizes: Vec<f64> = sizes.collect();
+    let ends = remat_plan.portals().ends().into_iter();
+    let free = ends.map(|portal| PortalCosts {
+        portal,
+        link: LinkCosts::default(),
+    });
     let on = |cores: usize| {
         let (mut stages, mut left) = (Vec::new(), Vec::new());
         for (stage, part) in cut.iter().enumerate() {
@@ -260,6 +265,7 @@ pub fn simulator_costs(
         }
         Costs::new(stages)
             .with_sizes(sizes.clone())
+            .with_portals(free.clone().collect())
             .with_additions(before_pipeline(
                 costs,
                 times.on(cores),

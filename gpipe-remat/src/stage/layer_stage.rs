@@ -4,12 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
-use gpipe_sched::{Action, Held, MicroBatch, Op, Ran, Stage};
-use gpipe_tensor::{Device, Tensor, Tensors};
+use gpipe_sched::{Action, Direction, Held, MicroBatch, Op, Ran, Stage};
+use gpipe_tensor::{Device, Tensors};
 
 use super::cache::StageCache;
 use super::device_events::DeviceEvents;
+use super::exchange::{Aside, Exchange};
 use super::group_gradients::GroupGradients;
+use super::portal_table::PortalTable;
 use super::run::{self, Step};
 use super::stash::{Stash, Stashed, StashedRun, StashedState};
 use super::value_watch::{Look, Watch, first_in};
@@ -34,6 +36,7 @@ pub struct LayerStage {
     device: Device,
     /// Counts the bytes in transit between stages, which are in neither stage's bytes.
     transit: Device,
+    exchange: Exchange,
     remat_plan: Arc<RematPlan>,
     seed: u64,
     stash: Stash,
@@ -61,6 +64,7 @@ impl LayerStage {
         Self {
             index,
             layers,
+            exchange: Exchange::new(index, device.clone(), transit.clone()),
             device,
             transit,
             gradients: GroupGradients::new(remat_plan.groups()),
@@ -72,6 +76,16 @@ impl LayerStage {
             events: DeviceEvents::default(),
             cache: None,
         }
+    }
+
+    /// Connects the stage to the portals of its plan; without, all tensors are in the flows between neighbours.
+    #[must_use]
+    pub(crate) fn with_portals(mut self, table: Option<&Arc<PortalTable>>) -> Self {
+        if let Some(table) = table {
+            let portals = self.remat_plan.portals().clone();
+            self.exchange.connect(portals, table.clone());
+        }
+        self
     }
 
     /// The device and its byte counts.
@@ -191,24 +205,12 @@ impl LayerStage {
         PassContext::new(self.seed, m.step, m.samples.clone(), m.train)
     }
 
-    /// Receives a flow: from here on, this device counts its bytes.
-    fn take(&self, flow: Tensors) -> Result<Tensors> {
-        let take = |tensor: Tensor| Ok(tensor.receive(&self.device)?);
-        flow.into_iter().map(take).collect()
-    }
-
     /// Records the start of a training action, after everything that it waits for.
     fn begins(&mut self, m: &MicroBatch) -> Result<()> {
         match m.train {
             true => self.events.begin(&self.device),
             false => Ok(()),
         }
-    }
-
-    /// Sends a flow: from here on, the bytes in transit count it.
-    fn send(&self, flow: Tensors) -> Result<Tensors> {
-        let send = |tensor: Tensor| Ok(tensor.send(&self.transit)?);
-        flow.into_iter().map(send).collect()
     }
 
     fn runs(&mut self, m: &MicroBatch, op: Op) -> Result<Vec<StashedRun>> {
@@ -269,7 +271,7 @@ impl LayerStage {
     ) -> Result<Option<Tensors>> {
         let cx = self.cx(m);
         let mut runs = self.runs(m, op)?;
-        let mut dy = self.take(dy)?;
+        let (mut dy, aside) = self.exchange.arrive(Direction::Backward, m.index, dy)?;
         if let Some(watch) = &self.watch {
             watch.gradient_of_loss(m.index, &dy)?;
         }
@@ -300,7 +302,13 @@ impl LayerStage {
         if self.index == 0 {
             Ok(None)
         } else {
-            Ok(Some(self.send(dy)?))
+            let exchange = &self.exchange;
+            Ok(Some(exchange.depart(
+                Direction::Backward,
+                m.index,
+                dy,
+                aside,
+            )?))
         }
     }
 }
@@ -311,6 +319,7 @@ impl Stage for LayerStage {
 
     fn begin(&mut self, _step: u64) -> Result<()> {
         self.stash.clear();
+        self.exchange.clear();
         self.gradients.clear();
         self.whole_batch.clear();
         self.events = DeviceEvents::default();
@@ -349,20 +358,21 @@ impl Stage for LayerStage {
             true => self.before(),
             false => 0,
         };
-        let x = match before {
-            0 => self.take(x)?,
+        let (x, aside) = match before {
+            0 => self.exchange.arrive(Direction::Forward, m.index, x)?,
             // The first micro-batch of a group takes its inputs.
-            _ => x,
+            _ => (x, Aside::new()),
         };
         self.begins(m)?;
         if let Some(cache) = self.cache.as_mut().filter(|_| !m.train) {
             let rows = m.samples.start as usize..m.samples.end as usize;
             let y = cache.forward(&self.layers, &self.device, &cx, rows, x)?;
-            return self.send(y);
+            return self.exchange.depart(Direction::Forward, m.index, y, aside);
         }
         if !m.train {
             let passed = run::forward(&self.layers, &cx, x, None, drop)?;
-            return self.send(passed.flow);
+            let exchange = &self.exchange;
+            return exchange.depart(Direction::Forward, m.index, passed.flow, aside);
         }
         let mut runs = Vec::new();
         let mut flow = x;
@@ -391,7 +401,8 @@ impl Stage for LayerStage {
             runs.push(StashedRun { layers, kept, left });
         }
         self.stash.put(m.index, StashedState::Remembered(runs));
-        self.send(flow)
+        self.exchange
+            .depart(Direction::Forward, m.index, flow, aside)
     }
 
     fn backward(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {

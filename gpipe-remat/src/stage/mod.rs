@@ -2,11 +2,14 @@
 
 mod cache;
 mod device_events;
+mod exchange;
 mod group_gradients;
 mod layer_stage;
+mod portal_table;
 mod run;
 mod stash;
 pub(crate) mod value_watch;
 mod whole_batch;
 
 pub use layer_stage::LayerStage;
+pub use portal_table::PortalTable;

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use gpipe_layers::Pending;
-use gpipe_tensor::{DType, Device, Tensor, Tensors};
+use gpipe_tensor::{Device, Tensors};
 
+use super::exchange::stand_in;
 use super::run::Step;
 use crate::Result;
 use crate::reach::Reach;
@@ -74,10 +75,9 @@ impl Stashed {
     /// is a handle of the processor.
     pub(crate) fn inputs(inputs: Tensors, reach: &Reach, transit: &Device) -> Result<Self> {
         let kept = inputs.into_iter().zip(reach.touched());
-        let kept = kept.map(|(input, &touched)| match (touched, input.dtype()) {
-            (true, _) => Ok(input),
-            (false, DType::U32) => Ok(Tensor::from_u32(transit, [0], Vec::new())?),
-            (false, _) => Ok(Tensor::empty(transit, [0])?),
+        let kept = kept.map(|(input, &touched)| match touched {
+            true => Ok(input),
+            false => stand_in(transit, input.dtype().is_float()),
         });
         Ok(Self::Inputs(kept.collect::<Result<_>>()?))
     }

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use gpipe_layers::{Buffers, Flow, Ledger, Origin, SavedBuffers};
 
 use crate::ModelCosts;
+use crate::portals::{passing, present};
 
 /// A stage's layers as a chain; each is kept or recomputed.
 pub(crate) struct Chain<'a> {
@@ -20,6 +21,8 @@ pub(crate) struct Chain<'a> {
     m: usize,
     pub part: Range<usize>,
     split: bool,
+    /// For each layer and behind the last, which tensors of the flow pass the stage through portals.
+    passing: Vec<Vec<bool>>,
     /// Bytes that the loss stage takes over from the last layer.
     pub loss: u64,
     /// Pending bytes of each layer and those after it; split backward passes only.
@@ -70,6 +73,7 @@ impl<'a> Chain<'a> {
             loss: 0,
             split,
             pending: vec![0; part.len() + 1],
+            passing: passing(costs, &part),
             part: part.clone(),
             runs: RefCell::default(),
             whole: None,
@@ -144,6 +148,12 @@ impl<'a> Chain<'a> {
         }
     }
 
+    /// The gradients of the first `known` tensors of the flow that enters `layer`.
+    fn gradients(&self, layer: usize, known: usize) -> Vec<Flow> {
+        let flow = &self.costs.flow(self.m, layer)[..known];
+        gradients(&present(flow, &self.passing[layer - self.part.start]))
+    }
+
     /// The runs from a layer on that are recomputed.
     pub fn runs(&self, start: usize) -> Rc<Runs> {
         if let Some(runs) = self.runs.borrow().get(&start) {
@@ -167,8 +177,8 @@ impl<'a> Chain<'a> {
         let mut again = Pass::new(self, start);
         for layer in start..self.part.end {
             again.forward(self, layer);
-            let flow = &self.costs.flow(self.m, layer + 1)[..again.flow.len()];
-            let waiting = bytes(&gradients(flow)) + self.pending(layer + 1);
+            let flow = self.gradients(layer + 1, again.flow.len());
+            let waiting = bytes(&flow) + self.pending(layer + 1);
             runs.back.push(again.ledger.peak() + waiting);
         }
         let known = again.release_flow();
@@ -305,7 +315,7 @@ impl Pass {
     /// Allocates the gradients of the first `known` tensors of the flow that leaves the layers
     /// before `end`.
     fn begin_back(&mut self, chain: &Chain<'_>, end: usize, known: usize) {
-        let flow = gradients(&chain.costs.flow(chain.m, end)[..known]);
+        let flow = chain.gradients(end, known);
         self.flow = self.ledger.alloc_flow(&flow);
     }
 

@@ -108,7 +108,14 @@ impl StageContext<'_> {
     /// The peak of the stage under this choice.
     pub fn peak(&self, kept: &Retained) -> u64 {
         StageMemory {
-            activations: activations(self.costs, &self.part, self.schedule, self.stage, |_| kept),
+            activations: activations(
+                self.costs,
+                &self.part,
+                self.schedule,
+                self.stage,
+                true,
+                |_| kept,
+            ),
             ..self.fixed
         }
         .peak()
