@@ -19,6 +19,8 @@ pub(crate) struct Picture {
     /// Of each stage, how many stages before it are on the same device.
     chunks: Vec<usize>,
     lanes: Vec<String>,
+    /// The stages from which and to which tensors pass those between.
+    portals: Vec<[usize; 2]>,
     /// The most bytes that each device may hold, or 0 if there is no limit.
     limits: Vec<u64>,
     /// Whether no step was measured: times are then known as shares of the step only.
@@ -93,6 +95,7 @@ impl Picture {
             devices: record.devices.clone(),
             chunks: chunks(&predicted, record.stages.len()),
             lanes: record.lanes.clone(),
+            portals: record.portals.clone(),
             limits: limits(record, &predicted),
             relative: measured.is_empty(),
             views: Vec::new(),
@@ -159,6 +162,11 @@ impl Picture {
     pub(crate) fn measured(&self) -> impl Iterator<Item = &str> {
         let measured = self.views.iter().filter(|view| !view.predicted);
         measured.map(|view| view.label.as_str())
+    }
+
+    /// Whether tensors pass stages.
+    pub(crate) fn has_portals(&self) -> bool {
+        !self.portals.is_empty()
     }
 
     /// Whether any view has the bytes of the devices.

@@ -1,6 +1,6 @@
 //! The contents of `timeline.json`, whose format is in the crate's README; read back here alone.
 
-use gpipe_sched::{Action, Schedule, Timeline};
+use gpipe_sched::{Action, Portal, Schedule, Timeline};
 use serde::{Deserialize, Serialize};
 
 use super::cuts::Cuts;
@@ -42,6 +42,9 @@ pub struct Record {
     pub micro_batches: usize,
     /// The actions of each device in order: `0F0 0F1 0B0 0B1`. Empty where a step has too many.
     pub lanes: Vec<String>,
+    /// The stages from which and to which tensors pass those between; of the prediction and of every step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub portals: Vec<[usize; 2]>,
     /// The prediction.
     pub predicted: FlatTimeline,
     /// The speed of every device that the prediction supposes.
@@ -83,12 +86,10 @@ impl Record {
         };
         let actions: usize = schedule.lanes().iter().map(Vec::len).sum();
         let (lanes, predicted) = match actions <= MOST_ACTIONS {
-            true => (
-                lanes(schedule),
-                FlatTimeline::new(&predict(FLOPS_PER_SECOND)?),
-            ),
-            false => (Vec::new(), FlatTimeline::default()),
+            true => (lanes(schedule), predict(FLOPS_PER_SECOND)?),
+            false => (Vec::new(), Timeline::default()),
         };
+        let portals = predicted.portals().iter();
         Ok(Self {
             format: FORMAT,
             gpipe: env!("CARGO_PKG_VERSION").to_owned(),
@@ -99,7 +100,8 @@ impl Record {
             cuts: None,
             micro_batches: schedule.micro_batches(),
             lanes,
-            predicted,
+            portals: portals.map(|portal| [portal.from, portal.to]).collect(),
+            predicted: FlatTimeline::new(&predicted),
             flops_per_second: FLOPS_PER_SECOND,
             measured: Vec::new(),
         })
@@ -123,6 +125,7 @@ impl Record {
         let same = earlier.lanes == self.lanes
             && earlier.devices == self.devices
             && earlier.stages == self.stages
+            && earlier.portals == self.portals
             && earlier.micro_batches == self.micro_batches;
         if same {
             self.measured = earlier.measured;
@@ -170,6 +173,13 @@ impl Record {
         {
             return Err(fault("its lanes have other stages than its lists"));
         }
+        let leads_past =
+            |[from, to]: &[usize; 2]| *to < schedule.stages() && from.saturating_add(2) <= *to;
+        if !self.portals.iter().all(leads_past) {
+            return Err(fault(
+                "its `portals` need two stages with others between them",
+            ));
+        }
         for (index, stage) in self.stages.iter().enumerate() {
             let counts = stage.recomputed.iter().map(|(count, _)| count);
             let count = counts.fold(0, |sum: usize, count| sum.saturating_add(*count));
@@ -191,7 +201,7 @@ impl Record {
     /// # Errors
     /// [`Error::Record`] if it does not fit the lanes.
     pub fn predicted(&self) -> Result<Timeline> {
-        self.predicted.timeline(&self.lanes)
+        Ok(self.through(self.predicted.timeline(&self.lanes)?))
     }
 
     /// A step that was kept as a timeline.
@@ -199,7 +209,13 @@ impl Record {
     /// # Errors
     /// [`Error::Record`] if it does not fit the lanes.
     pub fn timeline(&self, measured: &MeasuredStep) -> Result<Timeline> {
-        measured.times.timeline(&self.lanes)
+        Ok(self.through(measured.times.timeline(&self.lanes)?))
+    }
+
+    /// The timeline with the portals.
+    fn through(&self, timeline: Timeline) -> Timeline {
+        let portals = self.portals.iter();
+        timeline.with_portals(portals.map(|&[from, to]| Portal { from, to }))
     }
 }
 

@@ -119,6 +119,31 @@ function journey(view, micro) {
   return view.journeys.get(micro) || [];
 }
 
+/// The transits of tensors that pass stages in a view: the devices and the times of giver and taker.
+function portalsOf(run, view) {
+  if (view.portals) return view.portals;
+  view.portals = [];
+  if (run.portals.length === 0) return view.portals;
+  const pass = new Map();
+  view.rows.forEach((row, device) => {
+    for (let i = 0; i < row.n; i++) {
+      const op = OPS[row.lane.op[i]];
+      const back = op === "B" || op === "I";
+      if (op !== "F" && !back) continue;
+      pass.set(`${row.lane.stage[i]} ${row.lane.micro[i]} ${back}`, { device, start: row.start[i], end: row.end[i] });
+    }
+  });
+  for (const [key, { device, end }] of pass) {
+    const [stage, micro, back] = key.split(" ");
+    for (const [from, to] of run.portals) {
+      const [giver, taker] = back === "true" ? [to, from] : [from, to];
+      const taken = giver === +stage && pass.get(`${taker} ${micro} ${back}`);
+      if (taken) view.portals.push({ start: end, end: taken.start, from: device, to: taken.device, micro: +micro });
+    }
+  }
+  return view.portals;
+}
+
 function showTime(ns) {
   const sign = ns < 0 ? "−" : "";
   const size = Math.abs(ns);

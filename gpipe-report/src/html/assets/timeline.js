@@ -55,6 +55,7 @@ class Timelines {
       const fits = g.measureText(group.title).width < width - 16;
       g.fillText(fits ? group.title : group.title.replace(/ \([^)]*\)/, ""), 8, group.top - 11);
       group.view.rows.forEach((row, device) => this.drawRow(g, width, group, row, device));
+      this.drawPortals(g, width, group);
     }
     if (this.lit) this.drawJourney(g, width);
   }
@@ -173,6 +174,41 @@ class Timelines {
         g.fillRect(x, y + h - 4, Math.max(Math.min(dash[0], to - x), 0.4), 3);
       }
     }
+  }
+
+  /// The tensors that pass stages: an arc from giver to taker, as far as they can be told apart; those of the
+  /// micro-batch that is pointed at are drawn in full.
+  drawPortals(g, width, group) {
+    const portals = portalsOf(group.run, group.view);
+    const lit = this.lit && this.lit.group === group ? this.lit.micro : -1;
+    const shown = portals.filter(({ start, end }) => end > span.from && start < span.to);
+    const crowded = shown.length > (width - GUTTER) / 10;
+    const scale = (width - GUTTER) / (span.to - span.from);
+    const x = (t) => GUTTER + (t - span.from) * scale;
+    const y = (device) => group.top + device * this.rowHeight + (this.rowHeight - 4) / 2;
+    const bottom = group.top + group.view.rows.length * this.rowHeight;
+    g.save();
+    g.beginPath();
+    g.rect(GUTTER, group.top - 10, width - GUTTER, bottom - group.top + 10);
+    g.clip();
+    g.strokeStyle = g.fillStyle = colour("portal");
+    for (const { start, end, from, to, micro } of shown) {
+      if (crowded && micro !== lit) continue;
+      const [x0, y0, x1, y1] = [x(start), y(from), x(end), y(to)];
+      const bend = Math.min(40, 6 + (x1 - x0) / 2);
+      g.globalAlpha = micro === lit ? 1 : lit >= 0 ? 0.2 : 0.7;
+      g.lineWidth = micro === lit ? 2.5 : 1.5;
+      g.setLineDash([5, 3]);
+      g.beginPath();
+      g.moveTo(x0, y0);
+      g.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+      g.stroke();
+      g.setLineDash([]);
+      g.beginPath();
+      g.arc(x1, y1, 2.5, 0, 2 * Math.PI);
+      g.fill();
+    }
+    g.restore();
   }
 
   /// The way of one micro-batch through the devices: its spans outlined and joined.

@@ -50,9 +50,16 @@ pub(crate) fn timeline(pictures: &Pictures) -> String {
             format!("<span class=\"key\" title=\"{meaning}\"><i class=\"thin {name}\"></i>{name}</span>\n")
         })
         .collect();
+    let portal = match pictures.iter().flatten().any(Picture::has_portals) {
+        true => {
+            "<span class=\"key\" title=\"a tensor or its gradient goes straight past the stages between\">\
+             <i class=\"thin\" style=\"background:var(--portal)\"></i>portal</span>\n"
+        }
+        false => "",
+    };
     format!(
         "<h2>Timeline of a step</h2>\n\
-         <div class=\"bar\">{key}<span class=\"soft\">idle, by its cause:</span>{causes}</div>\n\
+         <div class=\"bar\">{key}{portal}<span class=\"soft\">idle, by its cause:</span>{causes}</div>\n\
          <div class=\"bar\">{choices}\
          <label class=\"key\"><input type=\"checkbox\" id=\"predicted\" checked>prediction</label>\
          <button id=\"closer\" type=\"button\">Closer</button>\
