@@ -50,9 +50,9 @@ impl StageCache {
         rows: Range<usize>,
         mut x: Tensors,
     ) -> Result<Tensors> {
-        let added = x
-            .first()
-            .map_or(0, |x| x.shape().dims().get(1).copied().unwrap_or(0));
+        // A tensor that passes the stage has no positions here.
+        let mut positions = x.iter().map(|x| x.shape().dims().get(1).copied());
+        let added = positions.find_map(|positions| positions).unwrap_or(0);
         let past = self.lengths.get(rows.clone()).unwrap_or_default().to_vec();
         let span = CacheSpan::new(device, self.lengths.len(), rows.start, past)?;
         self.layers.resize_with(layers.len(), LayerCache::default);
