@@ -10,6 +10,7 @@ mod error;
 mod generate;
 #[cfg(any(test, feature = "cuda"))]
 mod kernel_cache;
+pub mod known_gpus;
 mod launch;
 pub mod machine;
 mod memory_limit;

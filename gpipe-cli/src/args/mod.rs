@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 pub use flags::{flag_for, flag_of, quoted, set_command};
 pub use generate::{Artifact, GenerateArgs};
 pub use overrides::{environment, set};
-pub use plan::{AutoArgs, PlanArgs};
+pub use plan::PlanArgs;
 pub use settings::{Settings, Workers};
 pub use train::{TrainArgs, VerifyArgs};
 pub use trained::{EvalArgs, SampleArgs};

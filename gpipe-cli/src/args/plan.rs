@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
+use gpipe_train::TrainConfig;
+use gpipe_train::recommend::{PlanningOptions, parse_link};
+
 use super::Settings;
+use crate::fail::Result;
 
 /// Arguments of `gpipe plan`.
 #[derive(Debug, clap::Args)]
@@ -43,10 +47,28 @@ pub struct PlanArgs {
 #[command(next_help_heading = "Recommendation")]
 pub struct AutoArgs {
     /// Plan for these workers instead of this machine's: COUNT*FLOPS:MEMORY, such as
-    /// 8*300T:80GiB,4*100T:16GiB
+    /// 8*300T:80GiB,4*100T:16GiB; or known GPUs: 8*h100 (h200, h100, a100, 4090)
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub workers: Option<String>,
     /// The links between those workers: SECONDS:BYTES_PER_SECOND, such as 5e-6:25G [default: free]
     #[arg(long, value_name = "LINK", allow_hyphen_values = true)]
     pub link: Option<String>,
+}
+
+impl AutoArgs {
+    /// The planning options of a configuration.
+    pub fn options(&self, config: &TrainConfig) -> Result<PlanningOptions> {
+        let mut options = PlanningOptions::default();
+        if let Some(list) = &self.workers {
+            let memory = config.pipeline.memory.bytes();
+            options.list_workers(list, *config.run.dtype, memory)?;
+        }
+        options.link = self.link.as_deref().map(parse_link).transpose()?;
+        Ok(options)
+    }
+
+    /// Whether any flag is given.
+    pub fn is_given(&self) -> bool {
+        self.workers.is_some() || self.link.is_some()
+    }
 }

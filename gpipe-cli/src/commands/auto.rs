@@ -86,6 +86,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
             numbers::step_time(plan.seconds),
             match of.speed() {
                 Some(Speed::Estimate(_)) => " (estimate; --profile measures)",
+                Some(Speed::Predicted(_)) => " (prediction by data sheets)",
                 _ => "",
             },
             match answer.gap() {

@@ -15,7 +15,6 @@ mod schedules;
 mod stages;
 pub mod train;
 pub mod verify;
-mod workers;
 
 /// The default folder of runs and of `profile.json`.
 pub const RUNS: &str = "runs";

@@ -25,7 +25,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
     let path = profile::path(args.settings.config.as_deref());
     let options = ProfileOptions::new(&path).measure(args.profile);
     if args.auto || args.compare {
-        let mut planning = args.planning.options(config.pipeline.memory.bytes())?;
+        let mut planning = args.planning.options(&config)?;
         planning.fixed = args.settings.fixed()?;
         // A table is ranked among the schedules.
         let is_table = matches!(*config.pipeline.schedule, ScheduleChoice::Table(_));

@@ -47,6 +47,10 @@ pub fn source(speed: &Speed, threads: usize) -> String {
             numbers::flop_rate(rates.flops),
             numbers::bytes(rates.bytes as u64)
         ),
+        Speed::Predicted(peaks) => format!(
+            "prediction for {} by its data sheet, never measured",
+            peaks.gpu.name
+        ),
         Speed::Measured(measured) => format!("by the layers in {}", measured.path().display()),
     }
 }

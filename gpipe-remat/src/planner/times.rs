@@ -63,6 +63,21 @@ impl Rates {
             ..Self::of_flops(flops)
         }
     }
+
+    /// FLOPs in the time of a byte.
+    pub fn flops_per_byte(&self) -> f64 {
+        self.flops / self.bytes
+    }
+
+    /// The same with the time of a FLOP as the unit of time, for workers whose speed is in FLOP/s.
+    #[must_use]
+    pub fn by_flop(&self) -> Self {
+        Self {
+            flops: 1.0,
+            bytes: self.flops_per_byte().recip(),
+            action: self.action * self.flops,
+        }
+    }
 }
 
 impl Times {

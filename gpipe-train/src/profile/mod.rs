@@ -7,6 +7,7 @@ mod given;
 mod kinds;
 mod measure;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use gpipe_remat::{ModelCosts, Rates, Times, Work};
@@ -16,6 +17,7 @@ use self::file::Profile;
 use self::kinds::Kinds;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::known_gpus::KnownGpu;
 use crate::machine;
 use crate::setup;
 
@@ -26,8 +28,21 @@ const EFFICIENCY: f64 = 0.9;
 pub enum Speed {
     /// An estimate: the speed of one thread in matrix products and in sums.
     Estimate(Rates),
+    /// The peaks of known GPUs, of which none was measured.
+    Predicted(Peaks),
     /// Measured times of the layers.
     Measured(Box<Measured>),
+}
+
+/// GPUs of one kind by their data sheet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peaks {
+    /// The kind.
+    pub gpu: &'static KnownGpu,
+    /// What a plan counts on.
+    pub rates: Rates,
+    /// The number of GPUs.
+    pub devices: usize,
 }
 
 /// The source of a [`Speed`].
@@ -102,14 +117,11 @@ impl Speed {
         let kinds = Kinds::of(&layers, *config.run.dtype, setup::input(config))?;
         let here = Profile::here(config);
         let found = file::read(path, &here);
+        let devices = &config.pipeline.devices;
+        let workers = usize::try_from(devices.workers()).unwrap_or(usize::MAX);
+        let devices = devices.of_workers(workers.min(1 << 16));
         if measure {
-            let devices = &config.pipeline.devices;
-            let workers = usize::try_from(devices.workers()).unwrap_or(usize::MAX);
-            if devices
-                .of_workers(workers.min(1 << 16))
-                .iter()
-                .any(|&id| id != DeviceId::Cpu)
-            {
+            if devices.iter().any(|&id| id != DeviceId::Cpu) {
                 return Err(Error::invalid(
                     "--profile measures processors only: leave it out, or use `pipeline.devices = cpu`",
                 ));
@@ -137,6 +149,14 @@ impl Speed {
             let path = path.to_owned();
             progress(ProfileProgress::Unused { path, fault });
         }
+        if let Some(gpu) = KnownGpu::of_devices(&devices) {
+            let distinct: HashSet<_> = devices.iter().collect();
+            return Ok(Self::Predicted(Peaks {
+                gpu,
+                rates: gpu.rates(*config.run.dtype),
+                devices: distinct.len(),
+            }));
+        }
         let rows = config.data.seq_len.get();
         let largest = sizes.iter().copied().max().unwrap_or(1);
         let rates = machine::rates(
@@ -155,10 +175,22 @@ impl Speed {
         }))
     }
 
-    /// The times of the layers for the first micro-batch, on up to `threads` threads.
+    /// What workers share: `threads`, or the GPUs.
+    pub fn shared(&self, threads: usize) -> usize {
+        match self {
+            Self::Predicted(peaks) => peaks.devices,
+            Self::Estimate(_) | Self::Measured(_) => threads,
+        }
+    }
+
+    /// The times of the layers for the first micro-batch, on up to `threads` threads, or on one of the GPUs.
     pub fn times(&self, costs: &ModelCosts, threads: usize) -> Times {
         let (measured, rates) = match self {
             Self::Estimate(rates) => (None, *rates),
+            // A worker that is busy alone gains nothing by the GPUs of others.
+            Self::Predicted(peaks) => {
+                return Times::of_rates(costs, peaks.rates).with_cores(peaks.devices, 0.0);
+            }
             Self::Measured(measured) => {
                 let Measured { kinds, profile, .. } = &**measured;
                 (profile.times(kinds, costs.samples(0)), Rates::of_flops(1.0))

@@ -2,6 +2,8 @@
 
 mod comparison;
 mod recommender;
+mod workers;
 
 pub use comparison::{Comparison, RankedPlan};
 pub use recommender::{PlanningOptions, Recommender};
+pub use workers::parse_link;

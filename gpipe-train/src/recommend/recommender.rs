@@ -30,6 +30,8 @@ pub struct PlanningOptions {
     pub workers: Option<Vec<Worker>>,
     /// The link between them; `None` for that of the cost file, or a free one.
     pub link: Option<Link>,
+    /// FLOPs, bytes and actions in time, of which only the ratios count; `None` for what the cost model counts.
+    pub rates: Option<Rates>,
     /// The keys that plans keep to.
     pub fixed: FixedKeys,
 }
@@ -64,7 +66,7 @@ impl Recommender {
         let names = layers.iter().map(|layer| layer.name().to_owned()).collect();
         let batch = config.data.batch_size.get();
         let (fixed, table) = (&options.fixed, ScheduleTable::of(config)?);
-        let (workers, link, cores) = match &options.workers {
+        let (workers, link, mut cores) = match &options.workers {
             Some(workers) => (workers.clone(), options.link.unwrap_or(Link::FREE), None),
             None if options.link.is_some() => {
                 return Err(Error::invalid(
@@ -78,16 +80,21 @@ impl Recommender {
         };
         let space = SearchSpace::new(config, fixed, table, [workers.len(), layers.len(), batch])?;
         let mut speed = None;
-        if cores.is_some() {
+        if let Some(shared) = &mut cores {
             let sizes = profile::sizes(batch, &space.micro_batches);
-            speed = Some(Rc::new(Speed::of(config, profile, &sizes, progress)?));
+            let found = Speed::of(config, profile, &sizes, progress)?;
+            *shared = found.shared(*shared);
+            speed = Some(Rc::new(found));
         }
         let input = setup::input(config);
         let known = speed.clone();
-        let cost_model = *config.pipeline.cost_model;
+        let rates = match options.rates {
+            Some(rates) => rates.by_flop(),
+            None => Rates::of_model(*config.pipeline.cost_model, 1.0),
+        };
         let price = move |samples: &[Range<usize>]| {
             let costs = ModelCosts::new(&layers, samples, &input)?;
-            let work = Times::of_rates(&costs, Rates::of_model(cost_model, 1.0));
+            let work = Times::of_rates(&costs, rates);
             let times = match (&known, cores) {
                 (Some(speed), Some(cores)) => speed.times(&costs, cores),
                 _ => work.clone(),
