@@ -207,7 +207,7 @@ fn write<F: Fs>(
     let name = names::of_step(step);
     let mut files = snapshot.files()?;
     if let Some(identity) = identity {
-        files.push((names::RUN.to_owned(), identity.to_bytes()?));
+        files.push((names::RUN.to_owned(), identity.to_bytes()?.into()));
     }
     let bytes = commit(fs, home, step, &files)?;
     let seconds = clock().saturating_sub(started).as_secs_f64();

@@ -4,7 +4,8 @@ use std::error::Error as StdError;
 
 use gpipe_layers::Optimizer;
 use gpipe_remat::ParamState;
-use gpipe_tensor::{Tensor, safetensors};
+use gpipe_tensor::Tensor;
+use gpipe_tensor::safetensors::{self, FileContents};
 
 use super::error::{Error, Result};
 use super::names;
@@ -16,7 +17,7 @@ pub type ModelFiles = Box<
     dyn FnOnce(
             &[(String, Tensor)],
         )
-            -> std::result::Result<Vec<(String, Vec<u8>)>, Box<dyn StdError + Send + Sync>>
+            -> std::result::Result<Vec<(String, FileContents)>, Box<dyn StdError + Send + Sync>>
         + Send,
 >;
 
@@ -37,7 +38,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The files of the checkpoint, by their names in the manifest.
-    pub(crate) fn files(self) -> Result<Vec<(String, Vec<u8>)>> {
+    pub(crate) fn files(self) -> Result<Vec<(String, FileContents)>> {
         let kinds = self.optimizer.state_names();
         let mut values = Vec::with_capacity(self.params.len());
         let mut states = Vec::new();
@@ -47,13 +48,12 @@ impl Snapshot {
             values.push((name, value));
         }
         let optimizer =
-            safetensors::save(&states, &[]).map_err(|error| Error::Files(error.into()))?;
-        drop(states);
+            safetensors::contents(&states, &[]).map_err(|error| Error::Files(error.into()))?;
         let state = serde_json::to_string_pretty(&self.state)
             .map_err(|error| Error::Files(error.into()))?;
         let mut files = vec![
-            (names::CONFIG.to_owned(), self.config.into_bytes()),
-            (names::STATE.to_owned(), (state + "\n").into_bytes()),
+            (names::CONFIG.to_owned(), self.config.into_bytes().into()),
+            (names::STATE.to_owned(), (state + "\n").into_bytes().into()),
             (names::OPTIMIZER.to_owned(), optimizer),
         ];
         let model = (self.model)(&values).map_err(Error::Files)?;

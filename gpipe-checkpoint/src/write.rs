@@ -11,6 +11,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use gpipe_tensor::safetensors::FileContents;
 use sha2::{Digest, Sha256};
 
 use super::checkpoint::verify;
@@ -29,7 +30,7 @@ pub fn commit<F: Fs>(
     fs: &mut F,
     home: &Path,
     step: u64,
-    files: &[(String, Vec<u8>)],
+    files: &[(String, FileContents)],
 ) -> Result<u64, Failure> {
     make_home(fs, home)?;
     sweep(fs, home);
@@ -65,7 +66,7 @@ pub fn point<F: Fs>(fs: &mut F, home: &Path, pointer: &str, name: &str) -> Resul
         home.join(pointer),
     );
     let _ = remove_tree(fs, &new);
-    write_file(fs, &new, format!("{name}\n").as_bytes())?;
+    write_file(fs, &new, &format!("{name}\n").into_bytes().into())?;
     retry(|| fs.rename(&new, &path)).map_err(Failure::to("name", &path))?;
     retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))
 }
@@ -202,23 +203,22 @@ fn write_all<F: Fs>(
     fs: &mut F,
     folder: &Path,
     step: u64,
-    files: &[(String, Vec<u8>)],
+    files: &[(String, FileContents)],
 ) -> Result<u64, Failure> {
     retry(|| fs.create_dir(folder)).map_err(Failure::to("make", folder))?;
     let mut below: Vec<PathBuf> = Vec::new();
     let mut listed = Vec::with_capacity(files.len());
-    for (name, bytes) in files {
+    for (name, contents) in files {
         let path = folder.join(name);
         let parent = path.parent().unwrap_or(folder).to_owned();
         if parent != folder && !below.contains(&parent) {
             retry(|| fs.create_dir(&parent)).map_err(Failure::to("make", &parent))?;
             below.push(parent);
         }
-        write_file(fs, &path, bytes)?;
         listed.push(Listed {
             name: name.clone(),
-            bytes: bytes.len() as u64,
-            sha256: hexadecimal(&Sha256::digest(bytes)),
+            bytes: contents.bytes(),
+            sha256: write_file(fs, &path, contents)?,
         });
     }
     let manifest = Manifest::new(step, listed);
@@ -226,25 +226,33 @@ fn write_all<F: Fs>(
     let bytes = manifest
         .to_bytes()
         .map_err(|error| Failure::to("write", &path)(error.into()))?;
-    write_file(fs, &path, &bytes)?;
+    let length = bytes.len() as u64;
+    write_file(fs, &path, &bytes.into())?;
     below.push(folder.to_owned());
     for folder in &below {
         retry(|| fs.sync_dir(folder)).map_err(Failure::to("sync", folder))?;
     }
-    Ok(manifest.bytes().saturating_add(bytes.len() as u64))
+    Ok(manifest.bytes().saturating_add(length))
 }
 
-fn write_file<F: Fs>(fs: &mut F, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+/// Writes a file and gives the digest of its bytes.
+fn write_file<F: Fs>(fs: &mut F, path: &Path, contents: &FileContents) -> Result<String, Failure> {
     let mut file = retry(|| fs.create(path)).map_err(Failure::to("make", path))?;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let written = retry(|| fs.write(&mut file, rest)).map_err(Failure::to("write", path))?;
-        if written == 0 {
-            return Err(Failure::to("write", path)(ErrorKind::WriteZero.into()));
+    let mut digest = Sha256::new();
+    contents.give(|mut rest| {
+        digest.update(rest);
+        while !rest.is_empty() {
+            let written =
+                retry(|| fs.write(&mut file, rest)).map_err(Failure::to("write", path))?;
+            if written == 0 {
+                return Err(Failure::to("write", path)(ErrorKind::WriteZero.into()));
+            }
+            rest = rest.get(written..).unwrap_or_default();
         }
-        rest = rest.get(written..).unwrap_or_default();
-    }
-    retry(|| fs.sync(&mut file)).map_err(Failure::to("sync", path))
+        Ok(())
+    })?;
+    retry(|| fs.sync(&mut file)).map_err(Failure::to("sync", path))?;
+    Ok(hexadecimal(&digest.finalize()))
 }
 
 /// Removes a file, or a folder with what is in it.

@@ -1,7 +1,8 @@
-//! The files of a model's folder, as bytes.
+//! The files of a model's folder.
 
 use gpipe_layers::models::ModelConfig;
-use gpipe_tensor::{Tensor, safetensors};
+use gpipe_tensor::Tensor;
+use gpipe_tensor::safetensors::{self, FileContents};
 
 use crate::companions::Companions;
 use crate::config_json;
@@ -23,14 +24,18 @@ pub fn to_files(
     model: &ModelConfig,
     values: &[(String, Tensor)],
     companions: &Companions,
-) -> Result<Vec<(String, Vec<u8>)>> {
+) -> Result<Vec<(String, FileContents)>> {
     let config = config_json::write(model, &companions.ids)?;
     // Transformers opens no weights that do not name the framework.
     let metadata = [("format".to_owned(), "pt".to_owned())];
     let stored = |(name, value): &(String, Tensor)| Ok((name.clone(), to_file(value)?));
     let stored: Vec<_> = values.iter().map(stored).collect::<Result<_>>()?;
-    let weights = safetensors::save(&stored, &metadata)?;
-    let mut files = vec![(CONFIG.to_owned(), config), (WEIGHTS.to_owned(), weights)];
-    files.extend(companions.files.iter().cloned());
+    let weights = safetensors::contents(&stored, &metadata)?;
+    let mut files = vec![
+        (CONFIG.to_owned(), config.into()),
+        (WEIGHTS.to_owned(), weights),
+    ];
+    let companions = companions.files.iter();
+    files.extend(companions.map(|(name, bytes)| (name.clone(), bytes.clone().into())));
     Ok(files)
 }

@@ -1,15 +1,15 @@
 //! Named tensors to and from the bytes of a safetensors file.
 
+mod contents;
 mod elements;
 mod header;
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use safetensors::serialize;
-use safetensors::tensor::{Dtype, SafeTensorError, View};
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo};
 
 use crate::{DType, Device, Error, Result, Tensor};
+pub use contents::FileContents;
 pub use elements::from_f16;
 use header::RESERVED;
 pub use header::{Entry, Header, LONGEST, PREFIX};
@@ -20,8 +20,12 @@ pub use header::{Entry, Header, LONGEST, PREFIX};
 /// are a function of the arguments (the format does not order the pairs).
 ///
 /// # Errors
-/// [`Error::Format`] if a name or key occurs twice or is the one that the format reserves.
-pub fn save(tensors: &[(String, Tensor)], metadata: &[(String, String)]) -> Result<Vec<u8>> {
+/// [`Error::Format`] if a name or key occurs twice or is the one that the format reserves; an error for a tensor that
+/// is not on the processor.
+pub fn contents(
+    tensors: &[(String, Tensor)],
+    metadata: &[(String, String)],
+) -> Result<FileContents> {
     let mut names = HashSet::new();
     for (name, _) in tensors {
         if name == RESERVED {
@@ -39,17 +43,54 @@ pub fn save(tensors: &[(String, Tensor)], metadata: &[(String, String)]) -> Resu
             return Err(Error::Format(format!("the key `{key}` occurs twice")));
         }
     }
-    let stored = tensors
+    let mut stored = tensors
         .iter()
-        .map(|(name, tensor)| Ok((name.as_str(), Stored::new(tensor)?)))
+        .map(|(name, tensor)| Ok((name, stored_dtype(tensor)?, tensor)))
         .collect::<Result<Vec<_>>>()?;
+    stored.sort_by(|(a, left, _), (b, right, _)| right.cmp(left).then(a.cmp(b)));
+    let mut begin = 0;
+    let entry = |&(name, dtype, tensor): &(&String, Dtype, &Tensor)| {
+        let end = begin + tensor.elements() * size_of::<f32>();
+        let shape = tensor.shape().dims().to_vec();
+        let data_offsets = (std::mem::replace(&mut begin, end), end);
+        let info = TensorInfo {
+            dtype,
+            shape,
+            data_offsets,
+        };
+        (name.clone(), info)
+    };
+    let entries = stored.iter().map(entry).collect();
     let pairs = (!pairs.is_empty()).then_some(pairs);
-    let bytes = serialize(stored, pairs).map_err(format_error)?;
+    let header = Metadata::new(pairs, entries).map_err(format_error)?;
+    let header =
+        serde_json::to_string(&header).map_err(|error| Error::Format(error.to_string()))?;
+    let length = header.len().next_multiple_of(PREFIX);
+    let mut head = (length as u64).to_le_bytes().to_vec();
     // What is written can be read again.
-    if let Some(prefix) = bytes.first_chunk() {
-        Header::length(*prefix, bytes.len() as u64)?;
+    if let Some(prefix) = head.first_chunk() {
+        Header::length(*prefix, (PREFIX + length) as u64)?;
     }
-    Ok(bytes)
+    head.extend_from_slice(header.as_bytes());
+    head.resize(PREFIX + length, b' ');
+    let tensors = stored.into_iter().map(|(_, _, tensor)| tensor.clone());
+    Ok(FileContents::new(head, tensors.collect()))
+}
+
+/// The element type in the file of a tensor on the processor.
+fn stored_dtype(tensor: &Tensor) -> Result<Dtype> {
+    match tensor.dtype() {
+        DType::U32 => tensor.u32s().map(|_| Dtype::U32),
+        _ => tensor.f32s().map(|_| Dtype::F32),
+    }
+}
+
+/// [`contents`] in memory.
+///
+/// # Errors
+/// As there.
+pub fn save(tensors: &[(String, Tensor)], metadata: &[(String, String)]) -> Result<Vec<u8>> {
+    Ok(contents(tensors, metadata)?.to_vec())
 }
 
 /// The tensors of a safetensors file, by name, in the order of their data. Half-precision floats
@@ -92,57 +133,6 @@ fn open(bytes: &[u8]) -> Result<(Header, &[u8])> {
 
 fn format_error(error: SafeTensorError) -> Error {
     Error::Format(error.to_string())
-}
-
-/// A tensor as the format wants to see it.
-struct Stored<'a> {
-    shape: &'a [usize],
-    elements: Elements<'a>,
-}
-
-enum Elements<'a> {
-    F32(&'a [f32]),
-    U32(&'a [u32]),
-}
-
-impl<'a> Stored<'a> {
-    fn new(tensor: &'a Tensor) -> Result<Self> {
-        let elements = match tensor.dtype() {
-            DType::U32 => Elements::U32(tensor.u32s()?),
-            _ => Elements::F32(tensor.f32s()?),
-        };
-        Ok(Self {
-            shape: tensor.shape().dims(),
-            elements,
-        })
-    }
-}
-
-impl View for Stored<'_> {
-    fn dtype(&self) -> Dtype {
-        match self.elements {
-            Elements::F32(_) => Dtype::F32,
-            Elements::U32(_) => Dtype::U32,
-        }
-    }
-
-    fn shape(&self) -> &[usize] {
-        self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        match self.elements {
-            Elements::F32(floats) => floats.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            Elements::U32(indices) => indices.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        match self.elements {
-            Elements::F32(floats) => size_of_val(floats),
-            Elements::U32(indices) => size_of_val(indices),
-        }
-    }
 }
 
 #[cfg(test)]

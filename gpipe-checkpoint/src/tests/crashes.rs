@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::disk::MemoryDisk;
-use super::{disk, files, home, newest_step};
+use super::{contents, disk, home, newest_step};
 use crate::failure::Failure;
 use crate::fs::{Fs, Kind};
 use crate::names;
@@ -15,7 +15,7 @@ use crate::write::{commit, point, prune};
 type Save = fn(&mut MemoryDisk, u64, &mut dyn FnMut(&MemoryDisk)) -> Result<(), Failure>;
 
 fn save<F: Fs>(fs: &mut F, step: u64) -> Result<(), Failure> {
-    commit(fs, home(), step, &files(step))?;
+    commit(fs, home(), step, &contents(step))?;
     point(fs, home(), names::BEST, &names::of_step(step))
 }
 
@@ -68,7 +68,7 @@ fn states(save: Save) -> (usize, Option<String>) {
                 return true;
             }
             // Whatever is left over is in nobody's way, and is gone afterwards.
-            commit(&mut after, home(), 5, &files(5)).expect("left-overs block nothing");
+            commit(&mut after, home(), 5, &contents(5)).expect("left-overs block nothing");
             assert_eq!(newest_step(&after), Some(5));
             let strange = after.list(home()).expect("a folder");
             assert!(

@@ -1,7 +1,7 @@
 //! Whatever happens to a checkpoint's files, it is noticed, and the right file is named.
 
 use super::disk::MemoryDisk;
-use super::{HOME, MEMORY, disk, files, home, newest_step};
+use super::{HOME, MEMORY, contents, disk, files, home, newest_step};
 use crate::checkpoint::verify;
 use crate::fs::Fs;
 use crate::manifest::Manifest;
@@ -207,13 +207,13 @@ fn a_run_that_went_on_saves_over_what_is_damaged_and_nothing_else() {
     prune(&mut disk, home(), 1, 1, None).unwrap();
     assert_eq!(newest_step(&disk), Some(1));
     assert_eq!(disk.bytes(&of(3, names::OPTIMIZER)), [0; 900]);
-    commit(&mut disk, home(), 2, &files(2)).unwrap();
+    commit(&mut disk, home(), 2, &contents(2)).unwrap();
     assert_eq!(newest_step(&disk), Some(2));
     assert_eq!(disk.list(home()).unwrap().len(), 4);
     // One that is whole, or that cannot be read, is not replaced.
-    commit(&mut disk, home(), 2, &files(2)).unwrap_err();
+    commit(&mut disk, home(), 2, &contents(2)).unwrap_err();
     disk.put(&of(3, names::OPTIMIZER), None);
-    commit(&mut disk, home(), 3, &files(3)).unwrap_err();
+    commit(&mut disk, home(), 3, &contents(3)).unwrap_err();
     assert_eq!(disk.list(home()).unwrap().len(), 4);
 }
 

@@ -2,7 +2,7 @@
 //! next save works.
 
 use super::disk::PlantedFault;
-use super::{MEMORY, disk, files, home, newest_step};
+use super::{MEMORY, contents, disk, home, newest_step};
 use crate::fault::Fault;
 use crate::search::newest_on;
 use crate::write::{commit, prune};
@@ -28,7 +28,7 @@ fn the_old_checkpoint_stands_whatever_fails() {
             loop {
                 let mut disk = clean.copy();
                 disk.plant(Some(PlantedFault { at, stays, error }));
-                let saved = commit(&mut disk, home(), 4, &files(4));
+                let saved = commit(&mut disk, home(), 4, &contents(4));
                 let pruned = saved
                     .is_ok()
                     .then(|| prune(&mut disk, home(), u64::MAX, 2, Some(1)));
@@ -53,7 +53,7 @@ fn the_old_checkpoint_stands_whatever_fails() {
                     assert!(saved.is_ok() && matches!(pruned, Some(Ok(()))), "{case}");
                 }
                 let next = if found == Some(4) { 5 } else { 4 };
-                commit(&mut disk, home(), next, &files(next)).expect(&case);
+                commit(&mut disk, home(), next, &contents(next)).expect(&case);
                 assert_eq!(newest_step(&disk), Some(next), "{case}");
                 if !reached {
                     break;

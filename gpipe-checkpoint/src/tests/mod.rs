@@ -12,6 +12,8 @@ mod whose;
 
 use std::path::Path;
 
+use gpipe_tensor::safetensors::FileContents;
+
 use crate::checkpoint::Checkpoint;
 use crate::names;
 use crate::search::newest_on;
@@ -48,11 +50,17 @@ fn files(step: u64) -> Vec<(String, Vec<u8>)> {
     ]
 }
 
+/// [`files`] as they are saved.
+fn contents(step: u64) -> Vec<(String, FileContents)> {
+    let files = files(step).into_iter();
+    files.map(|(name, bytes)| (name, bytes.into())).collect()
+}
+
 /// A disk on which these steps were saved and everything has reached the platter.
 fn disk(steps: &[u64]) -> MemoryDisk {
     let mut disk = MemoryDisk::new(&["/run"]);
     for &step in steps {
-        commit(&mut disk, home(), step, &files(step)).expect("no fault was planted");
+        commit(&mut disk, home(), step, &contents(step)).expect("no fault was planted");
     }
     disk.settle();
     disk

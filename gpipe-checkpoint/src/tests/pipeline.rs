@@ -27,7 +27,7 @@ pub const WEIGHTS: &str = "model/model.safetensors";
 /// Makes the weights the only file of the model.
 pub fn model_files() -> ModelFiles {
     Box::new(|params| {
-        let weights = safetensors::save(params, &[])?;
+        let weights = safetensors::contents(params, &[])?;
         Ok(vec![("model.safetensors".to_owned(), weights)])
     })
 }

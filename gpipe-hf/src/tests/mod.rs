@@ -13,7 +13,8 @@ use std::path::Path;
 use gpipe_layers::Gelu;
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, MlpConfig, ModelConfig};
-use gpipe_tensor::{Device, DeviceId, Host, Shape, Tensor, safetensors};
+use gpipe_tensor::safetensors::{self, FileContents};
+use gpipe_tensor::{Device, DeviceId, Host, Shape, Tensor};
 use tempfile::TempDir;
 
 use crate::{
@@ -58,10 +59,10 @@ fn params(model: &ModelConfig) -> Params {
     shapes(model).into_iter().map(value).collect()
 }
 
-fn written(files: &[(String, Vec<u8>)]) -> TempDir {
+fn written(files: &[(String, FileContents)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in files {
-        fs::write(folder.path().join(name), bytes).unwrap();
+    for (name, contents) in files {
+        fs::write(folder.path().join(name), contents.to_vec()).unwrap();
     }
     folder
 }

@@ -12,7 +12,7 @@ fn config_json(model: &ModelConfig, companions: &Companions) -> String {
         panic!("no files")
     };
     assert_eq!(name, CONFIG);
-    String::from_utf8(bytes.clone()).unwrap()
+    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 fn gpt() -> GptConfig {
