@@ -3,6 +3,7 @@
 use gpipe_tensor::Tensors;
 use gpipe_tensor::ops::CacheSpan;
 
+use crate::lora_settings::LoraSettings;
 use crate::{Cost, Error, Flow, LayerCache, Param, PassContext, Pending, Result, Saved};
 
 /// A layer of a model: its cost, its forward pass and its two gradients.
@@ -237,4 +238,15 @@ pub trait Layer: Send {
 
     /// Visits the parameters, always in the same order.
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param));
+
+    /// Adds adapters ([`Linear::with_lora`](crate::layers::Linear::with_lora)) to the linear layers inside: `which`
+    /// gives their settings by the layer's name. Called before the parameters are made. By default there are none;
+    /// a layer around others hands the call on.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that mean nothing.
+    fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
+        let _ = which;
+        Ok(())
+    }
 }

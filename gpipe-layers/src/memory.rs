@@ -116,6 +116,11 @@ impl Memory {
         }
     }
 
+    /// Bytes that the input gradient adds to what the forward pass saved.
+    pub(crate) fn grown(&self) -> u64 {
+        self.pending_own.saturating_sub(self.saved_own)
+    }
+
     /// The origin of the output at this place.
     pub fn output(&self, place: usize) -> Origin {
         self.outputs.get(place).copied().unwrap_or_default()

@@ -6,8 +6,8 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{CONTEXT, Model, Run, VOCAB, WIDTH};
-use gpipe_layers::layers::{Embedding, Head, Layout, Linear, LoraLinear, LoraSettings};
-use gpipe_layers::{Layer, Loss, freeze};
+use gpipe_layers::layers::{Embedding, Head, Layout, Linear};
+use gpipe_layers::{Layer, LoraSettings, Loss, freeze};
 use gpipe_remat::{
     Assembly, Error, ParameterBytes, Policy, RematPlan, apply_update, merge_ties, predict_memory,
     share_ties,
@@ -27,7 +27,7 @@ fn layers() -> Vec<Box<dyn Layer>> {
     for i in 0..4 {
         let layout = [Layout::InOut, Layout::OutIn][i % 2];
         let base = Linear::new(format!("h.{i}"), WIDTH, WIDTH, layout);
-        layers.push(Box::new(LoraLinear::new(base, settings).expect("valid")));
+        layers.push(Box::new(base.with_lora(settings).expect("valid")));
     }
     layers.push(Box::new(Head::new("head", WIDTH, VOCAB, 0.5)));
     for layer in &mut layers {

@@ -9,7 +9,8 @@ use super::flow::{Flows, foreign, unexpected};
 use crate::cost::Inside;
 use crate::wiring::{Value, Wiring};
 use crate::{
-    Cost, Error, Flow, Layer, Memory, Origin, Param, PassContext, Pending, Result, Saved, TensorSet,
+    Cost, Error, Flow, Layer, LoraSettings, Memory, Origin, Param, PassContext, Pending, Result,
+    Saved, TensorSet,
 };
 
 /// A layer on the tensors at given places of the flow; its outputs take their places, in the same
@@ -311,5 +312,8 @@ impl Layer for At {
 
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
         self.layer.params(visit);
+    }
+    fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
+        self.layer.adapt(which)
     }
 }

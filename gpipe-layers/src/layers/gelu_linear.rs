@@ -4,10 +4,11 @@ use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
-use super::flow::{floats, single, times, unexpected, unpack};
+use super::flow::{floats, foreign, single, times, unexpected};
 use super::{Activation, Function, Linear};
 use crate::{
-    Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
+    Cost, Error, Flow, Layer, LoraSettings, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
 };
 
 /// A [`Linear`] with the GELU before it, bit for bit as the two in a row. Apart they would keep both x
@@ -33,6 +34,12 @@ impl GeluLinear {
     fn gelu(&self, x: &Tensor) -> Result<Tensor> {
         ops::gelu(x, self.form).map_err(Error::within(self.name()))
     }
+
+    /// x, the first tensor that is saved.
+    fn saved_input<'a>(&self, saved: &'a Saved) -> Result<&'a Tensor> {
+        let first = saved.tensors.first();
+        first.ok_or_else(|| foreign(self.name(), 1, 0))
+    }
 }
 
 impl Layer for GeluLinear {
@@ -48,16 +55,21 @@ impl Layer for GeluLinear {
         if let Some(y) = linear.outputs.iter().find(|y| y.dtype != x.dtype) {
             return Err(unexpected(self.name(), format!("{} elements", y.dtype), x));
         }
+        let inside = &linear.memory;
         Ok(Cost {
             forward: linear.forward.saturating_add(activation.forward),
             input_grad: linear.input_grad.saturating_add(activation.input_grad),
             memory: Memory {
                 saved_inputs: TensorSet::All,
-                pending_own: x.bytes(),
+                saved_own: inside.saved_own,
+                pending_own: inside.pending_own.saturating_add(x.bytes()),
                 pending_grads: TensorSet::All,
-                forward_peak: linear.memory.forward_peak.saturating_add(x.bytes()),
-                input_grad_peak: times(&[2, x.bytes()]),
-                param_only_grad_peak: x.bytes(),
+                forward_peak: inside.forward_peak.saturating_add(x.bytes()),
+                input_grad_peak: inside
+                    .input_grad_peak
+                    .max(inside.grown().saturating_add(times(&[2, x.bytes()]))),
+                param_only_grad_peak: inside.param_only_grad_peak.saturating_add(x.bytes()),
+                weight_grad_peak: inside.weight_grad_peak,
                 ..Memory::default()
             },
             // GELU(x) is written once more.
@@ -75,36 +87,25 @@ impl Layer for GeluLinear {
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(self.name(), x)?;
-        let (y, _) = self.linear.forward(cx, smallvec![self.gelu(&x)?])?;
-        let saved = Saved {
-            tensors: smallvec![x],
-            ..Saved::default()
-        };
+        let (y, mut saved) = self.linear.forward(cx, smallvec![self.gelu(&x)?])?;
+        saved.tensors[0] = x;
         Ok((y, saved))
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
-        let [x] = unpack(self.name(), saved.tensors)?;
-        // The linear layer only moves what it saved to `Pending`: x stands in for GELU(x) until that
-        // is computed below.
-        let stand_in = Saved {
-            tensors: smallvec![x.clone()],
-            ..Saved::default()
-        };
-        let (flow, mut pending) = self.linear.input_grad(stand_in, dy)?;
+        // x stands in for GELU(x) until that is computed below.
+        let x = self.saved_input(&saved)?.clone();
+        let (flow, mut pending) = self.linear.input_grad(saved, dy)?;
         let mut dx = single(self.name(), flow)?;
         pending.tensors[0] =
             ops::gelu_with_grad(&x, &mut dx, self.form).map_err(Error::within(self.name()))?;
         Ok((smallvec![dx], pending))
     }
 
-    fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
-        let [x] = unpack(self.name(), saved.tensors)?;
-        let given = Saved {
-            tensors: smallvec![self.gelu(&x)?],
-            ..Saved::default()
-        };
-        self.linear.param_only_grad(given, dy)
+    fn param_only_grad(&self, mut saved: Saved, dy: Tensors) -> Result<Pending> {
+        let x = self.saved_input(&saved)?.clone();
+        saved.tensors[0] = self.gelu(&x)?;
+        self.linear.param_only_grad(saved, dy)
     }
 
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {
@@ -113,5 +114,8 @@ impl Layer for GeluLinear {
 
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
         self.linear.params(visit);
+    }
+    fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
+        self.linear.adapt(which)
     }
 }

@@ -12,8 +12,8 @@ use super::skip::Add;
 use crate::cost::Inside;
 use crate::wiring::{Value, Wiring};
 use crate::{
-    Cost, Error, Flow, Layer, LayerCache, Ledger, Memory, Origin, Param, PassContext, Pending,
-    Result, Saved, TensorSet,
+    Cost, Error, Flow, Layer, LayerCache, Ledger, LoraSettings, Memory, Origin, Param, PassContext,
+    Pending, Result, Saved, TensorSet,
 };
 
 /// Layers that take outputs of each other, as one layer on the first tensors of the flow.
@@ -370,5 +370,9 @@ impl Layer for Graph {
         for layer in &mut self.layers {
             layer.params(visit);
         }
+    }
+    fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.adapt(which))
     }
 }

@@ -3,8 +3,10 @@
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{checked, floats, output, single, times, unpack};
+use super::flow::{checked, floats, foreign, output, single, times};
+use super::lora::Lora;
 use crate::lingvo;
+use crate::lora_settings::LoraSettings;
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
     TensorSet,
@@ -42,15 +44,20 @@ impl Layout {
     }
 }
 
-/// A linear map of the innermost extent, with a bias or without.
+/// A linear map of the innermost extent, with a bias or without, and with an adapter ([`with_lora`](Self::with_lora))
+/// or without.
+///
+/// The input is the first tensor that it saves, and the first that it leaves pending, where layers around it may
+/// put another in its place: only [`Layer::weight_grad`] reads it.
 #[derive(Debug)]
 pub struct Linear {
     name: String,
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-    pub(super) layout: Layout,
-    pub(super) weight: Param,
+    inputs: usize,
+    outputs: usize,
+    layout: Layout,
+    weight: Param,
     bias: Option<Param>,
+    lora: Option<Lora>,
 }
 
 impl Linear {
@@ -73,6 +80,7 @@ impl Linear {
             layout,
             weight,
             bias: Some(bias),
+            lora: None,
         }
     }
 
@@ -103,6 +111,45 @@ impl Linear {
         .tied();
         self
     }
+
+    /// The same with an adapter (LoRA, arXiv:2106.09685), which is all that is trained of it:
+    /// y = x·W + b + α/r · (dropout(x)·Aᵀ)·Bᵀ, with weight and bias frozen.
+    ///
+    /// These keep their names, and `{name}.lora_A.weight` (r, inputs) and `{name}.lora_B.weight` (outputs, r) come
+    /// after them, as in `peft`: A begins uniform within 1/√inputs (Kaiming with a = √5), B as zeros, and so y
+    /// begins as it was. Whichever layout the weight has, A and B have these shapes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the rank is 0, α is not a finite number, or the dropout is not from 0 to below 1.
+    pub fn with_lora(mut self, settings: LoraSettings) -> Result<Self> {
+        self.adapt(&mut |_| Some(settings))?;
+        Ok(self)
+    }
+
+    /// The state that dW needs, from that of the forward pass and dY.
+    fn pending(&self, saved: Saved, dy: &Tensor) -> Result<Pending> {
+        let mut tensors = saved.tensors;
+        let expected = 1 + usize::from(self.lora.is_some());
+        if tensors.len() != expected {
+            return Err(foreign(&self.name, expected, tensors.len()));
+        }
+        tensors.insert(1, dy.clone());
+        let Some(lora) = &self.lora else {
+            return Ok(Pending {
+                tensors,
+                ..Pending::default()
+            });
+        };
+        let Some(cx) = saved.cx else {
+            return Err(foreign(&self.name, 1, 0));
+        };
+        tensors.push(lora.inner_grad(dy)?);
+        let pending = Pending {
+            tensors,
+            ..Pending::default()
+        };
+        Ok(pending.with_value(cx))
+    }
 }
 
 /// The FLOPs, or bytes, of a gradient that a frozen parameter does without.
@@ -129,7 +176,7 @@ impl Layer for Linear {
         };
         let product = times(&[2, rows, weight]);
         let sum = times(&[rows, bias]);
-        Ok(Cost {
+        let cost = Cost {
             forward: product.saturating_add(sum),
             input_grad: product,
             weight_grad: trained(&self.weight, product)
@@ -152,7 +199,11 @@ impl Layer for Linear {
                 .saturating_add(times(&[2, stored.bytes() as u64 + 4, weight])),
             outputs: vec![y],
             ..Cost::default()
-        })
+        };
+        match &self.lora {
+            Some(lora) => lora.cost(x, cost),
+            None => Ok(cost),
+        }
     }
 
     fn lingvo(&self, inputs: &[Flow]) -> Result<u64> {
@@ -165,58 +216,66 @@ impl Layer for Linear {
         Ok(product.flops.saturating_add(bias))
     }
 
-    fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
+    fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
         let bias = self.bias.as_ref().map(Param::value).transpose()?;
         let weight = self.weight.value()?;
         let kept = x.to_dtype(weight.dtype());
         let kept = kept.map_err(Error::within(&self.name))?;
-        let y = ops::matmul(self.layout.of_forward(), &kept, weight, bias)
+        let adapted = match &self.lora {
+            Some(lora) => Some((lora, lora.inner(cx, &kept)?)),
+            None => None,
+        };
+        let mut y = ops::matmul(self.layout.of_forward(), &kept, weight, bias)
             .map_err(Error::within(&self.name))?;
-        let saved = Saved {
+        let mut saved = Saved {
             given: (x.dtype() != kept.dtype()).then(|| x.dtype()),
             tensors: smallvec![kept],
             ..Saved::default()
         };
+        if let Some((lora, inner)) = adapted {
+            lora.add_output(&inner, &mut y)?;
+            saved.tensors.push(inner);
+            saved.cx = Some(cx.clone());
+        }
         Ok((smallvec![y], saved))
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
-        let [x] = unpack(&self.name, saved.tensors)?;
         let dy = single(&self.name, dy)?;
+        let given = saved.given;
+        let pending = self.pending(saved, &dy)?;
         let weight = self.weight.value()?;
-        let dx = ops::matmul(self.layout.of_input_grad(), &dy, weight, None)
-            .and_then(|dx| match saved.given {
-                Some(dtype) => dx.to_dtype(dtype),
-                None => Ok(dx),
-            })
+        let mut dx = ops::matmul(self.layout.of_input_grad(), &dy, weight, None)
             .map_err(Error::within(&self.name))?;
-        let pending = Pending {
-            tensors: smallvec![x, dy],
-            ..Pending::default()
-        };
+        if let (Some(lora), Some(cx)) = (&self.lora, pending.value()) {
+            lora.add_input_grad(cx, &pending.tensors[3], &mut dx)?;
+        }
+        if let Some(dtype) = given {
+            dx = dx.to_dtype(dtype).map_err(Error::within(&self.name))?;
+        }
         Ok((smallvec![dx], pending))
     }
 
     fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
-        let [x] = unpack(&self.name, saved.tensors)?;
-        let dy = single(&self.name, dy)?;
-        Ok(Pending {
-            tensors: smallvec![x, dy],
-            ..Pending::default()
-        })
+        self.pending(saved, &single(&self.name, dy)?)
     }
 
-    fn weight_grad(&mut self, pending: Pending) -> Result<()> {
-        let [x, dy] = unpack(&self.name, pending.tensors)?;
+    fn weight_grad(&mut self, mut pending: Pending) -> Result<()> {
+        if let Some(lora) = &mut self.lora {
+            lora.weight_grad(&mut pending)?;
+        }
+        let [x, dy, ..] = &pending.tensors[..] else {
+            return Err(foreign(&self.name, 2, pending.tensors.len()));
+        };
         let (a, b) = match self.layout {
-            Layout::InOut => (&x, &dy),
-            Layout::OutIn => (&dy, &x),
+            Layout::InOut => (x, dy),
+            Layout::OutIn => (dy, x),
         };
         let add = |grad: &mut Tensor| ops::matmul_accumulate(ops::Layout::Tn, a, b, grad);
         self.weight.add_grad(&self.name, add)?;
         if let Some(bias) = &mut self.bias {
-            bias.add_grad(&self.name, |grad| ops::sum_rows_accumulate(&dy, grad))?;
+            bias.add_grad(&self.name, |grad| ops::sum_rows_accumulate(dy, grad))?;
         }
         Ok(())
     }
@@ -226,5 +285,18 @@ impl Layer for Linear {
         if let Some(bias) = &mut self.bias {
             visit(bias);
         }
+        if let Some(lora) = &mut self.lora {
+            visit(&mut lora.a);
+            visit(&mut lora.b);
+        }
+    }
+
+    fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
+        if let Some(settings) = which(&self.name) {
+            let lora = Lora::new(&self.name, self.inputs, self.outputs, settings)?;
+            self.params(&mut |param| param.frozen = true);
+            self.lora = Some(lora);
+        }
+        Ok(())
     }
 }

@@ -12,7 +12,9 @@ use super::{Sequential, replay};
 use crate::cost::Inside;
 use crate::lingvo;
 use crate::wiring::{Value, Wiring};
-use crate::{Cost, Error, Flow, Layer, LayerCache, Param, PassContext, Pending, Result, Saved};
+use crate::{
+    Cost, Error, Flow, Layer, LayerCache, LoraSettings, Param, PassContext, Pending, Result, Saved,
+};
 
 /// A list of layers with a skip connection: the input is added to their output.
 pub struct Residual {
@@ -251,5 +253,9 @@ impl Layer for Residual {
         for layer in &mut self.layers {
             layer.params(visit);
         }
+    }
+    fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.adapt(which))
     }
 }

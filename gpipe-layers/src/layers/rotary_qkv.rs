@@ -7,7 +7,8 @@ use smallvec::smallvec;
 use super::Linear;
 use super::flow::{floats, foreign, output, single, times, unexpected};
 use crate::{
-    Cost, Error, Flow, Layer, LayerCache, Memory, Param, PassContext, Pending, Result, Saved,
+    Cost, Error, Flow, Layer, LayerCache, LoraSettings, Memory, Param, PassContext, Pending,
+    Result, Saved,
 };
 
 /// Three linear maps of one input, whose first two results are turned by their positions: from
@@ -77,8 +78,28 @@ impl Layer for RotaryQkv {
             .saturating_add(costs[1].outputs[0].elements());
         let turned = times(&[3, turned]);
         let packed = y.bytes();
-        // One dX more than that of a product, which is added to the first.
-        let sum = x.bytes().saturating_add(packed);
+        // What the projections so far hold, forward and back, and gave free; dX of the first, which the others are
+        // added to, is behind all but its own.
+        let (mut held, mut grown, mut freed) = (0u64, packed, 0u64);
+        let [mut forward, mut back, mut params_only, mut weights] = [0u64; 4];
+        for (i, cost) in costs.iter().enumerate() {
+            let memory = &cost.memory;
+            let sum = if i > 0 { x.bytes() } else { 0 };
+            forward = forward.max(held.saturating_add(memory.forward_peak));
+            back = back.max(
+                grown
+                    .saturating_add(sum)
+                    .saturating_add(memory.input_grad_peak),
+            );
+            params_only = params_only.max(grown.saturating_add(memory.param_only_grad_peak));
+            weights = weights.max(memory.weight_grad_peak.saturating_sub(freed));
+            let part = cost.outputs[0].bytes();
+            held = held.saturating_add(memory.saved_own).saturating_add(part);
+            grown = grown.saturating_add(memory.grown());
+            freed = freed
+                .saturating_add(memory.pending_own)
+                .saturating_add(part);
+        }
         let first = &costs[0].memory;
         Ok(Cost {
             forward: total(|cost| cost.forward).saturating_add(turned),
@@ -92,9 +113,10 @@ impl Layer for RotaryQkv {
                 saved_own: total(|cost| cost.memory.saved_own),
                 pending_inputs: first.pending_inputs.clone(),
                 pending_own: total(|cost| cost.memory.pending_own).saturating_add(packed),
-                forward_peak: total(|cost| cost.memory.forward_peak).saturating_add(packed),
-                input_grad_peak: first.input_grad_peak.saturating_add(sum),
-                param_only_grad_peak: packed,
+                forward_peak: forward.max(held.saturating_add(packed)),
+                input_grad_peak: back,
+                param_only_grad_peak: params_only,
+                weight_grad_peak: weights,
                 ..Memory::default()
             },
             // Packing and taking apart, and the sums of dX.
@@ -200,5 +222,9 @@ impl Layer for RotaryQkv {
         for projection in &mut self.projections {
             projection.params(visit);
         }
+    }
+    fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
+        let mut projections = self.projections.iter_mut();
+        projections.try_for_each(|projection| projection.adapt(which))
     }
 }

@@ -6,7 +6,8 @@ use smallvec::smallvec;
 use super::Linear;
 use super::flow::{floats, foreign, single, times, unexpected, unpack};
 use crate::{
-    Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
+    Cost, Error, Flow, Layer, LoraSettings, Memory, Param, PassContext, Pending, Result, Saved,
+    TensorSet,
 };
 
 /// down(silu(gate·x) ⊙ up·x) of three linear maps. The product of gate and up is not kept: it is computed
@@ -30,32 +31,29 @@ impl SwiGlu {
         }
     }
 
-    fn saved(&self, saved: Saved) -> Result<([Saved; 2], [Tensor; 2])> {
+    fn saved(&self, saved: Saved) -> Result<([Saved; 3], [Tensor; 2])> {
         let inner = unpack(&self.name, saved.tensors)?;
         let count = saved.nested.len();
-        let nested: std::result::Result<[Saved; 2], _> = saved.nested.try_into();
-        Ok((nested.map_err(|_| foreign(&self.name, 2, count))?, inner))
+        let nested: std::result::Result<[Saved; 3], _> = saved.nested.try_into();
+        Ok((nested.map_err(|_| foreign(&self.name, 3, count))?, inner))
     }
 
     /// The pending state of `down`, and the gradients of gate and up from that of their product.
     fn split(
         &self,
+        mut of_down: Saved,
         [mut gate, mut up]: [Tensor; 2],
-        back: impl FnOnce(Saved) -> Result<(Tensor, Pending)>,
+        dy: Tensors,
     ) -> Result<(Pending, [Tensor; 2])> {
-        // The linear layer only moves what it saved to `Pending`: the gate stands in for the product until
+        // The linear layer only moves its input to `Pending`: the gate stands in for the product until
         // that is computed below.
-        let (mut dy, mut pending) = back(Saved::new([gate.clone()]))?;
+        of_down.tensors.insert(0, gate.clone());
+        let (dx, mut pending) = self.down.input_grad(of_down, dy)?;
+        let mut dy = single(&self.name, dx)?;
         pending.tensors.remove(0);
         ops::swiglu_with_grad(&mut gate, &mut up, &mut dy).map_err(Error::within(&self.name))?;
         pending.tensors.insert(0, dy);
         Ok((pending, [gate, up]))
-    }
-
-    /// dL/d(product) and the pending state of `down`.
-    fn back(&self, saved: Saved, dy: Tensors) -> Result<(Tensor, Pending)> {
-        let (dx, pending) = self.down.input_grad(saved, dy)?;
-        Ok((single(&self.name, dx)?, pending))
     }
 }
 
@@ -82,7 +80,11 @@ impl Layer for SwiGlu {
             parts.fold(0, u64::saturating_add)
         };
         let (bytes, elements) = (inner.bytes(), inner.elements());
-        let kept = gate.memory.saved_own.saturating_add(up.memory.saved_own);
+        let sum = |parts: &[u64]| parts.iter().fold(0u64, |a, &b| a.saturating_add(b));
+        let [of_gate, of_up, of_down] = parts.map(|cost| &cost.memory);
+        // What is there when gate, and when up computes its gradient: that of the product, and dX of gate.
+        let at_gate = bytes.saturating_add(of_down.grown());
+        let at_up = at_gate.saturating_add(of_gate.grown());
         Ok(Cost {
             outputs: down.outputs.clone(),
             forward: total(|cost| cost.forward).saturating_add(times(&[6, elements])),
@@ -92,19 +94,43 @@ impl Layer for SwiGlu {
             weight_grad: total(|cost| cost.weight_grad),
             params: total(|cost| cost.params),
             memory: Memory {
-                saved_inputs: gate.memory.saved_inputs.clone(),
-                saved_own: kept.saturating_add(times(&[2, bytes])),
-                pending_inputs: gate.memory.pending_inputs.clone(),
-                pending_own: kept.saturating_add(times(&[3, bytes])),
+                saved_inputs: of_gate.saved_inputs.clone(),
+                saved_own: sum(&[total(|cost| cost.memory.saved_own), bytes, bytes]),
+                pending_inputs: of_gate.pending_inputs.clone(),
+                pending_own: sum(&[total(|cost| cost.memory.pending_own), bytes, bytes, bytes]),
                 pending_grads: TensorSet::All,
-                forward_peak: total(|cost| cost.memory.forward_peak).saturating_add(bytes),
-                // The gradient of the product, and one dX more than that of `gate`, which is added to it.
-                input_grad_peak: gate
-                    .memory
-                    .input_grad_peak
-                    .saturating_add(x.bytes())
-                    .saturating_add(bytes),
-                param_only_grad_peak: bytes,
+                forward_peak: [
+                    of_gate.forward_peak,
+                    sum(&[of_gate.saved_own, bytes, of_up.forward_peak]),
+                    sum(&[
+                        of_gate.saved_own,
+                        of_up.saved_own,
+                        times(&[3, bytes]),
+                        of_down.forward_peak,
+                    ]),
+                ]
+                .into_iter()
+                .fold(0, u64::max),
+                input_grad_peak: [
+                    of_down.input_grad_peak,
+                    sum(&[at_gate, of_gate.input_grad_peak]),
+                    sum(&[at_up, x.bytes(), of_up.input_grad_peak]),
+                ]
+                .into_iter()
+                .fold(0, u64::max),
+                param_only_grad_peak: [
+                    of_down.input_grad_peak,
+                    sum(&[at_gate, of_gate.param_only_grad_peak]),
+                    sum(&[at_up, of_up.param_only_grad_peak]),
+                ]
+                .into_iter()
+                .fold(0, u64::max),
+                // The gradients of gate, then of up are given free; `down` needs less than these.
+                weight_grad_peak: of_gate.weight_grad_peak.max(
+                    of_up
+                        .weight_grad_peak
+                        .saturating_sub(bytes.saturating_add(of_gate.pending_own)),
+                ),
                 ..Memory::default()
             },
             // Two operands and a product; three read and written; the sum of dX.
@@ -121,17 +147,19 @@ impl Layer for SwiGlu {
         let (up, of_up) = self.up.forward(cx, smallvec![x])?;
         let (gate, up) = (single(&self.name, gate)?, single(&self.name, up)?);
         let product = ops::swiglu(&gate, &up).map_err(Error::within(&self.name))?;
-        let (y, _) = self.down.forward(cx, smallvec![product])?;
+        let (y, mut of_down) = self.down.forward(cx, smallvec![product])?;
+        // The product, which `split` puts back.
+        of_down.tensors.remove(0);
         let saved = Saved {
-            nested: vec![of_gate, of_up],
+            nested: vec![of_gate, of_up, of_down],
             ..Saved::new([gate, up])
         };
         Ok((y, saved))
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
-        let ([of_gate, of_up], inner) = self.saved(saved)?;
-        let (down, [dgate, dup]) = self.split(inner, |saved| self.back(saved, dy))?;
+        let ([of_gate, of_up, of_down], inner) = self.saved(saved)?;
+        let (down, [dgate, dup]) = self.split(of_down, inner, dy)?;
         let (dx, gate) = self.gate.input_grad(of_gate, smallvec![dgate])?;
         let (other, up) = self.up.input_grad(of_up, smallvec![dup])?;
         let (mut dx, other) = (single(&self.name, dx)?, single(&self.name, other)?);
@@ -144,8 +172,8 @@ impl Layer for SwiGlu {
     }
 
     fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
-        let ([of_gate, of_up], inner) = self.saved(saved)?;
-        let (down, [dgate, dup]) = self.split(inner, |saved| self.back(saved, dy))?;
+        let ([of_gate, of_up, of_down], inner) = self.saved(saved)?;
+        let (down, [dgate, dup]) = self.split(of_down, inner, dy)?;
         let gate = self.gate.param_only_grad(of_gate, smallvec![dgate])?;
         let up = self.up.param_only_grad(of_up, smallvec![dup])?;
         Ok(Pending {
@@ -158,14 +186,18 @@ impl Layer for SwiGlu {
         let count = pending.nested.len();
         let parts: std::result::Result<[Pending; 3], _> = pending.nested.try_into();
         let [down, gate, up] = parts.map_err(|_| foreign(&self.name, 3, count))?;
-        self.down.weight_grad(down)?;
         self.gate.weight_grad(gate)?;
-        self.up.weight_grad(up)
+        self.up.weight_grad(up)?;
+        self.down.weight_grad(down)
     }
 
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
         self.gate.params(visit);
         self.up.params(visit);
         self.down.params(visit);
+    }
+    fn adapt(&mut self, which: &mut dyn FnMut(&str) -> Option<LoraSettings>) -> Result<()> {
+        let mut maps = [&mut self.gate, &mut self.up, &mut self.down].into_iter();
+        maps.try_for_each(|map| map.adapt(which))
     }
 }

@@ -9,7 +9,7 @@ use gpipe_tensor::ops::Rope;
 use super::cases::{Case, EPS, Reference, Sizes};
 use super::reference as plain;
 
-const THETA: f64 = 100.0;
+pub const THETA: f64 = 100.0;
 
 /// The layers, and a block's half of them.
 pub fn all(s: Sizes) -> Vec<Case> {
@@ -57,13 +57,7 @@ pub fn all(s: Sizes) -> Vec<Case> {
         let q = plain::linear(x, w, &p[0], &p[1], Layout::OutIn);
         let k = plain::linear(x, w, &p[2], &p[3], Layout::OutIn);
         let v = plain::linear(x, w, &p[4], &[], Layout::OutIn);
-        let (q, k) = (
-            rotated(&q, time, queries, size),
-            rotated(&k, time, keys, size),
-        );
-        let rows = q.chunks(queries).zip(k.chunks(keys)).zip(v.chunks(keys));
-        rows.flat_map(|((q, k), v)| [q, k, v].concat())
-            .collect::<Vec<_>>()
+        self::packed([&q, &k, &v], time, [queries, keys], size)
     };
     let gated = move |p: &[Vec<f64>], x: &[f64]| {
         let gate = plain::linear(x, w, &p[0], &[], Layout::OutIn);
@@ -120,6 +114,21 @@ fn rms_norm(x: &[f64], gain: &[f64]) -> Vec<f64> {
             .collect::<Vec<_>>()
     };
     x.chunks(gain.len()).flat_map(row).collect()
+}
+
+/// Rows of queries and keys, turned by their positions, and values, of these widths and this size of heads.
+pub fn packed(
+    [q, k, v]: [&[f64]; 3],
+    time: usize,
+    [queries, keys]: [usize; 2],
+    size: usize,
+) -> Vec<f64> {
+    let (q, k) = (
+        rotated(q, time, queries, size),
+        rotated(k, time, keys, size),
+    );
+    let rows = q.chunks(queries).zip(k.chunks(keys)).zip(v.chunks(keys));
+    rows.flat_map(|((q, k), v)| [q, k, v].concat()).collect()
 }
 
 /// The heads of each row turned by its position.
