@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod companions;
 mod config_json;
 mod description;
@@ -14,6 +15,7 @@ mod names;
 mod tests;
 mod weights;
 
+pub use adapter::is_adapter;
 pub use companions::{Companions, tokenizer_file};
 pub use config_json::{parse_config, read_config};
 pub use description::Description;

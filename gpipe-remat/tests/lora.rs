@@ -36,7 +36,7 @@ fn layers() -> Vec<Box<dyn Layer>> {
     layers
 }
 
-/// The values of all parameters after so many steps.
+/// The values of all parameters after `steps` steps.
 fn train(run: &Run, steps: u64) -> Bits {
     let (mut layers, schedule) = (layers(), run.schedule());
     let (costs, cut) = (run.costs(&layers), run.cut(layers.len()));

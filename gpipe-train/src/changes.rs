@@ -26,7 +26,7 @@ fn effect(section: &str, key: &str) -> Effect {
         // Where the run began; it goes on from its checkpoint.
         ("model", "weights") => Effect::None,
         // Parameters that were frozen have no optimizer state to go on from.
-        ("model", _) | ("optimizer", "freeze") => Effect::Refuse,
+        ("model" | "lora", _) | ("optimizer", "freeze") => Effect::Refuse,
         ("pipeline", "micro_batches" | "groups") => {
             Effect::Warn("from here on results are equal to rounding, not bit for bit")
         }

@@ -9,77 +9,56 @@ use super::settings::{Settings, Workers};
 /// A flag that sets a key: the flag, the key, and access to the typed value.
 type KeyFlag = (&'static str, &'static str, fn(&Settings) -> Option<&str>);
 
-const KEY_FLAGS: [KeyFlag; 39] = [
-    ("--model", "model.name", |s| s.model.as_deref()),
-    ("--weights", "model.weights", |s| s.weights.as_deref()),
-    ("--dropout", "model.dropout", |s| s.dropout.as_deref()),
-    ("--data", "data.source", |s| s.data.as_deref()),
-    ("--target", "data.target", |s| s.target.as_deref()),
-    ("--tokenizer", "data.tokenizer", |s| s.tokenizer.as_deref()),
-    ("--seq-len", "data.seq_len", |s| s.seq_len.as_deref()),
-    ("--image-size", "data.image_size", |s| {
-        s.image_size.as_deref()
-    }),
-    ("--loss-target", "data.loss_target", |s| {
-        s.loss_target.as_deref()
-    }),
-    ("--batch-size", "data.batch_size", |s| {
-        s.batch_size.as_deref()
-    }),
-    ("--stages", "pipeline.stages", |s| s.stages.as_deref()),
-    ("--devices", "pipeline.devices", |s| s.devices.as_deref()),
-    ("--micro-batches", "pipeline.micro_batches", |s| {
-        s.micro_batches.as_deref()
-    }),
-    ("--micro-batch-size", "pipeline.micro_batch_size", |s| {
-        s.micro_batch_size.as_deref()
-    }),
-    ("--groups", "pipeline.groups", |s| s.groups.as_deref()),
-    ("--schedule", "pipeline.schedule", |s| s.schedule.as_deref()),
-    ("--partition", "pipeline.partition", |s| {
-        s.partition.as_deref()
-    }),
-    ("--cost-model", "pipeline.cost_model", |s| {
-        s.cost_model.as_deref()
-    }),
-    ("--remat", "pipeline.remat", |s| s.remat.as_deref()),
-    ("--threads", "pipeline.threads", |s| s.threads.as_deref()),
-    ("--memory", "pipeline.memory", |s| s.memory.as_deref()),
-    ("--lr", "optimizer.lr", |s| s.lr.as_deref()),
-    ("--lr-schedule", "optimizer.lr_schedule", |s| {
-        s.lr_schedule.as_deref()
-    }),
-    ("--warmup-steps", "optimizer.warmup_steps", |s| {
-        s.warmup_steps.as_deref()
-    }),
-    ("--optimizer", "optimizer.name", |s| s.optimizer.as_deref()),
-    ("--weight-decay", "optimizer.weight_decay", |s| {
-        s.weight_decay.as_deref()
-    }),
-    ("--freeze", "optimizer.freeze", |s| s.freeze.as_deref()),
-    ("--label-smoothing", "optimizer.label_smoothing", |s| {
-        s.label_smoothing.as_deref()
-    }),
-    ("--clip-norm", "optimizer.clip_norm", |s| {
-        s.clip_norm.as_deref()
-    }),
-    ("--steps", "run.steps", |s| s.steps.as_deref()),
-    ("--eval-every", "run.eval_every", |s| {
-        s.eval_every.as_deref()
-    }),
-    ("--save-every", "run.save_every", |s| {
-        s.save_every.as_deref()
-    }),
-    ("--keep", "run.keep", |s| s.keep.as_deref()),
-    ("--seed", "run.seed", |s| s.seed.as_deref()),
-    ("--trace-steps", "run.trace_steps", |s| {
-        s.trace_steps.as_deref()
-    }),
-    ("--watchdog", "run.watchdog", |s| s.watchdog.as_deref()),
-    ("--dtype", "run.dtype", |s| s.dtype.as_deref()),
-    ("--no-shuffle", "data.shuffle", |s| {
-        s.no_shuffle.then_some("false")
-    }),
+macro_rules! key_flags {
+    ($($flag:literal $key:literal $field:ident,)* ; $($other:expr,)*) => {
+        [$(($flag, $key, |s: &Settings| s.$field.as_deref()),)* $($other,)*]
+    };
+}
+
+const KEY_FLAGS: [KeyFlag; 43] = key_flags![
+    "--model" "model.name" model,
+    "--weights" "model.weights" weights,
+    "--dropout" "model.dropout" dropout,
+    "--data" "data.source" data,
+    "--target" "data.target" target,
+    "--tokenizer" "data.tokenizer" tokenizer,
+    "--seq-len" "data.seq_len" seq_len,
+    "--image-size" "data.image_size" image_size,
+    "--loss-target" "data.loss_target" loss_target,
+    "--batch-size" "data.batch_size" batch_size,
+    "--stages" "pipeline.stages" stages,
+    "--devices" "pipeline.devices" devices,
+    "--micro-batches" "pipeline.micro_batches" micro_batches,
+    "--micro-batch-size" "pipeline.micro_batch_size" micro_batch_size,
+    "--groups" "pipeline.groups" groups,
+    "--schedule" "pipeline.schedule" schedule,
+    "--partition" "pipeline.partition" partition,
+    "--cost-model" "pipeline.cost_model" cost_model,
+    "--remat" "pipeline.remat" remat,
+    "--threads" "pipeline.threads" threads,
+    "--memory" "pipeline.memory" memory,
+    "--lr" "optimizer.lr" lr,
+    "--lr-schedule" "optimizer.lr_schedule" lr_schedule,
+    "--warmup-steps" "optimizer.warmup_steps" warmup_steps,
+    "--optimizer" "optimizer.name" optimizer,
+    "--weight-decay" "optimizer.weight_decay" weight_decay,
+    "--freeze" "optimizer.freeze" freeze,
+    "--lora" "lora.rank" lora,
+    "--lora-alpha" "lora.alpha" lora_alpha,
+    "--lora-dropout" "lora.dropout" lora_dropout,
+    "--lora-targets" "lora.targets" lora_targets,
+    "--label-smoothing" "optimizer.label_smoothing" label_smoothing,
+    "--clip-norm" "optimizer.clip_norm" clip_norm,
+    "--steps" "run.steps" steps,
+    "--eval-every" "run.eval_every" eval_every,
+    "--save-every" "run.save_every" save_every,
+    "--keep" "run.keep" keep,
+    "--seed" "run.seed" seed,
+    "--trace-steps" "run.trace_steps" trace_steps,
+    "--watchdog" "run.watchdog" watchdog,
+    "--dtype" "run.dtype" dtype,
+    ;
+    ("--no-shuffle", "data.shuffle", |s| s.no_shuffle.then_some("false")),
     ("--tf32", "run.tf32", |s| s.tf32.then_some("true")),
 ];
 

@@ -150,6 +150,19 @@ pub struct Settings {
     /// gradient and no optimizer state
     #[arg(long, value_name = "REGEX", help_heading = "Optimizer")]
     pub freeze: Option<String>,
+    /// Train adapters of this rank (LoRA) of linear layers, and nothing else
+    #[arg(long, value_name = "RANK", help_heading = "Optimizer")]
+    pub lora: Option<String>,
+    /// Scale of the adapters, times their rank [default: 8]
+    #[arg(long, value_name = "ALPHA", help_heading = "Optimizer")]
+    pub lora_alpha: Option<String>,
+    /// Share of the adapters' inputs that is dropped in training [default: 0]
+    #[arg(long, value_name = "P", help_heading = "Optimizer")]
+    pub lora_dropout: Option<String>,
+    /// Adapt the linear layers in whose names this regular expression is found [default: q_proj and v_proj of a
+    /// Llama, c_attn of a GPT]
+    #[arg(long, value_name = "REGEX", help_heading = "Optimizer")]
+    pub lora_targets: Option<String>,
 
     /// Training steps (verify compares 3 by default)
     #[arg(long, value_name = "STEPS", help_heading = "Run")]

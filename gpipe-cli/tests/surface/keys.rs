@@ -123,6 +123,7 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("gpt-nano", "optimizer.eps", &["1e-6"]),
     ("gpt-nano", "optimizer.clip_norm", &["0"]),
     ("gpt-nano", "optimizer.freeze", &["wpe"]),
+    ("gpt-nano", "lora.rank", &["8"]),
     ("gpt-nano", "run.steps", &["7"]),
     ("gpt-nano", "run.eval_every", &["7"]),
     ("gpt-nano", "run.save_every", &["0"]),
@@ -224,6 +225,10 @@ fn every_flag_of_a_key_sets_it() {
         &["--warmup-steps", "7"],
         &["--weight-decay", "0.5"],
         &["--freeze", "wpe"],
+        &["--lora", "8"],
+        &["--lora", "8", "--lora-alpha", "16"],
+        &["--lora", "8", "--lora-dropout", "0.1"],
+        &["--lora", "8", "--lora-targets", "mlp"],
         &["--label-smoothing", "0.1"],
         &["--clip-norm", "0.5"],
         &["--steps", "7"],
@@ -237,12 +242,13 @@ fn every_flag_of_a_key_sets_it() {
     let mut text = String::new();
     for flag in flags {
         let after = configuration(folder.path(), flag);
+        let name = flag.iter().rfind(|word| word.starts_with("--")).unwrap();
         let changed: Vec<&str> = after
             .iter()
             .filter(|line| !before.contains(line))
             .map(|line| line.split(' ').next().unwrap())
             .collect();
-        writeln!(text, "{}: {}", flag[0], changed.join(" ")).unwrap();
+        writeln!(text, "{name}: {}", changed.join(" ")).unwrap();
     }
     insta::assert_snapshot!(text);
 }

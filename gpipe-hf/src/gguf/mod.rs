@@ -131,6 +131,11 @@ pub struct GgufWeights {
 }
 
 impl GgufWeights {
+    /// Whether there is a parameter of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.located.contains_key(name)
+    }
+
     /// The value of a parameter, in single precision.
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some((entry, heads)) = self.located.get(name) else {

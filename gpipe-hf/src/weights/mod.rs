@@ -83,6 +83,13 @@ impl Weights {
         Ok(Self(Source::Folder { shards, located }))
     }
 
+    fn has(&self, name: &str) -> bool {
+        match &self.0 {
+            Source::Folder { located, .. } => located.contains_key(name),
+            Source::Gguf(weights) => weights.has(name),
+        }
+    }
+
     /// Reads the value of a parameter by its global name. Half floats and quantized numbers become single
     /// ones.
     ///
@@ -114,8 +121,8 @@ impl Weights {
         }
     }
 
-    /// Gives every parameter of a pipeline its value, tied ones included. The stages read theirs at the
-    /// same time.
+    /// Gives the parameters of a pipeline their values, tied ones included, but for those that the files were not
+    /// opened for ([`open`](Self::open)). The stages read theirs at the same time.
     ///
     /// # Errors
     /// [`Error::Load`] for what [`tensor`](Self::tensor) refuses, or a parameter of another shape.
@@ -127,7 +134,7 @@ impl Weights {
             let device = stage.device().clone();
             let mut result = Ok(());
             stage.params(|param| {
-                if result.is_ok() && !param.tied {
+                if result.is_ok() && !param.tied && self.has(&param.name) {
                     result = self
                         .tensor(&param.name, &device)
                         .map_err(Box::<dyn StdError + Send + Sync>::from)

@@ -13,6 +13,7 @@ mod devices;
 mod entry;
 mod fixed;
 mod keys;
+mod lora;
 mod loss_target;
 mod model;
 mod model_defaults;
@@ -42,6 +43,7 @@ use gpipe_tensor::{InstructionSet, Precision};
 
 pub use devices::Devices;
 pub use fixed::FixedKeys;
+pub use lora::Lora;
 pub use loss_target::LossTarget;
 pub use model::{Family, GptKeys, ImageKeys, LlamaKeys, MlpKeys, Model, Seq2SeqKeys};
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
@@ -72,6 +74,9 @@ pub struct TrainConfig {
     pub pipeline: Pipeline,
     /// The optimizer and the learning rate.
     pub optimizer: Optimizer,
+    /// Adapters of linear layers.
+    #[serde(default, skip_serializing_if = "Lora::is_default")]
+    pub lora: Lora,
     /// Duration, evaluation, checkpoints and numerics.
     pub run: Run,
 }

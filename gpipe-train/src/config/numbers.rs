@@ -37,6 +37,11 @@ impl<const LEAST: i64, const MOST: i64> From<Whole<LEAST, MOST>> for i64 {
     }
 }
 
+impl<const MOST: i64> Whole<0, MOST> {
+    /// None.
+    pub const ZERO: Self = Self(0);
+}
+
 impl<const MOST: i64> Whole<1, MOST> {
     /// The least value.
     pub const ONE: Self = Self(1);
@@ -109,6 +114,9 @@ impl From<Fraction> for f64 {
 }
 
 impl Amount {
+    /// `peft`'s default of `lora_alpha`.
+    pub(crate) const LORA_ALPHA: Self = Self(8.0);
+
     /// The number.
     pub fn get(self) -> f64 {
         self.0

@@ -9,7 +9,7 @@ use super::defaults::Draft;
 use super::entry::{self, Schema};
 use super::keys::{Entry, Keys};
 use super::schedule::ScheduleChoice;
-use super::{TrainConfig, validate};
+use super::{TrainConfig, lora, validate};
 use crate::error::{Error, Result};
 
 /// A value for one key, with its origin for error messages.
@@ -200,8 +200,9 @@ impl Overrides {
         let [ranks, ranks_here] = self.ranks;
         draft.use_all_cores(ranks_here);
         draft.place_stages(ranks)?;
-        let config = TrainConfig::deserialize(draft.keys.0)
+        let mut config = TrainConfig::deserialize(draft.keys.0)
             .map_err(|error| Error::invalid(error.message()))?;
+        lora::complete(&mut config)?;
         validate::check(&config)?;
         if let Some(table) = &draft.table {
             validate::check_table(&config, table)?;

@@ -359,6 +359,12 @@ fn common() -> Table {
         clip_norm = 1.0
         freeze = ""
 
+        [lora]
+        rank = 0
+        alpha = 8.0
+        dropout = 0.0
+        targets = ""
+
         [run]
         steps = 500
         eval_every = 0

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gpipe_hf::Weights;
+use gpipe_hf::{Weights, is_adapter};
 use gpipe_layers::{CostModel, Init, Layer, LearningRate, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
@@ -182,14 +182,20 @@ impl Setup {
     /// # Errors
     /// [`Error::Input`] if the weights cannot be read or do not fit the model.
     pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
+        let mut of_model = self.owners();
+        of_model.retain(|(name, _)| !is_adapter(name));
         self.weights = Some(match (config.model.folder(), config.model.weights()) {
-            (Some(folder), _) => Weights::open(folder, &self.owners())?,
-            (None, Some(file)) => Weights::open_file(file, &self.owners())?,
+            (Some(folder), _) => Weights::open(folder, &of_model)?,
+            (None, Some(file)) => Weights::open_file(file, &of_model)?,
             (None, None) => return Ok(()),
         });
         for layer in &mut self.layers {
-            // Cheap initial values, which the weights replace.
-            layer.params(&mut |param| param.init = Init::Zeros);
+            layer.params(&mut |param| {
+                // Cheap initial values, which the weights replace.
+                if !is_adapter(&param.name) {
+                    param.init = Init::Zeros;
+                }
+            });
         }
         Ok(())
     }

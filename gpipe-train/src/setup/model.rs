@@ -1,6 +1,6 @@
 //! The layers, input and optimizer of a configuration.
 
-use gpipe_layers::{Flow, Kind, Layer, Optimizer, OptimizerKind, compute_in};
+use gpipe_layers::{Flow, Kind, Layer, Optimizer, OptimizerKind, compute_in, freeze};
 
 use crate::config::{OptimizerName, TrainConfig};
 use crate::error::{Error, Result};
@@ -14,6 +14,7 @@ use crate::precision;
 pub fn layers(config: &TrainConfig) -> Result<Vec<Box<dyn Layer>>> {
     let stored = precision::stored(config)?;
     let mut layers = config.model.config().layers().map_err(Error::input)?;
+    adapt(&mut layers, config)?;
     for layer in &mut layers {
         compute_in(layer.as_mut(), stored);
     }
@@ -23,6 +24,54 @@ pub fn layers(config: &TrainConfig) -> Result<Vec<Box<dyn Layer>>> {
 
 /// Names of an error about parameters that do not exist.
 const EXAMPLES: usize = 4;
+
+/// Adds the adapters of `[lora]`, and freezes everything else.
+fn adapt(layers: &mut [Box<dyn Layer>], config: &TrainConfig) -> Result<()> {
+    let Some(settings) = config.lora.settings() else {
+        return Ok(());
+    };
+    let targets = &config.lora.targets;
+    let (mut others, mut adapted) = (Vec::new(), 0);
+    for layer in layers {
+        let added = layer.adapt(&mut |name| match targets.matches(name) {
+            true => {
+                adapted += 1;
+                Some(settings)
+            }
+            false => {
+                others.push(name.to_owned());
+                None
+            }
+        });
+        added.map_err(Error::input)?;
+        freeze(layer.as_mut(), |param| !gpipe_hf::is_adapter(&param.name));
+    }
+    match (adapted, others.is_empty()) {
+        (0, true) => Err(Error::invalid(format!(
+            "the model {} has no linear layers that can be adapted: leave `lora.rank` out",
+            config.model.name
+        ))),
+        (0, false) => Err(Error::invalid(format!(
+            "`lora.targets = {targets}` matches no linear layer: use a pattern that is found in names such as {}",
+            different(&others).join(", ")
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The first of the names of some ends, such as `c_attn`.
+fn different(names: &[String]) -> Vec<&str> {
+    fn end(name: &str) -> Option<&str> {
+        name.rsplit('.').next()
+    }
+    let mut found: Vec<&str> = Vec::new();
+    for name in names {
+        if found.len() < EXAMPLES && found.iter().all(|other| end(other) != end(name)) {
+            found.push(name);
+        }
+    }
+    found
+}
 
 /// Freezes the parameters that `optimizer.freeze` names.
 fn freeze_parameters(layers: &mut [Box<dyn Layer>], config: &TrainConfig) -> Result<()> {

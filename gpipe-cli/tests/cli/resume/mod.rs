@@ -3,6 +3,7 @@
 mod changed;
 mod frozen;
 mod kept;
+mod lora;
 #[cfg(target_os = "linux")]
 mod lost_output;
 mod not_finite;
