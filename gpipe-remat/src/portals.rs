@@ -118,26 +118,37 @@ impl Portals {
             })
     }
 
-    /// Bytes that go through all portals in a training step.
-    pub fn step_bytes(&self, costs: &ModelCosts) -> u64 {
-        let ends = self.ends().into_iter();
-        ends.flat_map(|portal| {
-            (0..costs.micro_batches()).flat_map(move |m| self.bytes(costs, m, portal))
-        })
-        .fold(0, u64::saturating_add)
+    /// Bytes that go through a portal in a training step, in both directions.
+    pub fn step_bytes_of(&self, costs: &ModelCosts, portal: Portal) -> u64 {
+        let of_micro_batches =
+            (0..costs.micro_batches()).flat_map(|m| self.bytes(costs, m, portal));
+        of_micro_batches.fold(0, u64::saturating_add)
     }
 
-    /// Bytes that suffice for everything in transit through portals at a time, however long the actions of
-    /// `schedule` take: for each portal and direction, as many micro-batches as can be in it.
+    /// Bytes that go through all portals in a training step.
+    pub fn step_bytes(&self, costs: &ModelCosts) -> u64 {
+        let portals = self.ends().into_iter();
+        portals
+            .map(|portal| self.step_bytes_of(costs, portal))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that suffice for everything in transit through a portal at a time, however long the actions of
+    /// `schedule` take: for each direction, as many micro-batches as can be in it.
+    pub fn transit_bytes_of(&self, costs: &ModelCosts, schedule: &Schedule, portal: Portal) -> u64 {
+        let slots = schedule.portal_slots(portal);
+        // The first micro-batch is the largest.
+        let bytes = self.bytes(costs, 0, portal);
+        let directions = [0, 1].map(|way| bytes[way].saturating_mul(slots[way] as u64));
+        directions.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that suffice for everything in transit through all portals at a time.
     pub fn transit_bytes(&self, costs: &ModelCosts, schedule: &Schedule) -> u64 {
-        let ends = self.ends().into_iter();
-        ends.flat_map(|portal| {
-            let slots = schedule.portal_slots(portal);
-            // The first micro-batch is the largest.
-            let bytes = self.bytes(costs, 0, portal);
-            [0, 1].map(|direction| bytes[direction].saturating_mul(slots[direction] as u64))
-        })
-        .fold(0, u64::saturating_add)
+        let portals = self.ends().into_iter();
+        portals
+            .map(|portal| self.transit_bytes_of(costs, schedule, portal))
+            .fold(0, u64::saturating_add)
     }
 
     /// The tensors, by their indices in [`Place::portal`].

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::checked::Checked;
 use crate::clock::rfc3339;
 use crate::error::Result;
+use crate::planned_portal::PlannedPortal;
 
 /// One object. The variant in lower case is its `kind`, the fields are its other keys.
 ///
@@ -164,6 +165,9 @@ pub enum Event {
         peak_bytes: Option<Vec<u64>>,
         /// Trainable values, tied ones once; `null` for a list of costs.
         parameters: Option<u64>,
+        /// Where tensors go past whole stages; no key where there are none.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        portals: Vec<PlannedPortal>,
     },
     /// A checkpoint was checked.
     Check(Checked),
@@ -371,6 +375,7 @@ mod tests {
             step_seconds: None,
             peak_bytes: None,
             parameters: None,
+            portals: Vec::new(),
         };
         assert_eq!(
             plan.to_json().unwrap(),

@@ -8,6 +8,7 @@ mod event;
 mod folder;
 mod html;
 pub mod numbers;
+mod planned_portal;
 mod run;
 mod scalars;
 mod tensorboard;
@@ -18,6 +19,7 @@ pub use error::{Error, Result};
 pub use event::{Event, FoundDevice};
 pub use folder::{MadeRun, NewRun, PAGE, RunFolder};
 pub use html::{html, write_html};
+pub use planned_portal::PlannedPortal;
 pub use run::{Run, RunEnd, RunStart, RunStep, read_run};
 pub use tensorboard::TensorBoard;
 pub use timeline::{

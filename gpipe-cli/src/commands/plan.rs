@@ -12,7 +12,7 @@ use gpipe_train::config::ScheduleChoice;
 use gpipe_train::cost_import::{self, CostFile};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::Recommender;
-use gpipe_train::{Setup, TrainConfig};
+use gpipe_train::{Forecast, Setup, TrainConfig};
 
 use super::{auto, compare, profile, stages};
 use crate::args::{OutputArgs, PlanArgs};
@@ -180,16 +180,14 @@ fn show_setup(
             &setup.partition,
             &setup.loads,
             forecast.bubble,
-            Some(seconds),
-            Some(forecast.peaks),
-            Some(forecast.parameters),
+            Some((seconds, forecast)),
         );
     }
     if output.verbose {
         print(&config.to_toml()?)?;
         print("")?;
     }
-    let pipeline = &config.pipeline;
+    let (pipeline, portals) = (&config.pipeline, forecast.portals());
     let largest = setup
         .memory
         .iter()
@@ -215,7 +213,7 @@ fn show_setup(
         "{heading}\n{}{}\n{}\n{}\n\
          bubble  {}\n\
          step    about {} ({})\n\
-         memory  {} on the largest stage, {} in all\n        {}",
+         memory  {} on the largest stage, {} in all\n        {}{}",
         stages::table(setup, gpipe_train::unit(config), terminal_width()),
         verdict(&setup.loads),
         why(&setup.cuts(config)?),
@@ -231,6 +229,7 @@ fn show_setup(
                 .fold(0, |sum, &peak| sum.saturating_add(peak))
         ),
         numbers::parameter_bytes(setup.parameter_bytes),
+        portals.map_or_else(String::new, |line| format!("\nportals {line}")),
     ))
 }
 
@@ -284,7 +283,7 @@ fn show_costs(
     let timeline = simulate(&schedule, &times).map_err(Fail::usage)?;
     let bubble = timeline.bubble();
     if output.json {
-        return publish(&partition, &loads, bubble, None, None, None);
+        return publish(&partition, &loads, bubble, None);
     }
     print(&format!(
         "{loads}\n\n{}\n{}\nbubble  {} with {} micro-batches ({})",
@@ -343,21 +342,19 @@ fn publish(
     partition: &Partition,
     loads: &Loads,
     bubble: f64,
-    step_seconds: Option<f64>,
-    peak_bytes: Option<Vec<u64>>,
-    parameters: Option<u64>,
+    of_run: Option<(f64, Forecast)>,
 ) -> Result<()> {
-    let (cut, loads, optimum) = (partition.sizes(), loads.loads().to_vec(), loads.optimum());
-    print(
-        &Event::Plan {
-            cut,
-            loads,
-            optimum,
-            bubble,
-            step_seconds,
-            peak_bytes,
-            parameters,
-        }
-        .to_json()?,
-    )
+    let (step_seconds, forecast) = of_run.unzip();
+    let portals = forecast.as_ref().map(|forecast| forecast.portals.clone());
+    let event = Event::Plan {
+        cut: partition.sizes(),
+        loads: loads.loads().to_vec(),
+        optimum: loads.optimum(),
+        bubble,
+        step_seconds,
+        parameters: forecast.as_ref().map(|forecast| forecast.parameters),
+        peak_bytes: forecast.map(|forecast| forecast.peaks),
+        portals: portals.unwrap_or_default(),
+    };
+    print(&event.to_json()?)
 }

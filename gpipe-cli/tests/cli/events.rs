@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::models::on_recorded;
 use super::{gpipe, objects, parse, small};
 
+/// A plan with portals.
+const UNET: &str = "plan --model unet:1,4 --data synthetic --image-size 64 --batch-size 4 \
+                    --stages 5 --json";
 const PAGE: &str = include_str!("../../reference/json.md");
 
 /// The documented keys of every kind with the type of their values.
@@ -31,6 +34,7 @@ fn documented() -> BTreeMap<&'static str, BTreeMap<&'static str, &'static str>> 
 fn is_of(value: &Value, types: &str) -> bool {
     types
         .split(" or null")
+        .flat_map(|types| types.split(" or absent"))
         .enumerate()
         .any(|(place, name)| match (place, name) {
             (0, "integer") => value.is_u64(),
@@ -43,6 +47,9 @@ fn is_of(value: &Value, types: &str) -> bool {
             (0, "list of integers") => value
                 .as_array()
                 .is_some_and(|list| list.iter().all(Value::is_u64)),
+            (0, "list of objects") => value
+                .as_array()
+                .is_some_and(|list| list.iter().all(Value::is_object)),
             (1, "") => value.is_null(),
             _ => panic!("`{types}` is no type of this test"),
         })
@@ -68,6 +75,7 @@ fn every_object_has_exactly_the_documented_keys() {
         ),
         small(folder.path(), "plan", &["--json"]),
         small(folder.path(), "plan", &["--profile", "--json"]),
+        gpipe(folder.path(), &UNET.split(' ').collect::<Vec<_>>()),
         small(folder.path(), "verify", &["--steps", "1", "--json"]),
         gpipe(
             folder.path(),
@@ -120,10 +128,13 @@ fn every_object_has_exactly_the_documented_keys() {
         let keys = documented
             .get(kind)
             .unwrap_or_else(|| panic!("the page does not know the kind {kind}"));
-        let named: BTreeSet<&str> = keys.keys().copied().chain(["kind"]).collect();
+        let has =
+            |key: &str, types: &str| !types.ends_with(" or absent") || object.contains_key(key);
+        let named = keys.iter().filter(|(key, types)| has(key, types));
+        let named: BTreeSet<&str> = named.map(|(key, _)| *key).chain(["kind"]).collect();
         let got: BTreeSet<&str> = object.keys().map(String::as_str).collect();
         assert_eq!(got, named, "keys of {kind}");
-        for (key, types) in keys {
+        for (key, types) in keys.iter().filter(|(key, _)| named.contains(*key)) {
             assert!(
                 is_of(&object[*key], types),
                 "{kind}.{key} is {}, not {types}",

@@ -146,6 +146,32 @@ fn a_unet_has_the_bits_of_one_stage_with_dropout_and_padding() {
     }
 }
 
+/// Skips of 4 channels of 64 x 64 go from stage 0 to 4, those of 8 of 32 x 32 and of 16 of 16 x 16 from 1 to 3;
+/// of four samples, there and back.
+#[test]
+fn the_plan_of_a_unet_names_its_portals() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |stages, more: &[&str]| {
+        let arguments = ["--data", "synthetic", "--stages", stages];
+        small(folder.path(), "plan", &[&arguments, more].concat())
+    };
+    let skip = |channels: u64, side: u64| 4 * 2 * 4 * channels * side * side;
+    let [outer, inner] = [skip(4, 64), skip(8, 32) + skip(16, 16)];
+    let portal = |from: u64, to: u64, bytes: u64| serde_json::json!({"from": from, "to": to, "step_bytes": bytes, "transit_bytes": bytes});
+    // Both micro-batches may wait for their taker at once.
+    let wanted = [portal(0, 4, outer), portal(1, 3, inner)];
+    assert_eq!(
+        objects(&plan("5", &["--json"]))[0]["portals"],
+        serde_json::json!(wanted)
+    );
+    let text = stdout(&plan("5", &[]));
+    let line = "portals stage 0 to 4, 1 to 3: 896.0 KiB a step, at most 896.0 KiB in transit";
+    assert!(text.contains(line), "{text}");
+    // Between neighbours there are none.
+    assert!(objects(&plan("2", &["--json"]))[0].get("portals").is_none());
+    assert!(!stdout(&plan("2", &[])).contains("portals"));
+}
+
 #[test]
 fn classes_are_learned_against_one_hot_targets() {
     let folder = tempfile::tempdir().unwrap();

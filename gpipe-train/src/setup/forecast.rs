@@ -1,12 +1,15 @@
 //! Predictions of idle time, step time and memory.
 
 use gpipe_remat::{Rates, StageMemory, Times, simulator_costs};
-use gpipe_report::numbers;
-use gpipe_sched::{Costs, Timeline, simulate, simulate_shared};
+use gpipe_report::{PlannedPortal, numbers};
+use gpipe_sched::{Costs, Portal, Timeline, simulate, simulate_shared};
 use gpipe_tensor::DeviceId;
 
 use super::Setup;
 use crate::error::{Error, Result};
+
+/// Number of portals whose stages the text names.
+const PORTALS_NAMED: usize = 4;
 
 /// Predictions of a run. Lists have one entry per stage.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct Forecast {
     pub bubble: f64,
     /// Idle fraction for the configured threads, if workers share them.
     pub bubble_here: f64,
+    /// Where tensors go past whole stages.
+    pub portals: Vec<PlannedPortal>,
 }
 
 impl Setup {
@@ -59,7 +64,20 @@ impl Setup {
             bubble: free.bubble(),
             bubble_here: here.bubble(),
             workers: free.devices(),
+            portals: self.planned_portals(),
         })
+    }
+
+    /// The portals, with their bytes.
+    fn planned_portals(&self) -> Vec<PlannedPortal> {
+        let portals = self.table.portals();
+        let planned = |portal: Portal| PlannedPortal {
+            from: portal.from,
+            to: portal.to,
+            step_bytes: portals.step_bytes_of(&self.costs, portal),
+            transit_bytes: portals.transit_bytes_of(&self.costs, &self.schedule, portal),
+        };
+        portals.ends().into_iter().map(planned).collect()
     }
 
     /// The work of the layers by `pipeline.cost_model`, at this many FLOPs a second.
@@ -127,5 +145,28 @@ impl Forecast {
             "predicted {cut}{shared}; ideal {}",
             numbers::percent(self.ideal_bubble)
         )
+    }
+
+    /// The portals as text; none if no tensor passes a stage.
+    pub fn portals(&self) -> Option<String> {
+        let ends = self.portals.iter().take(PORTALS_NAMED);
+        let mut ends: Vec<String> = ends
+            .map(|one| format!("{} to {}", one.from, one.to))
+            .collect();
+        if let more @ 1.. = self.portals.len().saturating_sub(PORTALS_NAMED) {
+            ends.push(format!("and {more} more"));
+        }
+        let sum = |bytes: fn(&PlannedPortal) -> u64| {
+            let bytes = self.portals.iter().map(bytes);
+            numbers::bytes(bytes.fold(0, u64::saturating_add))
+        };
+        (!ends.is_empty()).then(|| {
+            format!(
+                "stage {}: {} a step, at most {} in transit",
+                ends.join(", "),
+                sum(|one| one.step_bytes),
+                sum(|one| one.transit_bytes),
+            )
+        })
     }
 }
