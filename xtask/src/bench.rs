@@ -1,10 +1,11 @@
-//! Measurements in six families, one of predictions beside published figures, one experiment, and one for machines with a GPU.
+//! Measurements in seven families, one of predictions beside published figures, one experiment, and one for machines with a GPU.
 
 mod baseline;
 mod configuration;
 mod criterion;
 pub mod cuda;
 mod images;
+mod llama;
 mod measured;
 mod model;
 mod peak;
@@ -18,6 +19,7 @@ mod summary;
 mod sweep;
 pub mod table;
 mod training;
+mod turns;
 mod tutorial;
 
 use std::path::Path;
@@ -28,12 +30,13 @@ use crate::flags::Bench;
 
 /// Runs the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
-    const FAMILIES: [&str; 9] = [
+    const FAMILIES: [&str; 10] = [
         "ops",
         "schedule",
         "training",
         "sizes",
         "images",
+        "llama",
         "plan",
         "published",
         "tutorial",
@@ -42,7 +45,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     for family in &flags.family {
         anyhow::ensure!(
             FAMILIES.contains(&family.as_str()),
-            "no family {family}: use ops, schedule, training, sizes, images, plan, published, tutorial or cuda"
+            "no family {family}: use ops, schedule, training, sizes, images, llama, plan, published, tutorial or cuda"
         );
     }
     let asked =
@@ -62,6 +65,9 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     if asked("images") {
         images::run(shell, root, flags)?;
+    }
+    if asked("llama") {
+        llama::run(shell, root, flags)?;
     }
     if asked("plan") {
         sweep::run(shell, root, flags)?;

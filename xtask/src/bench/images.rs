@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use xshell::{Shell, cmd};
 
 use super::runs::{self, Run};
-use super::summary::Summary;
 use super::table::table;
+use super::turns::{self, Took, median};
 use crate::flags::Bench;
 
 /// Height and width of an image.
@@ -30,14 +30,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         "threads, rounds and steps must be at least 1"
     );
     let python = flags.python.clone().unwrap_or_else(|| "python3".into());
-    let torch = has_torch(shell, &python);
-    if !torch {
-        eprintln!(
-            "images: {} lacks torch, so gpipe is measured alone: `python3 -m venv venv && venv/bin/pip \
-             install torch`, then add `--python venv/bin/python`",
-            python.display()
-        );
-    }
+    let torch = turns::has_modules(shell, &python, &["torch"], "images");
     cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
     let cases = SIZES
         .iter()
@@ -95,23 +88,6 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Median seconds of a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Took {
-    wall: f64,
-    /// Of all threads.
-    cpu: f64,
-}
-
-impl Took {
-    fn of(run: &Run) -> anyhow::Result<Self> {
-        let median = |seconds: &[f64]| Summary::of(seconds).map(|summary| summary.median);
-        let both = median(&run.seconds).zip(median(&run.cpu_seconds));
-        let (wall, cpu) = both.context("a run reported no times")?;
-        Ok(Self { wall, cpu })
-    }
-}
-
 /// One turn of each.
 #[derive(Clone, Debug)]
 struct Round {
@@ -130,15 +106,7 @@ impl Round {
 /// Median, least and most of the rounds' ratios of a time to PyTorch's.
 fn ratios(rounds: &[Round], time: fn(&Took) -> f64) -> Option<[f64; 3]> {
     let ratio = |round: &Round| Some(time(&round.ours) / round.theirs(time)?);
-    let ratios: Vec<f64> = rounds.iter().map(ratio).collect::<Option<_>>()?;
-    let summary = Summary::of(&ratios)?;
-    let most = ratios.iter().copied().fold(summary.min, f64::max);
-    Some([summary.median, summary.min, most])
-}
-
-fn median(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let times: Vec<f64> = times.collect::<Option<_>>()?;
-    Some(Summary::of(&times)?.median)
+    turns::ratios(rounds.iter().map(ratio))
 }
 
 /// Wall and processor seconds here and in PyTorch: the median of the rounds.
@@ -153,11 +121,6 @@ fn medians(rounds: &[Round]) -> anyhow::Result<[[Option<f64>; 2]; 2]> {
 
 fn row((size, threads): Case, rounds: &[Round]) -> anyhow::Result<[String; 8]> {
     let seconds = |time: Option<f64>| time.map_or("-".into(), |time| format!("{time:.3} s"));
-    let ratio = |ratios: Option<[f64; 3]>| {
-        ratios.map_or("-".into(), |[median, least, most]| {
-            format!("{median:.2} [{least:.2} to {most:.2}]")
-        })
-    };
     let [[wall, cpu], [their_wall, their_cpu]] = medians(rounds)?;
     Ok([
         format!("{size} x {size}"),
@@ -166,8 +129,8 @@ fn row((size, threads): Case, rounds: &[Round]) -> anyhow::Result<[String; 8]> {
         seconds(cpu),
         seconds(their_wall),
         seconds(their_cpu),
-        ratio(ratios(rounds, |took| took.wall)),
-        ratio(ratios(rounds, |took| took.cpu)),
+        turns::interval(ratios(rounds, |took| took.wall)),
+        turns::interval(ratios(rounds, |took| took.cpu)),
     ])
 }
 
@@ -195,11 +158,6 @@ fn arguments((size, threads): Case) -> Vec<String> {
     flags.extend(["--image-size".into(), size.to_string()]);
     flags.extend(["--threads".into(), threads.to_string()]);
     flags
-}
-
-fn has_torch(shell: &Shell, python: &Path) -> bool {
-    let import = cmd!(shell, "{python} -c 'import torch'");
-    import.quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }
 
 /// A run of the script.
