@@ -43,6 +43,8 @@ pub struct LayerStage {
     /// Of the first stage: the layers before the pipeline.
     whole_batch: WholeBatch,
     gradients: GroupGradients,
+    /// Whether the gradients of all parameters are zero: those that only infer clear them once.
+    has_no_gradients: bool,
     /// Checks every value in a step that is run again to find a non-finite one.
     watch: Option<Watch>,
     events: DeviceEvents,
@@ -68,6 +70,7 @@ impl LayerStage {
             device,
             transit,
             gradients: GroupGradients::new(remat_plan.groups()),
+            has_no_gradients: false,
             whole_batch: WholeBatch::new(remat_plan.groups()),
             remat_plan,
             seed,
@@ -100,6 +103,7 @@ impl LayerStage {
 
     /// Visits the parameters in layer order.
     pub fn params(&mut self, mut visit: impl FnMut(&mut Param)) {
+        self.has_no_gradients = false;
         for layer in &mut self.layers {
             layer.params(&mut visit);
         }
@@ -325,7 +329,11 @@ impl Stage for LayerStage {
         self.events = DeviceEvents::default();
         self.device.reset_peak();
         self.discard()?;
-        self.try_params(|param| Ok(param.zero_grad()?))
+        if !self.has_no_gradients {
+            self.try_params(|param| Ok(param.zero_grad()?))?;
+            self.has_no_gradients = true;
+        }
+        Ok(())
     }
 
     fn enter(&self) -> impl Sized + use<> {
@@ -374,6 +382,7 @@ impl Stage for LayerStage {
             let exchange = &self.exchange;
             return exchange.depart(Direction::Forward, m.index, passed.flow, aside);
         }
+        self.has_no_gradients = false;
         let mut runs = Vec::new();
         let mut flow = x;
         if before > 0 {
