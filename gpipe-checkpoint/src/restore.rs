@@ -15,8 +15,9 @@ impl Checkpoint {
     /// Puts parameters and optimizer state into a pipeline of the same model, under any cut, schedule
     /// and loss: training then goes on as if it had not been interrupted.
     ///
-    /// `weights` is the name in the manifest of a safetensors file with every parameter by its global
-    /// name, such as `model/model.safetensors`, and `of_file` makes of each tensor of it what the parameter has.
+    /// `weights` are the names in the manifest of safetensors files with every parameter, such as
+    /// `model/model.safetensors`, and `of_file` makes of each tensor of them, with its name there, what the parameter
+    /// has, with its global name.
     /// `device` counts the tensors while they are read.
     ///
     /// # Errors
@@ -25,8 +26,8 @@ impl Checkpoint {
     /// checkpoint if the optimizer's state does not. [`Error::Pipeline`] if a worker failed.
     pub fn restore<T: LossStage<Tensors> + 'static>(
         &self,
-        weights: &str,
-        of_file: impl Fn(Tensor) -> gpipe_tensor::Result<Tensor>,
+        weights: &[&str],
+        of_file: impl Fn(String, Tensor) -> gpipe_tensor::Result<(String, Tensor)>,
         pipeline: &mut Pipeline<LayerStage, T>,
         optimizer: &Optimizer,
         device: &Device,
@@ -39,15 +40,15 @@ impl Checkpoint {
             gpipe_remat::Error::Parameter { .. } => self.unusable(&format!("{name}: {error}")),
             error => Error::Pipeline(error),
         };
-        let of_file = |(name, value)| {
-            let value = of_file(value);
-            let value = value.map_err(|error| self.unusable(&format!("{weights}: {error}")))?;
-            Ok((name, value))
-        };
-        let values = load(weights)?.into_iter().map(of_file);
-        let values: Vec<(String, Tensor)> = values.collect::<Result<_>>()?;
+        let mut values = Vec::new();
+        for &weights in weights {
+            for (name, value) in load(weights)? {
+                let value = of_file(name, value);
+                values.push(value.map_err(|error| self.unusable(&format!("{weights}: {error}")))?);
+            }
+        }
         let owners: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
-        put_values(pipeline, values).map_err(|error| unfit(weights, error))?;
+        put_values(pipeline, values).map_err(|error| unfit(&weights.join(", "), error))?;
 
         let mut stored: HashMap<String, Tensor> = load(names::OPTIMIZER)?.into_iter().collect();
         let kinds = optimizer.state_names();

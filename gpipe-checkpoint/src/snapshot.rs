@@ -11,7 +11,8 @@ use super::error::{Error, Result};
 use super::names;
 use super::run_state::RunState;
 
-/// Makes the files of the model of all parameters, by their names below `model/`. It is called in the
+/// Makes the files of the model of all parameters, by their names below the checkpoint's
+/// folder, such as `model/config.json`. It is called in the
 /// saver's thread, so that the model's files need no second copy of the parameters.
 pub type ModelFiles = Box<
     dyn FnOnce(
@@ -31,7 +32,7 @@ pub struct Snapshot {
     pub optimizer: Optimizer,
     /// The text of `config.toml`, with which the run goes on.
     pub config: String,
-    /// Makes the model's files; one of them should be a safetensors file of all parameters by name,
+    /// Makes the model's files; safetensors files among them should have all parameters by name,
     /// to be given to [`Checkpoint::restore`](crate::Checkpoint::restore).
     pub model: ModelFiles,
 }
@@ -57,8 +58,7 @@ impl Snapshot {
             (names::OPTIMIZER.to_owned(), optimizer),
         ];
         let model = (self.model)(&values).map_err(Error::Files)?;
-        let below = |(name, bytes)| (format!("{}/{name}", names::MODEL), bytes);
-        files.extend(model.into_iter().map(below));
+        files.extend(model);
         Ok(files)
     }
 }

@@ -4,6 +4,7 @@ use gpipe_layers::models::ModelConfig;
 use gpipe_tensor::Tensor;
 use gpipe_tensor::safetensors::{self, FileContents};
 
+use crate::adapter::is_adapter;
 use crate::companions::Companions;
 use crate::config_json;
 use crate::error::Result;
@@ -12,7 +13,7 @@ use crate::names::{CONFIG, WEIGHTS};
 
 /// The files of a folder for a model, by name: `config.json`, `model.safetensors` and the companions.
 /// `values` are its parameters by global name, a tied one once; convolutions are written as (outputs, inputs,
-/// height, width).
+/// height, width), adapters are left out.
 ///
 /// The bytes are a function of the arguments, and `transformers` reads them: `GPT2LMHeadModel` for a
 /// GPT. Nothing is written.
@@ -29,7 +30,8 @@ pub fn to_files(
     // Transformers opens no weights that do not name the framework.
     let metadata = [("format".to_owned(), "pt".to_owned())];
     let stored = |(name, value): &(String, Tensor)| Ok((name.clone(), to_file(value)?));
-    let stored: Vec<_> = values.iter().map(stored).collect::<Result<_>>()?;
+    let of_model = values.iter().filter(|(name, _)| !is_adapter(name));
+    let stored: Vec<_> = of_model.map(stored).collect::<Result<_>>()?;
     let weights = safetensors::contents(&stored, &metadata)?;
     let mut files = vec![
         (CONFIG.to_owned(), config.into()),

@@ -15,7 +15,10 @@ mod names;
 mod tests;
 mod weights;
 
-pub use adapter::is_adapter;
+pub use adapter::{
+    ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter, adapter_files, from_file, is_adapter, merged,
+    read_adapter,
+};
 pub use companions::{Companions, tokenizer_file};
 pub use config_json::{parse_config, read_config};
 pub use description::Description;
@@ -23,6 +26,5 @@ pub use error::{Error, Result};
 pub use folder::to_files;
 pub use gguf::{gguf_tokenizer, is_gguf};
 pub use index::{Index, parse_index};
-pub use layout::from_file_layout;
 pub use names::{CONFIG, INDEX, TOKENIZER, WEIGHTS};
 pub use weights::{Weights, parameter_shapes};

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpipe_checkpoint::{RunState, Saved, Saver, SaverOptions, Snapshot};
+use gpipe_checkpoint::{MODEL, RunState, Saved, Saver, SaverOptions, Snapshot};
 use gpipe_hf::Companions;
 use gpipe_layers::Optimizer;
 use gpipe_remat::{ModelPipeline, NonFiniteState, copy_owned, first_non_finite_state};
+use gpipe_tensor::safetensors::FileContents;
 use gpipe_tensor::{Device, DeviceId};
 
 use crate::error::{Error, Result};
 use crate::machine;
+use crate::model_source::ADAPTER;
 use crate::resume::{StartedRun, VERSION};
 use crate::training_loop::Recipe;
 
@@ -105,13 +107,20 @@ impl<'a> Autosave<'a> {
             version: VERSION.to_owned(),
         };
         let (model, companions) = (config.model.config(), self.companions.clone());
+        let (lora, base) = (config.lora.settings(), config.model.name.clone());
         let saved = self.saver.save(Snapshot {
             state,
             params: copy_owned(pipeline, &self.copies).map_err(failed)?,
             optimizer: optimizer.clone(),
             config: self.config.clone(),
             model: Box::new(move |values| {
-                gpipe_hf::to_files(&model, values, &companions).map_err(Into::into)
+                let of_model = gpipe_hf::to_files(&model, values, &companions)?;
+                let mut files = below(MODEL, of_model);
+                if let Some(settings) = lora {
+                    let adapter = gpipe_hf::adapter_files(&model, values, settings, &base)?;
+                    files.extend(below(ADAPTER, adapter));
+                }
+                Ok(files)
             }),
         })?;
         Ok(self.noted(saved))
@@ -186,6 +195,13 @@ impl<'a> Autosave<'a> {
         }
         saved
     }
+}
+
+/// Files with their names in a folder of the checkpoint.
+fn below(folder: &str, files: Vec<(String, FileContents)>) -> Vec<(String, FileContents)> {
+    let files = files.into_iter();
+    let named = files.map(|(name, contents)| (format!("{folder}/{name}"), contents));
+    named.collect()
 }
 
 /// Gradients were finite and the update was not: a rate that is too high.

@@ -27,6 +27,7 @@ mod run_record;
 mod search_space;
 mod setup;
 pub mod text_table;
+mod trained_model;
 mod training_loop;
 pub mod verify;
 
@@ -41,4 +42,5 @@ pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;
 pub use run::{PreparedRun, RunEnd, RunOptions};
 pub use setup::{Forecast, Setup, cut, cuts, unit};
+pub use trained_model::{check_merge, save_merged};
 pub use training_loop::{Evaluation, Recipe, Step, evaluate, train};

@@ -11,11 +11,16 @@ use crate::machine;
 pub struct ModelSource {
     /// The folder of the model, with `config.json`.
     pub model: PathBuf,
+    /// The folder of its adapters, if it has any.
+    pub adapter: Option<PathBuf>,
     /// The `config.toml` of the run; `None` for a folder without a run.
     pub run: Option<PathBuf>,
     /// One line for each newer checkpoint that is damaged.
     pub warnings: Vec<String>,
 }
+
+/// The folder of the adapters, in a checkpoint's folder.
+pub(crate) const ADAPTER: &str = "adapter";
 
 /// Finds the model in the folder of a run (its newest intact checkpoint), in a checkpoint, or in a
 /// folder with `config.json`; or a GGUF file.
@@ -26,9 +31,17 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
     if gpipe_hf::is_gguf(folder) || folder.join(gpipe_hf::CONFIG).is_file() {
         return Ok(ModelSource {
             model: folder.to_owned(),
+            adapter: None,
             run: None,
             warnings: Vec::new(),
         });
+    }
+    if folder.join(gpipe_hf::ADAPTER_CONFIG).is_file() {
+        return Err(Error::invalid(format!(
+            "{}: holds adapters and no model: name the model, and them by `lora.adapter = {}`",
+            folder.display(),
+            folder.display()
+        )));
     }
     if gpipe_checkpoint::locate(folder).is_err() {
         return Err(Error::invalid(format!(
@@ -41,6 +54,7 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
     let folder = checkpoint.folder();
     Ok(ModelSource {
         model: folder.join(gpipe_checkpoint::MODEL),
+        adapter: Some(folder.join(ADAPTER)).filter(|adapter| adapter.is_dir()),
         run: Some(folder.join(gpipe_checkpoint::CONFIG)),
         warnings,
     })

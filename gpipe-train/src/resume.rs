@@ -17,8 +17,11 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::training_loop::Recipe;
 
-/// The name of the weights in the manifest of a checkpoint.
-const WEIGHTS: &str = "model/model.safetensors";
+/// The names of the weights, and of those of the adapters if there are any, in the manifest of a checkpoint.
+const WEIGHTS: [&str; 2] = [
+    "model/model.safetensors",
+    "adapter/adapter_model.safetensors",
+];
 
 /// The version recorded in checkpoints.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -245,9 +248,12 @@ fn restore_from(
 ) -> Result<()> {
     let host = assembled.transit.host();
     let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
+    let files = &checkpoint.manifest().files;
+    let is_there = |name: &&str| files.iter().any(|file| file.name == *name);
+    let there: Vec<&str> = WEIGHTS.into_iter().filter(is_there).collect();
     Ok(checkpoint.restore(
-        WEIGHTS,
-        gpipe_hf::from_file_layout,
+        &there,
+        gpipe_hf::from_file,
         &mut assembled.pipeline,
         optimizer,
         &device,

@@ -30,9 +30,9 @@ xflags::xflags! {
             optional --check
         }
         /// Trains a GPT-2 of `transformers` here and in PyTorch, and compares losses, gradient norms
-        /// and probabilities.
+        /// and probabilities; opens adapters of `peft` here, and those trained here in `peft`.
         cmd parity {
-            /// A Python with torch and transformers; python3 if not given.
+            /// A Python with torch, transformers and peft; python3 if not given.
             optional --python path: PathBuf
             /// Replaces the recorded results, with which CI compares.
             optional --record

@@ -3,6 +3,8 @@
 //! PyTorch's side is `gpipe-cli/tests/parity/reference.py`; what it said once is recorded beside it,
 //! for the test that runs where there is no Python.
 
+mod peft;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
@@ -38,7 +40,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
     cmd!(shell, "{python} -c {needs}").quiet().ignore_stderr().run().with_context(|| {
         format!(
             "{} lacks torch or transformers: `python3 -m venv venv && venv/bin/pip install torch \
-             transformers`, then `cargo xtask parity --python venv/bin/python`",
+             transformers peft`, then `cargo xtask parity --python venv/bin/python`",
             python.display()
         )
     })?;
@@ -64,6 +66,8 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
         ..trial
     };
     trial.grid("write-tokens", &["1", "3"])?;
+    let adapters = &folder.0.join("peft");
+    peft::run(shell, root, &program, &python, adapters, flags.record)?;
     if flags.record {
         record(root, &bytes, &tokens, &expected)?;
     }

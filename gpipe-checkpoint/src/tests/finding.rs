@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gpipe_remat::{Assembled, copy_owned};
-use gpipe_tensor::DeviceId;
+use gpipe_tensor::{DeviceId, Tensor};
 
 use super::pipeline::{OPTIMIZER, WEIGHTS, assembled, model_files, of_width};
 use crate::{
@@ -43,6 +43,12 @@ pub fn snapshot(step: u64, assembled: &mut Assembled) -> Snapshot {
     }
 }
 
+/// Parameters as the file has them.
+#[expect(clippy::unnecessary_wraps, reason = "of the type that `restore` takes")]
+fn as_they_are(name: String, tensor: Tensor) -> gpipe_tensor::Result<(String, Tensor)> {
+    Ok((name, tensor))
+}
+
 /// A run in a folder with the checkpoints of these steps.
 pub fn run(folder: &Path, steps: &[u64]) -> Assembled {
     fs::create_dir_all(folder).unwrap();
@@ -71,7 +77,13 @@ fn bits(assembled: &mut Assembled) -> Vec<(String, Vec<u32>)> {
 
 fn restore(checkpoint: &Checkpoint, into: &mut Assembled) -> crate::Result<()> {
     let device = into.transit.host().device(DeviceId::Cpu).unwrap();
-    checkpoint.restore(WEIGHTS, Ok, &mut into.pipeline, &OPTIMIZER, &device)
+    checkpoint.restore(
+        &[WEIGHTS],
+        as_they_are,
+        &mut into.pipeline,
+        &OPTIMIZER,
+        &device,
+    )
 }
 
 #[test]
@@ -121,7 +133,13 @@ fn what_does_not_fit_or_has_changed_is_refused() {
     let device = wide.transit.host().device(DeviceId::Cpu).unwrap();
     let mut other = assembled(1);
     let error = checkpoint
-        .restore("model/none", Ok, &mut other.pipeline, &OPTIMIZER, &device)
+        .restore(
+            &["model/none"],
+            as_they_are,
+            &mut other.pipeline,
+            &OPTIMIZER,
+            &device,
+        )
         .unwrap_err();
     assert!(error.to_string().ends_with("model/none is missing"));
 

@@ -28,7 +28,7 @@ pub const WEIGHTS: &str = "model/model.safetensors";
 pub fn model_files() -> ModelFiles {
     Box::new(|params| {
         let weights = safetensors::contents(params, &[])?;
-        Ok(vec![("model.safetensors".to_owned(), weights)])
+        Ok(vec![(WEIGHTS.to_owned(), weights)])
     })
 }
 

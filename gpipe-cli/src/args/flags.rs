@@ -15,7 +15,7 @@ macro_rules! key_flags {
     };
 }
 
-const KEY_FLAGS: [KeyFlag; 43] = key_flags![
+const KEY_FLAGS: [KeyFlag; 44] = key_flags![
     "--model" "model.name" model,
     "--weights" "model.weights" weights,
     "--dropout" "model.dropout" dropout,
@@ -47,6 +47,7 @@ const KEY_FLAGS: [KeyFlag; 43] = key_flags![
     "--lora-alpha" "lora.alpha" lora_alpha,
     "--lora-dropout" "lora.dropout" lora_dropout,
     "--lora-targets" "lora.targets" lora_targets,
+    "--adapter" "lora.adapter" adapter,
     "--label-smoothing" "optimizer.label_smoothing" label_smoothing,
     "--clip-norm" "optimizer.clip_norm" clip_norm,
     "--steps" "run.steps" steps,
@@ -148,12 +149,14 @@ impl Workers {
             devices,
             partition,
             threads,
+            adapter,
         } = self.clone();
         let settings = Settings {
             stages,
             devices,
             partition,
             threads,
+            adapter,
             ..Settings::default()
         };
         settings.flags().collect()

@@ -18,6 +18,9 @@ pub struct Workers {
     /// CPU threads, shared by the busy stages [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<String>,
+    /// Adapters of the model: a folder of peft with adapter_config.json [default: those of the checkpoint]
+    #[arg(long, value_name = "FOLDER", help_heading = "Model")]
+    pub adapter: Option<String>,
 }
 
 /// The configuration: a file, keys by `--set`, and common keys as flags of their own. Later ones win:
@@ -163,6 +166,9 @@ pub struct Settings {
     /// Llama, c_attn of a GPT]
     #[arg(long, value_name = "REGEX", help_heading = "Optimizer")]
     pub lora_targets: Option<String>,
+    /// Begin with the adapters in a folder of peft, and train these
+    #[arg(long, value_name = "FOLDER", help_heading = "Optimizer")]
+    pub adapter: Option<String>,
 
     /// Training steps (verify compares 3 by default)
     #[arg(long, value_name = "STEPS", help_heading = "Run")]

@@ -27,6 +27,9 @@ pub struct EvalArgs {
     /// Samples per batch [default: those of the run, or 8]
     #[arg(long, value_name = "SAMPLES", help_heading = "Data")]
     pub batch_size: Option<String>,
+    /// Write the model with its adapters merged into its weights to a new folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Model")]
+    pub save_merged: Option<PathBuf>,
     /// Set any key of the configuration; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,

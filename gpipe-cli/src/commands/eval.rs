@@ -1,9 +1,8 @@
 //! `gpipe eval`: the loss of a model on a text.
 
-use gpipe_data::AUTO;
 use gpipe_remat::TrainingLoss;
 use gpipe_report::{Event, numbers};
-use gpipe_train::{Overrides, Recipe, Setting, Setup, TrainConfig, evaluate};
+use gpipe_train::{Recipe, Setting, Setup, TrainConfig, evaluate};
 
 use super::train::kernel_cache;
 use crate::args::{EvalArgs, OutputArgs, environment, set};
@@ -18,6 +17,9 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         console.warn(warning);
     }
     let config = configuration(args, &source)?;
+    if let Some(folder) = &args.save_merged {
+        gpipe_train::check_merge(&config, folder)?;
+    }
     let is_classifier = config.model.is_classifier();
     let found = gpipe_train::vocabulary(&config, Some(&source.model))?;
     if let Some(warning) = &found.warning {
@@ -60,6 +62,9 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
     let mut assembled = setup.assemble_to(&config, move |last, transit| {
         TrainingLoss::new(loss, last, transit)
     })?;
+    if let Some(folder) = &args.save_merged {
+        gpipe_train::save_merged(&config, &source, &found, &mut assembled, folder)?;
+    }
     let found = evaluate(&recipe, &mut assembled.pipeline, &assembled.transit, 1)?;
     if output.json {
         let event = Event::eval(None, found.loss, found.accuracy, found.targets);
@@ -79,13 +84,7 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
 
 /// The configuration of the run, if there is one, with the flags.
 fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<TrainConfig> {
-    let overrides = match &source.run {
-        Some(file) => Overrides::new().file(file)?.forward_only(),
-        None => Overrides::new(),
-    };
     let mut settings = args.workers.settings();
-    let model = source.model.to_string_lossy().into_owned();
-    settings.push(Setting::new("model.name", model));
     let typed = [
         ("--data", "data.source", &args.data),
         ("--target", "data.target", &args.target),
@@ -98,11 +97,7 @@ fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<T
             settings.push(Setting::text(format!("{flag} {text}"), key, text));
         }
     }
-    if args.tokenizer.is_none() {
-        // The checkpoint has the tokenizer of its run.
-        settings.push(Setting::new("data.tokenizer", AUTO));
-    }
-    let overrides = overrides.layer(environment())?;
+    let overrides = source.overrides()?.layer(environment())?;
     let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
     Ok(overrides.resolve()?)
 }

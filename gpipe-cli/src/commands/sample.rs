@@ -3,10 +3,10 @@
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
-use gpipe_data::{AUTO, StreamDecoder, Vocabulary};
+use gpipe_data::{StreamDecoder, Vocabulary};
 use gpipe_layers::Sampling;
 use gpipe_report::Event;
-use gpipe_train::{Generation, Generator, ModelSource, Overrides, Setting, Setup, TrainConfig};
+use gpipe_train::{Generation, Generator, ModelSource, Setting, Setup, TrainConfig};
 
 use super::train::kernel_cache;
 use crate::args::{OutputArgs, SampleArgs, environment, set};
@@ -136,25 +136,21 @@ fn prompts(
 
 /// The configuration of the run, if there is one, for a single sample.
 fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig> {
-    let overrides = match &source.run {
-        Some(file) => Overrides::new().file(file)?.forward_only(),
-        None => Overrides::new(),
-    };
     let mut settings = args.workers.settings();
-    let model = source.model.to_string_lossy().into_owned();
-    settings.push(Setting::new("model.name", model));
     for key in ["data.batch_size", "pipeline.micro_batches", "data.seq_len"] {
         settings.push(Setting::new(key, 1));
     }
     if let Some(seed) = &args.seed {
         settings.push(Setting::text(format!("--seed {seed}"), "run.seed", seed));
     }
-    settings.push(match &args.tokenizer {
-        Some(file) => Setting::text(format!("--tokenizer {file}"), "data.tokenizer", file),
-        // The checkpoint has the tokenizer of its run.
-        None => Setting::new("data.tokenizer", AUTO),
-    });
-    let overrides = overrides.layer(environment())?;
+    if let Some(file) = &args.tokenizer {
+        settings.push(Setting::text(
+            format!("--tokenizer {file}"),
+            "data.tokenizer",
+            file,
+        ));
+    }
+    let overrides = source.overrides()?.layer(environment())?;
     let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
     Ok(overrides.resolve()?)
 }

@@ -1,5 +1,6 @@
 //! The real binary, as a user or a script runs it.
 
+mod adapters;
 mod bad_input;
 #[cfg(feature = "digits")]
 mod digits;

@@ -13,7 +13,7 @@ const KEYS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/reference/keys.md");
 const FILES: &str = include_str!("../../reference/files.md");
 
 /// Flags that are not called as their key.
-const FLAGS: [(&str, &str); 7] = [
+const FLAGS: [(&str, &str); 8] = [
     ("model.name", "--model"),
     ("data.source", "--data"),
     ("data.shuffle", "--no-shuffle"),
@@ -21,6 +21,7 @@ const FLAGS: [(&str, &str); 7] = [
     ("lora.alpha", "--lora-alpha"),
     ("lora.dropout", "--lora-dropout"),
     ("lora.targets", "--lora-targets"),
+    ("lora.adapter", "--adapter"),
 ];
 
 /// Keys whose default depends on the machine.
@@ -173,7 +174,7 @@ fn every_key_is_documented_with_its_flag_and_default() {
                 // With a rank alone they mean something: surface/keys.rs sets them.
                 "lora.alpha" => "8",
                 "lora.dropout" => "0",
-                "lora.targets" => "",
+                "lora.targets" | "lora.adapter" => "",
                 "optimizer.label_smoothing" => "0.1",
                 _ => "4",
             };

@@ -229,6 +229,10 @@ fn every_flag_of_a_key_sets_it() {
         &["--lora", "8", "--lora-alpha", "16"],
         &["--lora", "8", "--lora-dropout", "0.1"],
         &["--lora", "8", "--lora-targets", "mlp"],
+        &[
+            "--adapter",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peft/gpt2/adapter"),
+        ],
         &["--label-smoothing", "0.1"],
         &["--clip-norm", "0.5"],
         &["--steps", "7"],

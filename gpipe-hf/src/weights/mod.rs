@@ -1,5 +1,6 @@
 //! The weights of a folder: checked by their headers, then read one tensor at a time.
 
+mod adapter;
 mod found;
 mod matching;
 mod shard;
@@ -71,6 +72,16 @@ impl Weights {
         let mut found = Found::default();
         found.add(file.to_owned(), Links::Followed, MEND_OF_FILE)?;
         Self::of(found, file, shapes)
+    }
+
+    /// Opens the adapters in a folder of `peft` and checks them against those among the parameters of a model, by global
+    /// name. Nothing but the header is read.
+    ///
+    /// # Errors
+    /// As `open`, where tensors do not fit with the name of the model that the adapters are for, if the folder has it.
+    pub fn open_adapter(folder: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
+        let (shards, located) = adapter::open(folder, shapes)?;
+        Ok(Self(Source::Folder { shards, located }))
     }
 
     fn of(found: Found, place: &Path, shapes: &[(String, Shape)]) -> Result<Self> {

@@ -4,7 +4,7 @@ use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{checked, floats, images, output, single, times, unexpected, unpack};
+use super::flow::{checked, floats, images, output, single, times, trained, unexpected, unpack};
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
     TensorSet,
@@ -129,7 +129,6 @@ impl Layer for Conv2d {
             true => 0,
             false => x.clone().of(stored).bytes(),
         };
-        let trained = |param: &Param, flops: u64| if param.frozen { 0 } else { flops };
         Ok(Cost {
             forward: product.saturating_add(sum),
             input_grad: product,

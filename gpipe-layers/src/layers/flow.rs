@@ -4,7 +4,7 @@ use gpipe_tensor::ops::Window;
 use gpipe_tensor::{DType, Shape, Tensor, Tensors};
 
 pub(super) use crate::saved::{foreign, unpack};
-use crate::{Error, Flow, Result};
+use crate::{Error, Flow, Param, Result};
 
 /// The one tensor of a flow.
 pub(super) fn single(layer: &str, flow: Tensors) -> Result<Tensor> {
@@ -91,6 +91,11 @@ impl std::fmt::Display for Flows<'_> {
         }
         Ok(())
     }
+}
+
+/// The FLOPs, or bytes, of a gradient that a frozen parameter does without.
+pub(super) fn trained(param: &Param, flops: u64) -> u64 {
+    if param.frozen { 0 } else { flops }
 }
 
 /// A product that stops at the largest number: FLOPs beyond it mean nothing anyway.

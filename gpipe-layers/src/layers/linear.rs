@@ -3,7 +3,7 @@
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{checked, floats, foreign, output, single, times};
+use super::flow::{checked, floats, foreign, output, single, times, trained};
 use super::lora::Lora;
 use crate::lingvo;
 use crate::lora_settings::LoraSettings;
@@ -150,11 +150,6 @@ impl Linear {
         };
         Ok(pending.with_value(cx))
     }
-}
-
-/// The FLOPs, or bytes, of a gradient that a frozen parameter does without.
-pub(super) fn trained(param: &Param, flops: u64) -> u64 {
-    if param.frozen { 0 } else { flops }
 }
 
 impl Layer for Linear {

@@ -3,8 +3,7 @@
 use gpipe_tensor::{Tensor, ops};
 
 use super::Dropout;
-use super::flow::{checked, times, unexpected};
-use super::linear::trained;
+use super::flow::{checked, times, trained, unexpected};
 use crate::lora_settings::LoraSettings;
 use crate::{
     Cost, Error, Flow, Init, Kind, Memory, Param, PassContext, Pending, Result, TensorSet,

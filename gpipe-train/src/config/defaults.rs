@@ -5,9 +5,11 @@ use std::path::Path;
 
 use gpipe_data::{AUTO, CICERO, CLASSES, DIGITS, SIDE, SYNTHETIC, count_classes};
 use gpipe_sched::Schedule;
+use toml::Value;
 
 use super::keys::{Keys, overlay};
 use super::model_defaults::ModelDefaults;
+use super::preset_values::digits;
 use super::schedule::ScheduleChoice;
 use crate::error::{Error, Result};
 
@@ -48,6 +50,34 @@ impl Draft {
             model,
             schedule,
         })
+    }
+
+    /// Takes rank, scale, dropout and targets of adapters from their folder, if there is one. Those that were given may
+    /// repeat rank and scale, as the file of an earlier run does, but not change them.
+    pub fn read_adapter(&mut self) -> Result<()> {
+        let folder = self.given.text("lora", "adapter").unwrap_or_default();
+        if folder.is_empty() {
+            return Ok(());
+        }
+        let adapter = gpipe_hf::read_adapter(Path::new(folder))?;
+        let settings = adapter.settings;
+        for (key, found, fixed) in [
+            ("rank", Value::Integer(whole(settings.rank)), true),
+            ("alpha", digits(settings.alpha), true),
+            ("dropout", digits(settings.dropout), false),
+            ("targets", adapter.targets.into(), false),
+        ] {
+            match self.given.get("lora", key) {
+                Some(given) if fixed && *given != found => {
+                    return Err(Error::invalid(format!(
+                        "`lora.{key} = {given}`, but {folder} has {found}: leave `lora.{key}` out"
+                    )));
+                }
+                Some(_) => {}
+                None => self.keys.set("lora", key, found),
+            }
+        }
+        Ok(())
     }
 
     /// Takes the numbers of stages and micro-batches from the table, unless they were given.

@@ -1,10 +1,12 @@
 //! The section `[lora]`: adapters of linear layers.
 
+use std::path::Path;
+
 use gpipe_layers::LoraSettings;
 use gpipe_layers::models::ModelConfig;
 use serde::{Deserialize, Serialize};
 
-use super::TrainConfig;
+use super::model::Model;
 use super::numbers::{Amount, Count, Fraction};
 use super::parameter_pattern::ParameterPattern;
 use super::values::Named;
@@ -24,6 +26,9 @@ pub struct Lora {
     pub dropout: Fraction,
     /// The linear layers that have adapters, by their names.
     pub targets: Named<ParameterPattern>,
+    /// A folder of `peft` whose adapters these begin as; none if it is empty. It sets the other keys.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub adapter: String,
 }
 
 impl Default for Lora {
@@ -33,6 +38,7 @@ impl Default for Lora {
             alpha: Amount::LORA_ALPHA,
             dropout: Fraction::zero(),
             targets: Named::of(ParameterPattern::NONE),
+            adapter: String::new(),
         }
     }
 }
@@ -47,8 +53,41 @@ impl Lora {
         })
     }
 
+    /// The folder of `peft` that the adapters begin as.
+    pub fn folder(&self) -> Option<&Path> {
+        (!self.adapter.is_empty()).then(|| Path::new(&self.adapter))
+    }
+
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Sets the targets that were not given, and refuses settings of adapters where there are none.
+    pub(super) fn complete(&mut self, model: &Model) -> Result<()> {
+        let default = Self::default();
+        if self.rank == Count::ZERO {
+            for (key, given) in [
+                ("alpha", self.alpha != default.alpha),
+                ("dropout", self.dropout != default.dropout),
+                ("targets", self.targets != default.targets),
+            ] {
+                if given {
+                    return Err(Error::invalid(format!(
+                        "`lora.{key}` is for adapters, and there are none: use `lora.rank = 8`, or leave \
+                         `lora.{key}` out"
+                    )));
+                }
+            }
+        } else if self.targets.is_none() {
+            let Some(targets) = default_targets(&model.config()) else {
+                return Err(Error::invalid(format!(
+                    "the model {} has no layers that are adapted by default: name some with `lora.targets = REGEX`",
+                    model.name
+                )));
+            };
+            self.targets = Named::of(targets.parse().map_err(Error::invalid)?);
+        }
+        Ok(())
     }
 }
 
@@ -59,34 +98,4 @@ fn default_targets(model: &ModelConfig) -> Option<&'static str> {
         ModelConfig::Llama(_) => Some(r"\.(q_proj|v_proj)$"),
         _ => None,
     }
-}
-
-/// Sets the targets that were not given, and refuses settings of adapters where there are none.
-pub fn complete(config: &mut TrainConfig) -> Result<()> {
-    let (lora, default) = (&config.lora, Lora::default());
-    if lora.rank == Count::ZERO {
-        for (key, given) in [
-            ("alpha", lora.alpha != default.alpha),
-            ("dropout", lora.dropout != default.dropout),
-            ("targets", lora.targets != default.targets),
-        ] {
-            if given {
-                return Err(Error::invalid(format!(
-                    "`lora.{key}` is for adapters, and there are none: use `lora.rank = 8`, or leave `lora.{key}` out"
-                )));
-            }
-        }
-        return Ok(());
-    }
-    if lora.targets.is_none() {
-        let Some(targets) = default_targets(&config.model.config()) else {
-            return Err(Error::invalid(format!(
-                "the model {} has no layers that are adapted by default: name some with `lora.targets = REGEX`",
-                config.model.name
-            )));
-        };
-        let targets = targets.parse().map_err(Error::invalid)?;
-        config.lora.targets = Named::of(targets);
-    }
-    Ok(())
 }

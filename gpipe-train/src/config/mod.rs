@@ -51,6 +51,7 @@ pub use optimizer_name::OptimizerName;
 pub use overrides::{Overrides, Setting};
 pub use parameter_pattern::ParameterPattern;
 pub use presets::NAMES as MODEL_NAMES;
+pub(crate) use presets::is_name as is_preset_name;
 pub use schedule::ScheduleChoice;
 pub use trace_steps::TraceSteps;
 pub use values::{GeluForm, Memory, Named};

@@ -38,7 +38,7 @@ impl ModelDefaults {
         let (folder, described) = match saved_model {
             Some(copy) => (PathBuf::from(name), gpipe_hf::read_config(copy)?),
             None => {
-                let folder = find(name)?;
+                let folder = find(name, given.has("lora", "adapter"))?;
                 let described = gpipe_hf::read_config(&folder)?;
                 (folder, described)
             }
@@ -153,12 +153,19 @@ fn has(defaults: &Table, key: &str) -> bool {
         .is_some_and(|keys| keys.get(key).is_some())
 }
 
-/// Finds the folder of a model that is not a preset.
-fn find(name: &str) -> Result<PathBuf> {
+/// Finds the folder of a model that is not a preset. Adapters of it must be named, or left behind.
+fn find(name: &str, names_adapter: bool) -> Result<PathBuf> {
     if !names_folder(name) {
         return Err(unknown_model(name));
     }
     let place = model_source::find(Path::new(name))?;
+    if let Some(adapter) = place.adapter.filter(|_| !names_adapter) {
+        return Err(Error::invalid(format!(
+            "`model.name = {name}`: has adapters: use `lora.adapter = {}` to go on with them, or `model.name = {}`",
+            adapter.display(),
+            place.model.display()
+        )));
+    }
     match place.warnings.first() {
         Some(damage) => Err(Error::invalid(format!(
             "`model.name = {name}`: {damage}: name the checkpoint to use"

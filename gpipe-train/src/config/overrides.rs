@@ -9,7 +9,7 @@ use super::defaults::Draft;
 use super::entry::{self, Schema};
 use super::keys::{Entry, Keys};
 use super::schedule::ScheduleChoice;
-use super::{TrainConfig, lora, validate};
+use super::{TrainConfig, validate};
 use crate::error::{Error, Result};
 
 /// A value for one key, with its origin for error messages.
@@ -145,6 +145,8 @@ impl Overrides {
     #[must_use]
     pub fn saved_model(mut self, folder: &Path) -> Self {
         let name = self.given.text("model", "name").map(str::to_owned);
+        // Where the adapters began; the checkpoint has them.
+        self.given.remove("lora", "adapter");
         self.saved_model = Some((folder.to_owned(), name));
         self
     }
@@ -194,6 +196,7 @@ impl Overrides {
         let name = self.given.text("model", "name").map(str::to_owned);
         let saved_model = self.saved_model.filter(|(_, of)| *of == name);
         let mut draft = Draft::new(self.given, saved_model.as_ref().map(|(at, _)| at.as_path()))?;
+        draft.read_adapter()?;
         draft.follow_table();
         draft.cut_batch(self.most_micro_batches);
         draft.fit_model_to_data()?;
@@ -202,7 +205,7 @@ impl Overrides {
         draft.place_stages(ranks)?;
         let mut config = TrainConfig::deserialize(draft.keys.0)
             .map_err(|error| Error::invalid(error.message()))?;
-        lora::complete(&mut config)?;
+        config.lora.complete(&config.model)?;
         validate::check(&config)?;
         if let Some(table) = &draft.table {
             validate::check_table(&config, table)?;

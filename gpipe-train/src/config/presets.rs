@@ -364,6 +364,7 @@ fn common() -> Table {
         alpha = 8.0
         dropout = 0.0
         targets = ""
+        adapter = ""
 
         [run]
         steps = 500

@@ -62,7 +62,8 @@ pub struct Setup {
     /// The device of each stage.
     pub devices: Vec<DeviceId>,
     threads: usize,
-    weights: Option<Weights>,
+    /// Of the model, and of its adapters, where they come from files.
+    weights: Vec<Weights>,
     /// The folder of compiled CUDA kernels.
     kernel_cache: Option<PathBuf>,
     world: Option<Arc<World>>,
@@ -156,7 +157,7 @@ impl Setup {
             learning_rate: config.learning_rate(),
             devices,
             threads: pipeline.threads.get(),
-            weights: None,
+            weights: Vec::new(),
             kernel_cache: None,
             world: None,
         })
@@ -176,27 +177,36 @@ impl Setup {
         self
     }
 
-    /// Opens the weights of a model from a folder or a file and checks their names and shapes; no effect for a
-    /// preset.
+    /// Opens the weights of a model, from a folder or a file, and of its adapters, and checks their names and shapes; no
+    /// effect for a preset without adapters from a folder.
     ///
     /// # Errors
     /// [`Error::Input`] if the weights cannot be read or do not fit the model.
     pub fn open_weights(&mut self, config: &TrainConfig) -> Result<()> {
-        let mut of_model = self.owners();
-        of_model.retain(|(name, _)| !is_adapter(name));
-        self.weights = Some(match (config.model.folder(), config.model.weights()) {
-            (Some(folder), _) => Weights::open(folder, &of_model)?,
-            (None, Some(file)) => Weights::open_file(file, &of_model)?,
-            (None, None) => return Ok(()),
-        });
+        let (of_adapters, of_model): (Vec<_>, Vec<_>) =
+            (self.owners().into_iter()).partition(|(name, _)| is_adapter(name));
+        let weights = match (config.model.folder(), config.model.weights()) {
+            (Some(folder), _) => Some(Weights::open(folder, &of_model)?),
+            (None, Some(file)) => Some(Weights::open_file(file, &of_model)?),
+            (None, None) => None,
+        };
+        let adapters = match config.lora.folder() {
+            Some(folder) => Some(Weights::open_adapter(folder, &of_adapters)?),
+            None => None,
+        };
         for layer in &mut self.layers {
             layer.params(&mut |param| {
-                // Cheap initial values, which the weights replace.
-                if !is_adapter(&param.name) {
+                let replaced = match is_adapter(&param.name) {
+                    true => adapters.is_some(),
+                    false => weights.is_some(),
+                };
+                if replaced {
+                    // A cheap initial value.
                     param.init = Init::Zeros;
                 }
             });
         }
+        self.weights = weights.into_iter().chain(adapters).collect();
         Ok(())
     }
 

@@ -46,6 +46,13 @@ fn adapt(layers: &mut [Box<dyn Layer>], config: &TrainConfig) -> Result<()> {
         added.map_err(Error::input)?;
         freeze(layer.as_mut(), |param| !gpipe_hf::is_adapter(&param.name));
     }
+    if let (Some(folder), 0) = (config.lora.folder(), adapted) {
+        return Err(Error::invalid(format!(
+            "`lora.adapter = {}`: adapts layers that the model {} lacks: name adapters for this model",
+            folder.display(),
+            config.model.name
+        )));
+    }
     match (adapted, others.is_empty()) {
         (0, true) => Err(Error::invalid(format!(
             "the model {} has no linear layers that can be adapted: leave `lora.rank` out",

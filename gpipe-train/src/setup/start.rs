@@ -71,7 +71,7 @@ impl Setup {
                 error => Error::run(error),
             })?;
         drop(open);
-        if let Some(weights) = self.weights {
+        for weights in self.weights {
             weights.load(&mut assembled.pipeline)?;
         }
         // From here on, not before: kernels were compiled when the devices were opened, and weights

@@ -1,0 +1,95 @@
+//! A trained model with its adapters: configured for forward passes, and merged into one without adapters.
+
+use std::path::Path;
+
+use gpipe_data::{AUTO, FoundVocabulary};
+use gpipe_hf::Companions;
+use gpipe_remat::{Assembled, copy_owned};
+use gpipe_tensor::DeviceId;
+
+use crate::config::{Overrides, Setting, TrainConfig, is_preset_name};
+use crate::error::{Error, Result};
+use crate::model_source::ModelSource;
+
+impl ModelSource {
+    /// The configuration of the run, if there is one, for forward passes of the model with its adapters and its
+    /// tokenizer.
+    ///
+    /// # Errors
+    /// Those of [`Overrides::file`].
+    pub fn overrides(&self) -> Result<Overrides> {
+        let overrides = match &self.run {
+            Some(file) => Overrides::new().file(file)?.forward_only(),
+            None => Overrides::new(),
+        };
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        // A folder that is called like a preset is still the folder.
+        let model = match path(&self.model) {
+            name if is_preset_name(&name) => format!("./{name}"),
+            name => name,
+        };
+        let mut settings = vec![
+            Setting::new("model.name", model),
+            // The checkpoint has the tokenizer of its run.
+            Setting::new("data.tokenizer", AUTO),
+        ];
+        if let Some(adapter) = &self.adapter {
+            settings.push(Setting::new("lora.adapter", path(adapter)));
+        }
+        overrides.layer(settings)
+    }
+}
+
+/// Refuses to merge adapters that are not there, or into a folder that is.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub fn check_merge(config: &TrainConfig, folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    if config.lora.settings().is_none() {
+        return Err(Error::invalid(format!(
+            "--save-merged {shown}: the model has no adapters: name some with `lora.adapter = FOLDER`"
+        )));
+    }
+    match folder.symlink_metadata() {
+        Ok(_) => Err(Error::invalid(format!(
+            "--save-merged {shown}: is there: name a new folder"
+        ))),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Writes the model with its adapters merged into its weights to a new folder, as in a checkpoint's `model/`: it is
+/// trained, evaluated and opened by `transformers` like any other, and computes the same to rounding.
+///
+/// # Errors
+/// Those of [`check_merge`]; [`Error::Run`] if the folder cannot be written.
+pub fn save_merged(
+    config: &TrainConfig,
+    source: &ModelSource,
+    vocabulary: &FoundVocabulary,
+    assembled: &mut Assembled,
+    folder: &Path,
+) -> Result<()> {
+    check_merge(config, folder)?;
+    let Some(settings) = config.lora.settings() else {
+        return Ok(());
+    };
+    let host = assembled.transit.host();
+    let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
+    let params = copy_owned(&mut assembled.pipeline, &device).map_err(Error::run)?;
+    let values = params.into_iter().map(|param| (param.name, param.value));
+    let model = config.model.config();
+    let values = gpipe_hf::merged(&model, values.collect(), settings)?;
+    let companions = Companions::read(Some(&source.model), vocabulary.file.as_deref())?;
+    let files = gpipe_hf::to_files(&model, &values, &companions)?;
+    let unwritten = gpipe_files::Error::write(folder);
+    gpipe_files::make_folder(folder).map_err(|error| Error::run(unwritten(error)))?;
+    for (name, contents) in files {
+        let written = gpipe_files::replace_with(&folder.join(name), |file| {
+            contents.give(|bytes| file.write_all(bytes))
+        });
+        written.map_err(Error::run)?;
+    }
+    Ok(())
+}
