@@ -65,6 +65,10 @@ const TEXTS: &[(&str, &str)] = &[
     ),
     ("ops/rope/kernel.cu", include_str!("../ops/rope/kernel.cu")),
     (
+        "ops/sinusoid/kernel.cu",
+        include_str!("../ops/sinusoid/kernel.cu"),
+    ),
+    (
         "ops/swiglu/kernel.cu",
         include_str!("../ops/swiglu/kernel.cu"),
     ),
@@ -83,6 +87,10 @@ const TEXTS: &[(&str, &str)] = &[
     (
         "ops/attention/tensor_cores.cu",
         include_str!("../ops/attention/tensor_cores.cu"),
+    ),
+    (
+        "ops/segment_attention/kernel.cu",
+        include_str!("../ops/segment_attention/kernel.cu"),
     ),
     (
         "ops/key_value_cache/kernel.cu",

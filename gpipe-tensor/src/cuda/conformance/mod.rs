@@ -13,6 +13,7 @@ mod key_value_cache;
 mod llama;
 mod memory;
 mod rows;
+mod segments;
 mod updates;
 
 use std::cell::Cell;
@@ -78,7 +79,7 @@ type Outcome = Result<(), String>;
 /// One family of kernels over all of its shapes, in one stored type.
 type Check = fn(&Gpu<'_>, DType) -> Outcome;
 
-const CHECKS: [(&str, Check); 26] = [
+const CHECKS: [(&str, Check); 28] = [
     ("add", elements::add),
     ("scale", elements::scale),
     ("relu", elements::relu),
@@ -95,6 +96,8 @@ const CHECKS: [(&str, Check); 26] = [
     ("cross_entropy", rows::cross_entropy),
     ("embedding", rows::embedding),
     ("attention", attention::attention),
+    ("segment_attention", segments::segment_attention),
+    ("sinusoid", segments::sinusoid),
     ("concat", images::concat),
     ("key_value_cache", key_value_cache::key_value_cache),
     ("conv2d", images::conv2d),

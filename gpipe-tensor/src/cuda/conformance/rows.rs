@@ -303,14 +303,22 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
 pub(super) fn cross_entropy(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     for classes in EDGES.into_iter().skip(1).chain([1025]) {
         for rows in [0, 1, 6] {
-            cross_entropy_of(gpu, stored, rows, classes)?;
+            cross_entropy_of(gpu, stored, [rows, classes], 0.0)?;
+        }
+        if classes > 1 {
+            cross_entropy_of(gpu, stored, [6, classes], 0.1)?;
         }
     }
     Ok(())
 }
 
-fn cross_entropy_of(gpu: &Gpu<'_>, stored: DType, rows: usize, classes: usize) -> Outcome {
-    use ops::cross_entropy::kernels;
+fn cross_entropy_of(
+    gpu: &Gpu<'_>,
+    stored: DType,
+    [rows, classes]: [usize; 2],
+    smoothing: f32,
+) -> Outcome {
+    use ops::cross_entropy::kernels::{self, Wanted};
     let mut logits = random(stored, rows * classes, 1);
     logits
         .iter_mut()
@@ -339,20 +347,17 @@ fn cross_entropy_of(gpu: &Gpu<'_>, stored: DType, rows: usize, classes: usize) -
     }
     let divisor = 5.0;
     let [losses, again] = [0; 2].map(|_| Memory::unwritten(rows * 8));
-    let launch = kernels::losses(
-        stored,
-        memory.at(),
-        targets.at(),
-        losses.at(),
-        rows,
-        classes,
-    );
+    let distribution = Wanted::new(smoothing, classes);
+    let pointers = [memory.at(), targets.at(), losses.at()];
+    let launch = kernels::losses(stored, pointers, [rows, classes], distribution);
     gpu.run([launch], [&memory, &targets, &losses])?;
-    let (loss, gradient) = ops::cross_entropy(host, &aims, divisor).expect("operands fit");
+    let (loss, gradient) =
+        ops::smoothed_cross_entropy(host, &aims, smoothing, divisor).expect("operands fit");
+    let loss = loss.read().expect("a number");
     let got = losses.doubles().into_iter().sum::<f64>() / divisor;
     near_double("loss", got, loss, 2e-6)?;
-    let (at, aims) = (memory.at(), targets.at());
-    let launch = kernels::gradient(stored, at, aims, again.at(), rows, classes, divisor);
+    let pointers = [memory.at(), targets.at(), again.at()];
+    let launch = kernels::gradient(stored, pointers, [rows, classes], distribution, divisor);
     gpu.run([launch], [&memory, &targets, &again])?;
     if losses.doubles() != again.doubles() {
         return Err("the loss alone has other bits".into());

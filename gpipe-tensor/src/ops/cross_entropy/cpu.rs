@@ -8,13 +8,13 @@ pub const IGNORE: u32 = u32::MAX;
 
 /// The distribution that a row should have: 1 − `smoothing` at the target, and the rest in equal parts elsewhere.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    smoothing: f64,
-    elsewhere: f64,
+pub(crate) struct Wanted {
+    pub(super) smoothing: f64,
+    pub(super) elsewhere: f64,
 }
 
 impl Wanted {
-    pub(super) fn new(smoothing: f32, classes: usize) -> Self {
+    pub(crate) fn new(smoothing: f32, classes: usize) -> Self {
         let smoothing = f64::from(smoothing);
         let others = classes.saturating_sub(1).max(1) as f64;
         Self {

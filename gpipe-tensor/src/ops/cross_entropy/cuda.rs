@@ -1,5 +1,6 @@
 //! The cross-entropy on a GPU: launches.
 
+use super::cpu::Wanted;
 use super::kernels;
 use crate::cuda::Gpu;
 use crate::ops::deferred_scalar::DeferredScalar;
@@ -11,6 +12,7 @@ pub(super) fn gradient(
     logits: &mut Tensor,
     width: usize,
     targets: &Tensor,
+    wanted: Wanted,
     divisor: f64,
 ) -> Result<DeferredScalar> {
     const OP: &str = "cross_entropy";
@@ -24,7 +26,11 @@ pub(super) fn gradient(
     // rows of `width` logits.
     unsafe {
         gpu.launch(&kernels::gradient(
-            stored, at, targets.at, to, rows, width, divisor,
+            stored,
+            [at, targets.at, to],
+            [rows, width],
+            wanted,
+            divisor,
         ))
     }?;
     Ok(DeferredScalar::on_device(losses, rows, divisor))
@@ -36,6 +42,7 @@ pub(super) fn losses(
     logits: &Tensor,
     width: usize,
     targets: &Tensor,
+    wanted: Wanted,
     divisor: f64,
 ) -> Result<DeferredScalar> {
     const OP: &str = "cross_entropy_loss";
@@ -48,7 +55,10 @@ pub(super) fn losses(
     // SAFETY: as above.
     unsafe {
         gpu.launch(&kernels::losses(
-            stored, logits.at, targets.at, to, rows, width,
+            stored,
+            [logits.at, targets.at, to],
+            [rows, width],
+            wanted,
         ))
     }?;
     Ok(DeferredScalar::on_device(losses, rows, divisor))

@@ -28,10 +28,21 @@ __device__ Normalizer normalizer(const T* row, u64 width) {
     return {of_all, over_block<Plus>(sum, (double*)shared)};
 }
 
-/// Writes each row's loss and overwrites the logits with their gradient.
+/// What smoothed labels add to the loss of the block's row: smoothing·aim - elsewhere·Σ of the other logits.
+template <class T>
+__device__ double smoothed(const T* row, u64 width, float aim, double smoothing, double elsewhere) {
+    if (smoothing == 0.0) return 0.0;
+    double sum = 0.0;
+    for (u64 c = threadIdx.x; c < width; c += blockDim.x) sum += (double)load(row, c);
+    sum = over_block<Plus>(sum, (double*)shared);
+    return smoothing * (double)aim - elsewhere * (sum - (double)aim);
+}
+
+/// Writes each row's loss and overwrites the logits with their gradient. The row should have the probability
+/// 1 - smoothing at the target, and `elsewhere` at every other class.
 template <class T>
 __device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64 width,
-                              double divisor) {
+                              double divisor, double smoothing, double elsewhere) {
     T* row = logits + blockIdx.x * width;
     u32 target = targets[blockIdx.x];
     if (target == IGNORE) {
@@ -40,19 +51,22 @@ __device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64
         return;
     }
     float aim = load(row, target);
+    double more = smoothed(row, width, aim, smoothing, elsewhere);
     Normalizer all = normalizer(row, width);
-    if (threadIdx.x == 0) losses[blockIdx.x] = log(all.sum) + ((double)all.largest - (double)aim);
-    float factor = (float)(1.0 / (all.sum * divisor));
-    float share = (float)(1.0 / divisor);
+    double loss = log(all.sum) + ((double)all.largest - (double)aim) + more;
+    if (threadIdx.x == 0) losses[blockIdx.x] = loss;
+    float factor = (float)(1.0 / (all.sum * divisor)), other = (float)(elsewhere / divisor);
+    float share = (float)((1.0 - smoothing - elsewhere) / divisor);
     for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
-        float gradient = exponential(load(row, c) - all.largest) * factor;
+        float gradient = exponential(load(row, c) - all.largest) * factor - other;
         store(row, c, c == target ? gradient - share : gradient);
     }
 }
 
 /// Writes each row's loss: the same bits as `cross_entropy`.
 template <class T>
-__device__ void cross_entropy_loss(const T* logits, const u32* targets, double* losses, u64 width) {
+__device__ void cross_entropy_loss(const T* logits, const u32* targets, double* losses, u64 width,
+                                   double smoothing, double elsewhere) {
     const T* row = logits + blockIdx.x * width;
     u32 target = targets[blockIdx.x];
     if (target == IGNORE) {
@@ -60,8 +74,10 @@ __device__ void cross_entropy_loss(const T* logits, const u32* targets, double* 
         return;
     }
     float aim = load(row, target);
+    double more = smoothed(row, width, aim, smoothing, elsewhere);
     Normalizer all = normalizer(row, width);
-    if (threadIdx.x == 0) losses[blockIdx.x] = log(all.sum) + ((double)all.largest - (double)aim);
+    double loss = log(all.sum) + ((double)all.largest - (double)aim) + more;
+    if (threadIdx.x == 0) losses[blockIdx.x] = loss;
 }
 
 /// A logit and its index.

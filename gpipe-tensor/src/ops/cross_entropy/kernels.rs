@@ -1,37 +1,58 @@
 //! The CUDA kernels of the cross-entropy: entry points, parameters and grids.
 
+pub(crate) use super::cpu::Wanted;
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
-    cross_entropy<T>(logits: Out, targets: InU32, losses: OutF64, width: U64, divisor: F64);
-    cross_entropy_loss<T>(logits: In, targets: InU32, losses: OutF64, width: U64);
+    cross_entropy<T>(
+        logits: Out, targets: InU32, losses: OutF64, width: U64, divisor: F64, smoothing: F64,
+        elsewhere: F64,
+    );
+    cross_entropy_loss<T>(
+        logits: In, targets: InU32, losses: OutF64, width: U64, smoothing: F64, elsewhere: F64,
+    );
     correct<T>(logits: In, targets: InU32, hits: OutU32, width: U64);
 }
 
 /// Puts the gradient in the place of the logits, and gives one loss a row, yet to be divided.
 pub(crate) fn gradient(
     stored: DType,
-    logits: Pointer,
-    targets: Pointer,
-    losses: Pointer,
-    rows: usize,
-    width: usize,
+    [logits, targets, losses]: [Pointer; 3],
+    [rows, width]: [usize; 2],
+    wanted: Wanted,
     divisor: f64,
 ) -> Launch {
-    cross_entropy::call(stored, logits, targets, losses, width as u64, divisor).a_block_each(rows)
+    cross_entropy::call(
+        stored,
+        logits,
+        targets,
+        losses,
+        width as u64,
+        divisor,
+        wanted.smoothing,
+        wanted.elsewhere,
+    )
+    .a_block_each(rows)
 }
 
 /// One loss a row, yet to be divided.
 pub(crate) fn losses(
     stored: DType,
-    logits: Pointer,
-    targets: Pointer,
-    losses: Pointer,
-    rows: usize,
-    width: usize,
+    [logits, targets, losses]: [Pointer; 3],
+    [rows, width]: [usize; 2],
+    wanted: Wanted,
 ) -> Launch {
-    cross_entropy_loss::call(stored, logits, targets, losses, width as u64).a_block_each(rows)
+    cross_entropy_loss::call(
+        stored,
+        logits,
+        targets,
+        losses,
+        width as u64,
+        wanted.smoothing,
+        wanted.elsewhere,
+    )
+    .a_block_each(rows)
 }
 
 /// 1 for each row whose largest logit is where the target is, else 0.

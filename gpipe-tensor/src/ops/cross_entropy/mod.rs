@@ -49,8 +49,7 @@ pub fn deferred_cross_entropy(
 /// minus this distribution.
 ///
 /// # Errors
-/// As [`cross_entropy`]; [`Error::Argument`] for a smoothing outside of 0..1, or one above 0 on a GPU, which has no
-/// kernel for it.
+/// As [`cross_entropy`]; [`Error::Argument`] for a smoothing outside of 0..1.
 pub fn smoothed_cross_entropy(
     logits: Tensor,
     targets: &Tensor,
@@ -60,7 +59,7 @@ pub fn smoothed_cross_entropy(
     const OP: &str = "cross_entropy";
     let width = check_labels(OP, &logits, targets)?;
     check_divisor(OP, divisor)?;
-    check_smoothing(OP, &logits, smoothing)?;
+    let wanted = distribution(OP, smoothing, width)?;
     let mut gradient = own(logits)?;
     if divisor == 0.0 || gradient.elements() == 0 {
         gradient.fill(0.0)?;
@@ -68,12 +67,11 @@ pub fn smoothed_cross_entropy(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = gradient.gpu().cloned() {
-        let loss = cuda::gradient(&gpu, &mut gradient, width, targets, divisor)?;
+        let loss = cuda::gradient(&gpu, &mut gradient, width, targets, wanted, divisor)?;
         return Ok((loss, gradient));
     }
     let (device, targets) = (gradient.device().clone(), targets.u32s()?);
     let mut losses = vec![0.0; targets.len()];
-    let wanted = cpu::Wanted::new(smoothing, width);
     let rows = rows_per_chunk(width);
     let chunks = gradient.f32s_mut()?.chunks_mut(rows * width);
     let chunks = chunks
@@ -107,17 +105,16 @@ pub fn smoothed_cross_entropy_loss(
     const OP: &str = "cross_entropy_loss";
     let width = check_labels(OP, logits, targets)?;
     check_divisor(OP, divisor)?;
-    check_smoothing(OP, logits, smoothing)?;
+    let wanted = distribution(OP, smoothing, width)?;
     if divisor == 0.0 || logits.elements() == 0 {
         return Ok(0.0);
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = logits.gpu() {
-        return cuda::losses(gpu, logits, width, targets, divisor)?.read();
+        return cuda::losses(gpu, logits, width, targets, wanted, divisor)?.read();
     }
     let targets = targets.u32s()?;
     let mut losses = vec![0.0; targets.len()];
-    let wanted = cpu::Wanted::new(smoothing, width);
     let rows = rows_per_chunk(width);
     let chunks = logits
         .f32s()?
@@ -163,19 +160,13 @@ pub fn correct(logits: &Tensor, targets: &Tensor) -> Result<u64> {
     Ok(counts.iter().sum())
 }
 
-fn check_smoothing(op: &'static str, logits: &Tensor, smoothing: f32) -> Result<()> {
+/// The distribution that the rows should have.
+fn distribution(op: &'static str, smoothing: f32, classes: usize) -> Result<cpu::Wanted> {
     if !(0.0..1.0).contains(&smoothing) {
         let message = format!("a label smoothing of {smoothing}: use a number from 0 to below 1");
         return Err(Error::Argument { op, message });
     }
-    #[cfg(feature = "cuda")]
-    if smoothing > 0.0 && logits.gpu().is_some() {
-        let message = "label smoothing has no kernel for GPUs: use 0, or a CPU".to_owned();
-        return Err(Error::Argument { op, message });
-    }
-    #[cfg(not(feature = "cuda"))]
-    let _ = logits;
-    Ok(())
+    Ok(cpu::Wanted::new(smoothing, classes))
 }
 
 /// The number of classes; at least 1, so that rows can be cut (without classes there is no valid

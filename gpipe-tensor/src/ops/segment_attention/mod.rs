@@ -1,6 +1,10 @@
 //! Attention of many heads between positions of the same segment, without ever holding all scores.
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
 #[cfg(test)]
 mod tests;
 
@@ -50,6 +54,11 @@ pub fn segment_attention(
     let mut out = q.empty_like(q.shape().clone())?;
     let mut lse = Tensor::empty(q.device(), [plan.batch, plan.heads, plan.queries])?;
     if out.elements() == 0 {
+        return Ok((out, lse));
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = q.gpu() {
+        cuda::forward(gpu, &plan, [q, kv], settings, [&mut out, &mut lse])?;
         return Ok((out, lse));
     }
     let (q, kv) = (Operand::of(q)?, Operand::of(kv)?);
@@ -105,6 +114,12 @@ pub fn segment_attention_grad(
     if dq.elements() == 0 || dkv.elements() == 0 {
         dq.fill(0.0)?;
         dkv.fill(0.0)?;
+        return Ok((dq, dkv));
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = q.gpu() {
+        let operands = [q, kv, out, lse, d_out];
+        cuda::backward(gpu, &plan, operands, settings, [&mut dq, &mut dkv])?;
         return Ok((dq, dkv));
     }
     let device = q.device();

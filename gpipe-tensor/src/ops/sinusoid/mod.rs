@@ -1,6 +1,11 @@
 //! Sinusoidal positions (Vaswani et al., arXiv:1706.03762, section 3.5) in the layout of Lingvo: the sines of
 //! all frequencies, then the cosines.
 
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod kernels;
+
 use super::rope::angles::Angles;
 use super::scratch::Scratch;
 use crate::parallel::{for_each, rows_per_chunk};
@@ -34,14 +39,13 @@ pub fn scale_and_add_positions(y: &mut Tensor, segments: &Tensor, scale: f32) ->
     if y.elements() == 0 {
         return Ok(());
     }
-    let places = positions(segments.u32s()?, rows);
     let half = width / 2;
-    let angles = Angles {
-        ratio: match half {
-            1 => 1.0,
-            _ => WAVELENGTHS.powf(-1.0 / (half - 1) as f64),
-        },
-    };
+    let ratio = ratio(half);
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = y.gpu().cloned() {
+        return cuda::add(&gpu, y, segments, [rows, width], scale, ratio);
+    }
+    let (places, angles) = (positions(segments.u32s()?, rows), Angles { ratio });
     let device = y.device().clone();
     let largest = places.iter().copied().max().unwrap_or(0) as usize;
     let mut table = Scratch::take(&device, (largest + 1) * width)?;
@@ -61,6 +65,14 @@ pub fn scale_and_add_positions(y: &mut Tensor, segments: &Tensor, scale: f32) ->
         }
     });
     Ok(())
+}
+
+/// The ratio of a frequency and of the one before it, of `half` frequencies.
+pub(crate) fn ratio(half: usize) -> f64 {
+    match half {
+        1 => 1.0,
+        _ => WAVELENGTHS.powf(-1.0 / (half - 1) as f64),
+    }
 }
 
 /// The number of each position within its segment.

@@ -6,6 +6,7 @@
 
 mod images;
 mod real;
+mod segments;
 mod updates;
 
 use gpipe_tensor::ops::{self, CacheSpan, Dropout, Gelu, KeyValueCache, Layout};
@@ -376,11 +377,12 @@ fn tolerance(stored: DType, wanted: f32, largest: f32) -> f32 {
 /// the same to rounding.
 pub fn compare(sizes: Sizes, stored: DType) {
     type Family = fn(&mut Bench) -> Result<()>;
-    const FAMILIES: [(&str, Family); 9] = [
+    const FAMILIES: [(&str, Family); 10] = [
         ("elements", elements),
         ("rows", rows),
         ("products", products),
         ("attention", attention),
+        ("segments", segments::segments),
         ("llama", llama),
         ("key_value_cache", key_value_cache),
         ("images", images::images),

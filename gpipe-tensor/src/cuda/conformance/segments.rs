@@ -1,0 +1,156 @@
+//! The kernels of packed rows: attention between positions of a segment, and positions counted within segments.
+
+use super::memory::{Memory, near, random, rounded, same};
+use super::{Gpu, Outcome};
+use crate::ops::dropout::kernels::Numbers;
+use crate::ops::segment_attention::kernels::{self, Gradient, Operands, Sizes};
+use crate::ops::{self, Dropout, SegmentAttention};
+use crate::philox::Key;
+use crate::testing::device;
+use crate::{DType, Shape, Tensor};
+
+const SINGLE: DType = DType::F32;
+
+fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
+    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
+}
+
+/// Runs of segments, padding among them, and one that is nowhere else.
+fn segments(samples: usize, len: usize, step: usize) -> Vec<u32> {
+    let segment = |i: usize| match (i % len / step + i / len) % 5 {
+        4 => 0,
+        3 => 90 + step as u32,
+        segment => segment as u32 + 1,
+    };
+    (0..samples * len).map(segment).collect()
+}
+
+pub(super) fn segment_attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    for (sizes, causal, rate) in [
+        ([1, 1, 1, 1, 1], false, 0.0),
+        ([2, 5, 7, 2, 3], false, 0.0),
+        ([2, 37, 37, 2, 33], true, 0.3),
+        ([1, 3, 130, 3, 8], false, 0.3),
+        ([1, 70, 9, 1, 100], false, 0.0),
+    ] {
+        attend(gpu, stored, sizes, causal, rate)?;
+    }
+    Ok(())
+}
+
+fn attend(
+    gpu: &Gpu<'_>,
+    stored: DType,
+    [samples, queries, keys, heads, size]: [usize; 5],
+    causal: bool,
+    rate: f32,
+) -> Outcome {
+    let width = heads * size;
+    let (first, key) = (11, Key::new(5, "attn", 2));
+    let dropout = Dropout {
+        rate,
+        key,
+        samples: first..first + samples as u64,
+    };
+    let mask = dropout.mask("attention", samples).expect("a rate below 1");
+    let sizes = Sizes {
+        samples,
+        queries,
+        keys,
+        heads,
+        size,
+        causal,
+        dropout: mask.map_or(Numbers::NONE, |mask| Numbers::new(mask, key, first)),
+    };
+    let of_queries = segments(samples, queries, queries.div_ceil(6));
+    let of_keys = match causal {
+        true => of_queries.clone(),
+        false => segments(samples, keys, keys.div_ceil(5)),
+    };
+    let indices = |len, indices: &[u32]| {
+        Tensor::from_u32(&device(), [samples, len], indices.to_vec()).expect("a segment each")
+    };
+    let settings = SegmentAttention {
+        heads,
+        causal,
+        query_segments: &indices(queries, &of_queries),
+        key_segments: &indices(keys, &of_keys),
+        dropout: Some(&dropout),
+    };
+    let mut q = random(stored, samples * queries * width, 1);
+    q.iter_mut().for_each(|x| *x = rounded(stored, *x * 2.0));
+    let kv = random(stored, samples * keys * 2 * width, 2);
+    let d_out = random(stored, q.len(), 3);
+    let host = |values: &[f32]| tensor([samples, queries, width], values);
+    let (t_q, t_kv) = (host(&q), tensor([samples, keys, 2 * width], &kv));
+    let (out, lse) = ops::segment_attention(&t_q, &t_kv, &settings).expect("operands fit");
+    let [m_q, m_kv, m_d_out] = [&q, &kv, &d_out].map(|values| Memory::floats(stored, values));
+    let [m_of_queries, m_of_keys] = [&of_queries, &of_keys].map(|all| Memory::indices(all));
+    let [m_out, m_dq] = [0; 2].map(|_| Memory::room(stored, q.len()));
+    let m_dkv = Memory::room(stored, kv.len());
+    let m_lse = Memory::room(SINGLE, samples * heads * queries);
+    let from = Operands {
+        q: m_q.at(),
+        kv: m_kv.at(),
+        of_queries: m_of_queries.at(),
+        of_keys: m_of_keys.at(),
+    };
+    let operands = [&m_q, &m_kv, &m_of_queries, &m_of_keys, &m_out, &m_lse];
+    let launch = kernels::forward(stored, from, [m_out.at(), m_lse.at()], sizes);
+    gpu.run(launch, operands)?;
+    near("out", stored, &m_out, out.f32s().expect("floats"), 4e-6)?;
+    let sums = lse.f32s().expect("floats").iter();
+    for (got, wanted) in m_lse.values(SINGLE).into_iter().zip(sums) {
+        let close = (got - wanted).abs() <= 4e-6 * wanted.abs().max(1.0);
+        if got != *wanted && !close {
+            return Err(format!("lse: {got}, not {wanted}"));
+        }
+    }
+    // The gradient from the very numbers that the kernels read.
+    let out = host(&m_out.values(stored));
+    let lse = tensor([samples, heads, queries], &m_lse.values(SINGLE));
+    let grads = ops::segment_attention_grad([&t_q, &t_kv], &out, &lse, &host(&d_out), &settings);
+    let (dq, dkv) = grads.expect("operands fit");
+    let at = Gradient {
+        out: m_out.at(),
+        lse: m_lse.at(),
+        d_out: m_d_out.at(),
+        dq: m_dq.at(),
+        dkv: m_dkv.at(),
+    };
+    let launches = kernels::backward(stored, from, at, sizes);
+    let results = [&m_d_out, &m_dq, &m_dkv];
+    gpu.run(
+        launches.into_iter().flatten(),
+        operands.into_iter().chain(results),
+    )?;
+    near("dq", stored, &m_dq, dq.f32s().expect("floats"), 1e-5)?;
+    near("dkv", stored, &m_dkv, dkv.f32s().expect("floats"), 1e-5)
+}
+
+pub(super) fn sinusoid(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    use ops::sinusoid::{kernels, ratio};
+    for (samples, len, width) in [(1, 1, 2), (2, 7, 66), (3, 40, 8), (1, 150, 130)] {
+        // The last row is one segment, whose first position is many steps of a warp away.
+        let mut ids = segments(samples, len, len.div_ceil(9));
+        ids[(samples - 1) * len..].fill(3);
+        let mut y = tensor(
+            [samples, len, width],
+            &random(stored, samples * len * width, 1),
+        );
+        let m_y = Memory::floats(stored, y.f32s().expect("floats"));
+        let m_segments = Memory::indices(&ids);
+        let ids = Tensor::from_u32(&device(), [samples, len], ids).expect("a segment each");
+        ops::scale_and_add_positions(&mut y, &ids, 0.7).expect("operands fit");
+        let launch = kernels::positions(
+            stored,
+            [m_y.at(), m_segments.at()],
+            [samples * len, len, width],
+            0.7,
+            ratio(width / 2),
+        );
+        gpu.run([launch], [&m_y, &m_segments])?;
+        same("positions", stored, &m_y, y.f32s().expect("floats"))?;
+    }
+    Ok(())
+}
