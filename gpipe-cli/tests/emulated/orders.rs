@@ -1,5 +1,7 @@
 //! Training on emulated devices equals the processor's, and every order gives the same bits.
 
+use std::fs;
+
 use crate::{Place, assert_near, seeds};
 
 /// Devices and settings that copies go other ways with.
@@ -48,6 +50,42 @@ fn every_order_gives_the_bits_of_the_first_and_the_processors_but_for_rounding()
         });
     }
     println!("{} ways and {orders} orders of each", WAYS.len());
+}
+
+/// An encoder-decoder with packed rows, dropout and smoothed labels: four tensors pass from stage to stage.
+#[test]
+fn an_encoder_decoder_trains_on_devices_with_the_bits_of_one() {
+    let Some(place) = Place::new() else { return };
+    let words: Vec<String> = (1..200).map(|n| n.to_string()).collect();
+    let backwards: Vec<String> = words
+        .iter()
+        .map(|word| word.chars().rev().collect())
+        .collect();
+    fs::write(place.path("words"), words.join("\n")).expect("sources");
+    fs::write(place.path("backwards"), backwards.join("\n")).expect("targets");
+    let model = "--model seq2seq-nano --set model.width=16 --set model.inner=20 --set model.heads=2 \
+                 --dropout 0.1 --label-smoothing 0.1 --data words --target backwards --seq-len 12 \
+                 --batch-size 8 --micro-batches 4 --threads 2 --steps 3 --warmup-steps 1";
+    let model: Vec<&str> = model.split_whitespace().collect();
+    let on = |run: &str, devices: &[&str], settings: &str| {
+        let train = ["train", "--json", "-q", "--out", run];
+        let outcome = place.run(&[&train, &model[..], devices].concat(), settings);
+        place.result(run, &outcome)
+    };
+    let processor = on("cpu", &["--devices", "cpu"], "");
+    let one = on("one", &["--devices", "cuda:0", "--stages", "1"], "seed=1");
+    let four = on(
+        "four",
+        &[
+            "--devices",
+            "cuda:0,cuda:1,cuda:2,cuda:3",
+            "--schedule",
+            "1f1b",
+        ],
+        "seed=2",
+    );
+    assert!(one == four);
+    assert_near("devices", &one, &processor);
 }
 
 #[test]

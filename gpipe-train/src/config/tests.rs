@@ -239,17 +239,3 @@ fn a_fault_in_a_file_has_its_line() {
         assert!(error.to_string().contains(fault), "{text}: {error}");
     }
 }
-
-#[test]
-fn what_has_no_kernels_is_refused_on_cuda_devices() {
-    for set in [
-        &["model.name=seq2seq-nano", "pipeline.devices=cuda:0"][..],
-        &["optimizer.label_smoothing=0.1", "pipeline.devices=cuda:0"],
-    ] {
-        let refused = refused(set);
-        assert!(
-            refused.contains("use `pipeline.devices = cpu`"),
-            "{refused}"
-        );
-    }
-}

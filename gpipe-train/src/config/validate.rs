@@ -38,7 +38,6 @@ pub fn check(config: &TrainConfig) -> Result<()> {
             "run.tf32 is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
         ));
     }
-    check_kernels(config)?;
     check_optimizer(&config.optimizer)?;
     let (batch, micro_batches) = (
         config.data.batch_size.get(),
@@ -126,26 +125,6 @@ fn check_source(config: &TrainConfig) -> Result<()> {
         ),
     };
     Err(Error::invalid(fault))
-}
-
-/// Refuses what has no kernels for CUDA devices.
-fn check_kernels(config: &TrainConfig) -> Result<()> {
-    if !config.pipeline.devices.has_gpu() {
-        return Ok(());
-    }
-    if config.model.has_targets() {
-        let name = &config.model.name;
-        return Err(Error::invalid(format!(
-            "the model {name} has no kernels for CUDA devices: use `pipeline.devices = cpu`"
-        )));
-    }
-    if config.optimizer.label_smoothing.get() > 0.0 {
-        return Err(Error::invalid(
-            "label smoothing has no kernels for CUDA devices: use `pipeline.devices = cpu`, or leave \
-             `optimizer.label_smoothing` out",
-        ));
-    }
-    Ok(())
 }
 
 /// Refuses keys of another optimizer.
