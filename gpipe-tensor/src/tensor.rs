@@ -193,6 +193,13 @@ impl Tensor {
         Arc::strong_count(&self.storage) == 1
     }
 
+    /// Whether both are the same elements of one buffer, in the same shape.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.storage, &other.storage)
+            && self.elements == other.elements
+            && self.shape == other.shape
+    }
+
     /// The floats as a matrix view: all extents but the innermost form the rows.
     ///
     /// # Errors

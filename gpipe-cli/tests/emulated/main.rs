@@ -11,6 +11,7 @@ mod host;
 mod missing;
 mod mixed;
 mod orders;
+mod portals;
 mod resume;
 mod work;
 

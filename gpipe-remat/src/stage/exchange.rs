@@ -109,6 +109,7 @@ impl Exchange {
         mut aside: Aside,
     ) -> Result<Tensors> {
         let send = |tensor: Tensor| Ok(tensor.send(&self.transit)?);
+        let flow = send_doubled(flow, &self.transit)?;
         let Some((portals, table)) = &self.portals else {
             return flow.into_iter().map(send).collect();
         };
@@ -165,6 +166,27 @@ impl Exchange {
             self.stage
         ))
     }
+}
+
+/// Sends tensors of which the flow has several, such as both outputs of a `Fork`: their buffer counts as in transit
+/// once. One by one, none could leave the count of a GPU, as the others hold its buffer.
+fn send_doubled(mut flow: Tensors, transit: &Device) -> Result<Tensors> {
+    for first in 0..flow.len() {
+        let same = |place: &usize| *place > first && flow[*place].is_same(&flow[first]);
+        let others: Vec<usize> = (0..flow.len()).filter(same).collect();
+        if others.is_empty() || flow[first].device().is(transit) {
+            continue;
+        }
+        for &place in &others {
+            flow[place] = stand_in(transit, true)?;
+        }
+        let sent = std::mem::replace(&mut flow[first], stand_in(transit, true)?).send(transit)?;
+        for place in others {
+            flow[place] = sent.clone();
+        }
+        flow[first] = sent;
+    }
+    Ok(flow)
 }
 
 /// The places of a boundary; of a flow of gradients, those of floats.

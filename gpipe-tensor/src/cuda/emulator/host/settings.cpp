@@ -21,6 +21,7 @@
 //   skip=A,B        no wait is done for which one of the callers has such an address in the program
 //   faults=PATH     a line for each fault; on standard error without it
 //   calls=PATH      at the end: the calls' names and numbers
+//   copies=PATH     at the end: the bytes copied between devices, as `from to bytes`
 //   waits=PATH      a line for each place that waits: the call, its callers' addresses
 
 #include <cxxabi.h>
@@ -97,7 +98,7 @@ struct Settings {
     int break_with = 0;
     uint64_t delay = 0;
     std::set<uint64_t> skipped;
-    std::string faults, calls, waits;
+    std::string faults, calls, copies, waits;
 
     Settings() {
         const char* text = getenv("EMULATED_GPU");
@@ -136,6 +137,7 @@ struct Settings {
         else if (key == "delay") delay = number;
         else if (key == "faults") faults = value;
         else if (key == "calls") calls = value;
+        else if (key == "copies") copies = value;
         else if (key == "waits") waits = value;
         else if (key == "fail") return refuse(value);
         else if (key == "break") {
@@ -214,6 +216,25 @@ static void write_calls() {
     for (auto& call : calls()) lines += call.first + " " + std::to_string(call.second) + "\n";
     lines.pop_back();
     add_line(settings().calls, lines);
+}
+
+/// The bytes copied until now, by the devices from and to.
+static std::map<std::pair<int, int>, uint64_t>& copies() {
+    static auto* copies = new std::map<std::pair<int, int>, uint64_t>();
+    return *copies;
+}
+
+static void write_copies() {
+    for (auto& [ends, bytes] : copies()) {
+        add_line(settings().copies, text("%d %d %llu", ends.first, ends.second, (unsigned long long)bytes));
+    }
+}
+
+/// Counts a copy between two devices.
+static void count_copy(int from, int to, uint64_t bytes) {
+    if (settings().copies.empty()) return;
+    if (copies().empty()) atexit(write_copies);
+    copies()[{from, to}] += bytes;
 }
 
 /// Whether this thread runs a function of the program's for a stream, which may not call the driver.

@@ -290,6 +290,7 @@ int cuMemcpyPeerAsync(uint64_t to, Device* owner_to, uint64_t from, Device* owne
     CALL(cuMemcpyPeerAsync);
     STREAM(handle);
     if (!host::is_context(owner_to) || !host::is_context(owner_from)) return host::INVALID_CONTEXT;
+    host::count_copy(owner_from->number, owner_to->number, bytes);
     if (bytes) host::between(to, from, bytes, stream, owner_to, owner_from);
     host::pass_time();
     return 0;
