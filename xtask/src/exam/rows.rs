@@ -188,6 +188,14 @@ pub fn rows() -> Vec<Row> {
             quick: true,
         },
         Row {
+            name: "N5",
+            what: "adapters of language models at any cut, schedule, policy and number of threads: the bits of one stage, to the byte",
+            at_least: 2_300,
+            tests: vec![remat("lora", "to_the_bits").release()],
+            teeth: Some(remat("lora", "teeth")),
+            quick: true,
+        },
+        Row {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,
