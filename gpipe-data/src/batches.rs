@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use gpipe_remat::{Target, micro_batches};
-use gpipe_sched::{Item, MicroBatch};
+use gpipe_remat::{Target, group_items, micro_batches};
+use gpipe_sched::{Groups, Item, MicroBatch};
 use gpipe_tensor::{Device, Tensors};
 
 use crate::dataset::Dataset;
@@ -36,6 +36,30 @@ pub fn training_batch(
         divisor: dataset.targets(&batch) as f64,
     }
     .cut(&batch, parts)
+}
+
+/// [`training_batch`] for a model with layers before the pipeline: every item has the inputs of its whole group of
+/// micro-batches ([`group_items`]).
+///
+/// # Errors
+/// As [`training_batch`].
+pub fn training_batch_of_groups(
+    dataset: &Dataset,
+    device: &Device,
+    parts: usize,
+    groups: Groups,
+    step: u64,
+) -> Result<Batch> {
+    let mut batch = Batch::new();
+    for whole in training_batch(dataset, device, 1, step)? {
+        let Target { values, divisor } = whole.target;
+        let target = |rows| {
+            let values = values.rows(rows)?;
+            Ok(Target { values, divisor })
+        };
+        batch.extend(group_items(&whole.input, parts, groups, step, target)?);
+    }
+    Ok(batch)
 }
 
 /// The held-out samples in batches of at most `size`, each in at most `parts` micro-batches; `step`

@@ -18,7 +18,7 @@ mod tokenizer;
 mod tokens;
 mod vocabulary;
 
-pub use batches::{Batch, evaluation_batches, training_batch};
+pub use batches::{Batch, evaluation_batches, training_batch, training_batch_of_groups};
 pub use dataset::Dataset;
 pub use error::{Error, PairFault, Result, SourceFault};
 pub use images::{CLASSES, DIGITS, Draw, PIXELS, SIDE, SYNTHETIC, count_classes};

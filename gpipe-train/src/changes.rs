@@ -27,7 +27,7 @@ fn effect(section: &str, key: &str) -> Effect {
         ("model", "weights") => Effect::None,
         // Parameters that were frozen have no optimizer state to go on from.
         ("model" | "lora", _) | ("optimizer", "freeze") => Effect::Refuse,
-        ("pipeline", "micro_batches" | "groups") => {
+        ("pipeline", "micro_batches" | "groups" | "before") => {
             Effect::Warn("from here on results are equal to rounding, not bit for bit")
         }
         ("run", "seed") => Effect::Warn("samples are in a different order from here on"),
@@ -78,7 +78,7 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
             let (value, before) = (value(now), value(before));
             match effect(section, key) {
                 Effect::None => {}
-                Effect::Warn(_) if key == "micro_batches" && normalizes => {
+                Effect::Warn(_) if matches!(&**key, "micro_batches" | "before") && normalizes => {
                     warnings.push(format!(
                         "{section}.{key} is {value}, but {before} in the checkpoint: batch normalization takes its \
                          statistics from micro-batches, so from here on the model is another"

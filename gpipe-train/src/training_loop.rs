@@ -77,6 +77,7 @@ pub fn train<E: From<Error>>(
         devices,
         transit,
         groups,
+        before,
         ..
     } = run;
     let parts = config.pipeline.micro_batches.get();
@@ -85,7 +86,10 @@ pub fn train<E: From<Error>>(
     for step in steps {
         let started = Instant::now();
         let used = machine::cpu_time();
-        let batch = || gpipe_data::training_batch(dataset, transit, parts, step);
+        let batch = || match *before {
+            0 => gpipe_data::training_batch(dataset, transit, parts, step),
+            _ => gpipe_data::training_batch_of_groups(dataset, transit, parts, *groups, step),
+        };
         let failed = |is_before_update, source: BoxedError| Error::Step {
             step: step + 1,
             is_before_update,

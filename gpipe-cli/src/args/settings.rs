@@ -98,6 +98,9 @@ pub struct Settings {
     /// Groups of micro-batches whose gradients are summed in parallel [default: 1]
     #[arg(long, value_name = "G", help_heading = "Pipeline")]
     pub groups: Option<String>,
+    /// First layers that run on the whole batch, before the pipeline [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Pipeline")]
+    pub before: Option<String>,
     /// Schedule: gpipe (all forward, then all backward), 1f1b (alternating), interleaved:V or
     /// looped-bfs:V (V stages per worker), zb-h1 or zb-h2 (weight gradients fill the bubble),
     /// zero-bubble or zero-bubble:N (built for the predicted costs, with at most N micro-batches in flight

@@ -195,12 +195,16 @@ fn show_setup(
         .max()
         .unwrap_or(0);
     let heading = format!(
-        "{}{}{}: {} layers, {} parameters; {} a step\n\
+        "{}{}{}: {} layers{}, {} parameters; {} a step\n\
          {}, {}, schedule {}, remat {}, partition {}\n",
         style::HEADING,
         config.model.name,
         style::RESET,
         setup.partition.layers(),
+        match setup.costs.before() {
+            0 => String::new(),
+            before => format!(" ({before} before the pipeline)"),
+        },
         numbers::short(setup.parameters as f64),
         batch(config),
         numbers::counted(pipeline.stages.u64(), "stage"),

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bad_input;
+mod before;
 #[cfg(feature = "digits")]
 mod digits;
 mod events;

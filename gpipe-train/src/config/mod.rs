@@ -123,6 +123,10 @@ pub struct Pipeline {
     /// from files where it is 1, since earlier versions do not know the key.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub groups: Size,
+    /// Number of layers before the pipeline, the first of the model, which run on all samples of a group of
+    /// micro-batches at once. Omitted from files where it is 0, since earlier versions do not know the key.
+    #[serde(default = "none", skip_serializing_if = "is_none")]
+    pub before: Count,
     /// The order of actions on each worker.
     pub schedule: Named<ScheduleChoice>,
     /// The rule by which layers are cut into stages.
@@ -216,6 +220,14 @@ pub struct Run {
 
 fn one() -> Size {
     Size::ONE
+}
+
+fn none() -> Count {
+    Count::ZERO
+}
+
+fn is_none(count: &Count) -> bool {
+    count.get() == 0
 }
 
 fn is_one(size: &Size) -> bool {

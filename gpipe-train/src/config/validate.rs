@@ -1,6 +1,7 @@
 //! Cross-field validation.
 
 use gpipe_data::{AUTO, CICERO, DIGITS, SYNTHETIC};
+use gpipe_remat::Policy;
 use gpipe_sched::Schedule;
 
 use super::model::Family;
@@ -53,6 +54,13 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         return Err(Error::invalid(format!(
             "{groups} groups but {micro_batches} micro-batches: use `pipeline.groups = {micro_batches}` or fewer, \
              or `pipeline.micro_batches = {groups}`"
+        )));
+    }
+    let (before, remat) = (config.pipeline.before.get(), &config.pipeline.remat);
+    if before > 0 && matches!(**remat, Policy::Budget(_)) {
+        return Err(Error::invalid(format!(
+            "`pipeline.remat = {remat}` does not count the {before} layers of `pipeline.before`: use \
+             `pipeline.remat = stage`, or leave `pipeline.before` out"
         )));
     }
     let tokens = config.data.seq_len.get();

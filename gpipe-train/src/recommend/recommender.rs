@@ -60,6 +60,12 @@ impl Recommender {
         profile: ProfileOptions<'_>,
         progress: &mut dyn FnMut(ProfileProgress),
     ) -> Result<Self> {
+        let before = config.pipeline.before.get();
+        if before > 0 {
+            return Err(Error::invalid(format!(
+                "`pipeline.before = {before}`: a recommendation does not plan layers before the pipeline: leave it out"
+            )));
+        }
         let mut layers = setup::layers(config)?;
         let optimizer = setup::optimizer(config);
         let weights = ParameterBytes::new(&mut layers, Some(&optimizer));

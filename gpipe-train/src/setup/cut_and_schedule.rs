@@ -29,6 +29,50 @@ pub fn cut(rule: &CutRule, costs: &[u64], stages: usize) -> Result<Partition> {
     })
 }
 
+/// [`cut`] of a model whose first `before` layers are before the pipeline, in its first stage, which has at least one
+/// layer more.
+///
+/// # Errors
+/// As [`cut`], and [`Error::Invalid`] if too few layers are left, or an explicit first stage has no other.
+pub(super) fn cut_behind(
+    before: usize,
+    rule: &CutRule,
+    costs: &[u64],
+    stages: usize,
+) -> Result<Partition> {
+    let left = costs.len().saturating_sub(before);
+    if stages > left {
+        return Err(Error::invalid(format!(
+            "{before} layers before the pipeline and {stages} stages but {} layers: use `pipeline.before = {}` \
+             or fewer",
+            costs.len(),
+            costs.len() - stages
+        )));
+    }
+    if let CutRule::Sizes(sizes) = rule {
+        return match sizes.first() {
+            Some(&first) if first <= before => Err(Error::invalid(format!(
+                "{before} layers before the pipeline but {first} in the first stage of `pipeline.partition`: give it \
+                 {} or more",
+                before + 1
+            ))),
+            _ => cut(rule, costs, stages),
+        };
+    }
+    let (first, pipelined) = costs.split_at(before);
+    let mut pipelined = pipelined.to_vec();
+    if let Some(cost) = pipelined.first_mut() {
+        *cost = first
+            .iter()
+            .fold(*cost, |sum, &cost| sum.saturating_add(cost));
+    }
+    let mut sizes = cut(rule, &pipelined, stages)?.sizes();
+    if let Some(size) = sizes.first_mut() {
+        *size += before;
+    }
+    cut(&CutRule::Sizes(sizes), costs, stages)
+}
+
 /// Moves recomputation into the idle time of workers, if that shortens the step.
 pub(super) fn hide_recomputation(
     schedule: Schedule,

@@ -111,11 +111,15 @@ impl Setup {
         let costs = ModelCosts::new(&layers, &micro_batches, input(config))
             .and_then(|costs| costs.with_groups(pipeline.groups.get(), &bytes))
             .map_err(Error::input)?;
+        let before = pipeline.before.get();
 
         let prices = costs
             .prices(&layers, *pipeline.cost_model)
             .map_err(Error::input)?;
-        let partition = cut(&pipeline.partition, &prices, stages)?;
+        let partition = cut_and_schedule::cut_behind(before, &pipeline.partition, &prices, stages)?;
+        let costs = costs
+            .with_before(before, &layers, input(config))
+            .map_err(Error::input)?;
         let loads = partition.loads(&prices).map_err(Error::input)?;
 
         let ranges: Vec<Range<usize>> = partition.ranges().collect();
