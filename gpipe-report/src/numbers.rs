@@ -89,6 +89,15 @@ pub fn parameter_bytes([value, gradient, optimizer]: [u64; 3]) -> String {
     )
 }
 
+/// A number of parameters, and how many of them are trained if not all are.
+pub fn parameters(all: u64, trained: u64) -> String {
+    let parameters = format!("{} parameters", short(all as f64));
+    match all == trained {
+        true => parameters,
+        false => format!("{parameters}, {} of them trained", short(trained as f64)),
+    }
+}
+
 /// A count with its noun, in the singular or the plural.
 ///
 /// ```
@@ -203,6 +212,8 @@ mod tests {
             parameter_bytes([4, 4, 8]),
             "16 bytes a parameter (value 4, gradient 4, AdamW 8)"
         );
+        assert_eq!(parameters(1500, 1500), "1.50k parameters");
+        assert_eq!(parameters(1500, 20), "1.50k parameters, 20 of them trained");
         assert_eq!(
             parameter_bytes([2, 4, 12]),
             "18 bytes a parameter (value 2, gradient 4, AdamW and a master copy 12)"

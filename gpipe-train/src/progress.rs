@@ -71,9 +71,9 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         };
         let pipeline = &config.pipeline;
         reporter.line(&format!(
-            "{}: {} parameters; {}: {}, {} a step in {}",
+            "{}: {}; {}: {}, {} a step in {}",
             config.model.name,
-            numbers::short(reporter.forecast.parameters as f64),
+            numbers::parameters(reporter.forecast.parameters, reporter.forecast.trained),
             config.data.source,
             dataset.summary(),
             config.data.batch_size.get(),

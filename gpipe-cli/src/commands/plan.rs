@@ -195,7 +195,7 @@ fn show_setup(
         .max()
         .unwrap_or(0);
     let heading = format!(
-        "{}{}{}: {} layers{}, {} parameters; {} a step\n\
+        "{}{}{}: {} layers{}, {}; {} a step\n\
          {}, {}, schedule {}, remat {}, partition {}\n",
         style::HEADING,
         config.model.name,
@@ -205,7 +205,7 @@ fn show_setup(
             0 => String::new(),
             before => format!(" ({before} before the pipeline)"),
         },
-        numbers::short(setup.parameters as f64),
+        numbers::parameters(setup.parameters, setup.trained),
         batch(config),
         numbers::counted(pipeline.stages.u64(), "stage"),
         numbers::counted(pipeline.micro_batches.u64(), "micro-batch"),

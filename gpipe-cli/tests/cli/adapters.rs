@@ -232,6 +232,15 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
         let told = changed(&config.replace(from, to), &weights);
         assert!(told.contains(words), "{told}");
     }
+    let start = config.find("\"target_modules\"").unwrap();
+    let end = start + config[start..].find(']').unwrap() + 1;
+    let pattern = config.replace(&config[start..end], "\"target_modules\": \".*(?<!k)_proj\"");
+    let told = changed(&pattern, &weights);
+    assert!(
+        told.contains("`target_modules` cannot be read")
+            && told.contains("give --set lora.targets=REGEX too"),
+        "{told}"
+    );
     assert!(changed("{", &weights).contains("cannot be read"));
     assert!(changed(&config, &weights[..weights.len() - 1]).contains("adapter_model.safetensors"));
 }

@@ -9,6 +9,7 @@ use toml::Value;
 
 use super::keys::{Keys, overlay};
 use super::model_defaults::ModelDefaults;
+use super::parameter_pattern::ParameterPattern;
 use super::preset_values::digits;
 use super::schedule::ScheduleChoice;
 use crate::error::{Error, Result};
@@ -61,6 +62,15 @@ impl Draft {
         }
         let adapter = gpipe_hf::read_adapter(Path::new(folder))?;
         let settings = adapter.settings;
+        if !self.given.has("lora", "targets") {
+            // Python's regular expressions have more than these.
+            let parsed = adapter.targets.parse::<ParameterPattern>();
+            parsed.map_err(|error| {
+                Error::invalid(format!(
+                    "{folder}: `target_modules` cannot be read: {error}: give `lora.targets = REGEX` too"
+                ))
+            })?;
+        }
         for (key, found, fixed) in [
             ("rank", Value::Integer(whole(settings.rank)), true),
             ("alpha", digits(settings.alpha), true),

@@ -17,6 +17,8 @@ const PORTALS_NAMED: usize = 4;
 pub struct Forecast {
     /// The number of parameters; tied ones count once.
     pub parameters: u64,
+    /// The number of parameters that are not frozen; tied ones count once.
+    pub trained: u64,
     /// Bytes per parameter in training: value, gradient and optimizer state.
     pub parameter_bytes: [u64; 3],
     /// The number of workers.
@@ -55,6 +57,7 @@ impl Setup {
         let here = self.timeline(&work)?;
         Ok(Forecast {
             parameters: self.parameters,
+            trained: self.trained,
             parameter_bytes: self.parameter_bytes,
             threads: self.threads,
             cut: self.partition.sizes(),

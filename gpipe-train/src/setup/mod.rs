@@ -53,6 +53,8 @@ pub struct Setup {
     pub memory: Vec<StageMemory>,
     /// The number of parameters; tied ones count once.
     pub parameters: u64,
+    /// The number of parameters that are not frozen; tied ones count once.
+    pub trained: u64,
     /// Bytes per parameter in training: value, gradient and optimizer state.
     pub parameter_bytes: [u64; 3],
     /// The optimizer.
@@ -143,7 +145,7 @@ impl Setup {
             schedule = cut_and_schedule::hide_recomputation(schedule, *pipeline.remat, &times)?;
         }
         let memory = gpipe_remat::predict_memory(&bytes, &costs, &ranges, &schedule, &table);
-        let parameters = model::parameters(&mut layers);
+        let [parameters, trained] = model::parameters(&mut layers);
         let stored = precision::stored(config)?;
         Ok(Self {
             parameter_bytes: precision::bytes_per_parameter(stored, &optimizer),
@@ -157,6 +159,7 @@ impl Setup {
             table,
             memory,
             parameters,
+            trained,
             optimizer,
             learning_rate: config.learning_rate(),
             devices,

@@ -149,15 +149,19 @@ pub fn optimizer(config: &TrainConfig) -> Optimizer {
     }
 }
 
-/// The number of trainable values: those of tied parameters count once, statistics are not among them.
-pub fn parameters(layers: &mut [Box<dyn Layer>]) -> u64 {
-    let mut parameters = 0_u64;
+/// The numbers of values that can be trained, and of those that are not frozen: those of tied parameters count once,
+/// statistics are not among them.
+pub fn parameters(layers: &mut [Box<dyn Layer>]) -> [u64; 2] {
+    let [mut parameters, mut trained] = [0_u64; 2];
     for layer in layers {
         layer.params(&mut |param| {
             if !param.tied && param.kind != Kind::Statistic {
                 parameters = parameters.saturating_add(param.elements());
+                if !param.frozen {
+                    trained = trained.saturating_add(param.elements());
+                }
             }
         });
     }
-    parameters
+    [parameters, trained]
 }

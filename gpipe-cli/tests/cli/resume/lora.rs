@@ -14,6 +14,9 @@ fn adapters_train_in_the_predicted_bytes_and_the_run_goes_on() {
     let steps = ["--steps", "4", "--save-every", "2"];
     let whole = train(here, &[&steps[..], &LORA, &["--out", "whole"]].concat());
     assert!(whole.status.success(), "{}", stderr(&whole));
+    let log = fs::read_to_string(here.join("whole/log.txt")).unwrap();
+    // A of 8 x 16 and B of 48 x 8.
+    assert!(log.contains(" parameters, 512 of them trained"), "{log}");
     let events = fs::read_to_string(here.join("whole/events.jsonl")).unwrap();
     let end = parse(&events).pop().unwrap();
     assert_eq!(end["peak_bytes"], end["predicted_peak_bytes"]);
