@@ -130,7 +130,12 @@ fn attend(
 
 pub(super) fn sinusoid(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     use ops::sinusoid::{kernels, ratio};
-    for (samples, len, width) in [(1, 1, 2), (2, 7, 66), (3, 40, 8), (1, 150, 130)] {
+    for ([samples, len, width], first) in [
+        ([1, 1, 2], 0),
+        ([2, 7, 66], 0),
+        ([3, 40, 8], 300),
+        ([1, 150, 130], 0),
+    ] {
         // The last row is one segment, whose first position is many steps of a warp away.
         let mut ids = segments(samples, len, len.div_ceil(9));
         ids[(samples - 1) * len..].fill(3);
@@ -141,13 +146,13 @@ pub(super) fn sinusoid(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let m_y = Memory::floats(stored, y.f32s().expect("floats"));
         let m_segments = Memory::indices(&ids);
         let ids = Tensor::from_u32(&device(), [samples, len], ids).expect("a segment each");
-        ops::scale_and_add_positions(&mut y, &ids, 0.7).expect("operands fit");
+        ops::scale_and_add_positions(&mut y, &ids, first, 0.7).expect("operands fit");
         let launch = kernels::positions(
             stored,
             [m_y.at(), m_segments.at()],
             [samples * len, len, width],
+            (first, ratio(width / 2)),
             0.7,
-            ratio(width / 2),
         );
         gpu.run([launch], [&m_y, &m_segments])?;
         same("positions", stored, &m_y, y.f32s().expect("floats"))?;

@@ -5,7 +5,7 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
     add_positions<T>(
-        y: Out, segments: InU32, rows: U64, len: U64, width: U64, scale: F32, ratio: F64,
+        y: Out, segments: InU32, rows: U64, len: U64, width: U64, first: U64, scale: F32, ratio: F64,
     );
 }
 
@@ -14,8 +14,8 @@ pub(crate) fn positions(
     stored: DType,
     [y, segments]: [Pointer; 2],
     [rows, len, width]: [usize; 3],
+    (first, ratio): (u64, f64),
     scale: f32,
-    ratio: f64,
 ) -> Launch {
     add_positions::call(
         stored,
@@ -24,6 +24,7 @@ pub(crate) fn positions(
         rows as u64,
         len as u64,
         width as u64,
+        first,
         scale,
         ratio,
     )

@@ -16,13 +16,18 @@ const WAVELENGTHS: f64 = 1e4;
 
 /// y · `scale` + [sin(p·r) ∥ cos(p·r)] in place, with `y` (B, T, d) and rᵢ = 10000^(−i/(d/2 − 1)).
 ///
-/// p is the number of a position within its segment, from 0: a segment is a run of equal numbers in a row of
+/// p is the number of a position within its segment, from `first`: a segment is a run of equal numbers in a row of
 /// `segments` (B, T).
 ///
 /// # Errors
 /// [`Error::Shape`] unless the extents are those above with an even d; [`Error::Shared`] if something else holds
 /// `y`; errors of allocation.
-pub fn scale_and_add_positions(y: &mut Tensor, segments: &Tensor, scale: f32) -> Result<()> {
+pub fn scale_and_add_positions(
+    y: &mut Tensor,
+    segments: &Tensor,
+    first: u64,
+    scale: f32,
+) -> Result<()> {
     const OP: &str = "scale_and_add_positions";
     let (rows, width) = match (y.shape().dims(), segments.shape().dims()) {
         (&[batch, len, width], &[of_segments, positions])
@@ -43,7 +48,7 @@ pub fn scale_and_add_positions(y: &mut Tensor, segments: &Tensor, scale: f32) ->
     let ratio = ratio(half);
     #[cfg(feature = "cuda")]
     if let Some(gpu) = y.gpu().cloned() {
-        return cuda::add(&gpu, y, segments, [rows, width], scale, ratio);
+        return cuda::add(&gpu, y, segments, [rows, width], (first, ratio), scale);
     }
     let (places, angles) = (positions(segments.u32s()?, rows), Angles { ratio });
     let device = y.device().clone();
@@ -51,7 +56,7 @@ pub fn scale_and_add_positions(y: &mut Tensor, segments: &Tensor, scale: f32) ->
     let mut table = Scratch::take(&device, (largest + 1) * width)?;
     let lines = table.chunks_mut(width).enumerate();
     for_each(&device, lines, |(position, line)| {
-        angles.fill(position as u64, line);
+        angles.fill(first + position as u64, line);
     });
     let table = &table[..];
     let rows = rows_per_chunk(width);
@@ -104,7 +109,7 @@ mod tests {
     #[test]
     fn every_segment_counts_from_zero() {
         let places = [0, 1, 2, 0, 1, 0, 1, 0, 0, 0, 1, 2, 3, 4];
-        for width in [2, 8, 130] {
+        for (width, first) in [(2, 0), (8, 5), (130, 0), (130, 70)] {
             let mut y = random(&device(), [2, 7, width], 1);
             let mut wanted = f64s(&y);
             let half = width / 2;
@@ -114,12 +119,12 @@ mod tests {
                         1 => 1.0,
                         _ => 1e4_f64.powf(-(i as f64) / (half - 1) as f64),
                     };
-                    let angle = f64::from(place) * rate;
+                    let angle = (first + place) as f64 * rate;
                     y[i] = 3.0 * y[i] + angle.sin();
                     y[half + i] = 3.0 * y[half + i] + angle.cos();
                 }
             }
-            scale_and_add_positions(&mut y, &segments(&device()), 3.0).unwrap();
+            scale_and_add_positions(&mut y, &segments(&device()), first, 3.0).unwrap();
             assert_close(&y, &wanted, 3e-7);
         }
     }
@@ -128,7 +133,7 @@ mod tests {
     fn threads_do_not_change_the_bits() {
         assert_same_bits_for_any_threads(|device| {
             let mut y = random(device, [2, 7, 4096], 1);
-            scale_and_add_positions(&mut y, &segments(device), 0.7).unwrap();
+            scale_and_add_positions(&mut y, &segments(device), 0, 0.7).unwrap();
             y
         });
     }
@@ -137,7 +142,7 @@ mod tests {
     fn other_extents_are_refused() {
         for dims in [[2, 7, 3], [2, 6, 4]] {
             let mut y = random(&device(), dims, 1);
-            assert!(scale_and_add_positions(&mut y, &segments(&device()), 1.0).is_err());
+            assert!(scale_and_add_positions(&mut y, &segments(&device()), 0, 1.0).is_err());
         }
     }
 }

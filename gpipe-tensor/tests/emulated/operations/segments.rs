@@ -40,7 +40,7 @@ pub(super) fn segments(b: &mut Bench) -> Result<()> {
             b.keep(&dkv)?;
         }
         let mut y = b.own([2, queries, width])?;
-        ops::scale_and_add_positions(&mut y, &of_queries, 3.0)?;
+        ops::scale_and_add_positions(&mut y, &of_queries, 2, 3.0)?;
         b.keep(&y)?;
         let targets = (0..2 * queries as u32).map(|i| i * 7 % width as u32);
         let host = b.device.host().device(DeviceId::Cpu)?;
