@@ -1,6 +1,7 @@
 //! What a layer keeps of earlier positions while a text is generated.
 
-use gpipe_tensor::ops::KeyValueCache;
+use gpipe_tensor::Tensor;
+use gpipe_tensor::ops::{self, KeyValueCache};
 
 use crate::Result;
 
@@ -10,7 +11,38 @@ use crate::Result;
 pub struct LayerCache {
     /// Keys and values, of attention.
     pub attention: KeyValueCache,
+    /// What cross-attention keeps of an encoder's output.
+    pub(crate) memory: Option<Memory>,
     nested: Vec<Self>,
+}
+
+/// Keys and values (rows, positions, 2·width) of an encoder's output, and the segments of its positions.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub keys_and_values: Tensor,
+    pub segments: Tensor,
+}
+
+impl Memory {
+    /// Row i becomes what row `rows[i]` was.
+    fn select(&mut self, rows: &[usize]) -> gpipe_tensor::Result<()> {
+        let &[count, positions, width] = self.keys_and_values.shape().dims() else {
+            return Ok(());
+        };
+        let device = self.keys_and_values.device().clone();
+        let ids = rows.iter().map(|&row| row as u32).collect();
+        let ids = Tensor::from_u32(&device, [rows.len()], ids)?;
+        let table = self.keys_and_values.reshape([count, positions * width])?;
+        let chosen = ops::embedding(&ids, &table)?;
+        self.keys_and_values = chosen.reshape([rows.len(), positions, width])?;
+        let segments = self.segments.u32s()?;
+        let chosen = rows
+            .iter()
+            .flat_map(|row| &segments[row * positions..][..positions]);
+        self.segments =
+            Tensor::from_u32(&device, [rows.len(), positions], chosen.copied().collect())?;
+        Ok(())
+    }
 }
 
 impl LayerCache {
@@ -26,13 +58,19 @@ impl LayerCache {
     /// Those of [`KeyValueCache::select`].
     pub fn select(&mut self, rows: &[usize]) -> Result<()> {
         let selected = self.attention.select(rows);
-        selected.map_err(crate::Error::within("cache"))?;
+        let memory = self.memory.as_mut();
+        let memory = memory.map_or(Ok(()), |memory| memory.select(rows));
+        selected
+            .and(memory)
+            .map_err(crate::Error::within("cache"))?;
         self.nested.iter_mut().try_for_each(|one| one.select(rows))
     }
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> usize {
         let nested = self.nested.iter().map(Self::bytes).sum::<usize>();
-        self.attention.bytes() + nested
+        let memory = self.memory.as_ref();
+        let memory = memory.map_or(0, |memory| memory.keys_and_values.bytes());
+        self.attention.bytes() + memory + nested
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Tensor, Tensors};
 use smallvec::SmallVec;
 
@@ -9,8 +10,8 @@ use super::flow::{Flows, foreign, unexpected};
 use crate::cost::Inside;
 use crate::wiring::{Value, Wiring};
 use crate::{
-    Cost, Error, Flow, Layer, LoraSettings, Memory, Origin, Param, PassContext, Pending, Result,
-    Saved, TensorSet,
+    Cost, Error, Flow, Layer, LayerCache, LoraSettings, Memory, Origin, Param, PassContext,
+    Pending, Result, Saved, TensorSet,
 };
 
 /// A layer on the tensors at given places of the flow; its outputs take their places, in the same
@@ -260,6 +261,19 @@ impl Layer for At {
         };
         let after = floats(&y);
         Ok((y, left.with_value::<Floats>((before, after))))
+    }
+
+    fn forward_cached(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        let count = x.len();
+        let (own, others) = take(&self.places, x).ok_or_else(|| self.wrong_count(count))?;
+        let y = self.layer.forward_cached(cx, own, span, cache)?;
+        Ok(put(&self.places, y, others))
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

@@ -1,13 +1,16 @@
 //! Self- and cross-attention by segments, with the projections to queries, keys and values
 //! (arXiv:1706.03762, section 3.2.2).
 
+mod cached;
+
+use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{Flows, checked, foreign, output, times, unexpected, unpack};
 use crate::{
-    Cost, Error, Flow, Init, Kind, Layer, Memory, Origin, Param, PassContext, Pending, Result,
-    Saved, TensorSet,
+    Cost, Error, Flow, Init, Kind, Layer, LayerCache, Memory, Origin, Param, PassContext, Pending,
+    Result, Saved, TensorSet,
 };
 
 /// What the keys and values are made of.
@@ -165,6 +168,17 @@ impl MultiHeadAttention {
         }
     }
 
+    fn check_count(&self, x: &[Tensor]) -> Result<()> {
+        match x.len() == self.arity() {
+            true => Ok(()),
+            false => Err(unexpected(
+                &self.name,
+                format!("{} tensors", self.arity()),
+                x.len(),
+            )),
+        }
+    }
+
     /// x·Wᵀ + b with these rows of the parameters.
     fn project(&self, x: &Tensor, rows: std::ops::Range<usize>) -> Result<Tensor> {
         let bias = self.bias.value()?.rows(rows.clone());
@@ -296,10 +310,7 @@ impl Layer for MultiHeadAttention {
     }
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
-        if x.len() != self.arity() {
-            let expected = format!("{} tensors", self.arity());
-            return Err(unexpected(&self.name, expected, x.len()));
-        }
+        self.check_count(&x)?;
         let [memory, queries, keys] = self.places();
         let q = self.project(&x[0], 0..self.width)?;
         let kv = self.project(&x[memory], self.width..3 * self.width)?;
@@ -316,6 +327,20 @@ impl Layer for MultiHeadAttention {
             ..Saved::default()
         };
         Ok((outputs, saved))
+    }
+
+    fn forward_cached(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        match self.source {
+            // An encoder has all positions in one pass.
+            Source::Input { causal: false } => Ok(self.forward(cx, x)?.0),
+            _ => self.cached(x, span, cache),
+        }
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

@@ -1,13 +1,14 @@
 //! Token embedding with sinusoidal positions, as Lingvo's encoder-decoder has it.
 
-use gpipe_tensor::{DType, Shape, Tensors, ops};
+use gpipe_tensor::ops::CacheSpan;
+use gpipe_tensor::{DType, Shape, Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
 use crate::lingvo;
 use crate::{
-    Cost, Error, Flow, Init, Kind, Layer, Memory, Origin, Param, PassContext, Pending, Result,
-    Saved, TensorSet,
+    Cost, Error, Flow, Init, Kind, Layer, LayerCache, Memory, Origin, Param, PassContext, Pending,
+    Result, Saved, TensorSet,
 };
 
 /// table\[id\]·√width plus the sinusoid of the position within its segment
@@ -60,6 +61,18 @@ impl SinusoidEmbedding {
             }
         }
     }
+
+    /// The embedding of ids whose positions are counted from `first`, and the segments.
+    fn embed(&self, x: &[Tensor], first: u64) -> Result<(Tensors, Saved)> {
+        let [ids, segments] = x else {
+            return Err(unexpected(&self.name, "indices and segments", x.len()));
+        };
+        let within = || Error::within(&self.name);
+        let mut y = ops::embedding(ids, self.table.value()?).map_err(within())?;
+        ops::scale_and_add_positions(&mut y, segments, first, self.scale()).map_err(within())?;
+        let saved = Saved::new([ids.clone()]);
+        Ok((smallvec![y, segments.clone()], saved))
+    }
 }
 
 impl Layer for SinusoidEmbedding {
@@ -106,14 +119,20 @@ impl Layer for SinusoidEmbedding {
     }
 
     fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
-        let [ids, segments] = x.as_slice() else {
-            return Err(unexpected(&self.name, "indices and segments", x.len()));
-        };
-        let within = || Error::within(&self.name);
-        let mut y = ops::embedding(ids, self.table.value()?).map_err(within())?;
-        ops::scale_and_add_positions(&mut y, segments, self.scale()).map_err(within())?;
-        let saved = Saved::new([ids.clone()]);
-        Ok((smallvec![y, segments.clone()], saved))
+        self.embed(&x, 0)
+    }
+
+    /// The rows go on at the same position, each in one segment.
+    fn forward_cached(
+        &self,
+        _cx: &PassContext,
+        x: Tensors,
+        span: &CacheSpan,
+        _cache: &mut LayerCache,
+    ) -> Result<Tensors> {
+        let past = span.common_past();
+        let past = past.ok_or_else(|| unexpected(&self.name, "texts of one length", "others"))?;
+        Ok(self.embed(&x, past as u64)?.0)
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

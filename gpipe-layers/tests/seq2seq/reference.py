@@ -1,6 +1,7 @@
 """Losses and gradients of an encoder-decoder in PyTorch, in double precision, for main.rs.
 
     python reference.py > expected.json
+    python reference.py beams > ../../../gpipe-train/src/generate/seq2seq_beams.json
 
 Every pair is a row of its own with padding masked; main.rs packs them as well. Values are hashes of names and
 indices, which both sides make.
@@ -8,6 +9,7 @@ indices, which both sides make.
 
 import json
 import math
+import sys
 
 import numpy as np
 import torch
@@ -89,6 +91,46 @@ names = {name: name.removeprefix("body.") for name, _ in model.named_parameters(
 with torch.no_grad():
     for name, parameter in model.named_parameters():
         parameter.copy_(begin(names[name], parameter.shape))
+
+
+
+def beam_search(line, beams, tokens, end):
+    """The likeliest text, by the mean of ln of its tokens' probabilities, with no cache."""
+    going, ended = [([], 0.0)], []
+    for length in range(1, tokens + 1):
+        found = []
+        for text, total in going:
+            texts = torch.tensor([line[-1:] + text])
+            none = torch.zeros(1, len(line)).bool(), torch.zeros_like(texts).bool()
+            logits = model(torch.tensor([line]), none[0], texts, none[1])[0, -1]
+            found += [(text + [i], total + x) for i, x in enumerate(logits.log_softmax(0).tolist())]
+        found = sorted(found, key=lambda one: -one[1])[: 2 * beams]
+        best = found[0][1]
+        ended += [one for one in found[:beams] if one[0][-1] == end]
+        ended = sorted(ended, key=lambda one: -one[1] / len(one[0]))[:beams]
+        going = [one for one in found if one[0][-1] != end][:beams]
+        if len(ended) == beams and ended[-1][1] / len(ended[-1][0]) >= best / length:
+            going = []
+            break
+    return max(ended + going, key=lambda one: one[1] / len(one[0]))
+
+
+if sys.argv[1:] == ["beams"]:
+    cases = []
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # Texts of different tokens.
+            if "softmax" in name:
+                parameter *= -1.0
+            elif parameter.dim() == 2 and "emb" not in name:
+                parameter *= 3.0
+        for case in range(4):
+            line = ids(f"line {case}", 3 + case).tolist()
+            for beams, tokens, end in [(1, 7, VOCAB), (3, 7, VOCAB), (4, 9, 3)]:
+                text, total = beam_search(line, beams, tokens, end)
+                cases.append({"line": line, "beams": beams, "tokens": tokens, "end": end, "text": text, "ln": total})
+    print("[" + ",\n ".join(map(json.dumps, cases)) + "]")
+    sys.exit()
 
 sources = [ids(f"source {i}", source) for i, (source, _) in enumerate(PAIRS)]
 targets = [ids(f"target {i}", target) for i, (_, target) in enumerate(PAIRS)]
