@@ -125,15 +125,12 @@ impl Generator {
         let rows: Vec<Row> = prompts.into_iter().enumerate().map(row).collect();
         let mut run = setup.assemble_to(config, |last, _| OutputStage::new(last))?;
         let count = rows.len();
-        // An encoder-decoder has no caches: a pass runs its texts whole.
-        if !encodes {
-            run.pipeline
-                .each(move |_, stage| {
-                    stage.keep_positions(count);
-                    Ok::<_, gpipe_remat::Error>(())
-                })
-                .map_err(Error::run)?;
-        }
+        run.pipeline
+            .each(move |_, stage| {
+                stage.keep_positions(count);
+                Ok::<_, gpipe_remat::Error>(())
+            })
+            .map_err(Error::run)?;
         Ok(Self {
             run,
             generation,
@@ -200,9 +197,6 @@ impl Generator {
         for row in &mut self.rows {
             row.cached = row.pass(self.context).0;
         }
-        if self.encodes {
-            return Ok(());
-        }
         let lengths: Vec<usize> = self.rows.iter().map(|row| row.cached).collect();
         self.run
             .pipeline
@@ -229,8 +223,12 @@ impl Generator {
             false => self.new_positions()?,
         };
         self.run.pipeline.forward(items).map_err(Error::run)?;
-        for row in self.rows.iter_mut().filter(|_| !self.encodes) {
+        for row in &mut self.rows {
             row.cached = row.tokens.len().min(self.context);
+        }
+        if self.encodes {
+            // Stages of the encoder have counted positions of the sources, where those of the texts are meant.
+            self.reorder((0..self.rows.len()).collect())?;
         }
         let choices = self.run.pipeline.with_loss_stage(move |turn| {
             let mut choices = Vec::new();
@@ -282,13 +280,16 @@ impl Generator {
         Ok(items)
     }
 
-    /// All sources with all texts so far, which are of one length: they began together.
+    /// The tokens that are not cached yet of all texts, which are of one length: they began together. The sources
+    /// go along once; the layers that read them keep what they need of them.
     fn sources_and_targets(&self) -> Result<Item<Tensors, ()>> {
         let rows = self.rows.len();
-        let longest = self.rows.iter().map(|row| row.source.len()).max();
+        let begins = self.rows.iter().all(|row| row.cached == 0);
+        let sources = self.rows.iter().filter(|_| begins);
+        let longest = sources.map(|row| row.source.len()).max().unwrap_or(0);
         let padded = |row: &Row, value: fn(u32) -> u32| {
             let mut all: Vec<u32> = row.source.iter().map(|&token| value(token)).collect();
-            all.resize(longest.unwrap_or(0), 0);
+            all.resize(longest, 0);
             all
         };
         let of_sources = |value| {
@@ -300,7 +301,7 @@ impl Generator {
         let texts: Vec<u32> = self
             .rows
             .iter()
-            .flat_map(|row| row.tokens.clone())
+            .flat_map(|row| row.tokens[row.cached..].to_vec())
             .collect();
         let ones = vec![1; texts.len()];
         let values: [Vec<u32>; 4] = [of_sources(|token| token), of_sources(|_| 1), texts, ones];
@@ -316,5 +317,7 @@ impl Generator {
     }
 }
 
+#[cfg(test)]
+mod seq2seq_tests;
 #[cfg(test)]
 mod tests;

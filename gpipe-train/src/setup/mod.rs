@@ -72,6 +72,12 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Changes the parameters before they are made.
+    #[cfg(test)]
+    pub(crate) fn params(&mut self, visit: &mut dyn FnMut(&mut gpipe_layers::Param)) {
+        self.layers.iter_mut().for_each(|layer| layer.params(visit));
+    }
+
     /// Builds the set-up of a configuration.
     ///
     /// # Errors
