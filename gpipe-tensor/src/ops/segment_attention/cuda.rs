@@ -1,7 +1,7 @@
 //! Attention by segments on a GPU: launches.
 
 use super::kernels::{self, Gradient, Operands, Sizes};
-use super::{Plan, SegmentAttention};
+use super::plan::{Plan, SegmentAttention};
 use crate::cuda::Gpu;
 use crate::ops::dropout::kernels::Numbers;
 use crate::{DType, Error, Result, Tensor};

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Device;
+use crate::ops::Dropout;
 use crate::philox::Key;
 use crate::testing::{
     assert_close, assert_same_bits_for_any_threads, bits, device, f64s, numeric_gradient, random,
