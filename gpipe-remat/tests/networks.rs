@@ -10,14 +10,14 @@ use faulty::Faulty;
 use gpipe_layers::models::{ImageConfig, Network, image};
 use gpipe_layers::{Flow, Layer, Loss, Optimizer, Sgd};
 use gpipe_remat::{
-    Assembly, AssemblyBuilder, ModelCosts, ParameterBytes, Policy, Trainer, copy_owned,
+    Assembly, AssemblyBuilder, Bytes, ModelCosts, ParameterBytes, Policy, Trainer, copy_owned,
     micro_batches, predict_memory,
 };
 use gpipe_tensor::{DeviceId, Host, Tensor};
 use ways::{Outcome, Way};
 
-const SAMPLES: usize = 5;
-const MICRO_BATCHES: usize = 2;
+/// No number of micro-batches divides it.
+const SAMPLES: usize = 7;
 const CHANNELS: usize = 3;
 const CLASSES: usize = 4;
 
@@ -51,7 +51,7 @@ impl Case {
         (self.change)(layers.expect("a network"))
     }
 
-    fn builder(&self, way: Way) -> AssemblyBuilder {
+    fn builder(&self, way: Way, micro_batches: usize) -> AssemblyBuilder {
         let size = self.size;
         let loss = match self.network.learns_masks() {
             true => Loss::BinaryCrossEntropy,
@@ -60,7 +60,7 @@ impl Case {
         Assembly::builder(self.layers())
             .batch(SAMPLES, input(size))
             .stages(way.stages)
-            .with_schedule(way.schedule(MICRO_BATCHES))
+            .with_schedule(way.schedule(micro_batches))
             .policy(way.policy)
             .loss(loss)
             .seed(7)
@@ -82,7 +82,7 @@ impl Case {
     }
 
     /// Losses of two steps and then all parameters, as bits; counted bytes beside predicted ones.
-    fn train(&self, way: Way) -> Outcome {
+    fn train(&self, way: Way, micro_batches: usize) -> Outcome {
         let host = Host::new(way.threads).expect("threads");
         let cpu = host.device(DeviceId::Cpu).expect("a processor");
         let shape = [SAMPLES, self.size, self.size, CHANNELS];
@@ -90,8 +90,11 @@ impl Case {
         let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
         let x = Tensor::from_f32(&cpu, shape, values).expect("a value each");
         let targets = self.targets(&cpu);
-        let optimizer = Optimizer::from(Sgd::default());
-        let assembled = self.builder(way).optimizer(&optimizer).build(&host);
+        let optimizer = optimizer();
+        let assembled = self
+            .builder(way, micro_batches)
+            .optimizer(&optimizer)
+            .build(&host);
         let mut trainer =
             Trainer::new(assembled.expect("an assembly"), optimizer.clone(), |_| 0.01);
         let mut bits = Vec::new();
@@ -107,24 +110,54 @@ impl Case {
             bits.extend(values.iter().map(|value| u64::from(value.to_bits())));
         }
 
-        let plan = self.builder(way).optimizer(&optimizer).plan(way.threads);
-        let mut plan = plan.expect("a plan");
-        let ranges = micro_batches(SAMPLES, MICRO_BATCHES).expect("a size");
-        let costs = ModelCosts::new(&plan.layers, &ranges, input(self.size)).expect("a model");
-        let bytes = ParameterBytes::new(&mut plan.layers, Some(&optimizer));
-        let memory = predict_memory(&bytes, &costs, &plan.cut, &plan.schedule, &plan.remat_plan);
-        let predicted = memory.iter().map(|memory| memory.peak()).collect();
         Outcome {
             bits,
             counted,
-            predicted,
+            predicted: self.predicted(way, micro_batches),
         }
     }
 
-    /// Trains in each of the ways that the exam or a test takes, and compares with one stage.
-    fn every_way(&self, small: usize) {
-        Way::compare("N4", small, |way| self.train(way));
+    /// The predicted peak of every device.
+    fn predicted(&self, way: Way, count: usize) -> Vec<u64> {
+        let optimizer = optimizer();
+        let builder = self.builder(way, count).optimizer(&optimizer);
+        let mut plan = builder.plan(way.threads).expect("a plan");
+        let ranges = micro_batches(SAMPLES, count).expect("a size");
+        let costs = ModelCosts::new(&plan.layers, &ranges, input(self.size)).expect("a model");
+        let bytes = ParameterBytes::new(&mut plan.layers, Some(&optimizer));
+        let memory = predict_memory(&bytes, &costs, &plan.cut, &plan.schedule, &plan.remat_plan);
+        memory.iter().map(|memory| memory.peak()).collect()
     }
+
+    /// The way with a budget half-way between the least of the rules and everything, instead of `every:2`.
+    fn with_budget(&self, way: Way, count: usize) -> Way {
+        if !matches!(way.policy, Policy::Every(_)) {
+            return way;
+        }
+        let most = |policy: Policy| {
+            let peaks = self.predicted(Way { policy, ..way }, count);
+            peaks.into_iter().max().unwrap_or(0)
+        };
+        let least = most(way.policy).min(most(Policy::Stage));
+        let budget = least.midpoint(most(Policy::Keep).max(least));
+        Way {
+            policy: Policy::Budget(Bytes(budget)),
+            ..way
+        }
+    }
+
+    /// Trains in each of the ways that the exam or a test takes, and compares with one stage: in two micro-batches, and
+    /// with budgets in three.
+    fn every_way(&self, small: usize) {
+        Way::compare("N4", small, |way| self.train(way, 2));
+        Way::compare("N4", 2 * small + 1, |way| {
+            self.train(self.with_budget(way, 3), 3)
+        });
+    }
+}
+
+fn optimizer() -> Optimizer {
+    Optimizer::from(Sgd::default())
 }
 
 fn input(size: usize) -> impl Fn(usize) -> Vec<Flow> {
@@ -159,11 +192,14 @@ fn teeth_a_layer_that_is_not_the_same_again_is_seen() {
         layers.insert(2, Box::new(Faulty::default()));
         layers
     };
-    let wanted = case.train(Way::ONE);
-    let got = case.train(Way {
-        policy: Policy::Stage,
-        ..Way::ONE
-    });
+    let wanted = case.train(Way::ONE, 2);
+    let got = case.train(
+        Way {
+            policy: Policy::Stage,
+            ..Way::ONE
+        },
+        2,
+    );
     assert!(got.bits != wanted.bits, "the bits are the same");
     println!("exam N4 teeth 1/1");
 }

@@ -1,8 +1,9 @@
-//! `cargo xtask parity`: the same GPT-2 trained here and in PyTorch, compared step by step.
+//! `cargo xtask parity`: the same models here and in PyTorch.
 //!
-//! PyTorch's side is `gpipe-cli/tests/parity/reference.py`; what it said once is recorded beside it,
-//! for the test that runs where there is no Python.
+//! A GPT-2 is trained on both sides and compared step by step; PyTorch's side is `gpipe-cli/tests/parity/reference.py`, and
+//! what it said once is recorded beside it, for the test that runs where there is no Python.
 
+mod images;
 mod peft;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ use crate::flags::Parity;
 
 /// PyTorch's side.
 const SCRIPT: &str = "gpipe-cli/tests/parity/reference.py";
+/// What is compared.
+const FAMILIES: [&str; 3] = ["gpt", "peft", "images"];
 /// How far losses may be from PyTorch's.
 const LOSS: f64 = 2e-4;
 /// How far gradient norms may be, as a share.
@@ -32,8 +35,7 @@ const DECAYS: [&str; 2] = ["matrices", "all"];
 /// Losses and gradient norms, a step each.
 type Curve = Vec<[f64; 2]>;
 
-/// Writes a folder there, trains it on both sides in every configuration, and opens there what was
-/// saved here; then the same for a folder with a tokenizer.
+/// Compares the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
     let python = flags.python.clone().unwrap_or_else(|| "python3".into());
     let needs = "import torch, transformers, safetensors";
@@ -44,17 +46,48 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
             python.display()
         )
     })?;
+    for family in &flags.family {
+        ensure!(
+            FAMILIES.contains(&family.as_str()),
+            "no family {family}: use {}",
+            FAMILIES.join(", ")
+        );
+    }
+    let asked =
+        |family: &str| flags.family.is_empty() || flags.family.iter().any(|name| name == family);
     let folder = Scratch::new()?;
-    let script = &root.join(SCRIPT);
     cmd!(shell, "cargo build -p gpipe-cli").run()?;
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let program = target.join(format!("debug/gpipe{}", env::consts::EXE_SUFFIX));
-    let [bytes, tokens] = ["bytes", "tokens"].map(|name| folder.0.join(name));
+    if asked("gpt") {
+        gpt(shell, root, &program, &python, &folder.0, flags.record)?;
+    }
+    if asked("peft") {
+        let here = &folder.0.join("peft");
+        peft::run(shell, root, &program, &python, here, flags.record)?;
+    }
+    if asked("images") {
+        images::run(shell, root, &program, &python, &folder.0, flags.record)?;
+    }
+    Ok(())
+}
+
+/// Writes a folder there, trains it on both sides in every configuration, and opens there what was
+/// saved here; then the same for a folder with a tokenizer.
+fn gpt(
+    shell: &Shell,
+    root: &Path,
+    program: &Path,
+    python: &Path,
+    here: &Path,
+    records: bool,
+) -> anyhow::Result<()> {
+    let [bytes, tokens] = ["bytes", "tokens"].map(|name| here.join(name));
     let trial = Trial {
         shell,
-        program: &program,
-        python: &python,
-        script,
+        program,
+        python,
+        script: &root.join(SCRIPT),
         here: &bytes,
     };
     let expected = trial.grid("write", &["1", "2", "3", "4", "5"])?;
@@ -66,9 +99,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
         ..trial
     };
     trial.grid("write-tokens", &["1", "3"])?;
-    let adapters = &folder.0.join("peft");
-    peft::run(shell, root, &program, &python, adapters, flags.record)?;
-    if flags.record {
+    if records {
         record(root, &bytes, &tokens, &expected)?;
     }
     Ok(())

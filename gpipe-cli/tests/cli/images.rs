@@ -285,6 +285,17 @@ fn pictures_that_cannot_be_learned_from_are_named() {
     refused(2, &["blue/4.png", "cannot be decoded"]);
     std::fs::write(&blue, b"no picture").unwrap();
     refused(2, &["blue/4.png", "neither a PNG nor a JPEG"]);
+    // A header that claims 40,000 by 40,000 pixels, and its checksum.
+    let mut huge = whole.clone();
+    huge[16..24].copy_from_slice(&[0, 0, 0x9c, 0x40, 0, 0, 0x9c, 0x40]);
+    let checksum = huge[12..29].iter().fold(u32::MAX, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+            (sum >> 1) ^ (0xEDB8_8320 & (sum & 1).wrapping_neg())
+        })
+    });
+    huge[29..33].copy_from_slice(&(!checksum).to_be_bytes());
+    std::fs::write(&blue, &huge).unwrap();
+    refused(2, &["blue/4.png", "40000 by 40000 pixels"]);
     image::ImageBuffer::<image::Luma<u16>, _>::new(4, 4)
         .save(&blue)
         .unwrap();

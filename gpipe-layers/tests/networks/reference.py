@@ -1,14 +1,19 @@
-"""Losses, gradients and running statistics of a small U-Net and a small AmoebaNet-D in PyTorch, in double precision,
-for main.rs.
+"""Losses, gradients, running statistics and logits of ResNets, a small U-Net and a small AmoebaNet-D in PyTorch, in
+double precision, for main.rs.
 
-    python reference.py > expected.json
+    python reference.py [--torchvision] > expected.json
 
-The networks are those of torchgpipe's benchmarks, without dropout, whose bits are another generator's. The images of the
-U-Net have an odd side on two levels, so that the way up pads. Values are hashes of names and indices, which both
-sides make.
+The ResNets are torchvision's, written out unless --torchvision takes its own; the others are those of torchgpipe's
+benchmarks, without dropout, whose bits are another generator's. The images of the U-Net have an odd side on two levels,
+so that the way up pads. Values are hashes of names and indices, which both sides make.
+
+Each network learns from its images in one and in two micro-batches. Running statistics are those of the whole mini-batch,
+which PyTorch averages in once for each micro-batch.
 """
 
 import json
+import re
+import sys
 
 import numpy as np
 import torch
@@ -26,6 +31,60 @@ def noise(name, shape):
     h ^= h >> 16
     values = (h.astype(np.float64) / 2**31 - 1).astype(np.float32)
     return torch.from_numpy(values.reshape(shape)).double()
+
+
+class Block(nn.Module):
+    """Two convolutions, or three where `expansion` is 4."""
+
+    def __init__(self, inputs, width, stride, expansion):
+        super().__init__()
+        outputs = width * expansion
+        windows = [(width, 3, stride), (width, 3, 1)] if expansion == 1 else [(width, 1, 1), (width, 3, stride), (outputs, 1, 1)]
+        channels = inputs
+        for i, (out, size, step) in enumerate(windows, 1):
+            setattr(self, f"conv{i}", nn.Conv2d(channels, out, size, step, size // 2, bias=False))
+            setattr(self, f"bn{i}", nn.BatchNorm2d(out))
+            channels = out
+        self.count = len(windows)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = x
+        for i in range(1, self.count + 1):
+            y = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(y))
+            y = functional.relu(y) if i < self.count else y
+        return functional.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet(nn.Module):
+    def __init__(self, blocks, expansion, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        inputs = 64
+        for i, count in enumerate(blocks):
+            layer = []
+            for j in range(count):
+                layer.append(Block(inputs, 64 << i, 2 if i > 0 and j == 0 else 1, expansion))
+                inputs = (64 << i) * expansion
+            setattr(self, f"layer{i + 1}", nn.Sequential(*layer))
+        self.fc = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        x = functional.max_pool2d(functional.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+def resnet(name, classes):
+    if "--torchvision" in sys.argv:
+        import torchvision
+
+        return getattr(torchvision.models, name)(num_classes=classes)
+    blocks, expansion = {"resnet18": ([2, 2, 2, 2], 1), "resnet50": ([3, 4, 6, 3], 4)}[name]
+    return ResNet(blocks, expansion, classes)
 
 
 class UNet(nn.Module):
@@ -172,33 +231,63 @@ def summary(value):
     return [value.norm().item(), (value * noise("probe", value.shape)).sum().item()]
 
 
-def run(model, size, batch, loss_of):
+def average(norm, inputs):
+    """Takes the statistics of a mini-batch into the running ones."""
+    rows = torch.cat(inputs).transpose(0, 1).flatten(1)
+    norm.running_mean.mul_(1 - norm.momentum).add_(rows.mean(1), alpha=norm.momentum)
+    norm.running_var.mul_(1 - norm.momentum).add_(rows.var(1), alpha=norm.momentum)
+
+
+def run(model, size, batch, loss_of, micro_batches):
     model = model.double()
     with torch.no_grad():
         for name, value in model.named_parameters():
             scale = (2 / value[0].numel()) ** 0.5 if value.dim() == 4 else 0.1
             base = 1 if value.dim() == 1 and name.endswith("weight") else 0
             value.copy_((base + scale * noise(name, value.shape)).float().double())
-    loss = loss_of(model(noise("x", (batch, size, size, 3)).permute(0, 3, 1, 2)))
-    loss.backward()
+    norms = {norm: [] for norm in model.modules() if isinstance(norm, nn.BatchNorm2d)}
+    hooks = [norm.register_forward_pre_hook(lambda norm, x: norms[norm].append(x[0].detach())) for norm in norms]
+    x = noise("x", (batch, size, size, 3)).permute(0, 3, 1, 2)
+    loss = 0
+    for part, samples in zip(x.chunk(micro_batches), torch.arange(batch).chunk(micro_batches)):
+        # Each loss is a mean, of an equal share of the terms.
+        part_loss = loss_of(model(part), samples, batch) / micro_batches
+        part_loss.backward()
+        loss += part_loss.item()
+    for norm, inputs in norms.items():
+        norm.reset_running_stats()
+        average(norm, inputs)
+    for hook in hooks:
+        hook.remove()
+    model.eval()
+    with torch.no_grad():
+        logits = model(x).permute(0, 2, 3, 1) if model(x).dim() == 4 else model(x)
     return {
-        "loss": loss.item(),
+        "loss": loss,
         "gradients": {name: summary(value.grad) for name, value in model.named_parameters()},
         "statistics": {name: summary(value) for name, value in model.named_buffers() if "running" in name},
+        "logits": summary(logits) if logits.numel() > 100 else logits.flatten().tolist(),
     }
 
 
-def of_masks(y):
-    masks = (noise("masks", y.shape) > 0).double()
-    return functional.binary_cross_entropy_with_logits(y, masks)
+def of_masks(y, samples, batch):
+    masks = (noise("masks", (batch, *y.shape[2:], 1)).permute(0, 3, 1, 2) > 0).double()
+    return functional.binary_cross_entropy_with_logits(y, masks[samples])
 
 
-def of_classes(y):
-    return functional.cross_entropy(y, torch.arange(len(y)) * 3 % y.shape[1])
+def of_classes(y, samples, batch):
+    return functional.cross_entropy(y, samples * 3 % y.shape[1])
 
 
-found = {
-    "unet:2,4": run(UNet(2, 4), 76, 2, of_masks),
-    "amoebanetd:3,16": run(AmoebaNetD(3, 16, 10), 96, 4, of_classes),
+CASES = {
+    "resnet18": (lambda: resnet("resnet18", 10), 64, 4, of_classes),
+    "resnet50": (lambda: resnet("resnet50", 10), 64, 4, of_classes),
+    "unet:2,4": (lambda: UNet(2, 4), 76, 2, of_masks),
+    "amoebanetd:3,16": (lambda: AmoebaNetD(3, 16, 10), 96, 4, of_classes),
 }
-print(json.dumps(found, indent=1))
+found = {
+    name: {str(m): run(make(), size, batch, loss_of, m) for m in (1, 2)}
+    for name, (make, size, batch, loss_of) in CASES.items()
+}
+# A list a line.
+print(re.sub(r"\[[^\[\]]*\]", lambda numbers: " ".join(numbers[0].split()), json.dumps(found, indent=1)))

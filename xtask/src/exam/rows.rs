@@ -181,8 +181,8 @@ pub fn rows() -> Vec<Row> {
         },
         Row {
             name: "N4",
-            what: "networks for images at any cut, schedule, policy and number of threads: the bits of one stage, to the byte",
-            at_least: 2_300,
+            what: "networks for images at any cut, schedule, policy, budget and number of threads: the bits of one stage, to the byte",
+            at_least: 4_600,
             tests: vec![remat("networks", "to_the_bits").release()],
             teeth: Some(remat("networks", "teeth")),
             quick: true,
