@@ -260,13 +260,8 @@ mod tests {
         for layer in &layers {
             let took = layer.arity();
             let cost = layer.cost(&flow[..took]).unwrap();
-            if layer.name().contains("conv")
-                || layer.name().contains("downsample.0")
-                || layer.name() == "fc"
-                || layer.name() == "segment"
-            {
-                products += cost.forward / 4;
-            }
+            // Only products have gradients of weights that cost FLOPs, two for a multiply-add of the two images.
+            products += cost.weight_grad / 4;
             flow.splice(..took, cost.outputs);
         }
         let scores = match masks {
@@ -284,8 +279,12 @@ mod tests {
         assert_eq!(layers, 16 * 11 + 4 * 2 + 4 + 2);
         // 4.089 billion multiply-adds.
         assert_eq!(products / 1_000_000, 4089);
-        let (trained, statistics, ..) = sizes("resnet101");
+        let (trained, statistics, layers, products) = sizes("resnet101");
         assert_eq!((trained, statistics), (44_549_160, 105_344));
+        assert_eq!(
+            (layers, products / 1_000_000),
+            (33 * 11 + 4 * 2 + 4 + 2, 7801)
+        );
         assert_eq!(sizes("resnet18").0, 11_689_512);
         assert_eq!(sizes("resnet34").0, 21_797_672);
         assert_eq!(sizes("resnet152").0, 60_192_808);
@@ -329,7 +328,9 @@ mod tests {
         ] {
             assert_eq!(sizes(network).0, trained, "{network}");
         }
-        assert_eq!(sizes("amoebanetd").2, 24);
+        let (.., layers, products) = sizes("amoebanetd");
+        // 15.170 billion multiply-adds.
+        assert_eq!((layers, (products + 500_000) / 1_000_000), (24, 15_170));
     }
 
     #[test]
