@@ -7,7 +7,7 @@ use gpipe_sched::{ItemOf, LossStage, Outcome, Pipeline};
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{
-    Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, batch_items,
+    Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, WireCodec, batch_items,
     first_non_finite, group_items, optimizer_step,
 };
 
@@ -160,7 +160,8 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
 
 impl Trainer<TrainingLoss> {
     /// A training step. The first extent of every input and of the targets counts samples, which are
-    /// cut into as many micro-batches as the schedule has. The loss is the mean over the targets.
+    /// cut into as many micro-batches as the schedule has. The loss is the mean over the targets. Over ranks, every
+    /// rank calls it with the same inputs and targets.
     ///
     /// # Errors
     /// If there are fewer samples than micro-batches or inputs and targets differ in their number;
@@ -198,11 +199,13 @@ impl Trainer<TrainingLoss> {
                 input.shape().rows()
             )));
         }
-        let loss = self
-            .run
-            .pipeline
-            .with_loss_stage(|end| Ok::<_, Error>(end.loss_function()))?;
-        Ok(loss.terms(targets)?)
+        let (pipeline, targets) = (&mut self.run.pipeline, targets.clone());
+        let codec = WireCodec::of(pipeline);
+        // Over ranks, one of them has the loss.
+        let terms: u64 = pipeline.with_loss_stage_across(&codec, move |end| {
+            Ok::<_, Error>(end.loss_function().terms(&targets)?.to_bits())
+        })?;
+        Ok(f64::from_bits(terms))
     }
 }
 

@@ -5,10 +5,13 @@ mod common;
 use std::sync::Arc;
 use std::thread;
 
-use common::{Model, Outcome, Run};
-use gpipe_remat::{TrainingLoss, copy_owned, first_non_finite_state, put_states, put_values};
+use common::{CONTEXT, Model, Outcome, Run, VOCAB};
+use gpipe_layers::Loss;
+use gpipe_remat::{
+    Assembled, Trainer, TrainingLoss, copy_owned, first_non_finite_state, put_states, put_values,
+};
 use gpipe_sched::{InMemory, Schedule, World, interleaved, one_f_one_b, zb_v};
-use gpipe_tensor::{DeviceId, Host};
+use gpipe_tensor::{DeviceId, Host, Tensor};
 
 fn on_ranks(ranks: usize, run: impl Fn(Arc<World>) + Sync) {
     thread::scope(|scope| {
@@ -53,8 +56,7 @@ fn ranks_train_to_the_bits_of_one_process() {
         let copies = copy_owned(&mut whole.pipeline, &device).unwrap();
         on_ranks(ranks, |world| {
             let host = Host::new(run.threads).unwrap();
-            let end =
-                |last, transit| TrainingLoss::new(gpipe_layers::Loss::CrossEntropy, last, transit);
+            let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
             let assembly = run.assembly(schedule.clone());
             let mut part = assembly.build_over(&host, Some(&world), end).unwrap();
             let mut got = Outcome::default();
@@ -94,4 +96,59 @@ fn ranks_train_to_the_bits_of_one_process() {
             assert_eq!(again.values, got.values);
         });
     }
+}
+
+/// Every rank makes the call of one process. A rank that panics between two steps ends the others.
+#[test]
+fn a_trainer_steps_over_ranks_to_the_bits_of_one_process() {
+    let schedule = one_f_one_b(4, 5).expect("a valid size");
+    let model = Model {
+        blocks: 3,
+        tied: true,
+        dropout: 0.2,
+    };
+    let run = Run {
+        stages: 4,
+        ..Run::new(model, 11, 5)
+    };
+    let host = Host::new(run.threads).unwrap();
+    let device = host.device(DeviceId::Cpu).unwrap();
+    let tokens = |shift: usize| {
+        let tokens = (0..11 * CONTEXT).map(|i| ((i * 7 + shift) % VOCAB) as u32);
+        Tensor::from_u32(&device, [11, CONTEXT], tokens.collect()).unwrap()
+    };
+    let (inputs, targets) = ([tokens(0)], tokens(3));
+    let steps = |run_of: Assembled| -> Trainer {
+        let mut trainer = Trainer::new(run_of, run.optimizer.clone(), |_| 1e-3);
+        for _ in 0..2 {
+            trainer.step(&inputs, &targets).unwrap();
+        }
+        trainer
+    };
+    let mut whole = steps(run.assemble_with(schedule.clone()));
+    let step = whole.step(&inputs, &targets).unwrap();
+    let expected = (step.loss, step.stats.grad_norm);
+    let evaluated = whole.evaluate(&inputs, &targets).unwrap();
+    let rank = |transport: InMemory| {
+        let world = World::new(transport);
+        let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+        let assembly = run.assembly(schedule.clone());
+        let host = Host::new(run.threads).unwrap();
+        let mut trainer = steps(assembly.build_over(&host, Some(&world), end).unwrap());
+        let step = trainer.step(&inputs, &targets).unwrap();
+        assert_eq!((step.loss, step.stats.grad_norm), expected);
+        assert_eq!(trainer.evaluate(&inputs, &targets).unwrap(), evaluated);
+        assert_eq!(world.rank(), 0, "of the last rank");
+        let error = trainer.step(&inputs, &targets).unwrap_err().to_string();
+        assert!(error.contains("a panic"), "{error}");
+    };
+    let rank = &rank;
+    let panicked = thread::scope(|scope| {
+        let ranks = InMemory::new(2).into_iter();
+        let ranks = ranks.map(|transport| scope.spawn(move || rank(transport)));
+        let ranks: Vec<_> = ranks.collect();
+        let ends = ranks.into_iter().map(|rank| rank.join().is_err());
+        ends.collect::<Vec<_>>()
+    });
+    assert_eq!(panicked, [false, true]);
 }

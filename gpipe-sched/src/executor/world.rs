@@ -35,6 +35,15 @@ pub struct World {
     changed: Condvar,
 }
 
+impl Drop for World {
+    /// A rank that panics is heard of: the others would wait for it.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fail("a panic");
+        }
+    }
+}
+
 struct State {
     /// Messages received from each rank.
     received: Vec<u64>,
