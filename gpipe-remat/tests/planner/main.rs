@@ -10,6 +10,8 @@ mod large;
 
 mod refusals;
 
+mod portals;
+
 mod simple;
 
 mod models;
