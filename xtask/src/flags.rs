@@ -31,9 +31,9 @@ xflags::xflags! {
         }
         /// Trains a GPT-2 of `transformers` here and in PyTorch, and compares losses, gradient norms
         /// and probabilities; opens adapters of `peft` here, and those trained here in `peft`; compares networks
-        /// for images with PyTorch, and saved ResNets in torchvision.
+        /// for images and an encoder-decoder with PyTorch, and saved ResNets in torchvision.
         cmd parity {
-            /// gpt, peft or images; all of them if none is named.
+            /// gpt, peft, seq2seq or images; all of them if none is named.
             repeated family: String
             /// A Python with torch, transformers and peft, and with torchvision for its ResNets; python3 if not given.
             optional --python path: PathBuf

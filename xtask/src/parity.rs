@@ -5,6 +5,7 @@
 
 mod images;
 mod peft;
+mod seq2seq;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -21,7 +22,7 @@ use crate::flags::Parity;
 /// PyTorch's side.
 const SCRIPT: &str = "gpipe-cli/tests/parity/reference.py";
 /// What is compared.
-const FAMILIES: [&str; 3] = ["gpt", "peft", "images"];
+const FAMILIES: [&str; 4] = ["gpt", "peft", "seq2seq", "images"];
 /// How far losses may be from PyTorch's.
 const LOSS: f64 = 2e-4;
 /// How far gradient norms may be, as a share.
@@ -65,6 +66,10 @@ pub fn run(shell: &Shell, root: &Path, flags: &Parity) -> anyhow::Result<()> {
     if asked("peft") {
         let here = &folder.0.join("peft");
         peft::run(shell, root, &program, &python, here, flags.record)?;
+    }
+    if asked("seq2seq") {
+        let here = &folder.0.join("seq2seq");
+        seq2seq::run(shell, root, &program, &python, here, flags.record)?;
     }
     if asked("images") {
         images::run(shell, root, &program, &python, &folder.0, flags.record)?;

@@ -2,6 +2,7 @@
 
     python reference.py > expected.json
     python reference.py beams > ../../../gpipe-train/src/generate/seq2seq_beams.json
+    python reference.py loss MODEL SOURCE TARGET    # of a folder that gpipe has saved, on two texts
 
 Every pair is a row of its own with padding masked; main.rs packs them as well. Values are hashes of names and
 indices, which both sides make.
@@ -13,10 +14,17 @@ import sys
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-VOCAB, WIDTH, INNER, HEADS, BLOCKS = 11, 8, 12, 2, 2
+VOCAB, WIDTH, INNER, HEADS, BLOCKS = 11, 8, 12, 2, [2, 2]
+if sys.argv[1:2] == ["loss"]:
+    with open(f"{sys.argv[2]}/config.json") as file:
+        config = json.load(file)
+    sizes = ["vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"]
+    VOCAB, WIDTH, INNER, HEADS = [config[key] for key in sizes]
+    BLOCKS = [config["encoder_layers"], config["decoder_layers"]]
 STEPS, RATE, SMOOTHING, IGNORE = 5, 0.2, 0.1, -100
 # Lengths of source and target; their sums are those of two packed rows.
 PAIRS = [(3, 2), (4, 5), (5, 3), (2, 4)]
@@ -54,7 +62,7 @@ class Seq2Seq(nn.Module):
         self.src_token_emb = nn.Embedding(VOCAB, WIDTH)
         self.tgt_token_emb = nn.Embedding(VOCAB, WIDTH)
         self.body = nn.Transformer(
-            WIDTH, HEADS, BLOCKS, BLOCKS, INNER, 0.0, layer_norm_eps=1e-6, batch_first=True, norm_first=True
+            WIDTH, HEADS, *BLOCKS, INNER, 0.0, layer_norm_eps=1e-6, batch_first=True, norm_first=True
         )
         self.softmax = nn.Linear(WIDTH, VOCAB)
 
@@ -87,6 +95,20 @@ def padded(sequences, filling):
 
 
 model = Seq2Seq().double()
+if sys.argv[1:2] == ["loss"]:
+    saved = load_file(f"{sys.argv[2]}/model.safetensors")
+    body = ("encoder.", "decoder.")
+    model.load_state_dict({"body." + name if name.startswith(body) else name: value for name, value in saved.items()})
+    total, count, end = 0.0, 0, b"\n"
+    with torch.no_grad(), open(sys.argv[3], "rb") as sources, open(sys.argv[4], "rb") as targets:
+        for source, target in zip(sources.read().splitlines(), targets.read().splitlines()):
+            x, y, label = [torch.tensor([list(line)]) for line in (source + end, end + target, target + end)]
+            logits = model(x, torch.zeros_like(x).bool(), y, torch.zeros_like(y).bool())
+            total += functional.cross_entropy(logits[0], label[0], reduction="sum").item()
+            count += label.numel()
+    print(total / count)
+    sys.exit()
+
 names = {name: name.removeprefix("body.") for name, _ in model.named_parameters()}
 with torch.no_grad():
     for name, parameter in model.named_parameters():
