@@ -86,6 +86,14 @@ fn an_encoder_decoder_trains_on_devices_with_the_bits_of_one() {
     );
     assert!(one == four);
     assert_near("devices", &one, &processor);
+    let decoded = |devices: &str| {
+        let line = ["--prompt", "123", "--temperature", "0", "--tokens", "6"];
+        let command = [&["sample", "cpu", "--devices", devices][..], &line].concat();
+        let outcome = place.run(&command, "seed=3");
+        assert!(outcome.is_right(), "{devices}: {outcome:?}");
+        outcome.stdout
+    };
+    assert_eq!(decoded("cuda:0,cuda:1,cuda:2"), decoded("cpu"));
 }
 
 #[test]
