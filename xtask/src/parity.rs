@@ -4,6 +4,7 @@
 //! what it said once is recorded beside it, for the test that runs where there is no Python.
 
 mod images;
+mod numbers;
 mod peft;
 mod seq2seq;
 
@@ -18,6 +19,7 @@ use serde_json::Value;
 use xshell::{Shell, cmd};
 
 use crate::flags::Parity;
+use numbers::{LOGITS, number};
 
 /// PyTorch's side.
 const SCRIPT: &str = "gpipe-cli/tests/parity/reference.py";
@@ -27,8 +29,6 @@ const FAMILIES: [&str; 4] = ["gpt", "peft", "seq2seq", "images"];
 const LOSS: f64 = 2e-4;
 /// How far gradient norms may be, as a share.
 const NORM: f64 = 1e-3;
-/// How far logits and log-probabilities may be.
-const LOGITS: f64 = 1e-4;
 const POLICIES: [&str; 4] = ["keep", "stage", "except-last", "every:2"];
 /// Which parameters decay: gpipe's options and, by the same names, the script's.
 const DECAYS: [&str; 2] = ["matrices", "all"];
@@ -308,12 +308,6 @@ impl Trial<'_> {
         );
         Ok(worst)
     }
-}
-
-fn number(value: &Value) -> anyhow::Result<f64> {
-    value
-        .as_f64()
-        .with_context(|| format!("{value} is no number"))
 }
 
 fn reference(recorded: &Value) -> anyhow::Result<Curve> {

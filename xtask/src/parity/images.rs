@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-use super::{LOGITS, number};
+use super::numbers::{LOGITS, number};
 
 /// The networks in PyTorch; what the script said once is recorded beside it, for the test that runs where there is
 /// no Python.
