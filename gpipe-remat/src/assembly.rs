@@ -189,7 +189,7 @@ impl Assembly {
             ));
         }
         let before = self.remat_plan.before();
-        if self.cut[0].end <= before {
+        if before > 0 && self.cut[0].end <= before {
             return fail(format!(
                 "{before} layers before the pipeline but {} in the first stage: give it one more",
                 self.cut[0].end

@@ -40,6 +40,9 @@ pub(super) fn cut_behind(
     costs: &[u64],
     stages: usize,
 ) -> Result<Partition> {
+    if before == 0 {
+        return cut(rule, costs, stages);
+    }
     let left = costs.len().saturating_sub(before);
     if stages > left {
         return Err(Error::invalid(format!(
