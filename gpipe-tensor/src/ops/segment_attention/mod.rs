@@ -25,7 +25,7 @@ use plan::{Operand, Plan};
 ///
 /// # Errors
 /// [`Error::Shape`] if the operands do not fit each other, T ≠ S with `causal`, or the heads do not divide d;
-/// errors of [`Dropout`] and of allocation.
+/// errors of [`Dropout`](crate::ops::Dropout) and of allocation.
 pub fn segment_attention(
     q: &Tensor,
     kv: &Tensor,
