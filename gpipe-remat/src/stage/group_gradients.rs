@@ -43,7 +43,10 @@ impl GroupGradients {
                 None => zeros(layers, device)?,
             };
             each(layers, |param| {
-                if let (Some(grad), Some(other)) = (&mut param.grad, sum.pop_front()) {
+                // A frozen parameter has no gradient, and takes none out of the queue.
+                if let Some(grad) = &mut param.grad
+                    && let Some(other) = sum.pop_front()
+                {
                     sum.push_back(std::mem::replace(grad, other));
                 }
                 Ok(())
@@ -60,7 +63,9 @@ impl GroupGradients {
     ) -> Result<()> {
         self.sums.leave(micro_batch, |mut other| {
             each(layers, |param| {
-                if let (Some(grad), Some(other)) = (&mut param.grad, other.pop_front()) {
+                if let Some(grad) = &mut param.grad
+                    && let Some(other) = other.pop_front()
+                {
                     ops::add_assign(grad, &other)?;
                 }
                 Ok(())
