@@ -222,7 +222,7 @@ impl AssemblyBuilder {
         let ranges = micro_batches(samples, parts)?;
         let costs = ModelCosts::new(&layers, &ranges, &input)?;
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
-        let costs = costs.with_groups(groups, &bytes)?;
+        let costs = costs.with_frozen(&bytes).with_groups(groups, &bytes)?;
         let costs = costs.with_before(before, &layers, input)?;
         // Layers before the pipeline and the one behind them are in the first stage.
         let mut flops = costs.flops();

@@ -26,7 +26,7 @@ pub struct Portals {
 pub(crate) struct PortalTensor {
     pub portal: Portal,
     /// Whether a gradient comes back.
-    is_float: bool,
+    pub has_gradient: bool,
     /// The layer that follows the giver, and the tensor's place in the input flow of that.
     given_at: (usize, usize),
 }
@@ -36,7 +36,7 @@ pub(crate) struct PortalTensor {
 pub(crate) struct Place {
     /// The index of the tensor that goes through a portal instead.
     pub portal: Option<usize>,
-    /// Whether the tensor has a gradient.
+    /// Whether the tensor is of floats: a flow of gradients then has one for it.
     pub is_float: bool,
 }
 
@@ -67,7 +67,8 @@ impl Portals {
             let places = passage.places;
             tensors.push(PortalTensor {
                 portal: Portal { from, to },
-                is_float: boundaries[from + 1][places[0]].is_float,
+                has_gradient: boundaries[from + 1][places[0]].is_float
+                    && costs.owes_gradients(first_layers[from + 1]),
                 given_at: (first_layers[from + 1], places[0]),
             });
             for (boundary, place) in (from + 1..=to).zip(places) {
@@ -101,7 +102,11 @@ impl Portals {
         let tensors = self.tensors.iter().filter(|one| one.portal == portal);
         tensors.fold([0, 0], |sum, tensor| {
             let (layer, place) = tensor.given_at;
-            added(sum, costs.flow(m, layer)[place].bytes(), tensor.is_float)
+            added(
+                sum,
+                costs.flow(m, layer)[place].bytes(),
+                tensor.has_gradient,
+            )
         })
     }
 
@@ -112,9 +117,10 @@ impl Portals {
         let portals = places.iter().map(|place| place.portal.is_some());
         let flow = costs.flow(0, layer).iter();
         let sent = flow.zip(portals.chain(std::iter::repeat(false)));
+        let owed = costs.owes_gradients(layer);
         sent.filter(|(_, portal)| !portal)
             .fold([0, 0], |bytes, (flow, _)| {
-                added(bytes, flow.bytes(), flow.dtype.is_float())
+                added(bytes, flow.bytes(), owed && flow.dtype.is_float())
             })
     }
 

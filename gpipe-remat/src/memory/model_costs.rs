@@ -1,6 +1,7 @@
 //! Costs of the layers of a model: the common input of the partitioner, the simulator and the memory
 //! prediction.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
@@ -24,6 +25,7 @@ pub struct ModelCosts {
     before: Vec<Costed>,
     /// Bytes of the gradients of each layer; empty for one group, which needs no further sums.
     gradients: Vec<u64>,
+    first_trained: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +69,7 @@ impl ModelCosts {
             sizes,
             layers: costed,
             places: places.collect(),
+            first_trained: 0,
         })
     }
 
@@ -103,7 +106,43 @@ impl ModelCosts {
             sizes,
             layers,
             places: vec![LayerPlaces::one(); count],
+            first_trained: 0,
         })
+    }
+
+    /// The same without backward passes of the first layers, up to the first one with a parameter that is not frozen.
+    /// `weights` are the model's. A model of which nothing trains keeps all of its backward passes.
+    ///
+    /// A [`RematPlan`](crate::RematPlan) of these costs, and memory and times that are predicted from them and that plan, leave out what
+    /// such layers need not compute and keep.
+    #[must_use]
+    pub fn with_frozen(self, weights: &ParameterBytes) -> Self {
+        Self {
+            first_trained: weights.first_trained(),
+            ..self
+        }
+    }
+
+    /// The same with backward passes from this layer on.
+    pub(crate) fn trained_from(&self, first_trained: usize) -> Cow<'_, Self> {
+        match first_trained == self.first_trained {
+            true => Cow::Borrowed(self),
+            false => Cow::Owned(Self {
+                first_trained,
+                ..self.clone()
+            }),
+        }
+    }
+
+    /// The first layer that has a backward pass.
+    pub fn first_trained(&self) -> usize {
+        self.first_trained
+    }
+
+    /// Whether the tensors of the flow that enters `layer` are owed gradients: some layer before it trains. Of the
+    /// number of layers, the model's output.
+    pub fn owes_gradients(&self, layer: usize) -> bool {
+        layer > self.first_trained
     }
 
     /// The same with micro-batches in `groups` groups ([`Groups`]), whose sums of gradients are held
@@ -246,12 +285,15 @@ impl ModelCosts {
         passages(&self.places, &outputs, self.flow(0, 0).len(), cut)
     }
 
-    /// FLOPs of each layer over the whole batch, forward and both gradients.
+    /// FLOPs of each layer over the whole batch: forward and both gradients, if it has a backward pass.
     pub fn flops(&self) -> Vec<u64> {
         let mut flops = vec![0u64; self.places.len()];
         for m in 0..self.micro_batches() {
-            for (total, cost) in flops.iter_mut().zip(self.of(m)) {
-                *total = total.saturating_add(cost.flops());
+            for (layer, (total, cost)) in flops.iter_mut().zip(self.of(m)).enumerate() {
+                *total = total.saturating_add(match self.owes_gradients(layer + 1) {
+                    true => cost.flops(),
+                    false => cost.forward,
+                });
             }
         }
         flops
@@ -268,13 +310,26 @@ impl ModelCosts {
             let times = self.sizes.iter().filter(|size| *size == samples).count() as u64;
             for (index, (total, layer)) in prices.iter_mut().zip(layers).enumerate() {
                 let inputs = &costed.flows[index][..self.arity(index)];
-                let price = model.price(layer.as_ref(), inputs)?;
+                let price = match (self.owes_gradients(index + 1), model) {
+                    (true, _) => model.price(layer.as_ref(), inputs)?,
+                    (false, CostModel::Complete) => costed.costs[index].forward,
+                    // The formulas and the bytes are those of three passes.
+                    (false, _) => {
+                        let cost = &costed.costs[index];
+                        let price = model.price(layer.as_ref(), inputs)?;
+                        match model.flops_per_byte() {
+                            None => price / 3,
+                            Some(_) => cost.forward + price.saturating_sub(cost.flops()) / 3,
+                        }
+                    }
+                };
                 *total = total.saturating_add(price.saturating_mul(times));
             }
         }
         if let CostModel::Time(flops_per_byte) = model {
             let update = Self::UPDATE_BYTES * u64::from(flops_per_byte.get());
-            for (total, cost) in prices.iter_mut().zip(self.of(0)) {
+            let trained = self.of(0).iter().zip(&mut prices);
+            for (cost, total) in trained.skip(self.first_trained) {
                 *total = total.saturating_add(cost.params.saturating_mul(update));
             }
         }

@@ -64,6 +64,12 @@ impl ParameterBytes {
         self.layers.len()
     }
 
+    /// The first layer with a parameter that has a gradient, at whichever of its places; 0 if there is none.
+    pub(crate) fn first_trained(&self) -> usize {
+        let trains = |layer: &Vec<PlaceBytes>| layer.iter().any(|weight| weight.gradient > 0);
+        self.layers.iter().position(trains).unwrap_or(0)
+    }
+
     /// Bytes of the gradients of a layer.
     pub(crate) fn gradients(&self, layer: usize) -> u64 {
         let gradients = self.layers[layer].iter().map(|weight| weight.gradient);

@@ -16,6 +16,7 @@ pub fn predict_memory(
     schedule: &Schedule,
     remat_plan: &RematPlan,
 ) -> Vec<StageMemory> {
+    let costs = &*remat_plan.applied_to(costs);
     let portals = !remat_plan.portals().is_empty();
     let kept = |stage| move |m| remat_plan.kept(stage, m);
     let of_stage = |(stage, part): (usize, &Range<usize>)| StageMemory {
@@ -35,6 +36,7 @@ pub fn predict_held(
     schedule: &Schedule,
     remat_plan: &RematPlan,
 ) -> Vec<Vec<Held>> {
+    let costs = &*remat_plan.applied_to(costs);
     let of_stage = |(stage, (memory, part)): (usize, (&StageMemory, &Range<usize>))| {
         let fixed = memory.fixed();
         let mut held = vec![Held {

@@ -1,5 +1,6 @@
 //! Rematerialization plan: the tensors that each stage keeps of each micro-batch.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ pub struct RematPlan {
     groups: Groups,
     before: usize,
     portals: Arc<Portals>,
+    /// Of each stage; none where every stage but the first sends gradients back.
+    gradients_end: Vec<Option<usize>>,
 }
 
 impl RematPlan {
@@ -50,11 +53,41 @@ impl RematPlan {
             budget::check_parts(weights, costs, cut, schedule)?;
             let stages = budget::stages(weights, costs, cut, schedule, limit)?;
             let plan = Self::of_stages(stages, schedule.micro_batches());
+            let plan = plan.with_frozen(costs, cut);
             return Ok(plan.with_groups(costs.groups()).with_portals(portals));
         }
         let plan = Self::of_rule(policy, schedule).with_groups(costs.groups());
         let plan = plan.with_before(costs.before());
-        Ok(plan.with_portals(portals))
+        Ok(plan.with_frozen(costs, cut).with_portals(portals))
+    }
+
+    /// The same plan without backward passes of the layers that have none by `costs`
+    /// ([`ModelCosts::with_frozen`]); those of the model, and the cut, for a prediction to hold. [`new`](Self::new)
+    /// does it.
+    #[must_use]
+    pub fn with_frozen(self, costs: &ModelCosts, cut: &[Range<usize>]) -> Self {
+        let first = costs.first_trained();
+        let end = |part: &Range<usize>| first.checked_sub(part.start);
+        Self {
+            gradients_end: cut.iter().map(end).collect(),
+            ..self
+        }
+    }
+
+    /// Costs with the backward passes that the stages of this plan run.
+    pub(crate) fn applied_to<'a>(&self, costs: &'a ModelCosts) -> Cow<'a, ModelCosts> {
+        // The first stage begins with the model's first layer.
+        costs.trained_from(self.gradients_end(0).unwrap_or(0))
+    }
+
+    /// The layer at which the backward pass of a stage ends, counted from the stage's first: gradients of its inputs
+    /// are not computed, and the stage sends none back. At least the stage's number of layers if it has no backward
+    /// pass at all; `None` where the inputs of the stage are owed gradients.
+    pub fn gradients_end(&self, stage: usize) -> Option<usize> {
+        match self.gradients_end.get(stage) {
+            Some(&end) => end,
+            None => (stage == 0).then_some(0),
+        }
     }
 
     /// The same plan with this number of layers before the pipeline; that of [`ModelCosts::before`] for a prediction
@@ -81,6 +114,7 @@ impl RematPlan {
             groups: Groups::one(micro_batches),
             before: 0,
             portals: Arc::default(),
+            gradients_end: Vec::new(),
         }
     }
 
@@ -117,6 +151,7 @@ impl RematPlan {
             before: 0,
             cells: stages.into_iter().flatten().collect(),
             portals: Arc::default(),
+            gradients_end: Vec::new(),
         }
     }
 
@@ -151,6 +186,7 @@ impl RematPlan {
             groups: Groups::one(micro_batches),
             before: 0,
             portals: Arc::default(),
+            gradients_end: Vec::new(),
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Replay<'a, K> {
     kept: K,
     layers: Range<usize>,
     has_loss: bool,
+    /// The first of the layers with a backward pass; their end if none has.
+    trained: usize,
     /// Of the flow that enters the stage and of the one that leaves it, which tensors pass by through portals.
     passing: [Vec<bool>; 2],
     micro_batches: Vec<State>,
@@ -98,6 +100,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             passing: [passing.into_iter().next().unwrap_or_default(), leaving],
             ledger: Ledger::new(),
             sums: GroupSums::new(costs.groups()),
+            trained: costs.first_trained().clamp(layers.start, layers.end),
             costs,
             kept,
             layers,
@@ -193,7 +196,10 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
         };
         let mut runs = Vec::new();
         let start = self.layers.start + before;
-        for RetainedRun { layers, kept } in (self.kept)(m).runs(self.layers.len() - before) {
+        let trained = self.trained.max(start);
+        flow = self.down(self.costs.of(m), start..trained, flow, None);
+        let behind = (self.kept)(m).runs_behind(trained - start, self.layers.end - start);
+        for RetainedRun { layers, kept } in behind {
             let layers = start + layers.start..start + layers.end;
             let left = if kept {
                 let mut saved = Vec::with_capacity(layers.len());
@@ -243,7 +249,10 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
     }
 
     fn back(&mut self, m: usize, mut runs: Vec<Run>, whole: bool) -> Vec<(usize, PendingBuffers)> {
-        let mut gradients = present(self.costs.flow(m, self.layers.end), &self.passing[1]);
+        let mut gradients = match self.costs.owes_gradients(self.layers.end) {
+            true => present(self.costs.flow(m, self.layers.end), &self.passing[1]),
+            false => Vec::new(),
+        };
         gradients.retain(|flow| flow.dtype.is_float());
         let mut dy = self.ledger.alloc_flow(&gradients);
         let mut left = Vec::new();
@@ -278,7 +287,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             let floats = cost.outputs.iter().filter(|flow| flow.dtype.is_float());
             let passing: Buffers = dy.drain(floats.count().min(dy.len())..).collect();
             let mut dx = Buffers::new();
-            if layer == 0 {
+            if layer == self.costs.first_trained() {
                 left.push((layer, self.ledger.param_only_grad(cost, saved, dy)));
             } else if whole {
                 dx = self.ledger.backward(cost, saved, dy);
@@ -306,8 +315,10 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             None => {
                 let x = self.ledger.alloc_flow(self.costs.flow_of_group(group, 0));
                 let (costs, mut saved) = (self.costs.of_group(group), Vec::new());
+                let trained = self.trained.min(costs.len());
+                let flow = self.down(costs, 0..trained, x, None);
                 GroupPass {
-                    outputs: self.down(costs, 0..costs.len(), x, Some(&mut saved)),
+                    outputs: self.down(costs, trained..costs.len(), flow, Some(&mut saved)),
                     saved,
                     gradients: Vec::new(),
                 }
@@ -325,12 +336,22 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
         let Some(mut pass) = self.passes[group].take() else {
             return self.ledger.release_all(dy);
         };
-        pass.gradients.push(dy);
+        pass.gradients
+            .push(match self.costs.owes_gradients(self.costs.before()) {
+                true => dy,
+                false => {
+                    self.ledger.release_all(dy);
+                    Buffers::new()
+                }
+            });
         if pass.gradients.len() < groups.micro_batches(group).len() {
             self.passes[group] = Some(pass);
             return;
         }
         self.ledger.release_all(pass.outputs);
+        if !self.costs.owes_gradients(self.costs.before()) {
+            return;
+        }
         let mut gradients = pass.gradients;
         let dy = match gradients.len() {
             1 => gradients.swap_remove(0),

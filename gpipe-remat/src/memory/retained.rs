@@ -43,4 +43,14 @@ impl Retained {
         };
         starts.map(run).collect()
     }
+
+    /// The runs of a stage of this many layers without the first `frozen` of them, which have no backward pass.
+    pub(crate) fn runs_behind(&self, frozen: usize, layers: usize) -> Vec<RetainedRun> {
+        let mut runs = self.runs(layers);
+        for run in &mut runs {
+            run.layers.start = run.layers.start.max(frozen);
+        }
+        runs.retain(|run| !run.layers.is_empty());
+        runs
+    }
 }

@@ -150,7 +150,8 @@ impl<'a> Candidate<'a> {
         let costs = match &self.costed.scheduling_times {
             Some(scheduling_times) => {
                 let kept = stages.iter().map(|stage| stage.kept.clone()).collect();
-                let (costs, remat_plan) = (&self.costed.costs, RematPlan::of_cells(kept));
+                let costs = &self.costed.costs;
+                let remat_plan = RematPlan::of_cells(kept).with_frozen(costs, cut);
                 simulator_costs(costs, scheduling_times, cut, &self.schedule, &remat_plan)
                     .swap_remove(0)
             }
@@ -210,7 +211,10 @@ impl<'a> Candidate<'a> {
         let Costed { costs, times, .. } = &*self.costed;
         let of_stage = |stage: usize| {
             let speed = self.request.workers[workers[device_of[stage]]].speed;
-            let alone = times.of_stage(cores, &cut[stage], splits(schedule, stage));
+            let alone = {
+                let splits = splits(schedule, stage);
+                times.of_stage(cores, &cut[stage], splits, costs.first_trained())
+            };
             StageCosts {
                 forward: alone.forward / speed,
                 input_grad: alone.input_grad / speed,
@@ -312,6 +316,7 @@ impl<'a> Candidate<'a> {
             cut: found.cut.clone(),
             schedule: (*found.schedule).clone(),
             remat_plan: RematPlan::of_cells(kept)
+                .with_frozen(&self.costed.costs, &found.cut)
                 .with_portals(Portals::new(&self.costed.costs, &found.cut)),
             seconds: found.seconds,
             bubble: found.bubble,

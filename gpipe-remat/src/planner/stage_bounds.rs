@@ -207,7 +207,10 @@ impl Memory {
                 .filter(|(place, _)| memory.saved_inputs.contains(*place) && is_new(*place))
                 .map(|(_, flow)| flow.bytes())
                 .sum();
-            let bytes = memory.saved_own.saturating_add(input) as f64;
+            let bytes = match costs.owes_gradients(layer + 1) {
+                true => memory.saved_own.saturating_add(input) as f64,
+                false => 0.0,
+            };
             if bytes > 0.0 {
                 let [forward, ..] = candidate.bounds.thirds(&(layer..layer + 1));
                 work_a_byte = work_a_byte.min(forward / bytes);

@@ -1,5 +1,7 @@
 //! Times of layers: the input of the simulator.
 
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use gpipe_layers::{Cost, CostModel};
@@ -100,11 +102,12 @@ impl Times {
                 update: cost.params as f64 * ModelCosts::UPDATE_BYTES as f64 / rates.bytes,
             }
         };
-        Self {
+        let times = Self {
             work: costs.of(0).iter().map(work).collect(),
             shares: Vec::new(),
             action: rates.action,
-        }
+        };
+        times.without_frozen(costs).into_owned()
     }
 
     /// The seconds of the FLOPs on a core of `flops_per_second`; all else is free.
@@ -170,14 +173,53 @@ impl Times {
         }
     }
 
-    /// The work of a stage of these layers on a number of cores.
-    pub(crate) fn of_stage(&self, cores: usize, part: &Range<usize>, splits: bool) -> StageCosts {
+    /// The same without the gradients that layers need not compute ([`ModelCosts::with_frozen`]), and without the
+    /// update of frozen layers.
+    pub(crate) fn without_frozen(&self, costs: &ModelCosts) -> Cow<'_, Self> {
+        let first = costs.first_trained();
+        if first == 0 {
+            return Cow::Borrowed(self);
+        }
+        let of_layer = |(layer, work): (usize, &Work)| match layer.cmp(&first) {
+            Ordering::Less => Work {
+                forward: work.forward,
+                ..Work::default()
+            },
+            Ordering::Equal => Work {
+                input_grad: 0.0,
+                ..*work
+            },
+            Ordering::Greater => *work,
+        };
+        let mask = |work: &Vec<Work>| work.iter().enumerate().map(of_layer).collect();
+        Cow::Owned(Self {
+            work: mask(&self.work),
+            shares: self.shares.iter().map(mask).collect(),
+            action: self.action,
+        })
+    }
+
+    /// The work of a stage of these layers on a number of cores, of which those from `trained` on have a backward pass.
+    pub(crate) fn of_stage(
+        &self,
+        cores: usize,
+        part: &Range<usize>,
+        splits: bool,
+        trained: usize,
+    ) -> StageCosts {
         let work = self.on(cores);
         let sum = |number: fn(&Work) -> f64, part: Range<usize>| -> f64 {
             work[part].iter().map(number).sum()
         };
+        let forward = sum(|work| work.forward, part.clone()) + self.action;
+        if part.end <= trained {
+            return StageCosts {
+                forward,
+                ..StageCosts::default()
+            };
+        }
         StageCosts {
-            forward: sum(|work| work.forward, part.clone()) + self.action,
+            forward,
             // The gradient of the model's input is not computed.
             input_grad: sum(|work| work.input_grad, part.start.max(1)..part.end.max(1))
                 + self.action,
@@ -191,12 +233,21 @@ impl Times {
     }
 
     /// The recomputed work of the layers of a stage that are not kept: all of it, and the part that a
-    /// recompute action leaves to the backward pass, which is all runs but the last.
-    pub(crate) fn again(&self, cores: usize, part: &Range<usize>, kept: &Retained) -> [f64; 2] {
+    /// recompute action leaves to the backward pass, which is all runs but the last. Those before `trained` are never
+    /// computed again.
+    pub(crate) fn again(
+        &self,
+        cores: usize,
+        part: &Range<usize>,
+        kept: &Retained,
+        trained: usize,
+    ) -> [f64; 2] {
+        let frozen = trained.saturating_sub(part.start).min(part.len());
         let work = &self.on(cores)[part.clone()];
         let seconds =
             |run: RetainedRun| -> f64 { work[run.layers].iter().map(|w| w.forward).sum() };
-        let runs = kept.runs(part.len()).into_iter().filter(|run| !run.kept);
+        let runs = kept.runs_behind(frozen, part.len()).into_iter();
+        let runs = runs.filter(|run| !run.kept);
         let seconds: Vec<f64> = runs.map(seconds).collect();
         let all: f64 = seconds.iter().sum();
         [all, all - seconds.last().copied().unwrap_or(0.0)]
@@ -253,6 +304,8 @@ pub fn simulator_costs(
     schedule: &Schedule,
     remat_plan: &RematPlan,
 ) -> Vec<Costs> {
+    let costs = &*remat_plan.applied_to(costs);
+    let times = &*times.without_frozen(costs);
     let largest = costs.samples(0) as f64;
     let micro_batches = schedule.micro_batches();
     // Micro-batches differ by one sample at most; times are those of the first, the largest.
@@ -270,11 +323,12 @@ pub fn simulator_costs(
             // The same for every micro-batch that is not fully kept.
             let mut cells = remat_plan.of_stage(stage).iter();
             let forgetting = cells.find(|kept| **kept != Retained::Everything);
-            let [recompute, rest] =
-                forgetting.map_or([0.0; 2], |kept| times.again(cores, part, kept));
+            let [recompute, rest] = forgetting.map_or([0.0; 2], |kept| {
+                times.again(cores, part, kept, costs.first_trained())
+            });
             stages.push(StageCosts {
                 recompute,
-                ..times.of_stage(cores, part, splits(schedule, stage))
+                ..times.of_stage(cores, part, splits(schedule, stage), costs.first_trained())
             });
             left.push(rest);
         }

@@ -123,6 +123,8 @@ impl Exchange {
             let tensor = flow.next().ok_or_else(|| self.short(micro_batch))?;
             match self.way(table, place, boundary) {
                 Way::Flow => sent.push(send(tensor)?),
+                Way::Portal(portal)
+                    if direction == Direction::Backward && !table.has_gradient(portal) => {}
                 Way::Portal(portal) => {
                     let key = Key {
                         direction,

@@ -38,6 +38,10 @@ pub struct LayerStage {
     transit: Device,
     exchange: Exchange,
     remat_plan: Arc<RematPlan>,
+    /// The first layer with a backward pass; their number if none has.
+    trained: usize,
+    /// Whether the stage sends gradients of its inputs back.
+    sends_back: bool,
     seed: u64,
     stash: Stash,
     /// Of the first stage: the layers before the pipeline.
@@ -63,15 +67,18 @@ impl LayerStage {
         remat_plan: Arc<RematPlan>,
         seed: u64,
     ) -> Self {
+        let end = remat_plan.gradients_end(index);
         Self {
             index,
+            trained: end.unwrap_or(0).min(layers.len()),
+            sends_back: end.is_none(),
             layers,
             exchange: Exchange::new(index, device.clone(), transit.clone()),
             device,
             transit,
             gradients: GroupGradients::new(remat_plan.groups()),
             has_no_gradients: false,
-            whole_batch: WholeBatch::new(remat_plan.groups()),
+            whole_batch: WholeBatch::new(remat_plan.groups(), end.unwrap_or(0)),
             remat_plan,
             seed,
             stash: Stash::default(),
@@ -265,7 +272,8 @@ impl LayerStage {
     }
 
     /// Propagates `dy` back through all runs, last to first. `back` handles one layer; its flag is true
-    /// for the model's first layer, whose input gradient is not needed.
+    /// for the first layer with a backward pass of the model, whose input gradient is not needed. Without such layers
+    /// there is nothing to do, and a flow without tensors goes back.
     fn back(
         &mut self,
         m: &MicroBatch,
@@ -275,7 +283,10 @@ impl LayerStage {
     ) -> Result<Option<Tensors>> {
         let cx = self.cx(m);
         let mut runs = self.runs(m, op)?;
-        let (mut dy, aside) = self.exchange.arrive(Direction::Backward, m.index, dy)?;
+        let (mut dy, aside) = match self.trained < self.layers.len() {
+            true => self.exchange.arrive(Direction::Backward, m.index, dy)?,
+            false => (dy, Aside::new()),
+        };
         if let Some(watch) = &self.watch {
             watch.gradient_of_loss(m.index, &dy)?;
         }
@@ -283,7 +294,7 @@ impl LayerStage {
         while let Some(StashedRun { layers, left, .. }) = runs.pop() {
             let steps = self.restore(&cx, layers.clone(), left)?;
             let mut place = layers.end;
-            let first_stage = self.index == 0;
+            let end = (!self.sends_back).then_some(self.trained);
             let watch = self.watch.as_ref();
             dy = run::backward(
                 self.layers[layers.clone()].iter_mut(),
@@ -292,7 +303,7 @@ impl LayerStage {
                 watch.map(|watch| watch.look(m.index, layers.start)),
                 |layer, saved, dy| {
                     place -= 1;
-                    back(layer, first_stage && place == 0, saved, dy)
+                    back(layer, end == Some(place), saved, dy)
                 },
             )?;
         }
@@ -303,17 +314,12 @@ impl LayerStage {
             self.whole_batch.backward(layers, m, dy, look)?;
             return Ok(None);
         }
-        if self.index == 0 {
-            Ok(None)
-        } else {
-            let exchange = &self.exchange;
-            Ok(Some(exchange.depart(
-                Direction::Backward,
-                m.index,
-                dy,
-                aside,
-            )?))
+        if !self.sends_back {
+            return Ok((self.index > 0).then(Tensors::new));
         }
+        let exchange = &self.exchange;
+        let dx = exchange.depart(Direction::Backward, m.index, dy, aside)?;
+        Ok(Some(dx))
     }
 }
 
@@ -392,8 +398,12 @@ impl Stage for LayerStage {
                 .whole_batch
                 .forward(layers, &cx, m, flow, device, look)?;
         }
+        let trained = self.trained.max(before);
+        let (frozen, look) = (&self.layers[before..trained], self.look(m, before));
+        flow = run::forward(frozen, &cx, flow, look, drop)?.flow;
         let kept = self.remat_plan.kept(self.index, m.index);
-        for RetainedRun { layers, kept } in kept.runs(self.layers.len() - before) {
+        let behind = kept.runs_behind(trained - before, self.layers.len() - before);
+        for RetainedRun { layers, kept } in behind {
             let layers = before + layers.start..before + layers.end;
             let look = self.look(m, layers.start);
             let part = &self.layers[layers.clone()];
@@ -449,11 +459,11 @@ impl Stage for LayerStage {
         self.begins(m)?;
         match self.stash.take(m.index) {
             StashedState::Pending(pending) => {
-                let before = self.before();
-                let layers = &mut self.layers[before..];
+                let trained = self.trained.max(self.before());
+                let layers = &mut self.layers[trained..];
                 self.gradients.enter(m.index, layers, &self.device)?;
                 let look = self.watch.as_ref();
-                let look = look.map(|watch| watch.look(m.index, before));
+                let look = look.map(|watch| watch.look(m.index, trained));
                 run::weight_grad(layers.iter_mut(), pending, look)?;
                 self.gradients.leave(m.index, layers)
             }

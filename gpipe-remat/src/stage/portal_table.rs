@@ -61,6 +61,11 @@ impl PortalTable {
         self.tensors[tensor].portal
     }
 
+    /// Whether the giver is owed the tensor's gradient.
+    pub(crate) fn has_gradient(&self, tensor: usize) -> bool {
+        self.tensors[tensor].has_gradient
+    }
+
     /// Whether the tensor stays in the flow.
     pub(crate) fn rides(&self, tensor: usize) -> bool {
         self.rides[tensor]

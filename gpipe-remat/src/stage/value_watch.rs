@@ -90,6 +90,14 @@ pub(crate) struct Look<'a> {
 }
 
 impl Look<'_> {
+    /// The check of the layers of this run from the one of this index on.
+    pub fn behind(self, index: usize) -> Self {
+        Self {
+            first: self.first + index,
+            ..self
+        }
+    }
+
     /// Checks the outputs of the layer of this index in the run.
     pub fn outputs(self, index: usize, layer: &dyn Layer, y: &[Tensor]) -> Result<()> {
         let place = (self.first + index, 0);

@@ -12,6 +12,8 @@ use crate::{Error, Result, micro_batches};
 /// What the layers before the pipeline hold between their forward and their backward pass.
 pub(crate) struct WholeBatch {
     groups: Groups,
+    /// The first layer with a backward pass.
+    trained: usize,
     /// By group; `None` before its first and after its last micro-batch.
     passes: Vec<Option<GroupPass>>,
 }
@@ -25,9 +27,11 @@ struct GroupPass {
 }
 
 impl WholeBatch {
-    pub(crate) fn new(groups: Groups) -> Self {
+    /// Layers of which those before `trained` have no backward pass.
+    pub(crate) fn new(groups: Groups, trained: usize) -> Self {
         Self {
             groups,
+            trained,
             passes: Vec::new(),
         }
     }
@@ -76,8 +80,13 @@ impl WholeBatch {
                 let cx = PassContext::new(cx.seed, cx.step, samples, cx.train);
                 let x = x.into_iter().map(|x| x.receive(device));
                 let x = x.collect::<gpipe_tensor::Result<Tensors>>()?;
-                let mut steps = Vec::with_capacity(layers.len());
-                let passed = run::forward(layers, &cx, x, look, |step| steps.push(step))?;
+                let trained = self.trained.min(layers.len());
+                let mut steps = Vec::with_capacity(layers.len() - trained);
+                let (frozen, layers) = layers.split_at(trained);
+                let passed = run::forward(frozen, &cx, x, look, drop)?;
+                let look = look.map(|look| look.behind(trained));
+                let keep = |step| steps.push(step);
+                let passed = run::forward(layers, &cx, passed.flow, look, keep)?;
                 begun.insert(GroupPass {
                     outputs: passed.flow,
                     steps,
@@ -89,7 +98,8 @@ impl WholeBatch {
         views.collect()
     }
 
-    /// Takes dY of a micro-batch. The last one of a group runs the backward pass of the group.
+    /// Takes dY of a micro-batch, if the outputs are owed gradients. The last one of a group runs the backward pass of
+    /// the group.
     pub(crate) fn backward(
         &mut self,
         layers: &mut [Box<dyn Layer>],
@@ -101,7 +111,8 @@ impl WholeBatch {
         let missing = || Error::Assembly("a backward pass before the forward pass".into());
         let slot = self.passes.get_mut(group).ok_or_else(missing)?;
         let pass = slot.as_mut().ok_or_else(missing)?;
-        pass.gradients[place] = Some(dy);
+        let has_backward = self.trained < layers.len();
+        pass.gradients[place] = Some(if has_backward { dy } else { Tensors::new() });
         if pass.gradients.iter().any(Option::is_none) {
             return Ok(());
         }
@@ -113,6 +124,9 @@ impl WholeBatch {
         else {
             return Err(missing());
         };
+        if !has_backward {
+            return Ok(());
+        }
         let floats = outputs.iter().filter(|y| y.dtype().is_float());
         let shapes: Vec<_> = floats.map(|y| y.shape().clone()).collect();
         drop(outputs);
@@ -131,13 +145,15 @@ impl WholeBatch {
             }
         };
         drop(gradients);
+        let layers = &mut layers[self.trained..];
+        let look = look.map(|look| look.behind(self.trained));
         let mut place = layers.len();
         run::backward(layers.iter_mut(), steps, dy, look, |layer, saved, dy| {
             place -= 1;
             if place > 0 {
                 return Ok(layer.backward(saved, dy)?);
             }
-            // The gradient of the model's input is not needed.
+            // The gradient of the first one's input is not needed.
             let pending = layer.param_only_grad(saved, dy)?;
             layer.weight_grad(pending)?;
             Ok(Tensors::new())

@@ -1,5 +1,10 @@
 //! The ways to train a model that must give the bits of one stage.
 
+#![allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
+
 use gpipe_remat::Policy;
 use gpipe_sched::{Schedule, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1, zb_v};
 

@@ -121,6 +121,7 @@ fn every_planted_fault_of_a_skip_is_seen() {
     let one = Run {
         schedule: gpipe(1, MICRO_BATCHES).expect("a size"),
         policy: Policy::Keep,
+        whole_backward: false,
     };
     let wanted = one.train(network(Fault::None)).expect("a run").0;
     let faults = [
@@ -138,6 +139,7 @@ fn every_planted_fault_of_a_skip_is_seen() {
             let run = Run {
                 schedule: schedule(4, MICRO_BATCHES).expect("a size"),
                 policy,
+                whole_backward: false,
             };
             for fault in faults {
                 let same = run

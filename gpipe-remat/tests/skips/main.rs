@@ -9,7 +9,7 @@ use gpipe_remat::Policy;
 use gpipe_sched::{gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1, zb_v};
 use proptest::prelude::*;
 
-use nets::{Layers, MICRO_BATCHES, Run, WIDTH, linear, network};
+use nets::{Layers, MICRO_BATCHES, Run, WIDTH, linear, network, with_frozen};
 
 /// The exam tries more networks.
 fn cases() -> u32 {
@@ -23,6 +23,7 @@ fn one_stage() -> Run {
     Run {
         schedule: gpipe(1, MICRO_BATCHES).expect("a size"),
         policy: Policy::Keep,
+        whole_backward: false,
     }
 }
 
@@ -35,8 +36,12 @@ proptest! {
         stages in 2..9_usize,
         kind in 0..6_usize,
         policy in 0..6_usize,
+        frozen in 0..20_usize,
     ) {
-        let stages = stages.min(network(&choices).len());
+        // Half of the networks train as a whole.
+        let frozen = frozen.saturating_sub(10).min(network(&choices).len() - 1);
+        let network = || with_frozen(network(&choices), frozen);
+        let stages = stages.min(network().len());
         let schedule = match kind {
             0 => gpipe(stages, MICRO_BATCHES),
             1 => one_f_one_b(stages, MICRO_BATCHES),
@@ -53,17 +58,17 @@ proptest! {
             Policy::Every(1),
             Policy::Every(2),
         ];
-        let run = Run { schedule, policy: policies.get(policy).copied().unwrap_or(Policy::Stage) };
+        let run = Run { schedule, policy: policies.get(policy).copied().unwrap_or(Policy::Stage), whole_backward: false };
         let run = match policy {
-            5 => run.within_a_budget(network(&choices)).expect("a plan"),
+            5 => run.within_a_budget(network()).expect("a plan"),
             _ => run,
         };
-        let one = one_stage();
-        let (wanted, counted) = one.train(network(&choices)).expect("a run");
-        prop_assert_eq!(counted, one.predicted(network(&choices)).expect("a plan"));
-        let (got, counted) = run.train(network(&choices)).expect("a run");
+        let one = Run { whole_backward: true, ..one_stage() };
+        let (wanted, counted) = one.train(network()).expect("a run");
+        prop_assert_eq!(counted, one.predicted(network()).expect("a plan"));
+        let (got, counted) = run.train(network()).expect("a run");
         prop_assert_eq!(got, wanted);
-        prop_assert_eq!(counted, run.predicted(network(&choices)).expect("a plan"));
+        prop_assert_eq!(counted, run.predicted(network()).expect("a plan"));
         println!("exam N3 1/1");
     }
 }
@@ -90,6 +95,7 @@ fn a_skip_costs_the_stages_between_the_same_at_any_place() {
         let run = Run {
             schedule: gpipe(4, MICRO_BATCHES).expect("a size"),
             policy,
+            whole_backward: false,
         };
         let [first, last] = [0, 1].map(|place| run.train(skip(place)).expect("a run"));
         assert_eq!(first, last, "{policy}");

@@ -4,10 +4,10 @@ use gpipe_layers::layers::{
     Activation, Add, At, Concat, Dropout, Embedding, Fork, Function, Graph, LayerNorm, Layout,
     Linear, Permute, Sequential, StopGradient,
 };
-use gpipe_layers::{Flow, Gelu, Layer, Loss, Optimizer, Sgd, Value};
+use gpipe_layers::{Flow, Gelu, Layer, Loss, Optimizer, Sgd, Value, freeze};
 use gpipe_remat::{
-    Assembly, AssemblyBuilder, Bytes, ModelCosts, ParameterBytes, Policy, Result, Trainer,
-    copy_owned, micro_batches, predict_memory,
+    Assembly, AssemblyBuilder, Bytes, ModelCosts, ParameterBytes, Policy, RematPlan, Result,
+    Trainer, copy_owned, micro_batches, predict_memory,
 };
 use gpipe_sched::Schedule;
 use gpipe_tensor::{DeviceId, Host, Tensor};
@@ -138,11 +138,21 @@ fn input(samples: usize) -> Vec<Flow> {
     vec![Flow::f32([samples, WIDTH]), Flow::u32([samples])]
 }
 
+/// The same layers, of which the first `frozen` do not train.
+pub fn with_frozen(mut layers: Layers, frozen: usize) -> Layers {
+    for layer in layers.iter_mut().take(frozen) {
+        freeze(layer.as_mut(), |_| true);
+    }
+    layers
+}
+
 /// How a network is trained.
 #[derive(Clone)]
 pub struct Run {
     pub schedule: Schedule,
     pub policy: Policy,
+    /// Whether frozen first layers have a backward pass all the same, whose gradients nothing needs.
+    pub whole_backward: bool,
 }
 
 impl Run {
@@ -155,15 +165,25 @@ impl Run {
             .loss(Loss::SquaredError)
     }
 
-    /// The predicted peak of each stage.
-    pub fn predicted(&self, layers: Layers) -> Result<Vec<u64>> {
+    /// The assembly and the predicted peak of each stage.
+    fn plan(&self, layers: Layers) -> Result<(Assembly, Vec<u64>)> {
         let optimizer = Optimizer::from(Sgd::default());
         let mut plan = self.builder(layers).optimizer(&optimizer).plan(2)?;
         let ranges = micro_batches(SAMPLES, MICRO_BATCHES)?;
         let costs = ModelCosts::new(&plan.layers, &ranges, input)?;
         let bytes = ParameterBytes::new(&mut plan.layers, Some(&optimizer));
+        if self.whole_backward {
+            plan.remat_plan =
+                RematPlan::new(self.policy, &bytes, &costs, &plan.cut, &plan.schedule)?;
+        }
         let memory = predict_memory(&bytes, &costs, &plan.cut, &plan.schedule, &plan.remat_plan);
-        Ok(memory.iter().map(|memory| memory.peak()).collect())
+        let memory = memory.iter().map(|memory| memory.peak()).collect();
+        Ok((plan, memory))
+    }
+
+    /// The predicted peak of each stage.
+    pub fn predicted(&self, layers: Layers) -> Result<Vec<u64>> {
+        Ok(self.plan(layers)?.1)
     }
 
     /// The same with as many bytes as whole stages need that are computed again.
@@ -191,7 +211,7 @@ impl Run {
         let indices = (0..SAMPLES).map(|i| (i * 3 % VOCABULARY) as u32).collect();
         let inputs = [tensor(5)?, Tensor::from_u32(&cpu, [SAMPLES], indices)?];
         let optimizer = Optimizer::from(Sgd::default());
-        let assembled = self.builder(layers).optimizer(&optimizer).build(&host);
+        let assembled = self.plan(layers)?.0.build(&host);
         let assembled = assembled.expect("an assembly");
         let mut trainer = Trainer::new(assembled, optimizer, |_| 0.01);
         let mut bits = Vec::new();

@@ -93,13 +93,13 @@ impl Recommender {
             speed = Some(Rc::new(found));
         }
         let input = setup::input(config);
-        let known = speed.clone();
+        let (known, parameters) = (speed.clone(), weights.clone());
         let rates = match options.rates {
             Some(rates) => rates.by_flop(),
             None => Rates::of_model(*config.pipeline.cost_model, 1.0),
         };
         let price = move |samples: &[Range<usize>]| {
-            let costs = ModelCosts::new(&layers, samples, &input)?;
+            let costs = ModelCosts::new(&layers, samples, &input)?.with_frozen(&parameters);
             let work = Times::of_rates(&costs, rates);
             let times = match (&known, cores) {
                 (Some(speed), Some(cores)) => speed.times(&costs, cores),

@@ -117,7 +117,11 @@ impl Setup {
         let optimizer = optimizer(config);
         let bytes = ParameterBytes::new(&mut layers, Some(&optimizer));
         let costs = ModelCosts::new(&layers, &micro_batches, input(config))
-            .and_then(|costs| costs.with_groups(pipeline.groups.get(), &bytes))
+            .and_then(|costs| {
+                costs
+                    .with_frozen(&bytes)
+                    .with_groups(pipeline.groups.get(), &bytes)
+            })
             .map_err(Error::input)?;
         let before = pipeline.before.get();
 

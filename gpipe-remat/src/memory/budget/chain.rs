@@ -15,7 +15,7 @@ use gpipe_layers::{Buffers, Flow, Ledger, Origin, SavedBuffers};
 use crate::ModelCosts;
 use crate::portals::{passing, present};
 
-/// A stage's layers as a chain; each is kept or recomputed.
+/// A stage's layers with a backward pass as a chain; each is kept or recomputed.
 pub(crate) struct Chain<'a> {
     costs: &'a ModelCosts,
     m: usize,
@@ -67,13 +67,17 @@ impl<'a> Chain<'a> {
         has_loss: bool,
         split: bool,
     ) -> Self {
+        // Nothing is kept of layers without a backward pass.
+        let trained = costs.first_trained().clamp(part.start, part.end);
+        let passing = passing(costs, &part).split_off(trained - part.start);
+        let part = trained..part.end;
         let mut chain = Self {
             costs,
             m,
             loss: 0,
             split,
             pending: vec![0; part.len() + 1],
-            passing: passing(costs, &part),
+            passing,
             part: part.clone(),
             runs: RefCell::default(),
             whole: None,
@@ -330,7 +334,7 @@ impl Pass {
         let passing: Buffers = self.flow.drain(own..).collect();
         let dy = std::mem::take(&mut self.flow);
         let mut dx = Buffers::new();
-        let pending = if layer == 0 {
+        let pending = if layer == chain.costs.first_trained() {
             Some(self.ledger.param_only_grad(cost, saved, dy))
         } else if chain.split {
             let (gradients, pending) = self.ledger.input_grad(cost, saved, dy);

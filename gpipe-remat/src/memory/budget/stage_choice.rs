@@ -199,7 +199,14 @@ impl StageContext<'_> {
     /// The choice from runs of layers, numbered in the model.
     fn kept(&self, runs: &[RetainedRun]) -> Retained {
         let mut merged: Vec<RetainedRun> = Vec::with_capacity(runs.len());
-        for run in runs {
+        // The layers before the chain have no backward pass, and nothing to keep.
+        let first = runs.first().map_or(self.part.end, |run| run.layers.start);
+        let frozen = RetainedRun {
+            layers: self.part.start..first,
+            kept: true,
+        };
+        let frozen = (!frozen.layers.is_empty()).then_some(frozen);
+        for run in frozen.iter().chain(runs) {
             let layers = run.layers.start - self.part.start..run.layers.end - self.part.start;
             match merged.last_mut() {
                 Some(last) if last.kept && run.kept => last.layers.end = layers.end,
