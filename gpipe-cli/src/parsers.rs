@@ -90,6 +90,19 @@ pub fn model_config(bytes: &[u8]) -> Answer {
     answer(described.map_or_else(in_file("config.json"), |known| Ok(format!("{known:?}"))))
 }
 
+/// Parses the header of a GGUF file.
+///
+/// # Errors
+/// The line that the user sees.
+pub fn gguf(bytes: &[u8]) -> Answer {
+    let read = gpipe_hf::parse_gguf(bytes);
+    answer(
+        read.map_or_else(in_file("model.gguf"), |(known, tokenizer)| {
+            Ok(format!("{known:?} {}", String::from_utf8_lossy(&tokenizer)))
+        }),
+    )
+}
+
 /// Parses the `model.safetensors.index.json` of a model; returns the index.
 ///
 /// # Errors

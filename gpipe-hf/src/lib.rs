@@ -24,7 +24,7 @@ pub use config_json::{parse_config, read_config};
 pub use description::Description;
 pub use error::{Error, Result};
 pub use folder::to_files;
-pub use gguf::{gguf_tokenizer, is_gguf};
+pub use gguf::{gguf_tokenizer, is_gguf, parse_gguf};
 pub use index::{Index, parse_index};
 pub use names::{CONFIG, INDEX, TOKENIZER, WEIGHTS};
 pub use weights::{Weights, parameter_shapes};

@@ -34,6 +34,8 @@ pub enum Event {
         cut: Vec<usize>,
         /// Parameters of the model, a tied one counted once.
         parameters: u64,
+        /// Those of them that train: all but frozen ones.
+        trained_parameters: u64,
         /// Steps that will be run.
         steps: u64,
         /// Tokens of a step.
@@ -163,8 +165,10 @@ pub enum Event {
         step_seconds: Option<f64>,
         /// Predicted peak bytes of each stage; `null` for a list of costs.
         peak_bytes: Option<Vec<u64>>,
-        /// Trainable values, tied ones once; `null` for a list of costs.
+        /// Parameters of the model, a tied one counted once; `null` for a list of costs.
         parameters: Option<u64>,
+        /// Those of them that train: all but frozen ones.
+        trained_parameters: Option<u64>,
         /// Where tensors go past whole stages; no key where there are none.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         portals: Vec<PlannedPortal>,
@@ -375,11 +379,12 @@ mod tests {
             step_seconds: None,
             peak_bytes: None,
             parameters: None,
+            trained_parameters: None,
             portals: Vec::new(),
         };
         assert_eq!(
             plan.to_json().unwrap(),
-            r#"{"kind":"plan","cut":[2,1],"loads":[3,4],"optimum":4,"bubble":0.5,"step_seconds":null,"peak_bytes":null,"parameters":null}"#
+            r#"{"kind":"plan","cut":[2,1],"loads":[3,4],"optimum":4,"bubble":0.5,"step_seconds":null,"peak_bytes":null,"parameters":null,"trained_parameters":null}"#
         );
     }
 

@@ -49,6 +49,7 @@ fn run(folder: &Path, portals: &[Portal]) {
     let start = Event::Start {
         cut: vec![2; STAGES],
         parameters: 1234,
+        trained_parameters: 1234,
         steps: 1,
         tokens: 64,
     };

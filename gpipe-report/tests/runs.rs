@@ -108,6 +108,7 @@ fn whole(folder: &Path, config: &str) {
     let start = Event::Start {
         cut: vec![2, 2],
         parameters: 1234,
+        trained_parameters: 1234,
         steps: 3,
         tokens: 64,
     };

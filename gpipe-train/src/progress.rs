@@ -94,6 +94,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         let start = Event::Start {
             cut: reporter.forecast.cut.clone(),
             parameters: reporter.forecast.parameters,
+            trained_parameters: reporter.forecast.trained,
             steps,
             tokens: reporter.tokens(),
         };

@@ -33,10 +33,12 @@ xflags::xflags! {
         /// and probabilities; opens adapters of `peft` here, and those trained here in `peft`; compares networks
         /// for images and an encoder-decoder with PyTorch, and saved ResNets in torchvision.
         cmd parity {
-            /// gpt, peft, seq2seq or images; all of them if none is named.
+            /// gpt, llama, peft, seq2seq or images; all of them if none is named.
             repeated family: String
             /// A Python with torch, transformers and peft, and with torchvision for its ResNets; python3 if not given.
             optional --python path: PathBuf
+            /// A GGUF file of SmolLM2-135M-Instruct, for `llama`: its loss on a text, and its folder in transformers.
+            optional --gguf path: PathBuf
             /// Replaces the recorded results, with which CI compares.
             optional --record
         }

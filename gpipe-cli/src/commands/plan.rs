@@ -357,6 +357,7 @@ fn publish(
         bubble,
         step_seconds,
         parameters: forecast.as_ref().map(|forecast| forecast.parameters),
+        trained_parameters: forecast.as_ref().map(|forecast| forecast.trained),
         peak_bytes: forecast.map(|forecast| forecast.peaks),
         portals: portals.unwrap_or_default(),
     };

@@ -1,12 +1,12 @@
-//! A GPT-2 saved by `transformers` trains as in PyTorch: losses within 2e-4 and gradient
-//! norms within a thousandth of what `tests/parity/reference.py` recorded there.
+//! Models saved by `transformers` train as in PyTorch: losses within 2e-4 and gradient norms within a thousandth of what
+//! `tests/parity/reference.py` recorded there; beam search finds the same texts.
 
 use std::fs;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{gpipe, objects};
+use super::{gpipe, objects, stdout};
 
 /// A model, a text and what PyTorch makes of them.
 pub fn recorded() -> PathBuf {
@@ -15,10 +15,17 @@ pub fn recorded() -> PathBuf {
         .collect()
 }
 
-/// The steps of a run on the recorded folder, as PyTorch was told to train it.
-fn steps(decay: &str, more: &[&str]) -> Vec<Value> {
+/// What the script has recorded of a model.
+fn expected(model: &str, file: &str) -> Value {
+    let expected = fs::read_to_string(recorded().join(model).join(file)).unwrap();
+    serde_json::from_str(&expected).unwrap()
+}
+
+/// The steps of a run on a recorded folder, as PyTorch was told to train it.
+fn steps(model: &str, decay: &str, more: &[&str]) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
-    let (model, text) = (recorded().join("model"), recorded().join("text.txt"));
+    let model = recorded().join(model).join("model");
+    let text = recorded().join("text.txt");
     let decay = format!("optimizer.decay={decay}");
     let arguments = [
         "train",
@@ -60,56 +67,61 @@ fn steps(decay: &str, more: &[&str]) -> Vec<Value> {
 
 #[test]
 fn losses_and_norms_are_those_of_pytorch() {
-    let expected = fs::read_to_string(recorded().join("expected.json")).unwrap();
-    let expected: Value = serde_json::from_str(&expected).unwrap();
-    let runs: [(&str, &[&str]); 4] = [
-        (
-            "matrices",
-            &["--stages", "1", "--micro-batches", "1", "--remat", "keep"],
-        ),
-        (
-            "all",
-            &["--stages", "5", "--micro-batches", "4", "--remat", "stage"],
-        ),
-        (
-            "matrices",
-            &[
-                "--stages",
-                "3",
-                "--micro-batches",
-                "8",
-                "--remat",
-                "every:2",
-                "--schedule",
-                "1f1b",
-            ],
-        ),
-        (
-            "matrices",
-            &[
-                "--stages",
-                "4",
-                "--micro-batches",
-                "4",
-                "--remat",
-                "except-last",
-            ],
-        ),
+    let runs: [(&str, &str, &str); 7] = [
+        ("", "matrices", "1 1 keep gpipe"),
+        ("", "all", "5 4 stage gpipe"),
+        ("", "matrices", "3 8 every:2 1f1b"),
+        ("", "matrices", "4 4 except-last gpipe"),
+        ("llama", "matrices", "3 4 keep 1f1b"),
+        ("qwen2", "all", "2 8 stage zb-h1"),
+        ("mistral", "matrices", "4 4 every:2 gpipe"),
     ];
-    for (decay, more) in runs {
-        let expected = &expected[decay];
-        for (index, step) in steps(decay, more).iter().enumerate() {
+    for (model, decay, way) in runs {
+        let expected = &expected(model, "expected.json")[decay];
+        let options = ["--stages", "--micro-batches", "--remat", "--schedule"];
+        let more: Vec<&str> = options
+            .into_iter()
+            .zip(way.split(' '))
+            .flat_map(<[_; 2]>::from)
+            .collect();
+        for (index, step) in steps(model, decay, &more).iter().enumerate() {
             let [loss, norm] = ["loss", "grad_norm"].map(|key| step[key].as_f64().unwrap());
             let [wanted, wanted_norm] =
                 ["losses", "grad_norms"].map(|key| expected[key][index].as_f64().unwrap());
             assert!(
                 (loss - wanted).abs() < 2e-4,
-                "{more:?} step {index}: {loss} for {wanted}"
+                "{model} {way} step {index}: {loss} for {wanted}"
             );
             let ratio = norm / wanted_norm;
             assert!(
                 (ratio - 1.0).abs() < 1e-3,
-                "{more:?} step {index}: norm {norm} for {wanted_norm}"
+                "{model} {way} step {index}: norm {norm} for {wanted_norm}"
+            );
+        }
+    }
+}
+
+#[test]
+fn beam_search_finds_the_texts_of_transformers() {
+    for model in ["llama", "qwen2", "mistral"] {
+        let folder = recorded().join(model).join("model");
+        let cases = expected(model, "beams.json");
+        let cases = cases.as_array().unwrap();
+        assert!(cases.iter().any(|case| case["ends"] == true));
+        assert!(cases.iter().any(|case| case["ends"] == false));
+        for case in cases {
+            let [prompt, text] = ["prompt", "text"].map(|key| case[key].as_str().unwrap());
+            let [beams, tokens] = ["beams", "tokens"].map(|key| case[key].to_string());
+            let output = gpipe(
+                &folder,
+                &[
+                    "-q", "sample", ".", "--prompt", prompt, "--beams", &beams, "--tokens", &tokens,
+                ],
+            );
+            assert_eq!(
+                stdout(&output),
+                format!("{prompt}{text}\n"),
+                "{model}: {case}"
             );
         }
     }

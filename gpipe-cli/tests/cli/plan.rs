@@ -3,7 +3,7 @@
 use super::{assert_keys, gpipe, objects, small, stdout};
 
 const COSTS: [&str; 5] = ["plan", "--costs", "10,40,30,10,20,50,10", "--stages", "3"];
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "kind",
     "cut",
     "loads",
@@ -11,6 +11,7 @@ const KEYS: [&str; 8] = [
     "bubble",
     "step_seconds",
     "parameters",
+    "trained_parameters",
     "peak_bytes",
 ];
 

@@ -113,7 +113,15 @@ fn events_are_the_same_objects_with_a_time() {
     );
     assert_keys(
         &events[0],
-        &["kind", "cut", "parameters", "steps", "tokens", "time"],
+        &[
+            "kind",
+            "cut",
+            "parameters",
+            "trained_parameters",
+            "steps",
+            "tokens",
+            "time",
+        ],
     );
     assert_keys(
         &events[3],

@@ -96,6 +96,31 @@ fn an_encoder_decoder_trains_on_devices_with_the_bits_of_one() {
     assert_eq!(decoded("cuda:0,cuda:1,cuda:2"), decoded("cpu"));
 }
 
+/// Frozen matrices with adapters, and dropout before those.
+#[test]
+fn adapters_train_on_devices_with_the_bits_of_one() {
+    let Some(place) = Place::new() else { return };
+    let model = "--model llama-nano --set model.blocks=2 --set model.width=16 --set model.heads=2 --set model.head_size=8 \
+                 --set model.inner=20 --lora 2 --lora-dropout 0.1 --seq-len 12 --batch-size 8 --micro-batches 4 \
+                 --threads 2 --steps 3 --warmup-steps 1";
+    let model: Vec<&str> = model.split_whitespace().collect();
+    let on = |run: &str, devices: &[&str], settings: &str| {
+        let train = ["train", "--json", "-q", "--out", run];
+        let outcome = place.run(&[&train, &model[..], devices].concat(), settings);
+        place.result(run, &outcome)
+    };
+    let processor = on("cpu", &["--devices", "cpu"], "");
+    let one = on("one", &["--devices", "cuda:0", "--stages", "1"], "seed=1");
+    let devices = ["--devices", "cuda:0,cuda:1,cuda:2"];
+    let three = on(
+        "three",
+        &[&devices[..], &["--schedule", "zb-h1"]].concat(),
+        "seed=2",
+    );
+    assert!(one == three);
+    assert_near("devices", &one, &processor);
+}
+
 #[test]
 fn threads_that_come_at_other_times_change_nothing() {
     let Some(place) = Place::new() else { return };

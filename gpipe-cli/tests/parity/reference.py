@@ -1,11 +1,14 @@
-"""PyTorch's side of `cargo xtask parity`: what a GPT-2 of transformers does with the same batches.
+"""PyTorch's side of `cargo xtask parity`: what models of transformers do with the same batches.
 
     python reference.py write DIR          a small GPT-2 of bytes (model/) and its text (text.txt)
+    python reference.py write-llama DIR    the same for a Llama; write-qwen2, write-mistral: for its relatives
     python reference.py write-tokens DIR   the same with a tokenizer of 500 tokens (tokens.json: what it
                                            makes of some texts)
     python reference.py train DIR          trains it; losses and gradient norms as JSON on stdout
     python reference.py compare DIR A B    the largest difference of the logits of two folders
-    python reference.py score DIR FOLDER   log-probabilities that FOLDER gives to tokens on stdin
+    python reference.py score DIR FOLDER PROMPT
+                                           log-probabilities that FOLDER gives to tokens on stdin, after the prompt
+    python reference.py beams DIR          texts that `generate(num_beams)` finds
 
 The recipe is that of `gpipe train --no-shuffle`: sample i is the window of T + 1 tokens from i * T
 on, step b takes the samples b * B to b * B + B - 1. AdamW decays either every parameter ("all") or
@@ -20,7 +23,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, MistralConfig,
+    PreTrainedTokenizerFast, Qwen2Config,
+)
 
 STEPS, BATCH, TIME = 8, 8, 32
 LEARNING_RATE, BETAS, EPS, DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -35,11 +41,40 @@ def write(folder):
     torch.manual_seed(20)
     # Half precision keeps the recorded folder small; both sides begin with the rounded values.
     GPT2LMHeadModel(config).half().save_pretrained(folder / "model")
+    write_text(folder)
+
+
+def write_text(folder):
     choose = random.Random(20)
     text = ""
     while len(text) <= STEPS * BATCH * TIME:
         text += " ".join(choose.choice(WORDS) for _ in range(choose.randint(3, 9))).capitalize() + ".\n"
     (folder / "text.txt").write_text(text)
+
+
+# Weights that are far from uniform tell a wrong bias, window or head from a right one, and beams from each other.
+LLAMA = dict(
+    vocab_size=256, hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=6,
+    num_key_value_heads=2, head_dim=8, max_position_embeddings=64, initializer_range=0.25, bos_token_id=None,
+    # Many tokens that end a text, so that some do.
+    eos_token_id=[10, *range(32, 64)],
+)
+RELATIVES = {
+    "llama": lambda: LlamaConfig(**LLAMA, tie_word_embeddings=False),
+    "qwen2": lambda: Qwen2Config(**LLAMA, tie_word_embeddings=True),
+    "mistral": lambda: MistralConfig(**LLAMA, tie_word_embeddings=False, sliding_window=12),
+}
+
+
+def write_relative(folder, config):
+    torch.manual_seed(22)
+    model = AutoModelForCausalLM.from_config(config)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            # They begin as zeros.
+            torch.nn.init.normal_(parameter, std=0.25)
+    model.half().save_pretrained(folder / "model")
+    write_text(folder)
 
 
 # What tokenizers stumble over.
@@ -91,15 +126,18 @@ def write_tokens(folder):
 
 def load(folder):
     torch.set_num_threads(1)
-    return GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def encoded(model, text):
+    """The tokens of a text for a model in a folder: bytes where it has no tokenizer."""
+    if (Path(model) / "tokenizer.json").exists():
+        return AutoTokenizer.from_pretrained(model)(text)["input_ids"]
+    return list(text.encode())
 
 
 def tokens(folder, model=None):
-    model = Path(model or folder / "model")
-    if (model / "tokenizer.json").exists():
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        return torch.tensor(tokenizer((folder / "text.txt").read_text())["input_ids"])
-    return torch.tensor(list((folder / "text.txt").read_bytes()))
+    return torch.tensor(encoded(model or folder / "model", (folder / "text.txt").read_text()))
 
 
 def groups(model, decay):
@@ -141,14 +179,34 @@ def compare(folder, left, right):
 
 
 @torch.no_grad()
-def score(model):
-    model, scores = load(model), []
+def score(folder, prompt):
+    model, scores = load(folder), []
+    prompt = encoded(folder, prompt)
     for line in sys.stdin:
         known, chosen = json.loads(line)
-        known = known[-model.config.n_positions :]
+        known = (prompt + known)[-model.config.max_position_embeddings :]
         logits = model(torch.tensor([known])).logits[0, -1]
         scores.append(logits.log_softmax(0)[chosen].item())
     return scores
+
+
+@torch.no_grad()
+def beams(folder):
+    model, cases = load(folder / "model"), []
+    for prompt in ["The pipe", "a", "stages of 7 layers"]:
+        for beams in [1, 2, 4]:
+            for count in [3, 12]:
+                ids = torch.tensor([list(prompt.encode())])
+                text = model.generate(
+                    ids, attention_mask=torch.ones_like(ids), num_beams=beams, max_new_tokens=count, do_sample=False,
+                    pad_token_id=0,
+                )[0, ids.shape[1] :].tolist()
+                ends = [i for i, token in enumerate(text) if token in LLAMA["eos_token_id"]]
+                text = text[: ends[0]] if ends else text
+                text = bytes(text).decode(errors="replace")
+                case = {"prompt": prompt, "beams": beams, "tokens": count, "ends": bool(ends), "text": text}
+                cases.append(case)
+    return cases
 
 
 if __name__ == "__main__":
@@ -157,9 +215,13 @@ if __name__ == "__main__":
         write(folder)
     elif task == "write-tokens":
         write_tokens(folder)
+    elif task.removeprefix("write-") in RELATIVES:
+        write_relative(folder, RELATIVES[task.removeprefix("write-")]())
     elif task == "train":
         print(json.dumps({decay: train(folder, decay) for decay in ["matrices", "all"]}))
     elif task == "compare":
         print(json.dumps(compare(folder, *rest)))
     elif task == "score":
         print(json.dumps(score(*rest)))
+    elif task == "beams":
+        print(json.dumps(beams(folder)))

@@ -36,6 +36,16 @@ pub fn all() -> Vec<Target> {
             run: parsers::model_config,
         },
         Target {
+            name: "gguf",
+            seeds: vec![gguf()],
+            words: &[
+                "llama", "gpt2", "rope.scaling.type", "attention.key_length", "token_embd.weight", "blk.0.attn_q.weight",
+                "blk.18446744073709551615.ffn_up.weight", "\u{0}\u{0}\u{0}\u{0}", "\u{1}\u{0}\u{0}\u{0}", "\u{8}\u{0}\u{0}\u{0}",
+                "\u{9}\u{0}\u{0}\u{0}", "\u{7f}\u{7f}\u{7f}\u{7f}", "GGUF",
+            ],
+            run: parsers::gguf,
+        },
+        Target {
             name: "weights index",
             seeds: vec![
                 br#"{"metadata":{"total_size":12},"weight_map":{"a":"x.safetensors","b":"y.safetensors"}}"#.to_vec(),
@@ -129,6 +139,52 @@ fn list(more: &[&str]) -> Vec<u8> {
         files.join(",\n")
     )
     .into_bytes()
+}
+
+/// The header of a model of one block, and its first tensor.
+fn gguf() -> Vec<u8> {
+    let number = |value: u32| value.to_le_bytes().to_vec();
+    let long = |value: usize| (value as u64).to_le_bytes().to_vec();
+    let text = |text: &str| [long(text.len()), text.into()].concat();
+    let texts = |key: &str, all: &[&str]| {
+        let all: Vec<u8> = all.iter().flat_map(|one| text(one)).collect();
+        [text(key), number(9), number(8), long(all.len() / 9), all].concat()
+    };
+    let word = |key: &str, value: &str| [text(key), number(8), text(value)].concat();
+    let whole = |key: &str, value| [text(key), number(4), number(value)].concat();
+    [
+        [b"GGUF".to_vec(), number(3), long(1), long(13)].concat(),
+        word("general.architecture", "llama"),
+        whole("llama.block_count", 1),
+        whole("llama.context_length", 8),
+        whole("llama.embedding_length", 32),
+        whole("llama.feed_forward_length", 10),
+        whole("llama.attention.head_count", 2),
+        whole("llama.attention.head_count_kv", 1),
+        [
+            text("llama.attention.layer_norm_rms_epsilon"),
+            number(6),
+            number(1e-5_f32.to_bits()),
+        ]
+        .concat(),
+        word("tokenizer.ggml.model", "gpt2"),
+        word("tokenizer.ggml.pre", "smollm"),
+        // Each of one byte, and of nine with its length.
+        texts("tokenizer.ggml.tokens", &["a", "b", "c"]),
+        texts("tokenizer.ggml.merges", &[]),
+        whole("tokenizer.ggml.eos_token_id", 0),
+        [
+            text("token_embd.weight"),
+            number(2),
+            long(32),
+            long(3),
+            number(0),
+            long(0),
+        ]
+        .concat(),
+        vec![0; 4 * 32 * 3 + 32],
+    ]
+    .concat()
 }
 
 /// Small ones of every kind of model, with rules of many kinds.

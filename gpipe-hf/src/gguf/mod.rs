@@ -89,6 +89,20 @@ pub fn describe(path: &Path) -> Result<Description> {
     Gguf::open(path)?.header.describe().map_err(fault(path))
 }
 
+/// The model that a GGUF file of these bytes describes, whose weights are not read, and its tokenizer as the bytes of a
+/// `tokenizer.json`.
+///
+/// # Errors
+/// [`Error::Malformed`] if the bytes are cut off or damaged, or hold a model or tokenizer of another kind.
+pub fn parse_gguf(bytes: &[u8]) -> Result<(Description, Vec<u8>)> {
+    let parse = || {
+        let header = Header::parse(bytes, bytes.len() as u64)?;
+        header.located()?;
+        Ok((header.describe()?, header.tokenizer()?))
+    };
+    parse().map_err(Error::Malformed)
+}
+
 /// The files of the tokenizer in a GGUF file, by their names in a folder.
 pub fn tokenizer_files(path: &Path) -> Result<[(String, Vec<u8>); 2]> {
     let gguf = Gguf::open(path)?;

@@ -127,11 +127,10 @@ def beam_search(line, beams, tokens, end):
             logits = model(torch.tensor([line]), none[0], texts, none[1])[0, -1]
             found += [(text + [i], total + x) for i, x in enumerate(logits.log_softmax(0).tolist())]
         found = sorted(found, key=lambda one: -one[1])[: 2 * beams]
-        best = found[0][1]
         ended += [one for one in found[:beams] if one[0][-1] == end]
         ended = sorted(ended, key=lambda one: -one[1] / len(one[0]))[:beams]
         going = [one for one in found if one[0][-1] != end][:beams]
-        if len(ended) == beams and ended[-1][1] / len(ended[-1][0]) >= best / length:
+        if len(ended) == beams and ended[-1][1] / len(ended[-1][0]) >= going[0][1] / length:
             going = []
             break
     return max(ended + going, key=lambda one: one[1] / len(one[0]))

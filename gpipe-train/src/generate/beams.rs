@@ -47,8 +47,8 @@ impl Generator {
         let mut ended: Vec<Beam> = Vec::new();
         let better = |a: &Beam, b: &Beam| b.mean().total_cmp(&a.mean());
         for length in 1..=self.generation.tokens {
-            let mut all = self.candidates(&sums, 2 * beams)?;
-            let best = all.first().map_or(0.0, |one| one.log_probability);
+            // Enough that `beams` go on however many end.
+            let mut all = self.candidates(&sums, beams * (1 + self.generation.ends.len()))?;
             let ends = |one: &Candidate| self.generation.ends.contains(&one.token);
             let text = |one: &Candidate| {
                 let mut tokens = self.rows[one.row].tokens[prompt..].to_vec();
@@ -63,9 +63,11 @@ impl Generator {
             ended.truncate(beams);
             all.retain(|one| !ends(one));
             all.truncate(beams);
+            let Some(best) = all.first().map(|one| one.log_probability) else {
+                break;
+            };
             let worst = ended.get(beams - 1).map(Beam::mean);
-            let is_over = worst.is_some_and(|worst| worst >= best / length as f64);
-            if is_over || all.is_empty() {
+            if worst.is_some_and(|worst| worst >= best / length as f64) {
                 break;
             }
             if length == self.generation.tokens {

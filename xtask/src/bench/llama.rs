@@ -17,7 +17,7 @@ const SCRIPT: &str = "xtask/src/bench/llama/llama.py";
 const LENGTHS: [usize; 3] = [64, 256, 512];
 /// What the texts go on from: as many tokens as the script's.
 const PROMPT: &str = "Thirty-two bytes are a beginning";
-/// SmolLM2-135M without its weights: they change no time.
+/// SmolLM2-135M without its weights: they change no time. Two micro-batches: half of the activations at a time.
 const CONFIG: &str = r#"
 [model]
 name = "llama-nano"
@@ -35,7 +35,7 @@ seq_len = 256
 batch_size = 4
 [pipeline]
 stages = 1
-micro_batches = 1
+micro_batches = 2
 "#;
 
 /// Measures steps, then tokens, in turns with PyTorch where there is one, and prints two tables.
