@@ -126,7 +126,7 @@ fn held_out(saved: &TrainConfig, now: &TrainConfig) -> Option<String> {
     let (before, after) = (saved.run.eval_every.get(), now.run.eval_every.get());
     ((before == 0) != (after == 0)).then(|| {
         format!(
-            "run.eval_every is {after}, but {before} in the checkpoint: the last tenth of the text is \
+            "run.eval_every is {after}, but {before} in the checkpoint: the last tenth of the data is \
              held out {}, so training uses different samples from here on",
             if after == 0 { "no longer" } else { "from here on" }
         )

@@ -202,7 +202,7 @@ pub(crate) fn begin(
     } = resumed;
     if state.text != dataset.digest() {
         warnings.push(format!(
-            "data.source: the text of {} is not what it was: training uses different samples from here on",
+            "data.source: {} is not what it was: training uses different samples from here on",
             config.data.source
         ));
     }

@@ -147,7 +147,10 @@ fn what_does_not_fit_is_refused_in_one_line() {
             &["--model", "convnet", "--set", "model.hidden=8"],
             "has no model.hidden",
         ),
-        (&["--model", "convnet:0"], "did you mean `convnet`"),
+        (
+            &["--model", "convnet:0"],
+            "`convnet:0` is no network for images: use convnet,",
+        ),
         (
             &["--model", "gpt-nano", "--data", "synthetic"],
             "--data cicero",

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gpipe_data::{CLASSES, PIXELS};
 use gpipe_hf::Description;
-use gpipe_layers::models::ModelConfig;
+use gpipe_layers::models::{ModelConfig, Network};
 use toml::{Table, Value};
 
 use super::entry;
@@ -182,6 +182,12 @@ fn names_folder(name: &str) -> bool {
 }
 
 fn unknown_model(name: &str) -> Error {
+    let family = name.split(':').next().unwrap_or(name);
+    if family.parse::<Network>().is_ok()
+        && let Err(fault) = name.parse::<Network>()
+    {
+        return Error::invalid(fault);
+    }
     let nearest = entry::nearest(name, presets::NAMES.into_iter());
     let names = presets::NAMES.join(", ");
     Error::invalid(format!(

@@ -74,7 +74,7 @@ fn changed_data_is_reported_and_the_position_is_kept() {
     fs::write(folder.join("text"), "hgfedcba ".repeat(90)).unwrap();
     let arguments = ["run", "--steps", "4", "--batch-size", "8"];
     let output = resume(folder, &arguments);
-    assert!(stderr(&output).contains("data.source: the text of text is not what it was"));
+    assert!(stderr(&output).contains("data.source: text is not what it was"));
     objects(&output);
     let state = fs::read(checkpoint(folder, "run", 4).join("state.json")).unwrap();
     let state: Value = serde_json::from_slice(&state).unwrap();
