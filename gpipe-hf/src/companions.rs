@@ -9,11 +9,12 @@ use serde_json::{Map, Value};
 use crate::config_json::read_config;
 use crate::error::{Error, Result};
 use crate::gguf::{is_gguf, tokenizer_files};
-use crate::names::TOKENIZER;
+use crate::names::{SETTINGS, TEMPLATE, TOKENIZER};
 
 /// Files beside `tokenizer.json` from which `transformers` makes the same tokenizer.
-const OF_TOKENIZER: [&str; 5] = [
-    "tokenizer_config.json",
+const OF_TOKENIZER: [&str; 6] = [
+    SETTINGS,
+    TEMPLATE,
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod chat_template;
 mod companions;
 mod config_json;
 mod description;
@@ -19,6 +20,7 @@ pub use adapter::{
     ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter, adapter_files, from_file, is_adapter, merged,
     read_adapter,
 };
+pub use chat_template::{ChatTemplate, chat_template};
 pub use companions::{Companions, tokenizer_file};
 pub use config_json::{parse_config, read_config};
 pub use description::Description;

@@ -8,6 +8,10 @@ pub const WEIGHTS: &str = "model.safetensors";
 pub const INDEX: &str = "model.safetensors.index.json";
 /// The file of the tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
+/// The file of a tokenizer's settings and special tokens.
+pub(crate) const SETTINGS: &str = "tokenizer_config.json";
+/// The file of the chat template, where it has one of its own.
+pub(crate) const TEMPLATE: &str = "chat_template.jinja";
 
 /// The mend where a file of a model cannot be read.
 pub(crate) const MEND: &str =

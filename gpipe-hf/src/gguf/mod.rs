@@ -18,7 +18,7 @@ use gpipe_tensor::{Device, Shape, Tensor};
 
 use crate::description::Description;
 use crate::error::{Error, Result};
-use crate::names::{MEND, TOKENIZER};
+use crate::names::{MEND, SETTINGS, TOKENIZER};
 use header::{Entry, Header};
 
 /// Whether a path is that of a GGUF file, by its ending.
@@ -109,10 +109,7 @@ pub fn tokenizer_files(path: &Path) -> Result<[(String, Vec<u8>); 2]> {
     let tokenizer = gguf.header.tokenizer().map_err(fault(path))?;
     Ok([
         (TOKENIZER.to_owned(), tokenizer),
-        (
-            "tokenizer_config.json".to_owned(),
-            gguf.header.tokenizer_config(),
-        ),
+        (SETTINGS.to_owned(), gguf.header.tokenizer_config()),
     ])
 }
 
