@@ -6,6 +6,7 @@ use std::ops::Range;
 use gpipe_tensor::{Device, Tensor, Tensors};
 use sha2::{Digest, Sha256};
 
+use crate::chats::{Chats, is_chats};
 use crate::error::{Error, Result, SourceFault};
 use crate::images::{DIGITS, Digits, Draw, Images, Pictures, SYNTHETIC, Synthetic};
 use crate::options::{HeldOut, ImageOptions, SampleOptions};
@@ -41,12 +42,15 @@ enum Content {
     Text(Tokens),
     /// In pairs of two texts, several a row.
     Pairs(Pairs),
+    /// One conversation a sample.
+    Chats(Chats),
     /// One image a sample.
     Images(Box<dyn Images>),
 }
 
 impl Dataset {
-    /// Opens the source that the options name: images, or a text or pairs of texts in the tokens of a vocabulary.
+    /// Opens the source that the options name: images, or a text, pairs of texts or conversations in the tokens of
+    /// a vocabulary.
     ///
     /// # Errors
     /// If the source cannot be read, has no tokens in the vocabulary, or is too short.
@@ -66,6 +70,11 @@ impl Dataset {
             let pairs = Pairs::open(options, target, vocabulary)?;
             let all = pairs.count();
             return Self::new(Content::Pairs(pairs), all, options.seq_len, options);
+        }
+        if is_chats(&options.source) {
+            let chats = Chats::open(options, vocabulary)?;
+            let all = chats.count();
+            return Self::new(Content::Chats(chats), all, options.seq_len, options);
         }
         let text = source::read_within(&options.source, options.memory)?;
         let memory = options
@@ -210,6 +219,7 @@ impl Dataset {
     pub fn held_out_targets(&self) -> u64 {
         match &self.content {
             Content::Pairs(pairs) => pairs.targets(self.held_out()),
+            Content::Chats(chats) => chats.targets(self.held_out()),
             _ => (self.all - self.train) * self.length as u64,
         }
     }
@@ -218,6 +228,7 @@ impl Dataset {
     pub fn targets(&self, draws: &[Draw]) -> u64 {
         match &self.content {
             Content::Pairs(pairs) => pairs.targets(draws.iter().map(|draw| draw.sample)),
+            Content::Chats(chats) => chats.targets(draws.iter().map(|draw| draw.sample)),
             _ => (draws.len() * self.length) as u64,
         }
     }
@@ -237,6 +248,12 @@ impl Dataset {
                 self.all,
                 self.length
             ),
+            Content::Chats(_) => {
+                format!(
+                    "{} conversations in rows of {} tokens",
+                    self.train, self.length
+                )
+            }
             Content::Images(_) => format!("{} images", self.train),
         }
     }
@@ -257,6 +274,7 @@ impl Dataset {
                 }
             }
             Content::Pairs(pairs) => pairs.digest(&mut digest),
+            Content::Chats(chats) => chats.digest(&mut digest),
             Content::Images(images) => images.digest(&mut digest),
         }
         let bytes = digest.finalize();
@@ -267,7 +285,8 @@ impl Dataset {
     ///
     /// Of a text: u32 tokens (samples, `seq_len`), and after each the next one, in the same shape. Of pairs: tokens
     /// and segments of the sources, then of the decoder's inputs, and the next tokens of these, each in this
-    /// shape. Of images: f32 pixels (samples, height, width, channels), or (samples, [`PIXELS`](crate::PIXELS)) without
+    /// shape. Of conversations: tokens, and after each the next one where it belongs to an answer, else
+    /// [`IGNORE`](gpipe_tensor::ops::IGNORE). Of images: f32 pixels (samples, height, width, channels), or (samples, [`PIXELS`](crate::PIXELS)) without
     /// [`image`](SampleOptions::image), and u32 labels (samples) or f32 masks (samples, height, width, 1).
     ///
     /// # Errors
@@ -279,6 +298,7 @@ impl Dataset {
         let tokens = match &self.content {
             Content::Text(tokens) => tokens,
             Content::Pairs(pairs) => return pairs.tensors(device, draws),
+            Content::Chats(chats) => return chats.tensors(device, draws),
             Content::Images(images) => {
                 let (images, targets) = images.tensors(device, draws)?;
                 return Ok((Tensors::from_iter([images]), targets));

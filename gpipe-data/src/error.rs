@@ -43,6 +43,14 @@ pub enum Error {
         /// Why not.
         fault: PairFault,
     },
+    /// No samples can be made of conversations.
+    #[error("`data.source = {name}`: {fault}")]
+    Chats {
+        /// The file as it was named.
+        name: String,
+        /// Why not.
+        fault: ChatFault,
+    },
     /// A `tokenizer.json` is damaged, hostile or of an unknown kind.
     #[error("{}: {fault}: name a tokenizer.json, or use `data.tokenizer = bytes`", path.display())]
     Tokenizer {
@@ -255,6 +263,85 @@ pub enum PairFault {
     /// A tokenizer that cannot end a line.
     #[error("the tokenizer has no token for the end of a line: use `data.tokenizer = bytes`")]
     NoEnd,
+}
+
+/// Why no samples can be made of conversations. Lines count from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatFault {
+    /// A file without a conversation.
+    #[error("no conversations: {}", Self::FORM)]
+    NoChats,
+    /// A line that is no conversation.
+    #[error(
+        "line {line} {fault}: {}, or give a file of plain text another ending",
+        Self::FORM
+    )]
+    Malformed {
+        /// The line.
+        line: usize,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// A tokenizer without a chat template.
+    #[error(
+        "conversations need a tokenizer with a chat template: put a chat_template.jinja beside its \
+         tokenizer.json, or start from a model that has one"
+    )]
+    NoTemplate,
+    /// A template that fails on a conversation, or refuses it.
+    #[error("line {line} is refused by the chat template: {fault}: change the line or remove it")]
+    Refused {
+        /// The line.
+        line: usize,
+        /// What the template says.
+        fault: String,
+    },
+    /// A conversation of which nothing is learned.
+    #[error("line {line} has no answer: end it with a message of the role assistant, or remove it")]
+    NoAnswer {
+        /// The line.
+        line: usize,
+    },
+    /// A template that writes earlier messages in another way once others follow.
+    #[error(
+        "line {line} cannot be cut into answers, as the chat template changes what is before them: mark them in \
+         the template with {{% generation %}} and {{% endgeneration %}}"
+    )]
+    NoPrefix {
+        /// The line.
+        line: usize,
+    },
+    /// A conversation that is longer than a row.
+    #[error(
+        "line {line} has {tokens} tokens: use `data.seq_len = {}` instead of {seq_len}, or remove the line",
+        tokens - 1
+    )]
+    TooLong {
+        /// The line.
+        line: usize,
+        /// Its tokens, of which the last is a target only.
+        tokens: usize,
+        /// Tokens of a row.
+        seq_len: usize,
+    },
+    /// A token that the model does not know.
+    #[error(
+        "token {token} in line {line} is beyond model.vocab = {vocab}: take the tokenizer that belongs to the model"
+    )]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Its line.
+        line: usize,
+        /// How many tokens the model knows.
+        vocab: usize,
+    },
+}
+
+impl ChatFault {
+    /// What a file of conversations holds.
+    const FORM: &str = r#"write {"messages": [{"role": "user", "content": "…"}, …]} on each line"#;
 }
 
 /// The mend for a text of `tokens` tokens that is too short.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod batches;
+mod chats;
 mod dataset;
 mod error;
 mod images;
@@ -19,8 +20,9 @@ mod tokens;
 mod vocabulary;
 
 pub use batches::{Batch, evaluation_batches, training_batch, training_batch_of_groups};
+pub use chats::is_chats;
 pub use dataset::Dataset;
-pub use error::{Error, PairFault, Result, SourceFault};
+pub use error::{ChatFault, Error, PairFault, Result, SourceFault};
 pub use images::{CLASSES, DIGITS, Draw, PIXELS, SIDE, SYNTHETIC, count_classes};
 pub use options::{HeldOut, ImageOptions, SampleOptions};
 pub use permutation::Permutation;

@@ -4,6 +4,11 @@
 /// Whether this build can read them.
 pub const BUILT_IN: bool = false;
 
+#[path = "tokenizer/chat_error.rs"]
+mod chat_error;
+
+pub use chat_error::ChatError;
+
 /// Text to tokens and back.
 pub struct Tokenizer(Never);
 
@@ -23,6 +28,16 @@ impl Tokenizer {
 
     /// The tokens of a text.
     pub fn encode(&self, _: &str, _: usize, _: Option<u64>) -> Result<Vec<u32>, String> {
+        match self.0 {}
+    }
+
+    /// Takes a chat template.
+    pub fn set_chat_template(&mut self, _: &str, _: Vec<(String, String)>) -> Result<(), String> {
+        match self.0 {}
+    }
+
+    /// The tokens of a conversation.
+    pub fn chat(&self, _: &str) -> Result<Vec<(u32, bool)>, ChatError> {
         match self.0 {}
     }
 

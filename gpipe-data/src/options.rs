@@ -7,7 +7,8 @@ use crate::source::CICERO;
 /// Messages name a setting by its key in a configuration file, as in `` `data.seq_len = 8` ``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleOptions {
-    /// [`CICERO`], [`DIGITS`](crate::DIGITS), a text file or a folder of them (`data.source`).
+    /// [`CICERO`], [`DIGITS`](crate::DIGITS), a text file or a folder of them, or a file
+    /// of conversations ([`is_chats`](crate::is_chats)) (`data.source`).
     pub source: String,
     /// A text whose lines are the targets of those of `source`, for an encoder-decoder (`data.target`).
     pub target: Option<String>,

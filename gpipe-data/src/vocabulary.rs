@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gpipe_files::{Links, read_capped};
 
 use crate::error::{Error, Result};
-use crate::tokenizer::{BUILT_IN, Tokenizer};
+use crate::tokenizer::{BUILT_IN, ChatError, Tokenizer};
 use crate::tokens::Tokens;
 
 /// The choice of the tokenizer that belongs to the model, and of bytes if it has none.
@@ -149,6 +149,31 @@ impl Vocabulary {
         Tokenizer::parse(bytes)
             .map(Self::of)
             .map_err(Error::Malformed)
+    }
+
+    /// The same vocabulary with the template of its conversations, and the texts of the special tokens that the
+    /// template names, such as `bos_token`. Bytes have no use for one.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the template cannot be understood, in words that follow its name.
+    pub fn with_chat_template(
+        mut self,
+        template: &str,
+        special: Vec<(String, String)>,
+    ) -> Result<Self> {
+        if let Kind::File(tokenizer) = &mut self.0 {
+            let taken = tokenizer.set_chat_template(template, special);
+            taken.map_err(Error::Malformed)?;
+        }
+        Ok(self)
+    }
+
+    /// The tokens of a conversation in JSON, and whether each belongs to an answer.
+    pub(crate) fn chat(&self, line: &str) -> std::result::Result<Vec<(u32, bool)>, ChatError> {
+        match &self.0 {
+            Kind::Bytes => Err(ChatError::NoTemplate),
+            Kind::File(tokenizer) => tokenizer.chat(line),
+        }
     }
 
     /// The tokens of a tokenizer.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gpipe_data::{
     AUTO, Dataset, FoundVocabulary, HeldOut, ImageOptions, SampleOptions, Vocabulary,
-    find_vocabulary,
+    find_vocabulary, is_chats,
 };
 
 use crate::config::TrainConfig;
@@ -21,7 +21,37 @@ pub fn vocabulary(config: &TrainConfig, folder: Option<&Path>) -> Result<FoundVo
         return Ok(FoundVocabulary::bytes());
     };
     let choice = &config.data.tokenizer;
-    choose_vocabulary(choice, folder, known)
+    with_chat_template(config, choose_vocabulary(choice, folder, known)?)
+}
+
+/// The vocabulary with the chat template of its tokenizer, where the source is of conversations.
+pub(crate) fn with_chat_template(
+    config: &TrainConfig,
+    found: FoundVocabulary,
+) -> Result<FoundVocabulary> {
+    let Some(file) = found
+        .file
+        .as_deref()
+        .filter(|_| is_chats(&config.data.source))
+    else {
+        return Ok(found);
+    };
+    let Some(template) = gpipe_hf::chat_template(file)? else {
+        return Ok(found);
+    };
+    let vocabulary = found
+        .vocabulary
+        .with_chat_template(&template.text, template.special)
+        .map_err(|error| {
+            Error::invalid(format!(
+                "{}: its chat template {error}: put another one into chat_template.jinja beside a tokenizer.json",
+                file.display()
+            ))
+        })?;
+    Ok(FoundVocabulary {
+        vocabulary,
+        ..found
+    })
 }
 
 /// The tokens that end a text: by `eos_token_id` of the model's `config.json`, or the end of a line for an

@@ -12,7 +12,7 @@ use gpipe_tensor::DeviceId;
 
 use crate::changes::changes;
 use crate::config::{Overrides, TrainConfig};
-use crate::dataset::choose_vocabulary;
+use crate::dataset::{choose_vocabulary, with_chat_template};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::training_loop::Recipe;
@@ -142,7 +142,8 @@ impl StartPoint {
         let (vocabulary, companions) = match config.model.vocab() {
             None => (FoundVocabulary::bytes(), Companions::default()),
             Some(known) => {
-                let vocabulary = choose_vocabulary(choice, folder, known)?;
+                let found = choose_vocabulary(choice, folder, known)?;
+                let vocabulary = with_chat_template(&config, found)?;
                 let companions = Companions::read(folder, vocabulary.file.as_deref())?;
                 (vocabulary, companions)
             }

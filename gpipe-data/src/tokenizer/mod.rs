@@ -5,13 +5,17 @@
 //! before the library sees it ([`guard`], [`rules`], [`pattern`]), and whatever the library does with
 //! it, a panic included, ends in one line ([`quiet`]).
 
+mod chat_error;
+mod chat_template;
 mod guard;
 mod pattern;
 mod pieces;
+mod python;
 mod quiet;
 mod rules;
 mod size;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -21,6 +25,8 @@ use tokenizers::{
     AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper,
 };
 
+pub use chat_error::ChatError;
+use chat_template::ChatTemplate;
 use quiet::{quietly, short, unreadable};
 use rules::Rules;
 use size::Check;
@@ -104,6 +110,8 @@ pub struct Tokenizer {
     cuts: bool,
     /// How many times as many bytes its rules make of a text, at the most.
     growth: u64,
+    /// How it writes conversations, if that is known.
+    template: Option<ChatTemplate>,
 }
 
 impl Tokenizer {
@@ -135,7 +143,41 @@ impl Tokenizer {
             cuts: pieces::can_be_cut(&inner),
             growth,
             inner,
+            template: None,
         })
+    }
+
+    /// Takes a chat template, and the texts of the special tokens that it names.
+    pub fn set_chat_template(
+        &mut self,
+        template: &str,
+        special: Vec<(String, String)>,
+    ) -> Result<(), String> {
+        self.template = Some(ChatTemplate::parse(template, special)?);
+        Ok(())
+    }
+
+    /// The tokens of a conversation in JSON, and whether each belongs to an answer: those that overlap with one.
+    pub fn chat(&self, line: &str) -> Result<Vec<(u32, bool)>, ChatError> {
+        let template = self.template.as_ref().ok_or(ChatError::NoTemplate)?;
+        let chat = template.render(line)?;
+        let check = Check {
+            tokenizer: &self.inner,
+            growth: self.growth,
+            threads: 1,
+            memory: None,
+        };
+        let tokens = quietly(|| {
+            check.text(&[&chat.text])?;
+            self.inner.encode(chat.text.as_str(), false).map_err(short)
+        });
+        let tokens = tokens.map_err(ChatError::Text)?;
+        let answered = |&(start, end): &(usize, usize)| {
+            let of = |answer: &Range<usize>| start < answer.end && answer.start < end;
+            chat.answers.iter().any(of)
+        };
+        let ids = tokens.get_ids().iter().copied();
+        Ok(ids.zip(tokens.get_offsets().iter().map(answered)).collect())
     }
 
     /// One more than the largest token.

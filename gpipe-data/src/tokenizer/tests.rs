@@ -150,5 +150,6 @@ fn a_vocabulary_of_words_is_said_with_what_stands_between_them() {
     assert_eq!(decoder.finish(), "");
 }
 
+mod chats;
 mod families;
 mod hostile;

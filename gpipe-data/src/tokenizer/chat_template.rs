@@ -1,0 +1,245 @@
+//! Chat templates: the text of a conversation, and where its answers are.
+//!
+//! A template is a program of a stranger. It is run with fuel, which bounds instructions and bytes, reads nothing but
+//! the conversation, and knows no clock.
+
+use std::ops::Range;
+use std::thread;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error, ErrorKind, Value, context};
+use serde::Deserialize;
+
+use super::chat_error::ChatError;
+use super::python;
+use super::quiet::{quietly, short};
+
+/// The fuel of one rendering: instructions, or 64 bytes each of the texts that it makes.
+const FUEL: u64 = 200_000;
+
+/// Bytes of the stack that a template runs on: values in values, as many as the fuel makes, are dropped by recursion.
+const STACK: usize = 256 << 20;
+
+/// The most bytes of a template.
+const LONGEST: usize = 1 << 20;
+
+const NAME: &str = "chat_template";
+
+/// The filter that marks answers in a text.
+const MARK: &str = "gpipe_generation";
+
+/// What an answer begins and ends with until it was found: noncharacters, which no text has for meanings of its own.
+const BOUNDS: [char; 2] = ['\u{FDD0}', '\u{FDD1}'];
+
+/// The role of answers.
+const ASSISTANT: &str = "assistant";
+
+/// The line of a conversation.
+#[derive(Deserialize)]
+struct Line {
+    messages: Vec<Value>,
+    #[serde(default)]
+    tools: Option<Value>,
+}
+
+/// A conversation as text.
+#[derive(Debug, PartialEq)]
+pub struct Chat {
+    pub text: String,
+    /// The bytes of `text` that are answers, in ascending order.
+    pub answers: Vec<Range<usize>>,
+}
+
+/// A template that was understood.
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// The texts of special tokens by their names.
+    special: Value,
+    /// Whether it says itself what answers are.
+    marks: bool,
+}
+
+impl ChatTemplate {
+    /// Reads a template; `special` are the texts of special tokens by their names. An error follows the words `the
+    /// template`.
+    pub fn parse(template: &str, special: Vec<(String, String)>) -> Result<Self, String> {
+        if template.len() > LONGEST {
+            return Err(format!(
+                "has {} bytes: {LONGEST} are the most that is read",
+                template.len()
+            ));
+        }
+        let (template, marks) = with_filters(template);
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build();
+        environment.set_syntax(syntax.map_err(short)?);
+        environment.set_fuel(Some(FUEL));
+        python::extend(&mut environment);
+        environment.add_function("raise_exception", |words: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, words))
+        });
+        environment.add_filter(MARK, |text: &str| {
+            let [start, end] = BOUNDS;
+            format!("{start}{text}{end}")
+        });
+        let environment = guarded(|| {
+            let added = environment.add_template_owned(NAME, template);
+            added.map_err(|error| format!("cannot be understood: {}", short(said(&error))))?;
+            Ok(environment)
+        })?;
+        Ok(Self {
+            environment,
+            special: Value::from_pairs(special),
+            marks,
+        })
+    }
+
+    /// The text and the answers of a conversation in JSON.
+    ///
+    /// Answers are what the template encloses in `{% generation %}`. Where it has none, the answer of a message of the
+    /// role `assistant` is the text that the message adds to that of the messages before it, with the prompt for an
+    /// answer.
+    pub fn render(&self, line: &str) -> Result<Chat, ChatError> {
+        let Line { messages, tools } = serde_json::from_str(line).map_err(|error| {
+            ChatError::Malformed(format!("is no conversation ({})", short(error)))
+        })?;
+        if line.contains(BOUNDS) {
+            let fault = "has one of the noncharacters U+FDD0 and U+FDD1";
+            return Err(ChatError::Malformed(fault.into()));
+        }
+        let mut answers = Vec::new();
+        for (i, message) in messages.iter().enumerate() {
+            let role = message.get_attr("role").unwrap_or_default();
+            match role.as_str() {
+                None => {
+                    let fault = format!("has no text `role` in message {}", i + 1);
+                    return Err(ChatError::Malformed(fault));
+                }
+                Some(role) if role == ASSISTANT => answers.push(i),
+                Some(_) => {}
+            }
+        }
+        let run = |count: usize, prompts: bool| {
+            guarded(|| self.run(&messages[..count], tools.as_ref(), prompts))
+                .map_err(ChatError::Refused)
+        };
+        let all = run(messages.len(), false)?;
+        if self.marks {
+            return Ok(unmarked(&all));
+        }
+        let mut chat = Chat {
+            text: all,
+            answers: Vec::new(),
+        };
+        for i in answers {
+            let before = run(i, true)?;
+            let with = run(i + 1, false)?;
+            if !(with.starts_with(&before) && chat.text.starts_with(&with)) {
+                return Err(ChatError::NoPrefix);
+            }
+            chat.answers.push(before.len()..with.len());
+        }
+        Ok(chat)
+    }
+
+    /// The text of messages; `prompts` asks for what goes before the next answer.
+    fn run(
+        &self,
+        messages: &[Value],
+        tools: Option<&Value>,
+        prompts: bool,
+    ) -> Result<String, String> {
+        let given = context! {
+            messages => messages,
+            tools => tools,
+            documents => (),
+            add_generation_prompt => prompts,
+            ..self.special.clone()
+        };
+        let template = self.environment.get_template(NAME);
+        let text = template.and_then(|template| template.render(given));
+        text.map_err(|error| short(said(&error)))
+    }
+}
+
+/// The template with each `{% generation %}` … `{% endgeneration %}` as a filter of its text, as there are no tags of
+/// one's own; and whether it has any.
+fn with_filters(template: &str) -> (String, bool) {
+    let mut all = String::with_capacity(template.len());
+    let (mut rest, mut marks) = (template, false);
+    while let Some(at) = rest.find("{%") {
+        let inner = at + 2;
+        all.push_str(&rest[..inner]);
+        rest = &rest[inner..];
+        // Tags that are looked for are short.
+        let mut ends = rest.as_bytes().windows(2).take(64);
+        let Some(length) = ends.position(|sign| sign == b"%}") else {
+            continue;
+        };
+        let tag = &rest[..length];
+        let word = tag.trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
+        let filter = match word {
+            "generation" => format!("filter {MARK}"),
+            "endgeneration" => "endfilter".to_owned(),
+            _ => continue,
+        };
+        marks = true;
+        all.push_str(&tag.replacen(word, &filter, 1));
+        rest = &rest[length..];
+    }
+    all.push_str(rest);
+    (all, marks)
+}
+
+/// A text without its marks, and what they enclosed. Marks that enclose each other count once.
+fn unmarked(marked: &str) -> Chat {
+    let mut chat = Chat {
+        text: String::with_capacity(marked.len()),
+        answers: Vec::new(),
+    };
+    let (mut depth, mut start) = (0_usize, 0);
+    for character in marked.chars() {
+        match BOUNDS.iter().position(|&bound| bound == character) {
+            None => chat.text.push(character),
+            Some(0) => {
+                if depth == 0 {
+                    start = chat.text.len();
+                }
+                depth += 1;
+            }
+            Some(_) => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    chat.answers.push(start..chat.text.len());
+                }
+            }
+        }
+    }
+    chat
+}
+
+/// Runs a call of the library on a large stack; panics become errors.
+fn guarded<T: Send>(call: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    thread::scope(|scope| {
+        let started = thread::Builder::new()
+            .stack_size(STACK)
+            .spawn_scoped(scope, || quietly(call));
+        let started = started.map_err(|error| format!("cannot be run: {error}"))?;
+        started.join().unwrap_or_else(|_| Err("panicked".into()))
+    })
+}
+
+/// What the library says, in one line.
+fn said(error: &Error) -> String {
+    let words = match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => {
+            "it does not come to an end, or makes too much text".to_owned()
+        }
+        (_, Some(detail)) => detail.to_owned(),
+        (kind, None) => kind.to_string(),
+    };
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}

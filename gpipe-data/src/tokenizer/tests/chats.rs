@@ -1,0 +1,185 @@
+//! Texts, tokens and answers of conversations are those of transformers; hostile templates are one line.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::*;
+
+const RECORDED: &str = include_str!("../../../tests/fixtures/chats.json");
+
+#[derive(Deserialize)]
+struct Recorded {
+    special: Vec<String>,
+    named: std::collections::BTreeMap<String, String>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    template: String,
+    chats: Vec<RecordedChat>,
+}
+
+#[derive(Deserialize)]
+struct RecordedChat {
+    chat: String,
+    text: String,
+    tokens: Vec<u32>,
+    mask: Vec<u8>,
+}
+
+fn with_special(special: &[String]) -> Tokenizer {
+    let mut file: Value = serde_json::from_slice(FILE).unwrap();
+    let first = tokenizer().size();
+    for (id, text) in (first..).zip(special) {
+        let token = json!({
+            "id": id, "content": text, "special": true, "normalized": false, "single_word": false,
+            "lstrip": false, "rstrip": false,
+        });
+        file["added_tokens"].as_array_mut().unwrap().push(token);
+    }
+    Tokenizer::parse(file.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn answers_are_those_of_transformers() {
+    let Recorded {
+        special,
+        named,
+        cases,
+    } = serde_json::from_str(RECORDED).unwrap();
+    assert_eq!(cases.len(), 4);
+    for case in cases {
+        let named: Vec<(String, String)> = named.clone().into_iter().collect();
+        let mut tokenizer = with_special(&special);
+        tokenizer
+            .set_chat_template(&case.template, named.clone())
+            .unwrap();
+        let template = ChatTemplate::parse(&case.template, named).unwrap();
+        assert_eq!(case.chats.len(), 3);
+        for recorded in case.chats {
+            let name = &case.name;
+            let text = template.render(&recorded.chat).unwrap().text;
+            assert_eq!(text, recorded.text, "{name}");
+            let (tokens, mask): (Vec<_>, Vec<_>) = tokenizer
+                .chat(&recorded.chat)
+                .unwrap()
+                .into_iter()
+                .map(|(token, answered)| (token, u8::from(answered)))
+                .unzip();
+            assert_eq!((tokens, mask), (recorded.tokens, recorded.mask), "{name}");
+        }
+    }
+}
+
+fn rendered(template: &str, chat: Value) -> Result<String, ChatError> {
+    let template = ChatTemplate::parse(template, Vec::new()).unwrap();
+    template.render(&chat.to_string()).map(|chat| chat.text)
+}
+
+fn user() -> Value {
+    json!({"messages": [{"role": "user", "content": "Aa"}]})
+}
+
+#[test]
+fn texts_are_those_of_python() {
+    for (template, text) in [
+        ("{{ strftime_now('%d %B %Y') }}", "26 July 2024"),
+        (
+            "{{ messages | tojson }}",
+            r#"[{"content": "Aa", "role": "user"}]"#,
+        ),
+        (
+            "{{ {'a': [], 'b': [1, {}]} | tojson(indent=2) }}",
+            "{\n  \"a\": [],\n  \"b\": [\n    1,\n    {}\n  ]\n}",
+        ),
+        (
+            "{% for i in range(9) %}{% if i > 1 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+            "01",
+        ),
+        ("{{ messages[0].content.upper().replace('A', 'é') }}", "éé"),
+        ("{{ tools is none }}{{ bos_token }}", "True"),
+    ] {
+        assert_eq!(rendered(template, user()).unwrap(), text, "{template}");
+    }
+    // Objects keep the order of the line.
+    let chat = r#"{"messages": [{"role": "user", "z": 1, "a": 2}]}"#;
+    let template = ChatTemplate::parse("{{ messages[0] | tojson }}", Vec::new()).unwrap();
+    assert_eq!(
+        template.render(chat).unwrap().text,
+        r#"{"role": "user", "z": 1, "a": 2}"#
+    );
+}
+
+#[test]
+fn a_hostile_template_is_one_line() {
+    let doubled = "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+    let nested = "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}";
+    let long = "{% set x = 'a' * 9000000 %}";
+    for template in [
+        doubled.to_owned(),
+        "{% for i in range(90000) %}{% for i in range(90000) %}{% endfor %}{% endfor %}".to_owned(),
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".to_owned(),
+        format!("{long}{{{{ x.replace('a', x) }}}}"),
+        format!("{long}{{{{ x | replace('a', x) }}}}"),
+        format!("{long}{{{{ x.join([x, x, x]) }}}}"),
+        "{{ '{:>99999999999}'.format('a') }}".to_owned(),
+        "{{ ([messages] * 90000000) | tojson }}".to_owned(),
+        "{{ raise_exception('no\nturns') }}".to_owned(),
+        "{{ messages[0].nothing.at_all }}".to_owned(),
+        "{{ strftime_now('%Q') }}".to_owned(),
+    ] {
+        match rendered(&template, user()) {
+            Err(ChatError::Refused(words)) => {
+                assert!(!words.contains('\n') && words.len() < 300, "{words}");
+            }
+            other => panic!("{template}: {other:?}"),
+        }
+    }
+    // Whether it is refused or not, the process goes on.
+    let _ = rendered(nested, user());
+    for template in [
+        "{% for %}",
+        "{% include 'a' %}",
+        "{{ a",
+        &"{% if a %}".repeat(90_000),
+        &"(".repeat(90_000),
+    ] {
+        if let Err(words) = ChatTemplate::parse(template, Vec::new()) {
+            assert!(!words.contains('\n'), "{words}");
+        }
+    }
+    assert!(ChatTemplate::parse("{% for %}", Vec::new()).is_err());
+    assert!(ChatTemplate::parse(&" ".repeat(2 << 20), Vec::new()).is_err());
+}
+
+#[test]
+fn what_is_no_conversation_is_refused() {
+    let template = ChatTemplate::parse(
+        "{% for m in messages %}{{ m.content }}{% endfor %}",
+        Vec::new(),
+    )
+    .unwrap();
+    for (line, words) in [
+        ("{", "is no conversation (EOF"),
+        (r#"{"text": "a"}"#, "missing field `messages`"),
+        (
+            r#"{"messages": [{"content": "a"}]}"#,
+            "no text `role` in message 1",
+        ),
+        (
+            "{\"messages\": [{\"role\": \"\u{FDD0}\"}]}",
+            "noncharacters",
+        ),
+    ] {
+        match template.render(line) {
+            Err(ChatError::Malformed(fault)) => assert!(fault.contains(words), "{fault}"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+    // The last message changes what is before it.
+    let changing = "{% for m in messages %}{{ m.content ~ messages | length }}{% endfor %}";
+    let chat = json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]});
+    assert!(matches!(rendered(changing, chat), Err(ChatError::NoPrefix)));
+}
