@@ -69,6 +69,9 @@ pub struct Cost {
     pub forward: u64,
     /// FLOPs of the input gradient.
     pub input_grad: u64,
+    /// FLOPs of the input gradient that [`param_only_grad`](crate::Layer::param_only_grad) computes too, because
+    /// parameters inside the layer depend on them; at most `input_grad`.
+    pub param_only_grad: u64,
     /// FLOPs of the weight gradient.
     pub weight_grad: u64,
     /// Number of parameters; a tied one counts at each of its places.

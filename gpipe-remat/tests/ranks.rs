@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::thread;
 
 use common::{CONTEXT, Model, Outcome, Run, VOCAB};
-use gpipe_layers::Loss;
+use gpipe_layers::{Loss, freeze};
 use gpipe_remat::{
-    Assembled, Trainer, TrainingLoss, copy_owned, first_non_finite_state, put_states, put_values,
+    Assembled, ParameterBytes, Trainer, TrainingLoss, copy_owned, first_non_finite_state,
+    put_states, put_values,
 };
 use gpipe_sched::{InMemory, Schedule, World, interleaved, one_f_one_b, zb_v};
 use gpipe_tensor::{DeviceId, Host, Tensor};
@@ -151,4 +152,52 @@ fn a_trainer_steps_over_ranks_to_the_bits_of_one_process() {
         ends.collect::<Vec<_>>()
     });
     assert_eq!(panicked, [false, true]);
+}
+
+/// Where first stages have no backward pass, a flow without tensors goes back to them.
+#[test]
+fn frozen_first_stages_give_the_bits_of_one_process_over_ranks() {
+    for (schedule, ranks) in cases() {
+        let model = Model {
+            blocks: 3,
+            tied: false,
+            dropout: 0.2,
+        };
+        let run = Run {
+            stages: schedule.stages(),
+            ..Run::new(model, 11, schedule.micro_batches())
+        };
+        let assembly = || {
+            let mut assembly = run.assembly(schedule.clone());
+            let frozen = assembly.cut[1].end;
+            for layer in &mut assembly.layers[..frozen] {
+                freeze(layer.as_mut(), |_| true);
+            }
+            let bytes = ParameterBytes::new(&mut assembly.layers, Some(&run.optimizer));
+            let costs = run.costs(&assembly.layers).with_frozen(&bytes);
+            assembly.remat_plan = assembly.remat_plan.with_frozen(&costs, &assembly.cut);
+            assembly
+        };
+        let steps = |run_of: Assembled, host: &Host| {
+            let device = host.device(DeviceId::Cpu).unwrap();
+            let tokens = |shift: usize| {
+                let tokens = (0..11 * CONTEXT).map(|i| ((i * 7 + shift) % VOCAB) as u32);
+                Tensor::from_u32(&device, [11, CONTEXT], tokens.collect()).unwrap()
+            };
+            let mut trainer = Trainer::new(run_of, run.optimizer.clone(), |_| 1e-2);
+            let steps = (0..3).map(|_| {
+                let step = trainer.step(&[tokens(0)], &tokens(3)).unwrap();
+                (step.loss, step.stats.grad_norm)
+            });
+            steps.collect::<Vec<(f64, f64)>>()
+        };
+        let host = Host::new(run.threads).unwrap();
+        let expected = steps(assembly().build(&host).unwrap(), &host);
+        on_ranks(ranks, |world| {
+            let host = Host::new(run.threads).unwrap();
+            let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+            let built = assembly().build_over(&host, Some(&world), end).unwrap();
+            assert_eq!(steps(built, &host), expected);
+        });
+    }
 }

@@ -172,6 +172,9 @@ pub enum Event {
         /// Where tensors go past whole stages; no key where there are none.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         portals: Vec<PlannedPortal>,
+        /// Number of first layers that are frozen and have no backward pass; no key where there are none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        forward_only_layers: Option<usize>,
     },
     /// A checkpoint was checked.
     Check(Checked),
@@ -381,6 +384,7 @@ mod tests {
             parameters: None,
             trained_parameters: None,
             portals: Vec::new(),
+            forward_only_layers: None,
         };
         assert_eq!(
             plan.to_json().unwrap(),

@@ -187,7 +187,13 @@ fn show_setup(
         print(&config.to_toml()?)?;
         print("")?;
     }
-    let (pipeline, portals) = (&config.pipeline, forecast.portals());
+    let pipeline = &config.pipeline;
+    let lines = [
+        ("frozen ", forecast.frozen()),
+        ("portals", forecast.portals()),
+    ];
+    let lines =
+        lines.map(|(name, line)| line.map_or_else(String::new, |line| format!("\n{name} {line}")));
     let largest = setup
         .memory
         .iter()
@@ -233,7 +239,7 @@ fn show_setup(
                 .fold(0, |sum, &peak| sum.saturating_add(peak))
         ),
         numbers::parameter_bytes(setup.parameter_bytes),
-        portals.map_or_else(String::new, |line| format!("\nportals {line}")),
+        lines.concat(),
     ))
 }
 
@@ -349,7 +355,9 @@ fn publish(
     of_run: Option<(f64, Forecast)>,
 ) -> Result<()> {
     let (step_seconds, forecast) = of_run.unzip();
-    let portals = forecast.as_ref().map(|forecast| forecast.portals.clone());
+    let of_forecast =
+        |forecast: &Forecast| (forecast.portals.clone(), forecast.forward_only_layers);
+    let (portals, forward_only_layers) = forecast.as_ref().map(of_forecast).unwrap_or_default();
     let event = Event::Plan {
         cut: partition.sizes(),
         loads: loads.loads().to_vec(),
@@ -359,7 +367,8 @@ fn publish(
         parameters: forecast.as_ref().map(|forecast| forecast.parameters),
         trained_parameters: forecast.as_ref().map(|forecast| forecast.trained),
         peak_bytes: forecast.map(|forecast| forecast.peaks),
-        portals: portals.unwrap_or_default(),
+        portals,
+        forward_only_layers,
     };
     print(&event.to_json()?)
 }

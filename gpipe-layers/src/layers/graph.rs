@@ -256,7 +256,15 @@ impl Layer for Graph {
             )
             .with_params(total(|cost| cost.params, 0))
             .with_traffic(total(|cost| cost.traffic, times(&[3, sum_bytes])));
+        let floats = inside.floats();
+        let of_node = |(node, cost): (usize, &Cost)| match self.wiring.needs_gradient(node, &floats)
+        {
+            true => cost.input_grad,
+            false => cost.param_only_grad,
+        };
+        let param_only = inside.costs.iter().enumerate().map(of_node);
         let cost = Cost {
+            param_only_grad: param_only.fold(0, u64::saturating_add),
             inside: Some(Arc::new(inside)),
             ..cost
         };

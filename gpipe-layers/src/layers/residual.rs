@@ -136,6 +136,11 @@ impl Layer for Residual {
             outputs: inputs.to_vec(),
             forward: total(|cost| cost.forward).saturating_add(x.elements()),
             input_grad: total(|cost| cost.input_grad).saturating_add(x.elements()),
+            // All layers but the first pass gradients on.
+            param_only_grad: inner.first().map_or(0, |first| {
+                let behind = inner[1..].iter().map(|cost| cost.input_grad);
+                behind.fold(first.param_only_grad, u64::saturating_add)
+            }),
             weight_grad: total(|cost| cost.weight_grad),
             params: total(|cost| cost.params),
             memory: replay::memory(x, &inner),

@@ -15,7 +15,7 @@ use super::plan::Plan;
 use super::request::{Costed, NamedOrder, PlanRequest};
 use super::stage_choice::{Chooser, StagePlan, forgets};
 
-use super::times::splits;
+use super::simulator_costs::splits;
 use crate::{Portals, RematPlan, Work, simulator_costs};
 
 /// Number of simulations that take about as long as making a cost-driven schedule.

@@ -105,10 +105,8 @@ pub struct NamedOrder {
 impl PlanRequest<'_> {
     pub(super) fn costed(&self, parts: usize) -> Result<Costed> {
         let mut costed = (self.price)(&micro_batches(self.batch, parts)?)?;
-        let all = std::iter::once(&mut costed.times).chain(&mut costed.scheduling_times);
-        for times in all {
-            *times = times.without_frozen(&costed.costs).into_owned();
-        }
+        // The scheduling times go through `simulator_costs`, which does the same.
+        costed.times = costed.times.without_frozen(&costed.costs).into_owned();
         let layers = self.weights.layers();
         let mut lists = vec![&costed.times];
         lists.extend(&costed.scheduling_times);

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use gpipe_layers::{Cost, CostModel};
-use gpipe_sched::{Action, Costs, LinkCosts, Op, PortalCosts, Schedule, StageCosts};
+use gpipe_sched::StageCosts;
 
-use crate::{ModelCosts, RematPlan, Retained, RetainedRun};
+use crate::{ModelCosts, Retained, RetainedRun};
 
 /// Work of a layer, in seconds or any other common unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -102,12 +102,15 @@ impl Times {
                 update: cost.params as f64 * ModelCosts::UPDATE_BYTES as f64 / rates.bytes,
             }
         };
-        let times = Self {
-            work: costs.of(0).iter().map(work).collect(),
+        let mut work: Vec<Work> = costs.of(0).iter().map(work).collect();
+        for frozen in &mut work[..costs.first_trained()] {
+            frozen.update = 0.0;
+        }
+        Self {
+            work,
             shares: Vec::new(),
             action: rates.action,
-        };
-        times.without_frozen(costs).into_owned()
+        }
     }
 
     /// The seconds of the FLOPs on a core of `flops_per_second`; all else is free.
@@ -174,19 +177,21 @@ impl Times {
     }
 
     /// The same without the gradients that layers need not compute ([`ModelCosts::with_frozen`]), and without the
-    /// update of frozen layers.
+    /// update of frozen layers. Not to be applied twice.
     pub(crate) fn without_frozen(&self, costs: &ModelCosts) -> Cow<'_, Self> {
         let first = costs.first_trained();
         if first == 0 {
             return Cow::Borrowed(self);
         }
+        let cost = &costs.of(0)[first];
+        let param_only = cost.param_only_grad as f64 / cost.input_grad.max(1) as f64;
         let of_layer = |(layer, work): (usize, &Work)| match layer.cmp(&first) {
             Ordering::Less => Work {
                 forward: work.forward,
                 ..Work::default()
             },
             Ordering::Equal => Work {
-                input_grad: 0.0,
+                input_grad: work.input_grad * param_only,
                 ..*work
             },
             Ordering::Greater => *work,
@@ -254,107 +259,13 @@ impl Times {
     }
 }
 
-/// Whether a stage has separate actions for input and weight gradients.
-pub(crate) fn splits(schedule: &Schedule, stage: usize) -> bool {
-    let mut actions = schedule.of_stage(stage);
-    actions.any(|action| action.op == Op::WeightGrad)
-}
-
-/// The work of the layers before the pipeline, as additions to the actions of the first stage that do it: the first
-/// forward pass of each group, and the last pass that takes an input gradient.
-fn before_pipeline(
-    costs: &ModelCosts,
-    work: &[Work],
-    schedule: &Schedule,
-    before: usize,
-) -> Vec<(Action, f64)> {
-    let work = &work[..before];
-    let largest = costs.samples(0) as f64;
-    let forward: f64 = work.iter().map(|work| work.forward).sum();
-    // The gradient of the model's input is not computed.
-    let input_grad: f64 = work.iter().skip(1).map(|work| work.input_grad).sum();
-    let weight_grad: f64 = work.iter().map(|work| work.weight_grad).sum();
-    let groups = (0..costs.groups().count()).filter(|_| before > 0);
-    groups
-        .flat_map(|group| {
-            let members = costs.groups().micro_batches(group);
-            let samples: usize = members.clone().map(|m| costs.samples(m)).sum();
-            let actions = || {
-                let own = schedule.of_stage(0);
-                own.filter(|action| members.contains(&action.micro_batch))
-            };
-            let first = actions().find(|action| action.op == Op::Forward);
-            let last = actions().filter(|action| matches!(action.op, Op::Backward | Op::InputGrad));
-            let share = samples as f64 / largest;
-            let first = first.map(|action| (action, forward * share));
-            let last = last.last();
-            let last = last.map(|action| (action, (input_grad + weight_grad) * share));
-            first.into_iter().chain(last)
-        })
-        .collect()
-}
-
-/// The simulator's costs of a model under a cut and a remat plan, by the number of cores that an action
-/// may use, from one on, as [`simulate_shared`](gpipe_sched::simulate_shared) takes them. Transfers are
-/// free.
-pub fn simulator_costs(
-    costs: &ModelCosts,
-    times: &Times,
-    cut: &[Range<usize>],
-    schedule: &Schedule,
-    remat_plan: &RematPlan,
-) -> Vec<Costs> {
-    let costs = &*remat_plan.applied_to(costs);
-    let times = &*times.without_frozen(costs);
-    let largest = costs.samples(0) as f64;
-    let micro_batches = schedule.micro_batches();
-    // Micro-batches differ by one sample at most; times are those of the first, the largest.
-    let sizes = (0..micro_batches).map(|m| costs.samples(m) as f64 / largest);
-    let sizes: Vec<f64> = sizes.collect();
-    let ends = remat_plan.portals().ends().into_iter();
-    let free = ends.map(|portal| PortalCosts {
-        portal,
-        link: LinkCosts::default(),
-    });
-    let on = |cores: usize| {
-        let (mut stages, mut left) = (Vec::new(), Vec::new());
-        for (stage, part) in cut.iter().enumerate() {
-            let part = &(part.start.max(remat_plan.before())..part.end);
-            // The same for every micro-batch that is not fully kept.
-            let mut cells = remat_plan.of_stage(stage).iter();
-            let forgetting = cells.find(|kept| **kept != Retained::Everything);
-            let [recompute, rest] = forgetting.map_or([0.0; 2], |kept| {
-                times.again(cores, part, kept, costs.first_trained())
-            });
-            stages.push(StageCosts {
-                recompute,
-                ..times.of_stage(cores, part, splits(schedule, stage), costs.first_trained())
-            });
-            left.push(rest);
-        }
-        Costs::new(stages)
-            .with_sizes(sizes.clone())
-            .with_portals(free.clone().collect())
-            .with_additions(before_pipeline(
-                costs,
-                times.on(cores),
-                schedule,
-                remat_plan.before(),
-            ))
-            .with_left(left)
-            .with_recompute(micro_batches, |stage, m| {
-                *remat_plan.kept(stage, m) != Retained::Everything
-            })
-    };
-    (1..=times.cores()).map(on).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use gpipe_layers::Flow;
-    use gpipe_layers::layers::{Activation, Function, Layout, Linear};
+    use gpipe_layers::layers::{Activation, Function, Layout, Linear, Residual, Sequential};
+    use gpipe_layers::{Flow, freeze};
 
     use super::*;
+    use crate::ParameterBytes;
 
     /// A layer's parameters are read for each micro-batch, so twice as many take longer, but not twice as
     /// long; by FLOPs alone they would take the same.
@@ -378,6 +289,40 @@ mod tests {
         assert!(one < two && two < 2.0 * one, "{one}, {two}");
         let [one, two] = [1, 2].map(|parts| seconds(parts, Rates::of_flops(1e9)));
         assert!((one - two).abs() < 1e-12 * one, "{one}, {two}");
+    }
+
+    /// Where gradients end in a residual branch, they still pass all of its layers but the first.
+    #[test]
+    fn the_first_layer_that_trains_computes_what_its_parameters_need() {
+        let linear = |i: usize| Linear::new(format!("linear{i}"), 64, 64, Layout::OutIn);
+        let branch = Sequential::new().then(linear(1)).then(linear(2));
+        let mut layers: [Box<dyn gpipe_layers::Layer>; 4] = [
+            Box::new(linear(0)),
+            Box::new(Activation::new("relu", Function::Relu)),
+            Box::new(Residual::new("residual", branch)),
+            Box::new(linear(3)),
+        ];
+        freeze(layers[0].as_mut(), |_| true);
+        let weights = ParameterBytes::new(&mut layers, None);
+        let samples = crate::micro_batches(16, 1).unwrap();
+        let costs = ModelCosts::new(&layers, &samples, |n| vec![Flow::f32([n, 64])]).unwrap();
+        let costs = costs.with_frozen(&weights);
+        let all = Times::of_flops(&costs, 1.0);
+        let times = all.without_frozen(&costs);
+        let gradients =
+            |layer: usize| [times.work[layer].input_grad, times.work[layer].weight_grad];
+        assert_eq!(
+            (costs.first_trained(), gradients(0), gradients(1)),
+            (2, [0.0; 2], [0.0; 2])
+        );
+        let whole = |layer: usize| [all.work[layer].input_grad, all.work[layer].weight_grad];
+        // That of one linear layer, of two.
+        assert_eq!(gradients(2), [whole(3)[0], whole(2)[1]]);
+        assert_eq!(gradients(3), whole(3));
+        // Less is done in each stage but the last, and nothing but forward passes in the first.
+        let stages = [0..2, 2..3, 3..4].map(|part| times.of_stage(1, &part, false, 2));
+        assert_eq!((stages[0].input_grad, stages[0].weight_grad), (0.0, 0.0));
+        assert!(stages[1].input_grad > 0.0);
     }
 
     /// The simulator weighs layers as the cut does.

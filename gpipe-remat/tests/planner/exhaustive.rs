@@ -119,3 +119,42 @@ fn an_order_that_follows_the_costs_gains_by_it() {
     }
     assert!(gained > 20, "{gained}");
 }
+
+/// Frozen first layers have no backward pass: in time, in bytes and in what is sent.
+#[test]
+fn frozen_layers_are_planned_as_by_trying_everything() {
+    let mut differ = 0;
+    for seed in 0..60 {
+        let small = |freezes: bool| {
+            let mut random = Random(0xF0F0_1234 + seed);
+            let devices = 1 + random.below(3);
+            let small = Small::new(&mut random, 8, devices, true);
+            let (parts, frozen) = (1 + random.below(6), 1 + random.below(6));
+            let devices = (devices as usize).min(small.layers.len());
+            let small = match freezes {
+                true => small.with_frozen(frozen as usize),
+                false => small,
+            };
+            (small, devices, parts as usize)
+        };
+        let ((small, devices, parts), (whole, ..)) = (small(true), small(false));
+        for (index, order) in orders().iter().enumerate() {
+            let best = small.best(order, devices, parts);
+            let found = small.ask(&[parts], &POLICIES, |mut planner| {
+                planner.under(index, devices, parts).expect("an answer")
+            });
+            let found = found.map(|(plan, bound)| (plan.seconds, bound));
+            match (best, found) {
+                (Some(best), Some((seconds, bound))) => {
+                    let name = &order.name;
+                    assert!(close(best, seconds), "{seed} {name}: {seconds}, not {best}");
+                    assert!(bound <= best * (1.0 + 1e-9), "{seed}: {bound} above {best}");
+                    differ += usize::from(whole.best(order, devices, parts) != Some(best));
+                }
+                (None, None) => {}
+                (best, found) => panic!("{seed} {}: {found:?} but {best:?}", order.name),
+            }
+        }
+    }
+    assert!(differ > 60, "{differ}");
+}

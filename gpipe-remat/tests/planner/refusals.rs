@@ -17,6 +17,7 @@ fn what_makes_no_sense_is_refused_with_words() {
             workers: small.workers.clone(),
             link: small.link,
             batch: small.batch,
+            freezes: false,
         };
         change(&mut small);
         let orders = orders();

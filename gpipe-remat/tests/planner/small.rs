@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use gpipe_remat::planner::{Described, Link, NamedOrder, PlanRequest, Planner, Worker};
-use gpipe_remat::{ParameterBytes, Policy, RematPlan, Retained, micro_batches, predict_memory};
+use gpipe_remat::planner::{Costed, Described, Link, NamedOrder, PlanRequest, Planner, Worker};
+use gpipe_remat::{
+    ParameterBytes, PlaceBytes, Policy, RematPlan, Retained, micro_batches, predict_memory,
+};
 use gpipe_sched::{
     Costs, LinkCosts, Schedule, ScheduleError, StageCosts, dualpipe_v, gpipe, interleaved,
     looped_bfs, one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2, zb_v, zero_bubble,
@@ -92,6 +94,8 @@ pub struct Small {
     pub workers: Vec<Worker>,
     pub link: Link,
     pub batch: usize,
+    /// Whether layers before the first that trains have no backward pass.
+    pub freezes: bool,
 }
 
 impl Small {
@@ -127,8 +131,35 @@ impl Small {
                 },
             },
             batch: 8,
+            freezes: false,
             layers,
         }
+    }
+
+    /// The same with this number of first layers frozen.
+    pub fn with_frozen(mut self, frozen: usize) -> Self {
+        let weight = |(index, layer): (usize, &Described)| {
+            let trained = if index < frozen { 0 } else { 1 };
+            vec![PlaceBytes {
+                name: layer.name.clone(),
+                value: layer.parameters,
+                gradient: trained * layer.parameters,
+                optimizer: trained * layer.optimizer,
+                tied: false,
+            }]
+        };
+        self.weights =
+            ParameterBytes::of_layers(self.layers.iter().enumerate().map(weight).collect());
+        self.freezes = true;
+        self
+    }
+
+    fn costed(&self, samples: &[Range<usize>]) -> gpipe_remat::Result<Costed> {
+        let mut costed = Described::costed(&self.layers, samples)?;
+        if self.freezes {
+            costed.costs = costed.costs.with_frozen(&self.weights);
+        }
+        Ok(costed)
     }
 
     /// The seconds of the best plan on that number of workers, over all cuts, policies of each stage and
@@ -137,7 +168,8 @@ impl Small {
         let schedule = (order.make)(devices, parts)?;
         let (stages, device_of) = (schedule.stages(), schedule.device_of());
         let samples = micro_batches(self.batch, parts).expect("a valid size");
-        let costed = Described::costed(&self.layers, &samples).expect("costs");
+        let costed = self.costed(&samples).expect("costs");
+        let trained = costed.costs.first_trained();
         let sizes: Vec<f64> = samples
             .iter()
             .map(|part| part.len() as f64 / samples[0].len() as f64)
@@ -176,13 +208,14 @@ impl Small {
                     let stages = cut.iter().enumerate().map(|(stage, part)| {
                         let speed = worker(stage).speed;
                         let work = &costed.times.work;
-                        let forward = sum(part.clone(), &|l| work[l].forward) / speed;
-                        let wanted = part.start.max(1)..part.end.max(1);
+                        let forward = |part| sum(part, &|l| work[l].forward) / speed;
+                        let from = |first: usize| part.start.max(first)..part.end.max(first);
+                        let input_grad = sum(from(trained + 1), &|l| work[l].input_grad);
                         StageCosts {
-                            forward,
-                            input_grad: sum(wanted, &|l| work[l].input_grad) / speed,
-                            weight_grad: sum(part.clone(), &|l| work[l].weight_grad) / speed,
-                            recompute: forward,
+                            forward: forward(part.clone()),
+                            input_grad: input_grad / speed,
+                            weight_grad: sum(from(trained), &|l| work[l].weight_grad) / speed,
+                            recompute: forward(from(trained)),
                         }
                     });
                     let links = cut[1..].iter().enumerate().map(|(stage, part)| {
@@ -194,7 +227,10 @@ impl Small {
                         LinkCosts {
                             latency: self.link.latency,
                             forward: seconds,
-                            backward: seconds,
+                            backward: match costed.costs.owes_gradients(part.start) {
+                                true => seconds,
+                                false => 0.0,
+                            },
                         }
                     });
                     let costs = Costs::new(stages.collect())
@@ -238,7 +274,7 @@ impl Small {
         policies: &[Policy],
         ask: impl FnOnce(Planner<'_>) -> T,
     ) -> T {
-        let price = |samples: &[Range<usize>]| Described::costed(&self.layers, samples);
+        let price = |samples: &[Range<usize>]| self.costed(samples);
         let request = PlanRequest {
             weights: &self.weights,
             batch: self.batch,

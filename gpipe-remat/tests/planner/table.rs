@@ -30,6 +30,7 @@ fn recommended(model: &Model, workers: usize) -> CertifiedPlan {
         workers: vec![worker; workers],
         link: Link::FREE,
         batch: model.batch,
+        freezes: false,
     };
     let looped = [
         order("interleaved:4", 4, |k, m| interleaved(k, 4, m)),

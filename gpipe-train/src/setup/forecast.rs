@@ -40,6 +40,8 @@ pub struct Forecast {
     pub bubble_here: f64,
     /// Where tensors go past whole stages.
     pub portals: Vec<PlannedPortal>,
+    /// Number of first layers that are frozen and have no backward pass; `None` where nothing is frozen.
+    pub forward_only_layers: Option<usize>,
 }
 
 impl Setup {
@@ -68,6 +70,8 @@ impl Setup {
             bubble_here: here.bubble(),
             workers: free.devices(),
             portals: self.planned_portals(),
+            forward_only_layers: Some(self.costs.first_trained())
+                .filter(|&layers| layers > 0 && self.trained < self.parameters),
         })
     }
 
@@ -148,6 +152,26 @@ impl Forecast {
             "predicted {cut}{shared}; ideal {}",
             numbers::percent(self.ideal_bubble)
         )
+    }
+
+    /// The frozen layers without backward pass as text; none if there are none.
+    pub fn frozen(&self) -> Option<String> {
+        let first = self.forward_only_layers?;
+        let ends = self.cut.iter().scan(0, |end, layers| {
+            *end += layers;
+            Some(*end)
+        });
+        let stages = match ends.take_while(|&end| end <= first).count() {
+            0 => String::new(),
+            stages => format!(
+                "; forward only: {}",
+                numbers::counted(stages as u64, "stage")
+            ),
+        };
+        let layers = numbers::counted(first as u64, "layer");
+        Some(format!(
+            "no backward pass through the first {layers}{stages}"
+        ))
     }
 
     /// The portals as text; none if no tensor passes a stage.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{bits, checkpoint, resume, train};
-use crate::{parse, stderr};
+use crate::{gpipe, parse, stderr};
 
 const FREEZE: [&str; 2] = ["--freeze", r"wte|^transformer\.h\.0\.attn"];
 
@@ -54,4 +54,68 @@ fn frozen_parameters_stay_and_the_run_goes_on() {
         "{}",
         stderr(&changed)
     );
+}
+
+#[test]
+fn a_plan_says_which_layers_have_no_backward_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |more: &[&str]| {
+        let output = gpipe(folder.path(), &[&["plan", "--stages", "3"], more].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let prefix = ["--freeze", r"wte|wpe|^transformer\.h\.[01]\."];
+    let line = "\nfrozen  no backward pass through the first 5 layers; forward only: 1 stage\n";
+    let text = plan(&[&prefix[..], &["--partition", "5,3,3"]].concat());
+    assert!(text.contains(line), "{text}");
+    let [frozen, other, all] = [&prefix[..], &FREEZE, &[]].map(|freeze| {
+        let json = plan(&[freeze, &["--json"]].concat());
+        parse(&json).pop().unwrap()
+    });
+    assert_eq!(frozen["forward_only_layers"], 5);
+    // The embedding of positions trains.
+    assert_eq!(other["forward_only_layers"], serde_json::Value::Null);
+    let largest = |plan: &serde_json::Value| plan["optimum"].as_u64().unwrap();
+    assert!(largest(&frozen) < largest(&other) && largest(&other) == largest(&all));
+}
+
+#[test]
+fn frozen_first_layers_are_verified_under_every_kind_of_schedule() {
+    let folder = tempfile::tempdir().unwrap();
+    for schedule in [
+        "1f1b",
+        "zb-h1",
+        "zb-h2",
+        "zb-v",
+        "interleaved:2",
+        "zero-bubble",
+    ] {
+        let common = [
+            "verify",
+            "--freeze",
+            r"wte|wpe|^transformer\.h\.[01]\.",
+            "--dropout",
+            "0.1",
+        ];
+        let small = [
+            "--set",
+            "model.width=16",
+            "--seq-len",
+            "8",
+            "--batch-size",
+            "4",
+            "--steps",
+            "2",
+        ];
+        let way = [
+            "--stages",
+            "4",
+            "--micro-batches",
+            "4",
+            "--schedule",
+            schedule,
+        ];
+        let output = gpipe(folder.path(), &[&common[..], &small, &way].concat());
+        assert!(output.status.success(), "{schedule}: {}", stderr(&output));
+    }
 }
