@@ -3,6 +3,8 @@
 mod adapters;
 mod bad_input;
 mod before;
+#[cfg(feature = "tokenizers")]
+mod conversations;
 #[cfg(feature = "digits")]
 mod digits;
 mod events;
