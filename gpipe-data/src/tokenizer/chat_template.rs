@@ -106,7 +106,9 @@ impl ChatTemplate {
         let Line { messages, tools } = serde_json::from_str(line).map_err(|error| {
             ChatError::Malformed(format!("is no conversation ({})", short(error)))
         })?;
-        if line.contains(BOUNDS) {
+        // As they are, or escaped.
+        let lower = line.to_ascii_lowercase();
+        if line.contains(BOUNDS) || lower.contains("\\ufdd0") || lower.contains("\\ufdd1") {
             let fault = "has one of the noncharacters U+FDD0 and U+FDD1";
             return Err(ChatError::Malformed(fault.into()));
         }

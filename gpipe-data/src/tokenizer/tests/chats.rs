@@ -172,6 +172,10 @@ fn what_is_no_conversation_is_refused() {
             "{\"messages\": [{\"role\": \"\u{FDD0}\"}]}",
             "noncharacters",
         ),
+        (
+            r#"{"messages": [{"role": "user", "content": "\uFDd1"}]}"#,
+            "noncharacters",
+        ),
     ] {
         match template.render(line) {
             Err(ChatError::Malformed(fault)) => assert!(fault.contains(words), "{fault}"),
