@@ -54,7 +54,7 @@ pub use concat::{columns, concat};
 pub use conv2d::{conv2d, conv2d_input_grad, conv2d_weight_grad};
 pub use cross_entropy::{
     IGNORE, correct, cross_entropy, cross_entropy_loss, deferred_cross_entropy,
-    smoothed_cross_entropy, smoothed_cross_entropy_loss,
+    smoothed_cross_entropy, smoothed_cross_entropy_loss, weighted_cross_entropy,
 };
 pub use deferred_scalar::DeferredScalar;
 pub use dropout::{Dropout, dropout, dropout_channels};

@@ -362,7 +362,30 @@ fn cross_entropy_of(
     if losses.doubles() != again.doubles() {
         return Err("the loss alone has other bits".into());
     }
-    near("gradient", stored, &memory, floats(&gradient), 1e-6)
+    near("gradient", stored, &memory, floats(&gradient), 1e-6)?;
+    let weights: Vec<f32> = (0..rows).map(|row| [0.5, 1.25, 0.0][row % 3]).collect();
+    let of_rows = tensor([rows], &weights);
+    let host = tensor([rows, classes], &logits);
+    let (loss, gradient) = ops::weighted_cross_entropy(host, &aims, &of_rows, smoothing, divisor)
+        .expect("operands fit");
+    let loss = loss.read().expect("a number");
+    let [memory, weights] = [
+        Memory::floats(stored, &logits),
+        Memory::floats(SINGLE, &weights),
+    ];
+    let pointers = [memory.at(), targets.at(), weights.at(), again.at()];
+    let sizes = [rows, classes];
+    let launch = kernels::weighted_gradient(stored, pointers, sizes, distribution, divisor);
+    gpu.run([launch], [&memory, &targets, &weights, &again])?;
+    let got = again.doubles().into_iter().sum::<f64>() / divisor;
+    near_double("weighted loss", got, loss, 2e-6)?;
+    near(
+        "weighted gradient",
+        stored,
+        &memory,
+        floats(&gradient),
+        1e-6,
+    )
 }
 
 pub(super) fn embedding(gpu: &Gpu<'_>, stored: DType) -> Outcome {

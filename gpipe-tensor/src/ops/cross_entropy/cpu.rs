@@ -34,19 +34,22 @@ impl Wanted {
     }
 }
 
-/// Overwrites the logits with their gradient and writes each row's loss.
+/// Overwrites the logits with their gradient and writes each row's loss, both times the row's weight; without
+/// weights it is 1.
 pub(super) fn gradient(
     logits: &mut [f32],
     width: usize,
     targets: &[u32],
+    weights: Option<&[f32]>,
     wanted: Wanted,
     divisor: f64,
     losses: &mut [f64],
 ) {
     vectorised!({
         let rows = logits.chunks_exact_mut(width).zip(targets);
-        for ((row, &target), loss) in rows.zip(losses.iter_mut()) {
-            if target == IGNORE {
+        for (i, ((row, &target), loss)) in rows.zip(losses.iter_mut()).enumerate() {
+            let weight = weights.map_or(1.0, |weights| f64::from(weights[i]));
+            if target == IGNORE || weight == 0.0 {
                 row.fill(0.0);
                 *loss = 0.0;
                 continue;
@@ -54,15 +57,15 @@ pub(super) fn gradient(
             let target = target as usize;
             let (largest, aim, more) = (max(row), row[target], wanted.more(row, target));
             let sum = exponentials(row, largest);
-            *loss = loss_of(largest, sum, aim) + more;
-            let factor = (1.0 / (sum * divisor)) as f32;
+            *loss = weight * (loss_of(largest, sum, aim) + more);
+            let factor = (weight / (sum * divisor)) as f32;
             row.iter_mut().for_each(|p| *p *= factor);
             if wanted.smoothing > 0.0 {
-                let elsewhere = (wanted.elsewhere / divisor) as f32;
+                let elsewhere = (weight * wanted.elsewhere / divisor) as f32;
                 row.iter_mut().for_each(|p| *p -= elsewhere);
             }
             let above = 1.0 - wanted.smoothing - wanted.elsewhere;
-            row[target] -= (above / divisor) as f32;
+            row[target] -= (weight * above / divisor) as f32;
         }
     });
 }

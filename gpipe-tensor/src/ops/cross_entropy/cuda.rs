@@ -6,12 +6,13 @@ use crate::cuda::Gpu;
 use crate::ops::deferred_scalar::DeferredScalar;
 use crate::{DType, Result, Tensor};
 
-/// The loss; the gradient overwrites the logits.
+/// The loss; the gradient overwrites the logits. Without weights, every row has 1.
 pub(super) fn gradient(
     gpu: &Gpu,
     logits: &mut Tensor,
     width: usize,
     targets: &Tensor,
+    weights: Option<&Tensor>,
     wanted: Wanted,
     divisor: f64,
 ) -> Result<DeferredScalar> {
@@ -22,17 +23,20 @@ pub(super) fn gradient(
     let at = logits.written(OP, gpu, stored)?;
     let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = losses.at(0);
-    // SAFETY: all live on this handle; there is a target, less than `width`, and a loss for each of the
-    // rows of `width` logits.
-    unsafe {
-        gpu.launch(&kernels::gradient(
-            stored,
-            [at, targets.at, to],
-            [rows, width],
-            wanted,
-            divisor,
-        ))
-    }?;
+    let sizes = [rows, width];
+    let weights = weights
+        .map(|weights| weights.operand(OP, gpu, DType::F32))
+        .transpose()?;
+    let launch = match &weights {
+        None => kernels::gradient(stored, [at, targets.at, to], sizes, wanted, divisor),
+        Some(weights) => {
+            let pointers = [at, targets.at, weights.at, to];
+            kernels::weighted_gradient(stored, pointers, sizes, wanted, divisor)
+        }
+    };
+    // SAFETY: all live on this handle; there is a target, less than `width`, a weight if there are any, and a
+    // loss for each of the rows of `width` logits.
+    unsafe { gpu.launch(&launch) }?;
     Ok(DeferredScalar::on_device(losses, rows, divisor))
 }
 

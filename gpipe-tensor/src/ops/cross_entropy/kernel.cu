@@ -38,14 +38,15 @@ __device__ double smoothed(const T* row, u64 width, float aim, double smoothing,
     return smoothing * (double)aim - elsewhere * (sum - (double)aim);
 }
 
-/// Writes each row's loss and overwrites the logits with their gradient. The row should have the probability
-/// 1 - smoothing at the target, and `elsewhere` at every other class.
+/// Writes the loss of the block's row and overwrites its logits with their gradient, both times `weight`. The row
+/// should have the probability 1 - smoothing at the target, and `elsewhere` at every other class.
 template <class T>
-__device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64 width,
-                              double divisor, double smoothing, double elsewhere) {
+__device__ void cross_entropy_of_row(T* logits, const u32* targets, double* losses, u64 width,
+                                     double divisor, double smoothing, double elsewhere,
+                                     double weight) {
     T* row = logits + blockIdx.x * width;
     u32 target = targets[blockIdx.x];
-    if (target == IGNORE) {
+    if (target == IGNORE || weight == 0.0) {
         for (u64 c = threadIdx.x; c < width; c += blockDim.x) store(row, c, 0.0f);
         if (threadIdx.x == 0) losses[blockIdx.x] = 0.0;
         return;
@@ -54,13 +55,30 @@ __device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64
     double more = smoothed(row, width, aim, smoothing, elsewhere);
     Normalizer all = normalizer(row, width);
     double loss = log(all.sum) + ((double)all.largest - (double)aim) + more;
-    if (threadIdx.x == 0) losses[blockIdx.x] = loss;
-    float factor = (float)(1.0 / (all.sum * divisor)), other = (float)(elsewhere / divisor);
-    float share = (float)((1.0 - smoothing - elsewhere) / divisor);
+    if (threadIdx.x == 0) losses[blockIdx.x] = weight * loss;
+    float factor = (float)(weight / (all.sum * divisor));
+    float other = (float)(weight * elsewhere / divisor);
+    float share = (float)(weight * (1.0 - smoothing - elsewhere) / divisor);
     for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
         float gradient = exponential(load(row, c) - all.largest) * factor - other;
         store(row, c, c == target ? gradient - share : gradient);
     }
+}
+
+/// Writes each row's loss and overwrites the logits with their gradient.
+template <class T>
+__device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64 width,
+                              double divisor, double smoothing, double elsewhere) {
+    cross_entropy_of_row(logits, targets, losses, width, divisor, smoothing, elsewhere, 1.0);
+}
+
+/// The same with a weight for each row; a row of weight 0 is ignored.
+template <class T>
+__device__ void weighted_cross_entropy(T* logits, const u32* targets, const float* weights,
+                                       double* losses, u64 width, double divisor, double smoothing,
+                                       double elsewhere) {
+    cross_entropy_of_row(logits, targets, losses, width, divisor, smoothing, elsewhere,
+                         (double)weights[blockIdx.x]);
 }
 
 /// Writes each row's loss: the same bits as `cross_entropy`.

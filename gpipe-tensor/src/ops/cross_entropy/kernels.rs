@@ -9,6 +9,10 @@ entries! {
         logits: Out, targets: InU32, losses: OutF64, width: U64, divisor: F64, smoothing: F64,
         elsewhere: F64,
     );
+    weighted_cross_entropy<T>(
+        logits: Out, targets: InU32, weights: InF32, losses: OutF64, width: U64, divisor: F64,
+        smoothing: F64, elsewhere: F64,
+    );
     cross_entropy_loss<T>(
         logits: In, targets: InU32, losses: OutF64, width: U64, smoothing: F64, elsewhere: F64,
     );
@@ -27,6 +31,28 @@ pub(crate) fn gradient(
         stored,
         logits,
         targets,
+        losses,
+        width as u64,
+        divisor,
+        wanted.smoothing,
+        wanted.elsewhere,
+    )
+    .a_block_each(rows)
+}
+
+/// [`gradient`] with a weight for each row, of single precision.
+pub(crate) fn weighted_gradient(
+    stored: DType,
+    [logits, targets, weights, losses]: [Pointer; 4],
+    [rows, width]: [usize; 2],
+    wanted: Wanted,
+    divisor: f64,
+) -> Launch {
+    weighted_cross_entropy::call(
+        stored,
+        logits,
+        targets,
+        weights,
         losses,
         width as u64,
         divisor,

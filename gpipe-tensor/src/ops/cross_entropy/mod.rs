@@ -56,8 +56,38 @@ pub fn smoothed_cross_entropy(
     smoothing: f32,
     divisor: f64,
 ) -> Result<(DeferredScalar, Tensor)> {
+    gradient(logits, targets, None, smoothing, divisor)
+}
+
+/// [`smoothed_cross_entropy`] with the loss and the gradient of each row times its weight, a number of single
+/// precision from 0 up (Lingvo's `label_weights`). Rows of weight 0 are ignored. The divisor of a mean is
+/// the sum of the weights of the whole batch.
+///
+/// # Errors
+/// As [`smoothed_cross_entropy`]; [`Error::Shape`] unless the weights have the shape of the targets.
+pub fn weighted_cross_entropy(
+    logits: Tensor,
+    targets: &Tensor,
+    weights: &Tensor,
+    smoothing: f32,
+    divisor: f64,
+) -> Result<(DeferredScalar, Tensor)> {
+    gradient(logits, targets, Some(weights), smoothing, divisor)
+}
+
+fn gradient(
+    logits: Tensor,
+    targets: &Tensor,
+    weights: Option<&Tensor>,
+    smoothing: f32,
+    divisor: f64,
+) -> Result<(DeferredScalar, Tensor)> {
     const OP: &str = "cross_entropy";
     let width = check_labels(OP, &logits, targets)?;
+    if let Some(weights) = weights.filter(|weights| weights.shape() != targets.shape()) {
+        let expected = format!("weights of the shape of the targets {}", targets.shape());
+        return Err(Error::shape(OP, expected, weights.shape()));
+    }
     check_divisor(OP, divisor)?;
     let wanted = distribution(OP, smoothing, width)?;
     let mut gradient = own(logits)?;
@@ -67,18 +97,29 @@ pub fn smoothed_cross_entropy(
     }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = gradient.gpu().cloned() {
-        let loss = cuda::gradient(&gpu, &mut gradient, width, targets, wanted, divisor)?;
+        let loss = cuda::gradient(
+            &gpu,
+            &mut gradient,
+            width,
+            targets,
+            weights,
+            wanted,
+            divisor,
+        )?;
         return Ok((loss, gradient));
     }
     let (device, targets) = (gradient.device().clone(), targets.u32s()?);
+    let weights = weights.map(Tensor::f32s).transpose()?;
     let mut losses = vec![0.0; targets.len()];
     let rows = rows_per_chunk(width);
     let chunks = gradient.f32s_mut()?.chunks_mut(rows * width);
     let chunks = chunks
         .zip(targets.chunks(rows))
-        .zip(losses.chunks_mut(rows));
-    for_each(&device, chunks, |((logits, targets), losses)| {
-        cpu::gradient(logits, width, targets, wanted, divisor, losses);
+        .zip(losses.chunks_mut(rows))
+        .enumerate();
+    for_each(&device, chunks, |(i, ((logits, targets), losses))| {
+        let weights = weights.map(|weights| &weights[i * rows..]);
+        cpu::gradient(logits, width, targets, weights, wanted, divisor, losses);
     });
     let loss = losses.iter().sum::<f64>() / divisor;
     Ok((DeferredScalar::from(loss), gradient))

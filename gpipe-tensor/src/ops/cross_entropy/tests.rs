@@ -96,6 +96,61 @@ fn smoothing_shares_a_part_among_the_other_classes() {
     }
 }
 
+/// Weights that are exact in binary: each row equals one without a weight whose divisor is so much smaller.
+#[test]
+fn weights_scale_the_loss_and_the_gradient_of_their_row() {
+    let device = device();
+    let weights = [0.5, 0.0, 2.0, 0.25, 1.0];
+    let logits = random(&device, [5, 7], 1);
+    let ids = [3, 1, 0, IGNORE, 6];
+    let targets = Tensor::from_u32(&device, [5], ids.to_vec()).unwrap();
+    let all = Tensor::from_f32(&device, [5], weights).unwrap();
+    for smoothing in [0.0, 0.1] {
+        let weighted = weighted_cross_entropy(logits.clone(), &targets, &all, smoothing, 3.0);
+        let (loss, gradient) = weighted.unwrap();
+        let mut sum = 0.0;
+        for (row, weight) in weights.into_iter().enumerate() {
+            let got = &gradient.f32s().unwrap()[row * 7..][..7];
+            if weight == 0.0 || ids[row] == IGNORE {
+                assert_eq!(got, [0.0; 7]);
+                continue;
+            }
+            let xs = &logits.f32s().unwrap()[row * 7..][..7];
+            let alone = Tensor::from_f32(&device, [1, 7], xs).unwrap();
+            let target = Tensor::from_u32(&device, [1], vec![ids[row]]).unwrap();
+            let divisor = 3.0 / f64::from(weight);
+            let alone = smoothed_cross_entropy(alone, &target, smoothing, divisor).unwrap();
+            sum += alone.0.read().unwrap();
+            assert_close(
+                &alone.1,
+                &got.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(),
+                1e-7,
+            );
+        }
+        assert!((loss.read().unwrap() - sum).abs() < 1e-12);
+        let ones = Tensor::from_f32(&device, [5], [1.0; 5]).unwrap();
+        let of_ones = weighted_cross_entropy(logits.clone(), &targets, &ones, smoothing, 3.0);
+        let plain = smoothed_cross_entropy(logits.clone(), &targets, smoothing, 3.0);
+        assert_eq!(bits(&of_ones.unwrap().1), bits(&plain.unwrap().1));
+    }
+    let fewer = Tensor::from_f32(&device, [4], [1.0; 4]).unwrap();
+    assert!(weighted_cross_entropy(logits, &targets, &fewer, 0.0, 3.0).is_err());
+}
+
+#[test]
+fn threads_do_not_change_the_bits_with_weights() {
+    assert_same_bits_for_any_threads(|device| {
+        let weights = random(device, [700], 2).to_f32s().unwrap();
+        let weights = weights.iter().map(|weight| weight.abs());
+        let weights = Tensor::from_f32(device, [700], weights.collect::<Vec<_>>()).unwrap();
+        let logits = random(device, [700, 100], 1);
+        let targets = targets(device, &[700], 100);
+        weighted_cross_entropy(logits, &targets, &weights, 0.1, 525.0)
+            .unwrap()
+            .1
+    });
+}
+
 #[test]
 fn many_classes_lose_no_digits() {
     let device = device();

@@ -46,7 +46,12 @@ pub(super) fn segments(b: &mut Bench) -> Result<()> {
         let host = b.device.host().device(DeviceId::Cpu)?;
         let targets = Tensor::from_u32(&host, [2, queries], targets.collect())?;
         b.keep_number(ops::smoothed_cross_entropy_loss(&y, &targets, 0.1, 32.0)?);
-        let (loss, gradient) = ops::smoothed_cross_entropy(y, &targets, 0.1, 32.0)?;
+        let (loss, gradient) = ops::smoothed_cross_entropy(y.clone(), &targets, 0.1, 32.0)?;
+        b.keep_number(loss.read()?);
+        b.keep(&gradient)?;
+        let mut weights = b.single([2, queries])?;
+        weights.fill(0.75)?;
+        let (loss, gradient) = ops::weighted_cross_entropy(y, &targets, &weights, 0.1, 32.0)?;
         b.keep_number(loss.read()?);
         b.keep(&gradient)?;
     }
