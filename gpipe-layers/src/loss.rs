@@ -74,6 +74,64 @@ impl Loss {
         .map_err(Error::within(self.name()))
     }
 
+    /// The sum of the weights of the targets that count, on the host. Summed over a batch, it is the divisor of
+    /// [`weighted_gradient`](Self::weighted_gradient).
+    ///
+    /// # Errors
+    /// As [`terms`](Self::terms); [`Error::Config`] for a weight that is negative, infinite or not a number, for as
+    /// many weights as there are not targets, and for a loss other than a cross-entropy.
+    pub fn weight(self, targets: &Tensor, weights: &Tensor) -> Result<f64> {
+        self.smoothing()?;
+        if targets.shape() != weights.shape() {
+            let (targets, weights) = (targets.shape(), weights.shape());
+            return Err(Error::Config(format!(
+                "label weights {weights} of targets {targets}: give one for each target"
+            )));
+        }
+        let values = weights.to_f32s().map_err(Error::within(self.name()))?;
+        let targets = targets.u32s().map_err(Error::within(self.name()))?;
+        if let Some(wrong) = values.iter().find(|w| !w.is_finite() || **w < 0.0) {
+            return Err(Error::Config(format!(
+                "a label weight is {wrong}: use finite numbers from 0 up"
+            )));
+        }
+        let all = targets.iter().zip(values.iter());
+        let counted = all.filter(|(target, _)| **target != ops::IGNORE);
+        Ok(counted.map(|(_, weight)| f64::from(*weight)).sum())
+    }
+
+    /// [`gradient`](Self::gradient) of Σ w·l / `divisor`, where each target's loss l has a weight w, in single
+    /// precision and of the shape of the targets (Lingvo's `label_weights`). Targets of weight 0 are
+    /// ignored. The divisor is the [`weight`](Self::weight) of the whole batch.
+    ///
+    /// # Errors
+    /// As `gradient`; [`Error::Config`] for a loss other than a cross-entropy.
+    pub fn weighted_gradient(
+        self,
+        y: Tensor,
+        targets: &Tensor,
+        weights: &Tensor,
+        divisor: f64,
+    ) -> Result<(f64, Tensor)> {
+        let smoothing = self.smoothing()?;
+        let within = || Error::within(self.name());
+        let (loss, dy) = ops::weighted_cross_entropy(y, targets, weights, smoothing, divisor)
+            .map_err(within())?;
+        Ok((loss.read().map_err(within())?, dy))
+    }
+
+    /// The label smoothing of a cross-entropy.
+    fn smoothing(self) -> Result<f32> {
+        match self {
+            Self::CrossEntropy => Ok(0.0),
+            Self::SmoothedCrossEntropy(smoothing) => Ok(smoothing),
+            _ => Err(Error::Config(format!(
+                "label weights with a {}: use a cross-entropy",
+                self.name()
+            ))),
+        }
+    }
+
     /// The loss alone: for evaluation. Same bits as [`gradient`](Self::gradient).
     ///
     /// # Errors
@@ -143,6 +201,31 @@ mod tests {
         let values = Tensor::zeros(&device(), [2, 5]).unwrap();
         assert_eq!(Loss::SquaredError.terms(&values).unwrap(), 10.0);
         assert!(Loss::CrossEntropy.terms(&values).is_err());
+    }
+
+    #[test]
+    fn weights_are_summed_over_targets_that_count() {
+        let device = device();
+        let targets = Tensor::from_u32(&device, [4], vec![1, ops::IGNORE, 0, 2]).unwrap();
+        let of = |weights: [f32; 4]| Tensor::from_f32(&device, [4], weights).unwrap();
+        let loss = Loss::SmoothedCrossEntropy(0.1);
+        let weight = loss.weight(&targets, &of([0.5, 9.0, 0.0, 0.25]));
+        assert_eq!(weight.unwrap(), 0.75);
+        for wrong in [-0.5, f32::NAN, f32::INFINITY] {
+            let error = loss.weight(&targets, &of([1.0, wrong, 1.0, 1.0]));
+            let line = error.unwrap_err().to_string();
+            assert!(line.contains("use finite numbers from 0 up"), "{line}");
+        }
+        let fewer = Tensor::from_f32(&device, [3], [1.0; 3]).unwrap();
+        assert!(loss.weight(&targets, &fewer).is_err());
+        let y = Tensor::zeros(&device, [4, 3]).unwrap();
+        let ones = of([1.0; 4]);
+        let error = Loss::SquaredError.weighted_gradient(y, &targets, &ones, 1.0);
+        let line = error.unwrap_err().to_string();
+        assert_eq!(
+            line,
+            "label weights with a squared error: use a cross-entropy"
+        );
     }
 
     #[test]
