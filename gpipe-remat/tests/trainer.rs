@@ -184,6 +184,64 @@ fn a_function_is_a_loss() {
     );
 }
 
+/// A micro-batch's targets, their weights, and the weight of the whole batch.
+type Weighted = (Tensor, Tensor, f64);
+
+/// Micro-batches have unequal weights, so that a mean of their means would be another number.
+#[test]
+fn weighted_labels_are_divided_by_the_weight_of_the_whole_batch() {
+    let host = Host::new(2).expect("threads");
+    let device = host.device(DeviceId::Cpu).expect("a CPU");
+    let numbers = (0..36).map(|i| (i * i % 23) as f32 / 23.0 - 0.5);
+    let inputs = [Tensor::from_f32(&device, [12, 3], numbers.collect::<Vec<_>>()).expect("room")];
+    let labels = (0..12).map(|i| if i == 7 { u32::MAX } else { i % 2 });
+    let labels = Tensor::from_u32(&device, [12], labels.collect()).expect("room");
+    let weights = (0..12).map(|i| (i * i) as f32 / 16.0);
+    let weights = Tensor::from_f32(&device, [12], weights.collect::<Vec<_>>()).expect("room");
+    let loss = Loss::SmoothedCrossEntropy(0.1);
+    let divisor = loss.weight(&labels, &weights).expect("weights");
+    let train = |stages: usize, parts: usize| {
+        let schedule = one_f_one_b(stages, parts).expect("a schedule");
+        let optimizer = Optimizer::from(Sgd::default());
+        let builder = builder().with_schedule(schedule).optimizer(&optimizer);
+        let built =
+            builder.build_with_loss(&host, move |y, (labels, weights, divisor): Weighted| {
+                Ok(loss.weighted_gradient(y.clone(), &labels, &weights, divisor)?)
+            });
+        let mut trainer = Trainer::new(built.expect("a pipeline"), optimizer, |_| 0.5);
+        let mut bits = Vec::new();
+        for _ in 0..4 {
+            let step = trainer.step_on(|step| {
+                batch_items(&inputs, parts, step, true, |rows| {
+                    let weights = weights.rows(rows.clone())?;
+                    Ok((labels.rows(rows)?, weights, divisor))
+                })
+            });
+            let step = step.expect("a step");
+            bits.push((step.loss, step.stats.grad_norm));
+        }
+        bits
+    };
+    let whole = train(1, 1);
+    assert!(whole[3].0 < whole[0].0, "{whole:?}");
+    for parts in [1, 2, 5, 12] {
+        let one = train(1, parts);
+        for (a, b) in one.iter().zip(&whole) {
+            assert!(
+                (a.0 - b.0).abs() < 1e-6 && (a.1 - b.1).abs() < 1e-5,
+                "{parts}: {a:?} {b:?}"
+            );
+        }
+        for stages in [2, 3, 5] {
+            assert_eq!(
+                train(stages, parts),
+                one,
+                "{stages} stages, {parts} micro-batches"
+            );
+        }
+    }
+}
+
 #[test]
 fn all_verbs_work_with_any_end() {
     let host = Host::new(1).expect("threads");
