@@ -200,8 +200,9 @@ fn a_tied_llama() -> Layers {
     llama(&config).expect("a model")
 }
 
-fn an_encoder_decoder() -> Layers {
+fn an_encoder_decoder(transparent: bool) -> Layers {
     let config = Seq2SeqConfig {
+        transparent,
         vocab: VOCAB,
         width: 12,
         inner: 20,
@@ -243,15 +244,18 @@ fn a_llama_trains_to_the_bits_of_one_stage() {
     Case::new(a_tied_llama).every_way(3);
 }
 
-/// Packed rows with padding, label smoothing, and a memory that every layer of the decoder reads.
+/// Packed rows with padding, label smoothing, and a memory that every layer of the decoder reads; also one that is a mean
+/// over all layers of the encoder.
 #[test]
 fn an_encoder_decoder_trains_to_the_bits_of_one_stage() {
-    let case = Case {
-        loss: Loss::SmoothedCrossEntropy(0.1),
-        has_targets: true,
-        ..Case::new(an_encoder_decoder)
-    };
-    case.every_way(2);
+    for transparent in [false, true] {
+        let case = Case {
+            loss: Loss::SmoothedCrossEntropy(0.1),
+            has_targets: true,
+            ..Case::new(move || an_encoder_decoder(transparent))
+        };
+        case.every_way(2);
+    }
 }
 
 #[test]

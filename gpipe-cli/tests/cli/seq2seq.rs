@@ -55,6 +55,14 @@ fn an_encoder_decoder_has_the_same_bits_in_any_number_of_stages() {
         &["--stages", "2", "--schedule", "zb-h1", "--remat", "every:2"],
         &[
             "--stages",
+            "5",
+            "--schedule",
+            "1f1b",
+            "--set",
+            "model.transparent=true",
+        ],
+        &[
+            "--stages",
             "4",
             "--schedule",
             "interleaved:2",
@@ -74,6 +82,12 @@ fn an_encoder_decoder_has_the_same_bits_in_any_number_of_stages() {
 
 #[test]
 fn a_run_is_resumed_evaluated_and_decoded() {
+    for transparent in ["false", "true"] {
+        resumed_evaluated_and_decoded(&format!("model.transparent={transparent}"));
+    }
+}
+
+fn resumed_evaluated_and_decoded(setting: &str) {
     let folder = tempfile::tempdir().unwrap();
     write_pairs(folder.path(), 60, 26, 9);
     let losses = |arguments: &[&str]| -> Vec<f64> {
@@ -82,7 +96,16 @@ fn a_run_is_resumed_evaluated_and_decoded() {
         let steps = steps.iter().filter(|object| object["kind"] == "step");
         steps.map(|step| step["loss"].as_f64().unwrap()).collect()
     };
-    let run = ["train", "--steps", "4", "--save-every", "2", "--json"];
+    let run = [
+        "train",
+        "--steps",
+        "4",
+        "--save-every",
+        "2",
+        "--json",
+        "--set",
+        setting,
+    ];
     let whole = losses(&[&run, &SMALL[..], &["--stages", "2", "--out", "run"]].concat());
     assert_eq!(whole.len(), 4);
     let checkpoint = "run/checkpoints/step-00000002";

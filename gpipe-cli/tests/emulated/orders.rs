@@ -52,7 +52,8 @@ fn every_order_gives_the_bits_of_the_first_and_the_processors_but_for_rounding()
     println!("{} ways and {orders} orders of each", WAYS.len());
 }
 
-/// An encoder-decoder with packed rows, dropout and smoothed labels: four tensors pass from stage to stage.
+/// An encoder-decoder with packed rows, dropout, smoothed labels and a memory of all layers: four to six tensors pass from
+/// stage to stage.
 #[test]
 fn an_encoder_decoder_trains_on_devices_with_the_bits_of_one() {
     let Some(place) = Place::new() else { return };
@@ -64,7 +65,7 @@ fn an_encoder_decoder_trains_on_devices_with_the_bits_of_one() {
     fs::write(place.path("words"), words.join("\n")).expect("sources");
     fs::write(place.path("backwards"), backwards.join("\n")).expect("targets");
     let model = "--model seq2seq-nano --set model.width=16 --set model.inner=20 --set model.heads=2 \
-                 --dropout 0.1 --label-smoothing 0.1 --data words --target backwards --seq-len 12 \
+                 --set model.transparent=true --dropout 0.1 --label-smoothing 0.1 --data words --target backwards --seq-len 12 \
                  --batch-size 8 --micro-batches 4 --threads 2 --steps 3 --warmup-steps 1";
     let model: Vec<&str> = model.split_whitespace().collect();
     let on = |run: &str, devices: &[&str], settings: &str| {

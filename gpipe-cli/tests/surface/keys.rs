@@ -144,6 +144,7 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("llama-nano", "model.window", &["16"]),
     ("seq2seq-nano", "model.encoder_blocks", &["3"]),
     ("seq2seq-nano", "model.decoder_blocks", &["1"]),
+    ("seq2seq-nano", "model.transparent", &["true"]),
     ("seq2seq-nano", "data.target", &["targets.txt"]),
     ("gpt-nano", "optimizer.label_smoothing", &["0.1"]),
     ("mlp", "model.hidden", &["8,8,8", "8,16,8,4"]),

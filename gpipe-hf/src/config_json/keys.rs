@@ -64,6 +64,7 @@ pub struct Keys {
     pub num_labels: Option<u64>,
     // Of an encoder-decoder.
     pub encoder_layers: Option<u64>,
+    pub transparent: Option<bool>,
     pub decoder_layers: Option<u64>,
     // Of a network for images.
     pub network: Option<String>,

@@ -29,6 +29,7 @@ pub fn read(keys: Keys) -> Result<Description, String> {
             )?,
             layer_norm_eps: epsilon(EPSILON, keys.layer_norm_epsilon.unwrap_or(1e-6))?,
             dropout: dropout("dropout", keys.dropout.unwrap_or(0.0))?,
+            transparent: keys.transparent.unwrap_or(false),
         }),
         one_dropout: true,
         ids: Map::new(),
@@ -47,6 +48,7 @@ pub fn write(config: &Seq2SeqConfig) -> Value {
         (EPSILON): shortest(config.layer_norm_eps),
         "num_attention_heads": config.heads,
         "torch_dtype": "float32",
+        "transparent": config.transparent,
         "vocab_size": config.vocab,
     })
 }

@@ -38,6 +38,7 @@ mod sinusoid_embedding;
 mod skip;
 mod stop_gradient;
 mod swiglu;
+mod transparent;
 mod upsample2d;
 
 pub use activation::{Activation, Function};
@@ -70,4 +71,5 @@ pub use sinusoid_embedding::SinusoidEmbedding;
 pub use skip::{Add, Fork};
 pub use stop_gradient::StopGradient;
 pub use swiglu::SwiGlu;
+pub use transparent::{TransparentAdd, TransparentSum, TransparentWeights};
 pub use upsample2d::Upsample2d;

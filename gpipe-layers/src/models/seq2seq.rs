@@ -3,7 +3,8 @@
 
 use crate::layers::{
     Activation, Add, At, Discard, Dropout, Fork, Function, LayerNorm, Layout, Linear,
-    MultiHeadAttention, Permute, Residual, Sequential, SinusoidEmbedding,
+    MultiHeadAttention, Permute, Residual, Sequential, SinusoidEmbedding, TransparentAdd,
+    TransparentSum, TransparentWeights,
 };
 use crate::{Error, Init, Layer, Result};
 
@@ -26,6 +27,9 @@ pub struct Seq2SeqConfig {
     pub layer_norm_eps: f32,
     /// Share that dropout drops.
     pub dropout: f32,
+    /// Whether the decoder reads a learned weighted mean of the embedding and the outputs of all layers of the encoder
+    /// ([`TransparentWeights`]), rather than the output of the last one.
+    pub transparent: bool,
 }
 
 impl Default for Seq2SeqConfig {
@@ -39,6 +43,7 @@ impl Default for Seq2SeqConfig {
             heads: 8,
             layer_norm_eps: 1e-6,
             dropout: 0.1,
+            transparent: false,
         }
     }
 }
@@ -124,12 +129,25 @@ impl Seq2SeqConfig {
     /// From source ids and segments to the memory and the same segments.
     fn encoder(&self, mut list: Sequential) -> Result<Sequential> {
         list = self.embedding(list, "src_token_emb")?;
+        let transparent = "encoder.transparent";
+        if self.transparent {
+            let count = self.encoder_blocks + 1;
+            list = list.then(TransparentWeights::new(transparent, count, self.dropout)?);
+        }
         for i in 0..self.encoder_blocks {
             let block = format!("encoder.layers.{i}");
+            if self.transparent && i > 0 {
+                let add = TransparentAdd::new(format!("{block}.transparent"), i);
+                list = list.then(At::new([0, 2, 3], add));
+            }
             let name = format!("{block}.self_attn");
             let core = MultiHeadAttention::of_itself(name, self.width, self.heads, false)?;
             list = self.attention(list, (&block, 1), core, &[1])?;
             list = list.then(self.feed_forward(&block, 2)?);
+        }
+        if self.transparent {
+            let sum = TransparentSum::new(format!("{transparent}.sum"), self.encoder_blocks);
+            list = list.then(sum);
         }
         Ok(list.then(self.norm("encoder.norm".into())))
     }

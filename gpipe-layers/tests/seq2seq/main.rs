@@ -46,7 +46,7 @@ fn begin(param: &mut Param) {
     param.init = Init::from_fn(move |index| (base + scale * f64::from(noise(&name, index))) as f32);
 }
 
-fn model(device: &Device) -> Vec<Box<dyn Layer>> {
+fn model(device: &Device, transparent: bool) -> Vec<Box<dyn Layer>> {
     let mut layers = seq2seq(&Seq2SeqConfig {
         vocab: VOCAB,
         width: WIDTH,
@@ -56,6 +56,7 @@ fn model(device: &Device) -> Vec<Box<dyn Layer>> {
         heads: 2,
         layer_norm_eps: 1e-6,
         dropout: 0.0,
+        transparent,
     })
     .unwrap();
     for layer in &mut layers {
@@ -153,7 +154,7 @@ fn the_smoothed_loss_is_that_of_pytorch() {
     let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
     for rows in [UNPACKED, PACKED] {
         let loss = Loss::SmoothedCrossEntropy(SMOOTHING);
-        let loss = pass(&mut model(&device), loss, batch(&device, rows, 1));
+        let loss = pass(&mut model(&device, false), loss, batch(&device, rows, 1));
         close(loss, &expected()["smoothed"], "smoothed loss");
     }
 }
@@ -161,12 +162,21 @@ fn the_smoothed_loss_is_that_of_pytorch() {
 #[test]
 fn losses_and_gradients_are_those_of_pytorch_packed_or_not() {
     let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
-    let expected = expected();
+    for transparent in [false, true] {
+        let expected = match transparent {
+            false => expected(),
+            true => expected()["transparent"].clone(),
+        };
+        losses_and_gradients(&device, &expected, transparent);
+    }
+}
+
+fn losses_and_gradients(device: &Device, expected: &Value, transparent: bool) {
     let mut names = expected["gradients"].as_object().unwrap().len();
     for (rows, more) in [(UNPACKED, 0), (PACKED, 0), (PACKED, 3)] {
-        let mut layers = model(&device);
+        let mut layers = model(device, transparent);
         for (step, wanted) in expected["losses"].as_array().unwrap().iter().enumerate() {
-            let loss = pass(&mut layers, Loss::CrossEntropy, batch(&device, rows, more));
+            let loss = pass(&mut layers, Loss::CrossEntropy, batch(device, rows, more));
             close(loss, wanted, "loss");
             for layer in &mut layers {
                 layer.params(&mut |param| {

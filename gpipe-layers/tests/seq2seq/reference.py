@@ -56,14 +56,34 @@ def positions(time):
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
+class Transparent(nn.Module):
+    """An encoder whose output is a weighted mean of what its layers take and the last one gives."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.layers, self.norm = encoder.layers, encoder.norm
+        self.transparent = nn.Module()
+        self.transparent.weight = nn.Parameter(torch.zeros(len(self.layers) + 1))
+
+    def forward(self, x, src_key_padding_mask, **_):
+        w = torch.softmax(self.transparent.weight + 1 / len(self.transparent.weight), 0)
+        total = w[-1] * 0
+        for layer, weight in zip(self.layers, w):
+            total = total + weight * x
+            x = layer(x, src_key_padding_mask=src_key_padding_mask)
+        return self.norm(total + w[-1] * x)
+
+
 class Seq2Seq(nn.Module):
-    def __init__(self):
+    def __init__(self, transparent=False):
         super().__init__()
         self.src_token_emb = nn.Embedding(VOCAB, WIDTH)
         self.tgt_token_emb = nn.Embedding(VOCAB, WIDTH)
         self.body = nn.Transformer(
             WIDTH, HEADS, *BLOCKS, INNER, 0.0, layer_norm_eps=1e-6, batch_first=True, norm_first=True
         )
+        if transparent:
+            self.body.encoder = Transparent(self.body.encoder)
         self.softmax = nn.Linear(WIDTH, VOCAB)
 
     def embed(self, table, x):
@@ -109,10 +129,16 @@ if sys.argv[1:2] == ["loss"]:
     print(total / count)
     sys.exit()
 
-names = {name: name.removeprefix("body.") for name, _ in model.named_parameters()}
-with torch.no_grad():
-    for name, parameter in model.named_parameters():
-        parameter.copy_(begin(names[name], parameter.shape))
+
+
+def begun(model):
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(begin(name.removeprefix("body."), parameter.shape))
+    return model
+
+
+begun(model)
 
 
 
@@ -166,18 +192,28 @@ def loss(smoothing=0.0):
     return functional.cross_entropy(logits, label.flatten(), label_smoothing=smoothing, ignore_index=IGNORE)
 
 
-expected = {"losses": [], "gradients": {}}
+def trained():
+    """Losses of some steps, and norms of the gradients of the first with products with known numbers."""
+    losses, gradients = [], {}
+    for step in range(STEPS):
+        model.zero_grad()
+        value = loss()
+        value.backward()
+        losses.append(value.item())
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if step == 0:
+                    name = name.removeprefix("body.")
+                    dot = (parameter.grad * noise("dot " + name, parameter.shape)).sum()
+                    gradients[name] = [parameter.grad.norm().item(), dot.item()]
+                parameter -= RATE * parameter.grad
+    return losses, gradients
+
+
 # PyTorch shares its part among all classes, the label's too.
-expected["smoothed"] = loss(SMOOTHING * VOCAB / (VOCAB - 1)).item()
-for step in range(STEPS):
-    model.zero_grad()
-    value = loss()
-    value.backward()
-    expected["losses"].append(value.item())
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if step == 0:
-                dot = (parameter.grad * noise("dot " + names[name], parameter.shape)).sum()
-                expected["gradients"][names[name]] = [parameter.grad.norm().item(), dot.item()]
-            parameter -= RATE * parameter.grad
+smoothed = loss(SMOOTHING * VOCAB / (VOCAB - 1)).item()
+expected = dict(zip(["losses", "gradients"], trained()))
+expected["smoothed"] = smoothed
+model = begun(Seq2Seq(transparent=True).double())
+expected["transparent"] = dict(zip(["losses", "gradients"], trained()))
 print(json.dumps(expected, indent=1))

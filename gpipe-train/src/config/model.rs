@@ -157,6 +157,8 @@ pub struct Seq2SeqKeys {
     pub layer_norm_eps: Amount,
     /// Dropout probability.
     pub dropout: Fraction,
+    /// Whether the decoder reads a learned weighted mean of all layers of the encoder.
+    pub transparent: bool,
 }
 
 /// The key by which the keys of a perceptron are recognized.
@@ -251,6 +253,7 @@ impl Model {
                 heads: keys.heads.get(),
                 layer_norm_eps: keys.layer_norm_eps.get() as f32,
                 dropout: keys.dropout.get() as f32,
+                transparent: keys.transparent,
             }),
         }
     }

@@ -73,6 +73,7 @@ fn model(name: &str, config: &Seq2SeqConfig) -> Table {
         heads,
         layer_norm_eps,
         dropout,
+        transparent,
     } = *config;
     let model = [
         ("name", name.into()),
@@ -84,6 +85,7 @@ fn model(name: &str, config: &Seq2SeqConfig) -> Table {
         ("vocab", size(vocab)),
         ("layer_norm_eps", digits(layer_norm_eps)),
         ("dropout", digits(dropout)),
+        ("transparent", transparent.into()),
     ];
     section("model", model)
 }

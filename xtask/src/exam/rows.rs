@@ -190,7 +190,7 @@ pub fn rows() -> Vec<Row> {
         Row {
             name: "N5",
             what: "Transformers, whole, frozen in part or with adapters, at any cut, schedule, policy and number of threads: the bits of one stage, to the byte",
-            at_least: 4_600,
+            at_least: 5_100,
             tests: vec![remat("transformers", "to_the_bits").release()],
             teeth: Some(remat("transformers", "teeth")),
             quick: true,
