@@ -2,7 +2,7 @@
 //! Lingvo's `GPipeTransformerStack` (Bapna et al., arXiv:1808.07561).
 //!
 //! The sum of what was weighted so far and the weights are tensors of the flow, behind the activations and the segments.
-//! The weights have no samples: they are the same for all of a step, and nothing counts or cuts their rows.
+//! The weights, of shape (1, n), have no samples: they are the same for all of a step, and nothing counts or cuts them.
 
 use gpipe_tensor::ops::Layout;
 use gpipe_tensor::{Tensor, Tensors, ops};
@@ -174,7 +174,7 @@ fn grown(x: &Tensor, dy: &Tensor, index: usize, count: usize) -> gpipe_tensor::R
     let mut place = vec![0.0; count];
     place[index] = 1.0;
     let place = Tensor::from_f32(x.device(), [count, 1], place)?.to_dtype(x.dtype())?;
-    ops::matmul(Layout::Nn, &place, &product, None)?.reshape([count])
+    ops::matmul(Layout::Nn, &place, &product, None)?.reshape([1, count])
 }
 
 /// The most bytes of [`grown`], of the product, the place and both; its result with the sum of two is less.
@@ -195,8 +195,8 @@ fn check<'a>(
     };
     let of = |place: usize| inputs.get(place).ok_or_else(expected);
     let (x, sum, w) = (of(x)?, of(sum)?, of(w)?);
-    let fits = x == sum && x.dtype.is_float() && w.dtype == x.dtype && w.shape.rank() == 1;
-    if !fits || index >= w.shape.rows() {
+    let fits = x == sum && x.dtype.is_float() && w.dtype == x.dtype && w.shape.rank() == 2;
+    if !fits || w.shape.rows() != 1 || index >= w.shape.last() {
         return Err(expected());
     }
     checked(name, &x.shape)?;
@@ -227,7 +227,7 @@ impl Layer for TransparentWeights {
         };
         let elements = checked(&self.name, &x.shape)?;
         let w = Flow {
-            shape: [self.count()].into(),
+            shape: [1, self.count()].into(),
             dtype: x.dtype,
         };
         let grown = grown_bytes(&w);
@@ -261,7 +261,7 @@ impl Layer for TransparentWeights {
         let rest = self.rest();
         let weights = state.probabilities.iter();
         let weights = weights.map(|p| (p * rest + f64::from(self.least)) as f32);
-        let w = Tensor::from_f32(x.device(), [self.count()], weights.collect::<Vec<_>>());
+        let w = Tensor::from_f32(x.device(), [1, self.count()], weights.collect::<Vec<_>>());
         let w = w.and_then(|w| w.to_dtype(x.dtype())).map_err(within())?;
         let first = weighted(&x, &w, 0).map_err(within())?;
         let saved = Saved::new([x.clone(), w.clone()]).with_value(state);

@@ -32,7 +32,7 @@ fn layers_with_segments_hold_what_they_say() {
     let ids = indices(&device, 4, &[0, 3, 3, 1, 2, 2, 1, 0]);
     let (x, memory) = (floats(&device, 4, 1), floats(&device, 5, 2));
     let (y, w) = (floats(&device, 4, 3), [0.5, 0.2, 0.3]);
-    let w = Tensor::from_f32(&device, [3], w).unwrap();
+    let w = Tensor::from_f32(&device, [1, 3], w).unwrap();
     let crossed = || vec![x.clone(), memory.clone(), targets(), sources()];
     let cases: Vec<(Box<dyn Layer>, Vec<Tensor>)> = vec![
         (Box::new(attention(false)), vec![x.clone(), targets()]),
