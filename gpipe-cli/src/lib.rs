@@ -70,6 +70,13 @@ fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// Flags of other programs that no flag here resembles, and those that do the same.
+const OTHER_NAMES: [(&str, &str); 3] = [
+    ("--data-parallel", "--replicas"),
+    ("--epochs", "--steps"),
+    ("--gpus", "--devices"),
+];
+
 /// Prints help and version as clap does, and a usage error as one line.
 fn usage_error(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -98,17 +105,20 @@ fn usage_error(error: &clap::Error) -> ExitCode {
             .trim_start_matches("error: ")
             .trim_start_matches("tip: ");
     }
+    let typed = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(typed)) => typed.as_str(),
+        _ => "",
+    };
+    if let Some((_, own)) = OTHER_NAMES.iter().find(|(other, _)| *other == typed) {
+        message =
+            format!("unexpected argument '{typed}' found; a similar argument exists: '{own}'");
+    }
     let configured = ["train", "plan", "verify"];
     let configured = configured.map(|command| format!("Usage: gpipe {command} "));
-    let mend = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(typed))
-            if error.kind() == ErrorKind::UnknownArgument
-                && !typed.starts_with('-')
-                && configured.iter().any(|usage| text.contains(usage)) =>
-        {
-            "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; "
-        }
-        _ => "",
+    let is_word = error.kind() == ErrorKind::UnknownArgument && !typed.starts_with('-');
+    let mend = match is_word && configured.iter().any(|usage| text.contains(usage)) {
+        true => "use a flag, as in --model gpt2, --data notes.txt or --set KEY=VALUE; ",
+        false => "",
     };
     let fail = Fail::invalid(format!(
         "{message}; {mend}--help lists all commands and flags"

@@ -38,6 +38,27 @@ pub fn training_batch(
     .cut(&batch, parts)
 }
 
+/// The micro-batches of a [`training_batch`] that are those of a replica, in its numbering.
+///
+/// # Errors
+/// As [`training_batch`].
+pub fn training_batch_of_replica(
+    dataset: &Dataset,
+    device: &Device,
+    groups: Groups,
+    step: u64,
+) -> Result<Batch> {
+    let batch = dataset.draws_of_step(step);
+    Cutter {
+        dataset,
+        device,
+        step,
+        train: true,
+        divisor: dataset.targets(&batch) as f64,
+    }
+    .cut_part(&batch, groups.of_step(), groups.own_micro_batches())
+}
+
 /// [`training_batch`] for a model with layers before the pipeline: every item has the inputs of its whole group of
 /// micro-batches ([`group_items`]).
 ///
@@ -107,7 +128,14 @@ struct Cutter<'a> {
 impl Cutter<'_> {
     /// Samples `batch` in `parts` micro-batches that differ by at most one sample.
     fn cut(&self, batch: &[Draw], parts: usize) -> Result<Batch> {
-        let ranges = micro_batches(batch.len(), parts)?;
+        self.cut_part(batch, parts, 0..parts)
+    }
+
+    /// The micro-batches `own` of them, counted from the first.
+    fn cut_part(&self, batch: &[Draw], parts: usize, own: Range<usize>) -> Result<Batch> {
+        let mut ranges = micro_batches(batch.len(), parts)?;
+        ranges.truncate(own.end);
+        ranges.drain(..own.start);
         let item = |(index, rows): (usize, Range<usize>)| {
             let (input, values) = self.dataset.tensors(self.device, &batch[rows.clone()])?;
             Ok(Item {

@@ -19,7 +19,9 @@ mod tokenizer;
 mod tokens;
 mod vocabulary;
 
-pub use batches::{Batch, evaluation_batches, training_batch, training_batch_of_groups};
+pub use batches::{
+    Batch, evaluation_batches, training_batch, training_batch_of_groups, training_batch_of_replica,
+};
 pub use chats::is_chats;
 pub use dataset::Dataset;
 pub use error::{ChatFault, Error, PairFault, Result, SourceFault};

@@ -78,12 +78,13 @@ impl Assembly {
         self.build_over(host, None, end)
     }
 
-    /// [`build_to`](Self::build_to) over the ranks of a world, if there is one: each runs as many of the
-    /// schedule's devices as the others, in order. `devices` are those of all stages, by their names on their
-    /// own ranks; those of other ranks are not opened.
+    /// [`build_to`](Self::build_to) over the ranks of a world, if there is one: as many ranks run each replica of the
+    /// pipeline ([`Groups::on_replica`], by the groups of the plan), and each as many of the schedule's devices as the
+    /// others, in order. `devices` are those of all stages, by their names on their own ranks; those of other ranks are
+    /// not opened.
     ///
     /// # Errors
-    /// As [`build`](Self::build), and if the ranks do not divide the devices.
+    /// As [`build`](Self::build), and if the replicas do not divide the ranks, or those of one its devices.
     pub fn build_over<T: LossStage<Tensors> + 'static>(
         self,
         host: &Host,
@@ -92,7 +93,18 @@ impl Assembly {
     ) -> std::result::Result<Assembled<T>, AssemblyError> {
         self.check()?;
         let workers = self.schedule.devices();
-        let ranks = world.map_or(1, |world| world.ranks());
+        let groups = self.remat_plan.groups();
+        let (own, all) = world.map_or((0, 1), |world| (world.rank(), world.ranks()));
+        let replicas = groups.replicas();
+        if !all.is_multiple_of(replicas) || own * replicas / all != groups.replica() {
+            return Err(Error::Assembly(format!(
+                "replica {} of {replicas} on rank {own} of {all}: each replica runs on as many ranks, one behind the \
+                 other",
+                groups.replica()
+            ))
+            .into());
+        }
+        let ranks = all / replicas;
         if !workers.is_multiple_of(ranks) {
             return Err(Error::Assembly(format!(
                 "{workers} workers on {ranks} ranks: use as many stages that each rank has the same number"
@@ -112,12 +124,11 @@ impl Assembly {
             optimizer,
             seed,
         } = self;
-        let groups = remat_plan.groups();
         let before = remat_plan.before();
         let remat_plan = Arc::new(remat_plan);
         let is_here = |stage: usize| {
             let rank = rank_of[schedule.device_of()[stage]];
-            world.is_none_or(|world| world.rank() == rank)
+            own % ranks == rank
         };
         let devices = devices.iter().enumerate().map(|(stage, &id)| {
             // In the place of one of another rank stands one that counts nothing.
@@ -143,6 +154,8 @@ impl Assembly {
         let make_stage = {
             let (devices, transit) = (devices.clone(), transit.clone());
             let table = (!remat_plan.portals().is_empty()).then(|| portals.clone());
+            let rank_of: Vec<usize> = (0..schedule.stages()).map(rank).collect();
+            let replicas_of = world.map(|world| (world.clone(), rank_of));
             move |index: usize| -> Result<LayerStage> {
                 let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut layers = std::mem::take(&mut parts[index]);
@@ -151,7 +164,11 @@ impl Assembly {
                 let (device, transit) = (devices[index].clone(), transit.clone());
                 make_parameters(&mut layers, &device, optimizer.as_ref(), seed)?;
                 let remat_plan = remat_plan.clone();
-                let stage = LayerStage::new(index, layers, device, transit, remat_plan, seed);
+                let mut stage = LayerStage::new(index, layers, device, transit, remat_plan, seed);
+                if let Some((world, rank_of)) = &replicas_of {
+                    let on = |replica| replica * ranks + rank_of[index];
+                    stage = stage.with_replicas(world, (0..replicas).map(on).collect());
+                }
                 Ok(stage.with_portals(table.as_ref()))
             }
         };
@@ -165,7 +182,15 @@ impl Assembly {
                 let flows = Arc::new(HostFlows {
                     transit: transit.clone(),
                 });
-                Pipeline::join(schedule, world, rank_of, flows, make_stage, make_loss_stage)?
+                Pipeline::join(
+                    schedule,
+                    world,
+                    replicas,
+                    rank_of,
+                    flows,
+                    make_stage,
+                    make_loss_stage,
+                )?
             }
         };
         Ok(Assembled {
@@ -181,6 +206,16 @@ impl Assembly {
     fn check(&self) -> Result<()> {
         let stages = self.schedule.stages();
         let fail = |message| Err(Error::Assembly(message));
+        let (groups, micro_batches) = (self.remat_plan.groups(), self.schedule.micro_batches());
+        let own = groups.own_micro_batches().len();
+        if groups.replicas() > 1 && (own != micro_batches || self.remat_plan.before() > 0) {
+            return fail(format!(
+                "a schedule of {micro_batches} micro-batches and {} layers before the pipeline on one of {} replicas: \
+                 use {own} and none",
+                self.remat_plan.before(),
+                groups.replicas()
+            ));
+        }
         if self.cut.len() != stages || self.devices.len() != stages {
             return fail(format!(
                 "a schedule of {stages} stages, a cut into {} parts and {} devices: use as many of each",

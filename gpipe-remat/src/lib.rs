@@ -30,7 +30,7 @@ pub use memory::{
     Bytes, BytesError, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan, Retained,
     RetainedRun, StageMemory, predict_held, predict_memory,
 };
-pub use micro_batch::{batch_items, group_items, micro_batches};
+pub use micro_batch::{batch_items, group_items, items_of_replica, micro_batches};
 pub use non_finite::{NonFinite, Pass, Value};
 pub use optimizer_step::{StepStats, optimizer_step};
 pub use param_state::{
@@ -42,5 +42,7 @@ pub use reach::Passage;
 pub use stage::{LayerStage, PortalTable};
 pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputStage, Target, TrainingLoss};
-pub use update::{apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties};
+pub use update::{
+    apply_update, commit_mini_batch, gradient_norm, merge_ties, share_ties, sum_replicas,
+};
 pub use wire::{Flows, Wire, WireCodec};

@@ -65,6 +65,8 @@ pub fn group_items<G>(
     mut target: impl FnMut(Range<usize>) -> Result<G>,
 ) -> Result<Vec<Item<Tensors, G>>> {
     let ranges = samples_of(inputs, parts)?;
+    // Those of the whole step.
+    let groups = Groups::new(parts, groups.count()).unwrap_or(Groups::one(parts));
     let make = |(index, rows): (usize, &Range<usize>)| {
         let members = groups.micro_batches(groups.of(index));
         let whole = ranges[members.start].start..ranges[members.end - 1].end;
@@ -72,6 +74,20 @@ pub fn group_items<G>(
         item(inputs, micro_batch, whole, target(rows.clone())?)
     };
     ranges.iter().enumerate().map(make).collect()
+}
+
+/// The items of a step that are those of a replica, in its numbering; all of them without other replicas.
+pub fn items_of_replica<F, G>(mut items: Vec<Item<F, G>>, groups: Groups) -> Vec<Item<F, G>> {
+    if groups.replicas() == 1 {
+        return items;
+    }
+    let own = groups.own_micro_batches();
+    items.truncate(own.end);
+    items.drain(..own.start.min(items.len()));
+    for (index, item) in items.iter_mut().enumerate() {
+        item.micro_batch.index = index;
+    }
+    items
 }
 
 /// The samples of each of `parts` micro-batches of inputs of one number of samples.

@@ -4,7 +4,9 @@ use gpipe_layers::{Optimizer, clip_factor};
 use gpipe_sched::{LossStage, Pipeline};
 use gpipe_tensor::Tensors;
 
-use crate::update::{apply_update, commit_mini_batch, gradient_norms, merge_ties, share_ties};
+use crate::update::{
+    apply_update, commit_mini_batch, gradient_norms, merge_ties, share_ties, sum_replicas,
+};
 use crate::{Error, LayerStage, Result};
 
 /// Statistics of an optimizer step.
@@ -30,7 +32,8 @@ pub struct StepStats {
 ///
 /// In this order:
 ///
-/// 1. gradients of tied places are added to those of their owners ([`merge_ties`]);
+/// 1. gradients of replicas are summed ([`sum_replicas`]), and those of tied places added to those of their owners
+///    ([`merge_ties`]);
 /// 2. the norm is taken ([`gradient_norm`](crate::gradient_norm)), and a gradient that is not finite
 ///    refused before any value is changed;
 /// 3. owners are updated ([`apply_update`]), and their values given to tied places ([`share_ties`]);
@@ -58,6 +61,7 @@ pub fn optimizer_step<T: LossStage<Tensors> + 'static>(
             return Err(Error::Setting { what, value });
         }
     }
+    sum_replicas(pipeline)?;
     merge_ties(pipeline)?;
     let norms = gradient_norms(pipeline)?;
     let norm = norms.norm.hypot(norms.statistics);

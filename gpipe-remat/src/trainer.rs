@@ -8,7 +8,7 @@ use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{
     Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, WireCodec, batch_items,
-    first_non_finite, group_items, optimizer_step,
+    first_non_finite, group_items, items_of_replica, optimizer_step,
 };
 
 /// A pipeline, its optimizer and the number of the next step.
@@ -160,19 +160,25 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
 
 impl Trainer<TrainingLoss> {
     /// A training step. The first extent of every input and of the targets counts samples, which are
-    /// cut into as many micro-batches as the schedule has. The loss is the mean over the targets. Over ranks, every
-    /// rank calls it with the same inputs and targets.
+    /// cut into as many micro-batches as the schedule has, or the schedules of all replicas together. The loss is the
+    /// mean over the targets. Over ranks, every rank calls it with the same inputs and targets.
     ///
     /// # Errors
     /// If there are fewer samples than micro-batches or inputs and targets differ in their number;
     /// else as [`step_on`](Self::step_on).
     pub fn step(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<TrainStep> {
-        let parts = self.run.pipeline.schedule().micro_batches();
         let divisor = self.divisor(inputs, targets)?;
         let (groups, before) = (self.run.groups, self.run.before);
-        self.step_on(|step| match before {
-            0 => batch_items(inputs, parts, step, true, target(targets, divisor)),
-            _ => group_items(inputs, parts, groups, step, target(targets, divisor)),
+        let parts = match groups.replicas() {
+            1 => self.run.pipeline.schedule().micro_batches(),
+            _ => groups.of_step(),
+        };
+        self.step_on(|step| {
+            let items = match before {
+                0 => batch_items(inputs, parts, step, true, target(targets, divisor)),
+                _ => group_items(inputs, parts, groups, step, target(targets, divisor)),
+            };
+            Ok(items_of_replica(items?, groups))
         })
     }
 

@@ -1,5 +1,5 @@
 //! Updates of the parameters from their gradients, in the functions that
-//! [`optimizer_step`](crate::optimizer_step) consists of: [`merge_ties`], [`gradient_norm`],
+//! [`optimizer_step`](crate::optimizer_step) consists of: [`sum_replicas`], [`merge_ties`], [`gradient_norm`],
 //! [`apply_update`], [`share_ties`], [`commit_mini_batch`], in this order.
 //!
 //! Each result has the same bits for every number of stages: contributions of stages are combined in
@@ -14,6 +14,21 @@ use gpipe_tensor::{Tensor, Tensors};
 
 use crate::LayerStage;
 use crate::wire::WireCodec;
+
+/// Adds the gradients of the replicas of the pipeline, by the tree of their groups of micro-batches
+/// ([`Groups`](gpipe_sched::Groups)): all have the sum then. Does nothing where there is one.
+///
+/// # Errors
+/// If a stage fails.
+pub fn sum_replicas<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+) -> Result<(), PipelineError> {
+    if pipeline.replicas() == 1 {
+        return Ok(());
+    }
+    let sum = pipeline.during("the sum of gradients over the replicas");
+    sum.each(|_, stage| stage.sum_replicas())
+}
 
 /// Adds the gradients of tied places to those of their owners, in layer order.
 ///

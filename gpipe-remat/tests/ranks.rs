@@ -8,10 +8,12 @@ use std::thread;
 use common::{CONTEXT, Model, Outcome, Run, VOCAB};
 use gpipe_layers::{Loss, freeze};
 use gpipe_remat::{
-    Assembled, ParameterBytes, Trainer, TrainingLoss, copy_owned, first_non_finite_state,
-    put_states, put_values,
+    Assembled, ParameterBytes, Policy, Trainer, TrainingLoss, copy_owned, first_non_finite_state,
+    put_states, put_values, sum_replicas,
 };
-use gpipe_sched::{InMemory, Schedule, World, interleaved, one_f_one_b, zb_v};
+use gpipe_sched::{
+    InMemory, Schedule, ScheduleError, World, gpipe, interleaved, one_f_one_b, zb_h1, zb_v,
+};
 use gpipe_tensor::{DeviceId, Host, Tensor};
 
 fn on_ranks(ranks: usize, run: impl Fn(Arc<World>) + Sync) {
@@ -200,4 +202,111 @@ fn frozen_first_stages_give_the_bits_of_one_process_over_ranks() {
             assert_eq!(steps(built, &host), expected);
         });
     }
+}
+
+/// Replicas of a pipeline give the bits of one process with as many groups, whatever their number, that of their
+/// ranks and the schedule.
+#[test]
+fn replicas_train_to_the_bits_of_one_process() {
+    type Make = fn(usize, usize) -> Result<Schedule, ScheduleError>;
+    let zb_v: Make = |workers, micro_batches| zb_v(workers, micro_batches);
+    let interleaved: Make = |workers, micro_batches| interleaved(workers, 2, micro_batches);
+    // Replicas, ranks of each, groups, micro-batches, workers, policy, schedule.
+    let cases: [(usize, usize, usize, usize, usize, Policy, Make); 7] = [
+        (2, 1, 2, 5, 1, Policy::Keep, gpipe),
+        (2, 2, 2, 7, 2, Policy::Stage, one_f_one_b),
+        (4, 1, 4, 4, 2, Policy::Keep, one_f_one_b),
+        (2, 1, 6, 7, 2, Policy::Stage, zb_h1),
+        (3, 2, 9, 11, 2, Policy::Keep, zb_v),
+        (2, 2, 4, 8, 2, Policy::Stage, interleaved),
+        (5, 1, 5, 11, 3, Policy::Keep, zb_h1),
+    ];
+    for (replicas, ranks, groups, micro_batches, workers, policy, make) in cases {
+        let model = Model {
+            blocks: 3,
+            tied: true,
+            dropout: 0.2,
+        };
+        let run_of = |schedule: &Schedule, replica| Run {
+            stages: schedule.stages(),
+            groups,
+            replica,
+            policy,
+            ..Run::new(model.clone(), 13, micro_batches)
+        };
+        let case = format!("{replicas} x {ranks}, {groups} of {micro_batches}");
+        let schedule = make(workers, micro_batches).unwrap();
+        let whole = run_of(&schedule, [0, 1]);
+        let mut expected = Outcome::default();
+        let mut assembled = whole.assemble_with(schedule);
+        for step in 0..whole.steps {
+            expected.step(&mut assembled, whole.items(step), &whole, step, true);
+        }
+        expected.read(&mut assembled);
+        on_ranks(replicas * ranks, |world| {
+            let run = whole.clone();
+            let run = Run {
+                replica: [world.rank() / ranks, replicas],
+                ..run
+            };
+            let own = run.groups_of_replica().own_micro_batches().len();
+            let schedule = make(workers, own).unwrap();
+            let host = Host::new(run.threads).unwrap();
+            let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+            let assembly = run.assembly(schedule);
+            let mut part = assembly.build_over(&host, Some(&world), end).unwrap();
+            let mut got = Outcome::default();
+            for step in 0..run.steps {
+                got.step(&mut part, run.items(step), &run, step, true);
+            }
+            assert_eq!(got.losses, expected.losses, "{case}");
+            assert_eq!(got.norms, expected.norms, "{case}");
+            got.read(&mut part);
+            assert!(!got.values.is_empty());
+            for (name, value) in &got.values {
+                assert_eq!(*value, expected.values[name], "{case}: {name}");
+                assert_eq!(
+                    got.gradients[name], expected.gradients[name],
+                    "{case}: {name}"
+                );
+            }
+        });
+    }
+}
+
+/// A replica that fails between the step and its sum ends the others.
+#[test]
+fn a_replica_that_fails_before_the_sum_ends_the_others() {
+    let model = Model {
+        blocks: 1,
+        tied: false,
+        dropout: 0.0,
+    };
+    on_ranks(2, |world| {
+        let run = Run {
+            groups: 2,
+            replica: [world.rank(), 2],
+            ..Run::new(model.clone(), 4, 2)
+        };
+        let host = Host::new(1).unwrap();
+        let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+        let assembly = run.assembly(gpipe(1, 1).unwrap());
+        let mut part = assembly.build_over(&host, Some(&world), end).unwrap();
+        match world.rank() {
+            0 => {
+                part.pipeline.step(run.items(0)).unwrap();
+                let error = sum_replicas(&mut part.pipeline).unwrap_err().to_string();
+                assert!(
+                    error.contains("rank 1") && error.contains("no room"),
+                    "{error}"
+                );
+            }
+            _ => {
+                part.pipeline.step(run.items(0)).unwrap();
+                let fails = |_: usize, _: &mut gpipe_remat::LayerStage| Err::<(), _>("no room");
+                let error = part.pipeline.each(fails).unwrap_err().to_string();
+                assert!(error.contains("no room"), "{error}");
+            }
+        }
+    });
 }

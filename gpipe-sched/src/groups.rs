@@ -22,6 +22,8 @@ use std::ops::Range;
 pub struct Groups {
     micro_batches: usize,
     groups: usize,
+    /// The first group of this replica, and their number.
+    own: [usize; 2],
 }
 
 impl Groups {
@@ -30,6 +32,7 @@ impl Groups {
         let this = Self {
             micro_batches,
             groups,
+            own: [0, groups],
         };
         (1..=micro_batches).contains(&groups).then_some(this)
     }
@@ -39,30 +42,86 @@ impl Groups {
         Self {
             micro_batches,
             groups: 1,
+            own: [0, 1],
         }
     }
 
-    /// The number of groups.
+    /// The same on one of several replicas of a pipeline, which each run as many consecutive groups; `None` unless
+    /// their number divides that of the groups.
+    ///
+    /// ```
+    /// use gpipe_sched::Groups;
+    ///
+    /// let groups = Groups::new(7, 4).unwrap().on_replica(1, 2).unwrap();
+    /// assert_eq!((groups.own(), groups.own_micro_batches()), (2..4, 3..7));
+    /// // A replica counts its micro-batches from 0.
+    /// assert_eq!((groups.micro_batches(3), groups.of(3)), (2..4, 3));
+    /// assert!(groups.on_replica(0, 3).is_none());
+    /// ```
+    pub fn on_replica(self, replica: usize, replicas: usize) -> Option<Self> {
+        let fits = replica < replicas && self.groups.is_multiple_of(replicas);
+        fits.then(|| {
+            let each = self.groups / replicas;
+            let own = [replica * each, each];
+            Self { own, ..self }
+        })
+    }
+
+    /// The number of groups, those of other replicas included.
     pub const fn count(self) -> usize {
         self.groups
     }
 
-    /// The group of a micro-batch. Those beyond the last one count to the last group.
+    /// The number of micro-batches of a step, those of other replicas included.
+    pub const fn of_step(self) -> usize {
+        self.micro_batches
+    }
+
+    /// The number of replicas.
+    pub const fn replicas(self) -> usize {
+        self.groups / self.own[1]
+    }
+
+    /// The number of this replica, from 0.
+    pub const fn replica(self) -> usize {
+        self.own[0] / self.own[1]
+    }
+
+    /// The groups of this replica: all, unless there are others.
+    pub fn own(self) -> Range<usize> {
+        let [first, count] = self.own;
+        first..first + count
+    }
+
+    /// The micro-batches of this replica among those of the step.
+    pub fn own_micro_batches(self) -> Range<usize> {
+        let own = self.own();
+        self.start(own.start)..self.start(own.end)
+    }
+
+    /// The group of a micro-batch of this replica. Those beyond the last one count to the last group.
     pub fn of(self, micro_batch: usize) -> usize {
         if self.groups == 1 {
             return 0;
         }
-        let place = (micro_batch.min(self.micro_batches - 1) + 1) * self.groups - 1;
-        place / self.micro_batches
+        let own = self.own_micro_batches();
+        let micro_batch = (own.start + micro_batch).min(own.end - 1);
+        ((micro_batch + 1) * self.groups - 1) / self.micro_batches
     }
 
-    /// The micro-batches of a group.
+    /// The micro-batches of one of this replica's groups, counted from the replica's first.
     pub fn micro_batches(self, group: usize) -> Range<usize> {
-        let start = |group: usize| group * self.micro_batches / self.groups;
-        start(group)..start(group + 1)
+        let first = self.own_micro_batches().start;
+        let place = |group| self.start(group).saturating_sub(first);
+        place(group)..place(group + 1)
     }
 
-    /// The sum of one number for each micro-batch, in the order of the groups.
+    /// The first micro-batch of a group among those of the step.
+    fn start(self, group: usize) -> usize {
+        group * self.micro_batches / self.groups
+    }
+
+    /// The sum of one number for each micro-batch of the step, those of all replicas, in the order of the groups.
     pub fn sum(self, of_micro_batches: &[f64]) -> f64 {
         if self.groups == 1 {
             return of_micro_batches.iter().sum();
@@ -72,13 +131,36 @@ impl Groups {
 
     fn sum_of(self, groups: Range<usize>, of_micro_batches: &[f64]) -> f64 {
         if groups.len() == 1 {
-            let own = self.micro_batches(groups.start);
-            let end = own.end.min(of_micro_batches.len());
-            return of_micro_batches[own.start.min(end)..end].iter().sum();
+            let end = self.start(groups.end).min(of_micro_batches.len());
+            let start = self.start(groups.start).min(end);
+            return of_micro_batches[start..end].iter().sum();
         }
         let middle = middle(&groups);
         let left = self.sum_of(groups.start..middle, of_micro_batches);
         left + self.sum_of(middle..groups.end, of_micro_batches)
+    }
+
+    /// The sum of all groups from sums that replicas ended with: `of` gives that of a run of groups if a replica has
+    /// it, and `add` adds two. `None` if sums are missing.
+    pub fn sum_parts<B>(
+        self,
+        of: &mut impl FnMut(&Range<usize>) -> Option<B>,
+        add: &mut impl FnMut(B, B) -> B,
+    ) -> Option<B> {
+        fn sum<B>(
+            node: Range<usize>,
+            of: &mut impl FnMut(&Range<usize>) -> Option<B>,
+            add: &mut impl FnMut(B, B) -> B,
+        ) -> Option<B> {
+            if let Some(sum) = of(&node) {
+                return Some(sum);
+            }
+            let middle = (node.len() > 1).then(|| middle(&node))?;
+            let left = sum(node.start..middle, of, add)?;
+            let right = sum(middle..node.end, of, add)?;
+            Some(add(left, right))
+        }
+        sum(0..self.groups, of, add)
     }
 
     /// The node of the tree with which this node is added, and their sum. `None` for the root and for
@@ -123,7 +205,9 @@ pub struct GroupSums<B> {
 impl<B> GroupSums<B> {
     /// No sums of these groups yet.
     pub fn new(groups: Groups) -> Self {
-        let open = (0..groups.count()).map(|group| groups.micro_batches(group).len());
+        // Those of other replicas stay open here.
+        let size = |group| groups.start(group + 1) - groups.start(group);
+        let open = (0..groups.count()).map(size);
         Self {
             groups,
             open: open.collect(),
@@ -185,6 +269,31 @@ impl<B> GroupSums<B> {
         }
         self.current = Some(node);
         Ok(())
+    }
+
+    /// Whether all micro-batches of this replica were added.
+    pub fn is_complete(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// Whether all but one were.
+    pub fn is_last(&self) -> bool {
+        self.left() == 1
+    }
+
+    fn left(&self) -> usize {
+        self.open[self.groups.own()].iter().sum()
+    }
+
+    /// The sums that are held beside the current one, by the groups that they are of: of a replica of several, those
+    /// whose neighbours in the tree are elsewhere, once all its micro-batches were added.
+    pub fn held(&self) -> impl Iterator<Item = (Range<usize>, &B)> {
+        self.held.iter().map(|(node, sum)| (node.clone(), sum))
+    }
+
+    /// The groups that the current sum is of, if there is one.
+    pub fn current(&self) -> Option<Range<usize>> {
+        self.current.clone()
     }
 }
 
@@ -250,6 +359,59 @@ mod tests {
                 let turns =
                     (0..longest).flat_map(|i| (0..count).filter_map(move |g| members(g).nth(i)));
                 assert_eq!(sum(groups, turns).0, expected);
+            }
+        }
+    }
+
+    /// Replicas sum what they have, and what they end with is summed further.
+    #[test]
+    fn any_number_of_replicas_gives_the_sum_of_the_tree() {
+        for count in 1..=24 {
+            let micro_batches = count + count / 2;
+            let groups = Groups::new(micro_batches, count).unwrap();
+            let expected = defined(groups, 0..count).to_bits();
+            for replicas in (1..=count).filter(|replicas| count.is_multiple_of(*replicas)) {
+                let (mut parts, mut covered) = (Vec::new(), Vec::new());
+                for replica in 0..replicas {
+                    let own = groups.on_replica(replica, replicas).unwrap();
+                    let first = own.own_micro_batches().start;
+                    covered.extend(own.own_micro_batches());
+                    let (mut sums, mut current) = (GroupSums::new(own), 0.0_f32);
+                    for m in 0..own.own_micro_batches().len() {
+                        assert!(!sums.is_complete());
+                        assert!(own.micro_batches(own.of(m)).contains(&m));
+                        let swap = |sum: Option<f32>| {
+                            Ok::<_, ()>(std::mem::replace(&mut current, sum.unwrap_or(0.0)))
+                        };
+                        sums.enter(m, swap).unwrap();
+                        current += number(first + m);
+                        let add = |other| {
+                            current += other;
+                            Ok::<_, ()>(())
+                        };
+                        sums.leave(m, add).unwrap();
+                    }
+                    assert!(sums.is_complete());
+                    parts.push((sums.current().unwrap(), current));
+                    parts.extend(sums.held().map(|(node, sum)| (node, *sum)));
+                }
+                assert!(covered.into_iter().eq(0..micro_batches));
+                let mut of = |node: &Range<usize>| {
+                    let part = parts.iter().find(|(of, _)| of == node);
+                    part.map(|(_, sum)| *sum)
+                };
+                let sum = groups.sum_parts(&mut of, &mut |left, right| left + right);
+                assert_eq!(
+                    sum.map(f32::to_bits),
+                    Some(expected),
+                    "{groups:?} {replicas}"
+                );
+                parts.pop();
+                let mut of = |node: &Range<usize>| {
+                    let part = parts.iter().find(|(of, _)| of == node);
+                    part.map(|(_, sum)| *sum)
+                };
+                assert_eq!(groups.sum_parts(&mut of, &mut |left, _| left), None);
             }
         }
     }

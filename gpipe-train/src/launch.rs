@@ -31,6 +31,22 @@ pub fn join_launcher(library: Option<&Path>) -> Result<Option<Arc<World>>> {
     Ok(Some(World::new(transport)))
 }
 
+/// Refuses several replicas without a launcher.
+///
+/// # Errors
+/// [`Error::Invalid`] with the way to start them.
+pub(crate) fn check_replicas(world: Option<&World>, config: &TrainConfig) -> Result<()> {
+    let replicas = config.pipeline.replicas.get();
+    match world {
+        None if replicas > 1 => Err(Error::invalid(format!(
+            "{replicas} replicas but one process: start them with mpirun or srun, or use \
+             `pipeline.replicas = 1`, which gives the same bits with `pipeline.groups = {}`",
+            config.pipeline.groups.get()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses ranks that were not started alike. Threads may differ.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use crate::autosave::Autosave;
 use crate::config::TrainConfig;
 use crate::dataset::dataset;
 use crate::error::{Error, Result, one_line};
-use crate::launch::check_alike;
+use crate::launch::{check_alike, check_replicas};
 use crate::progress::ProgressReporter;
 use crate::progress_sink::ProgressSink;
 use crate::resume::{self, StartPoint};
@@ -95,9 +95,9 @@ impl PreparedRun {
         }
         let (made, drawn) = start.position();
         let dataset = dataset(config, &start.vocabulary.vocabulary)?.resumed_at(made, drawn);
-        let mut setup = Setup::new(config)?
-            .with_kernel_cache(options.kernel_cache.as_deref())
-            .over(options.world);
+        check_replicas(options.world.as_deref(), config)?;
+        let mut setup = Setup::over(config, options.world.as_ref())?
+            .with_kernel_cache(options.kernel_cache.as_deref());
         if start.resumed.is_none() {
             setup.open_weights(config)?;
         }

@@ -86,8 +86,9 @@ pub fn train<E: From<Error>>(
     for step in steps {
         let started = Instant::now();
         let used = machine::cpu_time();
-        let batch = || match *before {
-            0 => gpipe_data::training_batch(dataset, transit, parts, step),
+        let batch = || match (*before, groups.replicas()) {
+            (0, 1) => gpipe_data::training_batch(dataset, transit, parts, step),
+            (0, _) => gpipe_data::training_batch_of_replica(dataset, transit, *groups, step),
             _ => gpipe_data::training_batch_of_groups(dataset, transit, parts, *groups, step),
         };
         let failed = |is_before_update, source: BoxedError| Error::Step {

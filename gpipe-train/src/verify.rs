@@ -11,7 +11,7 @@ use gpipe_sched::{Action, Op, Schedule, World};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::launch::check_alike;
+use crate::launch::{check_alike, check_replicas};
 use crate::setup::Setup;
 use crate::training_loop::{Recipe, train};
 
@@ -42,32 +42,38 @@ impl<'a> Verification<'a> {
     /// [`Error::Invalid`] or [`Error::Input`] if either cannot be run on this machine, or if the stages of
     /// the schedule add up gradients in different orders.
     pub fn new(config: &'a TrainConfig) -> Result<Self> {
+        Self::over(config, None)
+    }
+
+    /// [`new`](Self::new) over the ranks of a world, if there is one: rank 0 compares.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over(config: &'a TrainConfig, world: Option<Arc<World>>) -> Result<Self> {
+        check_replicas(world.as_deref(), config)?;
         let mut single = config.clone();
         single.pipeline = config.pipeline.single().map_err(Error::invalid)?;
-        let setup = Setup::new(config)?;
+        let setup = Setup::over(config, world.as_ref())?;
         setup.check_memory(config)?;
-        let single_schedule = in_one_stage(&setup.schedule)?;
-        Setup::with_schedule(&single, Some(single_schedule.clone()))?.check_memory(&single)?;
+        let replicas = 0..config.pipeline.replicas.get();
+        let schedules = replicas.map(|replica| match replica == setup.table.groups().replica() {
+            true => Ok(setup.schedule.clone()),
+            false => Ok(Setup::with_schedule(config, None, replica)?.schedule),
+        });
+        let single_schedule = in_one_stage(&schedules.collect::<Result<Vec<_>>>()?)?;
+        Setup::with_schedule(&single, Some(single_schedule.clone()), 0)?.check_memory(&single)?;
         Ok(Self {
             config,
             setup,
             single,
             single_schedule,
-            world: None,
+            world,
         })
     }
 
     /// Whether the schedule adds up gradients in ascending order of micro-batches.
     pub fn is_ascending(&self) -> bool {
         self.setup.schedule.is_ascending()
-    }
-
-    /// Runs the configuration over the ranks of a world; rank 0 compares.
-    #[must_use]
-    pub fn over(mut self, world: Option<Arc<World>>) -> Self {
-        self.setup = self.setup.over(world.clone());
-        self.world = world;
-        self
     }
 
     /// Trains `steps` steps in one stage and as configured, and compares losses, gradient norms and
@@ -86,7 +92,7 @@ impl<'a> Verification<'a> {
                 difference: None,
             });
         }
-        let single = Setup::with_schedule(&self.single, Some(self.single_schedule))?;
+        let single = Setup::with_schedule(&self.single, Some(self.single_schedule), 0)?;
         let expected = outcome(single, &self.single, dataset, steps)?;
         between();
         let got = outcome(self.setup, self.config, dataset, steps)?;
@@ -105,20 +111,25 @@ struct Outcome {
     values: BTreeMap<String, Vec<u32>>,
 }
 
-/// A single-stage schedule that adds up gradients in the same order as `schedule`, since floating-point
-/// sums depend on the order.
-fn in_one_stage(schedule: &Schedule) -> Result<Schedule> {
-    let micro_batches = schedule.micro_batches();
-    let order = |stage| {
-        let adds = schedule.of_stage(stage).filter(|a| a.op.adds_gradient());
-        adds.map(|action| action.micro_batch).collect::<Vec<_>>()
-    };
-    let first = order(0);
-    if let Some(other) = (1..schedule.stages()).find(|&stage| order(stage) != first) {
-        return Err(Error::invalid(format!(
-            "stages 0 and {other} of this schedule add up gradients in different orders, so \
-             no single stage gives the same bits"
-        )));
+/// A single-stage schedule that adds up gradients in the same order as the schedules of all replicas, since
+/// floating-point sums depend on the order.
+fn in_one_stage(replicas: &[Schedule]) -> Result<Schedule> {
+    let (mut micro_batches, mut first) = (0, Vec::new());
+    for schedule in replicas {
+        let order = |stage| {
+            let adds = schedule.of_stage(stage).filter(|a| a.op.adds_gradient());
+            adds.map(|action| micro_batches + action.micro_batch)
+                .collect::<Vec<_>>()
+        };
+        let own = order(0);
+        if let Some(other) = (1..schedule.stages()).find(|&stage| order(stage) != own) {
+            return Err(Error::invalid(format!(
+                "stages 0 and {other} of this schedule add up gradients in different orders, so \
+                 no single stage gives the same bits"
+            )));
+        }
+        first.extend(own);
+        micro_batches += schedule.micro_batches();
     }
     let forward = (0..micro_batches).map(|m| Action::new(0, Op::Forward, m));
     let backward = first.iter().map(|&m| Action::new(0, Op::Backward, m));

@@ -15,7 +15,7 @@ macro_rules! key_flags {
     };
 }
 
-const KEY_FLAGS: [KeyFlag; 45] = key_flags![
+const KEY_FLAGS: [KeyFlag; 46] = key_flags![
     "--model" "model.name" model,
     "--weights" "model.weights" weights,
     "--dropout" "model.dropout" dropout,
@@ -31,6 +31,7 @@ const KEY_FLAGS: [KeyFlag; 45] = key_flags![
     "--micro-batches" "pipeline.micro_batches" micro_batches,
     "--micro-batch-size" "pipeline.micro_batch_size" micro_batch_size,
     "--groups" "pipeline.groups" groups,
+    "--replicas" "pipeline.replicas" replicas,
     "--before" "pipeline.before" before,
     "--schedule" "pipeline.schedule" schedule,
     "--partition" "pipeline.partition" partition,

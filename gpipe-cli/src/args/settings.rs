@@ -95,9 +95,12 @@ pub struct Settings {
     /// Maximum samples per micro-batch
     #[arg(long, value_name = "SAMPLES", help_heading = "Pipeline")]
     pub micro_batch_size: Option<String>,
-    /// Groups of micro-batches whose gradients are summed in parallel [default: 1]
+    /// Groups of micro-batches whose gradients are summed in parallel [default: as many as replicas]
     #[arg(long, value_name = "G", help_heading = "Pipeline")]
     pub groups: Option<String>,
+    /// Replicas of the pipeline, each run by as many of the launcher's processes [default: 1]
+    #[arg(long, value_name = "R", help_heading = "Pipeline")]
+    pub replicas: Option<String>,
     /// First layers that run on the whole batch, before the pipeline [default: 0]
     #[arg(long, value_name = "N", help_heading = "Pipeline")]
     pub before: Option<String>,

@@ -20,7 +20,7 @@ pub fn run(args: &VerifyArgs, output: OutputArgs) -> Result<()> {
     };
     let found = gpipe_train::vocabulary(&config, config.model.folder())?;
     let dataset = gpipe_train::dataset(&config, &found.vocabulary)?;
-    let verification = Verification::new(&config)?.over(ranks::world());
+    let verification = Verification::over(&config, ranks::world())?;
     let descends = match verification.is_ascending() {
         true => "",
         false => ", adding up gradients in the order of the table",

@@ -58,3 +58,43 @@ fn ranks_give_the_bits_of_one_process() {
         assert!(model("run") == model("whole"), "{launcher:?}");
     }
 }
+
+/// Two replicas are the same training as one process with two groups, and any world goes on from their checkpoint.
+#[test]
+fn replicas_give_the_bits_of_one_process_with_as_many_groups() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = ["--micro-batches", "3", "--devices", "cpu"];
+        let replicas = [&flags[..], &["--replicas", "2"]].concat();
+        for more in [&[][..], &["--schedule", "zb-h1", "--groups", "2"]] {
+            let flags = [&replicas[..], more].concat();
+            let verified = on_ranks(&launcher, 4, folder.path(), "verify", &flags);
+            let said = stdout(&verified);
+            assert!(verified.status.success(), "{said}{}", stderr(&verified));
+            assert_eq!(said.matches("equal: ").count(), 1, "{said}");
+        }
+        let constant = ["--lr-schedule", "constant", "--save-every", "2", "-q"];
+        let whole = [&flags[..], &constant, &["--groups", "2", "--out", "whole"]].concat();
+        let whole = [&whole[..], &["--stages", "2", "--steps", "4"]].concat();
+        let whole = small(folder.path(), "train", &whole);
+        assert_eq!(whole.status.code(), Some(0), "{}", stderr(&whole));
+        let begin = [&replicas[..], &constant, &["--steps", "2", "--out", "run"]].concat();
+        let go_on = ["--resume", "run", "--steps", "4", "--replicas", "1", "-q"];
+        for (ranks, flags) in [(4, &begin[..]), (2, &go_on)] {
+            let output = on_ranks(&launcher, ranks, folder.path(), "train", flags);
+            assert!(output.status.success(), "{}", stderr(&output));
+        }
+        let model = |run: &str| {
+            let path = format!("{run}/checkpoints/step-00000004/model/model.safetensors");
+            std::fs::read(folder.path().join(path)).unwrap()
+        };
+        assert!(model("run") == model("whole"), "{launcher:?}");
+    }
+    let alone = tempfile::tempdir().unwrap();
+    let alone = small(alone.path(), "train", &["--replicas", "2"]);
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(stderr(&alone).contains("mpirun"), "{}", stderr(&alone));
+}

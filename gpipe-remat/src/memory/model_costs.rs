@@ -170,6 +170,22 @@ impl ModelCosts {
         })
     }
 
+    /// The costs of one of several replicas of the pipeline, which has as many of the groups as the others
+    /// ([`Groups::on_replica`]); call it after [`with_groups`](Self::with_groups).
+    ///
+    /// # Errors
+    /// If the replicas do not divide the groups.
+    pub fn on_replica(mut self, replica: usize, replicas: usize) -> Result<Self> {
+        let count = self.groups.count();
+        self.groups = self.groups.on_replica(replica, replicas).ok_or_else(|| {
+            Error::Assembly(format!(
+                "{replicas} replicas but {count} groups of micro-batches: use as many groups, or a multiple"
+            ))
+        })?;
+        self.sizes = self.sizes[self.groups.own_micro_batches()].to_vec();
+        Ok(self)
+    }
+
     /// The same with the first `before` layers before the pipeline (Lingvo's `before_tpl`): they run on the samples
     /// of a whole group at once, forward before its first micro-batch and backward after its last. `layers` and
     /// `input` are those of [`new`](Self::new); call it after [`with_groups`](Self::with_groups).

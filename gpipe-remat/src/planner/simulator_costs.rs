@@ -27,7 +27,7 @@ fn before_pipeline(
     // The gradient of the model's input is not computed.
     let input_grad: f64 = work.iter().skip(1).map(|work| work.input_grad).sum();
     let weight_grad: f64 = work.iter().map(|work| work.weight_grad).sum();
-    let groups = (0..costs.groups().count()).filter(|_| before > 0);
+    let groups = costs.groups().own().filter(|_| before > 0);
     groups
         .flat_map(|group| {
             let members = costs.groups().micro_batches(group);

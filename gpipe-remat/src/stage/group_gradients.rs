@@ -1,6 +1,7 @@
 //! Gradients of a stage by group of micro-batches: further sums beside those of the parameters.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, vec_deque};
+use std::ops::Range;
 
 use gpipe_layers::{Layer, Param};
 use gpipe_sched::{GroupSums, Groups};
@@ -71,6 +72,30 @@ impl GroupGradients {
                 Ok(())
             })
         })
+    }
+}
+
+/// The sums that a replica has at its end: of these groups, a tensor for each parameter that has a gradient; `None`
+/// stands for those in the parameters.
+pub(crate) type Parts<'a> = Vec<(Range<usize>, Option<vec_deque::Iter<'a, Tensor>>)>;
+
+impl GroupGradients {
+    /// Whether the next micro-batch is the last of this replica.
+    pub(crate) fn is_last(&self) -> bool {
+        self.sums.is_last()
+    }
+
+    /// Whether all micro-batches of this replica were added.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.sums.is_complete()
+    }
+
+    /// What is to be summed over the replicas.
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        let current = self.sums.current().map(|groups| (groups, None));
+        let held = self.sums.held();
+        let held = held.map(|(groups, sum)| (groups, Some(sum.iter())));
+        current.into_iter().chain(held).collect()
     }
 }
 

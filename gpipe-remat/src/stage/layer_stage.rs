@@ -4,14 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
-use gpipe_sched::{Action, Direction, Held, MicroBatch, Op, Ran, Stage};
-use gpipe_tensor::{Device, Tensors};
+use gpipe_sched::{Action, Direction, Held, MicroBatch, Op, Ran, Stage, World};
+use gpipe_tensor::{Device, DeviceId, Tensors};
 
 use super::cache::StageCache;
 use super::device_events::DeviceEvents;
 use super::exchange::{Aside, Exchange};
 use super::group_gradients::GroupGradients;
 use super::portal_table::PortalTable;
+use super::replica_sums::ReplicaSums;
 use super::run::{self, Step};
 use super::stash::{Stash, Stashed, StashedRun, StashedState};
 use super::value_watch::{Look, Watch, first_in};
@@ -47,6 +48,8 @@ pub struct LayerStage {
     /// Of the first stage: the layers before the pipeline.
     whole_batch: WholeBatch,
     gradients: GroupGradients,
+    /// The stage on the other replicas, if there are any.
+    replicas: Option<ReplicaSums>,
     /// Whether the gradients of all parameters are zero: those that only infer clear them once.
     has_no_gradients: bool,
     /// Checks every value in a step that is run again to find a non-finite one.
@@ -77,6 +80,7 @@ impl LayerStage {
             device,
             transit,
             gradients: GroupGradients::new(remat_plan.groups()),
+            replicas: None,
             has_no_gradients: false,
             whole_batch: WholeBatch::new(remat_plan.groups(), end.unwrap_or(0)),
             remat_plan,
@@ -96,6 +100,27 @@ impl LayerStage {
             self.exchange.connect(portals, table.clone());
         }
         self
+    }
+
+    /// Connects the stage to those of the other replicas, on these ranks of a world.
+    #[must_use]
+    pub(crate) fn with_replicas(mut self, world: &Arc<World>, ranks: Vec<usize>) -> Self {
+        if ranks.len() > 1 {
+            let groups = self.remat_plan.groups();
+            let (world, layers) = (world.clone(), self.layers.len());
+            let sums = ReplicaSums::new(world, groups, ranks, self.index, layers);
+            self.replicas = Some(sums);
+        }
+        self
+    }
+
+    /// Adds to the gradients of a step those of the other replicas, which do the same.
+    pub(crate) fn sum_replicas(&mut self) -> Result<()> {
+        // A panic in the backward pass may have taken it.
+        let lost = || Error::Assembly("the stage has no replicas: build the pipeline again".into());
+        let replicas = self.replicas.as_mut().ok_or_else(lost)?;
+        self.has_no_gradients = false;
+        replicas.finish(&mut self.layers, &self.gradients, &self.transit)
     }
 
     /// The device and its byte counts.
@@ -259,6 +284,16 @@ impl LayerStage {
         }
     }
 
+    /// Sends the gradients to the other replicas once they are complete here.
+    fn send_gradients(&mut self) -> Result<()> {
+        match &mut self.replicas {
+            Some(replicas) if self.gradients.is_complete() => {
+                replicas.send_rest(&mut self.layers, &self.gradients)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The saved tensors of a run, recomputed if only its inputs were kept.
     fn restore(&self, cx: &PassContext, layers: Range<usize>, left: Stashed) -> Result<Vec<Step>> {
         match left {
@@ -332,6 +367,9 @@ impl Stage for LayerStage {
         self.exchange.clear();
         self.gradients.clear();
         self.whole_batch.clear();
+        if let Some(replicas) = &mut self.replicas {
+            replicas.begin();
+        }
         self.events = DeviceEvents::default();
         self.device.reset_peak();
         self.discard()?;
@@ -428,15 +466,30 @@ impl Stage for LayerStage {
         let before = self.before();
         self.gradients
             .enter(m.index, &mut self.layers[before..], &self.device)?;
+        // On the processor a layer's gradients are sent as soon as they are complete; a GPU would have to wait.
+        let is_early = self.gradients.is_last() && self.device.id() == DeviceId::Cpu;
+        let mut replicas = self.replicas.take();
+        let mut early = replicas.as_mut().filter(|_| is_early);
+        let mut place = self.layers.len();
         let dx = self.back(m, Op::Backward, dy, |layer, is_first, saved, dy| {
-            if is_first {
-                let pending = layer.param_only_grad(saved, dy)?;
-                layer.weight_grad(pending)?;
-                return Ok(Tensors::new());
+            place -= 1;
+            let dx = match is_first {
+                true => {
+                    let pending = layer.param_only_grad(saved, dy)?;
+                    layer.weight_grad(pending)?;
+                    Tensors::new()
+                }
+                false => layer.backward(saved, dy)?,
+            };
+            if let Some(replicas) = &mut early {
+                replicas.send_early(place, layer)?;
             }
-            Ok(layer.backward(saved, dy)?)
-        })?;
+            Ok(dx)
+        });
+        self.replicas = replicas;
+        let dx = dx?;
         self.gradients.leave(m.index, &mut self.layers[before..])?;
+        self.send_gradients()?;
         Ok(dx)
     }
 
@@ -465,7 +518,8 @@ impl Stage for LayerStage {
                 let look = self.watch.as_ref();
                 let look = look.map(|watch| watch.look(m.index, trained));
                 run::weight_grad(layers.iter_mut(), pending, look)?;
-                self.gradients.leave(m.index, layers)
+                self.gradients.leave(m.index, layers)?;
+                self.send_gradients()
             }
             state => {
                 let error =

@@ -6,6 +6,7 @@ mod exchange;
 mod group_gradients;
 mod layer_stage;
 mod portal_table;
+mod replica_sums;
 mod run;
 mod stash;
 pub(crate) mod value_watch;

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use gpipe_layers::{AdamW, Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
 use gpipe_remat::{
     Assembled, Assembly, Bytes, Error, ModelCosts, ParameterBytes, Policy, RematPlan, Target,
-    apply_update, gradient_norm, merge_ties, micro_batches, share_ties,
+    apply_update, gradient_norm, items_of_replica, merge_ties, micro_batches, share_ties,
+    sum_replicas,
 };
-use gpipe_sched::{Item, MicroBatch, Op, Schedule, Timeline, gpipe, one_f_one_b};
+use gpipe_sched::{Groups, Item, MicroBatch, Op, Schedule, Timeline, gpipe, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
 
 /// The two schedules.
@@ -67,6 +68,8 @@ pub struct Run {
     pub stages: usize,
     pub micro_batches: usize,
     pub groups: usize,
+    /// The replica, and their number.
+    pub replica: [usize; 2],
     pub order: Order,
     pub policy: Policy,
     pub threads: usize,
@@ -84,6 +87,7 @@ impl Run {
             stages: 1,
             micro_batches,
             groups: 1,
+            replica: [0, 1],
             order: Order::Gpipe,
             policy: Policy::Keep,
             threads: 1,
@@ -128,7 +132,9 @@ impl Run {
     ) -> Result<RematPlan, Error> {
         let (costs, cut) = (self.costs(layers), self.cut(layers.len()));
         let weights = ParameterBytes::new(layers, Some(&self.optimizer));
+        let [replica, replicas] = self.replica;
         let costs = costs.with_groups(self.groups, &weights)?;
+        let costs = costs.on_replica(replica, replicas)?;
         RematPlan::new(policy, &weights, &costs, &cut, schedule)
     }
 
@@ -209,7 +215,17 @@ impl Run {
                 },
             }
         };
-        ranges.into_iter().enumerate().map(item).collect()
+        let items = ranges.into_iter().enumerate().map(item).collect();
+        items_of_replica(items, self.groups_of_replica())
+    }
+
+    /// The groups of the replica.
+    pub fn groups_of_replica(&self) -> Groups {
+        let [replica, replicas] = self.replica;
+        let groups = Groups::new(self.micro_batches, self.groups);
+        groups
+            .and_then(|groups| groups.on_replica(replica, replicas))
+            .expect("replicas divide the groups")
     }
 
     pub fn train(&self) -> Outcome {
@@ -246,6 +262,7 @@ impl Outcome {
         let pipeline = &mut assembled.pipeline;
         let outcome = pipeline.step(items).expect("a step");
         let loss = assembled.groups.sum(&outcome.losses);
+        sum_replicas(pipeline).expect("a sum");
         if merge {
             merge_ties(pipeline).expect("ties");
         }

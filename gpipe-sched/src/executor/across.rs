@@ -2,7 +2,8 @@
 //! exchange, so that all ranks return the same results or an error.
 //!
 //! Every rank makes the same calls with the same batches, in the same order; what differs between them, such
-//! as a signal, is agreed on first ([`Pipeline::any`]).
+//! as a signal, is agreed on first ([`Pipeline::any`]). Replicas of a pipeline run other micro-batches of a step, and
+//! are otherwise alike: what is gathered comes from the ranks of the own replica.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -35,15 +36,18 @@ where
     S: Stage + 'static,
     T: LossStage<S::Flow> + 'static,
 {
-    /// [`build`](Self::build) over the ranks of a world: `rank_of` is the rank of each device of the
-    /// schedule. Every rank calls it with the same arguments; `make_stage` is called for the stages of its own
-    /// devices alone. Flows to stages of other ranks pass through `codec`.
+    /// [`build`](Self::build) over the ranks of a world: as many ranks, one behind the other, run each of `replicas`
+    /// replicas of the pipeline; `rank_of` is the rank of each device of the schedule, counted from the first rank of
+    /// the replica. Every rank of a replica calls it with the same arguments; the replicas' schedules may differ in
+    /// the number of micro-batches. `make_stage` is called for the stages of the rank's own devices alone. Flows to
+    /// stages of other ranks pass through `codec`.
     ///
     /// # Errors
     /// As [`build`](Self::build), on every rank: [`PipelineError::Remote`] where another one failed.
     pub fn join<E, G>(
         schedule: Schedule,
         world: &Arc<World>,
+        replicas: usize,
         rank_of: Vec<usize>,
         codec: Arc<dyn Codec<S::Flow>>,
         make_stage: impl Fn(usize) -> Result<S, E> + Send + Sync + 'static,
@@ -54,19 +58,32 @@ where
         G: Into<Box<dyn Error + Send + Sync>>,
     {
         let devices = schedule.devices();
-        if rank_of.len() != devices || rank_of.iter().any(|&rank| rank >= world.ranks()) {
+        if replicas == 0 || !world.ranks().is_multiple_of(replicas) {
             return Err(PipelineError::Batch(format!(
-                "{} ranks of devices for {devices} devices on {} ranks: give the rank of each",
-                rank_of.len(),
+                "{replicas} replicas on {} ranks: use as many that each has the same number",
                 world.ranks()
             )));
         }
+        let ranks = world.ranks() / replicas;
+        if rank_of.len() != devices || rank_of.iter().any(|&rank| rank >= ranks) {
+            return Err(PipelineError::Batch(format!(
+                "{} ranks of devices for {devices} devices on {ranks} ranks: give the rank of each",
+                rank_of.len(),
+            )));
+        }
+        let first = world.rank() / ranks * ranks;
         let far = Far {
             world: world.clone(),
-            rank_of,
+            replicas,
+            rank_of: rank_of.into_iter().map(|rank| first + rank).collect(),
             codec,
         };
         Self::build_over(schedule, Some(far), make_stage, make_loss_stage)
+    }
+
+    /// The number of replicas of the pipeline.
+    pub fn replicas(&self) -> usize {
+        self.mailboxes.far().map_or(1, |far| far.replicas)
     }
 
     /// The world that the pipeline was built over, if any.
@@ -107,7 +124,7 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.gather_at(None, codec, visit)
+        self.gather_at(false, codec, visit)
     }
 
     /// [`gather_across`](Self::gather_across) for rank 0: the others get the results of their own stages.
@@ -123,12 +140,12 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.gather_at(Some(0), codec, visit)
+        self.gather_at(true, codec, visit)
     }
 
     fn gather_at<R, E>(
         &mut self,
-        to: Option<usize>,
+        only_root: bool,
         codec: &impl Codec<R>,
         visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
     ) -> Result<Vec<R>, PipelineError>
@@ -137,11 +154,11 @@ where
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         let own = self.visit_own(visit);
-        let Some(world) = self.world() else {
+        let Some(far) = self.mailboxes.far() else {
             let own = own?;
             return Ok(own.into_iter().map(|(_, result)| result).collect());
         };
-        let rank = world.rank();
+        let (world, rank) = (&far.world, far.world.rank());
         let packed = own.and_then(|own| {
             let mut out = Writer::default();
             for (stage, result) in own {
@@ -150,11 +167,12 @@ where
             }
             Ok(out.finish())
         });
-        let parcels = self.exchange(world.begin(), packed, to)?;
+        let to = |to: usize| far.is_near(to) && (to == 0 || !only_root);
+        let parcels = self.exchange(world.begin(), packed, &to)?;
         let mut results: Vec<Option<R>> = Vec::new();
         results.resize_with(self.schedule.stages(), || None);
         for (from, parcel) in parcels.into_iter().enumerate() {
-            if to.is_some_and(|to| to != rank) && from != rank {
+            if from != rank && !(far.is_near(from) && (rank == 0 || !only_root)) {
                 continue;
             }
             let mut parcel = Reader::new(parcel);
@@ -198,7 +216,7 @@ where
             }
             Ok(out.finish())
         });
-        let mut parcels = self.exchange(world.begin(), packed, None)?;
+        let mut parcels = self.exchange(world.begin(), packed, &|to| far.is_near(to))?;
         let parcel = parcels.swap_remove(far.rank_of[device]);
         codec
             .unpack(&mut Reader::new(parcel))
@@ -216,7 +234,7 @@ where
         let mut out = Writer::default();
         out.bits(u64::from(flag));
         let mut any = false;
-        for parcel in self.exchange(world.begin(), Ok(out.finish()), None)? {
+        for parcel in self.exchange(world.begin(), Ok(out.finish()), &|_| true)? {
             any |= Reader::new(parcel).bits().map_err(unreadable(world))? != 0;
         }
         Ok(any)
@@ -231,28 +249,42 @@ where
             Ok(own) => (Some(own), Ok(Parcel::default())),
             Err(error) => (None, Err(error)),
         };
-        self.exchange(world.begin(), told, None)?;
+        self.exchange(world.begin(), told, &|_| false)?;
         own.ok_or(PipelineError::Gone { device: 0 })
     }
 
     /// The number of the next step or evaluation.
     pub(crate) fn next_call(&self) -> u64 {
-        self.world().map_or(self.epoch + 1, |world| world.begin())
+        let Some(world) = self.world() else {
+            return self.epoch + 1;
+        };
+        let call = world.begin();
+        world.forget(call);
+        call
     }
 
-    /// Closes a step or an evaluation: the reports of all ranks, on every rank.
+    /// Closes a step or an evaluation: the reports of the ranks of this replica, on each of them. Those of a step have
+    /// the losses of all replicas, one behind the other.
     pub(crate) fn join_results(
         &self,
         own: Result<Gathered, PipelineError>,
+        is_step: bool,
     ) -> Result<Gathered, PipelineError> {
-        let Some(world) = self.world() else {
+        let Some(far) = self.mailboxes.far() else {
             return own;
         };
         let packed = own.map(|own| pack(&own));
-        let parcels = self.exchange(self.epoch, packed, None)?;
+        let to = |to: usize| is_step || far.is_near(to);
+        let parcels = self.exchange(self.epoch, packed, &to)?;
         let mut all = Gathered::new(self.workers.len(), self.schedule.stages());
-        for parcel in parcels {
-            unpack(&mut Reader::new(parcel), &mut all).map_err(unreadable(world))?;
+        for (from, parcel) in parcels.into_iter().enumerate() {
+            let parcel = &mut Reader::new(parcel);
+            match (far.is_near(from), is_step) {
+                (true, _) => unpack(parcel, &mut all),
+                (false, true) => unpack_losses(parcel, &mut all),
+                (false, false) => Ok(()),
+            }
+            .map_err(unreadable(&far.world))?;
         }
         Ok(all)
     }
@@ -261,7 +293,7 @@ where
         &self,
         call: u64,
         own: Result<Parcel, PipelineError>,
-        to: Option<usize>,
+        to: &dyn Fn(usize) -> bool,
     ) -> Result<Vec<Parcel>, PipelineError> {
         let Some(world) = self.world() else {
             return own.map(|own| vec![own]);
@@ -324,10 +356,15 @@ fn pack(own: &Gathered) -> Parcel {
     out.finish()
 }
 
-fn unpack(from: &mut Reader, all: &mut Gathered) -> Result<(), String> {
+fn unpack_losses(from: &mut Reader, all: &mut Gathered) -> Result<(), String> {
     for _ in 0..from.number()? {
         all.losses.push(from.float()?);
     }
+    Ok(())
+}
+
+fn unpack(from: &mut Reader, all: &mut Gathered) -> Result<(), String> {
+    unpack_losses(from, all)?;
     for _ in 0..from.number()? {
         let device = from.number()?;
         let stage = from.number()?;

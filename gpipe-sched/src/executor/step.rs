@@ -21,7 +21,7 @@ use crate::simulate::timeline::{Span, Timeline};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The losses, by index of micro-batch.
+    /// The losses, by index of micro-batch; of a step of several replicas those of all, one behind the other.
     pub losses: Vec<f64>,
     /// Seconds that the host thread of each device spent in actions: computing, or, on an
     /// asynchronous device, launching the work.
@@ -35,7 +35,7 @@ where
     S: Stage + 'static,
     T: LossStage<S::Flow> + 'static,
 {
-    /// Runs the schedule on one batch: one item per micro-batch, in order.
+    /// Runs the schedule on one batch: one item per micro-batch, in order. Of several replicas each takes its own.
     ///
     /// # Errors
     /// If the items do not match the schedule; otherwise the first failure of a worker.
@@ -48,7 +48,7 @@ where
             )));
         }
         check_items(&batch, !self.schedule.is_forward_only())?;
-        self.run(self.schedule.clone(), batch)
+        self.run(self.schedule.clone(), batch, true)
     }
 
     /// Evaluates any number of micro-batches: forward passes only, on the same workers.
@@ -60,7 +60,7 @@ where
     pub fn forward(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
         check_items(&batch, false)?;
         let schedule = forward_over(self.schedule.device_of().to_vec(), batch.len())?;
-        self.run(Arc::new(schedule), batch)
+        self.run(Arc::new(schedule), batch, false)
     }
 
     /// Runs a schedule on all workers and gathers their reports.
@@ -68,10 +68,11 @@ where
         &mut self,
         schedule: Arc<Schedule>,
         batch: Vec<ItemOf<S, T>>,
+        is_step: bool,
     ) -> Result<Outcome, PipelineError> {
         self.epoch = self.next_call();
         let own = self.run_own(schedule, batch);
-        Ok(self.join_results(own)?.outcome())
+        Ok(self.join_results(own, is_step)?.outcome())
     }
 
     /// Runs the lanes of this rank's workers and gathers their reports.

@@ -2,6 +2,7 @@
 //! every rank tells all others the result of a call.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ struct State {
     calls: u64,
     /// What each rank said of calls that are not over.
     rounds: BTreeMap<u64, Vec<Option<Said>>>,
+    /// What ranks posted and nobody took, by the rank and the label.
+    posted: BTreeMap<(usize, Label), Parcel>,
     /// The rank that ended the run, and why.
     failed: Option<(usize, String)>,
     arrivals: Option<Arc<dyn Arrivals>>,
@@ -64,6 +67,18 @@ const STOP: u64 = 1;
 const RESULT: u64 = 2;
 const FAULT: u64 = 3;
 const FAILED: u64 = 4;
+const POSTED: u64 = 5;
+
+/// The name of a message from one rank to another: no two of a call have the same place and part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Label {
+    /// The number of a call ([`World::call`]).
+    pub call: u64,
+    /// Such as a stage.
+    pub place: usize,
+    /// Such as a layer.
+    pub part: usize,
+}
 
 impl World {
     /// The world of a transport, which is started.
@@ -76,6 +91,7 @@ impl World {
                 received: vec![0; ranks],
                 calls: 0,
                 rounds: BTreeMap::new(),
+                posted: BTreeMap::new(),
                 failed: None,
                 arrivals: None,
             }),
@@ -115,7 +131,69 @@ impl World {
         own: Parcel,
         deadline: Option<Duration>,
     ) -> Result<Vec<Parcel>, PipelineError> {
-        self.exchange(self.begin(), Ok(own), None, deadline)
+        self.exchange(self.begin(), Ok(own), &|_| true, deadline)
+    }
+
+    /// The number of the newest call, the same on every rank while a call is made.
+    pub fn call(&self) -> u64 {
+        self.lock().calls
+    }
+
+    /// Sends a message to another rank, which [takes](Self::take_posted) it by its label. Never waits.
+    pub fn post(&self, to: usize, label: Label, parcel: Parcel) {
+        let mut out = Writer::default();
+        out.bits(POSTED);
+        out.bits(label.call);
+        out.number(label.place);
+        out.number(label.part);
+        let mut message = out.finish();
+        message.head.extend(parcel.head);
+        message.bodies = parcel.bodies;
+        self.send(to, message);
+    }
+
+    /// Takes a message that a rank posts, as soon as it is there.
+    ///
+    /// # Errors
+    /// If a rank fails before.
+    pub fn take_posted(&self, from: usize, label: Label) -> Result<Parcel, PipelineError> {
+        let mut state = self.lock();
+        let mut waits = false;
+        let result = loop {
+            if let Some(parcel) = state.posted.remove(&(from, label)) {
+                break Ok(parcel);
+            }
+            if let Some((rank, message)) = state.failed.clone() {
+                break Err((rank, message));
+            }
+            // A call that failed is over: nobody posts for it any more.
+            let said = state.rounds.values().flat_map(|round| round.iter());
+            let fault = said.enumerate().find_map(|(place, said)| {
+                let fault = said.as_ref()?.as_ref().err()?;
+                Some((place % self.ranks(), fault.1.clone()))
+            });
+            if let Some(fault) = fault {
+                break Err(fault);
+            }
+            if !waits {
+                waits = true;
+                self.transport.waiting(true);
+            }
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        if waits {
+            self.transport.waiting(false);
+        }
+        result.map_err(|(rank, message)| self.remote(rank, message))
+    }
+
+    /// Drops what was posted for calls before this one.
+    pub(crate) fn forget(&self, before: u64) {
+        self.lock()
+            .posted
+            .retain(|(_, label), _| label.call >= before);
     }
 
     /// Tells all ranks that this one fails, outside of a call that all make: they end with this error.
@@ -177,13 +255,14 @@ impl World {
         self.send_all(&out.finish());
     }
 
-    /// Closes a call: tells every rank, or only the rank `to`, the result of this one and waits for those of
-    /// all, until the deadline; what others keep to themselves is empty. Of several errors that of the first rank counts; one that is caused by another comes last.
+    /// Closes a call: tells the ranks `to` the result of this one and waits for those of all, until the deadline; what
+    /// others keep to themselves is empty. Of several errors that of the first rank counts; one that is caused by
+    /// another comes last.
     pub(crate) fn exchange(
         &self,
         call: u64,
         own: Result<Parcel, PipelineError>,
-        to: Option<usize>,
+        to: &dyn Fn(usize) -> bool,
         deadline: Option<Duration>,
     ) -> Result<Vec<Parcel>, PipelineError> {
         let mut out = Writer::default();
@@ -194,7 +273,7 @@ impl World {
                 let empty = out.finish();
                 for rank in self.others() {
                     let mut message = empty.clone();
-                    if to.is_none_or(|to| to == rank) {
+                    if to(rank) {
                         message.head.extend(&parcel.head);
                         message.bodies.clone_from(&parcel.bodies);
                     }
@@ -204,7 +283,7 @@ impl World {
             }
             Err(error) => {
                 let kind = match &error {
-                    PipelineError::Remote { .. } => 2,
+                    error if is_of_another_rank(error) => 2,
                     PipelineError::Overdue { .. } | PipelineError::Gone { .. } => 1,
                     _ => 0,
                 };
@@ -253,6 +332,8 @@ impl World {
             .entry(call)
             .or_insert_with(|| vec![None; ranks]);
         round[rank] = Some(own);
+        // For a worker that waits for what is posted.
+        self.changed.notify_all();
         self.transport.waiting(true);
         let result = loop {
             let round = &state.rounds[&call];
@@ -377,6 +458,15 @@ impl World {
                     None => Ok(()),
                 }
             }
+            POSTED => {
+                let call = message.bits()?;
+                let (place, part) = (message.number()?, message.number()?);
+                let label = Label { call, place, part };
+                state.posted.insert((from, label), message.rest());
+                drop(state);
+                self.changed.notify_all();
+                Ok(())
+            }
             STOP => {
                 drop(state);
                 let call = message.bits()?;
@@ -395,4 +485,16 @@ impl World {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether an error, or what it comes from, is that of another rank.
+fn is_of_another_rank(error: &PipelineError) -> bool {
+    let mut error: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(at) = error {
+        if let Some(PipelineError::Remote { .. }) = at.downcast_ref() {
+            return true;
+        }
+        error = at.source();
+    }
+    false
 }

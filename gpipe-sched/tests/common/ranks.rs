@@ -38,6 +38,7 @@ pub fn join(
     Pipeline::join(
         schedule,
         world,
+        1,
         rank_of.collect(),
         Arc::new(Numbers),
         move |stage| Ok::<_, Failure>(Toy::new(stage, of_stages.clone())),

@@ -183,10 +183,28 @@ impl Draft {
     /// Derives the number of stages from the listed workers and the stages that the schedule puts on
     /// each; refuses a given number that differs.
     pub fn place_stages(&mut self, ranks: usize) -> Result<()> {
+        let replicas = self.given.number("pipeline", "replicas").unwrap_or(1);
+        if !self.given.has("pipeline", "groups") {
+            self.keys.set("pipeline", "groups", replicas);
+        }
+        let replicas = u64::try_from(replicas).unwrap_or(1).max(1);
+        if replicas > 1 && self.table.is_some() {
+            return Err(Error::invalid(format!(
+                "{replicas} replicas but a table of actions, which is that of one: use a schedule by its name, or \
+                 `pipeline.replicas = 1`"
+            )));
+        }
+        // Without a launcher it is a plan, or is refused when it starts.
+        let ranks = ranks as u64;
+        if ranks > 1 && !ranks.is_multiple_of(replicas) {
+            return Err(Error::invalid(format!(
+                "{replicas} replicas on {ranks} ranks: each is run by as many ranks, so start a multiple of {replicas}"
+            )));
+        }
         let Some(devices) = self.given.devices() else {
             return Ok(());
         };
-        let workers = devices.workers().saturating_mul(ranks as u64);
+        let workers = devices.workers().saturating_mul((ranks / replicas).max(1));
         let repeated = devices.repeated().is_some();
         let chunks = self.schedule.as_ref().map_or(1, ScheduleChoice::chunks) as u64;
         let fitting = match &self.table {

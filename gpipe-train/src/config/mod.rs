@@ -123,6 +123,10 @@ pub struct Pipeline {
     /// from files where it is 1, since earlier versions do not know the key.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub groups: Size,
+    /// Replicas of the pipeline, each on as many of the ranks, with as many groups of micro-batches. Omitted from
+    /// files where it is 1, since earlier versions do not know the key.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub replicas: Size,
     /// Number of layers before the pipeline, the first of the model, which run on all samples of a group of
     /// micro-batches at once. Omitted from files where it is 0, since earlier versions do not know the key.
     #[serde(default = "none", skip_serializing_if = "is_none")]
@@ -267,6 +271,7 @@ impl Pipeline {
     pub fn single(&self) -> std::result::Result<Self, String> {
         Ok(Self {
             stages: Size::try_from(1)?,
+            replicas: Size::try_from(1)?,
             devices: Named::of(Devices::bare(self.devices.first())),
             schedule: Named::of(ScheduleChoice::Kind(ScheduleKind::Gpipe)),
             partition: Named::of(CutRule::Balance),

@@ -153,7 +153,7 @@ impl Overrides {
 
     /// Adapts the layers so far, those of a training run, to forward passes alone: a number of
     /// micro-batches becomes the most, and a table of actions, which is of another number of them, is
-    /// left out, as are groups and layers before the pipeline.
+    /// left out, as are groups, replicas and layers before the pipeline.
     #[must_use]
     pub fn forward_only(mut self) -> Self {
         let name = self.given.text("pipeline", "schedule");
@@ -167,6 +167,7 @@ impl Overrides {
         }
         // There are no gradients to sum, and a layer takes a micro-batch as it takes more.
         self.given.remove("pipeline", "groups");
+        self.given.remove("pipeline", "replicas");
         self.given.remove("pipeline", "before");
         let given = self.given.remove("pipeline", "micro_batches");
         self.most_micro_batches = given.and_then(|given| given.as_integer());

@@ -337,6 +337,7 @@ fn common() -> Table {
         devices = "cpu"
         micro_batches = 8
         groups = 1
+        replicas = 1
         before = 0
         schedule = "gpipe"
         partition = "balance"

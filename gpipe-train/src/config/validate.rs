@@ -56,6 +56,24 @@ pub fn check(config: &TrainConfig) -> Result<()> {
              or `pipeline.micro_batches = {groups}`"
         )));
     }
+    let replicas = config.pipeline.replicas.get();
+    if !groups.is_multiple_of(replicas) {
+        return Err(Error::invalid(format!(
+            "{replicas} replicas but {groups} groups of micro-batches: each replica sums as many, so use \
+             `pipeline.groups = {}`, or `pipeline.replicas = {}`",
+            groups.next_multiple_of(replicas),
+            (1..replicas)
+                .rev()
+                .find(|fewer| groups.is_multiple_of(*fewer))
+                .unwrap_or(1)
+        )));
+    }
+    if replicas > 1 && config.pipeline.before.get() > 0 {
+        return Err(Error::invalid(format!(
+            "{replicas} replicas but layers before the pipeline, which run once: leave `pipeline.before` out, or use \
+             `pipeline.replicas = 1`"
+        )));
+    }
     let (before, remat) = (config.pipeline.before.get(), &config.pipeline.remat);
     if before > 0 && matches!(**remat, Policy::Budget(_)) {
         return Err(Error::invalid(format!(

@@ -20,7 +20,7 @@ use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, Times, simulator_costs,
 };
-use gpipe_sched::{Schedule, World};
+use gpipe_sched::{Groups, Schedule, World};
 use gpipe_tensor::{DeviceId, Shape};
 
 pub use cut_and_schedule::cut;
@@ -84,11 +84,33 @@ impl Setup {
     /// [`Error::Invalid`] or [`Error::Input`] if model, stages, schedule and rematerialization do not fit
     /// together.
     pub fn new(config: &TrainConfig) -> Result<Self> {
-        Self::with_schedule(config, None)
+        Self::over(config, None)
+    }
+
+    /// [`Setup::new`] over the ranks of a world, if there is one. Without, it is that of the last replica, which has the
+    /// most micro-batches.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over(config: &TrainConfig, world: Option<&Arc<World>>) -> Result<Self> {
+        let replicas = config.pipeline.replicas.get();
+        let replica = match world {
+            Some(world) => world.rank() * replicas / world.ranks(),
+            None => replicas - 1,
+        };
+        let setup = Self::with_schedule(config, None, replica)?;
+        Ok(Self {
+            world: world.cloned(),
+            ..setup
+        })
     }
 
     /// [`Setup::new`] with a given schedule instead of the configured one.
-    pub(crate) fn with_schedule(config: &TrainConfig, given: Option<Schedule>) -> Result<Self> {
+    pub(crate) fn with_schedule(
+        config: &TrainConfig,
+        given: Option<Schedule>,
+        replica: usize,
+    ) -> Result<Self> {
         let pipeline = &config.pipeline;
         let stages = pipeline.stages.get();
         let mut layers = layers(config)?;
@@ -100,10 +122,14 @@ impl Setup {
         }
         // The schedule comes first: it limits the numbers that later lists depend on.
         let is_configured = given.is_none();
+        let replicas = pipeline.replicas.get();
         let mut schedule = match given {
             Some(given) => given,
             None => {
-                let micro_batches = pipeline.micro_batches.get();
+                let (micro_batches, groups) = (pipeline.micro_batches.get(), pipeline.groups.get());
+                let groups = Groups::new(micro_batches, groups);
+                let own = groups.and_then(|groups| groups.on_replica(replica, replicas));
+                let micro_batches = own.map_or(micro_batches, |own| own.own_micro_batches().len());
                 pipeline.schedule.build(stages, micro_batches, None)?
             }
         };
@@ -112,15 +138,20 @@ impl Setup {
         let device = |&worker: &usize| workers[worker % workers.len().max(1)];
         let devices = schedule.device_of().iter().map(device).collect();
         let batch = config.data.batch_size.get();
+        let micro_batches = match replicas {
+            1 => schedule.micro_batches(),
+            _ => pipeline.micro_batches.get(),
+        };
         let micro_batches =
-            gpipe_remat::micro_batches(batch, schedule.micro_batches()).map_err(Error::input)?;
+            gpipe_remat::micro_batches(batch, micro_batches).map_err(Error::input)?;
         let optimizer = optimizer(config);
         let bytes = ParameterBytes::new(&mut layers, Some(&optimizer));
         let costs = ModelCosts::new(&layers, &micro_batches, input(config))
             .and_then(|costs| {
                 costs
                     .with_frozen(&bytes)
-                    .with_groups(pipeline.groups.get(), &bytes)
+                    .with_groups(pipeline.groups.get(), &bytes)?
+                    .on_replica(replica, replicas)
             })
             .map_err(Error::input)?;
         let before = pipeline.before.get();
@@ -184,13 +215,6 @@ impl Setup {
     #[must_use]
     pub fn with_kernel_cache(mut self, folder: Option<&Path>) -> Self {
         self.kernel_cache = folder.map(Path::to_owned);
-        self
-    }
-
-    /// Runs the stages over the ranks of a world.
-    #[must_use]
-    pub fn over(mut self, world: Option<Arc<World>>) -> Self {
-        self.world = world;
         self
     }
 

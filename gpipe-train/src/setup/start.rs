@@ -47,7 +47,9 @@ impl Setup {
             .map_err(Error::input)?;
         // Check all devices before starting workers, and keep them open until then.
         let mut open: Vec<Device> = Vec::new();
+        // Of one replica.
         let ranks = self.world.as_ref().map_or(1, |world| world.ranks());
+        let ranks = ranks / config.pipeline.replicas.get();
         // Those of other ranks are alike, or not of this host.
         for &id in self.devices.iter().take(self.devices.len() / ranks) {
             if open.iter().all(|device| device.id() != id) {
