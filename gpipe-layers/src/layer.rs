@@ -236,6 +236,14 @@ pub trait Layer: Send {
         Ok(())
     }
 
+    /// Visits the number of rows of this mini-batch that the layer's statistics are of, once for each mean and variance
+    /// ([`Kind::Statistic`](crate::Kind::Statistic)), in the order of those: the gradients of such a pair are merged
+    /// with those of other rows by these numbers. By default there are none, and gradients of statistics are added; a
+    /// layer around others hands the call on.
+    fn merged_rows(&mut self, visit: &mut dyn FnMut(&mut u64)) {
+        let _ = visit;
+    }
+
     /// Visits the parameters, always in the same order.
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param));
 

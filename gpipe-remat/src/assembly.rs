@@ -7,6 +7,7 @@ use gpipe_layers::{Layer, Loss, Optimizer, try_params};
 use gpipe_sched::{Groups, LossStage, Pipeline, PipelineError, Portal, Schedule, World};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
+use crate::memory::StateShards;
 use crate::wire::HostFlows;
 use crate::{Error, LayerStage, PortalTable, RematPlan, Result, TrainingLoss};
 
@@ -162,12 +163,14 @@ impl Assembly {
                 // The stages make their parameters at the same time.
                 drop(parts);
                 let (device, transit) = (devices[index].clone(), transit.clone());
-                make_parameters(&mut layers, &device, optimizer.as_ref(), seed)?;
+                let shards = remat_plan.shards_optimizer().then_some(groups);
+                let owners =
+                    make_parameters(&mut layers, &device, optimizer.as_ref(), seed, shards)?;
                 let remat_plan = remat_plan.clone();
                 let mut stage = LayerStage::new(index, layers, device, transit, remat_plan, seed);
                 if let Some((world, rank_of)) = &replicas_of {
                     let on = |replica| replica * ranks + rank_of[index];
-                    stage = stage.with_replicas(world, (0..replicas).map(on).collect());
+                    stage = stage.with_replicas(world, (0..replicas).map(on).collect(), owners);
                 }
                 Ok(stage.with_portals(table.as_ref()))
             }
@@ -259,17 +262,32 @@ pub enum AssemblyError {
     Pipeline(#[from] PipelineError),
 }
 
-/// Allocates values, gradients and optimizer states.
+/// Allocates values, gradients and optimizer states: those that are not another replica's, if `shards` divide them. Returns
+/// the replica that alone has the state of each parameter with a gradient, by layer.
 fn make_parameters(
     layers: &mut [Box<dyn Layer>],
     device: &Device,
     optimizer: Option<&Optimizer>,
     seed: u64,
-) -> Result<()> {
+    shards: Option<Groups>,
+) -> Result<Vec<Vec<Option<usize>>>> {
+    let own = shards.map(Groups::replica);
+    let mut shards = shards.map(|groups| StateShards::new(groups.replicas()));
+    let mut owners = Vec::with_capacity(layers.len());
     for layer in layers {
+        let mut of_layer = Vec::new();
         try_params(layer.as_mut(), |param| {
             param.make(device, seed)?;
+            let bytes = optimizer.map_or(0, |optimizer| optimizer.state_bytes(param));
+            let owner = match (&mut shards, param.tied) {
+                (Some(shards), false) => shards.of(bytes),
+                _ => None,
+            };
+            if param.grad.is_some() {
+                of_layer.push(owner);
+            }
             match optimizer {
+                Some(_) if owner.is_some() && owner != own => param.master = None,
                 Some(optimizer) if !param.tied => optimizer.make_state(param)?,
                 Some(_) => {}
                 // Without an optimizer no state is needed.
@@ -277,6 +295,7 @@ fn make_parameters(
             }
             Ok(())
         })?;
+        owners.push(of_layer);
     }
-    Ok(())
+    Ok(owners)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gpipe_layers::{Flow, Layer, Loss, Optimizer};
 use gpipe_partition::CutRule;
-use gpipe_sched::{LossStage, Schedule, ScheduleError, gpipe};
+use gpipe_sched::{Groups, LossStage, Schedule, ScheduleError, gpipe};
 use gpipe_tensor::{Device, DeviceId, Host, Tensor, Tensors};
 
 use crate::assembly::{Assembled, Assembly, AssemblyError};
@@ -35,6 +35,7 @@ enum Source {
 /// | [`devices`](Self::devices) | the CPU, for as many stages as the host has threads (or layers, if these are fewer) |
 /// | [`micro_batches`](Self::micro_batches) | four for each stage, as far as there are samples |
 /// | [`groups`](Self::groups) | 1: sums over micro-batches ascend |
+/// | [`replica`](Self::replica) | the only one |
 /// | [`before`](Self::before) | 0: every layer sees a micro-batch |
 /// | [`schedule`](Self::schedule) or [`with_schedule`](Self::with_schedule) | [`gpipe`] |
 /// | [`cut`](Self::cut) | [`CutRule::Balance`], by the FLOPs of a training step |
@@ -49,6 +50,8 @@ pub struct AssemblyBuilder {
     devices: Option<Vec<DeviceId>>,
     micro_batches: Option<usize>,
     groups: usize,
+    /// The replica and their number, and whether they divide the optimizer states.
+    replica: ([usize; 2], bool),
     before: usize,
     schedule: Source,
     cut: CutRule,
@@ -67,6 +70,7 @@ impl Assembly {
             devices: None,
             micro_batches: None,
             groups: 1,
+            replica: ([0, 1], false),
             before: 0,
             schedule: Source::Make(Box::new(gpipe)),
             cut: CutRule::Balance,
@@ -113,6 +117,16 @@ impl AssemblyBuilder {
     /// ([`Groups`](gpipe_sched::Groups)).
     pub fn groups(self, groups: usize) -> Self {
         Self { groups, ..self }
+    }
+
+    /// One of several replicas of the pipeline, over the ranks of a world ([`Assembly::build_over`]): the number of
+    /// micro-batches is that of all, and their number divides that of the [groups](Self::groups). With `zero` they
+    /// divide the optimizer states among them ([`ParameterBytes::sharded`]).
+    pub fn replica(self, replica: usize, replicas: usize, zero: bool) -> Self {
+        Self {
+            replica: ([replica, replicas], zero),
+            ..self
+        }
     }
 
     /// The first `layers` layers before the pipeline (Lingvo's `before_tpl`): on the device of the first stage,
@@ -189,6 +203,7 @@ impl AssemblyBuilder {
             devices,
             micro_batches: parts,
             groups,
+            replica: ([replica, replicas], zero),
             before,
             schedule,
             cut,
@@ -206,13 +221,15 @@ impl AssemblyBuilder {
         };
         let devices = devices.unwrap_or_else(|| vec![DeviceId::Cpu; stages]);
         let parts = parts.unwrap_or_else(|| devices.len().saturating_mul(4).min(samples));
+        let own = Groups::new(parts, groups).and_then(|all| all.on_replica(replica, replicas));
+        let own = own.map_or(parts, |own| own.own_micro_batches().len());
         let schedule = match schedule {
-            Source::Make(make) => make(devices.len(), parts)?,
+            Source::Make(make) => make(devices.len(), own)?,
             Source::Given(schedule) => schedule,
         };
-        if (schedule.stages(), schedule.micro_batches()) != (devices.len(), parts) {
+        if (schedule.stages(), schedule.micro_batches()) != (devices.len(), own) {
             return Err(Error::Assembly(format!(
-                "a schedule of {} stages and {} micro-batches, {} devices and {parts} micro-batches: \
+                "a schedule of {} stages and {} micro-batches, {} devices and {own} micro-batches: \
                  give as many of each",
                 schedule.stages(),
                 schedule.micro_batches(),
@@ -223,6 +240,11 @@ impl AssemblyBuilder {
         let costs = ModelCosts::new(&layers, &ranges, &input)?;
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
         let costs = costs.with_frozen(&bytes).with_groups(groups, &bytes)?;
+        let costs = costs.on_replica(replica, replicas)?;
+        let bytes = match zero {
+            true => bytes.sharded(replica, replicas),
+            false => bytes,
+        };
         let costs = costs.with_before(before, &layers, input)?;
         // Layers before the pipeline and the one behind them are in the first stage.
         let mut flops = costs.flops();

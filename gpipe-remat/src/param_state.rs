@@ -24,8 +24,7 @@ pub struct ParamState {
 }
 
 /// Copies the value and the optimizer state of every owner, in model order, to new buffers on `device`,
-/// which later steps do not change. Over several ranks rank 0 gets all, the others those of their own
-/// stages.
+/// which later steps do not change. Over several ranks rank 0 gets all, the others those that they give it.
 ///
 /// # Errors
 /// If there is no room for the copies.
@@ -36,22 +35,39 @@ pub fn copy_owned<T: LossStage<Tensors> + 'static>(
     let device = device.clone();
     let codec = WireCodec::of(pipeline);
     let copy = pipeline.during("the copy");
-    let owned = copy.gather_at_root(&codec, move |_, stage| {
-        let mut owned = Vec::new();
-        stage.try_params(|param| {
-            if !param.tied {
+    let replica = copy.replica();
+    let owned = copy.gather_replicas_at_root(&codec, move |_, stage| {
+        let (mut owned, mut place) = (Vec::new(), 0);
+        stage.try_owned(|param, owner, _| {
+            if !param.tied && owner.unwrap_or(0) == replica {
                 let state = param.state.iter().map(|tensor| tensor.copy_to(&device));
-                owned.push(ParamState {
+                let state = ParamState {
                     name: param.name.clone(),
                     value: param.exact()?.copy_to(&device)?,
                     state: state.collect::<std::result::Result<_, _>>()?,
-                });
+                };
+                owned.push((place, state));
             }
+            place += 1;
             Ok(())
         })?;
         Ok::<_, Error>(owned)
     })?;
-    Ok(owned.into_iter().flatten().collect())
+    Ok(in_model_order(owned))
+}
+
+/// What replicas have of parameters with their places in their stages, in model order.
+fn in_model_order<R>(replicas: Vec<Vec<Vec<(usize, R)>>>) -> Vec<R> {
+    let stages = replicas
+        .into_iter()
+        .flat_map(|of| of.into_iter().enumerate());
+    let places = stages.flat_map(|(stage, of_stage)| {
+        let of_stage = of_stage.into_iter();
+        of_stage.map(move |(place, one)| ((stage, place), one))
+    });
+    let mut all: Vec<_> = places.collect();
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, one)| one).collect()
 }
 
 /// A parameter whose value or optimizer state is not finite.
@@ -100,30 +116,34 @@ pub fn first_non_finite_state<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> std::result::Result<Option<NonFiniteState>, PipelineError> {
     let codec = WireCodec::of(pipeline);
-    let of_stages = pipeline.gather_across(&codec, |_, stage| {
+    let of_stages = pipeline.gather_replicas(&codec, |_, stage| {
         let _busy = stage.device().clone().cpu_slot();
         let (mut names, mut tensors): (Vec<_>, Vec<Tensor>) = Default::default();
-        stage.try_params(|param| {
-            if !param.tied {
-                names.push((param.name.clone(), None));
+        let mut place = 0;
+        stage.try_owned(|param, _, is_own| {
+            place += 1;
+            if !param.tied && is_own {
+                names.push((place, param.name.clone(), None));
                 tensors.push(param.exact()?.clone());
-                names.extend((0..param.state.len()).map(|state| (param.name.clone(), Some(state))));
+                let states = 0..param.state.len();
+                names.extend(states.map(|state| (place, param.name.clone(), Some(state))));
                 tensors.extend(param.state.iter().cloned());
             }
             Ok(())
         })?;
         // In doubles, in which no sum of squares of single-precision numbers overflows.
         let squares = ops::sums_of_squares(&tensors.iter().collect::<Vec<_>>())?;
-        for (((name, state), tensor), square) in names.into_iter().zip(&tensors).zip(squares) {
+        for (((place, name, state), tensor), square) in names.into_iter().zip(&tensors).zip(squares)
+        {
             if !square.is_finite()
                 && let Some(found) = first_in(tensor)?
             {
-                return Ok(Some(NonFiniteState { name, state, found }));
+                return Ok(vec![(place, NonFiniteState { name, state, found })]);
             }
         }
-        Ok::<_, Error>(None)
+        Ok::<_, Error>(Vec::new())
     })?;
-    Ok(of_stages.into_iter().flatten().next())
+    Ok(in_model_order(of_stages).into_iter().next())
 }
 
 /// Sets every parameter, tied places included, to the value of its name. Nothing is changed unless names
@@ -188,14 +208,18 @@ fn by_name<T: LossStage<Tensors> + 'static>(
     what: &str,
 ) -> Result<HashMap<String, Vec<Tensor>>> {
     let codec = WireCodec::of(pipeline);
-    let owners = pipeline.gather_across(&codec, |_, stage| {
-        let mut owners = Vec::new();
-        stage.params(|param| {
-            if !param.tied {
+    let replica = pipeline.replica();
+    let owners = pipeline.gather_replicas(&codec, move |_, stage| {
+        let (mut owners, mut place) = (Vec::new(), 0);
+        stage.try_owned(|param, owner, _| {
+            if !param.tied && owner.unwrap_or(0) == replica {
                 let extents = param.shape.dims().to_vec();
-                owners.push((param.name.clone(), (extents, param.state.len())));
+                let owner = (param.name.clone(), (extents, param.state.len()));
+                owners.push((place, owner));
             }
-        });
+            place += 1;
+            Ok(())
+        })?;
         Ok::<_, Error>(owners)
     })?;
     let owner = |(name, (extents, states)): (String, (Vec<usize>, usize))| Owner {
@@ -203,7 +227,8 @@ fn by_name<T: LossStage<Tensors> + 'static>(
         shape: Shape::from(extents.as_slice()),
         states,
     };
-    let owners: Vec<Owner> = owners.into_iter().flatten().map(owner).collect();
+    let owners = in_model_order(owners).into_iter();
+    let owners: Vec<Owner> = owners.map(owner).collect();
     let fault = |name: &str, message: String| Error::Parameter {
         name: name.to_owned(),
         message,

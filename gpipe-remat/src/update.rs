@@ -92,24 +92,37 @@ pub(crate) fn gradient_norms<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
 ) -> Result<GradientNorms, PipelineError> {
     let (codec, task) = (WireCodec::of(pipeline), "the gradient norm");
-    let squares = pipeline.during(task).gather_across(&codec, |_, stage| {
+    let replicas = pipeline.during(task).gather_replicas(&codec, |_, stage| {
         let _busy = stage.device().clone().cpu_slot();
-        let (mut grads, mut statistics): (Vec<Tensor>, Vec<bool>) = Default::default();
-        stage.try_params(|param| {
+        let mut squares = Vec::new();
+        let (mut grads, mut places): (Vec<Tensor>, Vec<usize>) = Default::default();
+        stage.try_owned(|param, owner, is_own| {
             if !param.tied && !param.frozen {
-                grads.push(param.grad()?.clone());
-                statistics.push(param.kind == Kind::Statistic);
+                if is_own {
+                    grads.push(param.grad()?.clone());
+                    places.push(squares.len());
+                }
+                squares.push((owner.unwrap_or(0), (param.kind == Kind::Statistic, 0.0)));
             }
             Ok(())
         })?;
         let grads: Vec<&Tensor> = grads.iter().collect();
-        let squares = ops::sums_of_squares(&grads)?;
-        Ok::<_, crate::Error>(statistics.into_iter().zip(squares).collect::<Vec<_>>())
+        for (place, square) in places.into_iter().zip(ops::sums_of_squares(&grads)?) {
+            squares[place].1.1 = square;
+        }
+        Ok::<_, crate::Error>(squares)
     })?;
-    let squares = || squares.iter().flatten();
     let sum = |is_statistic: bool| -> f64 {
-        let of_kind = squares().filter(|(statistic, _)| *statistic == is_statistic);
-        of_kind.map(|(_, square)| square).sum()
+        let squares = replicas.first().into_iter().flatten().enumerate();
+        let squares = squares.flat_map(|(stage, of_stage)| {
+            let places = of_stage.iter().enumerate();
+            places.map(move |(place, (owner, (statistic, _)))| (stage, place, *owner, *statistic))
+        });
+        let of_kind = squares.filter(|(_, _, _, statistic)| *statistic == is_statistic);
+        // Of the replica that has the whole gradient.
+        of_kind
+            .map(|(stage, place, owner, _)| replicas[owner][stage][place].1.1)
+            .sum()
     };
     Ok(GradientNorms {
         norm: sum(false).sqrt(),
@@ -138,14 +151,19 @@ pub fn apply_update<T: LossStage<Tensors> + 'static>(
     pipeline.during("the update").each(move |_, stage| {
         let _busy = stage.device().clone().cpu_slot();
         let mut updates = AdamWBatch::default();
-        stage.try_params(|param| {
-            if !param.tied {
+        stage.try_owned(|param, _, is_own| {
+            if !param.tied && is_own {
                 optimizer.update_with(&mut updates, param, settings)?;
             }
             Ok(())
         })?;
         Ok::<_, crate::Error>(updates.run()?)
-    })
+    })?;
+    if pipeline.replicas() == 1 {
+        return Ok(());
+    }
+    let share = pipeline.during("the sharing of updated parameters");
+    share.each(|_, stage| stage.share_values())
 }
 
 /// Copies the new value of every tied parameter from its owner to the other places.

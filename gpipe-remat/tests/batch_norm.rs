@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::slice::from_ref;
+use std::thread;
 
 use gpipe_layers::layers::{Activation, BatchNorm, Conv2d, Function, Layout, Linear, Pool2d};
 use gpipe_layers::{Flow, Layer, Loss, Optimizer, Sgd};
 use gpipe_remat::{
-    Assembly, AssemblyBuilder, Error, Policy, Trainer, batch_items, copy_owned, predict_memory,
+    Assembly, AssemblyBuilder, Error, Policy, Trainer, TrainingLoss, batch_items, copy_owned,
+    predict_memory,
 };
-use gpipe_sched::{Schedule, gpipe, interleaved, one_f_one_b, zb_h1};
+use gpipe_sched::{InMemory, Schedule, World, gpipe, interleaved, one_f_one_b, zb_h1};
 use gpipe_tensor::ops::Window;
 use gpipe_tensor::{DeviceId, Host, Tensor};
 
@@ -179,6 +181,75 @@ fn a_network_has_the_same_bits_and_the_predicted_bytes_at_any_cut() {
     }
     let (losses, _) = wanted.expect("a run");
     assert!(f64::from_bits(losses[2]) < f64::from_bits(losses[0]));
+}
+
+/// Groups of micro-batches: the statistics are those of the whole batch to rounding, and replicas, which have some
+/// of the groups each, give the bits of one process with all of them.
+#[test]
+fn groups_and_replicas_merge_the_statistics_of_the_whole_batch() {
+    const SAMPLES: usize = 13;
+    let cpu = Host::new(1)
+        .and_then(|host| host.device(DeviceId::Cpu))
+        .expect("a processor");
+    let pixels = (0..SAMPLES * 6 * 6 * 3).map(|i| ((i * i + 5 * i) % 23) as f32 / 11.0 + 1.0);
+    let x = Tensor::from_f32(&cpu, [SAMPLES, 6, 6, 3], pixels.collect::<Vec<_>>()).expect("pixels");
+    let classes = (0..SAMPLES as u32).map(|i| i % 4).collect();
+    let classes = Tensor::from_u32(&cpu, [SAMPLES], classes).expect("a class each");
+    let host = || Host::new(1).expect("a thread");
+    let builder = |groups: usize| {
+        Assembly::builder(network())
+            .batch(SAMPLES, |samples| vec![Flow::f32([samples, 6, 6, 3])])
+            .stages(2)
+            .micro_batches(MICRO_BATCHES)
+            .groups(groups)
+            .schedule(one_f_one_b)
+            .seed(3)
+    };
+    let run = |trainer: &mut Trainer| -> (Vec<u64>, Values) {
+        let losses = (0..2).map(|_| {
+            let step = trainer.step(from_ref(&x), &classes).expect("a step");
+            step.loss.to_bits()
+        });
+        let losses = losses.collect();
+        (losses, values(trainer))
+    };
+    let (_, plain) = run(&mut trainer(&host(), builder(1)));
+    for groups in [2, 4, 6] {
+        let (losses, expected) = run(&mut trainer(&host(), builder(groups)));
+        for (name, bits) in expected.iter().filter(|(name, _)| name.contains("running")) {
+            for (got, plain) in bits.iter().zip(&plain[name]) {
+                let [got, plain] = [got, plain].map(|bits| f32::from_bits(*bits));
+                assert!(
+                    (got - plain).abs() <= 1e-5 * plain.abs().max(1.0),
+                    "{name}: {got} {plain}"
+                );
+            }
+        }
+        for (replicas, zero) in [(2, false), (groups, true)] {
+            thread::scope(|scope| {
+                let (run, expected, losses) = (&run, &expected, &losses);
+                for transport in InMemory::new(replicas) {
+                    scope.spawn(move || {
+                        let world = World::new(transport);
+                        let optimizer = Optimizer::from(Sgd::default());
+                        let part = builder(groups).replica(world.rank(), replicas, zero);
+                        let plan = part.optimizer(&optimizer).plan(1).expect("a plan");
+                        let end =
+                            |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+                        let assembled = plan.build_over(&host(), Some(&world), end).expect("ranks");
+                        let mut trainer = Trainer::new(assembled, optimizer, |_| 0.05);
+                        let (own_losses, own) = run(&mut trainer);
+                        assert_eq!(own_losses, *losses, "{groups} groups, {replicas} replicas");
+                        // A checkpoint is that of rank 0.
+                        assert!(
+                            world.rank() > 0 || own == *expected,
+                            "{groups} groups, {replicas} replicas"
+                        );
+                    });
+                }
+            });
+        }
+    }
 }
 
 /// The predicted peak of each stage.

@@ -243,14 +243,15 @@ impl<B> GroupSums<B> {
     }
 
     /// Notes that the gradients of a micro-batch were added. The sum of a group that is complete is added to
-    /// its neighbour in the tree, if that is complete too, and so on: `add` adds a sum to the current one.
+    /// its neighbour in the tree, if that is complete too, and so on: `add` adds a sum to the current one, and is passed
+    /// whether it is of later groups.
     ///
     /// # Errors
     /// That of `add`.
     pub fn leave<E>(
         &mut self,
         micro_batch: usize,
-        mut add: impl FnMut(B) -> Result<(), E>,
+        mut add: impl FnMut(B, bool) -> Result<(), E>,
     ) -> Result<(), E> {
         let group = self.groups.of(micro_batch);
         self.open[group] = self.open[group].saturating_sub(1);
@@ -264,7 +265,8 @@ impl<B> GroupSums<B> {
             let Some(place) = place.filter(|_| is_complete) else {
                 break;
             };
-            add(self.held.swap_remove(place).1)?;
+            let is_later = neighbour.start > node.start;
+            add(self.held.swap_remove(place).1, is_later)?;
             node = parent;
         }
         self.current = Some(node);
@@ -316,7 +318,7 @@ mod tests {
             sums.enter(m, swap).unwrap();
             current += number(m);
             most = most.max(sums.held.len());
-            sums.leave(m, |other| {
+            sums.leave(m, |other, _| {
                 current += other;
                 Ok::<_, ()>(())
             })
@@ -385,7 +387,7 @@ mod tests {
                         };
                         sums.enter(m, swap).unwrap();
                         current += number(first + m);
-                        let add = |other| {
+                        let add = |other, _| {
                             current += other;
                             Ok::<_, ()>(())
                         };

@@ -15,7 +15,7 @@ macro_rules! key_flags {
     };
 }
 
-const KEY_FLAGS: [KeyFlag; 46] = key_flags![
+const KEY_FLAGS: [KeyFlag; 47] = key_flags![
     "--model" "model.name" model,
     "--weights" "model.weights" weights,
     "--dropout" "model.dropout" dropout,
@@ -32,6 +32,7 @@ const KEY_FLAGS: [KeyFlag; 46] = key_flags![
     "--micro-batch-size" "pipeline.micro_batch_size" micro_batch_size,
     "--groups" "pipeline.groups" groups,
     "--replicas" "pipeline.replicas" replicas,
+    "--zero" "pipeline.zero" zero,
     "--before" "pipeline.before" before,
     "--schedule" "pipeline.schedule" schedule,
     "--partition" "pipeline.partition" partition,

@@ -101,6 +101,9 @@ pub struct Settings {
     /// Replicas of the pipeline, each run by as many of the launcher's processes [default: 1]
     #[arg(long, value_name = "R", help_heading = "Pipeline")]
     pub replicas: Option<String>,
+    /// 1: replicas divide the optimizer states among them (ZeRO) [default: 0]
+    #[arg(long, value_name = "STAGE", help_heading = "Pipeline")]
+    pub zero: Option<String>,
     /// First layers that run on the whole batch, before the pipeline [default: 0]
     #[arg(long, value_name = "N", help_heading = "Pipeline")]
     pub before: Option<String>,

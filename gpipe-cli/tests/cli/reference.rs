@@ -165,6 +165,7 @@ fn every_key_is_documented_with_its_flag_and_default() {
         // A key that a configuration does not keep can be set.
         if key != "model.hidden" && !program.iter().any(|(named, _)| named == key) {
             let value = match key {
+                "pipeline.zero" => "1",
                 "run.instruction_set" => "avx512",
                 "optimizer.name" => "sgd",
                 "optimizer.alpha" => "0.99",

@@ -324,6 +324,10 @@ impl Layer for At {
         self.layer.commit_mini_batch()
     }
 
+    fn merged_rows(&mut self, visit: &mut dyn FnMut(&mut u64)) {
+        self.layer.merged_rows(visit);
+    }
+
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
         self.layer.params(visit);
     }

@@ -189,6 +189,12 @@ impl Layer for BatchNorm {
         Ok(())
     }
 
+    fn merged_rows(&mut self, visit: &mut dyn FnMut(&mut u64)) {
+        if self.tracks() {
+            visit(&mut self.merged);
+        }
+    }
+
     fn commit_mini_batch(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.merged) as f64;
         if rows == 0.0 {

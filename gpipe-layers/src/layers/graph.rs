@@ -374,6 +374,12 @@ impl Layer for Graph {
         layers.try_for_each(|layer| layer.commit_mini_batch())
     }
 
+    fn merged_rows(&mut self, visit: &mut dyn FnMut(&mut u64)) {
+        self.layers
+            .iter_mut()
+            .for_each(|layer| layer.merged_rows(visit));
+    }
+
     fn params(&mut self, visit: &mut dyn FnMut(&mut Param)) {
         for layer in &mut self.layers {
             layer.params(visit);

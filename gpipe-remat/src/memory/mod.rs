@@ -13,6 +13,7 @@ mod stage_memory;
 
 pub use bytes::{Bytes, BytesError};
 pub use model_costs::ModelCosts;
+pub(crate) use parameter_bytes::StateShards;
 pub use parameter_bytes::{ParameterBytes, PlaceBytes};
 pub use policy::Policy;
 pub use predict::{predict_held, predict_memory};

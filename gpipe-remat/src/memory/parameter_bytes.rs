@@ -10,6 +10,8 @@ use crate::StageMemory;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterBytes {
     layers: Vec<Vec<PlaceBytes>>,
+    /// The replica and the number of those that the optimizer states are divided among.
+    shards: Option<[usize; 2]>,
 }
 
 /// One parameter at one of its places.
@@ -51,12 +53,29 @@ impl ParameterBytes {
         };
         Self {
             layers: layers.iter_mut().map(weights).collect(),
+            shards: None,
         }
     }
 
     /// The bytes of layers that are described rather than built, first to last.
     pub fn of_layers(layers: Vec<Vec<PlaceBytes>>) -> Self {
-        Self { layers }
+        Self {
+            layers,
+            shards: None,
+        }
+    }
+
+    /// The same on one of several replicas of the pipeline that divide the optimizer states among them, by whole
+    /// parameters (ZeRO 1, arXiv:1910.02054). A [`RematPlan`](crate::RematPlan) of these bytes makes the stages do so.
+    #[must_use]
+    pub fn sharded(self, replica: usize, replicas: usize) -> Self {
+        let shards = (replicas > 1).then_some([replica, replicas]);
+        Self { shards, ..self }
+    }
+
+    /// Whether replicas divide the optimizer states among them.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.shards.is_some()
     }
 
     /// The number of layers.
@@ -81,10 +100,19 @@ impl ParameterBytes {
     pub fn of_stage(&self, part: Range<usize>) -> StageMemory {
         let mut memory = StageMemory::default();
         let (here, after) = (&self.layers[part.clone()], &self.layers[part.end..]);
+        let mut shards = self
+            .shards
+            .map(|[replica, replicas]| (replica, StateShards::new(replicas)));
         for weight in here.iter().flatten() {
+            let is_here = match &mut shards {
+                Some((replica, shards)) => shards.of(weight.optimizer) == Some(*replica),
+                None => true,
+            };
             memory.values = memory.values.saturating_add(weight.value);
             memory.gradients = memory.gradients.saturating_add(weight.gradient);
-            memory.optimizer = memory.optimizer.saturating_add(weight.optimizer);
+            if is_here {
+                memory.optimizer = memory.optimizer.saturating_add(weight.optimizer);
+            }
         }
         for tied in after.iter().flatten().filter(|weight| weight.tied) {
             let owns = |weight: &&PlaceBytes| !weight.tied && weight.name == tied.name;
@@ -93,5 +121,27 @@ impl ParameterBytes {
             }
         }
         memory
+    }
+}
+
+/// Divides the optimizer states of a stage among replicas: in layer order each is that of the replica with the fewest
+/// bytes so far.
+pub(crate) struct StateShards {
+    loads: Vec<u64>,
+}
+
+impl StateShards {
+    pub fn new(replicas: usize) -> Self {
+        Self {
+            loads: vec![0; replicas],
+        }
+    }
+
+    /// The replica of the next parameter; `None` if it has no state.
+    pub fn of(&mut self, bytes: u64) -> Option<usize> {
+        let replicas = self.loads.iter_mut().enumerate();
+        let (replica, load) = replicas.min_by_key(|(_, load)| **load)?;
+        *load = load.saturating_add(bytes);
+        (bytes > 0).then_some(replica)
     }
 }

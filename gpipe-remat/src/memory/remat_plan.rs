@@ -18,6 +18,8 @@ pub struct RematPlan {
     cells: Vec<Retained>,
     groups: Groups,
     before: usize,
+    /// Whether replicas divide the optimizer states among them.
+    shards_optimizer: bool,
     portals: Arc<Portals>,
     /// Of each stage; none where every stage but the first sends gradients back.
     gradients_end: Vec<Option<usize>>,
@@ -53,12 +55,24 @@ impl RematPlan {
             budget::check_parts(weights, costs, cut, schedule)?;
             let stages = budget::stages(weights, costs, cut, schedule, limit)?;
             let plan = Self::of_stages(stages, schedule.micro_batches());
-            let plan = plan.with_frozen(costs, cut);
+            let plan = plan.with_frozen(costs, cut).with_shards(weights);
             return Ok(plan.with_groups(costs.groups()).with_portals(portals));
         }
         let plan = Self::of_rule(policy, schedule).with_groups(costs.groups());
-        let plan = plan.with_before(costs.before());
+        let plan = plan.with_before(costs.before()).with_shards(weights);
         Ok(plan.with_frozen(costs, cut).with_portals(portals))
+    }
+
+    fn with_shards(self, weights: &ParameterBytes) -> Self {
+        Self {
+            shards_optimizer: weights.is_sharded(),
+            ..self
+        }
+    }
+
+    /// Whether replicas divide the optimizer states among them ([`ParameterBytes::sharded`]).
+    pub fn shards_optimizer(&self) -> bool {
+        self.shards_optimizer
     }
 
     /// The same plan without backward passes of the layers that have none by `costs`
@@ -113,6 +127,7 @@ impl RematPlan {
             cells,
             groups: Groups::one(micro_batches),
             before: 0,
+            shards_optimizer: false,
             portals: Arc::default(),
             gradients_end: Vec::new(),
         }
@@ -149,6 +164,7 @@ impl RematPlan {
             micro_batches: stages.first().map_or(0, Vec::len),
             groups: Groups::one(stages.first().map_or(0, Vec::len)),
             before: 0,
+            shards_optimizer: false,
             cells: stages.into_iter().flatten().collect(),
             portals: Arc::default(),
             gradients_end: Vec::new(),
@@ -185,6 +201,7 @@ impl RematPlan {
             cells,
             groups: Groups::one(micro_batches),
             before: 0,
+            shards_optimizer: false,
             portals: Arc::default(),
             gradients_end: Vec::new(),
         }

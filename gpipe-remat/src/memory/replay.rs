@@ -147,7 +147,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             (_, state) => state,
         };
         if op.adds_gradient() {
-            let add = |sum| {
+            let add = |sum, _| {
                 self.ledger.release(sum);
                 Ok::<_, Infallible>(())
             };

@@ -7,15 +7,22 @@ use gpipe_layers::{Layer, Param};
 use gpipe_sched::{GroupSums, Groups};
 use gpipe_tensor::{Device, Tensor, ops};
 
+use super::statistics::Statistics;
 use crate::{Error, Result};
 
-/// The gradient of each parameter that has one, in layer order.
-type Gradients = VecDeque<Tensor>;
+/// A sum that is not the current one.
+#[derive(Default)]
+struct Sum {
+    /// The gradient of each parameter that has one, in layer order.
+    gradients: VecDeque<Tensor>,
+    /// The rows that statistics are of, in layer order.
+    rows: Vec<u64>,
+}
 
 /// The sums of a stage's gradients. The current one lies in the parameters, where layers add to it.
 pub(crate) struct GroupGradients {
     groups: Groups,
-    sums: GroupSums<Gradients>,
+    sums: GroupSums<Sum>,
 }
 
 impl GroupGradients {
@@ -41,17 +48,25 @@ impl GroupGradients {
         self.sums.enter(micro_batch, |sum| {
             let mut sum = match sum {
                 Some(sum) => sum,
-                None => zeros(layers, device)?,
+                None => Sum::zeros(layers, device)?,
             };
             each(layers, |param| {
                 // A frozen parameter has no gradient, and takes none out of the queue.
                 if let Some(grad) = &mut param.grad
-                    && let Some(other) = sum.pop_front()
+                    && let Some(other) = sum.gradients.pop_front()
                 {
-                    sum.push_back(std::mem::replace(grad, other));
+                    sum.gradients.push_back(std::mem::replace(grad, other));
                 }
                 Ok(())
             })?;
+            let mut rows = sum.rows.iter_mut();
+            for layer in layers {
+                layer.merged_rows(&mut |count| {
+                    if let Some(other) = rows.next() {
+                        std::mem::swap(count, other);
+                    }
+                });
+            }
             Ok(sum)
         })
     }
@@ -62,22 +77,50 @@ impl GroupGradients {
         micro_batch: usize,
         layers: &mut [Box<dyn Layer>],
     ) -> Result<()> {
-        self.sums.leave(micro_batch, |mut other| {
-            each(layers, |param| {
-                if let Some(grad) = &mut param.grad
-                    && let Some(other) = other.pop_front()
-                {
-                    ops::add_assign(grad, &other)?;
-                }
-                Ok(())
-            })
+        self.sums.leave(micro_batch, |mut other, is_later| {
+            let mut rows = other.rows.into_iter();
+            for layer in &mut *layers {
+                let own = Statistics::take(layer.as_mut());
+                let mut of_layer = Statistics {
+                    rows: rows.by_ref().take(own.rows.len()).collect(),
+                    values: Vec::new(),
+                };
+                let is_merged = !own.rows.is_empty();
+                let mut result = Ok(());
+                layer.params(&mut |param| {
+                    if param.frozen {
+                        return;
+                    }
+                    let Some(other) = other.gradients.pop_front() else {
+                        return;
+                    };
+                    match &mut param.grad {
+                        Some(grad) if result.is_ok() => result = ops::add_assign(grad, &other),
+                        None if is_merged => of_layer.values.push(other),
+                        _ => {}
+                    }
+                });
+                result?;
+                let merged = match is_later {
+                    true => own.merge(of_layer)?,
+                    false => of_layer.merge(own)?,
+                };
+                merged.put(layer.as_mut());
+            }
+            Ok(())
         })
     }
 }
 
-/// The sums that a replica has at its end: of these groups, a tensor for each parameter that has a gradient; `None`
-/// stands for those in the parameters.
-pub(crate) type Parts<'a> = Vec<(Range<usize>, Option<vec_deque::Iter<'a, Tensor>>)>;
+/// The sums that a replica has at its end: of these groups, a tensor for each parameter that has a gradient, and the rows
+/// that statistics are of; `None` stands for those in the layers.
+pub(crate) type Parts<'a> = Vec<(Range<usize>, Option<Held<'a>>)>;
+
+/// A sum that is not in the layers, in layer order.
+pub(crate) struct Held<'a> {
+    pub gradients: vec_deque::Iter<'a, Tensor>,
+    pub rows: std::slice::Iter<'a, u64>,
+}
 
 impl GroupGradients {
     /// Whether the next micro-batch is the last of this replica.
@@ -94,20 +137,32 @@ impl GroupGradients {
     pub(crate) fn parts(&self) -> Parts<'_> {
         let current = self.sums.current().map(|groups| (groups, None));
         let held = self.sums.held();
-        let held = held.map(|(groups, sum)| (groups, Some(sum.iter())));
+        let held = held.map(|(groups, sum)| {
+            let held = Held {
+                gradients: sum.gradients.iter(),
+                rows: sum.rows.iter(),
+            };
+            (groups, Some(held))
+        });
         current.into_iter().chain(held).collect()
     }
 }
 
-fn zeros(layers: &mut [Box<dyn Layer>], device: &Device) -> Result<Gradients> {
-    let mut zeros = Gradients::new();
-    each(layers, |param| {
-        if let Some(grad) = &param.grad {
-            zeros.push_back(Tensor::zeros(device, grad.shape().clone())?);
+impl Sum {
+    fn zeros(layers: &mut [Box<dyn Layer>], device: &Device) -> Result<Self> {
+        let mut sum = Self::default();
+        each(layers, |param| {
+            if let Some(grad) = &param.grad {
+                let zeros = Tensor::zeros(device, grad.shape().clone())?;
+                sum.gradients.push_back(zeros);
+            }
+            Ok(())
+        })?;
+        for layer in layers {
+            layer.merged_rows(&mut |_| sum.rows.push(0));
         }
-        Ok(())
-    })?;
-    Ok(zeros)
+        Ok(sum)
+    }
 }
 
 fn each(

@@ -12,7 +12,7 @@ use super::device_events::DeviceEvents;
 use super::exchange::{Aside, Exchange};
 use super::group_gradients::GroupGradients;
 use super::portal_table::PortalTable;
-use super::replica_sums::ReplicaSums;
+use super::replica_sums::{ReplicaSums, shares_of};
 use super::run::{self, Step};
 use super::stash::{Stash, Stashed, StashedRun, StashedState};
 use super::value_watch::{Look, Watch, first_in};
@@ -102,16 +102,60 @@ impl LayerStage {
         self
     }
 
-    /// Connects the stage to those of the other replicas, on these ranks of a world.
+    /// Connects the stage to those of the other replicas, on these ranks of a world. `owners` are the replicas that alone
+    /// have the optimizer state of each parameter with a gradient, by layer; `None` where all have.
     #[must_use]
-    pub(crate) fn with_replicas(mut self, world: &Arc<World>, ranks: Vec<usize>) -> Self {
+    pub(crate) fn with_replicas(
+        mut self,
+        world: &Arc<World>,
+        ranks: Vec<usize>,
+        owners: Vec<Vec<Option<usize>>>,
+    ) -> Self {
         if ranks.len() > 1 {
-            let groups = self.remat_plan.groups();
-            let (world, layers) = (world.clone(), self.layers.len());
-            let sums = ReplicaSums::new(world, groups, ranks, self.index, layers);
+            let (world, groups) = (world.clone(), self.remat_plan.groups());
+            let shares = self.layers.iter_mut().zip(owners);
+            let shares = shares.map(|(layer, owners)| shares_of(layer.as_mut(), owners));
+            let sums = ReplicaSums::new(world, groups, ranks, self.index, shares.collect());
             self.replicas = Some(sums);
         }
         self
+    }
+
+    /// [`try_params`](Self::try_params) with the replica that alone has the optimizer state of a parameter, if one has,
+    /// and whether this one has it.
+    ///
+    /// # Errors
+    /// That of the visit.
+    pub(crate) fn try_owned(
+        &mut self,
+        mut visit: impl FnMut(&mut Param, Option<usize>, bool) -> Result<()>,
+    ) -> Result<()> {
+        self.has_no_gradients = false;
+        let replicas = self.replicas.as_ref();
+        for (place, layer) in self.layers.iter_mut().enumerate() {
+            let (mut parameter, mut result) = (0, Ok(()));
+            layer.params(&mut |param| {
+                let (mut owner, mut is_own) = (None, true);
+                if let Some(replicas) = replicas.filter(|_| param.grad.is_some()) {
+                    owner = replicas.owner(place, parameter);
+                    is_own = replicas.is_own(owner);
+                    parameter += 1;
+                }
+                if result.is_ok() {
+                    result = visit(param, owner, is_own);
+                }
+            });
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Takes the values that other replicas alone updated, which do the same.
+    pub(crate) fn share_values(&mut self) -> Result<()> {
+        match &self.replicas {
+            Some(replicas) => replicas.share_values(&mut self.layers, &self.transit),
+            None => Ok(()),
+        }
     }
 
     /// Adds to the gradients of a step those of the other replicas, which do the same.

@@ -9,6 +9,7 @@ mod portal_table;
 mod replica_sums;
 mod run;
 mod stash;
+mod statistics;
 pub(crate) mod value_watch;
 mod whole_batch;
 

@@ -70,6 +70,8 @@ pub struct Run {
     pub groups: usize,
     /// The replica, and their number.
     pub replica: [usize; 2],
+    /// Whether replicas divide the optimizer states among them.
+    pub sharded: bool,
     pub order: Order,
     pub policy: Policy,
     pub threads: usize,
@@ -88,6 +90,7 @@ impl Run {
             micro_batches,
             groups: 1,
             replica: [0, 1],
+            sharded: false,
             order: Order::Gpipe,
             policy: Policy::Keep,
             threads: 1,
@@ -135,6 +138,10 @@ impl Run {
         let [replica, replicas] = self.replica;
         let costs = costs.with_groups(self.groups, &weights)?;
         let costs = costs.on_replica(replica, replicas)?;
+        let weights = match self.sharded {
+            true => weights.sharded(replica, replicas),
+            false => weights,
+        };
         RematPlan::new(policy, &weights, &costs, &cut, schedule)
     }
 

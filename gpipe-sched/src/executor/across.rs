@@ -86,6 +86,12 @@ where
         self.mailboxes.far().map_or(1, |far| far.replicas)
     }
 
+    /// The number of this replica, from 0.
+    pub fn replica(&self) -> usize {
+        let far = self.mailboxes.far();
+        far.map_or(0, |far| far.replica_of(far.world.rank()))
+    }
+
     /// The world that the pipeline was built over, if any.
     pub fn world(&self) -> Option<&Arc<World>> {
         Some(&self.mailboxes.far()?.world)
@@ -124,7 +130,23 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.gather_at(false, codec, visit)
+        self.gather_at(Self::near, codec, visit)
+    }
+
+    /// [`gather_across`](Self::gather_across) with the results of all replicas: for each its stages in model order.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn gather_replicas<R, E>(
+        &mut self,
+        codec: &impl Codec<R>,
+        visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Result<Vec<Vec<R>>, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.gather_replicas_at(|_, _, _| true, codec, visit)
     }
 
     /// [`gather_across`](Self::gather_across) for rank 0: the others get the results of their own stages.
@@ -140,12 +162,37 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.gather_at(true, codec, visit)
+        self.gather_at(
+            |far, from, to| Self::near(far, from, to) && to == 0,
+            codec,
+            visit,
+        )
+    }
+
+    /// [`gather_replicas`](Self::gather_replicas) for rank 0: the others get the results of their own stages.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    pub fn gather_replicas_at_root<R, E>(
+        &mut self,
+        codec: &impl Codec<R>,
+        visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Result<Vec<Vec<R>>, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.gather_replicas_at(|_, _, to| to == 0, codec, visit)
+    }
+
+    /// Whether two ranks are of one replica.
+    fn near(far: &Far<S::Flow>, from: usize, to: usize) -> bool {
+        far.replica_of(from) == far.replica_of(to)
     }
 
     fn gather_at<R, E>(
         &mut self,
-        only_root: bool,
+        tells: impl Fn(&Far<S::Flow>, usize, usize) -> bool,
         codec: &impl Codec<R>,
         visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
     ) -> Result<Vec<R>, PipelineError>
@@ -153,10 +200,25 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        let all = self.gather_replicas_at(tells, codec, visit)?;
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// The results by replica; `tells` says whether the first of two ranks tells the second its own.
+    fn gather_replicas_at<R, E>(
+        &mut self,
+        tells: impl Fn(&Far<S::Flow>, usize, usize) -> bool,
+        codec: &impl Codec<R>,
+        visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Result<Vec<Vec<R>>, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
         let own = self.visit_own(visit);
         let Some(far) = self.mailboxes.far() else {
             let own = own?;
-            return Ok(own.into_iter().map(|(_, result)| result).collect());
+            return Ok(vec![own.into_iter().map(|(_, result)| result).collect()]);
         };
         let (world, rank) = (&far.world, far.world.rank());
         let packed = own.and_then(|own| {
@@ -167,16 +229,17 @@ where
             }
             Ok(out.finish())
         });
-        let to = |to: usize| far.is_near(to) && (to == 0 || !only_root);
-        let parcels = self.exchange(world.begin(), packed, &to)?;
+        let parcels = self.exchange(world.begin(), packed, &|to| tells(far, rank, to))?;
+        let (stages, each) = (self.schedule.stages(), world.ranks() / far.replicas);
         let mut results: Vec<Option<R>> = Vec::new();
-        results.resize_with(self.schedule.stages(), || None);
+        results.resize_with(far.replicas * stages, || None);
         for (from, parcel) in parcels.into_iter().enumerate() {
-            if from != rank && !(far.is_near(from) && (rank == 0 || !only_root)) {
+            if from != rank && !tells(far, from, rank) {
                 continue;
             }
+            let results = &mut results[far.replica_of(from) * stages..][..stages];
             let mut parcel = Reader::new(parcel);
-            for _ in self.stages_of(from) {
+            for _ in self.stages_of(rank / each * each + from % each) {
                 let stage = parcel.number().map_err(unreadable(world))?;
                 let result = codec.unpack(&mut parcel).map_err(unreadable(world))?;
                 if let Some(place) = results.get_mut(stage) {
@@ -184,7 +247,10 @@ where
                 }
             }
         }
-        Ok(results.into_iter().flatten().collect())
+        let mut results = results.into_iter();
+        let replicas = 0..far.replicas;
+        let replicas = replicas.map(|_| results.by_ref().take(stages).flatten().collect());
+        Ok(replicas.collect())
     }
 
     /// [`with_loss_stage`](Self::with_loss_stage), with its result on every rank.

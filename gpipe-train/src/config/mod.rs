@@ -127,6 +127,10 @@ pub struct Pipeline {
     /// files where it is 1, since earlier versions do not know the key.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub replicas: Size,
+    /// 1: replicas divide the optimizer states among them (ZeRO's first stage); 0: each has all. Omitted from files
+    /// where it is 0, since earlier versions do not know the key.
+    #[serde(default = "none", skip_serializing_if = "is_none")]
+    pub zero: Count,
     /// Number of layers before the pipeline, the first of the model, which run on all samples of a group of
     /// micro-batches at once. Omitted from files where it is 0, since earlier versions do not know the key.
     #[serde(default = "none", skip_serializing_if = "is_none")]
@@ -272,6 +276,7 @@ impl Pipeline {
         Ok(Self {
             stages: Size::try_from(1)?,
             replicas: Size::try_from(1)?,
+            zero: Count::ZERO,
             devices: Named::of(Devices::bare(self.devices.first())),
             schedule: Named::of(ScheduleChoice::Kind(ScheduleKind::Gpipe)),
             partition: Named::of(CutRule::Balance),

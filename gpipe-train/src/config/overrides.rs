@@ -168,6 +168,7 @@ impl Overrides {
         // There are no gradients to sum, and a layer takes a micro-batch as it takes more.
         self.given.remove("pipeline", "groups");
         self.given.remove("pipeline", "replicas");
+        self.given.remove("pipeline", "zero");
         self.given.remove("pipeline", "before");
         let given = self.given.remove("pipeline", "micro_batches");
         self.most_micro_batches = given.and_then(|given| given.as_integer());

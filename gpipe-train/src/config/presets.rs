@@ -338,6 +338,7 @@ fn common() -> Table {
         micro_batches = 8
         groups = 1
         replicas = 1
+        zero = 0
         before = 0
         schedule = "gpipe"
         partition = "balance"

@@ -68,6 +68,12 @@ pub fn check(config: &TrainConfig) -> Result<()> {
                 .unwrap_or(1)
         )));
     }
+    let zero = config.pipeline.zero.get();
+    if zero > 1 {
+        return Err(Error::invalid(format!(
+            "`pipeline.zero = {zero}` divides gradients or values too, which is not built: use `pipeline.zero = 1`"
+        )));
+    }
     if replicas > 1 && config.pipeline.before.get() > 0 {
         return Err(Error::invalid(format!(
             "{replicas} replicas but layers before the pipeline, which run once: leave `pipeline.before` out, or use \

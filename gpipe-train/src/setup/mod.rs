@@ -146,6 +146,10 @@ impl Setup {
             gpipe_remat::micro_batches(batch, micro_batches).map_err(Error::input)?;
         let optimizer = optimizer(config);
         let bytes = ParameterBytes::new(&mut layers, Some(&optimizer));
+        let bytes = match pipeline.zero.get() {
+            0 => bytes,
+            _ => bytes.sharded(replica, replicas),
+        };
         let costs = ModelCosts::new(&layers, &micro_batches, input(config))
             .and_then(|costs| {
                 costs
