@@ -11,7 +11,7 @@ use gpipe_sched::{Deliver, Parcel, Transport};
 
 use crate::error::Error;
 use crate::launcher::Launcher;
-use crate::library;
+use crate::library::{self, FoundLibrary};
 use crate::messages::{Arriving, Leaving};
 use crate::session::Calls;
 
@@ -28,6 +28,7 @@ pub struct MpiTransport {
     shared: Arc<Shared>,
     rank: usize,
     hosts: Vec<String>,
+    library: FoundLibrary,
     thread: Mutex<Option<JoinHandle<Result<(), String>>>>,
 }
 
@@ -54,13 +55,13 @@ impl MpiTransport {
         let work = move || {
             // MPI is ended by the thread that started it.
             let begun = library::start(library.as_deref(), launcher.as_ref());
-            let begun = begun.and_then(|mut mpi| {
+            let begun = begun.and_then(|(mut mpi, library)| {
                 let hosts = mpi.hosts()?;
-                Ok((mpi, hosts))
+                Ok((mpi, (hosts, library)))
             });
             let mut mpi = match begun {
-                Ok((mpi, hosts)) => {
-                    let _ = ready.send(Ok((mpi.rank(), hosts)));
+                Ok((mpi, told)) => {
+                    let _ = ready.send(Ok((mpi.rank(), told)));
                     mpi
                 }
                 Err(error) => {
@@ -74,13 +75,20 @@ impl MpiTransport {
         let thread = thread.spawn(work);
         let thread = thread.map_err(|error| Error::Thread(error.to_string()))?;
         let answer = answer.recv();
-        let (rank, hosts) = answer.map_err(|error| Error::Thread(error.to_string()))??;
+        let (rank, (hosts, library)) =
+            answer.map_err(|error| Error::Thread(error.to_string()))??;
         Ok(Self {
             shared,
             rank,
             hosts,
+            library,
             thread: Mutex::new(Some(thread)),
         })
+    }
+
+    /// The library.
+    pub fn library(&self) -> &FoundLibrary {
+        &self.library
     }
 
     fn wake(&self) {

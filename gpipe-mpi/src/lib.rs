@@ -11,3 +11,4 @@ mod session;
 pub use communication::MpiTransport;
 pub use error::Error;
 pub use launcher::Launcher;
+pub use library::{FoundLibrary, find};
