@@ -50,23 +50,22 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
+    let output = args.output;
     match &args.command {
         Command::Train(train) => {
-            ranks::join(train.mpi.as_deref())?;
-            ranks::end(commands::train::run(train, args.output))
+            ranks::over(train.mpi.as_deref(), || commands::train::run(train, output))
         }
-        Command::Plan(plan) => commands::plan::run(plan, args.output),
-        Command::Check(check) => commands::check::run(check, args.output),
-        Command::Report(report) => commands::report::run(report, args.output),
-        Command::Verify(verify) => {
-            ranks::join(verify.mpi.as_deref())?;
-            ranks::end(commands::verify::run(verify, args.output))
-        }
+        Command::Verify(verify) => ranks::over(verify.mpi.as_deref(), || {
+            commands::verify::run(verify, output)
+        }),
+        Command::Eval(eval) => ranks::over(None, || commands::eval::run(eval, output)),
+        Command::Sample(sample) => ranks::over(None, || commands::sample::run(sample, output)),
+        Command::Devices => ranks::over(None, || commands::devices::run(output)),
+        Command::Plan(plan) => ranks::alone("plan", || commands::plan::run(plan, output)),
+        Command::Check(check) => ranks::alone("check", || commands::check::run(check, output)),
+        Command::Report(report) => ranks::alone("report", || commands::report::run(report, output)),
+        Command::Generate(what) => ranks::alone("generate", || commands::generate::run(what)),
         Command::Help(help) => commands::help::run(help),
-        Command::Devices => commands::devices::run(args.output),
-        Command::Generate(generate) => commands::generate::run(generate),
-        Command::Eval(eval) => commands::eval::run(eval, args.output),
-        Command::Sample(sample) => commands::sample::run(sample, args.output),
     }
 }
 

@@ -4,46 +4,74 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use gpipe_sched::Parcel;
-use gpipe_train::Overrides;
+use gpipe_train::{Launched, Launcher, Overrides, ranks};
 
 use crate::fail::{Fail, Result};
+use crate::output::silence;
 
 type World = Arc<gpipe_sched::World>;
 
-static WORLD: OnceLock<World> = OnceLock::new();
+static LAUNCHED: OnceLock<Launched> = OnceLock::new();
 
-/// Joins the ranks of a launcher, if there is one.
-pub fn join(library: Option<&Path>) -> Result<()> {
-    if let Some(world) = gpipe_train::join_launcher(library)? {
+/// Runs a command over the ranks of a launcher, if there is one.
+pub fn over(library: Option<&Path>, command: impl FnOnce() -> Result<()>) -> Result<()> {
+    if let Some(launched) = gpipe_train::join_launcher(library)? {
+        if launched.launcher.rank > 0 {
+            silence();
+        }
         // Called once.
-        let _ = WORLD.set(world);
+        let _ = LAUNCHED.set(launched);
     }
-    Ok(())
+    end(command())
+}
+
+/// Runs a command that is the work of one process.
+pub fn alone(command: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    match Launcher::of_environment() {
+        Some(launcher) if launcher.ranks > 1 => {
+            if launcher.rank > 0 {
+                silence();
+            }
+            Err(Fail::invalid(format!(
+                "gpipe {command} runs in one process, and {} started {}: start it without",
+                launcher.name, launcher.ranks
+            )))
+        }
+        _ => run(),
+    }
 }
 
 /// The ranks, if a launcher started this process as one of several.
 pub fn world() -> Option<World> {
-    WORLD.get().cloned()
+    LAUNCHED.get().map(|launched| launched.world.clone())
+}
+
+/// This process among those of a launcher, if there are several.
+pub fn launched() -> Option<&'static Launched> {
+    LAUNCHED.get()
 }
 
 /// Whether this process speaks: all that were started alone, and rank 0.
 pub fn speaks() -> bool {
-    WORLD.get().is_none_or(|world| world.rank() == 0)
+    LAUNCHED
+        .get()
+        .is_none_or(|launched| launched.launcher.rank == 0)
 }
 
 /// The configuration of one of the ranks.
 pub fn lay(overrides: Overrides) -> Overrides {
-    let Some(world) = WORLD.get() else {
+    let Some(Launched {
+        ranks, launcher, ..
+    }) = LAUNCHED.get()
+    else {
         return overrides;
     };
-    let own = world.host(world.rank());
-    let here = (0..world.ranks()).filter(|&rank| world.host(rank) == own);
-    overrides.on_ranks(world.ranks(), here.count())
+    overrides.on_ranks(ranks.len(), ranks::sharing(ranks, launcher.rank))
 }
 
 /// Ends with the other ranks: a failure here ends them too.
-pub fn end(result: Result<()>) -> Result<()> {
-    let Some(world) = WORLD.get() else {
+fn end(result: Result<()>) -> Result<()> {
+    let Some(world) = world() else {
         return result;
     };
     let told = match &result {

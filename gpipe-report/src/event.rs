@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::checked::Checked;
 use crate::clock::rfc3339;
 use crate::error::Result;
+use crate::found_rank::{FoundMpi, FoundRank};
 use crate::planned_portal::PlannedPortal;
 
 /// One object. The variant in lower case is its `kind`, the fields are its other keys.
@@ -279,6 +280,10 @@ pub enum Event {
     },
     /// A device on which stages could run.
     Device(FoundDevice),
+    /// An MPI library.
+    Mpi(FoundMpi),
+    /// A rank of a launcher.
+    Rank(FoundRank),
 }
 
 /// A device of this machine; what is unknown or does not apply is `null`.

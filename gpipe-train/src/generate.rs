@@ -3,8 +3,8 @@
 
 pub mod beams;
 
-use gpipe_layers::{Choice, Sampling};
-use gpipe_remat::{Assembled, OutputStage};
+use gpipe_layers::Sampling;
+use gpipe_remat::{Assembled, OutputStage, Wire, WireCodec};
 use gpipe_sched::{Item, MicroBatch};
 use gpipe_tensor::philox::{Key, Stream};
 use gpipe_tensor::{Tensor, Tensors};
@@ -150,15 +150,13 @@ impl Generator {
         }
         let choices = self.choices()?;
         let mut all = Vec::with_capacity(choices.len());
-        for (row, choice) in self.rows.iter_mut().zip(choices) {
-            // Lossless: a vocabulary has fewer than 2^32 tokens.
-            let token = choice.token as u32;
+        for (row, (token, log_probability)) in self.rows.iter_mut().zip(choices) {
             row.tokens.push(token);
             row.generated += 1;
             all.push(Generated {
                 prompt: row.prompt,
                 token,
-                log_probability: choice.log_probability,
+                log_probability,
                 ends: self.generation.ends.contains(&token),
             });
         }
@@ -204,17 +202,21 @@ impl Generator {
             .map_err(Error::run)
     }
 
-    /// Chooses the next token of each text.
-    fn choices(&mut self) -> Result<Vec<Choice>> {
+    /// Chooses the next token of each text, with ln of its probability.
+    fn choices(&mut self) -> Result<Vec<(u32, f64)>> {
         let sampling = self.generation.sampling;
         let draw = |row: &Row| f64::from(row.draws.uniform(row.generated as u64));
         let draws: Vec<f64> = self.rows.iter().map(draw).collect();
-        self.pass(move |row, scores| sampling.choose(scores, draws[row]))
+        self.pass(move |row, scores| {
+            let choice = sampling.choose(scores, draws[row])?;
+            // Lossless: a vocabulary has fewer than 2^32 tokens.
+            Some((choice.token as u32, choice.log_probability))
+        })
     }
 
     /// Runs the tokens that are not cached yet. `choose` sees the number of each text and the scores of the
     /// token after it; it gives none if they are not finite.
-    fn pass<R: Send + 'static>(
+    fn pass<R: Wire + Send + 'static>(
         &mut self,
         choose: impl Fn(usize, &[f32]) -> Option<R> + Send + 'static,
     ) -> Result<Vec<R>> {
@@ -230,18 +232,22 @@ impl Generator {
             // Stages of the encoder have counted positions of the sources, where those of the texts are meant.
             self.reorder((0..self.rows.len()).collect())?;
         }
-        let choices = self.run.pipeline.with_loss_stage(move |turn| {
-            let mut choices = Vec::new();
-            for scores in turn.take() {
-                let (rows, vocab) = (scores.shape().rows(), scores.shape().last());
-                let scores = scores.to_f32s()?;
-                for scores in scores.chunks_exact((scores.len() / rows.max(1)).max(1)) {
-                    let last = &scores[scores.len().saturating_sub(vocab)..];
-                    choices.push(choose(choices.len(), last));
+        let codec = WireCodec::of(&self.run.pipeline);
+        let choices = self
+            .run
+            .pipeline
+            .with_loss_stage_across(&codec, move |turn| {
+                let mut choices = Vec::new();
+                for scores in turn.take() {
+                    let (rows, vocab) = (scores.shape().rows(), scores.shape().last());
+                    let scores = scores.to_f32s()?;
+                    for scores in scores.chunks_exact((scores.len() / rows.max(1)).max(1)) {
+                        let last = &scores[scores.len().saturating_sub(vocab)..];
+                        choices.push(choose(choices.len(), last));
+                    }
                 }
-            }
-            Ok::<_, gpipe_tensor::Error>(choices.into_iter().collect::<Option<Vec<R>>>())
-        });
+                Ok::<_, gpipe_remat::Error>(choices.into_iter().collect::<Option<Vec<R>>>())
+            });
         choices.map_err(Error::run)?.ok_or_else(|| {
             Error::run(
                 "the logits are not finite: the weights have diverged, use an earlier checkpoint",

@@ -20,6 +20,7 @@ mod precision;
 pub mod profile;
 mod progress;
 mod progress_sink;
+pub mod ranks;
 pub mod recommend;
 mod resume;
 mod run;
@@ -36,7 +37,8 @@ pub use dataset::{dataset, end_tokens, held_out_dataset, prompt_tokens, vocabula
 pub use error::{BoxedError, Error, Result, one_line};
 pub use generate::beams::Beam;
 pub use generate::{Generated, Generation, Generator};
-pub use launch::join_launcher;
+pub use gpipe_mpi::{FoundLibrary, Launcher};
+pub use launch::{Launched, found_mpi, join_launcher};
 pub use model_source::{ModelSource, find};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;

@@ -55,6 +55,21 @@ pub fn processor() -> Processor {
     }
 }
 
+/// The processors on which this process may run, as in `0-3,8`; `None` outside of Linux.
+pub(crate) fn allowed_processors() -> Option<String> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let mut lines = text.lines();
+    let found = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(found.trim().to_owned())
+}
+
+/// Threads that the machine runs in parallel, of which this process may be kept on some.
+pub(crate) fn host_threads() -> usize {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let threads = text.lines().filter(|line| line.starts_with("processor"));
+    threads.count().max(processor().threads)
+}
+
 /// The widest vector instructions of the CPU, which are those that gpipe-tensor uses.
 pub fn vectors() -> &'static str {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]

@@ -78,6 +78,13 @@ pub fn save_merged(
     let host = assembled.transit.host();
     let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
     let params = copy_owned(&mut assembled.pipeline, &device).map_err(Error::run)?;
+    if assembled
+        .pipeline
+        .world()
+        .is_some_and(|world| world.rank() > 0)
+    {
+        return Ok(());
+    }
     let values = params.into_iter().map(|param| (param.name, param.value));
     let model = config.model.config();
     let values = gpipe_hf::merged(&model, values.collect(), settings)?;

@@ -2,22 +2,66 @@
 
 use gpipe_tensor::{CudaDevice, CudaInfo, DeviceId, find_cuda};
 
-use gpipe_report::{Event, FoundDevice, numbers};
+use gpipe_report::{Event, FoundDevice, FoundMpi, numbers};
 use gpipe_train::machine;
+use gpipe_train::ranks::{pinned, ranks_of, table_of};
 
 use crate::args::OutputArgs;
 use crate::fail::Result;
-use crate::output::{print, style};
+use crate::output::{print, style, warn};
+use crate::ranks;
 
 /// Prints each device, named as in `--devices`.
 pub fn run(output: OutputArgs) -> Result<()> {
-    for found in std::iter::once(cpu()).chain(cuda()) {
+    let devices: Vec<FoundDevice> = std::iter::once(cpu()).chain(cuda()).collect();
+    let launched = ranks::launched();
+    let ranks = match launched {
+        Some(launched) => {
+            let usable = devices.iter().filter(|device| device.usable);
+            let names: Vec<String> = usable.map(|device| device.device.clone()).collect();
+            ranks_of(&launched.world, &names)?
+        }
+        None => Vec::new(),
+    };
+    for found in devices {
         print(&match output.json {
             true => Event::Device(found).to_json()?,
             false => described(&found),
         })?;
     }
+    let mpi = gpipe_train::found_mpi(launched);
+    print(&match output.json {
+        true => Event::Mpi(mpi).to_json()?,
+        false => named("mpi", &facts_of(mpi)),
+    })?;
+    if output.json {
+        for rank in &ranks {
+            print(&Event::Rank(rank.clone()).to_json()?)?;
+        }
+    } else if !ranks.is_empty() {
+        print(&format!("\n{}", table_of(&ranks)))?;
+    }
+    if let Some(warning) = pinned(&ranks, None) {
+        warn(&warning);
+    }
     Ok(())
+}
+
+/// An MPI library as text.
+fn facts_of(mpi: FoundMpi) -> Vec<String> {
+    let started = mpi
+        .launcher
+        .map(|name| format!("{} ranks started by {name}", mpi.ranks));
+    let library = mpi.library.zip(mpi.rule);
+    let facts = [
+        mpi.version,
+        library.map(|(library, rule)| format!("{library}, {rule}")),
+        mpi.dialect
+            .map(|dialect| format!("binary interface: {dialect}")),
+        started,
+        mpi.reason.map(|reason| format!("not available: {reason}")),
+    ];
+    facts.into_iter().flatten().collect()
 }
 
 fn cpu() -> FoundDevice {
@@ -111,9 +155,14 @@ fn described(found: &FoundDevice) -> String {
             .map(|reason| format!("not available: {reason}")),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().collect();
-    let (device, below) = (&found.device, format!("\n{:8}", ""));
+    named(&found.device, &facts)
+}
+
+/// Facts under each other beside a name.
+fn named(name: &str, facts: &[String]) -> String {
+    let below = format!("\n{:8}", "");
     format!(
-        "{}{device:<6}{}  {}",
+        "{}{name:<6}{}  {}",
         style::HEADING,
         style::RESET,
         facts.join(&below)

@@ -8,6 +8,7 @@ use super::train::kernel_cache;
 use crate::args::{EvalArgs, OutputArgs, environment, set};
 use crate::fail::Result;
 use crate::output::{Console, print};
+use crate::ranks;
 
 /// Evaluates a model on the held-out part of its run, or on all of another text.
 pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
@@ -31,7 +32,8 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         true => gpipe_train::dataset(&config, &found.vocabulary)?,
         false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,
     };
-    let mut setup = Setup::new(&config)?.with_kernel_cache(kernel_cache().as_deref());
+    let mut setup =
+        Setup::over(&config, ranks::world().as_ref())?.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let [_, unit] = config.model.unit();
@@ -99,5 +101,5 @@ fn configuration(args: &EvalArgs, source: &gpipe_train::ModelSource) -> Result<T
     }
     let overrides = source.overrides()?.layer(environment())?;
     let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
-    Ok(overrides.resolve()?)
+    Ok(ranks::lay(overrides).resolve()?)
 }

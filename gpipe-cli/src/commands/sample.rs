@@ -11,7 +11,8 @@ use gpipe_train::{Generation, Generator, ModelSource, Setting, Setup, TrainConfi
 use super::train::kernel_cache;
 use crate::args::{OutputArgs, SampleArgs, environment, set};
 use crate::fail::{Fail, Result};
-use crate::output::{Console, print};
+use crate::output::{Console, is_silent, print};
+use crate::ranks;
 
 /// Prints the prompt and the generated text.
 pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
@@ -35,7 +36,8 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
     let vocabulary = &found.vocabulary;
     let prompts = prompts(&config, &args.prompt, vocabulary, vocab)?;
     let ends = gpipe_train::end_tokens(&config, vocabulary)?;
-    let mut setup = Setup::new(&config)?.with_kernel_cache(kernel_cache().as_deref());
+    let mut setup =
+        Setup::over(&config, ranks::world().as_ref())?.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let decoder = |prompt: &Vec<u32>| StreamDecoder::new(vocabulary).after(prompt);
@@ -152,7 +154,7 @@ fn configuration(args: &SampleArgs, source: &ModelSource) -> Result<TrainConfig>
     }
     let overrides = source.overrides()?.layer(environment())?;
     let overrides = overrides.layer(set(&args.set)?)?.layer(settings)?;
-    Ok(overrides.resolve()?)
+    Ok(ranks::lay(overrides).resolve()?)
 }
 
 fn sampling(args: &SampleArgs) -> Result<Sampling> {
@@ -195,6 +197,9 @@ fn sampling(args: &SampleArgs) -> Result<Sampling> {
 /// Prints a part of the text and flushes it. On a terminal, control characters are replaced, since the
 /// output of a model is not trusted.
 fn write(text: &str) -> Result<()> {
+    if is_silent() {
+        return Ok(());
+    }
     let mut stdout = std::io::stdout().lock();
     let is_harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     let marked = |c| {

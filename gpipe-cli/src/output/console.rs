@@ -6,7 +6,7 @@ use gpipe_report::Event;
 use gpipe_train::ProgressSink;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::messages::{tell, warn};
+use super::messages::{is_silent, tell, warn};
 use crate::args::OutputArgs;
 use crate::fail::{Fail, Result};
 
@@ -22,6 +22,9 @@ pub fn print(text: &str) -> Result<()> {
 }
 
 fn write_out(text: &str) -> io::Result<()> {
+    if is_silent() {
+        return Ok(());
+    }
     let mut stdout = anstream::stdout().lock();
     writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush())
 }

@@ -1,11 +1,28 @@
 //! Messages on stderr, which no work depends on.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::style;
 
+/// Whether another rank of the run speaks for this one.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Prints nothing from now on.
+pub fn silence() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
+/// Whether nothing is printed.
+pub fn is_silent() -> bool {
+    SILENT.load(Ordering::Relaxed)
+}
+
 /// Prints a message of one or more lines to stderr. Where nobody can read it, work goes on.
 pub fn tell(text: &str) {
+    if is_silent() {
+        return;
+    }
     let _ = writeln!(anstream::stderr().lock(), "{}", text.trim_end());
 }
 

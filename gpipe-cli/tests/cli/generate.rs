@@ -82,7 +82,10 @@ fn devices_are_those_that_train_takes() {
     assert_eq!(found[0]["usable"], true);
     assert!(found[0]["threads"].as_u64().unwrap() > 0);
     let said = stdout(&gpipe(folder.path(), &["devices"]));
-    for device in &found {
+    let mpi = found.iter().filter(|object| object["kind"] == "mpi");
+    assert_eq!(mpi.count(), 1);
+    assert!(said.lines().any(|line| line.starts_with("mpi")), "{said}");
+    for device in found.iter().filter(|object| object["kind"] == "device") {
         let name = device["device"].as_str().unwrap();
         assert!(said.lines().any(|line| line.starts_with(name)), "{said}");
         if device["usable"] == false {

@@ -4,9 +4,10 @@ use std::env;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::{SMALL, small, stderr, stdout};
+use super::{SMALL, gpipe, objects, small, stderr, stdout};
 
-fn on_ranks(launcher: &Path, ranks: usize, folder: &Path, command: &str, more: &[&str]) -> Output {
+/// The program over this many ranks, without arguments.
+fn launched(launcher: &Path, ranks: usize, folder: &Path) -> Command {
     let mut started = Command::new(launcher);
     // Open MPI's launcher refuses root, and more ranks than cores.
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
@@ -16,8 +17,18 @@ fn on_ranks(launcher: &Path, ranks: usize, folder: &Path, command: &str, more: &
     started
         .current_dir(folder)
         .args(["-np", &ranks.to_string()]);
-    started.arg(env!("CARGO_BIN_EXE_gpipe")).arg(command);
-    started.args(SMALL).args(more).output().unwrap()
+    started.arg(env!("CARGO_BIN_EXE_gpipe"));
+    started
+}
+
+fn on_ranks(launcher: &Path, ranks: usize, folder: &Path, command: &str, more: &[&str]) -> Output {
+    let mut started = launched(launcher, ranks, folder);
+    started
+        .arg(command)
+        .args(SMALL)
+        .args(more)
+        .output()
+        .unwrap()
 }
 
 #[test]
@@ -97,4 +108,43 @@ fn replicas_give_the_bits_of_one_process_with_as_many_groups() {
     let alone = small(alone.path(), "train", &["--replicas", "2"]);
     assert_eq!(alone.status.code(), Some(2));
     assert!(stderr(&alone).contains("mpirun"), "{}", stderr(&alone));
+}
+
+/// What is printed over ranks is what one process prints, once; where one process does the work, several are refused.
+#[test]
+fn rank_0_speaks_for_all() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--stages", "2", "--steps", "2", "--out", "run", "-q"];
+    let trained = small(folder.path(), "train", &flags);
+    assert_eq!(trained.status.code(), Some(0), "{}", stderr(&trained));
+    let prompt = ["--prompt", "the ", "--tokens", "5"];
+    for launcher in env::split_paths(&launchers) {
+        let over = |arguments: &[&str]| {
+            let mut over = launched(&launcher, 2, folder.path());
+            over.args(arguments).output().unwrap()
+        };
+        for command in [
+            &["eval", "run", "--json"][..],
+            &[&["sample", "run", "--beams", "2"], &prompt[..]].concat(),
+        ] {
+            let (alone, over) = (gpipe(folder.path(), command), over(command));
+            assert!(over.status.success(), "{}", stderr(&over));
+            assert_eq!(stdout(&over).replace('\r', ""), stdout(&alone));
+        }
+        let found = objects(&over(&["devices", "--json"]));
+        let mpi = found.iter().find(|object| object["kind"] == "mpi").unwrap();
+        assert_eq!(
+            (mpi["ranks"].as_u64(), &mpi["rule"]),
+            (Some(2), &"beside the launcher".into())
+        );
+        let ranks = found.iter().filter(|object| object["kind"] == "rank");
+        let ranks: Vec<_> = ranks.map(|object| object["rank"].as_u64()).collect();
+        assert_eq!(ranks, [Some(0), Some(1)]);
+        let refused = over(&["plan"]);
+        assert!(!refused.status.success());
+        assert_eq!(stderr(&refused).matches("runs in one process").count(), 1);
+    }
 }

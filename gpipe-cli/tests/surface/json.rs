@@ -9,6 +9,16 @@ use serde_json::Value;
 use super::shape::Shape;
 use super::{gpipe, parse, stdout, tiny};
 
+/// As [`OF_A_DEVICE`], of an MPI library.
+const OF_MPI: &[(&str, &str)] = &[
+    ("launcher", "text"),
+    ("library", "text"),
+    ("rule", "text"),
+    ("dialect", "text"),
+    ("version", "text"),
+    ("reason", "text"),
+];
+
 /// What machines do not agree on: a device has these, or `null`.
 const OF_A_DEVICE: &[(&str, &str)] = &[
     ("name", "text"),
@@ -96,15 +106,18 @@ fn every_object_has_its_keys_and_types() {
             }
             let kind = keys["kind"].as_str().expect("a kind").to_owned();
             let shape = kinds.entry(kind.clone()).or_default();
-            if kind == "device" {
-                for (key, wanted) in OF_A_DEVICE {
-                    let mut found = Shape::default();
-                    found.add(&keys.remove(*key).expect("every device has the key"));
-                    let found = found.lines();
-                    let allowed = [format!("  : {wanted}\n"), "  : null\n".to_owned()];
-                    assert!(allowed.contains(&found), "device.{key}{found}");
-                    shape.insert(key, &[wanted, "null"]);
-                }
+            let of_machine = match kind.as_str() {
+                "device" => OF_A_DEVICE,
+                "mpi" => OF_MPI,
+                _ => &[],
+            };
+            for (key, wanted) in of_machine {
+                let mut found = Shape::default();
+                found.add(&keys.remove(*key).expect("every one has the key"));
+                let found = found.lines();
+                let allowed = [format!("  : {wanted}\n"), "  : null\n".to_owned()];
+                assert!(allowed.contains(&found), "{kind}.{key}{found}");
+                shape.insert(key, &[wanted, "null"]);
             }
             // What the system may not say.
             for key in ["cpu_seconds", "peak_resident_bytes"] {
