@@ -12,6 +12,7 @@ use crate::clock::rfc3339;
 use crate::error::Result;
 use crate::found_rank::{FoundMpi, FoundRank};
 use crate::planned_portal::PlannedPortal;
+use crate::replicated_plan::ReplicatedPlan;
 
 /// One object. The variant in lower case is its `kind`, the fields are its other keys.
 ///
@@ -224,6 +225,9 @@ pub enum Event {
         more_memory: Option<u64>,
         /// Predicted seconds of a step with those.
         more_memory_seconds: Option<f64>,
+        /// The plan and the best for other numbers of replicas, the fastest first; for hosts alone.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        replications: Vec<ReplicatedPlan>,
     },
     /// One of the plans that are compared.
     Compare {

@@ -10,6 +10,7 @@ mod found_rank;
 mod html;
 pub mod numbers;
 mod planned_portal;
+mod replicated_plan;
 mod run;
 mod scalars;
 mod tensorboard;
@@ -22,6 +23,7 @@ pub use folder::{MadeRun, NewRun, PAGE, RunFolder};
 pub use found_rank::{FoundMpi, FoundRank};
 pub use html::{html, write_html};
 pub use planned_portal::PlannedPortal;
+pub use replicated_plan::ReplicatedPlan;
 pub use run::{Run, RunEnd, RunStart, RunStep, read_run};
 pub use tensorboard::TensorBoard;
 pub use timeline::{

@@ -72,6 +72,10 @@ impl ScheduleTable {
 pub struct SearchSpace {
     pub orders: Vec<NamedOrder>,
     pub micro_batches: Vec<usize>,
+    /// Whether there is one number of micro-batches.
+    is_one_number: bool,
+    /// Whether a table of actions may be used, which has no replicas.
+    pub has_table: bool,
     /// The number of stages, if given.
     pub stages: Option<usize>,
     /// The cut, if given.
@@ -93,7 +97,9 @@ impl SearchSpace {
     ) -> Result<Self> {
         let pipeline = &config.pipeline;
         // Another number of micro-batches would be another model.
-        let micro_batches = match fixed.micro_batches || config.model.depends_on_micro_batches() {
+        let is_one_number = fixed.micro_batches || config.model.depends_on_micro_batches();
+        let has_table = table.is_some();
+        let micro_batches = match is_one_number {
             true => vec![pipeline.micro_batches.get()],
             false => numbers_of_micro_batches(batch, table.as_ref())?,
         };
@@ -117,6 +123,8 @@ impl SearchSpace {
             _ => None,
         };
         let space = Self {
+            is_one_number,
+            has_table,
             stages: cut.as_ref().map_or(stages, |cut| Some(cut.len())),
             orders,
             micro_batches,
@@ -125,6 +133,19 @@ impl SearchSpace {
         };
         space.check(&pipeline.schedule, workers, layers)?;
         Ok(space)
+    }
+
+    /// The numbers of micro-batches of each of `replicas` replicas, for a batch of `batch` samples.
+    pub fn of_replica(&self, replicas: usize, batch: usize) -> Vec<usize> {
+        match (replicas, self.is_one_number) {
+            (1, _) => self.micro_batches.clone(),
+            (_, false) => numbers(batch / replicas),
+            (_, true) => {
+                let numbers = self.micro_batches.iter();
+                let shared = numbers.filter(|number| number.is_multiple_of(replicas));
+                shared.map(|number| number / replicas).collect()
+            }
+        }
     }
 
     /// Refuses keys that fit no plan together.
@@ -212,13 +233,16 @@ fn schedules() -> impl Iterator<Item = NamedOrder> {
     kinds.map(named)
 }
 
-/// The numbers of micro-batches to try: divisors of the batch and powers of two, up to 256, and the
-/// number of the table.
-fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> Result<Vec<usize>> {
-    let most = batch.min(256);
-    let mut numbers: Vec<usize> = (1..=most)
+/// Divisors of the batch and powers of two, up to 256.
+fn numbers(batch: usize) -> Vec<usize> {
+    (1..=batch.min(256))
         .filter(|&parts| batch.is_multiple_of(parts) || parts.is_power_of_two())
-        .collect();
+        .collect()
+}
+
+/// The numbers of micro-batches to try, and the number of the table.
+fn numbers_of_micro_batches(batch: usize, table: Option<&ScheduleTable>) -> Result<Vec<usize>> {
+    let mut numbers = numbers(batch);
     if let Some(table) = table {
         let own = table.schedule.micro_batches();
         if own > batch {

@@ -53,6 +53,12 @@ pub struct AutoArgs {
     /// The links between those workers: SECONDS:BYTES_PER_SECOND, such as 5e-6:25G [default: free]
     #[arg(long, value_name = "LINK", allow_hyphen_values = true)]
     pub link: Option<String>,
+    /// As many hosts, each with those workers: recommend the number of replicas too
+    #[arg(long, value_name = "COUNT")]
+    pub hosts: Option<usize>,
+    /// The link of a host to the others, shared by its workers [default: that of --link]
+    #[arg(long, value_name = "LINK", allow_hyphen_values = true)]
+    pub host_link: Option<String>,
 }
 
 impl AutoArgs {
@@ -63,12 +69,18 @@ impl AutoArgs {
             let memory = config.pipeline.memory.bytes();
             options.list_workers(list, *config.run.dtype, memory)?;
         }
-        options.link = self.link.as_deref().map(parse_link).transpose()?;
+        let link = |flag, text: &Option<String>| {
+            let link = text.as_deref().map(|text| parse_link(flag, text));
+            link.transpose()
+        };
+        options.link = link("--link", &self.link)?;
+        (options.hosts, options.host_link) = (self.hosts, link("--host-link", &self.host_link)?);
         Ok(options)
     }
 
     /// Whether any flag is given.
     pub fn is_given(&self) -> bool {
-        self.workers.is_some() || self.link.is_some()
+        let text = [&self.workers, &self.link, &self.host_link];
+        self.hosts.is_some() || text.iter().any(|text| text.is_some())
     }
 }

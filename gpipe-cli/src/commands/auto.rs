@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gpipe_remat::planner::{CertifiedPlan, Plan, Worker};
-use gpipe_report::{Event, numbers};
+use gpipe_report::{Event, ReplicatedPlan, numbers};
 use gpipe_train::TrainConfig;
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{PlanningOptions, Recommender};
@@ -11,7 +11,7 @@ use gpipe_train::recommend::{PlanningOptions, Recommender};
 use super::profile;
 use crate::args::{OutputArgs, PlanArgs, TrainArgs, quoted};
 use crate::fail::Result;
-use crate::output::{print, tell};
+use crate::output::{print, table_within, tell, terminal_width};
 
 /// Applies the recommended plan to the configuration of `gpipe train`.
 pub fn choose(args: &TrainArgs, config: &TrainConfig, output: OutputArgs) -> Result<TrainConfig> {
@@ -42,11 +42,11 @@ pub fn show(
     if output.json {
         return print(&event(recommender, &answer).to_json()?);
     }
-    let flags = args
-        .settings
-        .with(&recommender.settings(&answer.plan, config)?);
+    let keys = recommender.settings(&answer.plan, config)?;
+    let flags = args.settings.with(&keys);
+    let launcher = recommender.launcher(&answer.plan);
     let command = match &args.costs {
-        None => format!("gpipe train {flags}"),
+        None => format!("{launcher}gpipe train {flags}"),
         Some(costs) => format!("gpipe plan --costs {} {flags}", quoted(costs)),
     };
     print(&text(recommender, &answer, &command))
@@ -57,7 +57,7 @@ fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
     Event::Auto {
         stages: plan.cut.len(),
         workers: plan.workers.clone(),
-        micro_batches: plan.micro_batches,
+        micro_batches: plan.all_micro_batches(),
         schedule: plan.order.clone(),
         cut: plan.cut.iter().map(Range::len).collect(),
         remat: of.remat(plan).to_string(),
@@ -73,6 +73,7 @@ fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
         replicas_seconds: answer.replicas,
         more_memory: answer.with_more.map(|(bytes, _)| bytes.0),
         more_memory_seconds: answer.with_more.map(|(_, seconds)| seconds),
+        replications: of.replications(answer),
     }
 }
 
@@ -145,10 +146,20 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
     {
         lines.push(format!(
             "advice      do not pipeline: with a copy of the model on each of {} workers, a step \
-                 would take about {} (gpipe does not do that)",
+                 would take about {} (--hosts 1 plans that)",
             of.workers().len(),
             numbers::step_time(replicas)
         ));
+    }
+    let replications = of.replications(answer);
+    if let Some(plan) = replications.first() {
+        let [parts, sharded] = plan.lines();
+        lines.insert(4, format!("            {sharded}"));
+        lines.insert(2, format!("            {parts}"));
+        let rows: Vec<_> = replications.iter().map(ReplicatedPlan::row).collect();
+        let (width, heading) = (terminal_width(), &ReplicatedPlan::HEADING);
+        let text = table_within(width, heading, &["neighbours", "schedule"], &rows);
+        lines.push(format!("\n{}", text.trim_end()));
     }
     lines.join("\n")
 }

@@ -51,7 +51,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
     }
     if args.planning.is_given() {
         return Err(Fail::invalid(
-            "--workers and --link describe workers for a recommendation: add --auto or --compare",
+            "--workers, --link and --hosts describe workers for a recommendation: add --auto or --compare",
         ));
     }
     match &args.costs {

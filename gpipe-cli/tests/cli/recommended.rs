@@ -1,6 +1,6 @@
 //! `gpipe plan --auto` and `gpipe train --auto`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{gpipe, objects, small, stderr, stdout};
 
@@ -70,7 +70,7 @@ fn a_recommendation_keeps_to_given_keys() {
 #[test]
 fn given_keys_that_no_plan_has_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 15] = [
         (
             &["--stages", "3", "--schedule", "zb-v"],
             "use --stages 2 or 4",
@@ -98,6 +98,31 @@ fn given_keys_that_no_plan_has_are_refused() {
         ),
         (&["--partition", "2,5", "--stages", "3"], "--stages 2"),
         (&["--partition", "histogram"], "leave it out"),
+        (&["--hosts", "0"], "use --hosts 1 to"),
+        (
+            &["--workers", "9*1", "--hosts", "114"],
+            "use --hosts 1 to 113",
+        ),
+        (&["--host-link", "1:1"], "such as --hosts 2"),
+        (
+            &["--workers", "2*1T", "--hosts", "2", "--host-link", "1"],
+            "--host-link 1: write SECONDS:BYTES_PER_SECOND",
+        ),
+        (
+            &[
+                "--workers",
+                "2*1T",
+                "--hosts",
+                "2",
+                "--host-link",
+                "1e308:1",
+            ],
+            "a link of 1e308 s",
+        ),
+        (
+            &["--workers", "2*1T", "--hosts", "2", "--replicas", "3"],
+            "no plan for --replicas 3",
+        ),
     ];
     for (flags, words) in cases {
         let costs = ["plan", "--costs", "10,40,30,10,20,50,10", "--auto"];
@@ -107,6 +132,68 @@ fn given_keys_that_no_plan_has_are_refused() {
         assert!(said.contains(words), "{flags:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
+}
+
+/// Four hosts of two workers: where links between hosts are slow, what leaves them is little; the parts of a step add
+/// up to it, and another number of replicas is planned only where it is asked for.
+#[test]
+fn replicas_are_planned_on_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |more: &str| {
+        let flags = format!(
+            "plan --auto --model gpt-nano --batch-size 16 --workers 2*1G --link 1e-6:10G --hosts 4 {more}"
+        );
+        let flags: Vec<&str> = flags.split_whitespace().collect();
+        gpipe(folder.path(), &flags)
+    };
+    let json = |more: &str| -> Value {
+        let planned = plan(&format!("--json {more}"));
+        assert_eq!(planned.status.code(), Some(0), "{}", stderr(&planned));
+        serde_json::from_str(stdout(&planned).lines().next().unwrap()).unwrap()
+    };
+    let fast = json("");
+    let plans = fast["replications"].as_array().unwrap();
+    let seconds = |plan: &Value, key: &str| plan[format!("{key}_seconds")].as_f64().unwrap();
+    for plan in plans {
+        let parts = ["compute", "waiting", "transfer", "sum", "update"];
+        let all: f64 = parts.iter().map(|part| seconds(plan, part)).sum();
+        let step = seconds(plan, "step");
+        assert!((all - step).abs() < 1e-9 * step, "{plan}");
+        assert_eq!(seconds(plan, "sum") > 0.0, plan["replicas"] != 1, "{plan}");
+        let peaks = |key: &str| plan[key].as_array().unwrap()[0].as_u64().unwrap();
+        let sharded = peaks("peak_bytes") - peaks("sharded_peak_bytes");
+        assert_eq!(sharded > 0, plan["replicas"] != 1, "{plan}");
+    }
+    let kinds = plans.iter().map(|plan| {
+        let placement = plan["placement"].as_str().unwrap().to_owned();
+        (plan["replicas"].as_u64().unwrap(), placement)
+    });
+    let kinds: std::collections::BTreeSet<_> = kinds.collect();
+    let expected = [
+        (1, "pipelines"),
+        (2, "pipelines"),
+        (2, "stages"),
+        (4, "pipelines"),
+        (4, "stages"),
+        (8, "pipelines"),
+    ];
+    let expected = expected.map(|(replicas, placement)| (replicas, placement.to_owned()));
+    assert!(kinds.iter().eq(expected.iter()), "{kinds:?}");
+    // The same links everywhere: as many replicas as workers. With slow ones between hosts, sums stay inside.
+    assert_eq!(plans[0]["replicas"], json!(8));
+    let slow = json("--host-link 1e-5:5M");
+    assert_eq!(slow["replications"][0]["placement"], json!("stages"));
+    assert!(seconds(&slow, "step") > seconds(&fast, "step"));
+    let two = json("--replicas 2 --host-link 1e-5:5M");
+    let two = two["replications"].as_array().unwrap();
+    assert!(two.iter().all(|plan| plan["replicas"] == 2) && two.len() == 2);
+    let text = plan("");
+    let text = stdout(&text);
+    assert!(text.contains("mpirun -np 8 gpipe train "), "{text}");
+    assert!(
+        text.contains(" --replicas 8") && text.contains("\nreplicas "),
+        "{text}"
+    );
 }
 
 /// The printed command, pasted into a shell, gives the recommended plan.

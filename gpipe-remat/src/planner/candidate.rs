@@ -11,7 +11,7 @@ use gpipe_sched::{
 };
 
 use super::bound::Bounds;
-use super::plan::Plan;
+use super::plan::{Plan, StepParts};
 use super::request::{Costed, NamedOrder, PlanRequest};
 use super::stage_choice::{Chooser, StagePlan, forgets};
 
@@ -45,6 +45,7 @@ pub(super) struct Found {
     pub workers: Vec<usize>,
     pub stages: Vec<Rc<StagePlan>>,
     pub bubble: f64,
+    pub parts: StepParts,
     /// The stage with the most work.
     pub bottleneck: usize,
     /// Whether this is the best of all cuts and orders of workers.
@@ -186,9 +187,22 @@ impl<'a> Candidate<'a> {
         let timeline = timeline.ok()?;
         let speed = |device: usize| self.request.workers[workers[device]].speed;
         let times = &self.costed.times;
-        let update = times.update(cut, schedule.device_of(), speed, self.request.cores);
+        let device_of = schedule.device_of();
+        let update = times.update(cut, device_of, speed, self.request.cores);
+        let makespan = timeline.makespan();
+        let [end, back] = self.sums(&timeline, cut, device_of, workers);
+        let sums = (end - makespan).max(0.0) + back;
+        let busy = (0..timeline.devices()).map(|device| timeline.busy(device));
+        let compute = busy.fold(0.0, f64::max);
         Some(Found {
-            seconds: timeline.makespan() + update,
+            seconds: makespan + sums + update,
+            parts: StepParts {
+                compute,
+                waiting: makespan - compute,
+                transfers: 0.0,
+                sums,
+                update,
+            },
             cut: cut.to_vec(),
             workers: workers.to_vec(),
             bubble: timeline.bubble(),
@@ -199,7 +213,7 @@ impl<'a> Candidate<'a> {
         })
     }
 
-    fn costs(
+    pub fn costs(
         &self,
         cores: usize,
         schedule: &Schedule,
@@ -223,11 +237,12 @@ impl<'a> Candidate<'a> {
             }
         };
         let stage_costs = (0..cut.len()).map(of_stage).collect();
-        let link = self.request.link;
+        let layout = self.layout(workers);
         let between = |from: usize, to: usize, [forward, backward]: [u64; 2]| {
             if device_of[from] == device_of[to] {
                 return LinkCosts::default();
             }
+            let link = layout.between(workers[device_of[from]], workers[device_of[to]]);
             LinkCosts {
                 latency: link.latency,
                 forward: forward as f64 / link.bytes_per_second,
@@ -320,12 +335,20 @@ impl<'a> Candidate<'a> {
                 .with_portals(Portals::new(&self.costed.costs, &found.cut)),
             seconds: found.seconds,
             bubble: found.bubble,
+            parts: self.parts(found),
             peaks: (0..found.cut.len())
                 .map(|stage| {
                     let kept = &found.stages[stage].kept;
                     chooser.peak(stage, &found.cut[stage], kept)
                 })
                 .collect(),
+            sharded_peaks: (0..found.cut.len())
+                .map(|stage| {
+                    let part = &found.cut[stage];
+                    chooser.sharded_peak(stage, part, &found.stages[stage].kept)
+                })
+                .collect(),
+            replication: request.replication,
             bottleneck: found.bottleneck,
             most_expensive: most_expensive.unwrap_or(part.start),
         }

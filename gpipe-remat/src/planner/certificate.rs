@@ -29,7 +29,7 @@ impl Planner<'_> {
     /// The least time of any plan, at most that of the one found: the least bound of the candidates for
     /// which a better plan may have been overlooked. The faster the one found is, the tighter these are.
     pub(super) fn certify(&mut self, found: f64, doubtful: Vec<(f64, Shape)>) -> Result<f64> {
-        let mut looked_at = EFFORT;
+        let mut looked_at = EFFORT / self.sharing;
         let mut open: Vec<Doubt> = (doubtful.into_iter())
             .filter(|(bound, _)| *bound < found)
             .map(|(bound, shape)| Doubt {

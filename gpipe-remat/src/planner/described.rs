@@ -43,13 +43,12 @@ impl Described {
         ParameterBytes::of_layers(layers.iter().map(weight).collect())
     }
 
-    /// The costs of these layers for a batch that is cut like this: a micro-batch has its share of
+    /// The costs of these layers for micro-batches of a batch of `batch` samples: each has its share of
     /// everything but parameters.
     ///
     /// # Errors
     /// If there is no layer or no sample.
-    pub fn costed(layers: &[Self], micro_batches: &[Range<usize>]) -> Result<Costed> {
-        let batch: usize = micro_batches.iter().map(Range::len).sum();
+    pub fn costed(layers: &[Self], batch: usize, micro_batches: &[Range<usize>]) -> Result<Costed> {
         let share = |bytes: u64, samples: usize| {
             let share = u128::from(bytes) * samples as u128 / batch.max(1) as u128;
             u64::try_from(share).unwrap_or(u64::MAX)

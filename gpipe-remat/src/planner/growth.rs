@@ -9,7 +9,8 @@ use super::candidate::Candidate;
 use super::cheapest_cut::least;
 use super::cuts;
 use super::described::Described;
-use super::request::{Link, NamedOrder, PlanRequest, Worker};
+use super::link::Link;
+use super::request::{NamedOrder, PlanRequest, Worker};
 use super::stage_bounds::StageBounds;
 use crate::{Bytes, Policy};
 
@@ -34,7 +35,7 @@ fn effort(layers: usize) -> [u64; 3] {
         })
         .collect();
     let weights = Described::weights(&layers);
-    let price = |samples: &[Range<usize>]| Described::costed(&layers, samples);
+    let price = |samples: &[Range<usize>]| Described::costed(&layers, 8, samples);
     let worker = Worker {
         speed: 1.0,
         memory: None,
@@ -45,6 +46,7 @@ fn effort(layers: usize) -> [u64; 3] {
         price: &price,
         workers: vec![worker; 8],
         link: Link::FREE,
+        replication: Default::default(),
         cores: None,
         orders: &[],
         micro_batches: vec![8],

@@ -16,19 +16,25 @@ mod cuts;
 mod described;
 #[cfg(test)]
 mod growth;
+mod link;
 mod plan;
 mod relaxation;
+mod replicated;
+mod replication;
 mod request;
 mod search;
 mod simple;
 mod simulator_costs;
 mod stage_bounds;
 mod stage_choice;
+mod step_parts;
 mod times;
 
 pub use described::Described;
-pub use plan::{CertifiedPlan, Plan};
-pub use request::{Costed, FollowCosts, Held, Link, MakeSchedule, NamedOrder, PlanRequest, Worker};
+pub use link::Link;
+pub use plan::{CertifiedPlan, Plan, StepParts};
+pub use replication::{Placement, Replication};
+pub use request::{Costed, FollowCosts, Held, MakeSchedule, NamedOrder, PlanRequest, Worker};
 pub use search::Planner;
 pub use simulator_costs::simulator_costs;
 pub use times::{Rates, Times, Work};

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use gpipe_sched::Schedule;
 
+use super::replication::Replication;
 use crate::{Bytes, RematPlan};
 
 /// A training plan, and its predicted time and memory.
@@ -25,12 +26,40 @@ pub struct Plan {
     pub seconds: f64,
     /// Share of the time in which workers are idle.
     pub bubble: f64,
+    /// What those seconds consist of.
+    pub parts: StepParts,
+    /// Replicas and hosts of the plan; `workers` and `micro_batches` are those of one replica.
+    pub replication: Replication,
     /// Peak bytes of each stage.
     pub peaks: Vec<u64>,
+    /// The same where each replica holds its share of the optimizer state alone (ZeRO 1; Rajbhandari et al. 2020).
+    pub sharded_peaks: Vec<u64>,
     /// The stage with the most work.
     pub bottleneck: usize,
     /// The layer of that stage with the most work.
     pub most_expensive: usize,
+}
+
+impl Plan {
+    /// The micro-batches of all replicas.
+    pub fn all_micro_batches(&self) -> usize {
+        self.micro_batches * self.replication.replicas
+    }
+}
+
+/// The seconds of a step, by what they are spent on; they add up to those of the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepParts {
+    /// Work of the busiest device.
+    pub compute: f64,
+    /// Waits for other devices that it would have with free links: the bubble.
+    pub waiting: f64,
+    /// What transfers of activations and their gradients add.
+    pub transfers: f64,
+    /// Sums of gradients over replicas, as far as the backward pass does not hide them.
+    pub sums: f64,
+    /// Update of the parameters.
+    pub update: f64,
 }
 
 /// The plan to use, and bounds of its quality.
@@ -50,6 +79,8 @@ pub struct CertifiedPlan {
     pub replicas: Option<f64>,
     /// A larger memory of each worker with which a step is faster, and its seconds.
     pub with_more: Option<(Bytes, f64)>,
+    /// The fastest plans for other numbers of replicas and placements of them, where there was a choice.
+    pub alternatives: Vec<Plan>,
 }
 
 impl CertifiedPlan {

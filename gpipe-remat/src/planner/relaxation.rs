@@ -282,7 +282,8 @@ mod tests {
     use super::*;
     use crate::planner::cuts;
     use crate::planner::described::Described;
-    use crate::planner::request::{Link, NamedOrder, PlanRequest, Worker};
+    use crate::planner::link::Link;
+    use crate::planner::request::{NamedOrder, PlanRequest, Worker};
     use crate::{Bytes, Policy};
 
     fn orders() -> Vec<NamedOrder> {
@@ -331,7 +332,7 @@ mod tests {
                 })
                 .collect();
             let weights = Described::weights(&layers);
-            let price = |samples: &[Range<usize>]| Described::costed(&layers, samples);
+            let price = |samples: &[Range<usize>]| Described::costed(&layers, 7, samples);
             let workers = 2 + round % 2;
             let request = PlanRequest {
                 weights: &weights,
@@ -345,6 +346,7 @@ mod tests {
                     workers
                 ],
                 link: Link::FREE,
+                replication: Default::default(),
                 cores: None,
                 orders: &orders,
                 micro_batches: vec![4],

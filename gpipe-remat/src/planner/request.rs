@@ -4,30 +4,34 @@ use std::ops::Range;
 
 use gpipe_sched::{Costs, Schedule};
 
+use super::link::Link;
+use super::replication::Replication;
 use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Times, Work, micro_batches};
 
 /// Beyond this, planning would take minutes.
 const MOST_LAYERS: usize = 4096;
-const MOST_WORKERS: usize = 256;
+const MOST_WORKERS: usize = 1024;
 
 /// The input of the planner.
 pub struct PlanRequest<'a> {
     /// Bytes of parameters, gradients and optimizer states.
     pub weights: &'a ParameterBytes,
-    /// Samples per step.
+    /// Samples per step, of all replicas.
     pub batch: usize,
     /// Costs and work of a batch in these micro-batches.
     pub price: &'a dyn Fn(&[Range<usize>]) -> Result<Costed>,
-    /// Workers, in the order in which they are linked.
+    /// Workers of a replica, in the order in which they are linked.
     pub workers: Vec<Worker>,
-    /// Links from each worker to the next.
+    /// Links between workers of a host.
     pub link: Link,
+    /// Replicas and hosts; the default is one pipeline on one host.
+    pub replication: Replication,
     /// Cores that all workers share, where these are threads of one machine: a worker's speed is then
     /// that on one.
     pub cores: Option<usize>,
     /// Schedules that may be used.
     pub orders: &'a [NamedOrder],
-    /// Numbers of micro-batches that may be used.
+    /// Numbers of micro-batches of a replica that may be used.
     pub micro_batches: Vec<usize>,
     /// The number of stages, where there is no choice.
     pub stages: Option<usize>,
@@ -62,23 +66,6 @@ pub struct Worker {
     pub memory: Option<u64>,
 }
 
-/// The time of a transfer between two workers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
-    /// Seconds.
-    pub latency: f64,
-    /// May be infinite.
-    pub bytes_per_second: f64,
-}
-
-impl Link {
-    /// A link without transfer time.
-    pub const FREE: Self = Self {
-        latency: 0.0,
-        bytes_per_second: f64::INFINITY,
-    };
-}
-
 /// Makes a schedule for numbers of workers and micro-batches, if one of that shape exists.
 pub type MakeSchedule = Box<dyn Fn(usize, usize) -> Option<Schedule>>;
 
@@ -104,7 +91,10 @@ pub struct NamedOrder {
 
 impl PlanRequest<'_> {
     pub(super) fn costed(&self, parts: usize) -> Result<Costed> {
-        let mut costed = (self.price)(&micro_batches(self.batch, parts)?)?;
+        let replicas = self.replication.replicas;
+        let mut samples = micro_batches(self.batch, parts.saturating_mul(replicas))?;
+        samples.truncate(parts);
+        let mut costed = (self.price)(&samples)?;
         // The scheduling times go through `simulator_costs`, which does the same.
         costed.times = costed.times.without_frozen(&costed.costs).into_owned();
         let layers = self.weights.layers();
@@ -145,18 +135,25 @@ impl PlanRequest<'_> {
                  {slowest:e}: scale the two"
             ));
         }
-        let transfers = |layer: usize| -> f64 {
+        let bytes = |layer: usize| -> f64 {
             let flow = costed.costs.flow(0, layer).iter();
-            flow.map(|flow| flow.bytes() as f64).sum::<f64>() / self.link.bytes_per_second
+            flow.map(|flow| flow.bytes() as f64).sum::<f64>()
         };
-        let transfers: f64 = (1..layers).map(transfers).sum();
-        let waits = layers as f64 * self.link.latency;
-        if !(2.0 * parts as f64 * (transfers + waits)).is_finite() {
-            return fault(format!(
-                "a link of {:e} s and {:e} bytes/s takes longer than a number holds: use a shorter latency \
-                 and a larger bandwidth",
-                self.link.latency, self.link.bytes_per_second
-            ));
+        let bytes: f64 = (1..layers).map(bytes).sum();
+        let gradients = self.weights.of_stage(0..layers).gradients as f64;
+        for link in [self.link, self.replication.host_link] {
+            // Whatever is sent at a time shares the link.
+            let shared = replicas.saturating_mul(self.workers.len()) as f64;
+            let transfers =
+                (2.0 * parts as f64 * bytes + gradients) * shared / link.bytes_per_second;
+            let waits = 2.0 * (parts * layers) as f64 * link.latency;
+            if !(transfers + waits).is_finite() {
+                return fault(format!(
+                    "a link of {:e} s and {:e} bytes/s takes longer than a number holds: use a shorter latency \
+                     and a larger bandwidth",
+                    link.latency, link.bytes_per_second
+                ));
+            }
         }
         Ok(costed)
     }
@@ -196,14 +193,22 @@ impl PlanRequest<'_> {
                 ));
             }
         }
-        let Link {
-            latency,
-            bytes_per_second,
-        } = self.link;
-        if !(latency.is_finite() && latency >= 0.0 && bytes_per_second > 0.0) {
+        for link in [self.link, self.replication.host_link] {
+            let Link {
+                latency,
+                bytes_per_second,
+            } = link;
+            if !(latency.is_finite() && latency >= 0.0 && bytes_per_second > 0.0) {
+                return fault(format!(
+                    "a link of {latency} s and {bytes_per_second} bytes/s: use a latency from 0 up and a \
+                     bandwidth above 0"
+                ));
+            }
+        }
+        let replicas = self.replication.replicas;
+        if replicas == 0 || (replicas > 1 && self.cores.is_some()) {
             return fault(format!(
-                "a link of {latency} s and {bytes_per_second} bytes/s: use a latency from 0 up and a \
-                 bandwidth above 0"
+                "{replicas} replicas: use 1 or more, and 1 where workers share cores"
             ));
         }
         if !(0.0..1.0).contains(&self.min_gain) {
@@ -235,6 +240,7 @@ impl PlanRequest<'_> {
             price: self.price,
             workers: self.workers.iter().map(more).collect(),
             link: self.link,
+            replication: self.replication,
             cores: self.cores,
             orders: self.orders,
             micro_batches: self.micro_batches.clone(),

@@ -36,6 +36,8 @@ pub struct Planner<'a> {
     pub(super) request: &'a PlanRequest<'a>,
     costed: BTreeMap<usize, Rc<Costed>>,
     pub(super) left: u64,
+    /// How many plans share the effort of bounds.
+    pub(super) sharing: u64,
 }
 
 impl<'a> Planner<'a> {
@@ -49,6 +51,7 @@ impl<'a> Planner<'a> {
             request,
             costed: BTreeMap::new(),
             left: ACTIONS,
+            sharing: 1,
         })
     }
 
@@ -79,6 +82,7 @@ impl<'a> Planner<'a> {
             single,
             replicas,
             with_more,
+            alternatives: Vec::new(),
         })
     }
 
@@ -204,7 +208,7 @@ impl<'a> Planner<'a> {
                 .then(chunks(a.2).cmp(&chunks(b.2)))
         });
         let mut best: Option<(Candidate<'_>, Found)> = None;
-        let mut looked_at = EFFORT;
+        let mut looked_at = EFFORT / self.sharing;
         // Candidates with a cut that is nearly as fast as the best.
         let mut promising: Vec<(Candidate<'_>, Found)> = Vec::new();
         // Candidates for which a better plan may have been overlooked.
@@ -273,7 +277,7 @@ impl<'a> Planner<'a> {
         Ok(Some((candidate.plan(&found), bound)))
     }
 
-    fn single(&mut self) -> Result<Option<f64>> {
+    pub(super) fn single(&mut self) -> Result<Option<f64>> {
         let found = self.best(|workers, _| workers == 1, f64::INFINITY)?;
         Ok(found.map(|(plan, _)| plan.seconds))
     }
@@ -283,7 +287,7 @@ impl<'a> Planner<'a> {
     fn replicas(&self, single: f64) -> Option<f64> {
         let request = self.request;
         let workers = request.workers.len();
-        if workers < 2 || request.cores.is_some() {
+        if workers < 2 || request.cores.is_some() || request.replication.replicas > 1 {
             return None;
         }
         let slowest = request.workers.iter().map(|worker| worker.speed);
@@ -299,7 +303,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The smallest of some amounts of memory above the limit with which a step is faster.
-    fn with_more(&mut self, plan: &Plan) -> Result<Option<(Bytes, f64)>> {
+    pub(super) fn with_more(&mut self, plan: &Plan) -> Result<Option<(Bytes, f64)>> {
         let Some(limit) = self.request.least_memory() else {
             return Ok(None);
         };
@@ -324,7 +328,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The error with the memory that would suffice.
-    fn does_not_fit(&mut self) -> Result<Error> {
+    pub(super) fn does_not_fit(&mut self) -> Result<Error> {
         let request = self.request;
         let Some(limit) = request.least_memory() else {
             return Ok(Error::PlanRequest(

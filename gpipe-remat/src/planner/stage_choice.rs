@@ -96,6 +96,13 @@ impl<'a> Chooser<'a> {
         .peak()
     }
 
+    /// The same where the optimizer state is shared out over the replicas.
+    pub fn sharded_peak(&self, stage: usize, part: &Range<usize>, kept: &[Retained]) -> u64 {
+        let optimizer = self.request.weights.of_stage(part.clone()).optimizer;
+        let own = optimizer.div_ceil(self.request.replication.replicas as u64);
+        self.peak(stage, part, kept).saturating_sub(optimizer - own)
+    }
+
     /// Whether there is time for the exact choice everywhere.
     fn is_small(&self) -> bool {
         self.costed.times.work.len() <= 16

@@ -48,6 +48,7 @@ fn a_skip_takes_the_link_between_its_ends_once() {
             latency: 0.0,
             bytes_per_second: 1e6,
         },
+        replication: Default::default(),
         cores: None,
         orders: &orders(),
         micro_batches: vec![1],

@@ -21,13 +21,15 @@ fn what_makes_no_sense_is_refused_with_words() {
         };
         change(&mut small);
         let orders = orders();
-        let price = |samples: &[Range<usize>]| Described::costed(&small.layers, samples);
+        let price =
+            |samples: &[Range<usize>]| Described::costed(&small.layers, small.batch, samples);
         let request = PlanRequest {
             weights: &small.weights,
             batch: small.batch,
             price: &price,
             workers: small.workers.clone(),
             link: small.link,
+            replication: Default::default(),
             cores: None,
             orders: &orders,
             micro_batches: vec![2],

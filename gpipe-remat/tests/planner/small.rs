@@ -155,7 +155,7 @@ impl Small {
     }
 
     fn costed(&self, samples: &[Range<usize>]) -> gpipe_remat::Result<Costed> {
-        let mut costed = Described::costed(&self.layers, samples)?;
+        let mut costed = Described::costed(&self.layers, self.batch, samples)?;
         if self.freezes {
             costed.costs = costed.costs.with_frozen(&self.weights);
         }
@@ -281,6 +281,7 @@ impl Small {
             price: &price,
             workers: self.workers.clone(),
             link: self.link,
+            replication: Default::default(),
             cores: None,
             orders: &orders,
             micro_batches: micro_batches.to_vec(),

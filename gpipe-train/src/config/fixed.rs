@@ -17,6 +17,8 @@ pub struct FixedKeys {
     pub partition: bool,
     /// `remat`.
     pub remat: bool,
+    /// `replicas`.
+    pub replicas: bool,
     /// The number of workers in a list of `devices`; a recommendation may use fewer.
     pub workers: Option<usize>,
 }
@@ -33,6 +35,7 @@ impl Overrides {
             schedule: has("schedule"),
             partition: has("partition"),
             remat: has("remat"),
+            replicas: has("replicas"),
             workers: listed.map(|devices| usize::try_from(devices.workers()).unwrap_or(usize::MAX)),
         }
     }

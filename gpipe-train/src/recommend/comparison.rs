@@ -38,6 +38,11 @@ impl Recommender {
     /// # Errors
     /// As [`recommend`](Self::recommend), if no plan fits the memory.
     pub fn compare(&self, config: &TrainConfig) -> Result<Comparison> {
+        if self.hosts().is_some() {
+            return Err(Error::invalid(
+                "--compare ranks plans without replicas: use --auto for --hosts, which lists the best of each number",
+            ));
+        }
         let budget = Policy::Budget(Bytes(u64::MAX));
         let policies = match (self.space.policy, self.memory()) {
             (Some(given), _) => vec![given],

@@ -1,7 +1,9 @@
 //! Recommended plans: the fastest way to train a model on given workers, with an optimality bound.
 
 mod comparison;
+mod hosts;
 mod recommender;
+mod replicated;
 mod workers;
 
 pub use comparison::{Comparison, RankedPlan};

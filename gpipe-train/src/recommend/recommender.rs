@@ -5,10 +5,11 @@ use std::rc::Rc;
 
 use gpipe_partition::CutRule;
 use gpipe_remat::planner::{
-    CertifiedPlan, Costed, Described, Link, Plan, PlanRequest, Planner, Worker,
+    CertifiedPlan, Costed, Described, Link, Plan, PlanRequest, Planner, Replication, Worker,
 };
 use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Rates, Times};
 
+use super::hosts::Hosts;
 use crate::config::{Devices, FixedKeys, Named, ScheduleChoice, Size, TrainConfig};
 use crate::cost_import::CostFile;
 use crate::error::{Error, Result};
@@ -30,6 +31,10 @@ pub struct PlanningOptions {
     pub workers: Option<Vec<Worker>>,
     /// The link between them; `None` for that of the cost file, or a free one.
     pub link: Option<Link>,
+    /// Hosts, each with these workers; `None` for one pipeline on them.
+    pub hosts: Option<usize>,
+    /// The link between hosts; `None` for the one inside.
+    pub host_link: Option<Link>,
     /// FLOPs, bytes and actions in time, of which only the ratios count; `None` for what the cost model counts.
     pub rates: Option<Rates>,
     /// The keys that plans keep to.
@@ -45,6 +50,9 @@ pub struct Recommender {
     pub(super) price: Box<Price>,
     pub(super) workers: Vec<Worker>,
     link: Link,
+    hosts: Option<Hosts>,
+    /// The number of replicas, if given.
+    replicas: Option<usize>,
     pub(super) cores: Option<usize>,
     pub(super) space: SearchSpace,
 }
@@ -72,6 +80,11 @@ impl Recommender {
         let names = layers.iter().map(|layer| layer.name().to_owned()).collect();
         let batch = config.data.batch_size.get();
         let (fixed, table) = (&options.fixed, ScheduleTable::of(config)?);
+        if options.workers.is_none() && options.hosts.is_some() {
+            return Err(Error::invalid(
+                "--hosts have as many --workers each: list those of one too, such as --workers 4*100T",
+            ));
+        }
         let (workers, link, mut cores) = match &options.workers {
             Some(workers) => (workers.clone(), options.link.unwrap_or(Link::FREE), None),
             None if options.link.is_some() => {
@@ -84,6 +97,8 @@ impl Recommender {
                 (workers, Link::FREE, Some(cores))
             }
         };
+        let hosts = Hosts::of(options.hosts, options.host_link, (workers.len(), link))?;
+        let workers = workers.repeat(hosts.map_or(1, |hosts| hosts.count));
         let space = SearchSpace::new(config, fixed, table, [workers.len(), layers.len(), batch])?;
         let mut speed = None;
         if let Some(shared) = &mut cores {
@@ -119,6 +134,8 @@ impl Recommender {
             price: Box::new(price),
             workers,
             link,
+            hosts,
+            replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
             cores,
             space,
         })
@@ -154,6 +171,13 @@ impl Recommender {
             ..worker
         };
         let batch = batch.unwrap_or(config.data.batch_size.get());
+        let link = options.link.or(link).unwrap_or(Link::FREE);
+        let hosts = Hosts::of(options.hosts, options.host_link, (workers.len(), link))?;
+        let hosts = hosts.map(|hosts| Hosts {
+            is_launched: false,
+            ..hosts
+        });
+        let workers = workers.repeat(hosts.map_or(1, |hosts| hosts.count));
         let space = SearchSpace::new(config, fixed, table, [workers.len(), layers.len(), batch])?;
         Ok(Self {
             names: layers.iter().map(|layer| layer.name.clone()).collect(),
@@ -161,14 +185,25 @@ impl Recommender {
             speed: None,
             batch,
             workers: workers.into_iter().map(limited).collect(),
-            link: options.link.or(link).unwrap_or(Link::FREE),
+            link,
+            hosts,
+            replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
             cores: None,
             space,
-            price: Box::new(move |samples| Described::costed(&layers, samples)),
+            price: Box::new(move |samples| Described::costed(&layers, batch, samples)),
         })
     }
 
-    /// The workers of the plans.
+    pub(super) fn hosts(&self) -> Option<Hosts> {
+        self.hosts
+    }
+
+    /// The hosts, if plans are run there with one rank a worker.
+    pub(super) fn launched(&self) -> Option<Hosts> {
+        self.hosts.filter(|hosts| hosts.is_launched)
+    }
+
+    /// The workers of the plans, of all hosts.
     pub fn workers(&self) -> &[Worker] {
         &self.workers
     }
@@ -203,6 +238,7 @@ impl Recommender {
             price: &*self.price,
             workers: self.workers.clone(),
             link: self.link,
+            replication: Replication::default(),
             cores: self.cores,
             orders: &self.space.orders,
             micro_batches: self.space.micro_batches.clone(),
@@ -222,9 +258,40 @@ impl Recommender {
     /// [`Error::Input`] if no plan fits the memory; the message has the memory that would suffice.
     pub fn recommend(&self) -> Result<CertifiedPlan> {
         let policy = self.space.policy.unwrap_or(Policy::Budget(Bytes(u64::MAX)));
-        let request = self.request(vec![policy]);
-        let planner = Planner::new(&request).map_err(Error::input)?;
-        planner.answer().map_err(Error::input)
+        let Some(hosts) = &self.hosts else {
+            let request = self.request(vec![policy]);
+            let planner = Planner::new(&request).map_err(Error::input)?;
+            return planner.answer().map_err(Error::input);
+        };
+        let all = self.workers.len();
+        let numbers = match self.replicas {
+            Some(replicas) => replicas..=replicas,
+            None => 1..=all.min(self.batch),
+        };
+        let most = match self.space.has_table {
+            true => 1,
+            false => self.batch,
+        };
+        let ways = numbers.filter(|&replicas| replicas <= most);
+        let ways = ways.flat_map(|replicas| hosts.replications(&self.workers, replicas));
+        let request = |(replication, workers): (Replication, Vec<Worker>)| PlanRequest {
+            micro_batches: self.space.of_replica(replication.replicas, self.batch),
+            replication,
+            workers,
+            ..self.request(vec![policy])
+        };
+        let requests = ways.map(request);
+        let requests: Vec<_> = requests.filter(|r| !r.micro_batches.is_empty()).collect();
+        if requests.is_empty() {
+            return Err(Error::invalid(format!(
+                "no plan for `pipeline.replicas = {}` and {} micro-batches on {} hosts with {all} workers: each replica \
+                 has as many workers and micro-batches, and no table of actions; leave one of the two out",
+                self.replicas.unwrap_or(1),
+                self.space.micro_batches[0],
+                hosts.count
+            )));
+        }
+        CertifiedPlan::among(&requests).map_err(Error::input)
     }
 
     /// The smallest memory limit of the workers in bytes; `None` without limits.
@@ -272,6 +339,10 @@ impl Recommender {
         };
         pipeline.stages = whole(plan.cut.len())?;
         pipeline.micro_batches = whole(plan.micro_batches)?;
+        if self.launched().is_some() {
+            pipeline.replicas = whole(plan.replication.replicas)?;
+            pipeline.micro_batches = whole(plan.all_micro_batches())?;
+        }
         // A plan is named after a built-in schedule, or after the configured table.
         if *plan.order != *pipeline.schedule.to_string() {
             let schedule: ScheduleChoice = plan.order.parse().map_err(Error::input)?;
@@ -281,10 +352,10 @@ impl Recommender {
         pipeline.remat = Named::of(remat);
         if pipeline.devices.repeated().is_none() {
             let listed = pipeline.devices.of_workers(self.workers.len());
-            let used = plan
-                .workers
-                .iter()
-                .filter_map(|&worker| listed.get(worker).copied());
+            let used = plan.workers.iter();
+            let used = used.filter_map(|&worker| listed.get(worker).copied());
+            // Each rank lists its own device.
+            let used = used.take(self.launched().map_or(usize::MAX, |_| 1));
             pipeline.devices = Named::of(Devices::of_ids(used));
         }
         Ok(chosen)
@@ -301,7 +372,10 @@ impl Recommender {
         config: &TrainConfig,
     ) -> Result<Vec<(&'static str, String)>> {
         let pipeline = self.apply(plan, config)?.pipeline;
-        let workers = u32::try_from(plan.workers.len()).unwrap_or(u32::MAX);
+        let workers = match self.launched() {
+            Some(_) => 1,
+            None => u32::try_from(plan.workers.len()).unwrap_or(u32::MAX),
+        };
         let devices = match pipeline.devices.repeated() {
             Some(id) => Devices::several(id, workers).to_string(),
             None => pipeline.devices.to_string(),
@@ -310,10 +384,16 @@ impl Recommender {
             ("pipeline.devices", devices),
             ("pipeline.stages", plan.cut.len().to_string()),
             ("pipeline.schedule", plan.order.clone()),
-            ("pipeline.micro_batches", plan.micro_batches.to_string()),
+            (
+                "pipeline.micro_batches",
+                plan.all_micro_batches().to_string(),
+            ),
             ("pipeline.partition", pipeline.partition.to_string()),
             ("pipeline.remat", pipeline.remat.to_string()),
         ];
+        if self.launched().is_some() {
+            settings.push(("pipeline.replicas", plan.replication.replicas.to_string()));
+        }
         // A cost file may have its own.
         if self.batch != config.data.batch_size.get() {
             settings.push(("data.batch_size", self.batch.to_string()));

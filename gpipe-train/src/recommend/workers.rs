@@ -61,14 +61,14 @@ impl PlanningOptions {
     }
 }
 
-/// Reads a link, its latency in seconds and its bytes a second: `5e-6:25G`.
+/// Reads a link, its latency in seconds and its bytes a second, as the value of a flag: `5e-6:25G`.
 ///
 /// # Errors
 /// [`Error::Invalid`] for another text.
-pub fn parse_link(text: &str) -> Result<Link> {
+pub fn parse_link(flag: &str, text: &str) -> Result<Link> {
     let fault = || {
         Error::invalid(format!(
-            "--link {text}: write SECONDS:BYTES_PER_SECOND such as 5e-6:25G"
+            "{flag} {text}: write SECONDS:BYTES_PER_SECOND such as 5e-6:25G"
         ))
     };
     let (latency, bandwidth) = text.split_once(':').ok_or_else(fault)?;
@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn links_have_a_latency_and_a_bandwidth() {
-        let read = parse_link("5e-6:25G").unwrap();
+        let read = parse_link("--link", "5e-6:25G").unwrap();
         assert_eq!((read.latency, read.bytes_per_second), (5e-6, 25e9));
         for bad in ["", "1", "1:0", "-1:1", "nan:1", "1:x"] {
-            assert!(parse_link(bad).is_err(), "{bad}");
+            assert!(parse_link("--link", bad).is_err(), "{bad}");
         }
     }
 }
