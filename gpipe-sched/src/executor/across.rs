@@ -339,18 +339,35 @@ where
         let Some(far) = self.mailboxes.far() else {
             return own;
         };
-        let packed = own.map(|own| pack(&own));
+        let packed = own.map(|own| pack(&own, far.world.time().1));
         let to = |to: usize| is_step || far.is_near(to);
         let parcels = self.exchange(self.epoch, packed, &to)?;
         let mut all = Gathered::new(self.workers.len(), self.schedule.stages());
+        // The times from which the ranks count, and where their spans begin.
+        let mut begun = Vec::new();
         for (from, parcel) in parcels.into_iter().enumerate() {
             let parcel = &mut Reader::new(parcel);
+            let first = all.spans.len();
             match (far.is_near(from), is_step) {
-                (true, _) => unpack(parcel, &mut all),
-                (false, true) => unpack_losses(parcel, &mut all),
+                (true, _) => unpack(parcel, &mut all).map(|began| begun.push((began, first))),
+                (false, true) => unpack_losses(parcel, &mut all).map(drop),
                 (false, false) => Ok(()),
             }
             .map_err(unreadable(&far.world))?;
+        }
+        let earliest = begun
+            .iter()
+            .map(|(began, _)| *began)
+            .fold(f64::INFINITY, f64::min);
+        let mut last = all.spans.len();
+        for (began, first) in begun.into_iter().rev() {
+            let later = began - earliest;
+            for span in &mut all.spans[first..last] {
+                span.ready += later;
+                span.start += later;
+                span.end += later;
+            }
+            last = first;
         }
         Ok(all)
     }
@@ -389,8 +406,9 @@ fn unreadable(world: &World) -> impl Fn(String) -> PipelineError + use<> {
     }
 }
 
-fn pack(own: &Gathered) -> Parcel {
+fn pack(own: &Gathered, to_root: f64) -> Parcel {
     let mut out = Writer::default();
+    out.float(own.began + to_root);
     out.number(own.losses.len());
     own.losses.iter().for_each(|&loss| out.float(loss));
     out.number(own.spans.len());
@@ -422,15 +440,17 @@ fn pack(own: &Gathered) -> Parcel {
     out.finish()
 }
 
-fn unpack_losses(from: &mut Reader, all: &mut Gathered) -> Result<(), String> {
+/// Reads the losses; the time from which the rank counts.
+fn unpack_losses(from: &mut Reader, all: &mut Gathered) -> Result<f64, String> {
+    let began = from.float()?;
     for _ in 0..from.number()? {
         all.losses.push(from.float()?);
     }
-    Ok(())
+    Ok(began)
 }
 
-fn unpack(from: &mut Reader, all: &mut Gathered) -> Result<(), String> {
-    unpack_losses(from, all)?;
+fn unpack(from: &mut Reader, all: &mut Gathered) -> Result<f64, String> {
+    let began = unpack_losses(from, all)?;
     for _ in 0..from.number()? {
         let device = from.number()?;
         let stage = from.number()?;
@@ -459,5 +479,5 @@ fn unpack(from: &mut Reader, all: &mut Gathered) -> Result<(), String> {
             });
         }
     }
-    Ok(())
+    Ok(began)
 }

@@ -8,6 +8,7 @@ pub(crate) mod frame;
 pub(crate) mod inference;
 pub(crate) mod loss_stage;
 pub(crate) mod mailboxes;
+pub(crate) mod offsets;
 pub(crate) mod part;
 pub(crate) mod pipeline;
 pub(crate) mod stage;

@@ -84,6 +84,7 @@ where
         self.check_workers()?;
         let epoch = self.epoch;
         let clock = Clock::start();
+        let began = self.world().map_or(0.0, |world| world.time().0);
         self.mailboxes.open(epoch, batch.len(), clock);
         let has_first_stage = self.check_here(self.schedule.device_of()[0]).is_ok();
         let mut micro_batches = Vec::with_capacity(batch.len());
@@ -133,6 +134,7 @@ where
         }
         drop(reply);
         let mut gathered = Gathered::new(self.workers.len(), self.schedule.stages());
+        gathered.began = began;
         let waited = self.collect(&reports, clock, &context.progress, |device, report| {
             gathered.take(device, report);
         });
@@ -143,6 +145,8 @@ where
 /// The reports of the workers.
 pub(crate) struct Gathered {
     first_error: Option<PipelineError>,
+    /// The time of rank 0 or, before the ranks are joined, of this one, from which spans count.
+    pub began: f64,
     pub spans: Vec<Span>,
     pub host_seconds: Vec<f64>,
     pub held: Vec<Vec<Held>>,
@@ -153,6 +157,7 @@ impl Gathered {
     pub fn new(devices: usize, stages: usize) -> Self {
         Self {
             first_error: None,
+            began: 0.0,
             spans: Vec::new(),
             host_seconds: vec![0.0; devices],
             held: vec![Vec::new(); stages],

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::executor::failure::PipelineError;
 use crate::executor::frame::{seal, unseal};
+use crate::executor::offsets::Offsets;
 use crate::executor::sync::{Clock, Condvar, Mutex, MutexGuard, wait};
 use crate::executor::tag::Tag;
 use crate::executor::transport::{Parcel, Transport};
@@ -50,6 +51,7 @@ struct State {
     received: Vec<u64>,
     /// Calls begun on this rank.
     calls: u64,
+    offsets: Offsets,
     /// What each rank said of calls that are not over.
     rounds: BTreeMap<u64, Vec<Option<Said>>>,
     /// What ranks posted and nobody took, by the rank and the label.
@@ -90,6 +92,7 @@ impl World {
             state: Mutex::new(State {
                 received: vec![0; ranks],
                 calls: 0,
+                offsets: Offsets::new(ranks),
                 rounds: BTreeMap::new(),
                 posted: BTreeMap::new(),
                 failed: None,
@@ -132,6 +135,12 @@ impl World {
         deadline: Option<Duration>,
     ) -> Result<Vec<Parcel>, PipelineError> {
         self.exchange(self.begin(), Ok(own), &|_| true, deadline)
+    }
+
+    /// Seconds since the start of this rank, and what is to be added for the time of rank 0.
+    pub(crate) fn time(&self) -> (f64, f64) {
+        let state = self.lock();
+        (state.offsets.now(), state.offsets.to_root())
     }
 
     /// The number of the newest call, the same on every rank while a call is made.
@@ -265,14 +274,14 @@ impl World {
         to: &dyn Fn(usize) -> bool,
         deadline: Option<Duration>,
     ) -> Result<Vec<Parcel>, PipelineError> {
-        let mut out = Writer::default();
         let (said, own) = match own {
             Ok(parcel) => {
-                out.bits(RESULT);
-                out.bits(call);
-                let empty = out.finish();
                 for rank in self.others() {
-                    let mut message = empty.clone();
+                    let mut out = Writer::default();
+                    out.bits(RESULT);
+                    out.bits(call);
+                    self.lock().offsets.stamp(rank, &mut out);
+                    let mut message = out.finish();
                     if to(rank) {
                         message.head.extend(&parcel.head);
                         message.bodies.clone_from(&parcel.bodies);
@@ -287,6 +296,7 @@ impl World {
                     PipelineError::Overdue { .. } | PipelineError::Gone { .. } => 1,
                     _ => 0,
                 };
+                let mut out = Writer::default();
                 out.bits(FAULT);
                 out.bits(call);
                 out.bits(kind);
@@ -429,6 +439,9 @@ impl World {
         match kind {
             RESULT | FAULT => {
                 let call = message.bits()?;
+                if kind == RESULT {
+                    state.offsets.take(from, &mut message)?;
+                }
                 let said = match kind {
                     RESULT => Ok(message.rest()),
                     _ => Err((message.bits()?, message.text()?)),

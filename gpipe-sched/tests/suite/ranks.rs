@@ -70,6 +70,47 @@ fn every_rank_has_the_results_of_a_loop() {
     }
 }
 
+/// Ranks whose clocks start at different times and that begin a step at different times agree on what came first.
+#[test]
+fn timelines_of_ranks_have_one_clock() {
+    const SHIFT: Duration = Duration::from_millis(80);
+    let schedule = one_f_one_b(2, 3).unwrap();
+    for late in [0, 1] {
+        let ends: Vec<_> = InMemory::new(2).into_iter().map(Some).collect();
+        let ends = Mutex::new(ends);
+        thread::scope(|scope| {
+            for rank in 0..2 {
+                let (ends, schedule) = (&ends, schedule.clone());
+                scope.spawn(move || {
+                    let end = ends.lock().unwrap()[rank].take().unwrap();
+                    let sleep = |sleeps: bool| sleeps.then(|| thread::sleep(SHIFT));
+                    // The one starts its clock later, the other its step.
+                    sleep(rank == late);
+                    let world = World::new(end);
+                    let mut pipeline = join(schedule, &Plan::default(), &world).unwrap();
+                    for at in 0..4 {
+                        step(&mut pipeline, at).unwrap();
+                    }
+                    sleep(rank != late);
+                    let timeline = pipeline.step(batch(4, 3, true)).unwrap().timeline;
+                    let time = |stage, op, micro_batch| {
+                        let action = Action::new(stage, op, micro_batch);
+                        let found = timeline.spans().iter().find(|span| span.action == action);
+                        found.map(|span| (span.start, span.end)).unwrap()
+                    };
+                    let slack = SHIFT.as_secs_f64() / 4.0;
+                    for m in 0..3 {
+                        for (giver, taker, op) in [(0, 1, Op::Forward), (1, 0, Op::Backward)] {
+                            let (given, taken) = (time(giver, op, m).1, time(taker, op, m).0);
+                            assert!(taken > given - slack, "{op:?} {m}: {given} {taken}");
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
 /// An error or a panic on any rank ends the step on all with its place, and the next step is right.
 #[test]
 fn a_failure_on_one_rank_is_one_of_all() {
