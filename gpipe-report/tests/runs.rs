@@ -272,6 +272,21 @@ fn many_kept_steps_are_folded_and_devices_name_their_step() {
 }
 
 #[test]
+fn devices_of_several_processes_have_their_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    let schedule = gpipe(2, MICRO_BATCHES).unwrap();
+    let mut run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
+    let mut record = record(&schedule);
+    record.hosts = vec!["node1, rank 0".to_owned(), "node2, rank 1".to_owned()];
+    let mut tracer = Tracer::new(record, usize::MAX, |_| true);
+    train(&mut run, &mut tracer, &schedule, &[4]);
+    let page = html(&[read_run(&path).unwrap()]).unwrap();
+    assert!(page.contains("step 4, device 1, cuda:1 (node2, rank 1)</span>"));
+}
+
+#[test]
 fn without_a_measured_step_the_prediction_has_no_seconds() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");

@@ -15,7 +15,11 @@ use crate::timeline::record::Record;
 pub(crate) struct Picture {
     /// The name of the run where there are two: `A` or `B`.
     mark: &'static str,
-    devices: Vec<String>,
+    /// The name of each, with its host where there are several processes.
+    pub(crate) devices: Vec<String>,
+    /// Whether there are.
+    #[serde(skip)]
+    pub(crate) has_hosts: bool,
     /// Of each stage, how many stages before it are on the same device.
     chunks: Vec<usize>,
     lanes: Vec<String>,
@@ -92,7 +96,8 @@ impl Picture {
         };
         let mut picture = Self {
             mark,
-            devices: record.devices.clone(),
+            devices: named(record),
+            has_hosts: !record.hosts.is_empty(),
             chunks: chunks(&predicted, record.stages.len()),
             lanes: record.lanes.clone(),
             portals: record.portals.clone(),
@@ -174,6 +179,15 @@ impl Picture {
         let levels = |view: &View| view.times.levels.iter().any(|levels| !levels.is_empty());
         self.views.iter().any(levels)
     }
+}
+
+/// The names of the devices, with their hosts if there are several processes.
+fn named(record: &Record) -> Vec<String> {
+    let name = |(device, name): (usize, &String)| match record.hosts.get(device) {
+        Some(host) => format!("{name} ({host})"),
+        None => name.clone(),
+    };
+    record.devices.iter().enumerate().map(name).collect()
 }
 
 /// The timeline of devices that are slower by a factor.

@@ -30,6 +30,9 @@ pub struct Record {
     pub machine: Machine,
     /// The name of each worker's device, such as `cpu`.
     pub devices: Vec<String>,
+    /// Of a run over several processes, where each worker is: `node1, rank 0`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// Bytes that training holds for a parameter: of its value, its gradient and the optimizer's state.
     #[serde(default)]
     pub parameter_bytes: Option<[u64; 3]>,
@@ -94,6 +97,7 @@ impl Record {
             format: FORMAT,
             gpipe: env!("CARGO_PKG_VERSION").to_owned(),
             devices: (0..schedule.devices()).map(device_name).collect(),
+            hosts: Vec::new(),
             machine: info.machine,
             parameter_bytes: Some(info.parameter_bytes),
             stages: info.stages,
@@ -124,6 +128,7 @@ impl Record {
     pub fn resume(&mut self, earlier: Self, made: u64) -> bool {
         let same = earlier.lanes == self.lanes
             && earlier.devices == self.devices
+            && earlier.hosts == self.hosts
             && earlier.stages == self.stages
             && earlier.portals == self.portals
             && earlier.micro_batches == self.micro_batches;

@@ -50,7 +50,11 @@ pub(crate) fn bubble(pictures: &Pictures) -> String {
         };
         let devices = share.spent.iter().enumerate();
         for (device, spent) in devices.filter(|_| share.spent.len() <= MOST_DEVICES) {
-            let label = format!("{mark}<span class=\"soft\">{view}, device {device}</span>");
+            let name = match picture.devices.get(device) {
+                Some(name) if picture.has_hosts => format!(", {}", escape(name)),
+                _ => String::new(),
+            };
+            let label = format!("{mark}<span class=\"soft\">{view}, device {device}{name}</span>");
             rows.push(spent_row(&label, spent, share.makespan));
         }
     }
