@@ -58,6 +58,11 @@ pub fn speaks() -> bool {
         .is_none_or(|launched| launched.launcher.rank == 0)
 }
 
+/// Says which rank of the launcher has fewer cores than threads.
+pub fn pinned(threads: usize) -> Option<String> {
+    ranks::pinned(&LAUNCHED.get()?.ranks, Some(threads))
+}
+
 /// The configuration of one of the ranks.
 pub fn lay(overrides: Overrides) -> Overrides {
     let Some(Launched {

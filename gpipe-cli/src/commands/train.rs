@@ -9,7 +9,7 @@ use gpipe_train::{PreparedRun, RunEnd, RunOptions, StartPoint};
 use super::{RUNS, auto, plan};
 use crate::args::{OutputArgs, TrainArgs};
 use crate::fail::{Fail, Result};
-use crate::output::Console;
+use crate::output::{Console, warn};
 use crate::ranks;
 use crate::signals::Signals;
 
@@ -46,6 +46,9 @@ pub fn run(args: &TrainArgs, output: OutputArgs) -> Result<()> {
     let options = RunOptions::new(folder)
         .kernel_cache(kernel_cache())
         .over(ranks::world());
+    if let Some(warning) = ranks::pinned(start.config.pipeline.threads.get()) {
+        warn(&warning);
+    }
     let run = PreparedRun::new(start, options)?;
     let signals = Signals::install()?;
     let mut console = Console::new(output, steps)?;
