@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::checked::Checked;
 use crate::clock::rfc3339;
 use crate::error::Result;
+use crate::found_device::FoundDevice;
 use crate::found_rank::{FoundMpi, FoundRank};
 use crate::planned_portal::PlannedPortal;
 use crate::replicated_plan::ReplicatedPlan;
@@ -288,35 +289,6 @@ pub enum Event {
     Mpi(FoundMpi),
     /// A rank of a launcher.
     Rank(FoundRank),
-}
-
-/// A device of this machine; what is unknown or does not apply is `null`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FoundDevice {
-    /// Name, as `--devices` takes it.
-    pub device: String,
-    /// Whether stages can run on it.
-    pub usable: bool,
-    /// The maker's name for it.
-    pub name: Option<String>,
-    /// Cores.
-    pub cores: Option<usize>,
-    /// Threads that this process may run at once.
-    pub threads: Option<usize>,
-    /// Vector instructions that operations use.
-    pub vectors: Option<String>,
-    /// Memory that a process can have on it.
-    pub memory_bytes: Option<u64>,
-    /// Part of that which is free now.
-    pub free_bytes: Option<u64>,
-    /// Compute capability of a GPU, such as `9.0`.
-    pub capability: Option<String>,
-    /// GPUs whose memory a GPU reaches without the host, separated by commas.
-    pub peers: Option<String>,
-    /// Versions of a GPU's driver and libraries.
-    pub libraries: Option<String>,
-    /// Why it is not usable, with a mend.
-    pub reason: Option<String>,
 }
 
 impl Event {

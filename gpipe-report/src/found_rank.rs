@@ -23,6 +23,29 @@ pub struct FoundMpi {
     pub reason: Option<String>,
 }
 
+impl FoundMpi {
+    /// What is known of it, a line each.
+    pub fn facts(&self) -> Vec<String> {
+        let started = self
+            .launcher
+            .as_ref()
+            .map(|name| format!("{} ranks started by {name}", self.ranks));
+        let library = self.library.as_ref().zip(self.rule.as_ref());
+        let facts = [
+            self.version.clone(),
+            library.map(|(library, rule)| format!("{library}, {rule}")),
+            self.dialect
+                .as_ref()
+                .map(|dialect| format!("binary interface: {dialect}")),
+            started,
+            self.reason
+                .as_ref()
+                .map(|reason| format!("not available: {reason}")),
+        ];
+        facts.into_iter().flatten().collect()
+    }
+}
+
 /// A rank and where it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FoundRank {

@@ -6,6 +6,7 @@ mod clock;
 mod error;
 mod event;
 mod folder;
+mod found_device;
 mod found_rank;
 mod html;
 pub mod numbers;
@@ -18,8 +19,9 @@ mod timeline;
 
 pub use checked::Checked;
 pub use error::{Error, Result};
-pub use event::{Event, FoundDevice};
+pub use event::Event;
 pub use folder::{MadeRun, NewRun, PAGE, RunFolder};
+pub use found_device::FoundDevice;
 pub use found_rank::{FoundMpi, FoundRank};
 pub use html::{html, write_html};
 pub use planned_portal::PlannedPortal;

@@ -2,7 +2,7 @@
 
 use gpipe_tensor::{CudaDevice, CudaInfo, DeviceId, find_cuda};
 
-use gpipe_report::{Event, FoundDevice, FoundMpi, numbers};
+use gpipe_report::{Event, FoundDevice};
 use gpipe_train::machine;
 use gpipe_train::ranks::{pinned, ranks_of, table_of};
 
@@ -26,13 +26,13 @@ pub fn run(output: OutputArgs) -> Result<()> {
     for found in devices {
         print(&match output.json {
             true => Event::Device(found).to_json()?,
-            false => described(&found),
+            false => named(&found.device, &found.facts()),
         })?;
     }
     let mpi = gpipe_train::found_mpi(launched);
     print(&match output.json {
         true => Event::Mpi(mpi).to_json()?,
-        false => named("mpi", &facts_of(mpi)),
+        false => named("mpi", &mpi.facts()),
     })?;
     if output.json {
         for rank in &ranks {
@@ -45,23 +45,6 @@ pub fn run(output: OutputArgs) -> Result<()> {
         warn(&warning);
     }
     Ok(())
-}
-
-/// An MPI library as text.
-fn facts_of(mpi: FoundMpi) -> Vec<String> {
-    let started = mpi
-        .launcher
-        .map(|name| format!("{} ranks started by {name}", mpi.ranks));
-    let library = mpi.library.zip(mpi.rule);
-    let facts = [
-        mpi.version,
-        library.map(|(library, rule)| format!("{library}, {rule}")),
-        mpi.dialect
-            .map(|dialect| format!("binary interface: {dialect}")),
-        started,
-        mpi.reason.map(|reason| format!("not available: {reason}")),
-    ];
-    facts.into_iter().flatten().collect()
 }
 
 fn cpu() -> FoundDevice {
@@ -114,48 +97,6 @@ fn cuda() -> Vec<FoundDevice> {
 fn names(devices: &[DeviceId]) -> String {
     let names: Vec<String> = devices.iter().map(DeviceId::to_string).collect();
     names.join(",")
-}
-
-/// A device as text: its name and its properties.
-fn described(found: &FoundDevice) -> String {
-    let count = |number: usize, thing: &str| match number {
-        1 => format!("1 {thing}"),
-        _ => format!("{number} {thing}s"),
-    };
-    let free = |bytes| format!(", {} of it free", numbers::bytes(bytes));
-    let memory = |bytes| {
-        let free = found.free_bytes.map_or(String::new(), free);
-        format!("{} of memory{free}", numbers::bytes(bytes))
-    };
-    let parts = [
-        found.cores.map(|cores| count(cores, "core")),
-        found.threads.map(|threads| count(threads, "thread")),
-        found
-            .vectors
-            .as_ref()
-            .map(|name| format!("computes with {name}")),
-        found
-            .capability
-            .as_ref()
-            .map(|capability| format!("compute capability {capability}")),
-        found.peers.as_ref().map(|peers| match peers.as_str() {
-            "" => "reaches no other device's memory".into(),
-            peers => format!("reaches the memory of {peers}"),
-        }),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let facts = [
-        found.name.clone(),
-        Some(parts.join(", ")).filter(|parts| !parts.is_empty()),
-        found.memory_bytes.map(memory),
-        found.libraries.clone(),
-        found
-            .reason
-            .as_ref()
-            .map(|reason| format!("not available: {reason}")),
-    ];
-    let facts: Vec<String> = facts.into_iter().flatten().collect();
-    named(&found.device, &facts)
 }
 
 /// Facts under each other beside a name.
