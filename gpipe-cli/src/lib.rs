@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 
-use args::{Args, Color, Command, set_command};
+use args::{Args, Color, Command, LaunchedArgs, set_command};
 use fail::{Fail, Result};
 
 /// Runs the program: parses the arguments, runs the command and returns the exit code.
@@ -38,14 +38,9 @@ pub fn main() -> ExitCode {
         Color::Never => anstream::ColorChoice::Never,
     };
     choice.write_global();
-    match run(&args) {
+    match ranks::end(run(&args), args.output.verbose) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fail) => {
-            if ranks::speaks() {
-                fail.report(args.output.verbose);
-            }
-            ExitCode::from(fail.exit_code())
-        }
+        Err(fail) => ExitCode::from(fail.exit_code()),
     }
 }
 
@@ -53,14 +48,20 @@ fn run(args: &Args) -> Result<()> {
     let output = args.output;
     match &args.command {
         Command::Train(train) => {
-            ranks::over(train.mpi.as_deref(), || commands::train::run(train, output))
+            ranks::over(&train.launched, || commands::train::run(train, output))
         }
-        Command::Verify(verify) => ranks::over(verify.mpi.as_deref(), || {
-            commands::verify::run(verify, output)
+        Command::Verify(verify) => {
+            ranks::over(&verify.launched, || commands::verify::run(verify, output))
+        }
+        Command::Eval(eval) => ranks::over(&LaunchedArgs::default(), || {
+            commands::eval::run(eval, output)
         }),
-        Command::Eval(eval) => ranks::over(None, || commands::eval::run(eval, output)),
-        Command::Sample(sample) => ranks::over(None, || commands::sample::run(sample, output)),
-        Command::Devices => ranks::over(None, || commands::devices::run(output)),
+        Command::Sample(sample) => ranks::over(&LaunchedArgs::default(), || {
+            commands::sample::run(sample, output)
+        }),
+        Command::Devices => {
+            ranks::over(&LaunchedArgs::default(), || commands::devices::run(output))
+        }
         Command::Plan(plan) => ranks::alone("plan", || commands::plan::run(plan, output)),
         Command::Check(check) => ranks::alone("check", || commands::check::run(check, output)),
         Command::Report(report) => ranks::alone("report", || commands::report::run(report, output)),

@@ -1,11 +1,11 @@
 //! This process among those of an MPI launcher: the first one speaks for all.
 
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use gpipe_sched::Parcel;
 use gpipe_train::{Launched, Launcher, Overrides, ranks};
 
+use crate::args::LaunchedArgs;
 use crate::fail::{Fail, Result};
 use crate::output::silence;
 
@@ -14,15 +14,15 @@ type World = Arc<gpipe_sched::World>;
 static LAUNCHED: OnceLock<Launched> = OnceLock::new();
 
 /// Runs a command over the ranks of a launcher, if there is one.
-pub fn over(library: Option<&Path>, command: impl FnOnce() -> Result<()>) -> Result<()> {
-    if let Some(launched) = gpipe_train::join_launcher(library)? {
+pub fn over(args: &LaunchedArgs, command: impl FnOnce() -> Result<()>) -> Result<()> {
+    if let Some(launched) = gpipe_train::join_launcher(args.mpi.as_deref(), args.mpi_timeout)? {
         if launched.launcher.rank > 0 {
-            silence();
+            silence(true);
         }
         // Called once.
         let _ = LAUNCHED.set(launched);
     }
-    end(command())
+    command()
 }
 
 /// Runs a command that is the work of one process.
@@ -30,7 +30,7 @@ pub fn alone(command: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
     match Launcher::of_environment() {
         Some(launcher) if launcher.ranks > 1 => {
             if launcher.rank > 0 {
-                silence();
+                silence(true);
             }
             Err(Fail::invalid(format!(
                 "gpipe {command} runs in one process, and {} started {}: start it without",
@@ -51,11 +51,17 @@ pub fn launched() -> Option<&'static Launched> {
     LAUNCHED.get()
 }
 
-/// Whether this process speaks: all that were started alone, and rank 0.
+/// Whether this process speaks: all that were started alone, and rank 0, or if that is lost the next one.
 pub fn speaks() -> bool {
-    LAUNCHED
-        .get()
-        .is_none_or(|launched| launched.launcher.rank == 0)
+    let Some(world) = world() else {
+        // Before there is a world, or without one.
+        return gpipe_train::is_first_rank();
+    };
+    let first = match world.lost() {
+        Some(0) => 1,
+        _ => 0,
+    };
+    world.rank() == first
 }
 
 /// Says which rank of the launcher has fewer cores than threads.
@@ -74,21 +80,41 @@ pub fn lay(overrides: Overrides) -> Overrides {
     overrides.on_ranks(ranks.len(), ranks::sharing(ranks, launcher.rank))
 }
 
-/// Ends with the other ranks: a failure here ends them too.
-fn end(result: Result<()>) -> Result<()> {
+/// Ends with the other ranks: they get the failure of this one, which is reported before any of them ends.
+pub fn end(result: Result<()>, verbose: bool) -> Result<()> {
     let Some(world) = world() else {
+        if let (Err(fail), true) = (&result, speaks()) {
+            fail.report(verbose);
+        }
         return result;
     };
-    let told = match &result {
+    let result = match result {
         Err(fail @ (Fail::Usage(_) | Fail::Run(_))) => {
-            world.fail(&fail.line().unwrap_or_default());
-            Ok(())
+            // That of another rank is known.
+            if !world.is_over() {
+                world.fail(&fail.line().unwrap_or_default(), fail.exit_code());
+            }
+            Err(match (fail, world.exit_code()) {
+                (Fail::Run(error), Some(2)) => Fail::Usage(error),
+                (fail, _) => fail,
+            })
         }
         // Rank 0 may still write a checkpoint; if that fails, all fail.
-        _ => world.share(Parcel::default(), None).map(drop),
+        result => match world.share(Parcel::default(), None) {
+            Ok(_) => result,
+            Err(error) => result.and(Err(Fail::run(error))),
+        },
     };
-    let closed = world.close();
-    result?;
-    told.map_err(Fail::run)?;
-    closed.map_err(|fault| Fail::run(anyhow::Error::msg(fault)))
+    if let (Err(fail), true) = (&result, speaks()) {
+        silence(false);
+        fail.report(verbose);
+    }
+    match (world.close(), result) {
+        (Err(fault), Ok(())) => {
+            let fail = Fail::run(anyhow::Error::msg(fault));
+            fail.report(verbose);
+            Err(fail)
+        }
+        (_, result) => result,
+    }
 }

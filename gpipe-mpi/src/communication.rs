@@ -20,8 +20,10 @@ const EAGER: Duration = Duration::from_micros(50);
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
 /// While a worker waits, and while none does.
 const LONGEST_NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
-/// How long the end waits for the other ranks.
+/// How long the end waits for the other ranks, and then for MPI.
 const GRACE: Duration = Duration::from_secs(10);
+/// The time between two signs of life.
+const PULSE: Duration = Duration::from_secs(1);
 
 /// The ranks that one MPI launcher started, as a transport.
 pub struct MpiTransport {
@@ -29,7 +31,9 @@ pub struct MpiTransport {
     rank: usize,
     hosts: Vec<String>,
     library: FoundLibrary,
-    thread: Mutex<Option<JoinHandle<Result<(), String>>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// How the communication thread ended.
+    end: Mutex<mpsc::Receiver<Result<(), String>>>,
 }
 
 #[derive(Default)]
@@ -43,15 +47,21 @@ struct Shared {
 
 impl MpiTransport {
     /// Opens MPI and starts it: the library at `library`, or else that of the launcher, or else one that the
-    /// loader finds.
+    /// loader finds. A rank that gives no sign of life for the time `silence` fails, as all do when their launcher has
+    /// ended.
     ///
     /// # Errors
     /// If there is none, it is not that of the launcher, or it cannot be started.
-    pub fn start(library: Option<&Path>, launcher: Option<&Launcher>) -> Result<Self, Error> {
+    pub fn start(
+        library: Option<&Path>,
+        launcher: Option<&Launcher>,
+        silence: Duration,
+    ) -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
         let (ready, answer) = mpsc::channel();
         let (library, launcher) = (library.map(Path::to_owned), launcher.cloned());
         let of_thread = shared.clone();
+        let (over, end) = mpsc::channel();
         let work = move || {
             // MPI is ended by the thread that started it.
             let begun = library::start(library.as_deref(), launcher.as_ref());
@@ -66,10 +76,20 @@ impl MpiTransport {
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
-                    return Ok(());
+                    return;
                 }
             };
-            communicate(mpi.as_mut(), &of_thread)
+            let result = communicate(mpi.as_mut(), &of_thread, silence);
+            let failed = result.is_err();
+            let _ = over.send(result);
+            if failed {
+                // It ends this process too, which has something to say first; and it may not return.
+                let since = Instant::now();
+                while !of_thread.is_over.load(Ordering::Acquire) && since.elapsed() < GRACE {
+                    thread::park_timeout(LONGEST_NAPS[1]);
+                }
+                mpi.abort(1);
+            }
         };
         let thread = thread::Builder::new().name("gpipe-mpi".to_owned());
         let thread = thread.spawn(work);
@@ -83,6 +103,7 @@ impl MpiTransport {
             hosts,
             library,
             thread: Mutex::new(Some(thread)),
+            end: Mutex::new(end),
         })
     }
 
@@ -133,9 +154,17 @@ impl Transport for MpiTransport {
     fn close(&self) -> Result<(), String> {
         self.shared.is_over.store(true, Ordering::Release);
         self.wake();
-        let thread = lock(&self.thread).take();
-        let ended = thread.map_or(Ok(Ok(())), JoinHandle::join);
-        ended.unwrap_or_else(|_| Err("the communication thread panicked".to_owned()))
+        let Some(thread) = lock(&self.thread).take() else {
+            return Ok(());
+        };
+        // MPI itself may not come back, where a rank or a link is gone.
+        match lock(&self.end).recv_timeout(3 * GRACE) {
+            Ok(Ok(())) => thread
+                .join()
+                .map_err(|_| "the communication thread panicked".to_owned()),
+            Ok(failed) => failed,
+            Err(_) => Err("MPI did not end".to_owned()),
+        }
     }
 }
 
@@ -144,7 +173,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Sends and receives until the transport is closed.
-fn communicate(mpi: &mut dyn Calls, shared: &Shared) -> Result<(), String> {
+fn communicate(mpi: &mut dyn Calls, shared: &Shared, silence: Duration) -> Result<(), String> {
     // What arrives is kept by MPI until somebody takes it.
     let deliver = loop {
         if let Some(deliver) = lock(&shared.deliver).clone() {
@@ -156,12 +185,11 @@ fn communicate(mpi: &mut dyn Calls, shared: &Shared) -> Result<(), String> {
         thread::park_timeout(LONGEST_NAPS[1]);
     };
     let mut traffic = Traffic::default();
-    let result = traffic.run(mpi, shared, &*deliver);
+    let result = traffic.run(mpi, shared, &*deliver, silence);
     if let Err(error) = &result {
         // Calls may be under way in its buffers.
         std::mem::forget(traffic);
         deliver(mpi.rank(), Err(error.clone()));
-        mpi.abort(1);
     }
     result
 }
@@ -180,7 +208,10 @@ impl Traffic {
         mpi: &mut dyn Calls,
         shared: &Shared,
         deliver: &Deliver,
+        silence: Duration,
     ) -> Result<(), String> {
+        let mut pulse = Pulse::new(silence);
+        let mut asked_to_end: Option<Instant> = None;
         let own = mpi.rank();
         for from in (0..mpi.ranks()).filter(|&rank| rank != own) {
             self.arriving
@@ -217,6 +248,15 @@ impl Traffic {
             if is_over && self.leaving.is_empty() && lock(&shared.queue).is_empty() {
                 return self.end(mpi, deliver);
             }
+            if is_over {
+                let since = asked_to_end.get_or_insert_with(Instant::now);
+                // A rank that is lost takes nothing any more.
+                let grace = if pulse.lost.is_empty() { GRACE } else { PULSE };
+                if since.elapsed() > grace {
+                    return Err("a rank does not take its messages".to_owned());
+                }
+            }
+            pulse.beat(mpi, self, deliver)?;
             if any {
                 (moved, nap) = (Instant::now(), SHORTEST_NAP);
                 continue;
@@ -258,4 +298,70 @@ impl Traffic {
 
 fn text(error: Error) -> String {
     error.to_string()
+}
+
+/// Signs of life: sent, and waited for.
+struct Pulse {
+    /// How long a rank may be silent.
+    silence: Duration,
+    /// When the last signs were sent.
+    sent: Instant,
+    /// The process that started this one.
+    parent: Option<u32>,
+    /// Ranks that were silent for too long.
+    lost: Vec<usize>,
+}
+
+impl Pulse {
+    fn new(silence: Duration) -> Self {
+        Self {
+            silence,
+            sent: Instant::now(),
+            parent: parent(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// Sends a sign of life when the time has come, and looks for ranks without one.
+    fn beat(
+        &mut self,
+        mpi: &mut dyn Calls,
+        traffic: &mut Traffic,
+        deliver: &Deliver,
+    ) -> Result<(), String> {
+        let since = self.sent.elapsed();
+        if since < PULSE {
+            return Ok(());
+        }
+        self.sent = Instant::now();
+        if parent() != self.parent {
+            return Err("the launcher of this process has ended".to_owned());
+        }
+        for arriving in &mut traffic.arriving {
+            // While this process was stopped itself, it heard nobody.
+            arriving.heard += since.saturating_sub(2 * PULSE);
+            let from = arriving.from;
+            let silent = arriving.heard.elapsed();
+            if self.lost.contains(&from) {
+                continue;
+            }
+            if silent > self.silence {
+                self.lost.push(from);
+                deliver(from, Err(format!("silent for {} s", silent.as_secs())));
+                continue;
+            }
+            traffic
+                .leaving
+                .push(Leaving::alive(mpi, from).map_err(text)?);
+        }
+        Ok(())
+    }
+}
+
+/// The process that started this one, where the system says it.
+fn parent() -> Option<u32> {
+    #[cfg(unix)]
+    return Some(std::os::unix::process::parent_id());
+    #[cfg(not(unix))]
+    None
 }

@@ -5,13 +5,13 @@
 #[non_exhaustive]
 pub enum Error {
     /// No library was found.
-    #[error("no MPI library: {tried}: use `mpi` = PATH of a libmpi.so")]
+    #[error("no MPI library: {tried}: use --mpi PATH of a libmpi.so")]
     NotFound {
         /// What was tried, and why each failed.
         tried: String,
     },
     /// A library lacks a function.
-    #[error("{library}: {message}: use `mpi` = PATH of another libmpi.so")]
+    #[error("{library}: {message}: use --mpi PATH of another libmpi.so")]
     Unfit {
         /// The library.
         library: String,
@@ -20,7 +20,7 @@ pub enum Error {
     },
     /// The library is not that of the launcher.
     #[error(
-        "{launcher} started {started} ranks, but {library} sees {seen}: it belongs to another MPI; use `mpi` = \
+        "{launcher} started {started} ranks, but {library} sees {seen}: it belongs to another MPI; use --mpi \
          PATH of the launcher's libmpi.so"
     )]
     WrongLibrary {

@@ -2,9 +2,10 @@
 //!
 //! A message is a slot of fixed size under one tag, for which a receive is always posted, and then, under
 //! another tag, its head, if that does not fit into the slot, and its bodies in pieces. MPI keeps the order of
-//! messages of one tag between two ranks, so nothing has to be probed.
+//! messages of one tag between two ranks, so nothing has to be probed. A sign of life is a slot alone.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use gpipe_sched::{Deliver, Parcel};
 
@@ -19,6 +20,8 @@ const SLOT: usize = 512;
 const NUMBERS: usize = 16;
 /// The largest piece: counts of MPI are C ints.
 const PIECE: usize = 1 << 30;
+/// In the place of the number of bodies: a sign of life.
+const ALIVE: u64 = u64::MAX;
 /// The most bytes of one message: more is a fault of the sender.
 const MOST: u64 = 1 << 40;
 
@@ -30,7 +33,7 @@ pub(crate) struct Leaving {
 
 /// What arrives from one rank.
 pub(crate) struct Arriving {
-    from: usize,
+    pub from: usize,
     slot: Box<[u8; SLOT]>,
     /// The receive of the slot, unless a message's head or bodies come first.
     next_slot: Option<Request>,
@@ -38,6 +41,8 @@ pub(crate) struct Arriving {
     head: Option<(Vec<u8>, usize, Vec<Request>)>,
     /// Messages with all receives posted, in order.
     messages: VecDeque<(Parcel, Vec<Request>)>,
+    /// When something last arrived.
+    pub heard: Instant,
 }
 
 fn text(error: Error) -> String {
@@ -91,6 +96,19 @@ impl Leaving {
         })
     }
 
+    /// Starts to send a sign of life.
+    pub fn alive(mpi: &mut dyn Calls, to: usize) -> Result<Self, Error> {
+        let mut slot = vec![0; SLOT];
+        slot[8..NUMBERS].copy_from_slice(&ALIVE.to_le_bytes());
+        // SAFETY: the slot moves into the message, which is kept until the call is over; moving a vector leaves its
+        // bytes in place.
+        let request = unsafe { mpi.send(&slot, to, SLOT_TAG)? };
+        Ok(Self {
+            _parts: vec![slot],
+            requests: vec![request],
+        })
+    }
+
     /// Whether the message was sent.
     pub fn is_over(&mut self, mpi: &mut dyn Calls) -> Result<bool, Error> {
         all_over(mpi, &mut self.requests)
@@ -106,6 +124,7 @@ impl Arriving {
             next_slot: None,
             head: None,
             messages: VecDeque::new(),
+            heard: Instant::now(),
         };
         this.post_slot(mpi)?;
         Ok(this)
@@ -152,10 +171,16 @@ impl Arriving {
             any = true;
             deliver(self.from, Ok(parcel));
         }
+        if any {
+            self.heard = Instant::now();
+        }
         Ok(any)
     }
 
     fn take_slot(&mut self, mpi: &mut dyn Calls) -> Result<(), String> {
+        if self.slot[8..NUMBERS] == ALIVE.to_le_bytes() {
+            return self.post_slot(mpi).map_err(text);
+        }
         let (length, bodies) = (number(&self.slot[..8])?, number(&self.slot[8..NUMBERS])?);
         if let Some(head) = self.slot.get(NUMBERS..NUMBERS + length) {
             let head = head.to_vec();

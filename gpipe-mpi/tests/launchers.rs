@@ -30,7 +30,7 @@ fn a_rank() {
     let Some(launcher) = Launcher::of_environment() else {
         return;
     };
-    let transport = MpiTransport::start(None, Some(&launcher)).unwrap();
+    let transport = MpiTransport::start(None, Some(&launcher), Duration::from_secs(60)).unwrap();
     let world: Arc<World> = World::new(transport);
     assert_eq!(
         (world.rank(), world.ranks()),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gpipe_mpi::{FoundLibrary, Launcher, MpiTransport};
 use gpipe_report::{FoundMpi, FoundRank};
@@ -9,6 +10,7 @@ use gpipe_sched::{Parcel, World};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::ranks::ranks_of;
 use crate::resume::VERSION;
 
@@ -55,12 +57,13 @@ pub fn found_mpi(launched: Option<&Launched>) -> FoundMpi {
 }
 
 /// Starts MPI if a launcher started this process as one of several. `library` names one; else it is
-/// sought beside the launcher, and then on the loader's path.
+/// sought beside the launcher, and then on the loader's path. A rank that gives no sign of life for `silence` seconds
+/// has failed.
 ///
 /// # Errors
 /// [`Error::Input`] if there is none, or it is not the launcher's; [`Error::Invalid`] for a library without a
 /// launcher.
-pub fn join_launcher(library: Option<&Path>) -> Result<Option<Launched>> {
+pub fn join_launcher(library: Option<&Path>, silence: u64) -> Result<Option<Launched>> {
     let launcher = match (Launcher::of_environment(), library) {
         (Some(launcher), _) if launcher.ranks > 1 => launcher,
         (None, Some(library)) => {
@@ -71,7 +74,8 @@ pub fn join_launcher(library: Option<&Path>) -> Result<Option<Launched>> {
         }
         _ => return Ok(None),
     };
-    let transport = MpiTransport::start(library, Some(&launcher)).map_err(Error::input)?;
+    let silence = Duration::from_secs(silence);
+    let transport = MpiTransport::start(library, Some(&launcher), silence).map_err(Error::input)?;
     let library = transport.library().clone();
     let world = World::new(transport);
     Ok(Some(Launched {
@@ -80,6 +84,11 @@ pub fn join_launcher(library: Option<&Path>) -> Result<Option<Launched>> {
         world,
         launcher,
     }))
+}
+
+/// Whether this process is the first of those that its launcher started, or was started by itself.
+pub fn is_first_rank() -> bool {
+    Launcher::of_environment().is_none_or(|launcher| launcher.rank == 0)
 }
 
 /// Refuses several replicas without a launcher.
@@ -98,21 +107,35 @@ pub(crate) fn check_replicas(world: Option<&World>, config: &TrainConfig) -> Res
     }
 }
 
-/// Refuses ranks that were not started alike. Threads may differ.
+/// Refuses ranks that were not started alike. Threads may differ, and processors: of those the warning tells, since
+/// types of processor differ in bits.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the first such rank.
-pub(crate) fn check_alike(world: &World, config: &TrainConfig) -> Result<()> {
+pub(crate) fn check_alike(world: &World, config: &TrainConfig) -> Result<Option<String>> {
     let mut alike = config.clone();
     alike.pipeline.threads = alike.pipeline.single().map_err(Error::invalid)?.threads;
     let head = format!("{VERSION}\n{}", alike.to_toml()?).into_bytes();
+    let processor = machine::instructions(*config.run.instruction_set);
     let own = Parcel {
         head,
-        bodies: Vec::new(),
+        bodies: vec![processor.into_bytes()],
     };
     let all = world.share(own, None).map_err(Error::run)?;
-    match all.iter().position(|other| *other != all[0]) {
-        None => Ok(()),
+    let processor = |rank: usize| String::from_utf8_lossy(&all[rank].bodies.concat()).into_owned();
+    match all.iter().position(|other| other.head != all[0].head) {
+        None => Ok((1..all.len())
+            .find(|&rank| processor(rank) != processor(0))
+            .map(|rank| {
+                format!(
+                    "rank {rank} ({}) has {}, but rank 0 ({}) {}: bits differ between types of processor; \
+                     `run.instruction_set` chooses one that all have",
+                    world.host(rank),
+                    processor(rank),
+                    world.host(0),
+                    processor(0)
+                )
+            })),
         Some(rank) => Err(Error::invalid(format!(
             "rank {rank} ({}) has another configuration or version of gpipe than rank 0: start all ranks with \
              the same program and flags",

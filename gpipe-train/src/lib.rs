@@ -38,7 +38,7 @@ pub use error::{BoxedError, Error, Result, one_line};
 pub use generate::beams::Beam;
 pub use generate::{Generated, Generation, Generator};
 pub use gpipe_mpi::{FoundLibrary, Launcher};
-pub use launch::{Launched, found_mpi, join_launcher};
+pub use launch::{Launched, found_mpi, is_first_rank, join_launcher};
 pub use model_source::{ModelSource, find};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;

@@ -79,6 +79,8 @@ pub struct PreparedRun {
     optimizer: Optimizer,
     learning_rate: LearningRate,
     is_ascending: bool,
+    /// Of ranks with different processors.
+    warning: Option<String>,
 }
 
 impl PreparedRun {
@@ -90,9 +92,10 @@ impl PreparedRun {
     /// fail.
     pub fn new(start: StartPoint, options: RunOptions) -> Result<Self> {
         let config = &start.config;
-        if let Some(world) = &options.world {
-            check_alike(world, config)?;
-        }
+        let warning = match &options.world {
+            Some(world) => check_alike(world, config)?,
+            None => None,
+        };
         let (made, drawn) = start.position();
         let dataset = dataset(config, &start.vocabulary.vocabulary)?.resumed_at(made, drawn);
         check_replicas(options.world.as_deref(), config)?;
@@ -116,6 +119,7 @@ impl PreparedRun {
             assembled: setup.assemble(config)?,
             folder: options.folder,
             start,
+            warning,
         })
     }
 
@@ -151,6 +155,7 @@ impl PreparedRun {
             optimizer,
             learning_rate,
             is_ascending,
+            warning,
         } = self;
         let recipe = Recipe {
             config: &config,
@@ -165,7 +170,7 @@ impl PreparedRun {
         let identity = started.identity.clone();
         let mut progress =
             ProgressReporter::begin(&config, &dataset, forecast, tracer, started, sink);
-        if let Some(warning) = &vocabulary.warning {
+        for warning in [&vocabulary.warning, &warning].into_iter().flatten() {
             progress.note(warning);
         }
         if !is_ascending {

@@ -22,7 +22,7 @@ pub use generate::{Artifact, GenerateArgs};
 pub use overrides::{environment, set};
 pub use plan::PlanArgs;
 pub use settings::{Settings, Workers};
-pub use train::{TrainArgs, VerifyArgs};
+pub use train::{LaunchedArgs, TrainArgs, VerifyArgs};
 pub use trained::{EvalArgs, SampleArgs};
 
 /// Train neural networks by pipeline parallelism

@@ -33,10 +33,9 @@ pub struct TrainArgs {
     /// Show the plan and exit, like gpipe plan
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
-    /// The MPI library of the launcher, where mpirun or srun starts several processes [default: the one beside
-    /// the launcher, or on the loader's path]
-    #[arg(long, value_name = "PATH", help_heading = "Run")]
-    pub mpi: Option<PathBuf>,
+    /// The launcher's processes.
+    #[command(flatten)]
+    pub launched: LaunchedArgs,
 }
 
 /// Arguments of `gpipe verify`.
@@ -45,8 +44,34 @@ pub struct VerifyArgs {
     /// The configuration.
     #[command(flatten)]
     pub settings: Settings,
+    /// The launcher's processes.
+    #[command(flatten)]
+    pub launched: LaunchedArgs,
+}
+
+/// Arguments of commands that run over the processes of a launcher.
+#[derive(Debug, clap::Args)]
+pub struct LaunchedArgs {
     /// The MPI library of the launcher, where mpirun or srun starts several processes [default: the one beside
     /// the launcher, or on the loader's path]
     #[arg(long, value_name = "PATH", help_heading = "Run")]
     pub mpi: Option<PathBuf>,
+    /// Seconds without a sign of life after which another of these processes has failed
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        help_heading = "Run",
+        default_value_t = 60
+    )]
+    #[arg(value_parser = clap::value_parser!(u64).range(3..))]
+    pub mpi_timeout: u64,
+}
+
+impl Default for LaunchedArgs {
+    fn default() -> Self {
+        Self {
+            mpi: None,
+            mpi_timeout: 60,
+        }
+    }
 }

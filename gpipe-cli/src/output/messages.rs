@@ -8,9 +8,9 @@ use super::style;
 /// Whether another rank of the run speaks for this one.
 static SILENT: AtomicBool = AtomicBool::new(false);
 
-/// Prints nothing from now on.
-pub fn silence() {
-    SILENT.store(true, Ordering::Relaxed);
+/// Sets whether nothing is printed from now on.
+pub fn silence(is_silent: bool) {
+    SILENT.store(is_silent, Ordering::Relaxed);
 }
 
 /// Whether nothing is printed.

@@ -383,7 +383,25 @@ where
         };
         // A rank that is late names what it waits for, if it is given the time.
         let deadline = self.deadline.map(|limit| limit.saturating_add(3 * GRACE));
-        world.exchange(call, own, to, deadline)
+        let exchanged = world.exchange(call, own, to, deadline);
+        exchanged.map_err(|error| match error {
+            // What it kept this rank waiting for says where it was.
+            PipelineError::Remote {
+                rank,
+                host,
+                mut message,
+            } if world.lost() == Some(rank) => {
+                for transfer in self.mailboxes.missed(rank) {
+                    message += &format!("; rank {} waits for {transfer} from it", world.rank());
+                }
+                PipelineError::Remote {
+                    rank,
+                    host,
+                    message,
+                }
+            }
+            error => error,
+        })
     }
 
     fn stages_of(&self, rank: usize) -> impl Iterator<Item = usize> {

@@ -10,7 +10,7 @@ use crate::executor::sync::{Clock, Condvar, Mutex, MutexGuard, thread};
 use crate::executor::tag::Tag;
 use crate::executor::wire::{Codec, Reader};
 use crate::executor::world::{Arrivals, World};
-use crate::schedule::transfer::Transfer;
+use crate::schedule::transfer::{Direction, Transfer};
 
 /// Yields of a worker before it sleeps: for a flow that is microseconds away, polling is cheaper
 /// than a wake-up, and yielding leaves the processor to other threads.
@@ -85,6 +85,8 @@ struct State<F> {
     flows: Vec<Option<(F, f64)>>,
     /// The flow for which the worker sleeps.
     wanted: Option<usize>,
+    /// The flow for which it slept when the run ended.
+    missed: Option<Transfer>,
     stopped: bool,
     /// A worker has ended.
     closed: bool,
@@ -105,6 +107,7 @@ impl<F> Mailboxes<F> {
                 micro_batches: 0,
                 flows: Vec::new(),
                 wanted: None,
+                missed: None,
                 stopped: false,
                 closed: false,
             }),
@@ -210,6 +213,7 @@ impl<F> Mailboxes<F> {
                 continue;
             }
             state.wanted = Some(index);
+            state.missed = Some(tag.transfer);
             self.waiting(true);
             state = mailbox
                 .arrived
@@ -217,6 +221,9 @@ impl<F> Mailboxes<F> {
                 .unwrap_or_else(PoisonError::into_inner);
             self.waiting(false);
             state.wanted = None;
+            if !state.closed {
+                state.missed = None;
+            }
         }
     }
 
@@ -229,6 +236,24 @@ impl<F> Mailboxes<F> {
         let index = self.index(tag, &state).ok();
         let place = index.and_then(|index| state.flows.get(index));
         place.is_some_and(Option::is_some)
+    }
+
+    /// The flows from a rank for which workers slept when the run ended.
+    pub fn missed(&self, rank: usize) -> Vec<Transfer> {
+        let missed = self
+            .mailboxes
+            .iter()
+            .filter_map(|mailbox| mailbox.lock().missed);
+        let is_from = |transfer: &Transfer| {
+            let stage = match transfer.direction {
+                Direction::Forward => transfer.stage.checked_sub(1),
+                Direction::Backward => Some(transfer.stage + 1),
+            };
+            let device = stage.and_then(|stage| self.device_of.get(stage));
+            let far = self.far.as_ref().zip(device);
+            far.is_some_and(|(far, &device)| far.rank_of[device] == rank)
+        };
+        missed.filter(is_from).collect()
     }
 
     /// Tells a transport that a worker sleeps.
@@ -324,7 +349,6 @@ impl<F> Mailbox<F> {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::Direction;
 
     fn tag(epoch: u64, stage: usize, micro_batch: usize) -> Tag {
         let transfer = Transfer::new(Direction::Forward, stage, micro_batch);

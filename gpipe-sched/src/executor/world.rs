@@ -41,7 +41,7 @@ impl Drop for World {
     /// A rank that panics is heard of: the others would wait for it.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.fail("a panic");
+            self.fail("a panic", 101);
         }
     }
 }
@@ -58,6 +58,10 @@ struct State {
     posted: BTreeMap<(usize, Label), Parcel>,
     /// The rank that ended the run, and why.
     failed: Option<(usize, String)>,
+    /// The first rank from which nothing arrives any more.
+    lost: Option<usize>,
+    /// The code with which the first rank that failed ends.
+    exit_code: Option<u8>,
     arrivals: Option<Arc<dyn Arrivals>>,
 }
 
@@ -96,6 +100,8 @@ impl World {
                 rounds: BTreeMap::new(),
                 posted: BTreeMap::new(),
                 failed: None,
+                lost: None,
+                exit_code: None,
                 arrivals: None,
             }),
             changed: Condvar::new(),
@@ -205,12 +211,29 @@ impl World {
             .retain(|(_, label), _| label.call >= before);
     }
 
-    /// Tells all ranks that this one fails, outside of a call that all make: they end with this error.
-    pub fn fail(&self, message: &str) {
+    /// Tells all ranks that this one fails, outside of a call that all make: they end with this error, and know the
+    /// [code](Self::exit_code) with which it ends.
+    pub fn fail(&self, message: &str, exit_code: u8) {
         let mut out = Writer::default();
         out.bits(FAILED);
+        out.bits(exit_code.into());
         out.text(message);
         self.send_all(&out.finish());
+    }
+
+    /// The code with which the first other rank that failed ends.
+    pub fn exit_code(&self) -> Option<u8> {
+        self.lock().exit_code
+    }
+
+    /// Whether a rank has ended the run.
+    pub fn is_over(&self) -> bool {
+        self.lock().failed.is_some()
+    }
+
+    /// The first rank from which nothing arrives any more.
+    pub fn lost(&self) -> Option<usize> {
+        self.lock().lost
     }
 
     /// Waits for all ranks to come to their end.
@@ -398,6 +421,9 @@ impl World {
     }
 
     fn deliver(&self, from: usize, parcel: Result<Parcel, String>) {
+        if parcel.is_err() {
+            self.lock().lost.get_or_insert(from);
+        }
         let taken = parcel.and_then(|parcel| self.take(from, parcel));
         if let Err(message) = taken {
             self.end(from, message);
@@ -489,6 +515,8 @@ impl World {
                 Ok(())
             }
             _ => {
+                let exit_code = u8::try_from(message.bits()?).unwrap_or(1);
+                state.exit_code.get_or_insert(exit_code);
                 drop(state);
                 Err(message.text()?)
             }

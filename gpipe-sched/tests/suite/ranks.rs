@@ -152,7 +152,7 @@ fn a_rank_that_leaves_ends_the_others() {
     let errors = on_ranks(InMemory::new(2), |world| {
         let mut pipeline = join(schedule.clone(), &Plan::default(), &world).unwrap();
         if world.rank() == 0 {
-            world.fail("the disk is full");
+            world.fail("the disk is full", 1);
             return None;
         }
         let error = pipeline.step(batch(0, 2, true)).unwrap_err();
@@ -249,7 +249,7 @@ fn with_fault(fault: Option<Fault>, message: usize) -> Vec<Option<PipelineError>
         pipeline.set_deadline(Some(deadline));
         let error = (0..3).find_map(|at| step(&mut pipeline, at).err());
         if let Some(error) = &error {
-            world.fail(&error.to_string());
+            world.fail(&error.to_string(), 1);
         }
         error
     })
