@@ -28,15 +28,12 @@ pub fn over(args: &LaunchedArgs, command: impl FnOnce() -> Result<()>) -> Result
 /// Runs a command that is the work of one process.
 pub fn alone(command: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
     match Launcher::of_environment() {
-        Some(launcher) if launcher.ranks > 1 => {
-            if launcher.rank > 0 {
-                silence(true);
-            }
-            Err(Fail::invalid(format!(
-                "gpipe {command} runs in one process, and {} started {}: start it without",
-                launcher.name, launcher.ranks
-            )))
-        }
+        // The first one's code counts: a launcher may end it when another fails before it has spoken.
+        Some(launcher) if launcher.rank > 0 => Ok(()),
+        Some(launcher) if launcher.ranks > 1 => Err(Fail::invalid(format!(
+            "gpipe {command} runs in one process, and {} started {}: start it without",
+            launcher.name, launcher.ranks
+        ))),
         _ => run(),
     }
 }
