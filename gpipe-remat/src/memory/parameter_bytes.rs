@@ -11,7 +11,7 @@ use crate::StageMemory;
 pub struct ParameterBytes {
     layers: Vec<Vec<PlaceBytes>>,
     /// The replica and the number of those that the optimizer states are divided among.
-    shards: Option<[usize; 2]>,
+    shards: Option<(Option<usize>, usize)>,
 }
 
 /// One parameter at one of its places.
@@ -69,7 +69,14 @@ impl ParameterBytes {
     /// parameters (ZeRO 1, arXiv:1910.02054). A [`RematPlan`](crate::RematPlan) of these bytes makes the stages do so.
     #[must_use]
     pub fn sharded(self, replica: usize, replicas: usize) -> Self {
-        let shards = (replicas > 1).then_some([replica, replicas]);
+        let shards = (replicas > 1).then_some((Some(replica), replicas));
+        Self { shards, ..self }
+    }
+
+    /// The same on whichever of the replicas has the most of a stage.
+    #[must_use]
+    pub fn largest_shards(self, replicas: usize) -> Self {
+        let shards = (replicas > 1).then_some((None, replicas));
         Self { shards, ..self }
     }
 
@@ -102,10 +109,13 @@ impl ParameterBytes {
         let (here, after) = (&self.layers[part.clone()], &self.layers[part.end..]);
         let mut shards = self
             .shards
-            .map(|[replica, replicas]| (replica, StateShards::new(replicas)));
+            .map(|(replica, replicas)| (replica, StateShards::new(replicas)));
         for weight in here.iter().flatten() {
             let is_here = match &mut shards {
-                Some((replica, shards)) => shards.of(weight.optimizer) == Some(*replica),
+                Some((replica, shards)) => {
+                    let owner = shards.of(weight.optimizer);
+                    replica.is_some() && owner == *replica
+                }
                 None => true,
             };
             memory.values = memory.values.saturating_add(weight.value);
@@ -113,6 +123,9 @@ impl ParameterBytes {
             if is_here {
                 memory.optimizer = memory.optimizer.saturating_add(weight.optimizer);
             }
+        }
+        if let Some((None, shards)) = &shards {
+            memory.optimizer = shards.loads.iter().copied().max().unwrap_or(0);
         }
         for tied in after.iter().flatten().filter(|weight| weight.tied) {
             let owns = |weight: &&PlaceBytes| !weight.tied && weight.name == tied.name;

@@ -10,32 +10,28 @@ impl CertifiedPlan {
     /// with the fewest workers. Its bound is that of all of them.
     ///
     /// # Errors
-    /// As [`Planner::answer`]; that with the least bytes if nothing fits.
+    /// As [`Planner::answer`]; that of the first request if nothing fits.
     pub fn among(requests: &[PlanRequest<'_>]) -> Result<Self> {
         let mut found = Vec::new();
         let mut bound = f64::INFINITY;
-        let mut refused: Option<Error> = None;
+        let mut refused = None;
         for request in requests {
             let mut planner = Planner::new(request)?;
             planner.sharing = requests.len() as u64;
             planner.left /= planner.sharing;
-            match planner.best(|_, _| true, f64::INFINITY)? {
-                Some((plan, of_request)) => {
-                    bound = bound.min(of_request);
-                    let fastest = plan.seconds;
-                    let plan = planner.simplest(plan)?;
-                    found.push((plan, fastest, planner));
-                }
-                None => {
-                    let (other, needed) = (planner.does_not_fit()?, |error: &Error| match error {
-                        Error::DoesNotFit { needed, .. } => needed.0,
-                        _ => u64::MAX,
-                    });
-                    if refused.as_ref().is_none_or(|e| needed(&other) < needed(e)) {
-                        refused = Some(other);
-                    }
-                }
-            }
+            let best = match is_too_large(request) {
+                true => None,
+                false => planner.best(|_, _| true, f64::INFINITY)?,
+            };
+            let Some((plan, of_request)) = best else {
+                // The bytes that would suffice take time to find: only where they are asked for.
+                refused = refused.or(Some(planner));
+                continue;
+            };
+            bound = bound.min(of_request);
+            let fastest = plan.seconds;
+            let plan = planner.simplest(plan)?;
+            found.push((plan, fastest, planner));
         }
         let workers = |plan: &Plan| plan.workers.len() * plan.replication.replicas;
         found.sort_by(|(a, ..), (b, ..)| {
@@ -50,8 +46,10 @@ impl CertifiedPlan {
         }
         let mut found = found.into_iter();
         let Some((plan, fastest, mut planner)) = found.next() else {
-            let nothing = || Error::PlanRequest("no numbers of replicas to choose from".into());
-            return Err(refused.unwrap_or_else(nothing));
+            return Err(match refused {
+                Some(mut planner) => planner.does_not_fit()?,
+                None => Error::PlanRequest("no number of replicas to choose from: name one".into()),
+            });
         };
         Ok(Self {
             with_more: planner.with_more(&plan)?,
@@ -63,4 +61,16 @@ impl CertifiedPlan {
             replicas: None,
         })
     }
+}
+
+/// Whether parameters, gradients and optimizer states alone are more than all workers of a replica hold.
+fn is_too_large(request: &PlanRequest<'_>) -> bool {
+    let memory: Option<Vec<u64>> = request.workers.iter().map(|w| w.memory).collect();
+    let all = request.weights.of_stage(0..request.weights.layers());
+    let optimizer = match request.weights.is_sharded() {
+        true => 0,
+        false => all.optimizer,
+    };
+    let fixed = u128::from(all.values) + u128::from(all.gradients) + u128::from(optimizer);
+    memory.is_some_and(|memory| memory.into_iter().map(u128::from).sum::<u128>() < fixed)
 }

@@ -98,9 +98,15 @@ impl<'a> Chooser<'a> {
 
     /// The same where the optimizer state is shared out over the replicas.
     pub fn sharded_peak(&self, stage: usize, part: &Range<usize>, kept: &[Retained]) -> u64 {
-        let optimizer = self.request.weights.of_stage(part.clone()).optimizer;
-        let own = optimizer.div_ceil(self.request.replication.replicas as u64);
-        self.peak(stage, part, kept).saturating_sub(optimizer - own)
+        let PlanRequest {
+            weights,
+            replication,
+            ..
+        } = self.request;
+        let shards = (*weights).clone().largest_shards(replication.replicas);
+        let [all, largest] = [weights, &shards].map(|of| of.of_stage(part.clone()).optimizer);
+        let saved = all.saturating_sub(largest);
+        self.peak(stage, part, kept).saturating_sub(saved)
     }
 
     /// Whether there is time for the exact choice everywhere.

@@ -44,7 +44,7 @@ pub struct PlanningOptions {
 /// A planner for one model on given workers.
 pub struct Recommender {
     names: Vec<String>,
-    weights: ParameterBytes,
+    pub(super) weights: ParameterBytes,
     pub(super) speed: Option<Rc<Speed>>,
     pub(super) batch: usize,
     pub(super) price: Box<Price>,
@@ -52,7 +52,9 @@ pub struct Recommender {
     link: Link,
     hosts: Option<Hosts>,
     /// The number of replicas, if given.
-    replicas: Option<usize>,
+    pub(super) replicas: Option<usize>,
+    /// Whether replicas divide the optimizer states among them.
+    pub(super) is_sharded: bool,
     pub(super) cores: Option<usize>,
     pub(super) space: SearchSpace,
 }
@@ -136,6 +138,7 @@ impl Recommender {
             link,
             hosts,
             replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
+            is_sharded: config.pipeline.zero.get() > 0,
             cores,
             space,
         })
@@ -188,6 +191,7 @@ impl Recommender {
             link,
             hosts,
             replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
+            is_sharded: config.pipeline.zero.get() > 0,
             cores: None,
             space,
             price: Box::new(move |samples| Described::costed(&layers, batch, samples)),
@@ -258,40 +262,12 @@ impl Recommender {
     /// [`Error::Input`] if no plan fits the memory; the message has the memory that would suffice.
     pub fn recommend(&self) -> Result<CertifiedPlan> {
         let policy = self.space.policy.unwrap_or(Policy::Budget(Bytes(u64::MAX)));
-        let Some(hosts) = &self.hosts else {
-            let request = self.request(vec![policy]);
-            let planner = Planner::new(&request).map_err(Error::input)?;
-            return planner.answer().map_err(Error::input);
-        };
-        let all = self.workers.len();
-        let numbers = match self.replicas {
-            Some(replicas) => replicas..=replicas,
-            None => 1..=all.min(self.batch),
-        };
-        let most = match self.space.has_table {
-            true => 1,
-            false => self.batch,
-        };
-        let ways = numbers.filter(|&replicas| replicas <= most);
-        let ways = ways.flat_map(|replicas| hosts.replications(&self.workers, replicas));
-        let request = |(replication, workers): (Replication, Vec<Worker>)| PlanRequest {
-            micro_batches: self.space.of_replica(replication.replicas, self.batch),
-            replication,
-            workers,
-            ..self.request(vec![policy])
-        };
-        let requests = ways.map(request);
-        let requests: Vec<_> = requests.filter(|r| !r.micro_batches.is_empty()).collect();
-        if requests.is_empty() {
-            return Err(Error::invalid(format!(
-                "no plan for `pipeline.replicas = {}` and {} micro-batches on {} hosts with {all} workers: each replica \
-                 has as many workers and micro-batches, and no table of actions; leave one of the two out",
-                self.replicas.unwrap_or(1),
-                self.space.micro_batches[0],
-                hosts.count
-            )));
+        if let Some(hosts) = self.hosts {
+            return self.recommend_on(hosts, policy);
         }
-        CertifiedPlan::among(&requests).map_err(Error::input)
+        let request = self.request(vec![policy]);
+        let planner = Planner::new(&request).map_err(Error::input)?;
+        planner.answer().map_err(Error::input)
     }
 
     /// The smallest memory limit of the workers in bytes; `None` without limits.

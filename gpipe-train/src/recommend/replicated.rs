@@ -1,11 +1,57 @@
 //! Plans of replicas on hosts, as they are reported and launched.
 
-use gpipe_remat::planner::{CertifiedPlan, Placement, Plan, StepParts};
+use gpipe_remat::Policy;
+use gpipe_remat::planner::{CertifiedPlan, Placement, Plan, PlanRequest, StepParts};
 use gpipe_report::ReplicatedPlan;
 
+use super::hosts::Hosts;
 use super::recommender::Recommender;
+use crate::error::{Error, Result};
 
 impl Recommender {
+    /// The recommended plan on hosts, with the best of each number of replicas and placement.
+    pub(super) fn recommend_on(&self, hosts: Hosts, policy: Policy) -> Result<CertifiedPlan> {
+        let all = self.workers.len();
+        let numbers = match self.replicas {
+            Some(replicas) => replicas..=replicas,
+            None => 1..=all.min(self.batch),
+        };
+        let most = match self.space.has_table {
+            true => 1,
+            false => self.batch,
+        };
+        let ways = numbers.filter(|&replicas| replicas <= most);
+        let ways = ways.flat_map(|replicas| hosts.replications(&self.workers, replicas));
+        let ways = ways.map(|(replication, workers)| {
+            let weights = match self.is_sharded {
+                true => self.weights.clone().largest_shards(replication.replicas),
+                false => self.weights.clone(),
+            };
+            (replication, workers, weights)
+        });
+        let ways: Vec<_> = ways.collect();
+        let requests = ways
+            .iter()
+            .map(|(replication, workers, weights)| PlanRequest {
+                micro_batches: self.space.of_replica(replication.replicas, self.batch),
+                replication: *replication,
+                workers: workers.clone(),
+                weights,
+                ..self.request(vec![policy])
+            });
+        let requests: Vec<_> = requests.filter(|r| !r.micro_batches.is_empty()).collect();
+        if requests.is_empty() {
+            return Err(Error::invalid(format!(
+                "no plan for `pipeline.replicas = {}` and {} micro-batches on {} hosts with {all} workers: each replica \
+                 has as many workers and micro-batches, and no table of actions; leave one of the two out",
+                self.replicas.unwrap_or(1),
+                self.space.micro_batches[0],
+                hosts.count
+            )));
+        }
+        CertifiedPlan::among(&requests).map_err(Error::input)
+    }
+
     /// The recommended plan and those of other numbers of replicas, the fastest first; none without hosts.
     pub fn replications(&self, answer: &CertifiedPlan) -> Vec<ReplicatedPlan> {
         let plans = std::iter::once(&answer.plan).chain(&answer.alternatives);
