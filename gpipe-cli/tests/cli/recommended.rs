@@ -196,6 +196,25 @@ fn replicas_are_planned_on_hosts() {
     );
 }
 
+/// On free links, a worker for each sample computes its share of the batch, whichever of 128 hosts it is on.
+#[test]
+fn a_thousand_workers_are_planned() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = "plan --auto --json --costs 3,3,3,3 --workers 8*1 --hosts 128 --batch-size 1024";
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let planned = gpipe(folder.path(), &flags);
+    let plan: Value = serde_json::from_str(stdout(&planned).trim()).unwrap();
+    let step = plan["step_seconds"].as_f64().unwrap();
+    // The gradient of the input of the model is not computed: eleven of twelve.
+    assert!((step * 1024.0 - 11.0).abs() < 1e-6, "{step}");
+    let found = plan["replications"].as_array().unwrap();
+    let workers = |plan: &Value, key: &str| plan[key].as_u64().unwrap();
+    let used = workers(&found[0], "replicas") * workers(&found[0], "workers");
+    assert_eq!(used, 1024);
+    // Eleven divisors; all but the first and the last in two ways.
+    assert_eq!(found.len(), 20);
+}
+
 /// The printed command, pasted into a shell, gives the recommended plan.
 #[cfg(unix)]
 #[test]
