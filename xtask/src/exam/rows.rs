@@ -196,6 +196,22 @@ pub fn rows() -> Vec<Row> {
             quick: true,
         },
         Row {
+            name: "R1",
+            what: "replicas, ranks, workers, schedules, policies and divided optimizer states, over threads and processes: the bits of one stage",
+            at_least: 240,
+            tests: vec![cli("worlds", "to_the_bits").release()],
+            teeth: Some(cli("worlds", "teeth")),
+            quick: true,
+        },
+        Row {
+            name: "R2",
+            what: "a rank that is killed, stopped or asked to stop at a random step ends the job with its cause, and another world goes on to the same bits",
+            at_least: 120,
+            tests: vec![cli("worlds", "a_rank_that_is_lost")],
+            teeth: None,
+            quick: false,
+        },
+        Row {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,

@@ -23,6 +23,9 @@ pub fn row(shell: &Shell, row: &Row, numbers: Numbers) -> anyhow::Result<String>
     }
     for test in &row.tests {
         let said = output(shell, test, numbers)?;
+        if said.contains("no launcher: ") && !said.contains("exam ") {
+            return Ok("left out: GPIPE_MPIRUN names no launcher".into());
+        }
         let tally = if test.is_miri() {
             Tally::passed(&said)
         } else {
