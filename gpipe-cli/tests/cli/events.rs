@@ -143,7 +143,9 @@ fn every_object_has_exactly_the_documented_keys() {
         }
         kinds.insert(kind);
     }
-    let promised: BTreeSet<&str> = documented.keys().copied().collect();
+    // Ranks are listed over ranks alone, where ranks.rs looks at them.
+    let promised = documented.keys().copied().filter(|kind| *kind != "rank");
+    let promised: BTreeSet<&str> = promised.collect();
     assert_eq!(
         kinds, promised,
         "kinds that were printed, and kinds in the page"
