@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use gpipe_files::Links;
 use sha2::{Digest, Sha256};
 
 use super::error::{Error, Result};
@@ -97,6 +99,25 @@ impl Checkpoint {
             true => Ok(found),
             false => Err(Fault::Changed(name.to_owned())),
         }
+    }
+
+    /// A file, open, by its name in the manifest; once more its bytes were compared with their digest.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn open(&self, name: &str) -> Result<File> {
+        let listed = self.manifest.files.iter().find(|file| file.name == name);
+        let fault = match listed {
+            Some(listed) => fault_of(&Disk, &self.folder, listed),
+            None => Some(Fault::Missing(name.to_owned())),
+        };
+        if let Some(fault) = fault {
+            return Err(self.unusable(&fault));
+        }
+        let opened = gpipe_files::open_options(Links::Refused)
+            .read(true)
+            .open(self.folder.join(name));
+        opened.map_err(|error| self.unusable(&Fault::unreadable(name)(error)))
     }
 
     /// The error for a checkpoint that cannot be used.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use gpipe_layers::Optimizer;
 use gpipe_remat::{LayerStage, put_states, put_values};
 use gpipe_sched::{LossStage, Pipeline};
-use gpipe_tensor::{Device, Tensor, Tensors, safetensors};
+use gpipe_tensor::safetensors::{self, Stored};
+use gpipe_tensor::{Device, Tensors};
 
 use super::checkpoint::Checkpoint;
 use super::error::{Error, Result};
@@ -17,8 +18,7 @@ impl Checkpoint {
     ///
     /// `weights` are the names in the manifest of safetensors files with every parameter, such as
     /// `model/model.safetensors`, and `of_file` makes of each tensor of them, with its name there, what the parameter
-    /// has, with its global name.
-    /// `device` counts the tensors while they are read.
+    /// has, with its global name. A stage reads what it has, one tensor at a time; `device` counts that.
     ///
     /// # Errors
     /// [`Error::Unusable`] if a file changed since the checkpoint was found, or if names or shapes are
@@ -27,13 +27,13 @@ impl Checkpoint {
     pub fn restore<T: LossStage<Tensors> + 'static>(
         &self,
         weights: &[&str],
-        of_file: impl Fn(String, Tensor) -> gpipe_tensor::Result<(String, Tensor)>,
+        of_file: impl Fn(String, Stored) -> (String, Stored),
         pipeline: &mut Pipeline<LayerStage, T>,
         optimizer: &Optimizer,
         device: &Device,
     ) -> Result<()> {
-        let load = |name: &str| -> Result<Vec<(String, Tensor)>> {
-            safetensors::load(&self.read(name)?, device)
+        let open = |name: &str| -> Result<Vec<(String, Stored)>> {
+            safetensors::stored(self.open(name)?, device)
                 .map_err(|error| self.unusable(&format!("{name}: {error}")))
         };
         let unfit = |name: &str, error: gpipe_remat::Error| match error {
@@ -42,22 +42,20 @@ impl Checkpoint {
         };
         let mut values = Vec::new();
         for &weights in weights {
-            for (name, value) in load(weights)? {
-                let value = of_file(name, value);
-                values.push(value.map_err(|error| self.unusable(&format!("{weights}: {error}")))?);
-            }
+            let stored = open(weights)?.into_iter();
+            values.extend(stored.map(|(name, value)| of_file(name, value)));
         }
         let owners: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
         put_values(pipeline, values).map_err(|error| unfit(&weights.join(", "), error))?;
 
-        let mut stored: HashMap<String, Tensor> = load(names::OPTIMIZER)?.into_iter().collect();
+        let mut stored: HashMap<String, Stored> = open(names::OPTIMIZER)?.into_iter().collect();
         let kinds = optimizer.state_names();
         let mut states = Vec::with_capacity(owners.len());
         for name in owners {
             let state = kinds
                 .iter()
                 .map_while(|kind| stored.remove(&format!("{name}.{kind}")));
-            let state = state.collect();
+            let state: Vec<Stored> = state.collect();
             states.push((name, state));
         }
         if let Some(strange) = stored.into_keys().min() {

@@ -4,8 +4,7 @@ use std::error::Error as StdError;
 
 use gpipe_layers::Optimizer;
 use gpipe_remat::ParamState;
-use gpipe_tensor::Tensor;
-use gpipe_tensor::safetensors::{self, FileContents};
+use gpipe_tensor::safetensors::{self, FileContents, Stored};
 
 use super::error::{Error, Result};
 use super::names;
@@ -16,18 +15,19 @@ use super::run_state::RunState;
 /// saver's thread, so that the model's files need no second copy of the parameters.
 pub type ModelFiles = Box<
     dyn FnOnce(
-            &[(String, Tensor)],
+            &[(String, Stored)],
         )
             -> std::result::Result<Vec<(String, FileContents)>, Box<dyn StdError + Send + Sync>>
         + Send,
 >;
 
-/// A run between two steps, in buffers of its own: what training changes next, it does not see.
+/// A run between two steps, in buffers of its own: what training changes next, it does not see. The buffers may be those
+/// of other ranks: their contents are fetched while they are written.
 pub struct Snapshot {
     /// Where the run is.
     pub state: RunState,
-    /// Every parameter and its optimizer state, as [`gpipe_remat::copy_owned`] gives them.
-    pub params: Vec<ParamState>,
+    /// Every parameter and its optimizer state, as [`gpipe_remat::lend_owned`] gives them.
+    pub params: Vec<ParamState<Stored>>,
     /// Names the tensors of the optimizer's state.
     pub optimizer: Optimizer,
     /// The text of `config.toml`, with which the run goes on.

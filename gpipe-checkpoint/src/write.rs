@@ -239,7 +239,7 @@ fn write_all<F: Fs>(
 fn write_file<F: Fs>(fs: &mut F, path: &Path, contents: &FileContents) -> Result<String, Failure> {
     let mut file = retry(|| fs.create(path)).map_err(Failure::to("make", path))?;
     let mut digest = Sha256::new();
-    contents.give(|mut rest| {
+    let take = |mut rest: &[u8]| {
         digest.update(rest);
         while !rest.is_empty() {
             let written =
@@ -250,6 +250,9 @@ fn write_file<F: Fs>(fs: &mut F, path: &Path, contents: &FileContents) -> Result
             rest = rest.get(written..).unwrap_or_default();
         }
         Ok(())
+    };
+    contents.give(take, |error| {
+        Failure::to("write", path)(io::Error::other(error))
     })?;
     retry(|| fs.sync(&mut file)).map_err(Failure::to("sync", path))?;
     Ok(hexadecimal(&digest.finalize()))

@@ -8,11 +8,11 @@ use gpipe_files::{Links, read_capped};
 use gpipe_layers::LoraSettings;
 use gpipe_layers::models::ModelConfig;
 use gpipe_tensor::Tensor;
-use gpipe_tensor::safetensors::{self, FileContents};
+use gpipe_tensor::safetensors::{self, FileContents, Stored};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
-use crate::layout::from_file_layout;
+use crate::layout::{from_file_layout, shape_in_memory};
 
 /// The file of rank, scale and targets.
 pub const ADAPTER_CONFIG: &str = "adapter_config.json";
@@ -171,7 +171,7 @@ fn escaped(name: &str) -> String {
 /// [`Error::Save`] if two values have one name.
 pub fn adapter_files(
     model: &ModelConfig,
-    values: &[(String, Tensor)],
+    values: &[(String, Stored)],
     settings: LoraSettings,
     base: &str,
 ) -> Result<Vec<(String, FileContents)>> {
@@ -213,7 +213,7 @@ fn shortest(number: f32) -> Value {
 }
 
 /// The layers with adapters: by the ends of their names where all layers of that end have one.
-fn targets(values: &[(String, Tensor)]) -> BTreeSet<&str> {
+fn targets(values: &[(String, Stored)]) -> BTreeSet<&str> {
     let adapted: BTreeSet<&str> = values
         .iter()
         .filter_map(|(n, _)| n.strip_suffix(A))
@@ -234,15 +234,13 @@ fn is_transposed(model: &ModelConfig) -> bool {
 }
 
 /// A parameter by its global name, from how a file of a model or of an adapter has it.
-///
-/// # Errors
-/// If there is no room for a copy.
-pub fn from_file(name: String, tensor: Tensor) -> gpipe_tensor::Result<(String, Tensor)> {
-    let tensor = from_file_layout(tensor)?;
-    Ok(match name.strip_prefix(PREFIX) {
+pub fn from_file(name: String, tensor: Stored) -> (String, Stored) {
+    let shape = shape_in_memory(tensor.shape());
+    let tensor = tensor.map(shape, from_file_layout);
+    match name.strip_prefix(PREFIX) {
         Some(bare) if is_adapter(bare) => (bare.to_owned(), tensor),
         _ => (name, tensor),
-    })
+    }
 }
 
 /// The parameters of the model that computes without adapters what this one computes with them, to rounding: weights

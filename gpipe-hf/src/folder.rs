@@ -1,8 +1,7 @@
 //! The files of a model's folder.
 
 use gpipe_layers::models::ModelConfig;
-use gpipe_tensor::Tensor;
-use gpipe_tensor::safetensors::{self, FileContents};
+use gpipe_tensor::safetensors::{self, FileContents, Stored};
 
 use crate::adapter::is_adapter;
 use crate::companions::Companions;
@@ -21,17 +20,17 @@ use crate::names::{CONFIG, WEIGHTS};
 /// # Errors
 /// [`Error::NotWritable`](crate::Error::NotWritable) for a model that could not be read again,
 /// [`Error::Save`](crate::Error::Save) if two values have one name.
-pub fn to_files(
+pub fn to_files<V: Clone + Into<Stored>>(
     model: &ModelConfig,
-    values: &[(String, Tensor)],
+    values: &[(String, V)],
     companions: &Companions,
 ) -> Result<Vec<(String, FileContents)>> {
     let config = config_json::write(model, &companions.ids)?;
     // Transformers opens no weights that do not name the framework.
     let metadata = [("format".to_owned(), "pt".to_owned())];
-    let stored = |(name, value): &(String, Tensor)| Ok((name.clone(), to_file(value)?));
+    let stored = |(name, value): &(String, V)| (name.clone(), to_file(value.clone().into()));
     let of_model = values.iter().filter(|(name, _)| !is_adapter(name));
-    let stored: Vec<_> = of_model.map(stored).collect::<Result<_>>()?;
+    let stored: Vec<_> = of_model.map(stored).collect();
     let weights = safetensors::contents(&stored, &metadata)?;
     let mut files = vec![
         (CONFIG.to_owned(), config.into()),

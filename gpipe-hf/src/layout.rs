@@ -1,6 +1,7 @@
 //! The layout of convolutions: (outputs, height, width, inputs) in memory, (outputs, inputs, height, width) in
 //! files, as PyTorch's. Only their weights have four extents.
 
+use gpipe_tensor::safetensors::Stored;
 use gpipe_tensor::{Shape, Tensor};
 
 /// The shape that a parameter has in a file.
@@ -11,14 +12,23 @@ pub fn shape_in_file(shape: &Shape) -> Shape {
     }
 }
 
+/// The shape of a parameter that has this one in a file.
+pub fn shape_in_memory(shape: &Shape) -> Shape {
+    match shape.dims() {
+        &[outputs, inputs, height, width] => [outputs, height, width, inputs].into(),
+        _ => shape.clone(),
+    }
+}
+
 /// A parameter as a file has it.
-pub fn to_file(tensor: &Tensor) -> gpipe_tensor::Result<Tensor> {
+pub fn to_file(tensor: Stored) -> Stored {
     match tensor.shape().dims() {
         &[outputs, height, width, inputs] => {
             let shape = [outputs, inputs, height, width];
-            exchanged(tensor, shape, height * width, inputs)
+            let change = move |tensor| exchanged(&tensor, shape, height * width, inputs);
+            tensor.map(shape.into(), change)
         }
-        _ => Ok(tensor.clone()),
+        _ => tensor,
     }
 }
 
@@ -70,9 +80,10 @@ mod tests {
             values.push(digits(o, h, w, i));
         }
         let tensor = Tensor::from_f32(&device, [2, 3, 2, 4], values.clone()).unwrap();
-        let stored = to_file(&tensor).unwrap();
+        let stored = to_file(tensor.clone().into()).get().unwrap();
         assert_eq!(stored.shape(), &shape_in_file(tensor.shape()));
         assert_eq!(stored.shape().dims(), [2, 4, 3, 2]);
+        assert_eq!(&shape_in_memory(stored.shape()), tensor.shape());
         // (1, 3, 2, 1) in the file.
         assert_eq!(
             stored.f32s().unwrap()[24 + 3 * 6 + 2 * 2 + 1],
@@ -82,6 +93,6 @@ mod tests {
         assert_eq!(back.f32s().unwrap(), values);
         assert_eq!(back.shape().dims(), [2, 3, 2, 4]);
         let matrix = Tensor::from_f32(&device, [2, 3], vec![0.0; 6]).unwrap();
-        assert_eq!(to_file(&matrix).unwrap().shape().dims(), [2, 3]);
+        assert_eq!(to_file(matrix.into()).shape().dims(), [2, 3]);
     }
 }

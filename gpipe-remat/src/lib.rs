@@ -7,6 +7,7 @@ mod custom_loss;
 mod diagnosis;
 mod error;
 mod extras;
+mod lending;
 mod memory;
 mod micro_batch;
 mod non_finite;
@@ -26,6 +27,7 @@ pub use builder::AssemblyBuilder;
 pub use custom_loss::CustomLoss;
 pub use diagnosis::first_non_finite;
 pub use error::{Error, Result};
+pub use lending::{Lender, copy_owned, lend_owned};
 pub use memory::{
     Bytes, BytesError, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan, Retained,
     RetainedRun, StageMemory, predict_held, predict_memory,
@@ -33,9 +35,7 @@ pub use memory::{
 pub use micro_batch::{batch_items, group_items, items_of_replica, micro_batches};
 pub use non_finite::{NonFinite, Pass, Value};
 pub use optimizer_step::{StepStats, optimizer_step};
-pub use param_state::{
-    NonFiniteState, ParamState, copy_owned, first_non_finite_state, put_states, put_values,
-};
+pub use param_state::{NonFiniteState, ParamState, first_non_finite_state, put_states, put_values};
 pub use planner::{Rates, Times, Work, simulator_costs};
 pub use portals::Portals;
 pub use reach::Passage;

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use gpipe_sched::{LossStage, Pipeline, PipelineError, Reader, Writer};
-use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors, ops};
+use gpipe_tensor::safetensors::Stored;
+use gpipe_tensor::{DType, Shape, Tensor, Tensors, ops};
 
 use crate::stage::value_watch::first_in;
 use crate::wire::{Flows, Wire, WireCodec};
@@ -14,50 +15,28 @@ use crate::{Error, LayerStage, Result, share_ties};
 
 /// The value and optimizer state of one parameter, under its owner's name.
 #[derive(Clone, Debug)]
-pub struct ParamState {
+pub struct ParamState<T = Tensor> {
     /// The global name.
     pub name: String,
     /// The value, as exactly as the optimizer knows it.
-    pub value: Tensor,
+    pub value: T,
     /// The optimizer's state tensors, in its order; none for a statistic.
-    pub state: Vec<Tensor>,
+    pub state: Vec<T>,
 }
 
-/// Copies the value and the optimizer state of every owner, in model order, to new buffers on `device`,
-/// which later steps do not change. Over several ranks rank 0 gets all, the others those that they give it.
-///
-/// # Errors
-/// If there is no room for the copies.
-pub fn copy_owned<T: LossStage<Tensors> + 'static>(
-    pipeline: &mut Pipeline<LayerStage, T>,
-    device: &Device,
-) -> std::result::Result<Vec<ParamState>, PipelineError> {
-    let device = device.clone();
-    let codec = WireCodec::of(pipeline);
-    let copy = pipeline.during("the copy");
-    let replica = copy.replica();
-    let owned = copy.gather_replicas_at_root(&codec, move |_, stage| {
-        let (mut owned, mut place) = (Vec::new(), 0);
-        stage.try_owned(|param, owner, _| {
-            if !param.tied && owner.unwrap_or(0) == replica {
-                let state = param.state.iter().map(|tensor| tensor.copy_to(&device));
-                let state = ParamState {
-                    name: param.name.clone(),
-                    value: param.exact()?.copy_to(&device)?,
-                    state: state.collect::<std::result::Result<_, _>>()?,
-                };
-                owned.push((place, state));
-            }
-            place += 1;
-            Ok(())
-        })?;
-        Ok::<_, Error>(owned)
-    })?;
-    Ok(in_model_order(owned))
+impl From<ParamState> for ParamState<Stored> {
+    fn from(param: ParamState) -> Self {
+        let ParamState { name, value, state } = param;
+        Self {
+            name,
+            value: value.into(),
+            state: state.into_iter().map(Stored::from).collect(),
+        }
+    }
 }
 
 /// What replicas have of parameters with their places in their stages, in model order.
-fn in_model_order<R>(replicas: Vec<Vec<Vec<(usize, R)>>>) -> Vec<R> {
+pub(crate) fn in_model_order<R>(replicas: Vec<Vec<Vec<(usize, R)>>>) -> Vec<R> {
     let stages = replicas
         .into_iter()
         .flat_map(|of| of.into_iter().enumerate());
@@ -79,17 +58,6 @@ pub struct NonFiniteState {
     pub state: Option<usize>,
     /// NaN or infinite.
     pub found: f32,
-}
-
-impl Wire for ParamState {
-    fn put(self, out: &mut Writer, flows: &Flows) -> std::result::Result<(), String> {
-        (self.name, (self.value, self.state)).put(out, flows)
-    }
-
-    fn get(from: &mut Reader, flows: &Flows) -> std::result::Result<Self, String> {
-        let (name, (value, state)) = Wire::get(from, flows)?;
-        Ok(Self { name, value, state })
-    }
 }
 
 impl Wire for NonFiniteState {
@@ -146,23 +114,24 @@ pub fn first_non_finite_state<T: LossStage<Tensors> + 'static>(
     Ok(in_model_order(of_stages).into_iter().next())
 }
 
-/// Sets every parameter, tied places included, to the value of its name. Nothing is changed unless names
-/// and shapes are those of the model.
+/// Sets every parameter, tied places included, to the value of its name; one that is not in memory is fetched by the
+/// stage that has the parameter, and let go. Nothing is changed unless names and shapes are those of the model.
 ///
 /// # Errors
 /// [`Error::Parameter`] for the first name that is missing, unknown or a duplicate, or whose value
 /// has another shape or element type.
-pub fn put_values<T: LossStage<Tensors> + 'static>(
+pub fn put_values<T: LossStage<Tensors> + 'static, V: Into<Stored>>(
     pipeline: &mut Pipeline<LayerStage, T>,
-    values: Vec<(String, Tensor)>,
+    values: Vec<(String, V)>,
 ) -> Result<()> {
-    let values = values.into_iter().map(|(name, value)| (name, vec![value]));
+    let values = values.into_iter();
+    let values = values.map(|(name, value)| (name, vec![value.into()]));
     let values = by_name(pipeline, values.collect(), |_| 1, "value")?;
     pipeline.each(move |_, stage| {
         stage.try_params(|param| {
             if let (false, Some([value])) = (param.tied, values.get(&param.name).map(Vec::as_slice))
             {
-                param.set_value(value)?;
+                param.set_value(&value.get()?)?;
             }
             Ok(())
         })
@@ -170,21 +139,30 @@ pub fn put_values<T: LossStage<Tensors> + 'static>(
     Ok(share_ties(pipeline)?)
 }
 
-/// Sets the optimizer state of every parameter, by its owner's name. Nothing is changed unless names, shapes and the number of tensors are those of the optimizer.
+/// Sets the optimizer state of every parameter, by its owner's name; fetched as by [`put_values`]. Nothing is changed
+/// unless names, shapes and the number of tensors are those of the optimizer.
 ///
 /// # Errors
 /// As [`put_values`], and if a parameter's state has more or fewer tensors.
-pub fn put_states<T: LossStage<Tensors> + 'static>(
+pub fn put_states<T: LossStage<Tensors> + 'static, V: Into<Stored>>(
     pipeline: &mut Pipeline<LayerStage, T>,
-    states: Vec<(String, Vec<Tensor>)>,
+    states: Vec<(String, Vec<V>)>,
 ) -> Result<()> {
-    let states = by_name(pipeline, states, |owner| owner.states, "optimizer state")?;
+    let stored = |of_param: Vec<V>| of_param.into_iter().map(V::into).collect();
+    let states = states.into_iter();
+    let states = states.map(|(name, of_param)| (name, stored(of_param)));
+    let states = by_name(
+        pipeline,
+        states.collect(),
+        |owner| owner.states,
+        "optimizer state",
+    )?;
     pipeline
         .each(move |_, stage| {
             stage.try_params(|param| {
                 if let (false, Some(state)) = (param.tied, states.get(&param.name)) {
                     for (old, new) in param.state.iter_mut().zip(state) {
-                        old.copy_from(new)?;
+                        old.copy_from(&new.get()?)?;
                     }
                 }
                 Ok(())
@@ -203,10 +181,10 @@ struct Owner {
 /// The tensors by name; an error unless they are exactly those of the pipeline's owners.
 fn by_name<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
-    tensors: Vec<(String, Vec<Tensor>)>,
+    tensors: Vec<(String, Vec<Stored>)>,
     count: impl Fn(&Owner) -> usize,
     what: &str,
-) -> Result<HashMap<String, Vec<Tensor>>> {
+) -> Result<HashMap<String, Vec<Stored>>> {
     let codec = WireCodec::of(pipeline);
     let replica = pipeline.replica();
     let owners = pipeline.gather_replicas(&codec, move |_, stage| {

@@ -46,7 +46,8 @@ impl Codec<Tensors> for HostFlows {
 const F32: usize = 0;
 const U32: usize = 1;
 
-fn pack(tensor: &Tensor, out: &mut Writer) -> Result<(), String> {
+/// Appends a tensor.
+pub(crate) fn pack(tensor: &Tensor, out: &mut Writer) -> Result<(), String> {
     let fault = |error: gpipe_tensor::Error| error.to_string();
     let body = match tensor.dtype() {
         DType::F32 => {
@@ -73,7 +74,8 @@ fn pack(tensor: &Tensor, out: &mut Writer) -> Result<(), String> {
     Ok(())
 }
 
-fn unpack(from: &mut Reader, device: &Device) -> Result<Tensor, String> {
+/// Reads a tensor onto a device, which counts it.
+pub(crate) fn unpack(from: &mut Reader, device: &Device) -> Result<Tensor, String> {
     let dtype = from.number()?;
     let extents = 0..from.number()?;
     let extents = extents.map(|_| from.number());

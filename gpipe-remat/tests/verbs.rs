@@ -132,7 +132,13 @@ const VERBS: [(&str, Verb, &[Trap]); 5] = [
     ),
     (
         "copy_owned",
-        |run, _| copy_owned(&mut run.pipeline, &run.transit).map(drop),
+        |run, _| match copy_owned(&mut run.pipeline, &run.transit) {
+            Err(gpipe_remat::Error::Pipeline(error)) => Err(error),
+            copies => {
+                copies.expect("an error of a worker");
+                Ok(())
+            }
+        },
         &[Trap::Panic, Trap::Unmade],
     ),
 ];

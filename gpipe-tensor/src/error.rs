@@ -125,6 +125,9 @@ pub enum Error {
         /// The device of the tensor.
         device: DeviceId,
     },
+    /// A stored tensor cannot be fetched from where it is.
+    #[error("{0}")]
+    Fetch(String),
     /// Invalid safetensors data, or a tensor that the file does not have.
     #[error("safetensors: {0}")]
     Format(String),

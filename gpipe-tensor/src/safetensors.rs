@@ -3,6 +3,7 @@
 mod contents;
 mod elements;
 mod header;
+mod stored;
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,6 +14,7 @@ pub use contents::FileContents;
 pub use elements::from_f16;
 use header::RESERVED;
 pub use header::{Entry, Header, LONGEST, PREFIX};
+pub use stored::{Stored, stored};
 
 /// The bytes of a safetensors file of these tensors and key-value pairs.
 ///
@@ -20,10 +22,9 @@ pub use header::{Entry, Header, LONGEST, PREFIX};
 /// are a function of the arguments (the format does not order the pairs).
 ///
 /// # Errors
-/// [`Error::Format`] if a name or key occurs twice or is the one that the format reserves; an error for a tensor that
-/// is not on the processor.
+/// [`Error::Format`] if a name or key occurs twice or is the one that the format reserves.
 pub fn contents(
-    tensors: &[(String, Tensor)],
+    tensors: &[(String, Stored)],
     metadata: &[(String, String)],
 ) -> Result<FileContents> {
     let mut names = HashSet::new();
@@ -45,12 +46,12 @@ pub fn contents(
     }
     let mut stored = tensors
         .iter()
-        .map(|(name, tensor)| Ok((name, stored_dtype(tensor)?, tensor)))
-        .collect::<Result<Vec<_>>>()?;
+        .map(|(name, tensor)| (name, stored_dtype(tensor), tensor))
+        .collect::<Vec<_>>();
     stored.sort_by(|(a, left, _), (b, right, _)| right.cmp(left).then(a.cmp(b)));
     let mut begin = 0;
-    let entry = |&(name, dtype, tensor): &(&String, Dtype, &Tensor)| {
-        let end = begin + tensor.elements() * size_of::<f32>();
+    let entry = |&(name, dtype, tensor): &(&String, Dtype, &Stored)| {
+        let end = begin + tensor.bytes();
         let shape = tensor.shape().dims().to_vec();
         let data_offsets = (std::mem::replace(&mut begin, end), end);
         let info = TensorInfo {
@@ -77,20 +78,22 @@ pub fn contents(
     Ok(FileContents::new(head, tensors.collect()))
 }
 
-/// The element type in the file of a tensor on the processor.
-fn stored_dtype(tensor: &Tensor) -> Result<Dtype> {
+/// The element type in the file; half-precision floats are written as single ones.
+fn stored_dtype(tensor: &Stored) -> Dtype {
     match tensor.dtype() {
-        DType::U32 => tensor.u32s().map(|_| Dtype::U32),
-        _ => tensor.f32s().map(|_| Dtype::F32),
+        DType::U32 => Dtype::U32,
+        _ => Dtype::F32,
     }
 }
 
 /// [`contents`] in memory.
 ///
 /// # Errors
-/// As there.
+/// As there, and for a tensor that is not on the processor.
 pub fn save(tensors: &[(String, Tensor)], metadata: &[(String, String)]) -> Result<Vec<u8>> {
-    Ok(contents(tensors, metadata)?.to_vec())
+    let stored = tensors.iter().cloned();
+    let stored: Vec<_> = stored.map(|(name, tensor)| (name, tensor.into())).collect();
+    contents(&stored, metadata)?.to_vec()
 }
 
 /// The tensors of a safetensors file, by name, in the order of their data. Half-precision floats

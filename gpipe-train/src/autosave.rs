@@ -7,11 +7,11 @@ use std::time::Instant;
 use gpipe_checkpoint::{MODEL, RunState, Saved, Saver, SaverOptions, Snapshot};
 use gpipe_hf::Companions;
 use gpipe_layers::Optimizer;
-use gpipe_remat::{ModelPipeline, NonFiniteState, copy_owned, first_non_finite_state};
+use gpipe_remat::{ModelPipeline, NonFiniteState, first_non_finite_state, lend_owned};
 use gpipe_tensor::safetensors::FileContents;
 use gpipe_tensor::{Device, DeviceId};
 
-use crate::error::{Error, Result};
+use crate::error::{BoxedError, Error, Result};
 use crate::machine;
 use crate::model_source::ADAPTER;
 use crate::resume::{StartedRun, VERSION};
@@ -70,8 +70,8 @@ impl<'a> Autosave<'a> {
             || best.is_some_and(|best| best.step == step)
     }
 
-    /// Copies the parameters and starts to write them. Returns the previous checkpoint, which is
-    /// complete. A state that is not finite is refused: in the place of an older checkpoint it would
+    /// Completes the previous checkpoint, which it returns, copies the parameters and starts to write them. Those of
+    /// other ranks stay there until they are written. A state that is not finite is refused: in the place of an older checkpoint it would
     /// leave the run nothing to go on from.
     pub fn save(
         &mut self,
@@ -85,18 +85,19 @@ impl<'a> Autosave<'a> {
             optimizer,
             ..
         } = self.recipe;
-        let failed = |error| {
-            Error::run_in(
-                format!("step {step}: copying the parameters for a checkpoint"),
-                error,
-            )
+        let copying = |error: BoxedError| {
+            let what = format!("step {step}: copying the parameters for a checkpoint");
+            Error::run_in(what, error)
         };
-        if let Some(fault) = first_non_finite_state(pipeline).map_err(failed)? {
+        let fault = first_non_finite_state(pipeline);
+        if let Some(fault) = fault.map_err(|error| copying(error.into()))? {
             return Err(not_finite(step, &fault, optimizer));
         }
         if config.run.keep.get() == 0 {
             return Ok(None);
         }
+        // Its copies go before the next are made.
+        let before = self.saver.finish()?;
         let state = RunState {
             step,
             samples: dataset.samples_drawn(step),
@@ -108,9 +109,11 @@ impl<'a> Autosave<'a> {
         };
         let (model, companions) = (config.model.config(), self.companions.clone());
         let (lora, base) = (config.lora.settings(), config.model.name.clone());
-        let saved = self.saver.save(Snapshot {
+        let (params, _) =
+            lend_owned(pipeline, &self.copies).map_err(|error| copying(error.into()))?;
+        self.saver.save(Snapshot {
             state,
-            params: copy_owned(pipeline, &self.copies).map_err(failed)?,
+            params,
             optimizer: optimizer.clone(),
             config: self.config.clone(),
             model: Box::new(move |values| {
@@ -123,7 +126,7 @@ impl<'a> Autosave<'a> {
                 Ok(files)
             }),
         })?;
-        Ok(self.noted(saved))
+        Ok(self.noted(before))
     }
 
     /// Saves the state that a failed step left, beside all older checkpoints, and waits for it.

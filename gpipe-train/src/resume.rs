@@ -61,7 +61,8 @@ impl StartPoint {
 
     /// Resumes a run from its newest intact checkpoint, or from the checkpoint `folder`. `changes_of` adds
     /// layers to the configuration of the checkpoint. The run continues in its own folder, which is
-    /// locked from now on, unless `out` names a new one.
+    /// locked from now on, unless `out` names a new one. The checkpoint may be larger than the memory of this process
+    /// if several `ranks` share it.
     ///
     /// # Errors
     /// [`Error::Input`] if no checkpoint is intact or another process writes the run; [`Error::Invalid`] if
@@ -69,9 +70,10 @@ impl StartPoint {
     pub fn resume(
         folder: &Path,
         out: Option<&Path>,
+        ranks: usize,
         changes_of: impl FnOnce(Overrides) -> Result<Overrides>,
     ) -> Result<Self> {
-        Self::resume_in(folder, out, out.is_none(), changes_of)
+        Self::resume_in(folder, out, out.is_none(), ranks, changes_of)
     }
 
     /// [`resume`](Self::resume) for a rank that is not the first, and so leaves the folder of the run to that.
@@ -80,18 +82,21 @@ impl StartPoint {
     /// As [`resume`](Self::resume).
     pub fn follow(
         folder: &Path,
+        ranks: usize,
         changes_of: impl FnOnce(Overrides) -> Result<Overrides>,
     ) -> Result<Self> {
-        Self::resume_in(folder, None, false, changes_of)
+        Self::resume_in(folder, None, false, ranks, changes_of)
     }
 
     fn resume_in(
         folder: &Path,
         out: Option<&Path>,
         in_place: bool,
+        ranks: usize,
         changes_of: impl FnOnce(Overrides) -> Result<Overrides>,
     ) -> Result<Self> {
         let memory = machine::memory().unwrap_or(u64::MAX);
+        let memory = memory.saturating_mul(ranks as u64);
         let mut resumed = gpipe_checkpoint::resume(folder, in_place, memory)?;
         let checkpoint = resumed.checkpoint.folder().to_owned();
         if let Some(out) = out

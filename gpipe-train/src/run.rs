@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
-use gpipe_remat::{Assembled, ModelPipeline, copy_owned, first_non_finite_state};
+use gpipe_remat::{Assembled, Lender, ModelPipeline, first_non_finite_state, lend_owned};
 use gpipe_report::{NewRun, Tracer};
 use gpipe_sched::World;
 use gpipe_tensor::{Device, DeviceId};
@@ -242,8 +242,8 @@ impl PreparedRun {
 }
 
 impl PreparedRun {
-    /// The part of a rank that is not the first: it computes, and its parameters are copied to rank 0, which
-    /// decides when to save and to stop.
+    /// The part of a rank that is not the first: it computes, and lends its parameters to rank 0, which decides when to
+    /// save and to stop.
     fn follow(self, should_stop: impl Fn() -> bool) -> Result<RunEnd> {
         let Self {
             start: StartPoint {
@@ -268,6 +268,7 @@ impl PreparedRun {
             None => 0,
         };
         let steps = config.run.steps.u64();
+        let mut lender = Lender::default();
         let trained = train(
             &recipe,
             &mut assembled,
@@ -279,7 +280,7 @@ impl PreparedRun {
                 }
                 let stop = pipeline.any(should_stop()).map_err(Error::run)? && made < steps;
                 if pipeline.any(false).map_err(Error::run)? {
-                    give(&config, pipeline, &copies)?;
+                    give(&config, pipeline, &copies, &mut lender)?;
                 }
                 Ok::<_, Error>(match stop {
                     true => ControlFlow::Break(()),
@@ -289,8 +290,10 @@ impl PreparedRun {
         );
         if trained.is_err() && assembled.pipeline.any(false).unwrap_or(false) {
             // The first error counts.
-            let _ = give(&config, &mut assembled.pipeline, &copies);
+            let _ = give(&config, &mut assembled.pipeline, &copies, &mut lender);
         }
+        // Rank 0 writes the last checkpoint, after a failure too.
+        lender.wait();
         trained?;
         Ok(match made < steps {
             true => RunEnd::Stopped(made),
@@ -299,11 +302,18 @@ impl PreparedRun {
     }
 }
 
-/// What rank 0 asks of the others when it saves ([`Autosave::save`]).
-fn give(config: &TrainConfig, pipeline: &mut ModelPipeline, copies: &Device) -> Result<()> {
+/// What rank 0 asks of the others when it saves ([`Autosave::save`]): copies, which it fetches while it writes.
+fn give(
+    config: &TrainConfig,
+    pipeline: &mut ModelPipeline,
+    copies: &Device,
+    lender: &mut Lender,
+) -> Result<()> {
     let found = first_non_finite_state(pipeline).map_err(Error::run)?;
     if found.is_none() && config.run.keep.get() > 0 {
-        copy_owned(pipeline, copies).map_err(Error::run)?;
+        // The copies for the checkpoint before go first.
+        lender.wait();
+        (_, *lender) = lend_owned(pipeline, copies).map_err(Error::run)?;
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ pub fn save_merged(
     gpipe_files::make_folder(folder).map_err(|error| Error::run(unwritten(error)))?;
     for (name, contents) in files {
         let written = gpipe_files::replace_with(&folder.join(name), |file| {
-            contents.give(|bytes| file.write_all(bytes))
+            contents.give(|bytes| file.write_all(bytes), std::io::Error::other)
         });
         written.map_err(Error::run)?;
     }

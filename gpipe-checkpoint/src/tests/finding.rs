@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gpipe_remat::{Assembled, copy_owned};
-use gpipe_tensor::{DeviceId, Tensor};
+use gpipe_remat::{Assembled, copy_owned, lend_owned};
+use gpipe_tensor::DeviceId;
+use gpipe_tensor::safetensors::Stored;
 
 use super::pipeline::{OPTIMIZER, WEIGHTS, assembled, model_files, of_width};
 use crate::{
@@ -36,7 +37,7 @@ pub fn snapshot(step: u64, assembled: &mut Assembled) -> Snapshot {
             best: Some(Best { step, loss: 0.5 }),
             ..RunState::default()
         },
-        params: copy_owned(&mut assembled.pipeline, &device).unwrap(),
+        params: lend_owned(&mut assembled.pipeline, &device).unwrap().0,
         optimizer: OPTIMIZER,
         config: "[run]\n".to_owned(),
         model: model_files(),
@@ -44,9 +45,8 @@ pub fn snapshot(step: u64, assembled: &mut Assembled) -> Snapshot {
 }
 
 /// Parameters as the file has them.
-#[expect(clippy::unnecessary_wraps, reason = "of the type that `restore` takes")]
-fn as_they_are(name: String, tensor: Tensor) -> gpipe_tensor::Result<(String, Tensor)> {
-    Ok((name, tensor))
+fn as_they_are(name: String, tensor: Stored) -> (String, Stored) {
+    (name, tensor)
 }
 
 /// A run in a folder with the checkpoints of these steps.
@@ -299,7 +299,7 @@ fn one_copy_of_the_parameters_is_made_and_it_goes() {
     let copies = assembled.transit.host().device(DeviceId::Cpu).unwrap();
     let mut saver = saver(folder.path(), 1);
     let mut snapshot = snapshot(1, &mut assembled);
-    snapshot.params = copy_owned(&mut assembled.pipeline, &copies).unwrap();
+    snapshot.params = lend_owned(&mut assembled.pipeline, &copies).unwrap().0;
     let tensors = snapshot
         .params
         .iter()

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gpipe_remat::copy_owned;
+use gpipe_remat::lend_owned;
 use gpipe_tensor::{DeviceId, safetensors};
 
 use super::disk::{MemoryDisk, PlantedFault};
@@ -62,7 +62,7 @@ impl ConstantRun {
         let device = self.assembled.transit.host().device(DeviceId::Cpu).unwrap();
         Snapshot {
             state,
-            params: copy_owned(&mut self.assembled.pipeline, &device).unwrap(),
+            params: lend_owned(&mut self.assembled.pipeline, &device).unwrap().0,
             optimizer: OPTIMIZER,
             config: String::new(),
             model: pipeline::model_files(),

@@ -76,9 +76,10 @@ fn resume(folder: Option<&Path>, args: &TrainArgs) -> Result<StartPoint> {
             gpipe_train::Error::invalid(message)
         })
     };
+    let ranks = ranks::world().map_or(1, |world| world.ranks());
     let start = match ranks::speaks() {
-        true => StartPoint::resume(&folder, args.out.as_deref(), lay),
-        false => StartPoint::follow(&folder, lay),
+        true => StartPoint::resume(&folder, args.out.as_deref(), ranks, lay),
+        false => StartPoint::follow(&folder, ranks, lay),
     };
     match refused {
         Some(fail) => Err(fail),

@@ -62,7 +62,7 @@ fn params(model: &ModelConfig) -> Params {
 fn written(files: &[(String, FileContents)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, contents) in files {
-        fs::write(folder.path().join(name), contents.to_vec()).unwrap();
+        fs::write(folder.path().join(name), contents.to_vec().unwrap()).unwrap();
     }
     folder
 }

@@ -3,16 +3,17 @@
 use gpipe_layers::Gelu;
 use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, MlpConfig, ModelConfig};
+use gpipe_tensor::Tensor;
 
 use crate::{CONFIG, Companions, Error, to_files};
 
 fn config_json(model: &ModelConfig, companions: &Companions) -> String {
-    let files = to_files(model, &[], companions).unwrap();
+    let files = to_files::<Tensor>(model, &[], companions).unwrap();
     let [(name, bytes), ..] = &files[..] else {
         panic!("no files")
     };
     assert_eq!(name, CONFIG);
-    String::from_utf8(bytes.to_vec()).unwrap()
+    String::from_utf8(bytes.to_vec().unwrap()).unwrap()
 }
 
 fn gpt() -> GptConfig {
@@ -117,6 +118,6 @@ fn a_perceptron() {
         activation: Function::Gelu(Gelu::Erf),
         ..mlp
     });
-    let error = to_files(&unknown, &[], &Companions::default()).unwrap_err();
+    let error = to_files::<Tensor>(&unknown, &[], &Companions::default()).unwrap_err();
     assert!(matches!(error, Error::NotWritable(_)) && error.is_input_error());
 }

@@ -78,12 +78,17 @@ const POSTED: u64 = 5;
 /// The name of a message from one rank to another: no two of a call have the same place and part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Label {
-    /// The number of a call ([`World::call`]).
+    /// The number of a call ([`World::call`]), or [`Label::OF_NO_CALL`].
     pub call: u64,
     /// Such as a stage.
     pub place: usize,
     /// Such as a layer.
     pub part: usize,
+}
+
+impl Label {
+    /// For messages that belong to no call: they outlast the calls, failed ones too, and nobody polls for them.
+    pub const OF_NO_CALL: u64 = u64::MAX;
 }
 
 impl World {
@@ -170,8 +175,9 @@ impl World {
     /// Takes a message that a rank posts, as soon as it is there.
     ///
     /// # Errors
-    /// If a rank fails before.
+    /// If a rank fails before, or the call of the message.
     pub fn take_posted(&self, from: usize, label: Label) -> Result<Parcel, PipelineError> {
+        let is_of_call = label.call != Label::OF_NO_CALL;
         let mut state = self.lock();
         let mut waits = false;
         let result = loop {
@@ -187,10 +193,10 @@ impl World {
                 let fault = said.as_ref()?.as_ref().err()?;
                 Some((place % self.ranks(), fault.1.clone()))
             });
-            if let Some(fault) = fault {
+            if let Some(fault) = fault.filter(|_| is_of_call) {
                 break Err(fault);
             }
-            if !waits {
+            if !waits && is_of_call {
                 waits = true;
                 self.transport.waiting(true);
             }

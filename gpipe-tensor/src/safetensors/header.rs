@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use super::elements;
-use crate::{Device, Error, Result, Shape, Tensor};
+use crate::{DType, Device, Error, Result, Shape, Tensor};
 
 /// The bytes in front of the header, which say how long it is.
 pub const PREFIX: usize = 8;
@@ -189,6 +189,14 @@ impl Entry {
     /// The name of the element type, such as `F32`.
     pub fn dtype(&self) -> String {
         self.dtype.to_string()
+    }
+
+    /// The type of the elements once they are read.
+    pub fn dtype_in_memory(&self) -> DType {
+        match self.dtype {
+            Dtype::U32 => DType::U32,
+            _ => DType::F32,
+        }
     }
 
     /// Whether [`tensor`](Self::tensor) reads elements of this type: F32, F16, BF16 and U32.
