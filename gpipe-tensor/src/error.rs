@@ -86,7 +86,7 @@ pub enum Error {
     #[error("unknown precision `{0}`: use `f32` or `bf16`")]
     UnknownPrecision(String),
     /// The text does not name an instruction set.
-    #[error("unknown instruction set `{0}`: use `best` or `avx512`")]
+    #[error("unknown instruction set `{0}`: use `best`, `avx512` or `avx2`")]
     UnknownInstructionSet(String),
     /// The device cannot be used by this build on this machine.
     #[error("device {device} is not available: {reason}")]

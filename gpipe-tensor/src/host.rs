@@ -10,6 +10,7 @@ use crate::instruction_set::InstructionSet;
 #[cfg(feature = "cuda")]
 use crate::kernel_cache::KernelCache;
 use crate::pool::Pool;
+use crate::simd;
 use crate::thread_budget::ThreadBudget;
 
 /// The precision of the factors of matrix products. Sums and all other operations are in single
@@ -162,6 +163,9 @@ impl Host {
             });
         };
         shared.instructions = instructions;
+        if instructions == InstructionSet::Avx2 {
+            simd::narrow();
+        }
         Ok(self)
     }
 

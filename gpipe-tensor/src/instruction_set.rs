@@ -20,6 +20,8 @@ pub enum InstructionSet {
     Best,
     /// Vector instructions up to AVX-512: results are those of a processor without AMX.
     Avx512,
+    /// Vector instructions up to AVX2 with FMA: results are those of a processor without AVX-512.
+    Avx2,
 }
 
 impl InstructionSet {
@@ -28,7 +30,7 @@ impl InstructionSet {
     pub fn uses_amx(self) -> bool {
         match self {
             Self::Best => has_amx(),
-            Self::Avx512 => false,
+            Self::Avx512 | Self::Avx2 => false,
         }
     }
 }
@@ -38,6 +40,7 @@ impl fmt::Display for InstructionSet {
         f.write_str(match self {
             Self::Best => "best",
             Self::Avx512 => "avx512",
+            Self::Avx2 => "avx2",
         })
     }
 }
@@ -49,6 +52,7 @@ impl FromStr for InstructionSet {
         match text {
             "best" => Ok(Self::Best),
             "avx512" => Ok(Self::Avx512),
+            "avx2" => Ok(Self::Avx2),
             _ => Err(Error::UnknownInstructionSet(text.to_owned())),
         }
     }
@@ -138,18 +142,22 @@ mod tests {
 
     #[test]
     fn a_level_is_parsed_as_it_is_displayed() {
-        for level in [InstructionSet::Best, InstructionSet::Avx512] {
+        for level in [
+            InstructionSet::Best,
+            InstructionSet::Avx512,
+            InstructionSet::Avx2,
+        ] {
             assert_eq!(level.to_string().parse::<InstructionSet>().unwrap(), level);
         }
         assert_eq!(
             "amx".parse::<InstructionSet>().unwrap_err().to_string(),
-            "unknown instruction set `amx`: use `best` or `avx512`"
+            "unknown instruction set `amx`: use `best`, `avx512` or `avx2`"
         );
     }
 
     #[test]
     fn only_the_best_level_uses_amx() {
         assert_eq!(InstructionSet::Best.uses_amx(), has_amx());
-        assert!(!InstructionSet::Avx512.uses_amx());
+        assert!(!InstructionSet::Avx512.uses_amx() && !InstructionSet::Avx2.uses_amx());
     }
 }

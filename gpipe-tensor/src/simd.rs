@@ -1,5 +1,7 @@
 //! Plain loops, compiled for each generation of vector instructions and chosen at run time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pulp::WithSimd;
 
 /// Evaluates an expression of plain loops with the widest vectors that this processor has.
@@ -18,9 +20,24 @@ macro_rules! vectorised {
 }
 pub(crate) use vectorised;
 
+/// Whether loops of this process use no vectors wider than those of AVX2.
+static NARROW: AtomicBool = AtomicBool::new(false);
+
+/// Limits all loops of this process to the vectors of AVX2. The bits are the same, so hosts of other levels lose speed
+/// alone.
+pub(crate) fn narrow() {
+    NARROW.store(true, Ordering::Relaxed);
+}
+
 /// Runs `body` inside a function that has the processor's vector instructions switched on.
 #[inline(always)]
 pub(crate) fn dispatch<R>(body: impl FnMut() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    if NARROW.load(Ordering::Relaxed)
+        && let Some(avx2) = pulp::x86::V3::try_new()
+    {
+        return pulp::Simd::vectorize(avx2, Body(body));
+    }
     pulp::Arch::new().dispatch(Body(body))
 }
 

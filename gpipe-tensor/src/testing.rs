@@ -1,6 +1,6 @@
 //! What the tests of the operations share: seeded values, comparisons, finite differences.
 
-use crate::{Device, DeviceId, Host, Shape, Tensor};
+use crate::{Device, DeviceId, Host, InstructionSet, Shape, Tensor};
 
 /// Thread counts for which every operation must give the same bits.
 pub(crate) const THREADS: [usize; 4] = [1, 2, 3, 8];
@@ -105,3 +105,11 @@ macro_rules! assert_not_impl {
     };
 }
 pub(crate) use assert_not_impl;
+
+/// A device of the processor whose products are limited to these instructions.
+pub(crate) fn limited(threads: usize, instructions: InstructionSet) -> Device {
+    let host = Host::new(threads)
+        .and_then(|host| host.with_instruction_set(instructions))
+        .unwrap();
+    host.device(DeviceId::Cpu).unwrap()
+}

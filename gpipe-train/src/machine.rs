@@ -151,13 +151,24 @@ fn meminfo(key: &str) -> Option<u64> {
 /// The architecture and the instruction sets, within `level`, that can affect the bits of results.
 pub(crate) fn instructions(level: InstructionSet) -> String {
     #[cfg(target_arch = "x86_64")]
+    let wide = level != InstructionSet::Avx2;
+    #[cfg(target_arch = "x86_64")]
     let vectors = [
         (std::is_x86_feature_detected!("avx2"), "avx2"),
         (std::is_x86_feature_detected!("fma"), "fma"),
-        (std::is_x86_feature_detected!("avx512f"), "avx512f"),
-        (std::is_x86_feature_detected!("avx512bw"), "avx512bw"),
-        (std::is_x86_feature_detected!("avx512dq"), "avx512dq"),
-        (std::is_x86_feature_detected!("avx512vl"), "avx512vl"),
+        (wide && std::is_x86_feature_detected!("avx512f"), "avx512f"),
+        (
+            wide && std::is_x86_feature_detected!("avx512bw"),
+            "avx512bw",
+        ),
+        (
+            wide && std::is_x86_feature_detected!("avx512dq"),
+            "avx512dq",
+        ),
+        (
+            wide && std::is_x86_feature_detected!("avx512vl"),
+            "avx512vl",
+        ),
     ];
     #[cfg(not(target_arch = "x86_64"))]
     let vectors = [];

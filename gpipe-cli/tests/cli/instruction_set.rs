@@ -1,4 +1,4 @@
-//! AMX switched off by a key or by a variable.
+//! AMX and AVX-512 switched off by a key or by a variable.
 
 use std::process::Output;
 
@@ -42,26 +42,26 @@ fn a_variable_stands_below_settings_and_files_keep_what_is_not_the_default() {
 }
 
 #[test]
-fn without_amx_a_run_is_the_same_for_any_cut_and_goes_on_alike() {
+fn below_the_best_level_a_run_is_the_same_for_any_cut_and_goes_on_alike() {
     let folder = tempfile::tempdir().unwrap();
-    let train = |out: &str, more: &[&str]| {
-        let own = ["--steps", "2", "--json", "--out", out];
-        let level = ["--set", "run.instruction_set=avx512"];
-        gpipe(
+    for level in ["avx512", "avx2"] {
+        let key = format!("run.instruction_set={level}");
+        let train = |out: &str, more: &[&str]| {
+            let own = ["--steps", "2", "--json", "--out", out, "--set", &key];
+            gpipe(folder.path(), &[&["train"], SMALL, &own, more].concat())
+        };
+        let (name, other) = (format!("{level}-one"), format!("{level}-four"));
+        let one = losses(&train(&name, &["--stages", "1"]));
+        let four = losses(&train(&other, &["--stages", "4", "--schedule", "1f1b"]));
+        assert_eq!(one.len(), 2);
+        assert_eq!(one, four);
+        // The key is in the checkpoint, so a resumed run needs no flag and has no warning.
+        let on = gpipe(
             folder.path(),
-            &[&["train"], SMALL, &own, &level, more].concat(),
-        )
-    };
-    let one = losses(&train("one", &["--stages", "1"]));
-    let four = losses(&train("four", &["--stages", "4", "--schedule", "1f1b"]));
-    assert_eq!(one.len(), 2);
-    assert_eq!(one, four);
-    // The key is in the checkpoint, so a resumed run needs no flag and has no warning.
-    let on = gpipe(
-        folder.path(),
-        &["train", "--resume", "one", "--steps", "3", "--json"],
-    );
-    let resumed = objects(&on).into_iter().find(|e| e["kind"] == "resume");
-    let warnings = resumed.expect("an event")["warnings"].to_string();
-    assert!(!warnings.contains("the processor has"), "{warnings}");
+            &["train", "--resume", &name, "--steps", "3", "--json"],
+        );
+        let resumed = objects(&on).into_iter().find(|e| e["kind"] == "resume");
+        let warnings = resumed.expect("an event")["warnings"].to_string();
+        assert!(!warnings.contains("the processor has"), "{warnings}");
+    }
 }

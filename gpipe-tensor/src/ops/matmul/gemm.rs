@@ -12,6 +12,8 @@ use crate::ops::scratch::Scratch;
 use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_for};
 use crate::{Device, Result};
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 #[cfg(test)]
 mod tests;
 
@@ -30,9 +32,7 @@ impl Gemm {
         if amx::takes(self, instructions) {
             return amx::run_alone(self, (a, b), c);
         }
-        #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
-        let _ = instructions;
-        self.alone(a, b, c);
+        self.alone(instructions, a, b, c);
     }
 
     /// c = begin + a·b, computed on as many threads as `device` may use now; their number does not
@@ -132,12 +132,13 @@ impl Gemm {
         c: MatrixMut<'_>,
     ) {
         self.check(a, b, &c);
+        let instructions = device.host().instruction_set();
         let place = Place(c.floats.as_mut_ptr());
         for_each_on(threads, device, self.pieces(threads), |(rows, columns)| {
             // SAFETY: as the check says, all elements lie inside of their slices, which are borrowed
             // for the whole call, c exclusively. Pieces have no element of c in common, since neither
             // these nor the rows of c overlap.
-            unsafe { self.piece(rows, columns, (a, b), &place, c.stride) };
+            unsafe { self.piece(instructions, rows, columns, (a, b), &place, c.stride) };
         });
     }
 
@@ -177,12 +178,20 @@ impl Gemm {
         );
     }
 
-    pub(super) fn alone(self, a: Matrix<'_>, b: Matrix<'_>, c: MatrixMut<'_>) {
+    pub(super) fn alone(
+        self,
+        instructions: InstructionSet,
+        a: Matrix<'_>,
+        b: Matrix<'_>,
+        c: MatrixMut<'_>,
+    ) {
         self.check(a, b, &c);
         let place = Place(c.floats.as_mut_ptr());
         // SAFETY: as the check says, all elements lie inside of their slices, which are borrowed for
         // the whole call, c exclusively.
-        unsafe { self.piece(0..self.m, 0..self.n, (a, b), &place, c.stride) };
+        unsafe {
+            self.piece(instructions, 0..self.m, 0..self.n, (a, b), &place, c.stride);
+        };
     }
 
     /// Computes some rows of some columns of c.
@@ -192,6 +201,7 @@ impl Gemm {
     /// say, and no other thread may use those elements of `c`.
     unsafe fn piece(
         self,
+        instructions: InstructionSet,
         rows: Range<usize>,
         columns: Range<usize>,
         (a, b): (Matrix<'_>, Matrix<'_>),
@@ -214,7 +224,7 @@ impl Gemm {
         unsafe {
             // The crate's names: its first factor, `alpha`, scales what is in c, and each matrix
             // gives the stride between columns before the one between rows.
-            gemm::gemm(
+            kernel(instructions)(
                 rows.len(),
                 columns.len(),
                 self.k,
@@ -237,6 +247,41 @@ impl Gemm {
             );
         }
     }
+}
+
+/// The product of the crate `gemm`.
+type Kernel = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut f32,
+    isize,
+    isize,
+    bool,
+    *const f32,
+    isize,
+    isize,
+    *const f32,
+    isize,
+    isize,
+    f32,
+    f32,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
+
+/// The kernel for the most capable of these instructions that the processor has.
+fn kernel(instructions: InstructionSet) -> Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if instructions == InstructionSet::Avx2
+        && let Some(kernel) = avx2::kernel()
+    {
+        return kernel;
+    }
+    let _ = instructions;
+    gemm::gemm::<f32>
 }
 
 /// Where c begins, for all threads that write to it.

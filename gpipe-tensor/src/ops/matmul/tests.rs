@@ -3,9 +3,10 @@
 use super::matrix::Matrix;
 use super::*;
 use crate::testing::{
-    assert_close, assert_same_bits_for_any_threads, bits, device, f64s, numeric_gradient, random,
+    assert_close, assert_same_bits_for_any_threads, bits, device, f64s, limited, numeric_gradient,
+    random,
 };
-use crate::{Device, DeviceId, Host, InstructionSet};
+use crate::{Device, InstructionSet};
 
 const LAYOUTS: [Layout; 3] = [Layout::Nn, Layout::Nt, Layout::Tn];
 
@@ -233,13 +234,6 @@ fn operands_that_do_not_fit_are_refused_with_their_shapes() {
 }
 
 /// A handle of a host whose products are limited to these instructions.
-fn limited(threads: usize, instructions: InstructionSet) -> Device {
-    let host = Host::new(threads)
-        .and_then(|host| host.with_instruction_set(instructions))
-        .unwrap();
-    host.device(DeviceId::Cpu).unwrap()
-}
-
 #[test]
 fn without_amx_products_have_the_bits_of_the_vector_path() {
     for size @ (m, n, k) in [(96, 100, 300), (64, 48, 4100), (300, 200, 700)] {
@@ -255,13 +249,19 @@ fn without_amx_products_have_the_bits_of_the_vector_path() {
                 (a.f32s().unwrap(), a_shape[1]),
                 (b.f32s().unwrap(), b_shape[1]),
             );
-            let mut c = vec![0.0; m * n];
-            Gemm::new(m, n, k).alone(a, b, MatrixMut::new(&mut c, n));
-            let wanted: Vec<u32> = c.into_iter().map(f32::to_bits).collect();
-            for threads in [1, 3] {
-                let got = product(&limited(threads, InstructionSet::Avx512));
-                assert!(got == wanted, "{layout:?} {size:?} on {threads} threads");
-            }
+            let [wanted, _] = [InstructionSet::Avx512, InstructionSet::Avx2].map(|level| {
+                let mut c = vec![0.0; m * n];
+                Gemm::new(m, n, k).alone(level, a, b, MatrixMut::new(&mut c, n));
+                let wanted: Vec<u32> = c.into_iter().map(f32::to_bits).collect();
+                for threads in [1, 3] {
+                    let got = product(&limited(threads, level));
+                    assert!(
+                        got == wanted,
+                        "{level} {layout:?} {size:?} on {threads} threads"
+                    );
+                }
+                wanted
+            });
             // The default level is the best one, whose bits are others where AMX computes.
             let best = product(&limited(1, InstructionSet::Best));
             assert!(best == product(&device()));
@@ -291,8 +291,11 @@ fn without_amx_batches_and_attention_use_the_vector_path_too() {
         .unwrap();
         [batch, out, gradient, sum].map(|tensor| bits(&tensor))
     };
-    let vectors = all(&limited(1, InstructionSet::Avx512));
-    assert!(vectors == all(&limited(3, InstructionSet::Avx512)));
+    let [vectors, _] = [InstructionSet::Avx512, InstructionSet::Avx2].map(|level| {
+        let vectors = all(&limited(1, level));
+        assert!(vectors == all(&limited(3, level)));
+        vectors
+    });
     let best = all(&limited(1, InstructionSet::Best));
     assert!(best == all(&device()));
     for (best, vectors) in best.iter().zip(&vectors) {

@@ -1,7 +1,7 @@
 //! Products in pieces for several threads.
 
 use super::*;
-use crate::testing::{device_with, random_values};
+use crate::testing::{device_with, limited, random_values};
 
 #[test]
 fn pieces_are_all_of_the_result_and_none_is_small() {
@@ -56,15 +56,37 @@ fn pieces_have_the_bits_of_the_whole() {
                 accumulate: true,
                 ..Gemm::new(m, n, k)
             };
-            let on = |threads| {
-                let mut c = random_values(m * n, 3);
-                let out = MatrixMut::new(&mut c, n);
-                gemm.on_threads(threads, &device_with(threads), operands, out);
-                c.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            let begin = random_values(m * n, 3);
+            let exact = |row: usize, column: usize| {
+                let (a, b) = operands;
+                let product = |i| {
+                    let a = a.floats[row * a.row_stride + i * a.column_stride];
+                    f64::from(a) * f64::from(b.floats[i * b.row_stride + column * b.column_stride])
+                };
+                (0..k).map(product).sum::<f64>() + f64::from(begin[row * n + column])
             };
-            let whole = on(1);
-            for threads in [2, 3, 8] {
-                assert!(on(threads) == whole, "({m}, {n}, {k}) on {threads} threads");
+            for level in [InstructionSet::Best, InstructionSet::Avx2] {
+                let on = |threads| {
+                    let mut c = begin.clone();
+                    let out = MatrixMut::new(&mut c, n);
+                    gemm.on_threads(threads, &limited(threads, level), operands, out);
+                    c
+                };
+                let whole = on(1);
+                for place in (0..m * n).step_by(97) {
+                    let exact = exact(place / n, place % n);
+                    let error = (f64::from(whole[place]) - exact).abs();
+                    assert!(
+                        error < 1e-3,
+                        "{level} ({m}, {n}, {k}): {error} off at {place}"
+                    );
+                }
+                let bits = |c: Vec<f32>| c.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+                let whole = bits(whole);
+                for threads in [2, 3, 8] {
+                    let same = bits(on(threads)) == whole;
+                    assert!(same, "{level} ({m}, {n}, {k}) on {threads} threads");
+                }
             }
         }
     }
@@ -91,7 +113,7 @@ fn a_transposed_product_has_the_bits_of_the_plain_one() {
                 accumulate: !matches!(begin, Begin::Zero),
                 ..gemm
             };
-            accumulating.alone(a, b, out);
+            accumulating.alone(InstructionSet::Best, a, b, out);
             // Rows that begin further apart keep what lies between them.
             let stride = n + 3;
             for threads in [1, 3] {
