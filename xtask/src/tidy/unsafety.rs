@@ -20,6 +20,10 @@ const MODULES: &[(&str, &str)] = &[
         "against a plain loop in f64",
     ),
     (
+        "gpipe-tensor/src/ops/matmul/gemm/kernel.rs",
+        "against a plain loop in f64",
+    ),
+    (
         "gpipe-tensor/src/ops/matmul/amx/kernel.rs",
         "against a plain loop in f64",
     ),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use gemm::Parallelism;
+use kernel::kernel;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use super::amx;
@@ -12,8 +13,7 @@ use crate::ops::scratch::Scratch;
 use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_for};
 use crate::{Device, Result};
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
+mod kernel;
 #[cfg(test)]
 mod tests;
 
@@ -247,41 +247,6 @@ impl Gemm {
             );
         }
     }
-}
-
-/// The product of the crate `gemm`.
-type Kernel = unsafe fn(
-    usize,
-    usize,
-    usize,
-    *mut f32,
-    isize,
-    isize,
-    bool,
-    *const f32,
-    isize,
-    isize,
-    *const f32,
-    isize,
-    isize,
-    f32,
-    f32,
-    bool,
-    bool,
-    bool,
-    Parallelism,
-);
-
-/// The kernel for the most capable of these instructions that the processor has.
-fn kernel(instructions: InstructionSet) -> Kernel {
-    #[cfg(target_arch = "x86_64")]
-    if instructions == InstructionSet::Avx2
-        && let Some(kernel) = avx2::kernel()
-    {
-        return kernel;
-    }
-    let _ = instructions;
-    gemm::gemm::<f32>
 }
 
 /// Where c begins, for all threads that write to it.

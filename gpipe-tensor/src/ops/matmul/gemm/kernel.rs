@@ -1,26 +1,58 @@
-//! The kernel that the crate `gemm` chooses on processors without AVX-512.
+//! The kernel of the crate `gemm` for a level of instructions.
 
 use gemm::Parallelism;
+#[cfg(target_arch = "x86_64")]
 use gemm_common::gemm::gemm_basic_generic;
+#[cfg(target_arch = "x86_64")]
 use gemm_common::simd::{MixedSimd, V3};
+#[cfg(target_arch = "x86_64")]
 use gemm_f32::microkernel::fma::f32::{H_M, H_N, H_UKR, MR_DIV_N, NR, UKR};
 
-use super::Kernel;
+use crate::instruction_set::InstructionSet;
 
-/// Floats in a vector.
-const N: usize = 8;
+/// The product of the crate `gemm`.
+// SAFETY: the type of a function; its calls say why they are sound.
+pub type Kernel = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut f32,
+    isize,
+    isize,
+    bool,
+    *const f32,
+    isize,
+    isize,
+    *const f32,
+    isize,
+    isize,
+    f32,
+    f32,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
 
-/// The kernel, if the processor has AVX2 and FMA.
-pub fn kernel() -> Option<Kernel> {
-    <V3 as MixedSimd<f32, f32, f32, f32>>::try_new().map(|_| product as Kernel)
+/// The kernel for the most capable of these instructions that the processor has.
+pub fn kernel(instructions: InstructionSet) -> Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if instructions == InstructionSet::Avx2
+        && <V3 as MixedSimd<f32, f32, f32, f32>>::try_new().is_some()
+    {
+        return with_avx2;
+    }
+    let _ = instructions;
+    gemm::gemm::<f32>
 }
 
-/// [`gemm_basic_generic`] with this kernel.
+/// What the crate itself chooses on processors without AVX-512.
 ///
 /// # Safety
 /// As that of the crate's own; the processor has AVX2 and FMA, or this panics.
+#[cfg(target_arch = "x86_64")]
 #[expect(clippy::too_many_arguments, reason = "those of the crate `gemm`")]
-unsafe fn product(
+unsafe fn with_avx2(
     m: usize,
     n: usize,
     k: usize,
@@ -41,6 +73,8 @@ unsafe fn product(
     conj_rhs: bool,
     parallelism: Parallelism,
 ) {
+    /// Floats in a vector.
+    const N: usize = 8;
     let simd = <V3 as MixedSimd<f32, f32, f32, f32>>::try_new();
     // SAFETY: the caller's promise; the kernels are those of the instructions that were found.
     unsafe {
