@@ -1,5 +1,5 @@
-//! Ranks that are killed, stopped or asked to stop at random steps: the job ends, says why, and goes on in another
-//! world to the bits of a run without faults.
+//! Ranks that are killed, stopped, asked to stop, or that cannot write or get no memory any more, at random steps: the job
+//! ends, says why, and goes on in another world to the bits of a run without faults.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -23,12 +23,61 @@ const WORLDS: [(usize, &[&str]); 4] = [
     (3, &["--replicas", "1", "--devices", "cpu"]),
 ];
 
-/// What is done to a rank, and what is said of it: nothing where the launcher says it, or nothing is wrong.
-const FAULTS: [(&str, Option<&str>); 4] = [
-    ("KILL", None),
-    ("STOP", Some("silent for")),
-    ("TERM", None),
-    ("USR1", None),
+/// What is done to a rank.
+struct Fault {
+    name: &'static str,
+    act: Act,
+    /// What is said of it: nothing where the launcher says it, or nothing is wrong.
+    said: Option<&'static str>,
+    /// Times that it is done with each launcher, in full.
+    times: usize,
+}
+
+enum Act {
+    Signal(&'static str),
+    /// A limit of `prlimit`, of rank 0 if that alone feels it.
+    Limit(&'static str, Option<usize>),
+}
+
+/// A step is saved while the next one is made, so most faults come while a checkpoint is written.
+const FAULTS: [Fault; 6] = [
+    Fault {
+        name: "killed",
+        act: Act::Signal("KILL"),
+        said: None,
+        times: 100,
+    },
+    Fault {
+        name: "stopped",
+        act: Act::Signal("STOP"),
+        said: Some("silent for"),
+        times: 20,
+    },
+    Fault {
+        name: "asked to stop by SIGTERM",
+        act: Act::Signal("TERM"),
+        said: None,
+        times: 20,
+    },
+    Fault {
+        name: "asked to stop by SIGUSR1",
+        act: Act::Signal("USR1"),
+        said: None,
+        times: 20,
+    },
+    Fault {
+        name: "error: no room for files on rank 0",
+        act: Act::Limit("--fsize=1000", Some(0)),
+        said: Some("was not saved; those before it stand"),
+        times: 20,
+    },
+    // The next thread that starts panics, since it gets no stack.
+    Fault {
+        name: "panic: no memory",
+        act: Act::Limit("--as=1000000", None),
+        said: Some("memory"),
+        times: 20,
+    },
 ];
 
 fn flags(out: &str) -> Vec<String> {
@@ -100,10 +149,16 @@ fn model(run: &Path) -> Vec<u8> {
 }
 
 /// A fault, and the seconds until the job has ended; `None` if it was over before.
-fn fault(launcher: &Path, folder: &Path, attempt: usize, expected: &[u8]) -> Option<f64> {
+fn fails(
+    launcher: &Path,
+    folder: &Path,
+    fault: &Fault,
+    attempt: usize,
+    expected: &[u8],
+) -> Option<f64> {
     let run: PathBuf = folder.join("run");
-    let (signal, said) = FAULTS[attempt % FAULTS.len()];
-    let mut random = attempt.wrapping_mul(2_654_435_761) >> 7;
+    let name = fault.name;
+    let mut random = (attempt + 1_000 * name.len()).wrapping_mul(2_654_435_761) >> 7;
     let mut choose = |count: usize| {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -112,6 +167,10 @@ fn fault(launcher: &Path, folder: &Path, attempt: usize, expected: &[u8]) -> Opt
     };
     let (ranks, of_world) = WORLDS[choose(WORLDS.len())];
     let victim = choose(ranks);
+    let victim = match fault.act {
+        Act::Limit(_, Some(victim)) => victim,
+        _ => victim,
+    };
     let at = 1 + choose(STEPS as usize / 2) as u64;
     let mut command = launched(launcher, ranks);
     command
@@ -126,13 +185,24 @@ fn fault(launcher: &Path, folder: &Path, attempt: usize, expected: &[u8]) -> Opt
     while saved(&run) < at && job.try_wait().expect("a job").is_none() {
         thread::sleep(Duration::from_millis(2));
     }
+    thread::sleep(Duration::from_millis(choose(30) as u64));
     let processes = processes(folder);
     let victim = processes.iter().find(|(rank, _)| *rank == victim);
     if let Some((_, process)) = victim {
-        let sent = Command::new("kill")
-            .args([&format!("-{signal}"), &process.to_string()])
-            .status();
-        assert!(sent.is_ok());
+        let process = process.to_string();
+        let mut command = match fault.act {
+            Act::Signal(signal) => {
+                let mut kill = Command::new("kill");
+                kill.arg(format!("-{signal}")).arg(process);
+                kill
+            }
+            Act::Limit(limit, _) => {
+                let mut limited = Command::new("prlimit");
+                limited.args(["--pid", &process, limit]);
+                limited
+            }
+        };
+        assert!(command.stderr(Stdio::null()).status().is_ok(), "{name}");
     }
     let since = Instant::now();
     let code = loop {
@@ -141,19 +211,19 @@ fn fault(launcher: &Path, folder: &Path, attempt: usize, expected: &[u8]) -> Opt
         }
         assert!(
             since.elapsed() < LIMIT,
-            "{signal} of {victim:?} in {ranks} ranks: no end"
+            "{name} of {victim:?} in {ranks} ranks: no end"
         );
         thread::sleep(Duration::from_millis(5));
     };
     let seconds = since.elapsed().as_secs_f64();
     let text = fs::read_to_string(folder.join("said")).unwrap_or_default();
     let is_over = code.success();
-    if let (Some(said), false) = (said, is_over) {
-        assert!(text.contains(said), "{signal} of {victim:?}: {text}");
+    if let (Some(said), false) = (fault.said, is_over) {
+        assert!(text.contains(said), "{name} of {victim:?}: {text}");
     }
     assert!(
         is_over || saved(&run) >= at,
-        "{signal}: a checkpoint is lost: {text}"
+        "{name}: a checkpoint is lost: {text}"
     );
     // Another world goes on.
     let (ranks, of_world) = WORLDS[choose(WORLDS.len())];
@@ -164,8 +234,8 @@ fn fault(launcher: &Path, folder: &Path, attempt: usize, expected: &[u8]) -> Opt
         .args(of_world);
     let output = command.output().expect("a launcher");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{signal}, resumed: {text}");
-    assert!(model(&run) == expected, "{signal}: other bits");
+    assert!(output.status.success(), "{name}, resumed: {text}");
+    assert!(model(&run) == expected, "{name}: other bits");
     fs::remove_dir_all(&run).expect("a run");
     victim.filter(|_| !is_over).map(|_| seconds)
 }
@@ -176,11 +246,7 @@ fn a_rank_that_is_lost_ends_the_job_and_another_world_goes_on() {
         println!("no launcher: GPIPE_MPIRUN names none");
         return;
     };
-    let each = if env::var_os("GPIPE_EXAM").is_some() {
-        20
-    } else {
-        1
-    };
+    let is_exam = env::var_os("GPIPE_EXAM").is_some();
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().canonicalize().expect("a folder");
     let mut whole = Command::new(env!("CARGO_BIN_EXE_gpipe"));
@@ -193,16 +259,19 @@ fn a_rank_that_is_lost_ends_the_job_and_another_world_goes_on() {
     let expected = model(&folder.join("whole"));
     let mut tried = 0;
     for launcher in env::split_paths(&launchers) {
-        let mut longest = [0.0_f64; FAULTS.len()];
-        for attempt in 0..each * FAULTS.len() {
-            if let Some(seconds) = fault(&launcher, &folder, attempt, &expected) {
-                let longest = &mut longest[attempt % FAULTS.len()];
-                *longest = longest.max(seconds);
-                tried += 1;
-            }
-        }
-        for ((signal, _), seconds) in FAULTS.iter().zip(longest) {
-            println!("{}: {signal}: at most {seconds:.1} s", launcher.display());
+        for fault in &FAULTS {
+            let times = if is_exam { fault.times } else { 1 };
+            let made = (0..times)
+                .filter_map(|attempt| fails(&launcher, &folder, fault, attempt, &expected));
+            let made: Vec<f64> = made.collect();
+            let longest = made.iter().copied().fold(0.0, f64::max);
+            tried += made.len();
+            println!(
+                "{}: {}: {} times, over after at most {longest:.1} s",
+                launcher.display(),
+                fault.name,
+                made.len()
+            );
         }
     }
     println!("exam R2 {tried}/{tried}");

@@ -205,9 +205,9 @@ pub fn rows() -> Vec<Row> {
         },
         Row {
             name: "R2",
-            what: "a rank that is killed, stopped or asked to stop at a random step ends the job with its cause, and another world goes on to the same bits",
-            at_least: 120,
-            tests: vec![cli("worlds", "a_rank_that_is_lost")],
+            what: "a rank that is killed, stopped, asked to stop, or gets no room for files or no memory at a random step ends the job with its cause, and another world goes on to the same bits",
+            at_least: 380,
+            tests: vec![cli("worlds", "a_rank_that_is_lost").release()],
             teeth: None,
             quick: false,
         },
