@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::launched;
 
-const STEPS: u64 = 60;
+pub const STEPS: u64 = 60;
 /// What no job may take to end after a fault.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Worlds that change no bit: ranks, and flags.
 const WORLDS: [(usize, &[&str]); 4] = [
@@ -80,7 +80,7 @@ const FAULTS: [Fault; 6] = [
     },
 ];
 
-fn flags(out: &str) -> Vec<String> {
+pub fn flags(out: &str) -> Vec<String> {
     let steps = STEPS.to_string();
     let flags = [
         "--set",
@@ -110,7 +110,7 @@ fn flags(out: &str) -> Vec<String> {
 }
 
 /// The newest checkpoint of a run that a resume may take.
-fn saved(run: &Path) -> u64 {
+pub fn saved(run: &Path) -> u64 {
     let folders = fs::read_dir(run.join("checkpoints")).into_iter().flatten();
     let steps = folders.filter_map(|folder| {
         let name = folder.ok()?.file_name().into_string().ok()?;
@@ -120,7 +120,7 @@ fn saved(run: &Path) -> u64 {
 }
 
 /// The processes of a job, by rank.
-fn processes(folder: &Path) -> Vec<(usize, u32)> {
+pub fn processes(folder: &Path) -> Vec<(usize, u32)> {
     let all = fs::read_dir("/proc").into_iter().flatten();
     let ranks = all.filter_map(|entry| {
         let at = entry.ok()?.path();
@@ -141,7 +141,7 @@ fn processes(folder: &Path) -> Vec<(usize, u32)> {
     ranks.collect()
 }
 
-fn model(run: &Path) -> Vec<u8> {
+pub fn model(run: &Path) -> Vec<u8> {
     fs::read(run.join(format!(
         "checkpoints/step-{STEPS:08}/model/model.safetensors"
     )))
@@ -172,7 +172,7 @@ fn fails(
         _ => victim,
     };
     let at = 1 + choose(STEPS as usize / 2) as u64;
-    let mut command = launched(launcher, ranks);
+    let mut command = launched(launcher, ranks, &[]);
     command
         .current_dir(folder)
         .arg("train")
@@ -227,7 +227,7 @@ fn fails(
     );
     // Another world goes on.
     let (ranks, of_world) = WORLDS[choose(WORLDS.len())];
-    let mut command = launched(launcher, ranks);
+    let mut command = launched(launcher, ranks, &[]);
     command
         .current_dir(folder)
         .args(["train", "--resume", "run", "-q"])

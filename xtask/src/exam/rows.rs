@@ -212,6 +212,14 @@ pub fn rows() -> Vec<Row> {
             quick: false,
         },
         Row {
+            name: "R3",
+            what: "four network namespaces as hosts: the bits of one stage over TCP, and a link that goes down ends the job with its cause",
+            at_least: 100,
+            tests: vec![cli("worlds", "hosts_have").release()],
+            teeth: None,
+            quick: false,
+        },
+        Row {
             name: "F1",
             what: "an error, panic or lack of memory at any action comes back with its place; the next step is right",
             at_least: 600,
