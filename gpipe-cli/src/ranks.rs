@@ -1,5 +1,6 @@
 //! This process among those of an MPI launcher: the first one speaks for all.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, OnceLock};
 
 use gpipe_sched::Parcel;
@@ -21,6 +22,9 @@ pub fn over(args: &LaunchedArgs, command: impl FnOnce() -> Result<()>) -> Result
         }
         // Called once.
         let _ = LAUNCHED.set(launched);
+        // The other ranks are told of a panic as of an error.
+        let outcome = panic::catch_unwind(AssertUnwindSafe(command));
+        return outcome.unwrap_or_else(|_| Err(Fail::run(anyhow::Error::msg("a panic"))));
     }
     command()
 }

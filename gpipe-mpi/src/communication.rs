@@ -1,6 +1,7 @@
 //! The communication thread, the only one that calls MPI, and the transport that hands it messages.
 
 use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -185,7 +186,9 @@ fn communicate(mpi: &mut dyn Calls, shared: &Shared, silence: Duration) -> Resul
         thread::park_timeout(LONGEST_NAPS[1]);
     };
     let mut traffic = Traffic::default();
-    let result = traffic.run(mpi, shared, &*deliver, silence);
+    let run = AssertUnwindSafe(|| traffic.run(mpi, shared, &*deliver, silence));
+    let result = panic::catch_unwind(run)
+        .unwrap_or_else(|_| Err("its communication thread panicked".to_owned()));
     if let Err(error) = &result {
         // Calls may be under way in its buffers.
         std::mem::forget(traffic);

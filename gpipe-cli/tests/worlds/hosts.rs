@@ -8,10 +8,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::faults::{LIMIT, STEPS, flags, model, processes, saved};
-use super::{launched, ways};
+use super::job::{STEPS, Start, Task, WORLDS, saved};
+use super::ways;
 
 const HOSTS: usize = 4;
 /// The bridge between them, on which the launcher listens.
@@ -119,40 +119,32 @@ fn link_goes_down(
     hosts: &Hosts,
     folder: &Path,
     attempt: usize,
-    expected: &[u8],
+    task: &Task,
 ) -> f64 {
     let run = folder.join("run");
     let host = 1 + attempt % HOSTS;
     let at = 1 + (7 * attempt as u64) % (STEPS / 2);
-    let own = ["--replicas", "2", "--devices", "cpu"];
-    let mut command = launched(launcher, HOSTS, &hosts.options(launcher, HOSTS));
-    command
-        .current_dir(folder)
-        .arg("train")
-        .args(flags("run"))
-        .args(own);
-    command.args(["--overwrite", "--mpi-timeout", "3", "-q"]);
-    let errors = fs::File::create(folder.join("said")).expect("a file");
-    command.stdout(Stdio::null()).stderr(errors);
-    let mut job = command.spawn().expect("a launcher");
-    while saved(&run) < at && job.try_wait().expect("a job").is_none() {
+    let start = Start {
+        launcher,
+        options: &hosts.options(launcher, HOSTS),
+        folder,
+        said: &folder.join("said"),
+        world: WORLDS[0],
+        new: Some(task),
+        before: &[],
+    };
+    let mut job = start.job();
+    while saved(&run) < at && job.is_running() {
         thread::sleep(Duration::from_millis(2));
     }
     Hosts::set_link(host, "down");
-    let since = Instant::now();
-    while !processes(folder).is_empty() {
-        assert!(since.elapsed() < LIMIT, "link {host}: ranks do not end");
-        thread::sleep(Duration::from_millis(20));
-    }
-    let seconds = since.elapsed().as_secs_f64();
     // A launcher may wait for its daemon behind the link.
-    let _ = job.kill();
-    let _ = job.wait();
+    let (seconds, text) = job.end_of_ranks(folder, &format!("link {host}"));
     Hosts::clear();
     Hosts::set_link(host, "up");
-    let text = fs::read_to_string(folder.join("said")).unwrap_or_default();
     // What rank 0 says is lost with its link.
-    let is_told = text.contains("silent for") || host == 1;
+    let silent = format!("rank {} (gpipe-host{host}): silent for", host - 1);
+    let is_told = text.contains(&silent) || host == 1;
     assert!(is_told, "link {host}: {text}");
     assert!(saved(&run) >= at, "link {host}: a checkpoint is lost");
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpipe"));
@@ -163,7 +155,7 @@ fn link_goes_down(
     let output = command.output().expect("a run");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "link {host}, resumed: {text}");
-    assert!(model(&run) == expected, "link {host}: other bits");
+    assert!(task.is_equal(&run), "link {host}: other bits");
     fs::remove_dir_all(&run).expect("a run");
     seconds
 }
@@ -182,14 +174,7 @@ fn hosts_have_the_bits_of_one_process_and_a_link_that_is_lost_ends_the_job() {
     };
     let is_exam = env::var_os("GPIPE_EXAM").is_some();
     let (stride, times) = if is_exam { (5, 20) } else { (101, 1) };
-    let mut whole = Command::new(env!("CARGO_BIN_EXE_gpipe"));
-    whole
-        .current_dir(&folder)
-        .arg("train")
-        .args(flags("whole"))
-        .args(["--stages", "2", "-q"]);
-    assert!(whole.status().expect("a run").success());
-    let expected = model(&folder.join("whole"));
+    let task = Task::text(&folder);
     let mut tried = 0;
     for launcher in env::split_paths(&launchers) {
         // Of at least two ranks.
@@ -200,8 +185,8 @@ fn hosts_have_the_bits_of_one_process_and_a_link_that_is_lost_ends_the_job() {
             assert!(is_equal, "{launcher:?} over hosts: {way:?}");
             tried += 1;
         }
-        let seconds = (0..times)
-            .map(|attempt| link_goes_down(&launcher, &hosts, &folder, attempt, &expected));
+        let seconds =
+            (0..times).map(|attempt| link_goes_down(&launcher, &hosts, &folder, attempt, &task));
         let seconds: Vec<f64> = seconds.collect();
         tried += seconds.len();
         let longest = seconds.iter().copied().fold(0.0, f64::max);

@@ -6,6 +6,9 @@
 
 mod faults;
 mod hosts;
+#[cfg(target_os = "linux")]
+mod job;
+mod kills;
 
 use std::env;
 use std::path::Path;
@@ -100,7 +103,7 @@ impl Way {
 
     /// The same over processes.
     fn is_equal_under(&self, launcher: &Path, options: &[String]) -> bool {
-        let mut command = launched(launcher, self.ranks(), options);
+        let mut command = launched(launcher, self.ranks(), options, &[]);
         command.arg("verify");
         command.args(["--steps", &STEPS.to_string()]);
         command.args(
@@ -114,8 +117,8 @@ impl Way {
     }
 }
 
-/// `gpipe` on this number of ranks, with these options of the launcher.
-fn launched(launcher: &Path, ranks: usize, options: &[String]) -> Command {
+/// `gpipe` on this number of ranks, with these options of the launcher; `before` is a command that starts it.
+fn launched(launcher: &Path, ranks: usize, options: &[String], before: &[String]) -> Command {
     let mut command = Command::new(launcher);
     command.args(options);
     // Open MPI's launcher refuses root, and more ranks than cores.
@@ -124,7 +127,7 @@ fn launched(launcher: &Path, ranks: usize, options: &[String]) -> Command {
     }
     command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
     command.args(["-np", &ranks.to_string()]);
-    command.arg(env!("CARGO_BIN_EXE_gpipe"));
+    command.args(before).arg(env!("CARGO_BIN_EXE_gpipe"));
     command
 }
 

@@ -485,6 +485,10 @@ impl World {
                 round[from] = Some(said);
                 drop(state);
                 self.changed.notify_all();
+                // A worker that ended by a panic stopped nobody.
+                if let (FAULT, Some(arrivals)) = (kind, arrivals) {
+                    arrivals.stop(call);
+                }
                 Ok(())
             }
             FLOW => {

@@ -205,9 +205,12 @@ pub fn rows() -> Vec<Row> {
         },
         Row {
             name: "R2",
-            what: "a rank that is killed, stopped, asked to stop, or gets no room for files or no memory at a random step ends the job with its cause, and another world goes on to the same bits",
-            at_least: 380,
-            tests: vec![cli("worlds", "a_rank_that_is_lost").release()],
+            what: "a rank that is killed, stopped, asked to stop, panics, or meets an error, a full disk or no memory at a random step ends the job with its cause, and another world goes on to the same bits; so do runs that are killed 200 times while they save every step",
+            at_least: 460,
+            tests: vec![
+                cli("worlds", "a_rank_that_is_lost").release(),
+                cli("worlds", "kills_while_every_step_is_saved").release(),
+            ],
             teeth: None,
             quick: false,
         },
