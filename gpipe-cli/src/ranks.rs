@@ -22,7 +22,7 @@ pub fn over(args: &LaunchedArgs, command: impl FnOnce() -> Result<()>) -> Result
         }
         // Called once.
         let _ = LAUNCHED.set(launched);
-        // The other ranks are told of a panic as of an error.
+        // A panic is an error for the other ranks.
         let outcome = panic::catch_unwind(AssertUnwindSafe(command));
         return outcome.unwrap_or_else(|_| Err(Fail::run(anyhow::Error::msg("a panic"))));
     }

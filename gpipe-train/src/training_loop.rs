@@ -98,7 +98,11 @@ pub fn train<E: From<Error>>(
         };
         let unchanged = |source: BoxedError| failed(true, source);
 
-        let drawn = batch().map_err(|error| unchanged(error.into()))?;
+        // Other ranks may have their batch, and wait for what this one has of it.
+        let drawn = batch().map_err(|error| {
+            let first = pipeline.refuse_step(&error.to_string());
+            unchanged(first.map_or_else(|| error.into(), Into::into))
+        })?;
         let outcome = pipeline
             .step(drawn)
             .map_err(|error| unchanged(error.into()))?;

@@ -63,6 +63,15 @@ where
         self.run(Arc::new(schedule), batch, false)
     }
 
+    /// Ends the step that the other ranks make: this one has no batch for it, for the reason `why`. The error of a
+    /// rank before this one, if there is one too.
+    pub fn refuse_step(&mut self, why: &str) -> Option<PipelineError> {
+        self.epoch = self.next_call();
+        let own = Err(PipelineError::Batch(why.to_owned()));
+        let joined = self.join_results(own, true).err();
+        joined.filter(|error| matches!(error, PipelineError::Remote { .. }))
+    }
+
     /// Runs a schedule on all workers and gathers their reports.
     fn run(
         &mut self,
