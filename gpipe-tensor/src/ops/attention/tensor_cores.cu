@@ -6,6 +6,9 @@
 
 /// A score that no softmax sees: far below all others, and finite.
 constexpr float UNSEEN = -1e30f;
+/// The largest score of a row before its first: far above those unseen, so that a tile of which a row sees
+/// nothing adds exactly 0.
+constexpr float NONE_SO_FAR = -1e29f;
 constexpr float LOG2_E = 1.44269504088896340736f;
 
 /// One head of one sample of D elements, and the block's tile of its positions.
@@ -17,25 +20,41 @@ struct HeadTile {
 
     u32 sample;
     u32 len;
+    /// Of the queries: the first one of its group where a block owns keys.
     u32 head;
     u32 heads;
+    /// Heads of keys and values.
+    u32 groups;
     /// The first position of the block's tile.
     u32 first;
 
-    __device__ HeadTile(u32 len, u32 heads, u32 rows) : len(len), heads(heads) {
+    /// The block's tile of one of `owners` heads of a sample: those of queries, or of keys and values.
+    __device__ HeadTile(u32 len, u32 heads, u32 groups, u32 owners, u32 rows)
+        : len(len), heads(heads), groups(groups) {
         u32 tiles = (len + rows - 1) / rows;
         u32 item = blockIdx.x / tiles;
         first = blockIdx.x % tiles * rows;
-        sample = item / heads;
-        head = item % heads;
+        sample = item / owners;
+        head = item % owners * (heads / owners);
     }
 
-    /// Elements of one position, all heads together.
+    /// Elements of one position, all heads of queries together.
     __device__ u64 width() const { return (u64)heads * D; }
 
-    /// The head's queries (0), keys (1) or values (2) of the first position; rows are 3 · width apart.
+    /// Elements of one position of queries, keys and values.
+    __device__ u64 step() const { return (u64)(heads + 2 * groups) * D; }
+
+    /// The head's queries (0), keys (1) or values (2) of the first position; rows are a step apart.
     __device__ const bf16* part(const bf16* qkv, u32 which) const {
-        return qkv + ((u64)sample * len * 3 + which) * width() + (u64)head * D;
+        u32 column = which == 0 ? head : heads + (which - 1) * groups + head / (heads / groups);
+        return qkv + (u64)sample * len * step() + (u64)column * D;
+    }
+
+    /// The first tile of N keys that the block's queries see; each sees `window` positions, its own
+    /// included, and at most `len`. Hence the key j of query i is seen if i − j, unsigned, is below the window.
+    template <u32 N>
+    __device__ u32 first_tile(u32 window) const {
+        return first < window ? 0 : (first + 1 - window) / N;
     }
 
     /// The head's part of the first position in a tensor without the three parts; rows are a width apart.
@@ -161,13 +180,14 @@ struct HeadDropout {
 
 /// The results of a block's 128 queries, over tiles of N keys.
 template <u32 D, u32 N>
-__device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len, u32 heads, float scale,
-                                u64 first_sample, u32 key_low, u32 key_high, u32 threshold, float kept) {
+__device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len, u32 heads, u32 groups,
+                                u32 window, float scale, u64 first_sample, u32 key_low, u32 key_high,
+                                u32 threshold, float kept) {
     constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
-    HeadTile<D> head(len, heads, ROWS);
+    HeadTile<D> head(len, heads, groups, heads, ROWS);
     HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
-    const bf16 *keys = head.part(qkv, 1), *values = head.part(qkv, 2);
-    u64 step = 3 * head.width();
+    const bf16* keys = head.part(qkv, 1);
+    u64 step = head.step();
     u32 base = shared_address(shared);
     // Queries pass through the memory of the tiles once.
     fetch_rows<D>(base, ROWS, head.part(qkv, 0), step, head.first, len);
@@ -178,31 +198,33 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
     __syncthreads();
     u32 row = head.first + 16 * warp();
     u32 end = head.first + ROWS < len ? head.first + ROWS : len;
-    u32 tiles = (end + N - 1) / N;
-    fetch_rows<D>(base, N, keys, step, 0, len);
-    fetch_rows<D>(base + TILE, N, values, step, 0, len);
+    u32 tile = head.template first_tile<N>(window), tiles = (end + N - 1) / N;
+    // Tiles lie in two places by turns.
+    auto fetch = [&](u32 which) {
+        u32 to = base + which % 2 * (2 * TILE);
+        fetch_rows<D>(to, N, keys, step, which * N, len);
+        fetch_rows<D>(to + TILE, N, keys + groups * D, step, which * N, len);
+    };
+    fetch(tile);
     float result[D / 8][4] = {};
-    float largest[2] = {UNSEEN, UNSEEN}, sums[2] = {0.0f, 0.0f};
+    float largest[2] = {NONE_SO_FAR, NONE_SO_FAR}, sums[2] = {0.0f, 0.0f};
     float scale2 = scale * LOG2_E;
-    for (u32 tile = 0; tile < tiles; tile++) {
+    for (; tile < tiles; tile++) {
         // This tile is there, and nobody reads the one before it any more.
         wait_for_copies();
         __syncthreads();
         u32 here = base + tile % 2 * (2 * TILE);
-        if (tile + 1 < tiles) {
-            u32 next = base + (tile + 1) % 2 * (2 * TILE);
-            fetch_rows<D>(next, N, keys, step, (tile + 1) * N, len);
-            fetch_rows<D>(next + TILE, N, values, step, (tile + 1) * N, len);
-        }
+        if (tile + 1 < tiles) fetch(tile + 1);
         float p[N / 8][4] = {};
         add_products_with_rows<D, N>(p, q, here);
         u32 key = tile * N + lane() % 4 * 2;
-        if ((tile + 1) * N > row) {
+        if ((tile + 1) * N > row || tile * N + window < row + 16) {
 #pragma unroll
             for (u32 n = 0; n < N / 8; n++) {
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
-                    if (key + 8 * n + i % 2 > row + lane() / 4 + i / 2 * 8) p[n][i] = UNSEEN;
+                    u32 at_row = row + lane() / 4 + i / 2 * 8, at_key = key + 8 * n + i % 2;
+                    if (at_row - at_key >= window) p[n][i] = UNSEEN;
                 }
             }
         }
@@ -260,14 +282,14 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
 /// The gradients of a block's 128 queries, over tiles of N keys.
 template <u32 D, u32 N>
 __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, const float* means,
-                                             const bf16* d_out, bf16* dqkv, u32 len, u32 heads, float scale,
-                                             u64 first_sample, u32 key_low, u32 key_high, u32 threshold,
-                                             float kept) {
+                                             const bf16* d_out, bf16* dqkv, u32 len, u32 heads, u32 groups,
+                                             u32 window, float scale, u64 first_sample, u32 key_low,
+                                             u32 key_high, u32 threshold, float kept) {
     constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
-    HeadTile<D> head(len, heads, ROWS);
+    HeadTile<D> head(len, heads, groups, heads, ROWS);
     HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
-    const bf16 *keys = head.part(qkv, 1), *values = head.part(qkv, 2);
-    u64 step = 3 * head.width();
+    const bf16* keys = head.part(qkv, 1);
+    u64 step = head.step();
     u32 base = shared_address(shared);
     u32 q[D / 16][4], d[D / 16][4];
     fetch_rows<D>(base, ROWS, head.part(qkv, 0), step, head.first, len);
@@ -289,20 +311,21 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
         mean[half] = at < len ? means[head.scalars() + at] : 0.0f;
     }
     u32 end = head.first + ROWS < len ? head.first + ROWS : len;
-    u32 tiles = (end + N - 1) / N;
-    fetch_rows<D>(base, N, keys, step, 0, len);
-    fetch_rows<D>(base + TILE, N, values, step, 0, len);
+    u32 tile = head.template first_tile<N>(window), tiles = (end + N - 1) / N;
+    // Tiles lie in two places by turns.
+    auto fetch = [&](u32 which) {
+        u32 to = base + which % 2 * (2 * TILE);
+        fetch_rows<D>(to, N, keys, step, which * N, len);
+        fetch_rows<D>(to + TILE, N, keys + groups * D, step, which * N, len);
+    };
+    fetch(tile);
     float result[D / 8][4] = {};
     float scale2 = scale * LOG2_E;
-    for (u32 tile = 0; tile < tiles; tile++) {
+    for (; tile < tiles; tile++) {
         wait_for_copies();
         __syncthreads();
         u32 here = base + tile % 2 * (2 * TILE);
-        if (tile + 1 < tiles) {
-            u32 next = base + (tile + 1) % 2 * (2 * TILE);
-            fetch_rows<D>(next, N, keys, step, (tile + 1) * N, len);
-            fetch_rows<D>(next + TILE, N, values, step, (tile + 1) * N, len);
-        }
+        if (tile + 1 < tiles) fetch(tile + 1);
         float p[N / 8][4] = {}, slopes[N / 8][4] = {};
         add_products_with_rows<D, N>(p, q, here);
         add_products_with_rows<D, N>(slopes, d, here + TILE);
@@ -316,7 +339,7 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
                 float probability = exp2_fast(fmaf(p[n][i], scale2, -shift[i / 2]));
                 float factor = dropout.factor(bits, 4 * n + i);
                 float slope = probability * fmaf(factor, slopes[n][i], -mean[i / 2]);
-                slopes[n][i] = at_key <= at_row ? slope : 0.0f;
+                slopes[n][i] = at_row - at_key < window ? slope : 0.0f;
             }
         }
         add_weighted_rows<D, N, D>(result, slopes, here, 0);
@@ -329,17 +352,17 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
 /// has its part of the columns.
 template <u32 D, u32 N, u32 S>
 __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, const float* means,
-                                          const bf16* d_out, bf16* dqkv, u32 len, u32 heads, float scale,
-                                          u64 first_sample, u32 key_low, u32 key_high, u32 threshold,
-                                          float kept) {
+                                          const bf16* d_out, bf16* dqkv, u32 len, u32 heads, u32 groups,
+                                          u32 window, float scale, u64 first_sample, u32 key_low,
+                                          u32 key_high, u32 threshold, float kept) {
     constexpr u32 ROWS = 128 / S, COLUMNS = D / S, TILE = N * HeadTile<D>::STRIDE;
     // Queries, gradients, and two floats a position.
     constexpr u32 STAGE = 2 * TILE + 8 * N;
-    HeadTile<D> head(len, heads, ROWS);
+    HeadTile<D> head(len, heads, groups, groups, ROWS);
     HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
     const bf16 *queries = head.part(qkv, 0), *d_outs = head.single(d_out);
     const float *lses = lse + head.scalars(), *all_means = means + head.scalars();
-    u64 step = 3 * head.width();
+    u64 step = head.step();
     u32 base = shared_address(shared);
     u32 own = 16 * (warp() % (8 / S)), column = COLUMNS * (warp() / (8 / S));
     u32 k[D / 16][4], v[D / 16][4];
@@ -353,24 +376,37 @@ __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, con
     __syncthreads();
     load_rows<D>(v, base, own);
     __syncthreads();
-    u32 tile = head.first / N, tiles = (len + N - 1) / N;
-    auto fetch = [&](u32 which) {
+    // The tiles of queries that see a key of the block, for one head of its group after the other.
+    u32 last = head.first + ROWS - 1 + window, end = last < len ? last : len;
+    u32 first_tile = head.first / N, tiles = (end + N - 1) / N;
+    u32 steps = heads / groups * (tiles - first_tile);
+    auto fetch = [&](u32 which, u32 tile) {
         u32 to = base + which % 2 * STAGE;
-        u32 from = which * N;
+        u32 from = tile * N;
         fetch_rows<D>(to, N, queries, step, from, len);
         fetch_rows<D>(to + TILE, N, d_outs, head.width(), from, len);
         fetch_scalars(to + 2 * TILE, N, lses, from, len);
         fetch_scalars(to + 2 * TILE + 4 * N, N, all_means, from, len);
     };
-    fetch(tile);
+    fetch(0, first_tile);
     float dk[COLUMNS / 8][4] = {}, dv[COLUMNS / 8][4] = {};
     float scale2 = scale * LOG2_E;
     u32 row = head.first + own + lane() / 4;
-    for (; tile < tiles; tile++) {
+    u32 tile = first_tile;
+    for (u32 which = 0; which < steps; which++) {
         wait_for_copies();
         __syncthreads();
-        if (tile + 1 < tiles) fetch(tile + 1);
-        u32 offset = tile % 2 * STAGE, here = base + offset;
+        u32 next = tile + 1;
+        bool next_head = next == tiles;
+        if (next_head) {
+            next = first_tile;
+            queries += D;
+            d_outs += D;
+            lses += len;
+            all_means += len;
+        }
+        if (which + 1 < steps) fetch(which + 1, next);
+        u32 offset = which % 2 * STAGE, here = base + offset;
         const float* shifts = shared + (offset + 2 * TILE) / 4 + lane() % 4 * 2;
         float weights[N / 8][4] = {}, slopes[N / 8][4] = {};
         add_products_with_rows<D, N>(weights, k, here);
@@ -385,13 +421,15 @@ __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, con
                 float shift = shifts[8 * n + i % 2] * LOG2_E, mean = shifts[N + 8 * n + i % 2];
                 float probability = exp2_fast(fmaf(weights[n][i], scale2, -shift));
                 float factor = dropout.factor(bits, 4 * n + i);
-                bool seen = at_key <= at_query && at_query < len;
+                bool seen = at_query - at_key < window && at_query < len;
                 weights[n][i] = seen ? probability * factor : 0.0f;
                 slopes[n][i] = seen ? probability * fmaf(factor, slopes[n][i], -mean) : 0.0f;
             }
         }
         add_weighted_rows<D, N, COLUMNS>(dv, weights, here + TILE, column);
         add_weighted_rows<D, N, COLUMNS>(dk, slopes, here, column);
+        tile = next;
+        if (next_head) dropout.first += len;
     }
     float once[2] = {1.0f, 1.0f}, scaled[2] = {scale, scale};
     store_rows<COLUMNS>((bf16*)head.part(dqkv, 1) + column, step, row - lane() / 4, len, dk, scaled);
@@ -400,22 +438,25 @@ __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, con
 
 // One kernel for each size of heads: elements of a head, keys or queries a tile, warps that share rows.
 #define ATTENTION_FOR(D, N, BACK, S)                                                                          \
-    __device__ void attention_##D(const bf16* qkv, bf16* out, float* lse, u32 len, u32 heads, float scale,    \
-                                  u64 first_sample, u32 low, u32 high, u32 threshold, float kept) {           \
-        attention_tiles<D, N>(qkv, out, lse, len, heads, scale, first_sample, low, high, threshold, kept);    \
+    __device__ void attention_##D(const bf16* qkv, bf16* out, float* lse, u32 len, u32 heads, u32 groups,     \
+                                  u32 window, float scale, u64 first_sample, u32 low, u32 high,               \
+                                  u32 threshold, float kept) {                                                \
+        attention_tiles<D, N>(qkv, out, lse, len, heads, groups, window, scale, first_sample, low, high,      \
+                              threshold, kept);                                                               \
     }                                                                                                         \
     __device__ void attention_grad_queries_##D(const bf16* qkv, const float* lse, const float* means,         \
                                                const bf16* d_out, bf16* dqkv, u32 len, u32 heads,             \
-                                               float scale, u64 first_sample, u32 low, u32 high,              \
-                                               u32 threshold, float kept) {                                   \
-        attention_tiles_grad_queries<D, BACK>(qkv, lse, means, d_out, dqkv, len, heads, scale, first_sample,  \
-                                              low, high, threshold, kept);                                    \
+                                               u32 groups, u32 window, float scale, u64 first_sample,         \
+                                               u32 low, u32 high, u32 threshold, float kept) {                \
+        attention_tiles_grad_queries<D, BACK>(qkv, lse, means, d_out, dqkv, len, heads, groups, window,       \
+                                              scale, first_sample, low, high, threshold, kept);               \
     }                                                                                                         \
     __device__ void attention_grad_keys_##D(const bf16* qkv, const float* lse, const float* means,            \
-                                            const bf16* d_out, bf16* dqkv, u32 len, u32 heads, float scale,   \
-                                            u64 first_sample, u32 low, u32 high, u32 threshold, float kept) { \
-        attention_tiles_grad_keys<D, BACK, S>(qkv, lse, means, d_out, dqkv, len, heads, scale, first_sample,  \
-                                              low, high, threshold, kept);                                    \
+                                            const bf16* d_out, bf16* dqkv, u32 len, u32 heads, u32 groups,    \
+                                            u32 window, float scale, u64 first_sample, u32 low, u32 high,     \
+                                            u32 threshold, float kept) {                                      \
+        attention_tiles_grad_keys<D, BACK, S>(qkv, lse, means, d_out, dqkv, len, heads, groups, window,       \
+                                              scale, first_sample, low, high, threshold, kept);               \
     }
 
 ATTENTION_FOR(32, 32, 32, 1)

@@ -1,7 +1,7 @@
 //! The CUDA kernels of attention on tensor cores: entry points, parameters and grids.
 //!
-//! One kernel for each size of heads, of values in bf16. Other sizes, single precision, grouped queries,
-//! windows and operands that do not begin at a multiple of 16 bytes are left to the plain kernels.
+//! One kernel for each size of heads, of values in bf16, for grouped queries and windows too. Other sizes,
+//! single precision and operands that do not begin at a multiple of 16 bytes are left to the plain kernels.
 
 use crate::DType;
 use crate::cuda::entry::{Call, Launch, Pointer, entries};
@@ -11,69 +11,69 @@ use super::kernels::{Gradient, Sizes};
 
 entries! {
     attention_32<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_queries_32<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_keys_32<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_64<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_queries_64<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_keys_64<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_80<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_queries_80<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_keys_80<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_96<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_queries_96<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_keys_96<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_128<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_queries_128<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_grad_keys_128<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, scale: F32,
-        first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
+        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
 }
 
-/// The parameters that all of them share: positions, heads, scale, and dropout's numbers.
-type Common = (u32, u32, f32, Numbers);
+/// The parameters that all of them share: positions, heads, groups, window, scale, and dropout's numbers.
+type Common = (u32, u32, u32, u32, f32, Numbers);
 
 type Forward = fn(Pointer, Pointer, Pointer, Common) -> Call;
 type Backward = fn(Gradient, Common) -> Call;
@@ -103,24 +103,25 @@ macro_rules! kernels {
             size: $size,
             keys: $keys,
             sharing: $sharing,
-            forward: |qkv, out, lse, (len, heads, scale, n)| {
+            forward: |qkv, out, lse, (len, heads, groups, window, scale, n)| {
                 let ([low, high], first) = (n.key, n.first_sample);
                 $forward::call(
-                    DType::BF16, qkv, out, lse, len, heads, scale, first, low, high, n.threshold, n.kept,
+                    DType::BF16, qkv, out, lse, len, heads, groups, window, scale, first, low, high,
+                    n.threshold, n.kept,
                 )
             },
-            grad_queries: |at, (len, heads, scale, n)| {
+            grad_queries: |at, (len, heads, groups, window, scale, n)| {
                 let ([low, high], first) = (n.key, n.first_sample);
                 $queries::call(
-                    DType::BF16, at.qkv, at.lse, at.means, at.d_out, at.dqkv, len, heads, scale, first, low,
-                    high, n.threshold, n.kept,
+                    DType::BF16, at.qkv, at.lse, at.means, at.d_out, at.dqkv, len, heads, groups, window,
+                    scale, first, low, high, n.threshold, n.kept,
                 )
             },
-            grad_keys: |at, (len, heads, scale, n)| {
+            grad_keys: |at, (len, heads, groups, window, scale, n)| {
                 let ([low, high], first) = (n.key, n.first_sample);
                 $of_keys::call(
-                    DType::BF16, at.qkv, at.lse, at.means, at.d_out, at.dqkv, len, heads, scale, first, low,
-                    high, n.threshold, n.kept,
+                    DType::BF16, at.qkv, at.lse, at.means, at.d_out, at.dqkv, len, heads, groups, window,
+                    scale, first, low, high, n.threshold, n.kept,
                 )
             },
         }),*]
@@ -139,16 +140,18 @@ static KERNELS_BY_SIZE: [Kernels; 5] = kernels! {
 /// The kernels for these sizes and operands, if there are some.
 fn fitting(stored: DType, sizes: Sizes, operands: &[Pointer]) -> Option<&'static Kernels> {
     let aligned = operands.iter().all(|at| at.0 % 16 == 0);
-    let plain = sizes.groups == sizes.heads && sizes.window >= sizes.len;
     let mut fitting = KERNELS_BY_SIZE.iter();
     fitting
         .find(|kernels| kernels.size == sizes.size)
-        .filter(|_| stored == DType::BF16 && aligned && plain)
+        .filter(|_| stored == DType::BF16 && aligned)
 }
 
 fn common(sizes: Sizes) -> Common {
-    let Sizes { len, heads, .. } = sizes;
-    (len as u32, heads as u32, sizes.scale(), sizes.dropout)
+    // A position sees no more positions than there are: kernels count on it.
+    let window = sizes.window.min(sizes.len);
+    let [len, heads, groups, window] =
+        [sizes.len, sizes.heads, sizes.groups, window].map(|size| size as u32);
+    (len, heads, groups, window, sizes.scale(), sizes.dropout)
 }
 
 /// Floats that `rows` rows take in shared memory, each with 16 bytes behind it.
@@ -182,7 +185,7 @@ pub(super) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
     Some([
         queries.blocks_with(sizes.blocks(sizes.heads, ROWS), shared),
         keys.blocks_with(
-            sizes.blocks(sizes.heads, rows),
+            sizes.blocks(sizes.groups, rows),
             floats(rows, sizes.size).max(staged),
         ),
     ])

@@ -273,8 +273,13 @@ fn llama(b: &mut Bench) -> Result<()> {
             b.keep(part)?;
         }
     }
-    for (len, queries, groups, window) in [(1, 2, 2, None), (40, 6, 2, None), (70, 4, 1, Some(9))] {
-        let size = 8;
+    for (len, queries, groups, window, size) in [
+        (1, 2, 2, None, 8),
+        (40, 6, 2, None, 8),
+        (70, 4, 1, Some(9), 8),
+        (40, 4, 2, Some(33), 64),
+        (33, 2, 1, Some(5), 128),
+    ] {
         let rope = ops::Rope {
             size,
             theta: 1e4,
