@@ -210,6 +210,12 @@ impl Call {
         self.launch(blocks.min(MOST), 0)
     }
 
+    /// As [`Self::over_elements`], for kernels of which a thread takes 16 bytes of the stored type at once.
+    pub fn over_packs(self, n: usize) -> Launch {
+        let elements = 16 / self.form.stored.bytes();
+        self.over_elements(n.div_ceil(elements))
+    }
+
     /// A warp for each of `rows`.
     pub fn a_warp_each(self, rows: usize) -> Launch {
         let rows_a_block = u64::from(THREADS / WARP);

@@ -17,6 +17,27 @@ use super::image::is_whole;
 /// The devices compiled for: A100, H100 and H200, B100 and B200, RTX 50.
 const DEVICES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
 
+/// Kernels whose threads access 16 bytes by one instruction.
+const PACKED: [&str; 17] = [
+    "add",
+    "accumulate",
+    "repeat",
+    "scale",
+    "fill",
+    "narrow",
+    "widen",
+    "relu",
+    "relu_grad",
+    "leaky_relu",
+    "leaky_relu_grad",
+    "gelu_tanh",
+    "gelu_tanh_grad",
+    "gelu_erf",
+    "gelu_erf_grad",
+    "swiglu",
+    "swiglu_with_grad",
+];
+
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
 /// A program of the compiler's, as its functions know it.
@@ -137,6 +158,13 @@ fn parameters(ptx: &str) -> BTreeMap<String, Vec<String>> {
     entries.collect()
 }
 
+/// Whether an entry point in a text of PTX stores 16 bytes by one instruction.
+fn stores_packs(ptx: &str, name: &str) -> bool {
+    let mut entries = ptx.split(".visible .entry ");
+    let entry = entries.find(|entry| entry.starts_with(&format!("{name}(")));
+    entry.is_some_and(|entry| entry.contains("st.global.v4"))
+}
+
 /// The name that PTX has for the type of a parameter.
 fn ptx_type(param: Param) -> &'static str {
     match param {
@@ -172,6 +200,12 @@ fn every_kernel_compiles_for_every_device_with_the_tables_parameters() {
     for device in DEVICES {
         let compiled = compile(&nvrtc, &source, device);
         assert_eq!(parameters(&compiled.ptx), wanted, "{device}");
+        for name in PACKED
+            .iter()
+            .flat_map(|name| [format!("{name}_f32"), format!("{name}_bf16")])
+        {
+            assert!(stores_packs(&compiled.ptx, &name), "{device}: {name}");
+        }
         assert!(is_whole(&compiled.cubin), "{device}: the image");
         let half = compiled.cubin.len() / 2;
         assert!(

@@ -23,11 +23,58 @@ __device__ inline float load(const bf16* p, u64 i) { return __uint_as_float((u32
 
 __device__ inline void store(float* p, u64 i, float value) { p[i] = value; }
 
-/// Rounds to nearest, ties to even; NaN stays NaN.
-__device__ inline void store(bf16* p, u64 i, float value) {
+/// Rounds to the nearest number of 16 bits, ties to even; NaN stays NaN.
+__device__ inline u16 upper_half(float value) {
     u32 bits = __float_as_uint(value);
     u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    p[i].bits = (u16)(value == value ? rounded : (bits >> 16) | 0x40u);
+    return (u16)(value == value ? rounded : (bits >> 16) | 0x40u);
+}
+
+__device__ inline void store(bf16* p, u64 i, float value) { p[i].bits = upper_half(value); }
+
+/// 16 bytes, which a thread reads or writes by one instruction.
+struct __align__(16) Words {
+    u32 at[4];
+};
+
+/// N elements from a multiple of 16 bytes on.
+template <u32 N>
+__device__ inline void load_words(float (&values)[N], const float* p) {
+#pragma unroll
+    for (u32 k = 0; k < N; k += 4) {
+        Words words = *(const Words*)(p + k);
+#pragma unroll
+        for (u32 e = 0; e < 4; e++) values[k + e] = __uint_as_float(words.at[e]);
+    }
+}
+
+__device__ inline void load_words(float (&values)[8], const bf16* p) {
+    Words words = *(const Words*)p;
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) {
+        values[2 * e] = __uint_as_float(words.at[e] << 16);
+        values[2 * e + 1] = __uint_as_float(words.at[e] & 0xffff0000u);
+    }
+}
+
+template <u32 N>
+__device__ inline void store_words(float* p, const float (&values)[N]) {
+#pragma unroll
+    for (u32 k = 0; k < N; k += 4) {
+        Words words;
+#pragma unroll
+        for (u32 e = 0; e < 4; e++) words.at[e] = __float_as_uint(values[k + e]);
+        *(Words*)(p + k) = words;
+    }
+}
+
+__device__ inline void store_words(bf16* p, const float (&values)[8]) {
+    Words words;
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) {
+        words.at[e] = upper_half(values[2 * e]) | (u32)upper_half(values[2 * e + 1]) << 16;
+    }
+    *(Words*)p = words;
 }
 
 __device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
@@ -39,6 +86,107 @@ __device__ inline float larger(float a, float b) { return b > a ? b : a; }
 #define EACH(i, n)                                                                     \
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                  \
          i += (u64)gridDim.x * blockDim.x)
+
+/// Whether all of them begin at a multiple of 16 bytes.
+template <class... P>
+__device__ bool aligned(P... pointers) {
+    return ((0 | ... | (u64)pointers) & 15) == 0;
+}
+
+/// i % period: a division of 64 bits is slow.
+__device__ inline u64 within(u64 i, u64 period) {
+    return (i | period) >> 32 == 0 ? (u32)i % (u32)period : i % period;
+}
+
+/// The neighbouring elements that a thread works on at once: as many as 16 bytes of T hold, fewer at the end.
+template <class T>
+struct Pack {
+    static constexpr u32 N = 16 / sizeof(T);
+
+    struct Values {
+        float at[N];
+    };
+
+    u64 first;
+    u64 end;
+    /// Whether there are N of them, accessed by 16 bytes in every tensor.
+    bool whole;
+
+    template <class X>
+    __device__ Values read(const X* x) const {
+        Values values;
+        if (whole) {
+            load_words(values.at, x + first);
+        } else {
+#pragma unroll
+            for (u32 e = 0; e < N; e++) values.at[e] = first + e < end ? load(x, first + e) : 0.0f;
+        }
+        return values;
+    }
+
+    /// Of a row of `period` elements that is repeated.
+    template <class X>
+    __device__ Values read_row(const X* row, u64 period) const {
+        Values values;
+        if (whole) {
+            load_words(values.at, row + within(first, period));
+        } else {
+#pragma unroll
+            for (u32 e = 0; e < N; e++) {
+                values.at[e] = first + e < end ? load(row, within(first + e, period)) : 0.0f;
+            }
+        }
+        return values;
+    }
+
+    template <class Y>
+    __device__ void write(Y* y, const Values& values) const {
+        if (whole) {
+            store_words(y + first, values.at);
+            return;
+        }
+#pragma unroll
+        for (u32 e = 0; e < N; e++) {
+            if (first + e < end) store(y, first + e, values.at[e]);
+        }
+    }
+};
+
+/// Calls `body` for each pack of n elements, distributed over the threads of the grid. `packed` says that all tensors
+/// are aligned, and that rows which are repeated are a multiple of 16 bytes of T.
+template <class T, class Body>
+__device__ void each_pack(u64 n, bool packed, Body body) {
+    constexpr u32 N = Pack<T>::N;
+    EACH(pack, (n + N - 1) / N) body(Pack<T>{pack * N, n, packed && pack * N + N <= n});
+}
+
+/// Whether a repeated row can be read by 16 bytes.
+template <class T>
+__device__ bool aligned_row(const T* row, u64 period) {
+    return aligned(row) && period % Pack<T>::N == 0;
+}
+
+/// y = f(x), element by element; y may be x.
+template <class T, class X, class Y, class F>
+__device__ void map(const X* x, Y* y, u64 n, F f) {
+    each_pack<T>(n, aligned(x, y), [&](Pack<T> pack) {
+        auto values = pack.read(x);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) values.at[e] = f(values.at[e]);
+        pack.write(y, values);
+    });
+}
+
+/// y = f(a, b), element by element; y may be a or b.
+template <class T, class A, class B, class Y, class F>
+__device__ void map(const A* a, const B* b, Y* y, u64 n, F f) {
+    each_pack<T>(n, aligned(a, b, y), [&](Pack<T> pack) {
+        auto values = pack.read(a), others = pack.read(b);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) values.at[e] = f(values.at[e], others.at[e]);
+        pack.write(y, values);
+    });
+}
 
 /// Number of elements that a block reduces to one number.
 constexpr u64 CHUNK = 16384;

@@ -18,16 +18,16 @@ pub(crate) fn add(
     n: usize,
     period: usize,
 ) -> Launch {
-    add::call(stored, a, b, out, n as u64, period as u64).over_elements(n)
+    add::call(stored, a, b, out, n as u64, period as u64).over_packs(n)
 }
 
 /// Adds `n` elements of any type to as many sums in single precision.
 #[cfg(test)]
 pub(crate) fn accumulate(stored: DType, sum: Pointer, x: Pointer, n: usize) -> Launch {
-    accumulate::call(stored, sum, x, n as u64).over_elements(n)
+    accumulate::call(stored, sum, x, n as u64).over_packs(n)
 }
 
 /// Fills `n` elements with a row of `period`, again and again.
 pub(crate) fn repeat(stored: DType, row: Pointer, out: Pointer, n: usize, period: usize) -> Launch {
-    repeat::call(stored, row, out, n as u64, period as u64).over_elements(n)
+    repeat::call(stored, row, out, n as u64, period as u64).over_packs(n)
 }

@@ -38,19 +38,38 @@ struct ErfForm {
     }
 };
 
+/// The pack's elements of x, plus the bias unless that is null.
 template <class T>
-__device__ float biased(const T* x, const T* bias, u64 i, u64 width) {
-    return bias ? load(x, i) + load(bias, i % width) : load(x, i);
+__device__ auto biased(Pack<T> pack, const T* x, const T* bias, u64 width) {
+    auto sum = pack.read(x);
+    if (bias) {
+        auto row = pack.read_row(bias, width);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) sum.at[e] += row.at[e];
+    }
+    return sum;
 }
 
 template <class Form, class T>
 __device__ void gelu(const T* x, const T* bias, T* y, u64 n, u64 width) {
-    EACH(i, n) store(y, i, Form::value(biased(x, bias, i, width)));
+    bool packed = aligned(x, y) && (!bias || aligned_row(bias, width));
+    each_pack<T>(n, packed, [&](Pack<T> pack) {
+        auto values = biased(pack, x, bias, width);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) values.at[e] = Form::value(values.at[e]);
+        pack.write(y, values);
+    });
 }
 
 template <class Form, class T>
 __device__ void gelu_grad(const T* x, const T* bias, const T* dy, T* dx, u64 n, u64 width) {
-    EACH(i, n) store(dx, i, load(dy, i) * Form::slope(biased(x, bias, i, width)));
+    bool packed = aligned(x, dy, dx) && (!bias || aligned_row(bias, width));
+    each_pack<T>(n, packed, [&](Pack<T> pack) {
+        auto at = biased(pack, x, bias, width), slopes = pack.read(dy);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) slopes.at[e] *= Form::slope(at.at[e]);
+        pack.write(dx, slopes);
+    });
 }
 
 template <class T>

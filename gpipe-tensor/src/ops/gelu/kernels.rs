@@ -25,7 +25,7 @@ pub(crate) fn forward(
         Gelu::Tanh => gelu_tanh::call,
         Gelu::Erf => gelu_erf::call,
     };
-    call(stored, x, bias, y, n as u64, width as u64).over_elements(n)
+    call(stored, x, bias, y, n as u64, width as u64).over_packs(n)
 }
 
 /// Operands and result of [`backward`].
@@ -49,5 +49,5 @@ pub(crate) fn backward(
         Gelu::Tanh => gelu_tanh_grad::call,
         Gelu::Erf => gelu_erf_grad::call,
     };
-    call(stored, x, bias, dy, dx, n as u64, width as u64).over_elements(n)
+    call(stored, x, bias, dy, dx, n as u64, width as u64).over_packs(n)
 }

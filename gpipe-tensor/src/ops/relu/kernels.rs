@@ -11,15 +11,15 @@ entries! {
 }
 
 pub(crate) fn forward(stored: DType, x: Pointer, y: Pointer, n: usize) -> Launch {
-    relu::call(stored, x, y, n as u64).over_elements(n)
+    relu::call(stored, x, y, n as u64).over_packs(n)
 }
 
 pub(crate) fn backward(stored: DType, y: Pointer, dy: Pointer, dx: Pointer, n: usize) -> Launch {
-    relu_grad::call(stored, y, dy, dx, n as u64).over_elements(n)
+    relu_grad::call(stored, y, dy, dx, n as u64).over_packs(n)
 }
 
 pub(crate) fn leaky(stored: DType, x: Pointer, y: Pointer, n: usize, slope: f32) -> Launch {
-    leaky_relu::call(stored, x, y, n as u64, slope).over_elements(n)
+    leaky_relu::call(stored, x, y, n as u64, slope).over_packs(n)
 }
 
 pub(crate) fn leaky_grad(
@@ -30,5 +30,5 @@ pub(crate) fn leaky_grad(
     n: usize,
     slope: f32,
 ) -> Launch {
-    leaky_relu_grad::call(stored, y, dy, dx, n as u64, slope).over_elements(n)
+    leaky_relu_grad::call(stored, y, dy, dx, n as u64, slope).over_packs(n)
 }

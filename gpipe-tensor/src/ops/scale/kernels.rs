@@ -12,20 +12,20 @@ entries! {
 
 /// y = x · by; `y` may be `x`.
 pub(crate) fn scale(stored: DType, x: Pointer, y: Pointer, n: usize, by: f32) -> Launch {
-    scale::call(stored, x, y, n as u64, by).over_elements(n)
+    scale::call(stored, x, y, n as u64, by).over_packs(n)
 }
 
 /// Sets `n` elements.
 pub(crate) fn fill(stored: DType, y: Pointer, n: usize, value: f32) -> Launch {
-    fill::call(stored, y, n as u64, value).over_elements(n)
+    fill::call(stored, y, n as u64, value).over_packs(n)
 }
 
 /// From single precision to the stored type.
 pub(crate) fn narrow(stored: DType, x: Pointer, y: Pointer, n: usize) -> Launch {
-    narrow::call(stored, x, y, n as u64).over_elements(n)
+    narrow::call(stored, x, y, n as u64).over_packs(n)
 }
 
 /// From the stored type to single precision.
 pub(crate) fn widen(stored: DType, x: Pointer, y: Pointer, n: usize) -> Launch {
-    widen::call(stored, x, y, n as u64).over_elements(n)
+    widen::call(stored, x, y, n as u64).over_packs(n)
 }

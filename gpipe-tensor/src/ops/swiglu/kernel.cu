@@ -16,22 +16,26 @@ struct Gate {
 
 template <class T>
 __device__ void swiglu(const T* gate, const T* up, T* y, u64 n) {
-    EACH(i, n) {
-        float x = load(gate, i);
-        store(y, i, x * Gate(x).sigma * load(up, i));
-    }
+    map<T>(gate, up, y, n, [](float gate, float up) { return gate * Gate(gate).sigma * up; });
 }
 
 /// Writes the gradients over `gate` and `up`, and the result over `dy`.
 template <class T>
 __device__ void swiglu_with_grad(T* gate, T* up, T* dy, u64 n) {
-    EACH(i, n) {
-        float x = load(gate, i), factor = load(up, i), slope_y = load(dy, i);
-        Gate at(x);
-        float silu = x * at.sigma;
-        float slope = fmaf(silu, at.rest, at.sigma);
-        store(gate, i, slope_y * factor * slope);
-        store(up, i, slope_y * silu);
-        store(dy, i, silu * factor);
-    }
+    each_pack<T>(n, aligned(gate, up, dy), [&](Pack<T> pack) {
+        auto gates = pack.read(gate), factors = pack.read(up), slopes = pack.read(dy);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            float x = gates.at[e], factor = factors.at[e], slope_y = slopes.at[e];
+            Gate at(x);
+            float silu = x * at.sigma;
+            float slope = fmaf(silu, at.rest, at.sigma);
+            gates.at[e] = slope_y * factor * slope;
+            factors.at[e] = slope_y * silu;
+            slopes.at[e] = silu * factor;
+        }
+        pack.write(gate, gates);
+        pack.write(up, factors);
+        pack.write(dy, slopes);
+    });
 }

@@ -10,10 +10,10 @@ entries! {
 
 /// silu(gate)·up.
 pub(crate) fn forward(stored: DType, gate: Pointer, up: Pointer, y: Pointer, n: usize) -> Launch {
-    swiglu::call(stored, gate, up, y, n as u64).over_elements(n)
+    swiglu::call(stored, gate, up, y, n as u64).over_packs(n)
 }
 
 /// The gradients over `gate` and `up`, the result over `dy`.
 pub(crate) fn backward(stored: DType, gate: Pointer, up: Pointer, dy: Pointer, n: usize) -> Launch {
-    swiglu_with_grad::call(stored, gate, up, dy, n as u64).over_elements(n)
+    swiglu_with_grad::call(stored, gate, up, dy, n as u64).over_packs(n)
 }
