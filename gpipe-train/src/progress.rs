@@ -125,7 +125,8 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         self.config.data.batch_size.u64() * self.config.data.seq_len.u64()
     }
 
-    fn line(&mut self, text: &str) {
+    /// Reports a line of text.
+    pub fn line(&mut self, text: &str) {
         self.record.log(text);
         self.sink.line(text);
     }

@@ -1,5 +1,6 @@
 //! A complete training run: data, workers, checkpoints, evaluation, and a folder with events.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
 use gpipe_remat::{Assembled, Lender, ModelPipeline, first_non_finite_state, lend_owned};
-use gpipe_report::{NewRun, Tracer};
+use gpipe_report::{NewRun, Tracer, numbers};
 use gpipe_sched::World;
 use gpipe_tensor::{Device, DeviceId};
 
@@ -168,8 +169,15 @@ impl PreparedRun {
         let mut made = started.made;
         let mut autosave = Autosave::new(&recipe, &started, &assembled.transit, companions)?;
         let identity = started.identity.clone();
+        let of_world = assembled
+            .pipeline
+            .world()
+            .map(|world| of_world(world, &config));
         let mut progress =
             ProgressReporter::begin(&config, &dataset, forecast, tracer, started, sink);
+        if let Some(of_world) = of_world {
+            progress.line(&of_world);
+        }
         for warning in [&vocabulary.warning, &warning].into_iter().flatten() {
             progress.note(warning);
         }
@@ -300,6 +308,24 @@ impl PreparedRun {
             false => RunEnd::Finished,
         })
     }
+}
+
+/// How the ranks of a run share it, in a line.
+fn of_world(world: &World, config: &TrainConfig) -> String {
+    let hosts: BTreeSet<String> = (0..world.ranks()).map(|rank| world.host(rank)).collect();
+    let replicas = match config.pipeline.replicas.get() {
+        1 => String::new(),
+        replicas => format!(": {replicas} replicas of the pipeline"),
+    };
+    let divides = match config.pipeline.zero.get() {
+        0 => "",
+        _ => ", which divide the optimizer states",
+    };
+    format!(
+        "{} on {}{replicas}{divides}",
+        numbers::counted(world.ranks() as u64, "rank"),
+        numbers::counted(hosts.len() as u64, "host"),
+    )
 }
 
 /// What rank 0 asks of the others when it saves ([`Autosave::save`]): copies, which it fetches while it writes.
