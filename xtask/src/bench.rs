@@ -1,6 +1,7 @@
 //! Measurements in seven families, one of predictions beside published figures, one experiment, and one for machines with a GPU.
 
 mod baseline;
+mod calm;
 mod configuration;
 mod criterion;
 pub mod cuda;

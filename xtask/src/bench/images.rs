@@ -79,7 +79,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     println!(
         "ResNet-50, 8 images a step; PyTorch in the faster of its two memory formats; ratios: median of the \
-         rounds [least to most]"
+         rounds [interval of 90 %]"
     );
     if flags.markdown {
         println!();
@@ -183,7 +183,7 @@ fn peer(
     Took::of(&Run {
         seconds: list("seconds"),
         cpu_seconds: list("cpu_seconds"),
-        resident: None,
+        ..Run::default()
     })
 }
 

@@ -152,7 +152,7 @@ fn took(line: &Value) -> anyhow::Result<Took> {
     Took::of(&Run {
         seconds: list("seconds"),
         cpu_seconds: list("cpu_seconds"),
-        resident: None,
+        ..Run::default()
     })
 }
 
@@ -249,7 +249,7 @@ fn show(
         ]);
     }
     println!(
-        "A Llama of 135 million parameters, 4 rows of 256 tokens a step; ratios: median of the rounds [least to most]"
+        "A Llama of 135 million parameters, 4 rows of 256 tokens a step; ratios: median of the rounds [interval of 90 %]"
     );
     if flags.markdown {
         println!();

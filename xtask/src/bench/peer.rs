@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
+use super::calm;
 use super::configuration::Configuration;
 use super::runs::{Run, WARM_UP};
 
@@ -25,12 +26,15 @@ impl Peer {
         let (threads, steps) = (threads.to_string(), steps.to_string());
         let Self { python, config, .. } = self;
         let _folder = shell.push_dir(&self.folder);
-        let output = cmd!(
+        let command = cmd!(
             shell,
             "{python} single.py --config {config} --threads {threads} --steps {steps}"
         );
-        let mut found = results(&output.quiet().read()?)?;
-        Ok(found.swap_remove(0).1)
+        let command = command.quiet();
+        let (output, others) = calm::measure(|| Ok(command.read()?))?;
+        let mut run = results(&output)?.swap_remove(0).1;
+        run.others = others;
+        Ok(run)
     }
 
     /// Whether `torch.distributed.pipelining` can do the same.
@@ -72,18 +76,23 @@ impl Peer {
         let schedule = &first.schedule;
         let Self { python, config, .. } = self;
         let _folder = shell.push_dir(&self.folder);
-        let output = cmd!(
+        let command = cmd!(
             shell,
             "{python} pipelining.py --config {config} --threads {threads} --stages {stages}
              --schedule {schedule} --microbatches {micro_batches} --checkpoint {checkpoint}
              --steps {steps} --warmup {warm_up}"
         );
-        let found = results(&output.quiet().read()?)?;
+        let command = command.quiet();
+        let (output, others) = calm::measure(|| Ok(command.read()?))?;
+        let found = results(&output)?;
         let of = |configuration: &&Configuration| {
             let micro_batches = configuration.micro_batches as u64;
             let run = found.iter().find(|(parts, _)| *parts == micro_batches);
             let run = run.with_context(|| format!("pipelining.py left out {configuration}"))?;
-            Ok(run.1.clone())
+            Ok(Run {
+                others,
+                ..run.1.clone()
+            })
         };
         alike.iter().map(of).collect()
     }
@@ -99,7 +108,7 @@ fn results(output: &str) -> anyhow::Result<Vec<(u64, Run)>> {
         let run = Run {
             seconds: vec![median / 1e3],
             cpu_seconds: Vec::from_iter(milliseconds("cpu_min_ms").map(|time| time / 1e3)),
-            resident: None,
+            ..Run::default()
         };
         found.push((result["microbatches"].as_u64().unwrap_or(1), run));
     }

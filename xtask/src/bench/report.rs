@@ -68,7 +68,7 @@ impl Report<'_> {
         let against = self
             .unpipelined(measured)
             .map(|one| Against::of(measured, one));
-        json!({
+        measured.with_ratio(json!({
             "kind": "bench",
             "family": "training",
             "model": self.model.name,
@@ -89,19 +89,19 @@ impl Report<'_> {
             "product_gflops_per_second": self.peak.product / 1e9,
             "peak_resident_bytes": resident,
             "peer_median_seconds": theirs.map(|theirs| theirs.median),
-            "ratio": theirs.map(|theirs| wall.median / theirs.median),
             "wall_of_one_stage": against.as_ref().map(|against| against.wall),
             "cpu_of_one_stage": against.as_ref().and_then(|against| against.cpu),
             "extra_seconds": against.as_ref().map(|against| against.extra),
             "extra_cpu_seconds": against.and_then(|against| against.extra_cpu),
-        })
+        }))
     }
 
     /// The tables.
     pub fn drawn(&self, markdown: bool) -> String {
         let gap = if markdown { "\n" } else { "" };
         let mut text = format!(
-            "{} with {} threads; spread is that of the middle half, MB the process's peak\n\
+            "{} with {} threads; spread is that of the middle half, MB the process's peak;\n\
+             ratio: median of the rounds [its interval of 90 %]\n\
              at most {}; shares of both are of the model's FLOPs / of those executed\n{gap}{}",
             self.model.name,
             self.threads,
@@ -141,7 +141,6 @@ impl Report<'_> {
             "ratio",
         ];
         let mut rows = vec![heading.map(str::to_owned)];
-        let ratio = |ratio: f64| format!("{ratio:.3}");
         for measured in &self.measured {
             let (rate, executed) = self.rates(measured);
             let share = |of: f64| match executed {
@@ -168,9 +167,7 @@ impl Report<'_> {
                 said(measured.resident, |bytes| {
                     format!("{:.0}", bytes as f64 / 1e6)
                 }),
-                said(self.peer(measured), |theirs| {
-                    ratio(measured.wall.median / theirs.median)
-                }),
+                measured.shown_ratio(),
             ]);
             if let Some(theirs) = &measured.theirs {
                 rows.push(self.peer_row(format!("PyTorch, {name}"), theirs));
@@ -306,6 +303,7 @@ mod tests {
             seconds: vec![wall],
             cpu_seconds: vec![cpu],
             resident: Some(90_400_000),
+            ..Run::default()
         }
     }
 
@@ -326,10 +324,11 @@ mod tests {
     #[test]
     fn the_ratio_is_ours_over_theirs() {
         let one = way(1, 1);
-        let measured = || Measured::of(&one, &run(1.5, 2.5), &Run::default()).unwrap();
-        let report_alone = report(vec![measured()], None);
+        let measured =
+            |ratios: &[f64]| Measured::of(&one, &run(1.5, 2.5), &Run::default(), ratios).unwrap();
+        let report_alone = report(vec![measured(&[])], None);
         assert_eq!(report_alone.json_lines()[0]["ratio"], Value::Null);
-        let report = report(vec![measured()], Some(1.0));
+        let report = report(vec![measured(&[1.5, 1.4, 2.0])], Some(1.0));
         let line = &report.json_lines()[0];
         assert_eq!(
             (&line["ratio"], &line["cpu_median_seconds"]),
@@ -344,7 +343,10 @@ mod tests {
         };
         // 169 GFLOP in 1.5 s.
         assert!(
-            ends("K=1 M=1 gpipe keep", "28 / 28 %   56 / 56 %  90  1.500"),
+            ends(
+                "K=1 M=1 gpipe keep",
+                "28 / 28 %   56 / 56 %  90  1.50 [1.40 to 2.00]"
+            ),
             "{drawn}"
         );
         assert!(ends("PyTorch, one process  1000.0", "169.1"), "{drawn}");
@@ -364,7 +366,7 @@ mod tests {
                 .zip(runs.iter().zip(theirs))
                 .map(|(way, (&(wall, cpu), theirs))| {
                     let theirs = theirs.map_or(Run::default(), |seconds| run(seconds, seconds));
-                    Measured::of(way, &run(wall, cpu), &theirs).unwrap()
+                    Measured::of(way, &run(wall, cpu), &theirs, &[wall]).unwrap()
                 });
         let report = report(measured.collect(), Some(2.0));
         let [_, against] = <[_; 2]>::try_from(report.against()).unwrap();
@@ -390,7 +392,7 @@ mod tests {
             .iter()
             .map(|line| line["ratio"].clone())
             .collect();
-        assert_eq!(ratios, [json!(0.4), json!(0.84), json!(0.5), json!(0.45)]);
+        assert_eq!(ratios, [json!(0.8), json!(0.84), json!(0.7), json!(0.9)]);
         let drawn = report.drawn(true);
         assert!(drawn.contains("| PyTorch, K=2 M=4 gpipe keep |"), "{drawn}");
     }

@@ -4,6 +4,8 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
+use super::calm::{self, Others};
+
 /// Steps that are run and not counted.
 pub const WARM_UP: usize = 2;
 
@@ -16,6 +18,8 @@ pub struct Run {
     pub cpu_seconds: Vec<f64>,
     /// The most memory that the process had, where that is known.
     pub resident: Option<u64>,
+    /// Who disturbed it most.
+    pub others: Others,
 }
 
 impl Run {
@@ -24,11 +28,18 @@ impl Run {
         self.seconds.extend(other.seconds);
         self.cpu_seconds.extend(other.cpu_seconds);
         self.resident = self.resident.max(other.resident);
+        self.others = self.others.worse(other.others);
     }
 }
 
-/// Trains for some steps that count.
+/// Trains for some steps that count, again where the machine was not calm.
 pub fn train(shell: &Shell, arguments: &[String], steps: usize) -> anyhow::Result<Run> {
+    let (mut run, others) = calm::measure(|| train_once(shell, arguments, steps))?;
+    run.others = others;
+    Ok(run)
+}
+
+fn train_once(shell: &Shell, arguments: &[String], steps: usize) -> anyhow::Result<Run> {
     let folder = shell.create_temp_dir()?;
     let out = folder.path().join("run");
     let steps = (steps + WARM_UP).to_string();

@@ -31,6 +31,27 @@ impl Summary {
     }
 }
 
+/// The median, and the narrowest interval between order statistics that covers it with 90 % of
+/// certainty whatever the distribution (the sign test's); least and most of fewer than five.
+pub fn median_interval(numbers: &[f64]) -> Option<[f64; 3]> {
+    let median = Summary::of(numbers)?.median;
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    // How likely at most `left_out` of `count` numbers lie below the median.
+    let (mut left_out, mut chance) = (0, 0.5f64.powi(count as i32));
+    let mut below = chance;
+    loop {
+        chance *= (count - left_out) as f64 / (left_out + 1) as f64;
+        below += chance;
+        if below > 0.05 {
+            break;
+        }
+        left_out += 1;
+    }
+    Some([median, sorted[left_out], sorted[count - 1 - left_out]])
+}
+
 /// Between the two nearest ranks, linearly.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = share * (sorted.len() - 1) as f64;
@@ -51,5 +72,21 @@ mod tests {
         assert_eq!(Summary::of(&[7.0]).unwrap().spread, 0.0);
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
+    }
+
+    #[test]
+    fn the_interval_leaves_out_what_90_percent_allow() {
+        let interval = |count: u32| {
+            let numbers = Vec::from_iter((1..=count).rev().map(f64::from));
+            median_interval(&numbers).unwrap()
+        };
+        assert_eq!(interval(1), [1.0, 1.0, 1.0]);
+        assert_eq!(interval(3), [2.0, 1.0, 3.0]);
+        // Tables of the sign test at 90 %: one of 8, two of 11, five of 20.
+        assert_eq!(interval(7), [4.0, 1.0, 7.0]);
+        assert_eq!(interval(8), [4.5, 2.0, 7.0]);
+        assert_eq!(interval(11), [6.0, 3.0, 9.0]);
+        assert_eq!(interval(20), [10.5, 6.0, 15.0]);
+        assert_eq!(median_interval(&[]), None);
     }
 }

@@ -15,6 +15,7 @@ use super::peer::Peer;
 use super::report::Report;
 use super::runs::{self, Run};
 use super::summary::Summary;
+use super::turns::Took;
 use crate::flags::Bench;
 
 /// Measures every configuration and prints what came out.
@@ -44,34 +45,53 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
     let mut ours = vec![Run::default(); configurations.len()];
     let mut theirs = vec![Run::default(); configurations.len()];
     let mut single = Run::default();
+    let mut ratios = vec![Vec::new(); configurations.len()];
     for round in 1..=rounds {
-        if let Some(peer) = &peer {
-            eprintln!("round {round} of {rounds}: PyTorch");
-            single.add(peer.single(shell, threads, steps)?);
-        }
         for group in groups(&configurations) {
             let alike = &configurations[group.clone()];
-            for (configuration, all) in alike.iter().zip(&mut ours[group.clone()]) {
-                eprintln!("round {round} of {rounds}: {configuration}");
-                let arguments = arguments(model.name, configuration, threads);
-                all.add(runs::train(shell, &arguments, steps)?);
+            let train = || -> anyhow::Result<Vec<Run>> {
+                let run = |configuration: &Configuration| {
+                    eprintln!("round {round} of {rounds}: {configuration}");
+                    let arguments = arguments(model.name, configuration, threads);
+                    runs::train(shell, &arguments, steps)
+                };
+                alike.iter().map(run).collect()
+            };
+            let pytorch = || -> anyhow::Result<Option<Theirs>> {
+                let Some(peer) = &peer else { return Ok(None) };
+                eprintln!("round {round} of {rounds}: PyTorch, {} and alike", alike[0]);
+                Theirs::measure(peer, shell, alike, threads, steps).map(Some)
+            };
+            // Who goes first changes, so that a drift of the machine's speed favours nobody.
+            let (found, peers) = if round % 2 == 1 {
+                let peers = pytorch()?;
+                (train()?, peers)
+            } else {
+                (train()?, pytorch()?)
+            };
+            for (index, run) in group.zip(found) {
+                ours[index].add(run.clone());
+                let Some(peers) = &peers else { continue };
+                let of = &configurations[index];
+                if let Some(pipelined) = peers.pipelined(of) {
+                    theirs[index].add(pipelined.clone());
+                }
+                if let Some(peer) = peers.pipelined(of).or(peers.single.as_ref()) {
+                    ratios[index].push(Took::wall_of(&run)? / Took::wall_of(peer)?);
+                    ours[index].others = ours[index].others.worse(peer.others);
+                }
             }
-            let Some(peer) = &peer else { continue };
-            let can: Vec<usize> = group.filter(|&i| Peer::can(&configurations[i])).collect();
-            let alike: Vec<&Configuration> = can.iter().map(|&i| &configurations[i]).collect();
-            if let Some(first) = alike.first() {
-                eprintln!("round {round} of {rounds}: PyTorch, {first} and alike");
-            }
-            let found = peer.pipelined(shell, &alike, threads, steps)?;
-            for (index, run) in can.into_iter().zip(found) {
-                theirs[index].add(run);
-            }
+            peers
+                .and_then(|peers| peers.single)
+                .into_iter()
+                .for_each(|run| single.add(run));
         }
         peak = peak.max(Peak::measure(shell, threads)?);
     }
     let measured = configurations.iter().zip(ours.iter().zip(&theirs));
-    let measured = measured.map(|(configuration, (ours, theirs))| {
-        Measured::of(configuration, ours, theirs)
+    let measured = measured.zip(&ratios);
+    let measured = measured.map(|((configuration, (ours, theirs)), ratios)| {
+        Measured::of(configuration, ours, theirs, ratios)
             .with_context(|| format!("{configuration} measured nothing"))
     });
     let report = Report {
@@ -94,6 +114,42 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
         slower.join("\n")
     );
     Ok(())
+}
+
+/// PyTorch's turn beside some configurations that differ in their micro-batches alone.
+struct Theirs {
+    /// One process, where one of them has no like in `torch.distributed.pipelining`.
+    single: Option<Run>,
+    pipelined: Vec<(usize, Run)>,
+}
+
+impl Theirs {
+    fn measure(
+        peer: &Peer,
+        shell: &Shell,
+        alike: &[Configuration],
+        threads: usize,
+        steps: usize,
+    ) -> anyhow::Result<Self> {
+        let (can, cannot): (Vec<_>, Vec<_>) = alike.iter().partition(|way| Peer::can(way));
+        let single = match cannot.is_empty() {
+            true => None,
+            false => Some(peer.single(shell, threads, steps)?),
+        };
+        let runs = peer.pipelined(shell, &can, threads, steps)?;
+        let micro_batches = can.iter().map(|way| way.micro_batches);
+        Ok(Self {
+            single,
+            pipelined: micro_batches.zip(runs).collect(),
+        })
+    }
+
+    /// The like of one of the configurations.
+    fn pipelined(&self, way: &Configuration) -> Option<&Run> {
+        let mut all = self.pipelined.iter();
+        all.find(|(parts, _)| *parts == way.micro_batches)
+            .map(|(_, run)| run)
+    }
 }
 
 /// The flags of a configuration.

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use xshell::{Shell, cmd};
 
 use super::runs::Run;
-use super::summary::Summary;
+use super::summary::{Summary, median_interval};
 
 /// Median seconds of a step or a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +23,12 @@ impl Took {
         let (wall, cpu) = both.context("a run reported no times")?;
         Ok(Self { wall, cpu })
     }
+
+    /// Wall time alone, for runs that do not tell their processor time.
+    pub fn wall_of(run: &Run) -> anyhow::Result<f64> {
+        let summary = Summary::of(&run.seconds).context("a run reported no times")?;
+        Ok(summary.median)
+    }
 }
 
 /// The median of numbers, none if one is missing.
@@ -31,12 +37,10 @@ pub fn median(numbers: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     Some(Summary::of(&numbers)?.median)
 }
 
-/// Median, least and most of ratios, none if one is missing.
+/// Median of ratios and its interval ([`median_interval`]), none if one is missing.
 pub fn ratios(ratios: impl Iterator<Item = Option<f64>>) -> Option<[f64; 3]> {
     let ratios: Vec<f64> = ratios.collect::<Option<_>>()?;
-    let summary = Summary::of(&ratios)?;
-    let most = ratios.iter().copied().fold(summary.min, f64::max);
-    Some([summary.median, summary.min, most])
+    median_interval(&ratios)
 }
 
 /// [`ratios`] as text.
