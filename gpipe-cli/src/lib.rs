@@ -62,6 +62,9 @@ fn run(args: &Args) -> Result<()> {
         Command::Devices => {
             ranks::over(&LaunchedArgs::default(), || commands::devices::run(output))
         }
+        Command::Plan(plan) if plan.profile => ranks::over(&LaunchedArgs::default(), || {
+            commands::plan::run(plan, output)
+        }),
         Command::Plan(plan) => ranks::alone("plan", || commands::plan::run(plan, output)),
         Command::Check(check) => ranks::alone("check", || commands::check::run(check, output)),
         Command::Report(report) => ranks::alone("report", || commands::report::run(report, output)),

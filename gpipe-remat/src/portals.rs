@@ -112,7 +112,7 @@ impl Portals {
 
     /// Bytes of the first micro-batch in the flows between a stage, whose first layer is `layer`, and the one before
     /// it: of the activations and of their gradients.
-    pub(crate) fn flow_bytes(&self, costs: &ModelCosts, stage: usize, layer: usize) -> [u64; 2] {
+    pub fn flow_bytes(&self, costs: &ModelCosts, stage: usize, layer: usize) -> [u64; 2] {
         let places = self.boundaries.get(stage).map_or(&[][..], Vec::as_slice);
         let portals = places.iter().map(|place| place.portal.is_some());
         let flow = costs.flow(0, layer).iter();

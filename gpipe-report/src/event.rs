@@ -7,11 +7,13 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::basis::Basis;
 use crate::checked::Checked;
 use crate::clock::rfc3339;
 use crate::error::Result;
 use crate::found_device::FoundDevice;
 use crate::found_rank::{FoundMpi, FoundRank};
+use crate::measured_link::MeasuredLink;
 use crate::planned_portal::PlannedPortal;
 use crate::replicated_plan::ReplicatedPlan;
 
@@ -178,6 +180,9 @@ pub enum Event {
         /// Number of first layers that are frozen and have no backward pass; no key where there are none.
         #[serde(skip_serializing_if = "Option::is_none")]
         forward_only_layers: Option<usize>,
+        /// What `step_seconds` rests on; no key where that is `null`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        basis: Option<Basis>,
     },
     /// A checkpoint was checked.
     Check(Checked),
@@ -229,6 +234,8 @@ pub enum Event {
         /// The plan and the best for other numbers of replicas, the fastest first; for hosts alone.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         replications: Vec<ReplicatedPlan>,
+        /// What the times rest on.
+        basis: Basis,
     },
     /// One of the plans that are compared.
     Compare {
@@ -250,6 +257,8 @@ pub enum Event {
         bubble: f64,
         /// Predicted peak bytes of each stage.
         peak_bytes: Vec<u64>,
+        /// What `step_seconds` rests on.
+        basis: Basis,
     },
     /// A kind of layer was measured.
     Profile {
@@ -289,6 +298,8 @@ pub enum Event {
     Mpi(FoundMpi),
     /// A rank of a launcher.
     Rank(FoundRank),
+    /// A link between two ranks was measured.
+    Link(MeasuredLink),
 }
 
 impl Event {
@@ -366,6 +377,7 @@ mod tests {
             trained_parameters: None,
             portals: Vec::new(),
             forward_only_layers: None,
+            basis: None,
         };
         assert_eq!(
             plan.to_json().unwrap(),

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod basis;
 mod checked;
 mod clock;
 mod error;
@@ -9,6 +10,7 @@ mod folder;
 mod found_device;
 mod found_rank;
 mod html;
+mod measured_link;
 pub mod numbers;
 mod planned_portal;
 mod replicated_plan;
@@ -17,6 +19,7 @@ mod scalars;
 mod tensorboard;
 mod timeline;
 
+pub use basis::Basis;
 pub use checked::Checked;
 pub use error::{Error, Result};
 pub use event::Event;
@@ -24,6 +27,7 @@ pub use folder::{MadeRun, NewRun, PAGE, RunFolder};
 pub use found_device::FoundDevice;
 pub use found_rank::{FoundMpi, FoundRank};
 pub use html::{html, write_html};
+pub use measured_link::MeasuredLink;
 pub use planned_portal::PlannedPortal;
 pub use replicated_plan::ReplicatedPlan;
 pub use run::{Run, RunEnd, RunStart, RunStep, read_run};

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::basis::Basis;
 use crate::numbers;
 
 /// A number of replicas, the fastest pipeline for it, and what a step of them costs.
@@ -55,7 +56,7 @@ impl ReplicatedPlan {
     ];
 
     /// The plan as a row of a table.
-    pub fn row(&self) -> Vec<String> {
+    pub fn row(&self, basis: Basis) -> Vec<String> {
         let largest = |bytes: &[u64]| numbers::bytes(bytes.iter().copied().max().unwrap_or(0));
         let share = |seconds: f64| numbers::percent(seconds / self.step_seconds);
         vec![
@@ -64,7 +65,7 @@ impl ReplicatedPlan {
             self.stages.to_string(),
             self.micro_batches.to_string(),
             self.schedule.clone(),
-            numbers::step_time(self.step_seconds),
+            basis.said_of(numbers::step_time(self.step_seconds)),
             share(self.waiting_seconds),
             share(self.sum_seconds),
             largest(&self.peak_bytes),

@@ -12,6 +12,7 @@ mod generate;
 mod kernel_cache;
 pub mod known_gpus;
 mod launch;
+pub mod links;
 pub mod machine;
 mod memory_limit;
 mod model_source;

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use gpipe_remat::planner::{CertifiedPlan, Plan, Worker};
-use gpipe_report::{Event, ReplicatedPlan, numbers};
+use gpipe_report::{Basis, Event, ReplicatedPlan, numbers};
 use gpipe_train::TrainConfig;
-use gpipe_train::profile::{ProfileOptions, Speed};
+use gpipe_train::profile::ProfileOptions;
 use gpipe_train::recommend::{PlanningOptions, Recommender};
 
 use super::profile;
@@ -74,20 +74,22 @@ fn event(of: &Recommender, answer: &CertifiedPlan) -> Event {
         more_memory: answer.with_more.map(|(bytes, _)| bytes.0),
         more_memory_seconds: answer.with_more.map(|(_, seconds)| seconds),
         replications: of.replications(answer),
+        basis: of.basis(),
     }
 }
 
 /// The plan, the command that runs it, and its certificate as text.
 fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
-    let plan = &answer.plan;
+    let (plan, basis) = (&answer.plan, of.basis());
     let mut lines = vec![
         format!("use         {command}"),
         format!(
             "step        about {}{}, {}",
             numbers::step_time(plan.seconds),
-            match of.speed() {
-                Some(Speed::Estimate(_)) => " (estimate; --profile measures)",
-                Some(Speed::Predicted(_)) => " (prediction by data sheets)",
+            match (basis, of.speed()) {
+                (Basis::Estimate, Some(_)) => " (estimate; --profile measures)",
+                (Basis::Estimate, None) => " (estimate)",
+                (Basis::DataSheet, _) => " (prediction by data sheets)",
                 _ => "",
             },
             match answer.gap() {
@@ -148,7 +150,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
             "advice      do not pipeline: with a copy of the model on each of {} workers, a step \
                  would take about {} (--hosts 1 plans that)",
             of.workers().len(),
-            numbers::step_time(replicas)
+            basis.said_of(numbers::step_time(replicas))
         ));
     }
     let replications = of.replications(answer);
@@ -156,7 +158,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
         let [parts, sharded] = plan.lines();
         lines.insert(4, format!("            {sharded}"));
         lines.insert(2, format!("            {parts}"));
-        let rows: Vec<_> = replications.iter().map(ReplicatedPlan::row).collect();
+        let rows: Vec<_> = replications.iter().map(|plan| plan.row(basis)).collect();
         let (width, heading) = (terminal_width(), &ReplicatedPlan::HEADING);
         let text = table_within(width, heading, &["neighbours", "schedule"], &rows);
         lines.push(format!("\n{}", text.trim_end()));

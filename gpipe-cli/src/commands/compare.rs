@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_report::{Event, numbers};
+use gpipe_report::{Basis, Event, numbers};
 use gpipe_train::TrainConfig;
 use gpipe_train::recommend::{Comparison, RankedPlan, Recommender};
 
@@ -21,6 +21,7 @@ pub fn show(recommender: &Recommender, config: &TrainConfig, output: OutputArgs)
         histogram,
         ..
     } = recommender.compare(config)?;
+    let basis = recommender.basis();
     let best_seconds = plans.first().map_or(0.0, |best| best.plan.seconds);
     let left_out = match output.json {
         true => 0,
@@ -34,11 +35,14 @@ pub fn show(recommender: &Recommender, config: &TrainConfig, output: OutputArgs)
     plans.extend(histogram);
     if output.json {
         for plan in &plans {
-            print(&event(plan).to_json()?)?;
+            print(&event(plan, basis).to_json()?)?;
         }
         return Ok(());
     }
-    let rows: Vec<_> = plans.iter().map(|plan| row(plan, best_seconds)).collect();
+    let rows: Vec<_> = plans
+        .iter()
+        .map(|plan| row(plan, best_seconds, basis))
+        .collect();
     let heading = [
         "workers", "schedule", "M", "remat", "cut", "step", "times", "bubble", "peak",
     ];
@@ -55,7 +59,7 @@ pub fn show(recommender: &Recommender, config: &TrainConfig, output: OutputArgs)
     print(&format!("{}{by_rule}{more}", text.trim_end()))
 }
 
-fn row(ranked: &RankedPlan, best: f64) -> Vec<String> {
+fn row(ranked: &RankedPlan, best: f64, basis: Basis) -> Vec<String> {
     let plan = &ranked.plan;
     vec![
         plan.workers.len().to_string(),
@@ -63,14 +67,14 @@ fn row(ranked: &RankedPlan, best: f64) -> Vec<String> {
         plan.micro_batches.to_string(),
         ranked.remat.clone(),
         sizes(plan),
-        numbers::step_time(plan.seconds),
+        basis.said_of(numbers::step_time(plan.seconds)),
         format!("{:.3}", plan.seconds / best),
         numbers::percent(plan.bubble),
         numbers::bytes(plan.peaks.iter().copied().max().unwrap_or(0)),
     ]
 }
 
-fn event(ranked: &RankedPlan) -> Event {
+fn event(ranked: &RankedPlan, basis: Basis) -> Event {
     let plan = &ranked.plan;
     Event::Compare {
         workers: plan.workers.len(),
@@ -82,5 +86,6 @@ fn event(ranked: &RankedPlan) -> Event {
         step_seconds: plan.seconds,
         bubble: plan.bubble,
         peak_bytes: plan.peaks.clone(),
+        basis,
     }
 }

@@ -7,26 +7,35 @@ use gpipe_remat::StageMemory;
 use gpipe_remat::planner::Described;
 use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
-use gpipe_report::{Cuts, Event, numbers};
+use gpipe_report::{Basis, Cuts, Event, numbers};
 use gpipe_train::config::ScheduleChoice;
 use gpipe_train::cost_import::{self, CostFile};
 use gpipe_train::profile::{ProfileOptions, Speed};
-use gpipe_train::recommend::Recommender;
-use gpipe_train::{Forecast, Setup, TrainConfig};
+use gpipe_train::recommend::{Ranks, Recommender};
+use gpipe_train::{Forecast, Setup, TrainConfig, links};
 
 use super::{auto, compare, profile, stages};
 use crate::args::{OutputArgs, PlanArgs};
 use crate::fail::{Fail, Result};
 use crate::output::{print, style, table_within, terminal_width, warn};
+use crate::ranks;
 
 /// Plans the configured run, or one for layer costs.
 pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
     let config = args.settings.resolve()?;
     let path = profile::path(args.settings.config.as_deref());
     let options = ProfileOptions::new(&path).measure(args.profile);
+    let options = options.beside(!ranks::speaks());
+    let world = ranks::world();
+    let links = match &world {
+        Some(world) => links::measure(world, &config)?,
+        None => Vec::new(),
+    };
+    profile::show_links(&links, output)?;
     if args.auto || args.compare {
         let mut planning = args.planning.options(&config)?;
         planning.fixed = args.settings.fixed()?;
+        planning.ranks = (world.as_ref().map(|world| Ranks::of(world, &links))).transpose()?;
         // A table is ranked among the schedules.
         let is_table = matches!(*config.pipeline.schedule, ScheduleChoice::Table(_));
         planning.fixed.schedule &= args.auto || !is_table;
@@ -56,7 +65,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
     }
     match &args.costs {
         None => {
-            let setup = Setup::new(&config)?;
+            let setup = Setup::over(&config, world.as_ref())?.with_links(&links);
             write_table(args, &setup.schedule)?;
             show_setup(&config, &setup, options, output)
         }
@@ -66,7 +75,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
 
 /// Writes the schedule to the file of `--csv`, if given.
 fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
-    let Some(path) = &args.csv else {
+    let Some(path) = args.csv.as_ref().filter(|_| ranks::speaks()) else {
         return Ok(());
     };
     let fault = |error: std::io::Error| {
@@ -180,7 +189,7 @@ fn show_setup(
             &setup.partition,
             &setup.loads,
             forecast.bubble,
-            Some((seconds, forecast)),
+            Some((seconds, forecast, speed.basis())),
         );
     }
     if output.verbose {
@@ -352,9 +361,10 @@ fn publish(
     partition: &Partition,
     loads: &Loads,
     bubble: f64,
-    of_run: Option<(f64, Forecast)>,
+    of_run: Option<(f64, Forecast, Basis)>,
 ) -> Result<()> {
-    let (step_seconds, forecast) = of_run.unzip();
+    let basis = of_run.as_ref().map(|&(.., basis)| basis);
+    let (step_seconds, forecast) = of_run.map(|run| (run.0, run.1)).unzip();
     let of_forecast =
         |forecast: &Forecast| (forecast.portals.clone(), forecast.forward_only_layers);
     let (portals, forward_only_layers) = forecast.as_ref().map(of_forecast).unwrap_or_default();
@@ -369,6 +379,7 @@ fn publish(
         peak_bytes: forecast.map(|forecast| forecast.peaks),
         portals,
         forward_only_layers,
+        basis,
     };
     print(&event.to_json()?)
 }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use gpipe_remat::{ModelCosts, Work};
-use gpipe_report::{Event, numbers};
+use gpipe_report::{Event, MeasuredLink, numbers};
+use gpipe_train::links;
 use gpipe_train::profile::{Measured, ProfileProgress, Speed};
 
 use super::RUNS;
@@ -125,6 +126,17 @@ fn show_measured(
         1e6 * measured.action_seconds(),
         measured.path().display()
     ))
+}
+
+/// Prints the links between ranks as they were measured, if there are any.
+pub fn show_links(links: &[MeasuredLink], output: OutputArgs) -> Result<()> {
+    match output.json {
+        true => links
+            .iter()
+            .try_for_each(|link| print(&Event::Link(link.clone()).to_json()?)),
+        false if links.is_empty() => Ok(()),
+        false => print(&links::table_of(links)),
+    }
 }
 
 /// A row of the table; recomputation takes as long as the forward pass and has no column.

@@ -143,8 +143,43 @@ fn rank_0_speaks_for_all() {
         let ranks = found.iter().filter(|object| object["kind"] == "rank");
         let ranks: Vec<_> = ranks.map(|object| object["rank"].as_u64()).collect();
         assert_eq!(ranks, [Some(0), Some(1)]);
+        let measured = ["plan", "--profile", "--model", "gpt-nano", "--json"];
+        let measured = over(&[&measured[..], &["--stages", "2"]].concat());
+        assert!(measured.status.success(), "{}", stderr(&measured));
+        let measured = objects(&measured);
+        let link = &measured[0];
+        assert_eq!((&link["kind"], &link["to"]), (&"link".into(), &1.into()));
+        assert!(link["latency_seconds"].as_f64() > Some(0.0), "{link}");
+        assert!(link["bytes_per_second"].as_f64() > Some(0.0), "{link}");
+        assert_eq!(measured.last().unwrap()["basis"], "profile");
         let refused = over(&["plan"]);
         assert!(!refused.status.success());
         assert_eq!(stderr(&refused).matches("runs in one process").count(), 1);
+    }
+}
+
+/// The command that is printed for ranks, with the flags behind the program, trains on as many of them.
+#[test]
+fn the_recommended_command_runs_over_ranks() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let measure = ["--profile", "--auto", "--stages", "2"];
+        let planned = on_ranks(&launcher, 4, folder.path(), "plan", &measure);
+        assert!(planned.status.success(), "{}", stderr(&planned));
+        let text = stdout(&planned);
+        assert!(text.contains("\n2 to 3 "), "{text}");
+        let command = text.lines().find_map(|line| line.strip_prefix("use "));
+        let command = command.unwrap().replace('\'', "");
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let [_, "-np", ranks, "gpipe", flags @ ..] = &words[..] else {
+            panic!("{command}");
+        };
+        let mut run = launched(&launcher, ranks.parse().unwrap(), folder.path());
+        let run = run.args(flags).args(["--steps", "1", "-q"]).output();
+        let run = run.unwrap();
+        assert!(run.status.success(), "{command}: {}", stderr(&run));
     }
 }

@@ -187,8 +187,22 @@ fn replicas_are_planned_on_hosts() {
     let two = json("--replicas 2 --host-link 1e-5:5M");
     let two = two["replications"].as_array().unwrap();
     assert!(two.iter().all(|plan| plan["replicas"] == 2) && two.len() == 2);
+    // With ZeRO 1, plans count on the peaks that are listed without it.
+    let zero = json("--zero 1");
+    let zero = zero["replications"].as_array().unwrap();
+    assert!(
+        zero.iter()
+            .all(|plan| plan["peak_bytes"] == plan["sharded_peak_bytes"])
+    );
+    assert_eq!(zero[0]["replicas"], json!(8));
+    assert_eq!(zero[0]["peak_bytes"], plans[0]["sharded_peak_bytes"]);
     let text = plan("");
     let text = stdout(&text);
+    let rows = text.lines().filter(|line| line.contains(" pipelines "));
+    assert!(
+        rows.into_iter().all(|row| row.contains("(estimate)")),
+        "{text}"
+    );
     assert!(text.contains("mpirun -np 8 gpipe train "), "{text}");
     assert!(
         text.contains(" --replicas 8") && text.contains("\nreplicas "),

@@ -137,6 +137,16 @@ impl Times {
         self
     }
 
+    /// The times of workers with this many cores each, of which others have no use.
+    #[must_use]
+    pub fn of_share(&self, cores: usize) -> Self {
+        Self {
+            work: self.on(cores).to_vec(),
+            shares: Vec::new(),
+            action: self.action,
+        }
+    }
+
     /// The largest number of cores with times.
     pub fn cores(&self) -> usize {
         1 + self.shares.len()

@@ -1,11 +1,60 @@
 //! Hosts of as many workers each, and the replicas that they can hold.
 
+use std::collections::BTreeSet;
+
 use gpipe_remat::planner::{Link, Placement, Replication, Worker};
+use gpipe_report::MeasuredLink;
+use gpipe_sched::World;
 
 use crate::error::{Error, Result};
+use crate::links;
 
 /// The most workers of all hosts.
 const MOST: usize = 1024;
+
+/// The ranks of a launcher: as many on each host, and the slowest links between them that were measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranks {
+    pub(super) hosts: usize,
+    pub(super) per_host: usize,
+    pub(super) link: Link,
+    pub(super) host_link: Link,
+}
+
+impl Ranks {
+    /// Of a world with these links between neighbours.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for hosts with different numbers of ranks, or whose ranks are not neighbours.
+    pub fn of(world: &World, links: &[MeasuredLink]) -> Result<Self> {
+        let hosts: Vec<String> = (0..world.ranks()).map(|rank| world.host(rank)).collect();
+        Self::on(&hosts, links)
+    }
+
+    /// Of ranks on these hosts.
+    fn on(hosts: &[String], links: &[MeasuredLink]) -> Result<Self> {
+        let runs: Vec<_> = hosts.chunk_by(|one, other| one == other).collect();
+        let per_host = runs[0].len();
+        let distinct: BTreeSet<_> = hosts.iter().collect();
+        if runs.iter().any(|run| run.len() != per_host) || distinct.len() != runs.len() {
+            return Err(Error::invalid(
+                "--auto over ranks needs as many on each host, one behind the other: start them so (mpirun --map-by \
+                 slot), or list --workers for one host without a launcher",
+            ));
+        }
+        let between = |is_inside: bool| {
+            let inside = |link: &&MeasuredLink| (link.hosts[0] == link.hosts[1]) == is_inside;
+            links::slowest(links.iter().filter(inside))
+        };
+        let link = between(true).unwrap_or(Link::FREE);
+        Ok(Self {
+            hosts: runs.len(),
+            per_host,
+            link,
+            host_link: between(false).unwrap_or(link),
+        })
+    }
+}
 
 /// Hosts, each with the workers that are listed for one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,6 +158,34 @@ mod tests {
         assert_eq!(ways(2), [(Placement::Pipelines, 4), (Placement::Stages, 4)]);
         assert_eq!(ways(4), []);
         assert_eq!(ways(3), []);
+    }
+
+    /// Of the links between ranks, the slowest inside hosts and the slowest between them.
+    #[test]
+    fn ranks_are_hosts_with_the_links_that_were_measured() {
+        let of = |names: &str| {
+            let names: Vec<String> = names.chars().map(String::from).collect();
+            let link = |(from, hosts): (usize, &[String])| MeasuredLink {
+                from,
+                to: from + 1,
+                hosts: [hosts[0].clone(), hosts[1].clone()],
+                latency_seconds: (from + 1) as f64,
+                bytes_per_second: 100.0 - from as f64,
+            };
+            let links: Vec<_> = names.windows(2).enumerate().map(link).collect();
+            Ranks::on(&names, &links)
+        };
+        let ranks = of("aabbcc").unwrap();
+        assert_eq!((ranks.hosts, ranks.per_host), (3, 2));
+        let link = |latency, bytes_per_second| Link {
+            latency,
+            bytes_per_second,
+        };
+        assert_eq!(ranks.link, link(5.0, 96.0));
+        assert_eq!(ranks.host_link, link(4.0, 97.0));
+        assert_eq!(of("aa").unwrap().host_link, link(1.0, 100.0));
+        assert_eq!(of("ab").unwrap().link, Link::FREE);
+        assert!(of("aab").is_err() && of("abab").is_err());
     }
 
     #[test]

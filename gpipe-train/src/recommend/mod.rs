@@ -7,5 +7,6 @@ mod replicated;
 mod workers;
 
 pub use comparison::{Comparison, RankedPlan};
+pub use hosts::Ranks;
 pub use recommender::{PlanningOptions, Recommender};
 pub use workers::parse_link;

@@ -8,8 +8,9 @@ use gpipe_remat::planner::{
     CertifiedPlan, Costed, Described, Link, Plan, PlanRequest, Planner, Replication, Worker,
 };
 use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Rates, Times};
+use gpipe_report::Basis;
 
-use super::hosts::Hosts;
+use super::hosts::{Hosts, Ranks};
 use crate::config::{Devices, FixedKeys, Named, ScheduleChoice, Size, TrainConfig};
 use crate::cost_import::CostFile;
 use crate::error::{Error, Result};
@@ -39,6 +40,8 @@ pub struct PlanningOptions {
     pub rates: Option<Rates>,
     /// The keys that plans keep to.
     pub fixed: FixedKeys,
+    /// The ranks of a launcher, each of them a worker, instead of the other options.
+    pub ranks: Option<Ranks>,
 }
 
 /// A planner for one model on given workers.
@@ -46,6 +49,8 @@ pub struct Recommender {
     names: Vec<String>,
     pub(super) weights: ParameterBytes,
     pub(super) speed: Option<Rc<Speed>>,
+    /// What times rest on without `speed`.
+    given: Basis,
     pub(super) batch: usize,
     pub(super) price: Box<Price>,
     pub(super) workers: Vec<Worker>,
@@ -87,7 +92,12 @@ impl Recommender {
                 "--hosts have as many --workers each: list those of one too, such as --workers 4*100T",
             ));
         }
-        let (workers, link, mut cores) = match &options.workers {
+        let memory = config.pipeline.memory.bytes();
+        let (workers, link, cores) = match &options.workers {
+            None if let Some(ranks) = &options.ranks => {
+                let worker = Worker { speed: 1.0, memory };
+                (vec![worker; ranks.per_host], ranks.link, None)
+            }
             Some(workers) => (workers.clone(), options.link.unwrap_or(Link::FREE), None),
             None if options.link.is_some() => {
                 return Err(Error::invalid(
@@ -99,16 +109,22 @@ impl Recommender {
                 (workers, Link::FREE, Some(cores))
             }
         };
-        let hosts = Hosts::of(options.hosts, options.host_link, (workers.len(), link))?;
+        let (hosts, host_link) = match &options.ranks {
+            Some(ranks) => (Some(ranks.hosts), Some(ranks.host_link)),
+            None => (options.hosts, options.host_link),
+        };
+        let hosts = Hosts::of(hosts, host_link, (workers.len(), link))?;
         let workers = workers.repeat(hosts.map_or(1, |hosts| hosts.count));
         let space = SearchSpace::new(config, fixed, table, [workers.len(), layers.len(), batch])?;
-        let mut speed = None;
-        if let Some(shared) = &mut cores {
-            let sizes = profile::sizes(batch, &space.micro_batches);
-            let found = Speed::of(config, profile, &sizes, progress)?;
-            *shared = found.shared(*shared);
-            speed = Some(Rc::new(found));
-        }
+        let threads = config.pipeline.threads.get();
+        let speed = match options.workers {
+            Some(_) => None,
+            None => {
+                let sizes = profile::sizes(batch, &space.micro_batches);
+                Some(Rc::new(Speed::of(config, profile, &sizes, progress)?))
+            }
+        };
+        let cores = cores.map(|cores| speed.as_ref().map_or(cores, |speed| speed.shared(cores)));
         let input = setup::input(config);
         let (known, parameters) = (speed.clone(), weights.clone());
         let rates = match options.rates {
@@ -120,6 +136,7 @@ impl Recommender {
             let work = Times::of_rates(&costs, rates);
             let times = match (&known, cores) {
                 (Some(speed), Some(cores)) => speed.times(&costs, cores),
+                (Some(speed), None) => speed.times(&costs, threads).of_share(threads),
                 _ => work.clone(),
             };
             Ok(Costed {
@@ -132,6 +149,10 @@ impl Recommender {
             names,
             weights,
             speed,
+            given: match options.rates {
+                Some(_) => Basis::DataSheet,
+                None => Basis::Estimate,
+            },
             batch,
             price: Box::new(price),
             workers,
@@ -186,6 +207,7 @@ impl Recommender {
             names: layers.iter().map(|layer| layer.name.clone()).collect(),
             weights: Described::weights(&layers),
             speed: None,
+            given: Basis::Costs,
             batch,
             workers: workers.into_iter().map(limited).collect(),
             link,
@@ -223,6 +245,11 @@ impl Recommender {
     /// The speed of this machine; `None` for other workers.
     pub fn speed(&self) -> Option<&Speed> {
         self.speed.as_deref()
+    }
+
+    /// What the times of plans rest on.
+    pub fn basis(&self) -> Basis {
+        self.speed().map_or(self.given, Speed::basis)
     }
 
     /// The costs of the layers for the configured micro-batches.

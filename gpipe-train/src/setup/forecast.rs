@@ -1,5 +1,7 @@
 //! Predictions of idle time, step time and memory.
 
+use std::borrow::Cow;
+
 use gpipe_remat::{Rates, StageMemory, Times, simulator_costs};
 use gpipe_report::{PlannedPortal, numbers};
 use gpipe_sched::{Costs, Portal, Timeline, simulate, simulate_shared};
@@ -100,6 +102,7 @@ impl Setup {
     /// # Errors
     /// [`Error::Input`] if the schedule cannot be simulated.
     pub fn step_seconds(&self, times: &Times) -> Result<f64> {
+        let times = &*self.on_ranks(times);
         let device_of = self.schedule.device_of();
         let update = times.update(&self.cut(), device_of, |_| 1.0, self.processors());
         Ok(self.timeline(times)?.makespan() + update)
@@ -118,19 +121,31 @@ impl Setup {
 
     /// The timeline on the configured threads.
     fn timeline(&self, times: &Times) -> Result<Timeline> {
-        let costs = self.simulator_costs(times);
+        let costs = self.simulator_costs(&self.on_ranks(times));
         let processors = self.processors().unwrap_or(usize::MAX);
         simulate_shared(&self.schedule, &costs, processors).map_err(Error::input)
     }
 
     fn simulator_costs(&self, times: &Times) -> Vec<Costs> {
-        simulator_costs(&self.costs, times, &self.cut(), &self.schedule, &self.table)
+        let costs = simulator_costs(&self.costs, times, &self.cut(), &self.schedule, &self.table);
+        let costs = costs.into_iter();
+        costs
+            .map(|costs| costs.with_links(self.links.clone()))
+            .collect()
     }
 
-    /// The threads shared by the workers; `None` if any stage is on a GPU.
+    /// The threads shared by all workers; `None` if any stage is on a GPU, or in another process.
     fn processors(&self) -> Option<usize> {
         let on_processor = self.devices.iter().all(|&id| id == DeviceId::Cpu);
-        on_processor.then_some(self.threads)
+        (on_processor && self.ranks == 1).then_some(self.threads)
+    }
+
+    /// The times on the threads of a worker, of which no other process has use.
+    fn on_ranks<'a>(&self, times: &'a Times) -> Cow<'a, Times> {
+        match self.ranks {
+            1 => Cow::Borrowed(times),
+            ranks => Cow::Owned(times.of_share(self.threads * ranks / self.schedule.devices())),
+        }
     }
 }
 
@@ -195,5 +210,67 @@ impl Forecast {
                 sum(|one| one.transit_bytes),
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_report::MeasuredLink;
+    use gpipe_sched::{InMemory, World};
+
+    use super::*;
+    use crate::config::{Overrides, Setting};
+
+    /// Two stages on two ranks of a thread each: a micro-batch takes longer by what its activations and gradients take on
+    /// the way, and than in one process, where a worker lends its thread to the other.
+    #[test]
+    fn a_step_waits_for_the_links_between_ranks() {
+        let of = |devices: &str, ranks: usize, threads: i64| {
+            let settings = [
+                Setting::new("model.name", "gpt-nano"),
+                Setting::new("pipeline.devices", devices),
+                Setting::new("pipeline.stages", 2),
+                Setting::new("pipeline.threads", threads),
+                Setting::new("pipeline.micro_batches", 1),
+                Setting::new("pipeline.schedule", "1f1b"),
+            ];
+            Overrides::new()
+                .layer(settings)
+                .unwrap()
+                .on_ranks(ranks, 1)
+                .resolve()
+                .unwrap()
+        };
+        let config = of("cpu", 2, 1);
+        let worlds: Vec<_> = InMemory::new(2).into_iter().map(World::new).collect();
+        let link = |bytes_per_second: f64| MeasuredLink {
+            from: 0,
+            to: 1,
+            hosts: ["a".to_owned(), "b".to_owned()],
+            latency_seconds: 0.5,
+            bytes_per_second,
+        };
+        let seconds = |links: &[MeasuredLink]| {
+            let setup = Setup::over(&config, Some(&worlds[0]))
+                .unwrap()
+                .with_links(links);
+            let times = Times::of_flops(&setup.costs, 1e9).with_cores(1, 0.9);
+            (setup.step_seconds(&times).unwrap(), setup)
+        };
+        let (free, setup) = seconds(&[]);
+        let bytes = setup
+            .table
+            .portals()
+            .flow_bytes(&setup.costs, 1, setup.cut()[1].start);
+        let (slow, _) = seconds(&[link(1e6)]);
+        let expected = free + 2.0 * 0.5 + (bytes[0] + bytes[1]) as f64 / 1e6;
+        assert!(
+            (slow / expected - 1.0).abs() < 1e-9,
+            "{slow}, not {expected}"
+        );
+        let alone = Setup::new(&of("cpu*2", 1, 2)).unwrap();
+        let times = Times::of_flops(&alone.costs, 1e9).with_cores(2, 0.9);
+        let lent = alone.step_seconds(&times).unwrap();
+        assert!(lent < 0.6 * free, "{lent}, {free}");
     }
 }

@@ -21,23 +21,20 @@ impl Setup {
             self.predicted(&self.work(flops_per_second))
         })?;
         record.cuts = Some(self.cuts(config)?);
-        record.hosts = self.hosts(config);
+        record.hosts = self.hosts();
         Ok(record)
     }
 
     /// Where each worker of this replica is, if there are several processes.
-    fn hosts(&self, config: &TrainConfig) -> Vec<String> {
+    fn hosts(&self) -> Vec<String> {
         let Some(world) = self.world.as_ref().filter(|world| world.ranks() > 1) else {
             return Vec::new();
         };
-        let ranks = world.ranks() / config.pipeline.replicas.get();
-        let first = world.rank() / ranks * ranks;
-        let workers = self.schedule.devices();
         let place = |worker| {
-            let rank = first + worker * ranks / workers;
+            let rank = self.rank_of(worker);
             format!("{}, rank {rank}", world.host(rank))
         };
-        (0..workers).map(place).collect()
+        (0..self.schedule.devices()).map(place).collect()
     }
 
     fn info(&self, config: &TrainConfig) -> RunInfo {

@@ -20,7 +20,8 @@ use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, Times, simulator_costs,
 };
-use gpipe_sched::{Groups, Schedule, World};
+use gpipe_report::MeasuredLink;
+use gpipe_sched::{Groups, LinkCosts, Schedule, World};
 use gpipe_tensor::{DeviceId, Shape};
 
 pub use cut_and_schedule::cut;
@@ -30,7 +31,7 @@ pub use model::{input, layers, optimizer};
 
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::precision;
+use crate::{links, precision};
 
 /// A configured run before it starts: layers, costs, cut, schedule and predicted memory.
 #[non_exhaustive]
@@ -69,6 +70,10 @@ pub struct Setup {
     /// The folder of compiled CUDA kernels.
     kernel_cache: Option<PathBuf>,
     world: Option<Arc<World>>,
+    /// Ranks of a replica.
+    ranks: usize,
+    /// The links between stages, for full micro-batches; free if there are none.
+    links: Vec<LinkCosts>,
 }
 
 impl Setup {
@@ -101,6 +106,7 @@ impl Setup {
         let setup = Self::with_schedule(config, None, replica)?;
         Ok(Self {
             world: world.cloned(),
+            ranks: world.map_or(1, |world| world.ranks() / replicas),
             ..setup
         })
     }
@@ -212,7 +218,53 @@ impl Setup {
             weights: Vec::new(),
             kernel_cache: None,
             world: None,
+            ranks: 1,
+            links: Vec::new(),
         })
+    }
+
+    /// Counts on these links between ranks, of which those that are no neighbours have the slowest.
+    #[must_use]
+    pub fn with_links(mut self, measured: &[MeasuredLink]) -> Self {
+        let (device_of, portals) = (self.schedule.device_of(), self.table.portals());
+        let rank = |stage: usize| self.rank_of(device_of[stage]);
+        let link = |(stage, layers): (usize, Range<usize>)| {
+            let ends = (rank(stage - 1), rank(stage));
+            let neighbours = |one: &&MeasuredLink| {
+                (one.from, one.to) == (ends.0.min(ends.1), ends.0.max(ends.1))
+            };
+            let own = links::slowest(measured.iter().filter(neighbours));
+            match own.or_else(|| links::slowest(measured.iter())) {
+                Some(link) if ends.0 != ends.1 => {
+                    let bytes = portals.flow_bytes(&self.costs, stage, layers.start);
+                    let [forward, backward] =
+                        bytes.map(|bytes| bytes as f64 / link.bytes_per_second);
+                    LinkCosts {
+                        latency: link.latency,
+                        forward,
+                        backward,
+                    }
+                }
+                _ => LinkCosts::default(),
+            }
+        };
+        self.links = self
+            .partition
+            .ranges()
+            .enumerate()
+            .skip(1)
+            .map(link)
+            .collect();
+        self
+    }
+
+    /// The rank of a worker of this replica.
+    fn rank_of(&self, worker: usize) -> usize {
+        let first = match &self.world {
+            Some(world) => world.rank() / self.ranks * self.ranks,
+            None => 0,
+        };
+        first + worker * self.ranks / self.schedule.devices()
     }
 
     /// Keeps compiled CUDA kernels in a folder.
