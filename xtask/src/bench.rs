@@ -12,6 +12,7 @@ mod model;
 mod peak;
 mod peer;
 mod published;
+mod ranks;
 mod report;
 mod runs;
 mod schedule;
@@ -31,7 +32,7 @@ use crate::flags::Bench;
 
 /// Runs the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
-    const FAMILIES: [&str; 10] = [
+    const FAMILIES: [&str; 11] = [
         "ops",
         "schedule",
         "training",
@@ -41,12 +42,13 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         "plan",
         "published",
         "tutorial",
+        "ranks",
         "cuda",
     ];
     for family in &flags.family {
         anyhow::ensure!(
             FAMILIES.contains(&family.as_str()),
-            "no family {family}: use ops, schedule, training, sizes, images, llama, plan, published, tutorial or cuda"
+            "no family {family}: use ops, schedule, training, sizes, images, llama, plan, published, tutorial, ranks or cuda"
         );
     }
     let asked =
@@ -79,7 +81,10 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     if asked("tutorial") {
         tutorial::run(shell, root, flags)?;
     }
-    // Only where it was named: most machines have none.
+    // Only where they were named: most machines have no MPI and no GPU.
+    if flags.family.iter().any(|name| name == "ranks") {
+        ranks::run(shell, flags)?;
+    }
     if flags.family.iter().any(|name| name == "cuda") {
         cuda::run(shell, flags)?;
     }

@@ -83,7 +83,7 @@ xflags::xflags! {
             /// published (speed-ups of papers against what is predicted for their balances and
             /// devices) or tutorial (the article's ResNet-50: one piece, naive, pipelined over split sizes;
             /// the picture is target/tutorial.svg); all of these if none is named.
-            /// Or cuda, on a machine with a GPU.
+            /// Or ranks, with launchers in GPIPE_MPIRUN; or cuda, on a machine with a GPU.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
@@ -93,7 +93,7 @@ xflags::xflags! {
             optional --baseline file: PathBuf
             /// How long the stages of schedule sleep; 10 if not given (about a minute and a half in all).
             optional --milliseconds n: u32
-            /// Model of training (bench-a, bench-b or bench-tiny) or plan; bench-a or gpt-mini if not given.
+            /// Model of training and ranks (bench-a, bench-b or bench-tiny) or plan; bench-a or gpt-mini if not given.
             optional --model name: String
             /// Threads in all; 2 if not given, 1 and then 2 for images.
             optional --threads n: usize
@@ -105,7 +105,7 @@ xflags::xflags! {
             optional --schedules list: String
             /// Rematerialization policies, as keep,stage.
             optional --remat list: String
-            /// How often every configuration runs, in turns; 3 if not given, 2 for sizes, 5 for images and plan,
+            /// How often every configuration runs, in turns; 3 if not given, 2 for sizes, 5 for images, ranks and plan,
             /// of which all of plan's but the first take only what may be the fastest.
             optional --rounds n: usize
             /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes and images, 2 after one for plan.

@@ -34,18 +34,35 @@ impl Run {
 
 /// Trains for some steps that count, again where the machine was not calm.
 pub fn train(shell: &Shell, arguments: &[String], steps: usize) -> anyhow::Result<Run> {
-    let (mut run, others) = calm::measure(|| train_once(shell, arguments, steps))?;
+    train_by(shell, &[], arguments, steps)
+}
+
+/// [`train`] started by a launcher and its flags.
+pub fn train_by(
+    shell: &Shell,
+    launcher: &[&str],
+    arguments: &[String],
+    steps: usize,
+) -> anyhow::Result<Run> {
+    let (mut run, others) = calm::measure(|| train_once(shell, launcher, arguments, steps))?;
     run.others = others;
     Ok(run)
 }
 
-fn train_once(shell: &Shell, arguments: &[String], steps: usize) -> anyhow::Result<Run> {
+fn train_once(
+    shell: &Shell,
+    launcher: &[&str],
+    arguments: &[String],
+    steps: usize,
+) -> anyhow::Result<Run> {
+    let words = [launcher, &["cargo"]].concat();
+    let (program, before) = words.split_first().context("no program")?;
     let folder = shell.create_temp_dir()?;
     let out = folder.path().join("run");
     let steps = (steps + WARM_UP).to_string();
     let output = cmd!(
         shell,
-        "cargo run --release --quiet -p gpipe-cli -- train {arguments...} --steps {steps} --eval-every 0
+        "{program} {before...} run --release --quiet -p gpipe-cli -- train {arguments...} --steps {steps} --eval-every 0
          --keep 0 --trace-steps 0 --out {out} --json --quiet"
     );
     let mut run = steps_of(&output.quiet().read()?)?;
