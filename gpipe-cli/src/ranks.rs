@@ -84,8 +84,11 @@ pub fn lay(overrides: Overrides) -> Overrides {
 /// Ends with the other ranks: they get the failure of this one, which is reported before any of them ends.
 pub fn end(result: Result<()>, verbose: bool) -> Result<()> {
     let Some(world) = world() else {
-        if let (Err(fail), true) = (&result, speaks()) {
-            fail.report(verbose);
+        match &result {
+            Err(fail) if speaks() => fail.report(verbose),
+            // The launcher may end all as soon as this rank ends: rank 0 speaks first.
+            Err(_) => std::thread::sleep(std::time::Duration::from_secs(1)),
+            Ok(()) => {}
         }
         return result;
     };

@@ -33,6 +33,18 @@ pub enum Error {
         /// The ranks that the library sees.
         seen: usize,
     },
+    /// The library cannot be started by the launcher.
+    #[error(
+        "{launcher} started this process, but {library} is {version}: use --mpi PATH of the launcher's libmpi.so"
+    )]
+    OtherMpi {
+        /// The launcher.
+        launcher: &'static str,
+        /// The library.
+        library: String,
+        /// What it says of itself.
+        version: String,
+    },
     /// A call failed.
     #[error("{call}: {message}")]
     Call {

@@ -43,6 +43,10 @@ impl Launcher {
         })
     }
 
+    pub(crate) fn is_open_mpi(&self) -> bool {
+        self.name == LAUNCHERS[0].0
+    }
+
     /// The names of libraries, the likeliest first.
     pub(crate) fn library_names(this: Option<&Self>) -> [&'static str; 4] {
         const OPEN_MPI: &str = "libmpi.so.40";

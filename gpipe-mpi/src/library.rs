@@ -44,6 +44,13 @@ pub(crate) fn start(
 ) -> Result<(Box<dyn Calls>, FoundLibrary), Error> {
     let (library, dialect, found) = opened(named, launcher)?;
     let path = &found.path;
+    if let Some(launcher) = launcher.filter(|launcher| is_refused(launcher, &found.version)) {
+        return Err(Error::OtherMpi {
+            launcher: launcher.name,
+            library: path.display().to_string(),
+            version: found.version,
+        });
+    }
     let session: Box<dyn Calls> = match dialect {
         Dialect::Standard => Box::new(Session::start(library, STANDARD, path)?),
         Dialect::OpenMpi(constants) => Box::new(Session::start(library, constants, path)?),
@@ -170,6 +177,15 @@ fn open(path: &Path) -> Result<Library, libloading::Error> {
     }
 }
 
+/// Whether a library would end the process in MPI_Init under this launcher, with a text of its own: MPICH and its
+/// kin do not speak the protocol of Open MPI's launcher, PMIx, unless they are built for it.
+fn is_refused(launcher: &Launcher, version: &str) -> bool {
+    let is_mpich = ["MPICH", "Intel(R) MPI"]
+        .iter()
+        .any(|name| version.starts_with(name));
+    launcher.is_open_mpi() && is_mpich
+}
+
 /// Refuses the library of another launcher: every process would be alone.
 fn fits(
     mut session: Box<dyn Calls>,
@@ -189,5 +205,24 @@ fn fits(
             })
         }
         _ => Ok(session),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mpich_is_refused_under_the_launcher_of_open_mpi() {
+        let launcher = |name| Launcher {
+            name,
+            rank: 0,
+            ranks: 2,
+            libraries: None,
+        };
+        let (open, other) = (launcher("Open MPI"), launcher("a PMI launcher"));
+        assert!(is_refused(&open, "MPICH Version: 5.0.2"));
+        assert!(!is_refused(&open, "Open MPI v5.0.11, package: Open MPI"));
+        assert!(!is_refused(&other, "MPICH Version: 5.0.2"));
     }
 }

@@ -23,7 +23,7 @@ const FAULTS: [(&str, Option<&str>); 8] = [
     // A picture that cannot be read any more.
     ("error", Some(PICTURE)),
     // The one that rank 0 writes to.
-    ("full disk", None),
+    ("full disk", Some("was not saved; those before it stand")),
     // The next thread that starts panics, since it gets no stack.
     ("no memory", Some("memory")),
 ];
@@ -127,10 +127,10 @@ fn fault(
     let run = place.folder.join("run");
     let said_at = place.outside.join("said");
     let (kind, said) = FAULTS[attempt % FAULTS.len()];
-    let said = match kind {
-        "full disk" if place.is_disk => Some("No space left on device"),
-        "full disk" => Some("File too large"),
-        _ => said,
+    let cause = match kind {
+        "full disk" if place.is_disk => "No space left on device",
+        "full disk" => "File too large",
+        _ => "",
     };
     let task = if kind == "error" { pictures } else { text };
     let mut random = Random::new(attempt);
@@ -166,6 +166,7 @@ fn fault(
     while saved(&run) < at && job.is_running() {
         thread::sleep(Duration::from_millis(2));
     }
+    thread::sleep(Duration::from_millis(random.choose(30) as u64));
     let victim = process(&place.folder, victim);
     if let Some(process) = victim {
         place.fail(kind, process);
@@ -176,7 +177,10 @@ fn fault(
         place.mend(kind);
     }
     if let (Some(said), false) = (said, is_over) {
-        assert!(text.contains(said), "{what}: {text}");
+        assert!(
+            text.contains(said) && text.contains(cause),
+            "{what}: {text}"
+        );
     }
     assert!(
         is_over || saved(&run) >= at,
