@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use xshell::{Shell, cmd};
 
+use super::calm;
 use super::runs::{self, Run};
 use super::table::table;
 use super::turns::{self, Took, median};
@@ -174,7 +175,8 @@ fn peer(
         shell,
         "{python} {script} --size {size} --threads {threads} --steps {steps} --format {format}"
     );
-    let output = output.quiet().read()?;
+    let command = output.quiet();
+    let (output, _) = calm::measure(|| Ok(command.read()?))?;
     let result: Value = serde_json::from_str(&output).context("the JSON line of resnet.py")?;
     let list = |key: &str| -> Vec<f64> {
         let times = result[key].as_array().into_iter().flatten();

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use xshell::{Shell, cmd};
 
+use super::calm;
 use super::runs::{self, Run};
 use super::table::table;
 use super::turns::{self, Took, median};
@@ -60,7 +61,8 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         }
         let threads = threads.to_string();
         let output = cmd!(shell, "{python} {script} --threads {threads} {what...}");
-        let output = output.quiet().ignore_stderr().read()?;
+        let command = output.quiet().ignore_stderr();
+        let (output, _) = calm::measure(|| Ok(command.read()?))?;
         Ok(Some(
             serde_json::from_str(&output).context("the JSON line of llama.py")?,
         ))
