@@ -1,6 +1,7 @@
 //! Copies of parameters and optimizer states, which stay on their ranks until rank 0 asks for them, one tensor at a time:
 //! so no rank ever holds those of another.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -181,29 +182,35 @@ impl Loans {
             .unwrap_or_else(PoisonError::into_inner);
         let place = self.place;
         let give = move || {
-            // An error is that of a rank that failed: nobody asks any more.
-            for part in 0.. {
-                let Ok(asked) = world.take_posted(0, label(place, part)) else {
-                    return;
-                };
-                let Ok(number) = Reader::new(asked).number() else {
-                    return;
-                };
-                let Some(tensor) = own.get(number) else {
-                    return;
-                };
-                let mut out = Writer::default();
-                let parcel = match pack(tensor, &mut out) {
-                    Ok(()) => out.finish(),
-                    // Cannot be: it is on the processor. Rank 0 tells what it misses.
-                    Err(_) => Parcel::default(),
-                };
-                world.post(0, label(place, part), parcel);
+            let given = panic::catch_unwind(AssertUnwindSafe(|| give(&world, place, &own)));
+            let given = given.unwrap_or_else(|_| Err("panicked".to_owned()));
+            if let Err(fault) = given {
+                // Rank 0 would wait for the copies that it asks for.
+                let message = format!("the thread that gives copies of parameters away: {fault}");
+                world.fail(&message, 1);
             }
         };
         let thread = thread::Builder::new().name("gpipe-lend".into()).spawn(give);
         thread.map_err(|source| PipelineError::Thread { device: 0, source }.into())
     }
+}
+
+/// Gives copies to rank 0, by their numbers, until it asks for no more or a rank fails.
+fn give(world: &World, place: usize, own: &[Tensor]) -> std::result::Result<(), String> {
+    for part in 0.. {
+        let Ok(asked) = world.take_posted(0, label(place, part)) else {
+            break;
+        };
+        let number = Reader::new(asked).number()?;
+        if number == NO_MORE {
+            break;
+        }
+        let tensor = own.get(number).ok_or("no copy has this number")?;
+        let mut out = Writer::default();
+        pack(tensor, &mut out)?;
+        world.post(0, label(place, part), out.finish());
+    }
+    Ok(())
 }
 
 impl Codec<OfStage> for Loans {
