@@ -207,6 +207,11 @@ impl Job {
             thread::sleep(Duration::from_millis(20));
         }
         let seconds = since.elapsed().as_secs_f64();
+        // It passes on what they said.
+        let ended = Instant::now();
+        while self.is_running() && ended.elapsed() < Duration::from_secs(3) {
+            thread::sleep(Duration::from_millis(20));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
         (seconds, self.said())

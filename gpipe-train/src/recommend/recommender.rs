@@ -93,18 +93,18 @@ impl Recommender {
             ));
         }
         let memory = config.pipeline.memory.bytes();
-        let (workers, link, cores) = match &options.workers {
-            None if let Some(ranks) = &options.ranks => {
+        let (workers, link, cores) = match (&options.workers, &options.ranks) {
+            (Some(workers), _) => (workers.clone(), options.link.unwrap_or(Link::FREE), None),
+            (None, Some(ranks)) => {
                 let worker = Worker { speed: 1.0, memory };
                 (vec![worker; ranks.per_host], ranks.link, None)
             }
-            Some(workers) => (workers.clone(), options.link.unwrap_or(Link::FREE), None),
-            None if options.link.is_some() => {
+            (None, None) if options.link.is_some() => {
                 return Err(Error::invalid(
                     "--link is between --workers: list them too, such as --workers 4*100T",
                 ));
             }
-            None => {
+            (None, None) => {
                 let (workers, cores) = here(config, fixed, table.as_ref());
                 (workers, Link::FREE, Some(cores))
             }
