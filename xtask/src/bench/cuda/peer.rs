@@ -56,7 +56,7 @@ impl Peer {
     pub fn found(wanted: &Wanted) -> Option<Self> {
         let folder = wanted.peers.clone()?;
         let python = wanted.python.clone().unwrap_or_else(|| "python3".into());
-        let reaches = Command::new(&python).args(["-c", REACHES]).output();
+        let reaches = limit::output(Command::new(&python).args(["-c", REACHES]));
         if !reaches.is_ok_and(|output| output.status.success()) {
             eprintln!(
                 "PyTorch is left out: {} has none that reaches a GPU",
@@ -137,7 +137,7 @@ impl Peer {
         let mut command = Command::new(&self.python);
         command.args(["-c", PRODUCT, precision]);
         command.args(sizes.map(|size| size.to_string())).arg(layout);
-        let output = command.output().context("running PyTorch")?;
+        let output = limit::output(&mut command).context("running PyTorch")?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().parse().ok())
     }
 }
