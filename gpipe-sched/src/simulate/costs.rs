@@ -64,6 +64,7 @@ pub struct Costs {
     speeds: Vec<f64>,
     updates: Vec<f64>,
     additions: Vec<(Action, f64)>,
+    operations: Vec<f64>,
 }
 
 /// Costs that do not fit the schedule, or are not durations.
@@ -126,6 +127,7 @@ impl Costs {
             speeds: Vec::new(),
             updates: Vec::new(),
             additions: Vec::new(),
+            operations: Vec::new(),
         }
     }
 
@@ -211,6 +213,15 @@ impl Costs {
         self
     }
 
+    /// Sets the seconds of an operation of each stage on a micro-batch of full size: the actions of the stage are
+    /// runs of operations of about this length. Where devices share processors, an operation keeps its own to its
+    /// end ([`simulate_shared`](crate::simulate_shared)). 0 for a stage that does not.
+    #[must_use]
+    pub fn with_operations(mut self, operations: Vec<f64>) -> Self {
+        self.operations = operations;
+        self
+    }
+
     pub(crate) fn check(&self, schedule: &Schedule) -> Result<(), CostsError> {
         let (stages, micro_batches) = (schedule.stages(), schedule.micro_batches());
         let count = |what, found, expected, optional: bool| {
@@ -235,6 +246,7 @@ impl Costs {
         count("parts of recomputations", self.left.len(), stages, true)?;
         count("devices", self.speeds.len(), schedule.devices(), true)?;
         count("updates", self.updates.len(), stages, true)?;
+        count("operations", self.operations.len(), stages, true)?;
         for (index, &value) in self.speeds.iter().enumerate() {
             // A subnormal speed is refused: a second divided by it is not finite.
             if !(value.is_normal() && value > 0.0) {
@@ -279,10 +291,12 @@ impl Costs {
         let updates = self.updates.iter().enumerate();
         let left = self.left.iter().enumerate();
         let additions = self.additions.iter().enumerate();
+        let operations = self.operations.iter().enumerate();
         sizes
             .map(|(m, size)| ("micro-batch", m, size))
             .chain(left.map(|(stage, left)| ("part of the recomputation of stage", stage, left)))
             .chain(additions.map(|(index, (_, seconds))| ("addition", index, seconds)))
+            .chain(operations.map(|(stage, seconds)| ("operation of stage", stage, seconds)))
             .chain(updates.map(|(stage, update)| ("update", stage, update)))
             .try_for_each(|(what, index, &value)| number(what, index, &[value]))?;
         match self.one_after_the_other(schedule).is_finite() {
@@ -352,6 +366,20 @@ impl Costs {
         let additions = self.additions.iter().filter(|(to, _)| *to == action);
         let additions: f64 = additions.map(|(_, seconds)| seconds).sum();
         (seconds * self.size(action.micro_batch) + additions) / self.speed(device)
+    }
+
+    /// The number of operations of an action, at least 1; `None` for a stage without.
+    pub(crate) fn operations(
+        &self,
+        device: usize,
+        action: Action,
+        has_recompute: bool,
+        micro_batches: usize,
+    ) -> Option<f64> {
+        let seconds = *self.operations.get(action.stage)?;
+        let seconds = seconds * self.size(action.micro_batch) / self.speed(device);
+        let all = self.seconds(device, action, has_recompute, micro_batches);
+        (seconds > 0.0).then(|| (all / seconds).round().max(1.0))
     }
 
     /// Whether the stage recomputes the micro-batch.

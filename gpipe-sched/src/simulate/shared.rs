@@ -13,9 +13,14 @@ use crate::simulate::timeline::{Span, Timeline};
 /// [`simulate`] for devices that share `processors`: at most that many actions run at a time, and a
 /// ready one queues for a processor, as workers do on the cores of one machine.
 ///
-/// Running actions share the processors evenly at all times; the remainder of the division goes to
-/// those that have run for the longest time. `by_share[n − 1]` holds the costs with `n` processors;
-/// more than are listed bring no further speed-up.
+/// Running actions share the processors evenly; the remainder of the division goes to those that have
+/// run for the longest time. `by_share[n − 1]` holds the costs with `n` processors; more than are
+/// listed bring no further speed-up.
+///
+/// An action begins with its share. When the share changes, the action takes or gives up processors at
+/// once, or, if the costs have operations ([`Costs::with_operations`]), at the end of its operation.
+/// Until then a processor that was freed may be idle, and one that another action was given computes
+/// for both: all threads that run then are slowed down alike.
 ///
 /// # Errors
 /// As [`simulate`], or if `by_share` is empty.
@@ -46,6 +51,7 @@ pub fn simulate_shared(
         machine.end(now);
         machine.line_up(now);
         machine.begin(now);
+        machine.share_out(now);
     }
     let portals = by_share[0].portals().iter().map(|portal| portal.portal);
     Ok(Timeline::new(schedule.devices(), machine.spans).with_portals(portals))
@@ -77,12 +83,54 @@ struct Running {
     span: usize,
     /// Whether an `R` preceded it.
     has_recompute: bool,
-    /// Its processors; 0 before the first assignment.
-    share: usize,
-    /// Seconds of the whole action on those.
+    /// The number of its operations, all equally long; `None` if it takes a new share at once.
+    operations: Option<f64>,
+    /// The processors of its operation; 0 before the first.
+    threads: usize,
+    /// Seconds of the whole action at its speed of now.
     seconds: f64,
-    /// Its end if the assignment stays as it is.
+    /// Its end at that speed.
     end: f64,
+    /// When it takes its new share; infinite if it has it, or ends before.
+    change: f64,
+}
+
+impl Running {
+    /// Goes on at another speed: `seconds` for the whole action.
+    fn set_seconds(&mut self, seconds: f64, now: f64, is_new: bool) {
+        if !is_new && seconds == self.seconds {
+            return;
+        }
+        let left = match is_new {
+            true => 1.0,
+            false => self.left(now),
+        };
+        self.end = now + seconds * left;
+        self.seconds = seconds;
+    }
+
+    /// The part that is not done yet.
+    fn left(&self, now: f64) -> f64 {
+        match self.seconds > 0.0 {
+            true => ((self.end - now) / self.seconds).max(0.0),
+            false => 0.0,
+        }
+    }
+
+    /// The end of its operation, at its speed of now; infinite if it is the last.
+    fn end_of_operation(&self, now: f64) -> f64 {
+        /// Of an operation: what is nearer to its end is at the beginning of the next.
+        const NEAR: f64 = 1e-9;
+        let Some(operations) = self.operations else {
+            return now;
+        };
+        let done = (1.0 - self.left(now)) * operations;
+        let next = (done + NEAR).floor() + 1.0;
+        match next < operations - NEAR {
+            true => (self.end - (1.0 - next / operations) * self.seconds).max(now),
+            false => f64::INFINITY,
+        }
+    }
 }
 
 impl<'a> Machine<'a> {
@@ -113,9 +161,10 @@ impl<'a> Machine<'a> {
         lane.get(self.positions[device]).copied()
     }
 
-    /// The next time at which an action ends or a device becomes ready.
+    /// The next time at which an action ends or takes a new share, or a device becomes ready.
     fn next_moment(&self) -> Option<f64> {
-        let ends = self.running.iter().map(|running| running.end);
+        let ends = self.running.iter();
+        let ends = ends.map(|running| running.end.min(running.change));
         let ready = self.events.peek().map(|Reverse(event)| event.time);
         ends.chain(ready).reduce(f64::min)
     }
@@ -162,12 +211,16 @@ impl<'a> Machine<'a> {
                 continue;
             };
             self.positions[device] += 1;
+            let has_recompute = self.recomputed.pass(action);
+            let (alone, micro_batches) = (&self.by_share[0], self.schedule.micro_batches());
             self.running.push(Running {
                 span: self.spans.len(),
-                has_recompute: self.recomputed.pass(action),
-                share: 0,
+                has_recompute,
+                operations: alone.operations(device, action, has_recompute, micro_batches),
+                threads: 0,
                 seconds: 0.0,
                 end: now,
+                change: f64::INFINITY,
             });
             self.spans.push(Span {
                 device,
@@ -176,32 +229,39 @@ impl<'a> Machine<'a> {
                 start: now,
                 end: now,
             });
-            self.share_out(now);
         }
     }
 
-    /// Assigns the processors to the running actions. An action whose number changes does the rest
-    /// of its work at the new speed.
+    /// Assigns the processors to the running actions. Those that begin or are at the end of an operation
+    /// take their share; the others do so at the end of theirs.
     fn share_out(&mut self, now: f64) {
         let count = self.running.len();
-        for place in 0..count {
+        let most = self.by_share.len();
+        let shares = |place: usize| {
             let more = usize::from(place < self.processors % count);
-            let share = (self.processors / count + more).min(self.by_share.len());
-            let running = &self.running[place];
-            if share == running.share {
-                continue;
+            (self.processors / count + more).min(most)
+        };
+        let shares: Vec<usize> = (0..count).map(shares).collect();
+        let before: Vec<usize> = self.running.iter().map(|running| running.threads).collect();
+        for (running, &share) in self.running.iter_mut().zip(&shares) {
+            let at_once = running.operations.is_none() || running.threads == 0;
+            if at_once || running.change <= now {
+                running.threads = share;
             }
+        }
+        // The threads of operations that have not given up theirs yet compete for the processors.
+        let threads: usize = self.running.iter().map(|running| running.threads).sum();
+        let slowness = (threads as f64 / self.processors as f64).max(1.0);
+        for ((running, &share), before) in self.running.iter_mut().zip(&shares).zip(before) {
             let Span { device, action, .. } = self.spans[running.span];
-            let (costs, micro_batches) = (&self.by_share[share - 1], self.schedule.micro_batches());
+            let costs = &self.by_share[running.threads - 1];
+            let micro_batches = self.schedule.micro_batches();
             let seconds = costs.seconds(device, action, running.has_recompute, micro_batches);
-            let running = &mut self.running[place];
-            let left = match running.share {
-                0 => 1.0,
-                _ if running.seconds > 0.0 => ((running.end - now) / running.seconds).max(0.0),
-                _ => 0.0,
+            running.set_seconds(seconds * slowness, now, before == 0);
+            running.change = match running.threads == share {
+                true => f64::INFINITY,
+                false => running.end_of_operation(now),
             };
-            running.end = now + seconds * left;
-            (running.share, running.seconds) = (share, seconds);
         }
     }
 
@@ -215,10 +275,6 @@ impl<'a> Machine<'a> {
             }
             !ends
         });
-        if done.is_empty() {
-            return;
-        }
-        self.share_out(now);
         for span in done {
             self.spans[span].end = now;
             let Span { device, action, .. } = self.spans[span];

@@ -3,8 +3,8 @@
 use std::slice::from_ref;
 
 use gpipe_sched::{
-    Costs, CostsError, Span, StageCosts, Timeline, gpipe, one_f_one_b, simulate, simulate_shared,
-    zb_h1,
+    Costs, CostsError, LinkCosts, Span, StageCosts, Timeline, gpipe, one_f_one_b, simulate,
+    simulate_shared, zb_h1,
 };
 use proptest::prelude::*;
 
@@ -71,6 +71,62 @@ fn what_runs_is_faster_as_soon_as_another_ends() {
     let timeline = simulate_shared(&schedule, &[costs(1.0), costs(2.0), costs(4.0)], 3).unwrap();
     let first: Vec<f64> = timeline.of_device(0).iter().map(|span| span.end).collect();
     assert_eq!(first[..2], [1.0, 3.0]);
+}
+
+/// Two stages whose forward passes take 4 and 2 seconds on one of two processors, and half on both, in three operations
+/// and in one; flows arrive half a second after they are sent.
+///
+/// F0 0..2 on both. F1 follows on both; F0 of the second stage arrives at 2.5 and has one thread, while the first third
+/// of F1 keeps its two: three threads on two processors, until 2.75. Then each has one, until the second stage is
+/// done at 55/12. F1 is in its last operation by then, which has one thread to its end at 65/12, though it could have two.
+#[test]
+fn a_running_operation_keeps_its_threads() {
+    let stage = |forward| StageCosts {
+        forward,
+        ..StageCosts::default()
+    };
+    let link = LinkCosts {
+        latency: 0.5,
+        ..LinkCosts::default()
+    };
+    let costs = |gain: f64, operations: &[f64]| {
+        Costs::new(vec![stage(4.0 / gain), stage(2.0 / gain)])
+            .with_links(vec![link])
+            .with_operations(operations.to_vec())
+    };
+    let schedule = gpipe(2, 2).unwrap();
+    let ends = |operations: &[f64]| {
+        let by_share = [costs(1.0, operations), costs(2.0, operations)];
+        let timeline = simulate_shared(&schedule, &by_share, 2).unwrap();
+        let of = |device: usize| {
+            let spans = &timeline.of_device(device)[..2];
+            [spans[0].end, spans[1].end]
+        };
+        [of(0), of(1)]
+    };
+    let near = |found: [[f64; 2]; 2], expected: [[f64; 2]; 2]| {
+        let pairs = found.as_flattened().iter().zip(expected.as_flattened());
+        assert!(
+            pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-9),
+            "{found:?}"
+        );
+    };
+    let late = [[2.0, 65.0 / 12.0], [55.0 / 12.0, 65.0 / 12.0 + 1.5]];
+    near(ends(&[4.0 / 3.0, 2.0]), late);
+    // Without operations threads come and go at once, and very short ones are nearly so.
+    let at_once = [[2.0, 5.0], [4.5, 6.5]];
+    near(ends(&[]), at_once);
+    near(ends(&[0.0, 0.0]), at_once);
+    let short = ends(&[4e-4, 2e-4]);
+    let off = (short[1][1] - at_once[1][1]).abs();
+    assert!(off > 0.0 && off < 1e-3, "{short:?}");
+    let wrong = [costs(1.0, &[1.0])];
+    let error = simulate_shared(&schedule, &wrong, 1).unwrap_err();
+    assert!(
+        error.to_string().contains("costs of 1 operations"),
+        "{error}"
+    );
+    assert!(simulate_shared(&schedule, &[costs(1.0, &[1.0, -1.0])], 1).is_err());
 }
 
 #[test]
