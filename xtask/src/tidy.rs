@@ -116,7 +116,7 @@ mod tests {
                 "#![doc = include_str!(\"../README.md\")]\n#![forbid(unsafe_code)]\n\nmod executor;\n",
             ),
             (
-                "gpipe-sched/src/executor/sync.rs",
+                "gpipe-sched/src/executor/clock.rs",
                 "//! The clock.\n\nfn now() { std::time::Instant::now(); }\n",
             ),
         ]);

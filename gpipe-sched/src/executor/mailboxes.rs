@@ -6,7 +6,8 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::executor::sync::{Clock, Condvar, Mutex, MutexGuard, thread};
+use crate::executor::clock::Clock;
+use crate::executor::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::executor::tag::Tag;
 use crate::executor::wire::{Codec, Reader};
 use crate::executor::world::{Arrivals, World};

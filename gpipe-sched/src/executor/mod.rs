@@ -2,6 +2,9 @@
 
 pub(crate) mod across;
 pub(crate) mod batch;
+#[cfg(shuttle)]
+pub(crate) mod checked_channel;
+pub(crate) mod clock;
 pub(crate) mod empty;
 pub(crate) mod failure;
 pub(crate) mod frame;

@@ -5,7 +5,7 @@
 //! and half of what is left between them is the offset of the clocks (D. Mills, RFC 5905, section 8, with the least
 //! delay of a window as its clock filter, section 10).
 
-use crate::executor::sync::Clock;
+use crate::executor::clock::Clock;
 use crate::executor::wire::{Reader, Writer};
 
 /// Messages of a window: clocks drift apart, so older ones are forgotten.

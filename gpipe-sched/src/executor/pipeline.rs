@@ -4,15 +4,17 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::executor::clock::{Clock, Received};
 use crate::executor::failure::{PipelineError, Place, guard};
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::{Far, Mailboxes};
 use crate::executor::part::Part;
 use crate::executor::stage::Stage;
-use crate::executor::sync::{Clock, Received, mpsc, receive, thread};
+use crate::executor::sync::{mpsc, receive, thread};
 use crate::executor::tag::Tag;
 use crate::executor::watchdog::Progress;
 use crate::executor::worker_handle::{CloseOnExit, Job, WorkerHandle, make};
+use crate::executor::world::is_of_another_rank;
 use crate::schedule::data::Schedule;
 
 /// Time for waiting workers to answer when a call is overdue.
@@ -139,7 +141,7 @@ where
         drop(ready);
         let progress = Progress::of_visit("the construction", pipeline.parts());
         let mut first = Ok(());
-        let waited = pipeline.collect(&answers, Clock::start(), &progress, |_, answer| {
+        let waited = pipeline.collect(&answers, Clock::start(), &progress, 0, |_, answer| {
             first = std::mem::replace(&mut first, Ok(())).and(answer);
         });
         pipeline.agree(waited.and(first))?;
@@ -228,6 +230,8 @@ where
         let clock = Clock::start();
         let progress = Arc::new(Progress::of_visit(task, self.parts()));
         let (reply, replies) = mpsc::channel();
+        // That of the exchange that closes the visit.
+        let call = self.world().map(|world| world.call() + 1);
         for worker in &self.workers {
             let (visit, reply, progress) = (visit.clone(), reply.clone(), progress.clone());
             worker.give(Box::new(move |worker| {
@@ -238,19 +242,31 @@ where
                     (*index, guard(place, || visit(*index, stage)))
                 });
                 let visits: Vec<_> = visits.collect();
+                let failed = visits.iter().any(|(_, result)| result.is_err());
                 // Captured values (tensors, for example) are dropped before the caller continues.
                 drop(visit);
                 let _ = reply.send((worker.device, visits));
+                // Workers of any rank may wait for what the stage had to give.
+                if let Some(call) = call.filter(|_| failed) {
+                    worker.mailboxes.stop(call);
+                }
             }));
         }
         drop(reply);
         let mut results: Vec<Option<Result<R, PipelineError>>> = Vec::new();
         results.resize_with(self.schedule.stages(), || None);
-        self.collect(&replies, clock, &progress, |_, visits| {
+        let stops = call.unwrap_or(self.epoch);
+        self.collect(&replies, clock, &progress, stops, |_, visits| {
             for (stage, result) in visits {
                 results[stage] = Some(result);
             }
         })?;
+        let is_cause = |result: &Option<Result<R, PipelineError>>| matches!(result, Some(Err(error)) if !is_of_another_rank(error));
+        if let Some(cause) = results.iter().position(is_cause)
+            && let Some(Err(error)) = results.swap_remove(cause)
+        {
+            return Err(error);
+        }
         let results = results.into_iter().enumerate();
         let results = results.filter_map(|(stage, result)| Some((stage, result?)));
         results
@@ -286,7 +302,10 @@ where
             }
         }));
         let mut result = Err(PipelineError::Gone { device });
-        self.collect(&replies, clock, &progress, |_, answer| result = answer)?;
+        let epoch = self.epoch;
+        self.collect(&replies, clock, &progress, epoch, |_, answer| {
+            result = answer;
+        })?;
         result
     }
 
@@ -313,13 +332,14 @@ where
     }
 
     /// Takes one answer from every worker that has a part in the call, in order of arrival, until the
-    /// deadline. Every call that waits for workers waits here. A worker that dies drops its end of the
-    /// channel, so this always ends.
+    /// deadline, when the waits of the call `stops` end. Every call that waits for workers waits here. A worker that
+    /// dies drops its end of the channel, so this always ends.
     pub(crate) fn collect<A>(
         &mut self,
         answers: &mpsc::Receiver<(usize, A)>,
         clock: Clock,
         progress: &Progress,
+        stops: u64,
         mut take: impl FnMut(usize, A),
     ) -> Result<(), PipelineError> {
         let mut answered = progress.idle();
@@ -343,7 +363,7 @@ where
                         stuck: progress.stuck(&answered, arrived),
                     });
                     // Waiting workers can be stopped; they answer at once.
-                    self.mailboxes.stop(epoch);
+                    self.mailboxes.stop(stops);
                     until = until.map(|until| until.saturating_add(GRACE));
                 }
                 Received::Late => {

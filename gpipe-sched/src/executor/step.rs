@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::executor::batch::{Item, ItemOf, check_items};
+use crate::executor::clock::Clock;
 use crate::executor::failure::PipelineError;
 use crate::executor::loss_stage::LossStage;
 use crate::executor::pipeline::Pipeline;
 use crate::executor::stage::Stage;
-use crate::executor::sync::{Clock, mpsc};
+use crate::executor::sync::mpsc;
 use crate::executor::tag::Tag;
 use crate::executor::watchdog::Progress;
 use crate::executor::worker::{Report, StepContext, Stop};
@@ -63,8 +64,8 @@ where
         self.run(Arc::new(schedule), batch, false)
     }
 
-    /// Ends the step that the other ranks make: this one has no batch for it, for the reason `why`. The error of a
-    /// rank before this one, if there is one too.
+    /// Ends the step or evaluation that the other ranks make: this one has no batch for it, for the reason `why`. The
+    /// error of a rank before this one, if there is one too.
     pub fn refuse_step(&mut self, why: &str) -> Option<PipelineError> {
         self.epoch = self.next_call();
         let own = Err(PipelineError::Batch(why.to_owned()));
@@ -144,9 +145,15 @@ where
         drop(reply);
         let mut gathered = Gathered::new(self.workers.len(), self.schedule.stages());
         gathered.began = began;
-        let waited = self.collect(&reports, clock, &context.progress, |device, report| {
-            gathered.take(device, report);
-        });
+        let waited = self.collect(
+            &reports,
+            clock,
+            &context.progress,
+            epoch,
+            |device, report| {
+                gathered.take(device, report);
+            },
+        );
         gathered.checked(waited)
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::executor::clock::Clock;
 use crate::executor::failure::{PipelineError, Place, guard};
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::{Mailboxes, Refusal};
 use crate::executor::part::Part;
 use crate::executor::stage::{MicroBatch, Ran, Stage};
-use crate::executor::sync::Clock;
 use crate::executor::tag::Tag;
 use crate::executor::watchdog::Progress;
 use crate::schedule::action::{Action, Op};

@@ -6,10 +6,11 @@ use std::error::Error;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use crate::executor::clock::{Clock, Limit};
 use crate::executor::failure::PipelineError;
 use crate::executor::frame::{seal, unseal};
 use crate::executor::offsets::Offsets;
-use crate::executor::sync::{Clock, Condvar, Mutex, MutexGuard, wait};
+use crate::executor::sync::{Condvar, Mutex, MutexGuard};
 use crate::executor::tag::Tag;
 use crate::executor::transport::{Parcel, Transport};
 use crate::executor::wire::{Reader, Writer};
@@ -34,7 +35,7 @@ pub struct World {
     /// The number of the next message to each rank; held while it is sent, so that numbers ascend.
     next: Vec<Mutex<u64>>,
     state: Mutex<State>,
-    changed: Condvar,
+    changed: Arc<Condvar>,
 }
 
 impl Drop for World {
@@ -56,6 +57,8 @@ struct State {
     rounds: BTreeMap<u64, Vec<Option<Said>>>,
     /// What ranks posted and nobody took, by the rank and the label.
     posted: BTreeMap<(usize, Label), Parcel>,
+    /// The newest call that a rank stopped, and the rank.
+    stopped: (u64, usize),
     /// The rank that ended the run, and why.
     failed: Option<(usize, String)>,
     /// The first rank from which nothing arrives any more.
@@ -104,12 +107,13 @@ impl World {
                 offsets: Offsets::new(ranks),
                 rounds: BTreeMap::new(),
                 posted: BTreeMap::new(),
+                stopped: (0, 0),
                 failed: None,
                 lost: None,
                 exit_code: None,
                 arrivals: None,
             }),
-            changed: Condvar::new(),
+            changed: Arc::new(Condvar::new()),
         });
         let weak = Arc::downgrade(&world);
         world.transport.start(Arc::new(move |from, parcel| {
@@ -179,7 +183,7 @@ impl World {
     pub fn take_posted(&self, from: usize, label: Label) -> Result<Parcel, PipelineError> {
         let is_of_call = label.call != Label::OF_NO_CALL;
         let mut state = self.lock();
-        let mut waits = false;
+        let (mut waits, calls) = (false, state.calls);
         let result = loop {
             if let Some(parcel) = state.posted.remove(&(from, label)) {
                 break Ok(parcel);
@@ -195,6 +199,11 @@ impl World {
             });
             if let Some(fault) = fault.filter(|_| is_of_call) {
                 break Err(fault);
+            }
+            // Nor for one that a worker stopped: its rank tells the error when all its workers have ended.
+            let (call, rank) = state.stopped;
+            if is_of_call && call > calls {
+                break Err((rank, "the call ended before".to_owned()));
             }
             if !waits && is_of_call {
                 waits = true;
@@ -285,8 +294,9 @@ impl World {
         out
     }
 
-    /// Ends a call on the other ranks.
+    /// Ends a call on the other ranks, and the waits for what is posted for it.
     pub(crate) fn stop(&self, call: u64) {
+        self.take_stop(self.rank(), call);
         let mut out = Writer::default();
         out.bits(STOP);
         out.bits(call);
@@ -365,6 +375,7 @@ impl World {
     ) -> Result<Vec<Said>, PipelineError> {
         let (rank, ranks) = (self.rank(), self.ranks());
         let clock = Clock::start();
+        let limit = Limit::new(&self.changed, clock, deadline);
         let mut state = self.lock();
         let round = state
             .rounds
@@ -383,7 +394,7 @@ impl World {
                 break Err(self.remote(rank, message));
             }
             let late;
-            (state, late) = wait(&self.changed, state, clock, deadline);
+            (state, late) = limit.wait(&self.changed, state);
             if late {
                 let message = format!("silent for {:.1} s", clock.seconds());
                 state.failed.get_or_insert((missing, message.clone()));
@@ -519,6 +530,7 @@ impl World {
             STOP => {
                 drop(state);
                 let call = message.bits()?;
+                self.take_stop(from, call);
                 if let Some(arrivals) = arrivals {
                     arrivals.stop(call);
                 }
@@ -533,13 +545,22 @@ impl World {
         }
     }
 
+    fn take_stop(&self, rank: usize, call: u64) {
+        let mut state = self.lock();
+        if call > state.stopped.0 {
+            state.stopped = (call, rank);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether an error, or what it comes from, is that of another rank.
-fn is_of_another_rank(error: &PipelineError) -> bool {
+pub(crate) fn is_of_another_rank(error: &PipelineError) -> bool {
     let mut error: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(at) = error {
         if let Some(PipelineError::Remote { .. }) = at.downcast_ref() {

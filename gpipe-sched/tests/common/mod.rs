@@ -1,8 +1,11 @@
 //! A pipeline of integer arithmetic: exact, and sensitive to the order of all operations.
 
+pub mod faulty;
 pub mod ranks;
+pub mod replicas;
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -261,20 +264,31 @@ fn target(m: usize) -> i64 {
 }
 
 pub fn batch(step: u64, micro_batches: usize, train: bool) -> Vec<Item<i64, i64>> {
-    (0..micro_batches)
-        .map(|index| Item {
-            micro_batch: MicroBatch::new(index, index as u64..index as u64 + 1, step, train),
-            input: input(step, index),
-            target: target(index),
+    batch_of(step, 0..micro_batches, train)
+}
+
+/// Some micro-batches of a batch, counted from the first of them.
+fn batch_of(step: u64, micro_batches: Range<usize>, train: bool) -> Vec<Item<i64, i64>> {
+    micro_batches
+        .enumerate()
+        .map(|(index, m)| Item {
+            micro_batch: MicroBatch::new(index, m as u64..m as u64 + 1, step, train),
+            input: input(step, m),
+            target: target(m),
         })
         .collect()
 }
 
 /// Losses and gradients of a step without a pipeline: one micro-batch after the other.
 pub fn sequential(step: u64, stages: usize, micro_batches: usize) -> (Vec<f64>, Vec<i64>) {
+    sequential_of(step, stages, 0..micro_batches)
+}
+
+/// [`sequential`] of some of the micro-batches.
+fn sequential_of(step: u64, stages: usize, micro_batches: Range<usize>) -> (Vec<f64>, Vec<i64>) {
     let mut losses = Vec::new();
     let mut gradients = vec![0; stages];
-    for m in 0..micro_batches {
+    for m in micro_batches {
         let mut x = input(step, m);
         let mut inputs = Vec::new();
         for stage in 0..stages {

@@ -13,6 +13,8 @@ mod failures;
 
 mod ranks;
 
+mod replicas;
+
 mod entering;
 
 mod watchdog;

@@ -5,10 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use gpipe_sched::{
-    Action, Deliver, InMemory, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
-    interleaved, one_f_one_b, zb_v,
+    Action, InMemory, Op, PipelineError, Place, Schedule, Transport, World, gpipe, interleaved,
+    one_f_one_b, zb_v,
 };
 
+use crate::common::faulty::{Fault, Faulty};
 use crate::common::ranks::{Numbers, join, step};
 use crate::common::{Failure, Plan, Trouble, batch};
 
@@ -165,76 +166,12 @@ fn a_rank_that_leaves_ends_the_others() {
     );
 }
 
-/// What is done to a message.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
-    Dropped,
-    Doubled,
-    /// Sent after the next one.
-    Reordered,
-    /// A bit of the head, or of a body.
-    Corrupted,
-    /// Sent late, but in order.
-    Late,
-}
-
-/// A transport that does something to one message of one rank.
-struct Faulty {
-    inner: InMemory,
-    fault: Option<Fault>,
-    /// Messages until then.
-    left: Mutex<usize>,
-    kept: Mutex<Vec<(usize, Parcel)>>,
-}
-
-impl Transport for Faulty {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-
-    fn ranks(&self) -> usize {
-        self.inner.ranks()
-    }
-
-    fn host(&self, rank: usize) -> String {
-        self.inner.host(rank)
-    }
-
-    fn start(&self, deliver: Arc<Deliver>) {
-        self.inner.start(deliver);
-    }
-
-    fn send(&self, to: usize, mut parcel: Parcel) {
-        let mut left = self.left.lock().unwrap();
-        let is_it = *left == 0;
-        *left = left.wrapping_sub(1);
-        drop(left);
-        match self.fault.filter(|_| is_it) {
-            Some(Fault::Dropped) => return,
-            Some(Fault::Doubled) => self.inner.send(to, parcel.clone()),
-            Some(Fault::Reordered) => return self.kept.lock().unwrap().push((to, parcel)),
-            Some(Fault::Corrupted) => match parcel.bodies.first_mut() {
-                Some(body) => body[3] ^= 16,
-                None => parcel.head[8] ^= 16,
-            },
-            Some(Fault::Late) => thread::sleep(Duration::from_millis(20)),
-            None => {}
-        }
-        self.inner.send(to, parcel);
-        for (to, parcel) in std::mem::take(&mut *self.kept.lock().unwrap()) {
-            self.inner.send(to, parcel);
-        }
-    }
-}
-
 /// The first error of a rank in three steps with a fault in a message of rank 0.
 fn with_fault(fault: Option<Fault>, message: usize) -> Vec<Option<PipelineError>> {
     let schedule = one_f_one_b(4, 3).unwrap();
-    let ends = InMemory::new(2).into_iter().map(|inner| Faulty {
-        fault: fault.filter(|_| inner.rank() == 0),
-        inner,
-        left: Mutex::new(message),
-        kept: Mutex::default(),
+    let ends = InMemory::new(2).into_iter().map(|inner| {
+        let fault = fault.filter(|_| inner.rank() == 0);
+        Faulty::new(inner, fault, message)
     });
     on_ranks(ends.collect(), |world| {
         let mut pipeline = match join(schedule.clone(), &Plan::default(), &world) {

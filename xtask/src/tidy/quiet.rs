@@ -71,7 +71,7 @@ const TASKS: [(&str, &[Deed]); 7] = [
 ];
 
 /// The executor's clock.
-const EXECUTOR: &str = "gpipe-sched/src/executor/sync.rs";
+const EXECUTOR: &str = "gpipe-sched/src/executor/clock.rs";
 
 /// The program may do all of it; xtask is no library.
 const PROGRAMS: [&str; 2] = ["gpipe-cli", "xtask"];
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(quiet("xtask/src/main.rs", loud), 0);
         assert_eq!(quiet("gpipe-sched/tests/suite.rs", loud), 0);
         assert_eq!(quiet("gpipe-sched/examples/show.rs", loud), 0);
-        assert_eq!(quiet("gpipe-sched/src/executor/sync.rs", loud), 1);
+        assert_eq!(quiet("gpipe-sched/src/executor/clock.rs", loud), 1);
         assert_eq!(quiet("gpipe-sched/src/executor/worker.rs", loud), 2);
         assert_eq!(
             quiet(

@@ -2,7 +2,10 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p gpipe-sched --test shuttle --release`.
 #![cfg(shuttle)]
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod replicas;
 
 use std::time::Duration;
 
