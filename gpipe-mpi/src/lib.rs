@@ -6,6 +6,7 @@ mod error;
 mod launcher;
 mod library;
 mod messages;
+pub mod raw;
 mod session;
 
 pub use communication::MpiTransport;

@@ -83,7 +83,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     // Only where they were named: most machines have no MPI and no GPU.
     if flags.family.iter().any(|name| name == "ranks") {
-        ranks::run(shell, flags)?;
+        ranks::run(shell, root, flags)?;
     }
     if flags.family.iter().any(|name| name == "cuda") {
         cuda::run(shell, flags)?;

@@ -83,7 +83,8 @@ xflags::xflags! {
             /// published (speed-ups of papers against what is predicted for their balances and
             /// devices) or tutorial (the article's ResNet-50: one piece, naive, pipelined over split sizes;
             /// the picture is target/tutorial.svg); all of these if none is named.
-            /// Or ranks, with launchers in GPIPE_MPIRUN; or cuda, on a machine with a GPU.
+            /// Or ranks (processes over MPI beside threads, replicas beside PyTorch's, messages beside MPI's own), with
+            /// launchers in GPIPE_MPIRUN; or cuda, on a machine with a GPU.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
@@ -91,6 +92,8 @@ xflags::xflags! {
             optional --markdown
             /// What an earlier --json of training printed: slower than that is a failure.
             optional --baseline file: PathBuf
+            /// Parts of ranks, as a,b: a processes, b replicas, c messages; all of them if not given.
+            optional --parts list: String
             /// How long the stages of schedule sleep; 10 if not given (about a minute and a half in all).
             optional --milliseconds n: u32
             /// Model of training and ranks (bench-a, bench-b or bench-tiny) or plan; bench-a or gpt-mini if not given.

@@ -161,6 +161,7 @@ mod tests {
             remat: None,
             rounds: None,
             steps: None,
+            parts: None,
             milliseconds: None,
             markdown: false,
             baseline: None,

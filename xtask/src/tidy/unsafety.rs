@@ -118,6 +118,7 @@ const MODULES: &[(&str, &str)] = &[
     ("gpipe-mpi/src/api.rs", "foreign: under real launchers"),
     ("gpipe-mpi/src/library.rs", "foreign: under real launchers"),
     ("gpipe-mpi/src/messages.rs", "foreign: under real launchers"),
+    ("gpipe-mpi/src/raw.rs", "foreign: under real launchers"),
     ("gpipe-mpi/src/session.rs", "foreign: under real launchers"),
 ];
 
