@@ -2,8 +2,8 @@
 
 mod open;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{Event, Gpu};
@@ -47,6 +47,8 @@ struct Handle {
     countdown: std::sync::atomic::AtomicI64,
     /// Threads that an operation may use now.
     share: Arc<AtomicUsize>,
+    /// Called at the beginning of each operation.
+    observer: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Device {
@@ -74,6 +76,7 @@ impl Device {
             #[cfg(feature = "failing")]
             countdown: std::sync::atomic::AtomicI64::new(-1),
             share,
+            observer: OnceLock::new(),
         }))
     }
 
@@ -190,7 +193,32 @@ impl Device {
 
     /// Threads that an operation may use now. The number never decides how work is cut.
     pub(crate) fn share(&self) -> usize {
+        if let Some(observer) = self.0.observer.get() {
+            observer();
+        }
         self.0.share.load(Ordering::Relaxed)
+    }
+
+    /// Calls `observer` whenever an operation on the CPU takes its threads: those of a [`cpu_slot`](Self::cpu_slot) whose
+    /// share changes are of use from then on. For measurements; false if there is an observer already.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// use gpipe_tensor::{DeviceId, Host, Tensor, ops};
+    ///
+    /// let device = Host::new(1)?.device(DeviceId::Cpu)?;
+    /// let operations = Arc::new(AtomicUsize::new(0));
+    /// let count = operations.clone();
+    /// assert!(device.on_operation(move || drop(count.fetch_add(1, Ordering::Relaxed))));
+    /// let x = Tensor::zeros(&device, [2, 3])?;
+    /// ops::add(&x, &x)?;
+    /// assert!(operations.load(Ordering::Relaxed) > 0);
+    /// # Ok::<(), gpipe_tensor::Error>(())
+    /// ```
+    pub fn on_operation(&self, observer: impl Fn() + Send + Sync + 'static) -> bool {
+        self.0.observer.set(Box::new(observer)).is_ok()
     }
 
     /// Adds bytes of a buffer to be allocated, and returns the sum, to be passed to [`saw`](Self::saw) after

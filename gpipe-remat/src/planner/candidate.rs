@@ -237,6 +237,11 @@ impl<'a> Candidate<'a> {
             }
         };
         let stage_costs = (0..cut.len()).map(of_stage).collect();
+        let operation = |stage: usize| {
+            let speed = self.request.workers[workers[device_of[stage]]].speed;
+            times.operation(cores, &cut[stage]) / speed
+        };
+        let operations = (0..cut.len()).map(operation).collect();
         let layout = self.layout(workers);
         let between = |from: usize, to: usize, [forward, backward]: [u64; 2]| {
             if device_of[from] == device_of[to] {
@@ -265,6 +270,7 @@ impl<'a> Candidate<'a> {
             .with_links(links.collect())
             .with_portals(through.collect())
             .with_sizes(sizes.collect())
+            .with_operations(operations)
             .with_recompute(micro_batches, |stage, m| forgets(&stages[stage].kept[m]))
     }
 

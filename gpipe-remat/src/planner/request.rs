@@ -264,8 +264,9 @@ fn check(work: &[Work]) -> Result<()> {
             weight_grad,
             apart,
             update,
+            operation,
         } = *work;
-        for number in [forward, input_grad, weight_grad, apart, update] {
+        for number in [forward, input_grad, weight_grad, apart, update, operation] {
             if !(number.is_finite() && number >= 0.0) {
                 return fault(format!(
                     "layer {layer} costs {number}: use a finite number from 0 up"

@@ -70,7 +70,7 @@ pub fn simulator_costs(
         link: LinkCosts::default(),
     });
     let on = |cores: usize| {
-        let (mut stages, mut left) = (Vec::new(), Vec::new());
+        let (mut stages, mut left, mut operations) = (Vec::new(), Vec::new(), Vec::new());
         for (stage, part) in cut.iter().enumerate() {
             let part = &(part.start.max(remat_plan.before())..part.end);
             // The same for every micro-batch that is not fully kept.
@@ -84,6 +84,7 @@ pub fn simulator_costs(
                 ..times.of_stage(cores, part, splits(schedule, stage), costs.first_trained())
             });
             left.push(rest);
+            operations.push(times.operation(cores, part));
         }
         Costs::new(stages)
             .with_sizes(sizes.clone())
@@ -95,6 +96,7 @@ pub fn simulator_costs(
                 remat_plan.before(),
             ))
             .with_left(left)
+            .with_operations(operations)
             .with_recompute(micro_batches, |stage, m| {
                 *remat_plan.kept(stage, m) != Retained::Everything
             })

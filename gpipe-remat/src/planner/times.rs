@@ -22,6 +22,9 @@ pub struct Work {
     pub apart: f64,
     /// Work per step: norm and update.
     pub update: f64,
+    /// Work of an operation of the passes, the mean weighted by length: where workers share cores, a running
+    /// operation keeps its own to its end. 0: cores are given up and taken at once.
+    pub operation: f64,
 }
 
 /// Work of every layer for the first micro-batch, which is the largest.
@@ -100,6 +103,7 @@ impl Times {
                 weight_grad: pass(cost.weight_grad, weight_grad),
                 apart: 0.0,
                 update: cost.params as f64 * ModelCosts::UPDATE_BYTES as f64 / rates.bytes,
+                operation: 0.0,
             }
         };
         let mut work: Vec<Work> = costs.of(0).iter().map(work).collect();
@@ -118,6 +122,15 @@ impl Times {
         Self::of_rates(costs, Rates::of_flops(flops_per_second))
     }
 
+    /// The same with operations that are this share of their layer's forward pass.
+    #[must_use]
+    pub fn with_operations(mut self, share: f64) -> Self {
+        for work in self.work.iter_mut().chain(self.shares.iter_mut().flatten()) {
+            work.operation = share * work.forward;
+        }
+        self
+    }
+
     /// The same on up to `cores` cores, where a layer uses the share `efficiency` (0 to 1) of each core
     /// but the first.
     #[must_use]
@@ -130,6 +143,7 @@ impl Times {
                 weight_grad: work.weight_grad / gain,
                 apart: work.apart / gain,
                 update: work.update / gain,
+                operation: work.operation / gain,
             };
             self.work.iter().map(faster).collect()
         };
@@ -198,6 +212,7 @@ impl Times {
         let of_layer = |(layer, work): (usize, &Work)| match layer.cmp(&first) {
             Ordering::Less => Work {
                 forward: work.forward,
+                operation: work.operation,
                 ..Work::default()
             },
             Ordering::Equal => Work {
@@ -244,6 +259,18 @@ impl Times {
                     false => 0.0,
                 },
             recompute: 0.0,
+        }
+    }
+
+    /// The work of an operation of these layers: the mean, weighted by length.
+    pub(crate) fn operation(&self, cores: usize, part: &Range<usize>) -> f64 {
+        let work = &self.on(cores)[part.clone()];
+        let passes = |work: &Work| work.forward + work.input_grad + work.weight_grad;
+        let all: f64 = work.iter().map(passes).sum();
+        let weighted: f64 = work.iter().map(|work| passes(work) * work.operation).sum();
+        match all > 0.0 {
+            true => weighted / all,
+            false => 0.0,
         }
     }
 

@@ -64,23 +64,29 @@ pub struct Passes {
     pub apart: f64,
     /// Gradient norm, update and gradient reset, once per step.
     pub update: f64,
+    /// An operation of the passes, the mean weighted by length; 0 in profiles of before it was measured.
+    #[serde(default)]
+    pub operation: f64,
 }
 
 impl Passes {
     /// The times in the order of the fields.
-    pub fn seconds(&self) -> [f64; 5] {
+    pub fn seconds(&self) -> [f64; 6] {
         let [forward, input_grad] = [self.forward, self.input_grad];
+        let [update, operation] = [self.update, self.operation];
         [
             forward,
             input_grad,
             self.weight_grad,
             self.apart,
-            self.update,
+            update,
+            operation,
         ]
     }
 
     /// Times in the order of the fields.
-    pub fn of(threads: usize, [forward, input_grad, weight_grad, apart, update]: [f64; 5]) -> Self {
+    pub fn of(threads: usize, seconds: [f64; 6]) -> Self {
+        let [forward, input_grad, weight_grad, apart, update, operation] = seconds;
         Self {
             threads,
             forward,
@@ -88,6 +94,7 @@ impl Passes {
             weight_grad,
             apart,
             update,
+            operation,
         }
     }
 }
@@ -211,7 +218,7 @@ impl Profile {
     pub fn times(&self, kinds: &Kinds, samples: usize) -> Option<Times> {
         let on = |threads: usize| -> Option<Vec<Work>> {
             let of_kind = kinds.list.iter().map(|kind| {
-                let [forward, input_grad, weight_grad, apart, update] =
+                let [forward, input_grad, weight_grad, apart, update, operation] =
                     between(self.kinds.get(&kind.key)?, threads, samples)?;
                 Some(Work {
                     forward,
@@ -219,6 +226,7 @@ impl Profile {
                     weight_grad,
                     apart,
                     update,
+                    operation,
                 })
             });
             let of_kind: Vec<Work> = of_kind.collect::<Option<_>>()?;
@@ -233,13 +241,13 @@ impl Profile {
 }
 
 /// The times on the largest measured number of threads up to `threads`.
-fn on(size: &Size, threads: usize) -> Option<[f64; 5]> {
+fn on(size: &Size, threads: usize) -> Option<[f64; 6]> {
     let mut fewer = size.times.iter().rev();
     Some(fewer.find(|times| times.threads <= threads)?.seconds())
 }
 
 /// Interpolates linearly between the nearest sizes; beyond them, scales in proportion to samples.
-fn between(sizes: &[Size], threads: usize, samples: usize) -> Option<[f64; 5]> {
+fn between(sizes: &[Size], threads: usize, samples: usize) -> Option<[f64; 6]> {
     let next = sizes.partition_point(|size| size.samples < samples);
     let above = sizes.get(next);
     let below = next.checked_sub(1).and_then(|before| sizes.get(before));
@@ -251,10 +259,11 @@ fn between(sizes: &[Size], threads: usize, samples: usize) -> Option<[f64; 5]> {
         }
         (Some(one), None) | (None, Some(one)) => {
             let ratio = samples as f64 / one.samples as f64;
-            let [forward, input_grad, weight_grad, apart, update] = on(one, threads)?;
-            let passes = [forward, input_grad, weight_grad, apart].map(|seconds| seconds * ratio);
-            let [forward, input_grad, weight_grad, apart] = passes;
-            return Some([forward, input_grad, weight_grad, apart, update]);
+            let mut seconds = on(one, threads)?;
+            let update = seconds[4];
+            seconds.iter_mut().for_each(|seconds| *seconds *= ratio);
+            seconds[4] = update;
+            return Some(seconds);
         }
         (None, None) => return None,
     };
@@ -270,8 +279,8 @@ mod tests {
         let size = |samples: usize| Size {
             samples,
             times: vec![
-                Passes::of(1, [samples as f64, 2.0, 3.0, 0.5, 4.0]),
-                Passes::of(4, [samples as f64 / 3.0, 1.0, 1.0, 0.5, 1.0]),
+                Passes::of(1, [samples as f64, 2.0, 3.0, 0.5, 4.0, 0.25]),
+                Passes::of(4, [samples as f64 / 3.0, 1.0, 1.0, 0.5, 1.0, 0.125]),
             ],
         };
         let mut profile = Profile {
@@ -317,6 +326,12 @@ mod tests {
         // Two and three threads were not measured.
         assert_eq!(forward(8, 3), 8.0);
         assert_eq!(forward(6, 4), 2.0);
+        // Operations grow with micro-batches, the update does not.
+        let beyond = profile.times(&a, 16).unwrap();
+        assert_eq!(
+            (beyond.work[0].operation, beyond.work[0].update),
+            (0.5, 4.0)
+        );
         assert!(profile.covers(&a, &[2, 8]) && !profile.covers(&a, &[1]));
         assert!(!profile.covers(&a, &[9]) && !profile.knows(&kinds("b")));
         assert!(profile.times(&kinds("b"), 2).is_none());
@@ -362,6 +377,18 @@ mod tests {
         ] {
             assert!(parse(text.as_bytes(), &here).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_profile_without_operations_is_read() {
+        let text = serde_json::to_string(&profile()).unwrap();
+        let old = text
+            .replace(",\"operation\":0.25", "")
+            .replace(",\"operation\":0.125", "");
+        assert!(old.len() < text.len() && !old.contains("operation"));
+        let read = parse(old.as_bytes(), &profile()).unwrap();
+        let times = read.times(&kinds("a"), 8).unwrap();
+        assert_eq!((times.work[0].forward, times.work[0].operation), (8.0, 0.0));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::empty;
 use super::file::{Passes, Profile, Size};
 use super::given::{filled, targets};
 use super::kinds::{Kind, Kinds};
+use super::operations::{self, Operations, Took};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
 use crate::precision;
@@ -32,6 +33,9 @@ const MOST: usize = 30;
 const SECONDS: f64 = 0.6;
 /// Maximum number of passes between updates, few enough that every measurement includes updates.
 const MOST_OF_A_STEP: usize = 4;
+
+/// Seconds of a layer, in the order of the fields of [`Passes`].
+type Seconds = [f64; 6];
 
 /// Measures every kind of layer for these micro-batch sizes, with each number of threads that an action
 /// can have while others run.
@@ -71,9 +75,9 @@ fn together(
     samples: usize,
     share: usize,
     others: usize,
-) -> Result<Vec<[f64; 5]>> {
+) -> Result<Vec<Seconds>> {
     let done = AtomicUsize::new(0);
-    let all: Vec<Vec<[f64; 5]>> = thread::scope(|scope| {
+    let all: Vec<Vec<Seconds>> = thread::scope(|scope| {
         let run = |worker: usize| {
             let done = &done;
             let work = move || {
@@ -116,6 +120,7 @@ struct Bench {
     /// The inputs of each kind.
     given: Vec<Given>,
     device: Device,
+    operations: Operations,
     optimizer: Optimizer,
     loss: Loss,
     samples: u64,
@@ -202,6 +207,7 @@ impl Bench {
         Ok(Self {
             parts,
             given,
+            operations: Operations::of(&device),
             device,
             optimizer,
             loss: config.loss(),
@@ -213,15 +219,14 @@ impl Bench {
     }
 
     /// The expected times of a pass. Continues to run passes until `others` workers have finished theirs.
-    fn expected(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<[f64; 5]>> {
-        let mut passes: Vec<Vec<[f64; 5]>> = Vec::new();
+    fn expected(mut self, done: &AtomicUsize, others: usize) -> Result<Vec<Seconds>> {
+        let mut passes: Vec<Vec<Seconds>> = Vec::new();
         let mut wanted = FEWEST;
         for number in 0..self.depth - 1 {
             self.forward(number as u64)?;
         }
         // The first update touches pages of the optimizer state.
-        let mut first = vec![[0.0; 5]; self.parts.len()];
-        self.update(0, &mut first)?;
+        self.update(0, &mut vec![0.0; self.parts.len()])?;
         let mut number = 0;
         while passes.len() < wanted || done.load(Ordering::Relaxed) < others {
             let start = Instant::now();
@@ -239,7 +244,7 @@ impl Bench {
             number += 1;
         }
         // The mean over the layers of a kind; 0 where a pass did not measure.
-        let mean = |times: &[[f64; 5]], kind: usize, pass: usize| {
+        let mean = |times: &[Seconds], kind: usize, pass: usize| {
             let of_kind = || (self.parts.iter().zip(times)).filter(|(part, _)| part.kind == kind);
             of_kind().map(|(_, times)| times[pass]).sum::<f64>() / of_kind().count().max(1) as f64
         };
@@ -248,7 +253,7 @@ impl Bench {
             expected(all.filter(|&seconds| seconds > 0.0).collect())
         };
         let of_kind = |kind: usize| {
-            let mut times: [f64; 5] = std::array::from_fn(|pass| typical(kind, pass));
+            let mut times: Seconds = std::array::from_fn(|pass| typical(kind, pass));
             times[3] = (times[3] - times[2]).max(0.0);
             times
         };
@@ -257,50 +262,68 @@ impl Bench {
 
     /// A forward pass of a new micro-batch, a backward pass of the oldest, and at the end of a step the
     /// update. Returns the seconds of each layer: forward pass, input gradient, weight gradient, weight
-    /// gradient apart, update.
-    fn pass(&mut self, number: u64) -> Result<Vec<[f64; 5]>> {
+    /// gradient apart, update, and an operation of the passes.
+    fn pass(&mut self, number: u64) -> Result<Vec<Seconds>> {
         let device = self.device.clone();
         let _busy = device.cpu_slot();
-        let mut times = vec![[0.0; 5]; self.parts.len()];
-        for (times, seconds) in times.iter_mut().zip(self.forward(number)?) {
-            times[0] = seconds;
-        }
+        let forward = self.forward(number)?;
         let apart = !number.is_multiple_of(2);
-        self.backward(apart, &mut times)?;
+        let backward = self.backward(apart)?;
+        let mut update = vec![0.0; self.parts.len()];
         if (number + 1).is_multiple_of(self.step as u64) {
-            self.update(number, &mut times)?;
+            self.update(number, &mut update)?;
         }
-        Ok(times)
+        let passes = forward.into_iter().zip(backward).zip(update);
+        let seconds = passes.map(|((forward, [input_grad, weight_grad]), update)| {
+            let operation = operations::mean(&[forward, input_grad, weight_grad]);
+            let [together, after] = match apart {
+                false => [weight_grad.seconds, 0.0],
+                true => [0.0, weight_grad.seconds],
+            };
+            [
+                forward.seconds,
+                input_grad.seconds,
+                together,
+                after,
+                update,
+                operation,
+            ]
+        });
+        Ok(seconds.collect())
     }
 
-    fn forward(&mut self, number: u64) -> Result<Vec<f64>> {
+    fn forward(&mut self, number: u64) -> Result<Vec<Took>> {
         let cx = PassContext::training(0, number, 0..self.samples);
         let mut saved = Vec::with_capacity(self.parts.len());
-        let mut seconds = Vec::with_capacity(self.parts.len());
+        let mut times = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let given = &self.given[part.kind];
             let x = self.copied(&given.x)?;
-            let start = Instant::now();
-            let (y, kept) = part.layer.forward(&cx, x).map_err(Error::run)?;
-            // The loss is part of the forward pass of the last stage.
-            if let (Some(targets), Some(y)) = (&given.targets, y.into_iter().next()) {
-                let divisor = targets.elements() as f64;
-                self.loss
-                    .gradient(y, targets, divisor)
-                    .map_err(Error::run)?;
-            }
-            seconds.push(start.elapsed().as_secs_f64());
-            saved.push(kept);
+            let forward = || -> Result<Saved> {
+                let (y, kept) = part.layer.forward(&cx, x).map_err(Error::run)?;
+                // The loss is part of the forward pass of the last stage.
+                if let (Some(targets), Some(y)) = (&given.targets, y.into_iter().next()) {
+                    let divisor = targets.elements() as f64;
+                    self.loss
+                        .gradient(y, targets, divisor)
+                        .map_err(Error::run)?;
+                }
+                Ok(kept)
+            };
+            let (kept, took) = self.operations.time(forward);
+            saved.push(kept?);
+            times.push(took);
         }
         self.in_flight.push_back(saved);
-        Ok(seconds)
+        Ok(times)
     }
 
     /// A backward pass: both gradients of each layer in turn (`B`), or, if `apart`, all input gradients
-    /// (`I`) before all weight gradients (`W`).
-    fn backward(&mut self, apart: bool, times: &mut [[f64; 5]]) -> Result<()> {
+    /// (`I`) before all weight gradients (`W`). The times of the two, of each layer.
+    fn backward(&mut self, apart: bool) -> Result<Vec<[Took; 2]>> {
+        let mut times = vec![[Took::default(); 2]; self.parts.len()];
         let Some(mut saved) = self.in_flight.pop_front() else {
-            return Ok(());
+            return Ok(times);
         };
         let mut left = Vec::with_capacity(self.parts.len());
         for index in (0..self.parts.len()).rev() {
@@ -309,33 +332,33 @@ impl Bench {
             };
             let dy = self.copied(&self.given[self.parts[index].kind].dy)?;
             let (part, times) = (&mut self.parts[index], &mut times[index]);
-            let start = Instant::now();
-            let pending = match part.is_first {
+            let (pending, took) = self.operations.time(|| match part.is_first {
                 true => part.layer.param_only_grad(saved, dy),
                 false => part.layer.input_grad(saved, dy).map(|(_, pending)| pending),
-            };
+            });
+            times[0] = took;
             let pending = pending.map_err(Error::run)?;
-            times[1] = start.elapsed().as_secs_f64();
             if apart {
                 left.push((index, pending));
                 continue;
             }
-            let start = Instant::now();
-            part.layer.weight_grad(pending).map_err(Error::run)?;
-            times[2] = start.elapsed().as_secs_f64();
+            let weight_grad = || part.layer.weight_grad(pending);
+            let (made, took) = self.operations.time(weight_grad);
+            made.map_err(Error::run)?;
+            times[1] = took;
         }
         for (index, pending) in left {
-            let start = Instant::now();
-            let made = self.parts[index].layer.weight_grad(pending);
+            let layer = &mut self.parts[index].layer;
+            let (made, took) = self.operations.time(|| layer.weight_grad(pending));
             made.map_err(Error::run)?;
-            times[index][3] = start.elapsed().as_secs_f64();
+            times[index][1] = took;
         }
-        Ok(())
+        Ok(times)
     }
 
     /// Gradient norms of all layers, then all updates, then all gradient resets, as in a step: each sweep
     /// exceeds the caches.
-    fn update(&mut self, number: u64, times: &mut [[f64; 5]]) -> Result<()> {
+    fn update(&mut self, number: u64, times: &mut [f64]) -> Result<()> {
         let optimizer = &self.optimizer;
         let settings = UpdateSettings {
             lr: 1e-6,
@@ -363,7 +386,7 @@ impl Bench {
                     }
                 });
                 result?;
-                times[4] += start.elapsed().as_secs_f64();
+                *times += start.elapsed().as_secs_f64();
             }
         }
         Ok(())

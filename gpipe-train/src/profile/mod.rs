@@ -6,6 +6,7 @@ mod file;
 mod given;
 mod kinds;
 mod measure;
+mod operations;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ use crate::setup;
 
 /// Efficiency of each additional thread of an operation, where it is not measured.
 const EFFICIENCY: f64 = 0.9;
+/// An operation as a share of its layer's forward pass, where it is not measured: two products of matrices, as in
+/// attention and in a perceptron, take most of the time.
+const OPERATION: f64 = 0.5;
 
 /// The speed of this machine.
 pub enum Speed {
@@ -218,7 +222,10 @@ impl Speed {
                 (profile.times(kinds, costs.samples(0)), Rates::of_flops(1.0))
             }
         };
-        let estimate = || Times::of_rates(costs, rates).with_cores(threads, EFFICIENCY);
+        let estimate = || {
+            let times = Times::of_rates(costs, rates).with_cores(threads, EFFICIENCY);
+            times.with_operations(OPERATION)
+        };
         measured.unwrap_or_else(estimate)
     }
 }
