@@ -4,6 +4,8 @@ mod comparison;
 mod hosts;
 mod recommender;
 mod replicated;
+#[cfg(test)]
+mod tests;
 mod workers;
 
 pub use comparison::{Comparison, RankedPlan};
