@@ -65,8 +65,51 @@ impl Gemm {
                 (0..c.rows()).for_each(|row| begin.row(c.row(row, self.n)));
             });
         }
+        let gemm = Self { accumulate, ..self };
+        if self.is_faster_from_rows(b) {
+            return gemm.run_from_rows(device, (a, b), c);
+        }
         let threads = threads_for(device, self.multiplications());
-        Self { accumulate, ..self }.on_threads(threads, device, (a, b), c);
+        gemm.on_threads(threads, device, (a, b), c);
+        Ok(())
+    }
+
+    /// Whether [`run_from_rows`](Self::run_from_rows) is faster: the right matrix lies in columns, as in the
+    /// gradient of a linear layer's input. The kernel's own packing reads one float after the other from cache
+    /// lines that share a set where columns are a power of 2 apart, 2.5 ns each; a copy takes a fifth of that.
+    /// Results of at most 64 x 64 are a case of their own to the kernel.
+    fn is_faster_from_rows(self, b: Matrix<'_>) -> bool {
+        let in_columns = b.row_stride == 1 && b.column_stride > 1;
+        in_columns && self.m > 64 && self.n >= 64 && self.k >= 64
+    }
+
+    /// c = a·b, or c += a·b, by way of a copy in rows of some columns of b after the other. The products of an
+    /// element are added up in the same order, so the bits are the same.
+    fn run_from_rows(
+        self,
+        device: &Device,
+        (a, b): (Matrix<'_>, Matrix<'_>),
+        c: MatrixMut<'_>,
+    ) -> Result<()> {
+        /// Columns of a copy, which bound its memory.
+        const COLUMNS: usize = 1024;
+        /// Floats of a cache line, by which rows of the copy are longer, lest they share a set of the cache.
+        const LINE: usize = 16;
+        let Self { n, k, .. } = self;
+        let stride = n.min(COLUMNS).next_multiple_of(LINE) + LINE;
+        let mut copy = Scratch::take(device, k * stride)?;
+        for first in (0..n).step_by(COLUMNS) {
+            let n = COLUMNS.min(n - first);
+            let columns = Matrix {
+                floats: &b.floats[first * b.column_stride..],
+                ..b
+            };
+            columns.copy_in_rows(device, n, (&mut copy, stride));
+            let gemm = Self { n, ..self };
+            let threads = threads_for(device, gemm.multiplications());
+            let out = MatrixMut::new(&mut c.floats[first..], c.stride);
+            gemm.on_threads(threads, device, (a, Matrix::new(&copy, stride)), out);
+        }
         Ok(())
     }
 

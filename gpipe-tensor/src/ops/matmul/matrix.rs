@@ -1,5 +1,8 @@
 //! Operands, result and sizes of a product of matrices on the host.
 
+use crate::Device;
+use crate::parallel::for_each;
+
 /// A borrowed matrix of floats with rows `stride` elements apart, or the transpose of one.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
@@ -25,6 +28,25 @@ impl<'a> Matrix<'a> {
             column_stride: self.row_stride,
             ..self
         }
+    }
+
+    /// Copies `columns` columns of a matrix that lies in columns to rows that begin every `stride` elements.
+    pub(super) fn copy_in_rows(
+        self,
+        device: &Device,
+        columns: usize,
+        (out, stride): (&mut [f32], usize),
+    ) {
+        /// Floats of a cache line: each line is read once.
+        const LINE: usize = 16;
+        let strips = out.chunks_mut(LINE * stride).enumerate();
+        for_each(device, strips, |(strip, out)| {
+            for column in 0..columns {
+                let from = &self.floats[column * self.column_stride + strip * LINE..];
+                let to = out[column..].iter_mut().step_by(stride);
+                to.zip(from).for_each(|(to, from)| *to = *from);
+            }
+        });
     }
 
     pub(super) fn holds(&self, rows: usize, columns: usize) -> bool {

@@ -46,7 +46,8 @@ pub fn kernel(instructions: InstructionSet) -> Kernel {
     gemm::gemm::<f32>
 }
 
-/// What the crate itself chooses on processors without AVX-512.
+/// What the crate itself chooses on processors without AVX-512, for a result in rows: as the crate does, it
+/// computes the transpose, because the kernel writes vectors to a column.
 ///
 /// # Safety
 /// As that of the crate's own; the processor has AVX2 and FMA, or this panics.
@@ -80,24 +81,24 @@ unsafe fn with_avx2(
     unsafe {
         gemm_basic_generic::<_, f32, N, { MR_DIV_N * N }, NR, MR_DIV_N, H_M, H_N>(
             simd.expect("AVX2 and FMA were found"),
-            m,
             n,
+            m,
             k,
             dst,
-            dst_cs,
             dst_rs,
+            dst_cs,
             read_dst,
-            lhs,
-            lhs_cs,
-            lhs_rs,
             rhs,
-            rhs_cs,
             rhs_rs,
+            rhs_cs,
+            lhs,
+            lhs_rs,
+            lhs_cs,
             alpha,
             beta,
             conj_dst,
-            conj_lhs,
             conj_rhs,
+            conj_lhs,
             |a, b, c| a * b + c,
             &UKR,
             &H_UKR,

@@ -93,6 +93,42 @@ fn pieces_have_the_bits_of_the_whole() {
 }
 
 #[test]
+fn a_product_by_way_of_rows_has_the_bits_of_the_plain_one() {
+    for (m, n, k) in [
+        (65, 64, 64),
+        (130, 2100, 77),
+        (100, 1025, 530),
+        (257, 96, 1030),
+    ] {
+        let (a, b) = (random_values(m * k, 1), random_values(k * n, 2));
+        let (a, b) = (Matrix::new(&a, k), Matrix::new(&b, k).transposed());
+        assert!(Gemm::new(m, n, k).is_faster_from_rows(b));
+        for accumulate in [false, true] {
+            let gemm = Gemm {
+                accumulate,
+                ..Gemm::new(m, n, k)
+            };
+            // Rows that begin further apart keep what lies between them.
+            let stride = n + 3;
+            let begin = random_values(m * stride, 3);
+            for level in [InstructionSet::Best, InstructionSet::Avx2] {
+                let mut plain = begin.clone();
+                gemm.alone(level, a, b, MatrixMut::new(&mut plain, stride));
+                for threads in [1, 3] {
+                    let mut c = begin.clone();
+                    let out = MatrixMut::new(&mut c, stride);
+                    gemm.run_from_rows(&limited(threads, level), (a, b), out)
+                        .unwrap();
+                    let bits = |c: &[f32]| c.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    let same = bits(&c) == bits(&plain);
+                    assert!(same, "{level} ({m}, {n}, {k}) on {threads} threads");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_transposed_product_has_the_bits_of_the_plain_one() {
     for (m, n, k) in [
         (2, 64, 512),
