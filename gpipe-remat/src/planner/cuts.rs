@@ -53,6 +53,11 @@ pub(super) fn first(
     if is_small(candidate) {
         return all(candidate, left, below);
     }
+    start(candidate, near, left)
+}
+
+/// The best of some cuts to begin with, of which `near` is one.
+pub(super) fn start(candidate: &Candidate<'_>, near: Option<Cut>, left: &mut u64) -> Option<Found> {
     let mut best: Option<Found> = None;
     for workers in some_arrangements(candidate) {
         if let Some(cut) = &candidate.request.cut {

@@ -28,6 +28,7 @@ mod simulator_costs;
 mod stage_bounds;
 mod stage_choice;
 mod step_parts;
+mod survey;
 mod times;
 
 pub use described::Described;

@@ -2,7 +2,7 @@
 
 use super::plan::{CertifiedPlan, Plan};
 use super::request::PlanRequest;
-use super::search::Planner;
+use super::search::{ACTIONS, Planner};
 use crate::{Error, Result};
 
 impl CertifiedPlan {
@@ -15,24 +15,38 @@ impl CertifiedPlan {
         let mut found = Vec::new();
         let mut bound = f64::INFINITY;
         let mut refused = None;
-        for request in requests {
+        let is_small = |request: &&PlanRequest<'_>| !is_too_large(request);
+        let sharing = requests.iter().filter(is_small).count() as u64;
+        let (mut left, mut asked) = (ACTIONS, sharing);
+        // From small pipelines up: what they leave of their effort goes to the larger ones.
+        for request in requests.iter().rev() {
             let mut planner = Planner::new(request)?;
-            planner.sharing = requests.len() as u64;
-            planner.left /= planner.sharing;
-            let best = match is_too_large(request) {
-                true => None,
-                false => planner.best(|_, _| true, f64::INFINITY)?,
-            };
-            let Some((plan, of_request)) = best else {
+            if is_too_large(request) {
                 // The bytes that would suffice take time to find: only where they are asked for.
-                refused = refused.or(Some(planner));
+                refused = Some(planner);
                 continue;
+            }
+            planner.sharing = sharing;
+            let effort = left / asked.max(1);
+            planner.left = effort;
+            let best = planner.best(|_, _| true, f64::INFINITY)?;
+            let best = match best {
+                Some((plan, of_request)) => {
+                    bound = bound.min(of_request);
+                    let fastest = plan.seconds;
+                    Some((planner.simplest(plan)?, fastest))
+                }
+                None => None,
             };
-            bound = bound.min(of_request);
-            let fastest = plan.seconds;
-            let plan = planner.simplest(plan)?;
-            found.push((plan, fastest, planner));
+            left -= effort - planner.left;
+            asked -= 1;
+            match best {
+                Some((plan, fastest)) => found.push((plan, fastest, planner)),
+                None => refused = Some(planner),
+            }
         }
+        // Of plans that are alike in all that is compared, that of the first request.
+        found.reverse();
         let workers = |plan: &Plan| plan.workers.len() * plan.replication.replicas;
         found.sort_by(|(a, ..), (b, ..)| {
             let by_time = a.seconds.total_cmp(&b.seconds);

@@ -13,7 +13,7 @@ use super::request::{Costed, PlanRequest};
 use crate::{Bytes, Error, Result};
 
 /// The most actions simulated for one plan. Candidates left over keep their bound.
-const ACTIONS: u64 = 20_000_000;
+pub(super) const ACTIONS: u64 = 20_000_000;
 
 /// The most actions visited for the tight bounds of one plan. Candidates left over keep a simpler bound.
 const EFFORT: u64 = 60_000_000;
@@ -29,7 +29,13 @@ pub(super) const MANY_ROUNDS: usize = 400;
 const PROMISING: usize = 32;
 
 /// Times closer than this share are equal.
-const EQUAL: f64 = 1e-10;
+pub(super) const EQUAL: f64 = 1e-10;
+
+/// The part of a plan's effort that may improve a cut before others were looked at.
+const CLIMB_PART: u64 = 16;
+
+/// A candidate that is not looked at yet: its bound, number of workers, kind of schedule and number of micro-batches.
+pub(super) type Open = (f64, usize, usize, usize);
 
 /// Plans for one model and its workers.
 pub struct Planner<'a> {
@@ -207,7 +213,16 @@ impl<'a> Planner<'a> {
                 .then(b.3.cmp(&a.3))
                 .then(chunks(a.2).cmp(&chunks(b.2)))
         });
-        let mut best: Option<(Candidate<'_>, Found)> = None;
+        let climbed = self.left / CLIMB_PART;
+        let mut best = match self.is_too_much(&open) {
+            true => self.survey(&open, below)?,
+            false => None,
+        };
+        // Whether the best cut could still be improved by more effort.
+        let mut is_cut_short = false;
+        if let Some((candidate, found)) = &mut best {
+            is_cut_short = self.climb(candidate, found, climbed);
+        }
         let mut looked_at = EFFORT / self.sharing;
         // Candidates with a cut that is nearly as fast as the best.
         let mut promising: Vec<(Candidate<'_>, Found)> = Vec::new();
@@ -250,15 +265,18 @@ impl<'a> Planner<'a> {
             let Some(mut found) = found else { continue };
             // A search that is not exhaustive may return a cut that is not better.
             if found.seconds < seconds * (1.0 - EQUAL) {
-                if !found.exact {
-                    cuts::climb(&candidate, &mut found, &mut self.left);
-                }
+                is_cut_short = !found.exact && self.climb(&candidate, &mut found, climbed);
                 best = Some((candidate, found));
             } else if !found.exact && found.seconds < cuts::FAR * seconds {
                 let place = promising.partition_point(|(_, a)| a.seconds <= found.seconds);
                 promising.insert(place, (candidate, found));
                 promising.truncate(PROMISING);
             }
+        }
+        if let Some((candidate, found)) = &mut best
+            && is_cut_short
+        {
+            cuts::climb(candidate, found, &mut self.left);
         }
         for (candidate, mut found) in promising {
             if self.left == 0 {
@@ -275,6 +293,15 @@ impl<'a> Planner<'a> {
         };
         let bound = self.certify(found.seconds, doubtful)?;
         Ok(Some((candidate.plan(&found), bound)))
+    }
+
+    /// Improves a cut with at most this much effort; whether that was too little.
+    fn climb(&mut self, candidate: &Candidate<'_>, found: &mut Found, effort: u64) -> bool {
+        let mut part = self.left.min(effort);
+        self.left -= part;
+        cuts::climb(candidate, found, &mut part);
+        self.left += part;
+        part < candidate.actions()
     }
 
     pub(super) fn single(&mut self) -> Result<Option<f64>> {

@@ -6,6 +6,8 @@ mod exhaustive;
 
 mod certificates;
 
+mod hosts;
+
 mod large;
 
 mod refusals;
