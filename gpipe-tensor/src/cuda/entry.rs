@@ -94,6 +94,8 @@ pub(crate) struct Entry {
     pub params: &'static [(&'static str, Param)],
     /// What it is a template over: `T` for the stored type, nothing, or the one type that it takes.
     pub template: &'static str,
+    /// Blocks that a multiprocessor has to hold at a time; the compiler fits the registers to that.
+    pub blocks: u32,
 }
 
 impl Entry {
@@ -158,8 +160,12 @@ impl Form {
             "T" => format!("<{}>", self.stored()),
             _ => String::new(),
         };
+        let bounds = match self.entry.blocks {
+            0 | 1 => THREADS.to_string(),
+            blocks => format!("{THREADS}, {blocks}"),
+        };
         format!(
-            "extern \"C\" __global__ void __launch_bounds__({THREADS}) {}({}) {{ {}{template}({}); }}",
+            "extern \"C\" __global__ void __launch_bounds__({bounds}) {}({}) {{ {}{template}({}); }}",
             self.name(),
             params.join(", "),
             self.entry.name,
@@ -286,9 +292,10 @@ pub(crate) mod kind {
 
 /// The table of an operation's kernels: `name<T>(parameter: Kind, …);` for a template over the stored
 /// type, `name<bf16>(…);` for one kernel of that type, `name(…);` for one without a stored type. Each name becomes a module with its `ENTRY` and a function `call`
-/// that takes the parameters, and `KERNELS` lists the entries.
+/// that takes the parameters, and `KERNELS` lists the entries. `name<bf16> 2(…);` is a kernel of which a multiprocessor holds two
+/// blocks.
 macro_rules! entries {
-    ($($name:ident $(<$stored:ident>)? ($($param:ident: $kind:ident),* $(,)?);)*) => {
+    ($($name:ident $(<$stored:ident>)? $($blocks:literal)? ($($param:ident: $kind:ident),* $(,)?);)*) => {
         pub(in crate::ops) const KERNELS: &[&$crate::cuda::entry::Entry] = &[$(&$name::ENTRY),*];
 
         $(mod $name {
@@ -299,6 +306,7 @@ macro_rules! entries {
                 name: stringify!($name),
                 params: &[$((stringify!($param), <kind::$kind as Kind>::PARAM)),*],
                 template: stringify!($($stored)?),
+                blocks: 1 $(* $blocks)?,
             };
 
             #[cfg_attr(not(test), allow(dead_code, reason = "a kernel that only tests launch"))]

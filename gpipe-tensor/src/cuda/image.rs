@@ -77,7 +77,7 @@ fn part(image: &[u8], place: u64, bytes: u64) -> Option<&[u8]> {
 }
 
 /// A little-endian number of this length in bytes.
-fn number(bytes: &[u8], place: u64, length: u64) -> Option<u64> {
+pub(super) fn number(bytes: &[u8], place: u64, length: u64) -> Option<u64> {
     let bytes = part(bytes, place, length)?;
     Some(
         bytes

@@ -15,6 +15,8 @@ mod conformance;
 #[cfg(feature = "cuda")]
 mod context;
 #[cfg(test)]
+mod cubin;
+#[cfg(test)]
 mod emulator;
 pub(crate) mod entry;
 #[cfg(feature = "cuda")]
@@ -30,6 +32,8 @@ mod mixed;
 mod module;
 #[cfg(test)]
 mod nvrtc;
+#[cfg(test)]
+mod occupancy;
 #[cfg(feature = "cuda")]
 mod peer;
 #[cfg(feature = "cuda")]

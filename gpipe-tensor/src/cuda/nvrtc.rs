@@ -1,9 +1,10 @@
 //! Every kernel through NVIDIA's compiler, for each generation of devices that is supported: what it
-//! makes of the parameters is compared with the tables, and what does not fit a thread's registers is
-//! an error.
+//! makes of the parameters is compared with the tables, and what does not fit a thread's registers, or lets a
+//! multiprocessor hold fewer blocks than is stated, is an error.
 //!
 //! The compiler is one library that needs neither a GPU nor a driver. It is looked for where the
-//! variable `GPIPE_NVRTC` says, then under its names; where there is none the test says so.
+//! variable `GPIPE_NVRTC` says, then under its names; where there is none the test says so. `GPIPE_KERNELS` names a file for
+//! what each kernel takes, as JSON.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,11 +12,10 @@ use std::ffi::{CString, c_char, c_int, c_void};
 
 use libloading::{Library, Symbol};
 
-use super::entry::{Param, THREADS};
+use super::cubin::{Usage, usage};
+use super::entry::{Form, Param, THREADS};
 use super::image::is_whole;
-
-/// The devices compiled for: A100, H100 and H200, B100 and B200, RTX 50.
-const DEVICES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
+use super::occupancy::{GENERATIONS, dynamic_shared, fewest};
 
 /// Kernels whose threads access 16 bytes by one instruction.
 const PACKED: [&str; 17] = [
@@ -197,7 +197,9 @@ fn every_kernel_compiles_for_every_device_with_the_tables_parameters() {
     });
     let wanted: BTreeMap<String, Vec<String>> = wanted.collect();
     let source = super::source::source();
-    for device in DEVICES {
+    let mut lines = String::new();
+    for (place, generation) in GENERATIONS.iter().enumerate() {
+        let device = generation.name;
         let compiled = compile(&nvrtc, &source, device);
         assert_eq!(parameters(&compiled.ptx), wanted, "{device}");
         for name in PACKED
@@ -231,6 +233,58 @@ fn every_kernel_compiles_for_every_device_with_the_tables_parameters() {
                 compiled.log
             );
         }
+        let used = usage(&compiled.cubin).expect("an image whose attributes can be read");
+        let said = registers(&compiled.log);
+        for form in super::source::entries().flat_map(|entry| entry.forms()) {
+            let name = form.name();
+            let usage = used[&name];
+            assert_eq!(
+                usage.registers, said[&name],
+                "{device}: registers of {name}"
+            );
+            let threads = u64::from(THREADS);
+            assert_eq!(
+                (usage.stack, usage.threads),
+                (0, threads),
+                "{device}: {name}"
+            );
+            let blocks = generation.blocks(&usage, dynamic_shared(form));
+            let fewest = fewest(form, place);
+            assert!(
+                blocks >= fewest,
+                "{device}: {name}: {blocks} blocks a multiprocessor by {usage:?}, not {fewest}"
+            );
+            lines += &line(device, form, &usage, blocks);
+        }
         println!("{device}: {} kernels, nothing spilled", wanted.len());
     }
+    if let Ok(path) = env::var("GPIPE_KERNELS") {
+        std::fs::write(&path, lines).expect("a file that can be written");
+    }
+}
+
+/// Registers of each kernel, by the compiler's log.
+fn registers(log: &str) -> BTreeMap<String, u64> {
+    let kernels = log.split("Compiling entry function '").skip(1);
+    let of_kernel = |text: &str| {
+        let (name, rest) = text.split_once('\'')?;
+        let (_, rest) = rest.split_once("Used ")?;
+        let (number, _) = rest.split_once(" registers")?;
+        Some((name.to_owned(), number.parse().ok()?))
+    };
+    kernels.filter_map(of_kernel).collect()
+}
+
+/// What a kernel takes on a device, as a JSON object.
+fn line(device: &str, form: Form, usage: &Usage, blocks: u32) -> String {
+    let object = serde_json::json!({
+        "device": device,
+        "kernel": form.entry.name,
+        "type": form.stored.to_string(),
+        "registers": usage.registers,
+        "stack_bytes": usage.stack,
+        "shared_bytes": dynamic_shared(form),
+        "blocks": blocks,
+    });
+    format!("{object}\n")
 }

@@ -2,7 +2,8 @@
 // rows of a block's tile and holds them as fragments; the other tiles pass through shared memory, the next
 // one copied while this one is multiplied. Factors are bf16, sums f32. The gradient is taken in two
 // passes, one for queries and one for keys and values, so that no element is written by two blocks:
-// the order of all sums depends on shapes only.
+// the order of all sums depends on shapes only. What a block seldom needs may be made again from its index where it is needed: in
+// registers over the loop it would let a multiprocessor hold one block instead of two.
 
 /// A score that no softmax sees: far below all others, and finite.
 constexpr float UNSEEN = -1e30f;
@@ -29,13 +30,18 @@ struct HeadTile {
     u32 first;
 
     /// The block's tile of one of `owners` heads of a sample: those of queries, or of keys and values.
-    __device__ HeadTile(u32 len, u32 heads, u32 groups, u32 owners, u32 rows)
+    __device__ HeadTile(u32 len, u32 heads, u32 groups, u32 owners, u32 rows, u32 block = blockIdx.x)
         : len(len), heads(heads), groups(groups) {
         u32 tiles = (len + rows - 1) / rows;
-        u32 item = blockIdx.x / tiles;
-        first = blockIdx.x % tiles * rows;
+        u32 item = block / tiles;
+        first = block % tiles * rows;
         sample = item / owners;
         head = item % owners * (heads / owners);
+    }
+
+    /// The same, made again by blocks of heads of 64 elements, so that no register holds it over the loop.
+    __device__ HeadTile again(u32 rows) const {
+        return D == 64 ? HeadTile(len, heads, groups, heads, rows, block_again()) : *this;
     }
 
     /// Elements of one position, all heads of queries together.
@@ -185,7 +191,6 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
                                 u32 threshold, float kept) {
     constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
     HeadTile<D> head(len, heads, groups, heads, ROWS);
-    HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
     const bf16* keys = head.part(qkv, 1);
     u64 step = head.step();
     u32 base = shared_address(shared);
@@ -255,6 +260,8 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
             }
         }
         if (threshold != 0) {
+            HeadTile<D> again = head.again(ROWS);
+            HeadDropout dropout(again, Mask{{key_low, key_high}, threshold, kept}, first_sample);
             u32 bits = dropout.template kept<N, false>(row + lane() / 4, key);
 #pragma unroll
             for (u32 n = 0; n < N / 8; n++) {
@@ -264,6 +271,7 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
         }
         add_weighted_rows<D, N, D>(result, p, here + TILE, 0);
     }
+    HeadTile<D> again = head.again(ROWS);
     float factors[2];
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
@@ -273,10 +281,10 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
         factors[half] = 1.0f / sum;
         u32 at = row + lane() / 4 + 8 * half;
         if (lane() % 4 == 0 && at < len) {
-            lse[head.scalars() + at] = fmaf(largest[half], scale, logf(sum));
+            lse[again.scalars() + at] = fmaf(largest[half], scale, logf(sum));
         }
     }
-    store_rows<D>((bf16*)head.single(out), head.width(), row, len, result, factors);
+    store_rows<D>((bf16*)again.single(out), again.width(), again.first + 16 * warp(), len, result, factors);
 }
 
 /// The gradients of a block's 128 queries, over tiles of N keys.
@@ -287,7 +295,6 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
                                              u32 key_high, u32 threshold, float kept) {
     constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
     HeadTile<D> head(len, heads, groups, heads, ROWS);
-    HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
     const bf16* keys = head.part(qkv, 1);
     u64 step = head.step();
     u32 base = shared_address(shared);
@@ -330,14 +337,19 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
         add_products_with_rows<D, N>(p, q, here);
         add_products_with_rows<D, N>(slopes, d, here + TILE);
         u32 key = tile * N + lane() % 4 * 2;
-        u32 bits = dropout.template kept<N, false>(row + lane() / 4, key);
+        u32 bits = ~0u;
+        if (threshold != 0) {
+            HeadTile<D> again = head.again(ROWS);
+            HeadDropout dropout(again, Mask{{key_low, key_high}, threshold, kept}, first_sample);
+            bits = dropout.template kept<N, false>(row + lane() / 4, key);
+        }
 #pragma unroll
         for (u32 n = 0; n < N / 8; n++) {
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
                 u32 at_row = row + lane() / 4 + i / 2 * 8, at_key = key + 8 * n + i % 2;
                 float probability = exp2_fast(fmaf(p[n][i], scale2, -shift[i / 2]));
-                float factor = dropout.factor(bits, 4 * n + i);
+                float factor = bits >> (4 * n + i) & 1 ? kept : 0.0f;
                 float slope = probability * fmaf(factor, slopes[n][i], -mean[i / 2]);
                 slopes[n][i] = at_row - at_key < window ? slope : 0.0f;
             }
@@ -345,7 +357,8 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
         add_weighted_rows<D, N, D>(result, slopes, here, 0);
     }
     float factors[2] = {scale, scale};
-    store_rows<D>((bf16*)head.part(dqkv, 0), step, row, len, result, factors);
+    HeadTile<D> again = head.again(ROWS);
+    store_rows<D>((bf16*)again.part(dqkv, 0), again.step(), again.first + 16 * warp(), len, result, factors);
 }
 
 /// The gradients of a block's 128 / S keys and values, over tiles of N queries. S warps share 16 rows: each

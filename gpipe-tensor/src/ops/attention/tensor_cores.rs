@@ -22,11 +22,11 @@ entries! {
         qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
         scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
-    attention_64<bf16>(
+    attention_64<bf16> 2 (
         qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
         scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
-    attention_grad_queries_64<bf16>(
+    attention_grad_queries_64<bf16> 2 (
         qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
         scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
