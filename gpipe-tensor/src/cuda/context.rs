@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUmemPool_attribute, CUmemoryPool};
 
+use super::event_pool::EventPool;
 use super::module::Module;
 use super::probe;
 use super::raw_handle::RawHandle;
@@ -18,6 +19,8 @@ pub(crate) struct Context {
     pub(super) device: CUdevice,
     raw: RawHandle<CUcontext>,
     pool: RawHandle<CUmemoryPool>,
+    /// Events that nobody refers to any more, to be recorded again.
+    pub(super) events: EventPool,
     /// Whether copies of another device, by its ordinal, arrive in the pool.
     pub(super) writers: Mutex<BTreeMap<u32, bool>>,
     /// Loaded last, unloaded before the context.
@@ -45,6 +48,7 @@ impl Context {
             device,
             raw: RawHandle(raw),
             pool: RawHandle(pool),
+            events: EventPool::default(),
             writers: Mutex::default(),
             module: None,
         };
@@ -121,6 +125,10 @@ impl Drop for Context {
             Ok(()) => {
                 // SAFETY: the context is the thread's.
                 let _done = unsafe { sys::cuCtxSynchronize() };
+                for event in self.events.drain() {
+                    // SAFETY: nobody refers to the event, which is destroyed once.
+                    let _destroyed = unsafe { sys::cuEventDestroy_v2(event.0) };
+                }
                 self.module = None;
             }
             // Unloading would mean the thread's context, which is another one.

@@ -20,6 +20,8 @@ mod cubin;
 mod emulator;
 pub(crate) mod entry;
 #[cfg(feature = "cuda")]
+mod event_pool;
+#[cfg(feature = "cuda")]
 mod gpu;
 mod image;
 #[cfg(feature = "link-cublas")]

@@ -21,6 +21,7 @@ pub(crate) struct Stream {
 /// A point in the work of a stream, and its time if recorded with it.
 pub(crate) struct Event {
     raw: RawHandle<CUevent>,
+    timed: bool,
     context: Arc<Context>,
 }
 
@@ -50,22 +51,25 @@ impl Stream {
 
     /// Records an event after all work so far.
     pub fn record(&self) -> Result<Event> {
-        self.record_as(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+        self.record_as(false)
     }
 
     /// Records an event with its time.
     pub fn record_timed(&self) -> Result<Event> {
-        self.record_as(sys::CUevent_flags::CU_EVENT_DEFAULT)
+        self.record_as(true)
     }
 
-    fn record_as(&self, kind: sys::CUevent_flags) -> Result<Event> {
+    /// Records an event that was used before, if there is one: what waits for its earlier record still waits for
+    /// that.
+    fn record_as(&self, timed: bool) -> Result<Event> {
         self.context.bind()?;
-        let mut raw = std::ptr::null_mut();
-        let flag = kind as u32;
-        // SAFETY: the context is the thread's; the call writes one name.
-        unsafe { sys::cuEventCreate(&mut raw, flag) }.check("cuEventCreate")?;
+        let raw = match self.context.events.take(timed) {
+            Some(raw) => raw,
+            None => new_event(timed)?,
+        };
         let event = Event {
-            raw: RawHandle(raw),
+            raw,
+            timed,
             context: self.context.clone(),
         };
         // SAFETY: event and stream are of the same context, and both are alive.
@@ -286,11 +290,21 @@ impl Event {
     }
 }
 
+/// A new event of the thread's context.
+fn new_event(timed: bool) -> Result<RawHandle<CUevent>> {
+    let kind = match timed {
+        true => sys::CUevent_flags::CU_EVENT_DEFAULT,
+        false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
+    };
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the call writes one name.
+    unsafe { sys::cuEventCreate(&mut raw, kind as u32) }.check("cuEventCreate")?;
+    Ok(RawHandle(raw))
+}
+
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.context.bind().is_ok() {
-            // SAFETY: the event is alive and destroyed once; who waits for it goes on waiting.
-            let _destroyed = unsafe { sys::cuEventDestroy_v2(self.raw.0) };
-        }
+        let raw = std::mem::replace(&mut self.raw, RawHandle(std::ptr::null_mut()));
+        self.context.events.give(raw, self.timed);
     }
 }
