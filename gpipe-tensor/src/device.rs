@@ -150,6 +150,20 @@ impl Device {
         Ok(None)
     }
 
+    /// Waits for all operations so far, and gives every launch of this handle since the last call;
+    /// `None` on the CPU, and unless the host was made
+    /// [`with_traced_launches`](Host::with_traced_launches).
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    #[cfg(feature = "cuda")]
+    pub fn take_launches(&self) -> Result<Option<crate::LaunchTrace>> {
+        match self.gpu() {
+            Some(gpu) => gpu.take_launches(),
+            None => Ok(None),
+        }
+    }
+
     /// Resets the peak to the bytes that are live now.
     pub fn reset_peak(&self) {
         self.0.peak.store(self.live_bytes(), Ordering::Relaxed);

@@ -78,6 +78,8 @@ struct Shared {
     kernels: Option<Box<dyn KernelCache>>,
     #[cfg(feature = "cuda")]
     tf32: bool,
+    #[cfg(feature = "cuda")]
+    traced: bool,
 }
 
 impl Host {
@@ -128,6 +130,8 @@ impl Host {
             kernels: None,
             #[cfg(feature = "cuda")]
             tf32: false,
+            #[cfg(feature = "cuda")]
+            traced: false,
         })))
     }
 
@@ -190,6 +194,17 @@ impl Host {
         self
     }
 
+    /// The same host with every launch on a GPU between two events, for
+    /// [`Device::take_launches`](crate::Device::take_launches). Call it before the first device is opened.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn with_traced_launches(mut self) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.traced = true;
+        }
+        self
+    }
+
     /// Threads in the budget.
     pub fn threads(&self) -> usize {
         self.0.thread_budget.threads()
@@ -210,6 +225,12 @@ impl Host {
     #[cfg(feature = "cuda")]
     pub(crate) fn tf32(&self) -> bool {
         self.0.tf32
+    }
+
+    /// Whether launches on GPUs are timed.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn traces(&self) -> bool {
+        self.0.traced
     }
 
     /// The most capable instructions that matrix products may use.

@@ -183,6 +183,19 @@ pub(crate) struct Launch {
     pub blocks: u32,
     /// Bytes of shared memory a block.
     pub shared: u32,
+    /// Bytes of the operands that a table names, which is itself the argument.
+    pub tabled: u64,
+}
+
+impl Launch {
+    /// The same for operands of as many bytes, named in a table.
+    #[must_use]
+    pub fn of_table(self, bytes: usize) -> Self {
+        Self {
+            tabled: bytes as u64,
+            ..self
+        }
+    }
 }
 
 impl fmt::Display for Launch {
@@ -206,6 +219,7 @@ impl Call {
             // any device, and the launch is refused there.
             blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
             shared,
+            tabled: 0,
         }
     }
 

@@ -9,6 +9,8 @@ use super::pinned::Pinned;
 use super::product::Product;
 use super::staging::{PIECE, Staging};
 use super::stream::{Event, Stream};
+use super::trace::{self, Trace, Work};
+use crate::launch_trace::LaunchTrace;
 use crate::{DeviceId, KernelCache, Result};
 
 /// A worker's handle to a GPU.
@@ -34,6 +36,8 @@ pub(crate) struct Worker {
     blas: Mutex<Option<Blas>>,
     tf32: bool,
     pub(super) staging: Staging,
+    /// What it is asked to do, if that is to be known.
+    pub(super) trace: Option<Trace>,
 }
 
 impl std::ops::Deref for Gpu {
@@ -46,8 +50,13 @@ impl std::ops::Deref for Gpu {
 
 impl Gpu {
     /// A new handle to the device of this ordinal, which the probe has found. With `tf32`, products round
-    /// their factors to TF32.
-    pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>, tf32: bool) -> Result<Self> {
+    /// their factors to TF32; with `traced`, every launch is timed.
+    pub fn open(
+        ordinal: u32,
+        cache: Option<&dyn KernelCache>,
+        tf32: bool,
+        traced: bool,
+    ) -> Result<Self> {
         let context = Context::open(ordinal, cache)?;
         Ok(Self(Arc::new(Worker {
             compute: Stream::new(&context)?,
@@ -56,6 +65,7 @@ impl Gpu {
             blas: Mutex::new(None),
             tf32,
             staging: Staging::default(),
+            trace: traced.then(Trace::default),
         })))
     }
 
@@ -101,7 +111,25 @@ impl Gpu {
     pub unsafe fn launch(&self, launch: &Launch) -> Result<()> {
         // SAFETY: the compute stream may use all memory of this handle: where that was filled from
         // elsewhere, this stream waits for it. The caller vouches for the sizes.
-        unsafe { self.compute.launch(launch) }
+        let call = || unsafe { self.compute.launch(launch) };
+        match &self.trace {
+            None => call(),
+            Some(trace) => trace.call(&self.compute, trace.launch(launch), call),
+        }
+    }
+
+    /// Makes a call on the stream of the operations, timed if it is to be.
+    fn called(&self, work: impl FnOnce() -> Work, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        match &self.trace {
+            None => call(),
+            Some(trace) => trace.call(&self.compute, work(), call),
+        }
+    }
+
+    /// Waits for all operations so far, and gives and forgets what they were; none if they are not traced.
+    pub fn take_launches(&self) -> Result<Option<LaunchTrace>> {
+        let trace = self.trace.as_ref();
+        trace.map(|trace| trace.take(&self.compute)).transpose()
     }
 
     /// Multiplies matrices after the operations so far, unless an extent is zero.
@@ -126,7 +154,8 @@ impl Gpu {
         };
         self.context().bind()?;
         // SAFETY: as in `launch`; no extent is zero.
-        unsafe { blas.run(product, a, b, c) }
+        let call = || unsafe { blas.run(product, a, b, c) };
+        self.called(|| trace::product(&product), call)
     }
 
     /// Sets `n` floats after the operations so far.
@@ -134,8 +163,15 @@ impl Gpu {
     /// # Safety
     /// As for [`launch`](Self::launch).
     pub unsafe fn fill(&self, at: Pointer, value: f32, n: usize) -> Result<()> {
+        let work = || Work {
+            name: "filling".into(),
+            bytes: 4 * n as u64,
+            flops: 0.0,
+        };
         // SAFETY: as in `launch`.
-        unsafe { self.compute.fill(at.0, value.to_bits(), n) }
+        self.called(work, || unsafe {
+            self.compute.fill(at.0, value.to_bits(), n)
+        })
     }
 
     /// Copies within this handle's memory after the operations so far.
@@ -143,8 +179,13 @@ impl Gpu {
     /// # Safety
     /// As for [`launch`](Self::launch).
     pub unsafe fn copy(&self, to: Pointer, from: Pointer, bytes: usize) -> Result<()> {
+        let work = || Work {
+            name: "copy".into(),
+            bytes: 2 * bytes as u64,
+            flops: 0.0,
+        };
         // SAFETY: as in `launch`.
-        unsafe { self.compute.copy(to.0, from.0, bytes) }
+        self.called(work, || unsafe { self.compute.copy(to.0, from.0, bytes) })
     }
 
     /// Copies the bytes at `from` to the host after the operations so far, and waits for them.

@@ -34,6 +34,9 @@ impl Memory {
     /// `bytes` bytes at an address from the pool of the handle's device, which the handle's compute stream
     /// may use from now on.
     pub(super) fn new(gpu: Gpu, at: CUdeviceptr, bytes: usize) -> Self {
+        if let (Some(trace), 1..) = (&gpu.trace, bytes) {
+            trace.holds(at, bytes, true);
+        }
         Self {
             at,
             bytes,
@@ -116,6 +119,9 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let copied = taken(&self.copied);
         let at = std::mem::take(&mut self.at);
+        if let Some(trace) = &self.gpu.trace {
+            trace.loses(at);
+        }
         let (compute, leave) = (&self.gpu.compute, &self.gpu.leave);
         // A destructor cannot report an error; the next call on the streams does.
         let _freed = match copied {

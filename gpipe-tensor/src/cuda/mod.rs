@@ -59,6 +59,8 @@ pub(crate) mod table;
 #[cfg(any(test, feature = "emulated"))]
 pub(crate) mod text;
 #[cfg(feature = "cuda")]
+mod trace;
+#[cfg(feature = "cuda")]
 mod transfer;
 
 #[cfg(feature = "cuda")]

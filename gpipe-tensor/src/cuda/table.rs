@@ -11,6 +11,7 @@ pub(crate) struct Table {
     words: Vec<u64>,
     rows: u32,
     blocks: usize,
+    elements: usize,
 }
 
 impl Table {
@@ -20,6 +21,12 @@ impl Table {
         self.words.extend([n as u64, self.blocks as u64]);
         self.rows += 1;
         self.blocks += n.div_ceil(CHUNK);
+        self.elements += n;
+    }
+
+    /// Elements of one tensor of each row, all together.
+    pub fn elements(&self) -> usize {
+        self.elements
     }
 
     /// Number of rows.

@@ -130,6 +130,12 @@ impl Memory {
         let settled = taken(&self.settled);
         if self.gpu.is_beside(to) && !is_copied {
             self.gpu.precede(settled, to)?;
+            if let Some(trace) = &self.gpu.trace {
+                trace.loses(self.at);
+            }
+            if let Some(trace) = &to.trace {
+                trace.holds(self.at, self.bytes(), false);
+            }
             self.gpu = to.clone();
             return Ok(self);
         }
@@ -137,6 +143,9 @@ impl Memory {
         // SAFETY: it is all of the memory.
         let (copy, _) = unsafe { self.gpu.send(from, settled, bytes, to) }?;
         let at = std::mem::take(&mut self.at);
+        if let Some(trace) = &self.gpu.trace {
+            trace.loses(at);
+        }
         // SAFETY: nothing else holds the memory, so that only operations before the copy used it, and
         // this stream has waited for those. It is freed once.
         unsafe { self.gpu.leave.free(at)? };

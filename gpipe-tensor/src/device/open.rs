@@ -39,7 +39,7 @@ impl Host {
             };
             return Err(unavailable(reason));
         }
-        let gpu = Gpu::open(ordinal, self.kernel_cache(), self.tf32())?;
+        let gpu = Gpu::open(ordinal, self.kernel_cache(), self.tf32(), self.traces())?;
         Ok(Device::new(device, self.clone(), Some(gpu)))
     }
 

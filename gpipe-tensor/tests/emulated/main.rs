@@ -13,6 +13,7 @@ mod host;
 mod operations;
 mod orders;
 mod sound;
+mod traced;
 mod waits;
 
 use std::env;
@@ -28,7 +29,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 15] = [
+const PROGRAMS: [(&str, Program); 16] = [
     ("relay", orders::relay),
     ("fault", faults::program),
     ("compiler", faults::compiler),
@@ -44,6 +45,7 @@ const PROGRAMS: [(&str, Program); 15] = [
     ("gradient", sound::gradient),
     ("lost", hardware::lost),
     ("pool", hardware::pool),
+    ("traced", traced::program),
 ];
 
 /// Runs a program on the emulated host.

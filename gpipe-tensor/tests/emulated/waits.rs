@@ -131,10 +131,11 @@ pub fn ahead(_: &str) -> bool {
 const BREAKS: usize = 100;
 
 /// The programs that show what a missing wait does.
-const RUNS: [(&str, &str); 3] = [
+const RUNS: [(&str, &str); 4] = [
     ("moves", "peers=1"),
     ("moves", "peers=0"),
     ("late", "order=lazy break=4:719"),
+    ("traced", "peers=1"),
 ];
 
 /// Seeds to try before a wait counts as one that nothing misses.

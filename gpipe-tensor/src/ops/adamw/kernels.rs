@@ -49,6 +49,13 @@ pub(crate) fn adamw(
 
 /// [`adamw`] of every row: value, copy, gradient and both states. `at` is the address of the table.
 pub(crate) fn adamw_rows(stored: DType, table: &Table, at: Pointer, by: &Factors) -> Launch {
+    // Value, gradient and both moments are read, all but the gradient written, and the copy.
+    let bytes = 7 * 4
+        + if stored == DType::F32 {
+            0
+        } else {
+            stored.bytes()
+        };
     adamw_rows::call(
         stored,
         at,
@@ -63,4 +70,5 @@ pub(crate) fn adamw_rows(stored: DType, table: &Table, at: Pointer, by: &Factors
         by.eps,
     )
     .blocks_with(table.blocks(), 0)
+    .of_table(bytes * table.elements())
 }

@@ -74,5 +74,7 @@ pub(crate) fn reduce(
 
 /// Sums of squares of every row's tensor, one for each chunk. `at` is where the table lies.
 pub(crate) fn squares(stored: DType, table: &Table, at: Pointer, partials: Pointer) -> Launch {
-    sum_of_squares_rows::call(stored, at, partials, table.rows()).a_block_each(table.blocks())
+    sum_of_squares_rows::call(stored, at, partials, table.rows())
+        .a_block_each(table.blocks())
+        .of_table(stored.bytes() * table.elements())
 }
