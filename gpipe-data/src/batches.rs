@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpipe_remat::{Target, group_items, micro_batches};
+use gpipe_remat::{Target, micro_batches};
 use gpipe_sched::{Groups, Item, MicroBatch};
 use gpipe_tensor::{Device, Tensors};
 
@@ -59,28 +59,38 @@ pub fn training_batch_of_replica(
     .cut_part(&batch, groups.of_step(), groups.own_micro_batches())
 }
 
-/// [`training_batch`] for a model with layers before the pipeline: every item has the inputs of its whole group of
-/// micro-batches ([`group_items`]).
+/// The micro-batches of a [`training_batch`] that are those of a replica, for a model with layers before the pipeline:
+/// every item has the inputs of its whole group of micro-batches ([`group_items`](gpipe_remat::group_items)).
 ///
 /// # Errors
 /// As [`training_batch`].
 pub fn training_batch_of_groups(
     dataset: &Dataset,
     device: &Device,
-    parts: usize,
     groups: Groups,
     step: u64,
 ) -> Result<Batch> {
-    let mut batch = Batch::new();
-    for whole in training_batch(dataset, device, 1, step)? {
-        let Target { values, divisor } = whole.target;
-        let target = |rows| {
-            let values = values.rows(rows)?;
-            Ok(Target { values, divisor })
-        };
-        batch.extend(group_items(&whole.input, parts, groups, step, target)?);
-    }
-    Ok(batch)
+    let batch = dataset.draws_of_step(step);
+    let divisor = dataset.targets(&batch) as f64;
+    let of_step = micro_batches(batch.len(), groups.of_step())?;
+    let own = &of_step[groups.own_micro_batches()];
+    let first = own.first().map_or(0, |rows| rows.start);
+    let end = own.last().map_or(0, |rows| rows.end);
+    let (inputs, targets) = dataset.tensors(device, &batch[first..end])?;
+    let item = |(index, rows): (usize, &Range<usize>)| {
+        let members = groups.micro_batches(groups.of(index));
+        let whole = own[members.start].start - first..own[members.end - 1].end - first;
+        let input = inputs.iter().map(|input| input.rows(whole.clone()));
+        Ok(Item {
+            micro_batch: MicroBatch::new(index, rows.start as u64..rows.end as u64, step, true),
+            input: input.collect::<gpipe_tensor::Result<Tensors>>()?,
+            target: Target {
+                values: targets.rows(rows.start - first..rows.end - first)?,
+                divisor,
+            },
+        })
+    };
+    own.iter().enumerate().map(item).collect()
 }
 
 /// The held-out samples in batches of at most `size`, each in at most `parts` micro-batches; `step`
@@ -95,6 +105,26 @@ pub fn evaluation_batches(
     parts: usize,
     step: u64,
 ) -> Result<Vec<Batch>> {
+    evaluation_batches_of_replica(dataset, device, size, parts, step, [0, 1])
+}
+
+/// Those of the [`evaluation_batches`] that are the share of one of several replicas: `[replica, replicas]` counts from 0,
+/// and the replicas take batches in turn.
+///
+/// # Errors
+/// As [`evaluation_batches`], and for no replicas.
+pub fn evaluation_batches_of_replica(
+    dataset: &Dataset,
+    device: &Device,
+    size: usize,
+    parts: usize,
+    step: u64,
+    [replica, replicas]: [usize; 2],
+) -> Result<Vec<Batch>> {
+    if replicas == 0 {
+        let key = "pipeline.replicas";
+        return Err(Error::Zero { key });
+    }
     if size == 0 {
         let key = "data.batch_size";
         return Err(Error::Zero { key });
@@ -113,6 +143,8 @@ pub fn evaluation_batches(
     };
     held_out
         .chunks(size)
+        .skip(replica)
+        .step_by(replicas)
         .map(|batch| cutter.cut(batch, parts.min(batch.len())))
         .collect()
 }
@@ -225,5 +257,37 @@ mod tests {
             }
         }
         assert!(batches(0).err().unwrap().is_input_error());
+    }
+
+    #[test]
+    fn replicas_take_evaluation_batches_in_turn() {
+        let options = SampleOptions {
+            seq_len: 4,
+            batch_size: 7,
+            held_out: HeldOut::Everything,
+            ..SampleOptions::default()
+        };
+        let dataset = Dataset::from_tokens((0..81).collect(), &options).unwrap();
+        let inputs = |share: [usize; 2]| -> Vec<Vec<u32>> {
+            let batches = evaluation_batches_of_replica(&dataset, &device(), 3, 2, 9, share);
+            let input = |batch: Batch| {
+                let items = batch.iter();
+                items
+                    .flat_map(|item| item.input[0].u32s().unwrap().to_vec())
+                    .collect()
+            };
+            batches.unwrap().into_iter().map(input).collect()
+        };
+        let whole = inputs([0, 1]);
+        assert_eq!(whole.len(), 7);
+        // The last one has more replicas than batches.
+        for replicas in [1, 2, 3, 7, 9] {
+            let shares: Vec<_> = (0..replicas).map(|r| inputs([r, replicas])).collect();
+            let in_turn = (0..whole.len()).map(|b| shares[b % replicas][b / replicas].clone());
+            assert_eq!(in_turn.collect::<Vec<_>>(), whole);
+            assert_eq!(shares.iter().map(Vec::len).sum::<usize>(), whole.len());
+        }
+        let none = evaluation_batches_of_replica(&dataset, &device(), 3, 2, 9, [0, 0]);
+        assert!(none.err().unwrap().is_input_error());
     }
 }

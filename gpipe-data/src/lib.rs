@@ -20,7 +20,8 @@ mod tokens;
 mod vocabulary;
 
 pub use batches::{
-    Batch, evaluation_batches, training_batch, training_batch_of_groups, training_batch_of_replica,
+    Batch, evaluation_batches, evaluation_batches_of_replica, training_batch,
+    training_batch_of_groups, training_batch_of_replica,
 };
 pub use chats::is_chats;
 pub use dataset::Dataset;

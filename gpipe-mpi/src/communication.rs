@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use gpipe_sched::{Deliver, Parcel, Transport};
+use gpipe_sched::{Deliver, Gauge, Parcel, Transport};
 
 use crate::error::Error;
 use crate::launcher::Launcher;
@@ -42,6 +42,8 @@ struct Shared {
     queue: Mutex<VecDeque<(usize, Parcel)>>,
     deliver: Mutex<Option<Arc<Deliver>>>,
     waiting: AtomicUsize,
+    /// Bytes of messages that are queued, being sent, or arriving.
+    gauge: OnceLock<Arc<Gauge>>,
     /// No more messages are sent.
     is_over: AtomicBool,
 }
@@ -133,12 +135,20 @@ impl Transport for MpiTransport {
         self.hosts.get(rank).cloned().unwrap_or_default()
     }
 
+    fn count(&self, gauge: Arc<Gauge>) {
+        // Called once.
+        let _ = self.shared.gauge.set(gauge);
+    }
+
     fn start(&self, deliver: Arc<Deliver>) {
         *lock(&self.shared.deliver) = Some(deliver);
         self.wake();
     }
 
     fn send(&self, to: usize, parcel: Parcel) {
+        if let Some(gauge) = self.shared.gauge.get() {
+            gauge.add(parcel.bytes());
+        }
         lock(&self.shared.queue).push_back((to, parcel));
         self.wake();
     }
@@ -216,6 +226,7 @@ impl Traffic {
         let mut pulse = Pulse::new(silence);
         let mut asked_to_end: Option<Instant> = None;
         let own = mpi.rank();
+        let gauge = shared.gauge.get().cloned().unwrap_or_default();
         for from in (0..mpi.ranks()).filter(|&rank| rank != own) {
             self.arriving
                 .push(Arriving::begin(mpi, from).map_err(text)?);
@@ -231,7 +242,7 @@ impl Traffic {
                     .push(Leaving::send(mpi, to, parcel).map_err(text)?);
             }
             for arriving in &mut self.arriving {
-                any |= arriving.advance(mpi, deliver)?;
+                any |= arriving.advance(mpi, deliver, &gauge)?;
             }
             let mut failed = None;
             self.leaving.retain_mut(|leaving| {
@@ -241,7 +252,12 @@ impl Traffic {
                         failed = Some(error);
                         true
                     },
-                    |over| !over,
+                    |over| {
+                        if over {
+                            gauge.remove(leaving.bytes);
+                        }
+                        !over
+                    },
                 )
             });
             if let Some(failed) = failed {
@@ -249,7 +265,7 @@ impl Traffic {
             }
             let is_over = shared.is_over.load(Ordering::Acquire);
             if is_over && self.leaving.is_empty() && lock(&shared.queue).is_empty() {
-                return self.end(mpi, deliver);
+                return self.end(mpi, deliver, &gauge);
             }
             if is_over {
                 let since = asked_to_end.get_or_insert_with(Instant::now);
@@ -276,13 +292,13 @@ impl Traffic {
     }
 
     /// Waits for the other ranks, takes back the posted receives and ends MPI.
-    fn end(&mut self, mpi: &mut dyn Calls, deliver: &Deliver) -> Result<(), String> {
+    fn end(&mut self, mpi: &mut dyn Calls, deliver: &Deliver, gauge: &Gauge) -> Result<(), String> {
         let mut barrier = mpi.barrier().map_err(text)?;
         let started = Instant::now();
         while !mpi.test(&mut barrier).map_err(text)? {
             // Others may still send to this rank.
             for arriving in &mut self.arriving {
-                arriving.advance(mpi, deliver)?;
+                arriving.advance(mpi, deliver, gauge)?;
             }
             if started.elapsed() > GRACE {
                 return Err(format!(

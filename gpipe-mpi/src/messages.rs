@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use gpipe_sched::{Deliver, Parcel};
+use gpipe_sched::{Deliver, Gauge, Parcel};
 
 use crate::error::Error;
 use crate::session::{Calls, Request};
@@ -28,6 +28,8 @@ const MOST: u64 = 1 << 40;
 /// A message that is being sent: its bytes, kept where they are until the calls are over.
 pub(crate) struct Leaving {
     _parts: Vec<Vec<u8>>,
+    /// Of the bodies.
+    pub bytes: u64,
     requests: Vec<Request>,
 }
 
@@ -63,6 +65,7 @@ fn all_over(mpi: &mut dyn Calls, requests: &mut Vec<Request>) -> Result<bool, Er
 impl Leaving {
     /// Starts to send a message.
     pub fn send(mpi: &mut dyn Calls, to: usize, parcel: Parcel) -> Result<Self, Error> {
+        let bytes = parcel.bytes();
         let Parcel { head, bodies } = parcel;
         let mut whole: Vec<u8> = Vec::with_capacity(8 * bodies.len() + head.len());
         for body in &bodies {
@@ -92,6 +95,7 @@ impl Leaving {
         }
         Ok(Self {
             _parts: parts,
+            bytes,
             requests,
         })
     }
@@ -105,6 +109,7 @@ impl Leaving {
         let request = unsafe { mpi.send(&slot, to, SLOT_TAG)? };
         Ok(Self {
             _parts: vec![slot],
+            bytes: 0,
             requests: vec![request],
         })
     }
@@ -145,13 +150,18 @@ impl Arriving {
     }
 
     /// Takes what has arrived; whether anything had.
-    pub fn advance(&mut self, mpi: &mut dyn Calls, deliver: &Deliver) -> Result<bool, String> {
+    pub fn advance(
+        &mut self,
+        mpi: &mut dyn Calls,
+        deliver: &Deliver,
+        gauge: &Gauge,
+    ) -> Result<bool, String> {
         let mut any = false;
         if let Some(mut request) = self.next_slot.take() {
             match mpi.test(&mut request).map_err(text)? {
                 true => {
                     any = true;
-                    self.take_slot(mpi)?;
+                    self.take_slot(mpi, gauge)?;
                 }
                 false => self.next_slot = Some(request),
             }
@@ -161,7 +171,7 @@ impl Arriving {
             && let Some((head, bodies, _)) = self.head.take()
         {
             any = true;
-            self.post_bodies(mpi, head, bodies)?;
+            self.post_bodies(mpi, head, bodies, gauge)?;
         }
         // In the order in which they were sent.
         while let Some((_, requests)) = self.messages.front_mut()
@@ -169,6 +179,7 @@ impl Arriving {
             && let Some((parcel, _)) = self.messages.pop_front()
         {
             any = true;
+            gauge.remove(parcel.bytes());
             deliver(self.from, Ok(parcel));
         }
         if any {
@@ -177,14 +188,14 @@ impl Arriving {
         Ok(any)
     }
 
-    fn take_slot(&mut self, mpi: &mut dyn Calls) -> Result<(), String> {
+    fn take_slot(&mut self, mpi: &mut dyn Calls, gauge: &Gauge) -> Result<(), String> {
         if self.slot[8..NUMBERS] == ALIVE.to_le_bytes() {
             return self.post_slot(mpi).map_err(text);
         }
         let (length, bodies) = (number(&self.slot[..8])?, number(&self.slot[8..NUMBERS])?);
         if let Some(head) = self.slot.get(NUMBERS..NUMBERS + length) {
             let head = head.to_vec();
-            return self.post_bodies(mpi, head, bodies);
+            return self.post_bodies(mpi, head, bodies, gauge);
         }
         let mut head = vec![0; length];
         let requests = post(mpi, &mut head, self.from).map_err(text)?;
@@ -198,6 +209,7 @@ impl Arriving {
         mpi: &mut dyn Calls,
         mut head: Vec<u8>,
         bodies: usize,
+        gauge: &Gauge,
     ) -> Result<(), String> {
         let lengths = bodies.checked_mul(8).and_then(|end| head.get(..end));
         let lengths = lengths.ok_or_else(|| "a message is too short".to_owned())?;
@@ -208,6 +220,7 @@ impl Arriving {
             head,
             bodies: lengths.into_iter().map(|length| vec![0; length]).collect(),
         };
+        gauge.add(parcel.bytes());
         let mut requests = Vec::new();
         for body in &mut parcel.bodies {
             requests.extend(post(mpi, body, self.from).map_err(text)?);

@@ -211,11 +211,10 @@ impl Assembly {
         let fail = |message| Err(Error::Assembly(message));
         let (groups, micro_batches) = (self.remat_plan.groups(), self.schedule.micro_batches());
         let own = groups.own_micro_batches().len();
-        if groups.replicas() > 1 && (own != micro_batches || self.remat_plan.before() > 0) {
+        if groups.replicas() > 1 && own != micro_batches {
             return fail(format!(
-                "a schedule of {micro_batches} micro-batches and {} layers before the pipeline on one of {} replicas: \
-                 use {own} and none",
-                self.remat_plan.before(),
+                "a schedule of {micro_batches} micro-batches on one of {} replicas, which has {own}: use a schedule of \
+                 as many",
                 groups.replicas()
             ));
         }

@@ -240,6 +240,8 @@ impl AssemblyBuilder {
         let costs = ModelCosts::new(&layers, &ranges, &input)?;
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
         let costs = costs.with_frozen(&bytes).with_groups(groups, &bytes)?;
+        // Those of all replicas, which have one cut.
+        let mut flops = costs.flops();
         let costs = costs.on_replica(replica, replicas)?;
         let bytes = match zero {
             true => bytes.sharded(replica, replicas),
@@ -247,7 +249,6 @@ impl AssemblyBuilder {
         };
         let costs = costs.with_before(before, &layers, input)?;
         // Layers before the pipeline and the one behind them are in the first stage.
-        let mut flops = costs.flops();
         let first = flops.drain(..before);
         let first = first.fold(0, u64::saturating_add);
         flops[0] = flops[0].saturating_add(first);

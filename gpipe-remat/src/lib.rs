@@ -29,8 +29,8 @@ pub use diagnosis::first_non_finite;
 pub use error::{Error, Result};
 pub use lending::{Lender, copy_owned, lend_owned};
 pub use memory::{
-    Bytes, BytesError, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan, Retained,
-    RetainedRun, StageMemory, predict_held, predict_memory,
+    Bytes, BytesError, MessageBytes, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan,
+    Retained, RetainedRun, StageMemory, predict_held, predict_memory, predict_messages,
 };
 pub use micro_batch::{batch_items, group_items, items_of_replica, micro_batches};
 pub use non_finite::{NonFinite, Pass, Value};

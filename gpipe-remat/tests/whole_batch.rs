@@ -3,14 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::slice::from_ref;
+use std::thread;
 
 use gpipe_layers::layers::{Activation, BatchNorm, Conv2d, Dropout, Function};
 use gpipe_layers::{Flow, Gelu, Layer, Loss, Optimizer, Sgd};
 use gpipe_remat::{
     Assembly, AssemblyBuilder, Bytes, Error, ModelCosts, ParameterBytes, Policy, Times, Trainer,
-    batch_items, copy_owned, group_items, micro_batches, predict_memory, simulator_costs,
+    TrainingLoss, batch_items, copy_owned, group_items, micro_batches, predict_memory,
+    simulator_costs,
 };
-use gpipe_sched::{Groups, Schedule, gpipe, one_f_one_b, simulate, zb_h1};
+use gpipe_sched::{
+    Groups, InMemory, Schedule, ScheduleError, World, gpipe, one_f_one_b, simulate, zb_h1,
+};
 use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Device, DeviceId, Host, Tensor};
 
@@ -18,6 +22,8 @@ use gpipe_tensor::{Device, DeviceId, Host, Tensor};
 const SAMPLES: usize = 13;
 const SIDE: usize = 5;
 const BEFORE: usize = 4;
+
+type Kind = fn(usize, usize) -> Result<Schedule, ScheduleError>;
 
 fn conv(name: &str) -> Box<dyn Layer> {
     Box::new(Conv2d::new(name, 3, 3, Window::square(3, 1, 1)).without_bias())
@@ -190,6 +196,84 @@ fn bits_and_bytes_hold_for_every_cut_schedule_and_policy() {
                     assert!(got == *expected, "{stages} stages, {parts} parts, {policy}");
                 }
             }
+        }
+    }
+}
+
+/// Replicas have some of the groups each: the bits of one process with all of them, and the predicted bytes.
+#[test]
+fn replicas_give_the_bits_of_one_process() {
+    let host = || Host::new(1).expect("a thread");
+    let x = images(&host().device(DeviceId::Cpu).expect("a processor"));
+    let stages = |parts, groups, make: Kind| {
+        Assembly::builder(with_parameters())
+            .batch(SAMPLES, flow)
+            .stages(2)
+            .micro_batches(parts)
+            .groups(groups)
+            .schedule(make)
+            .before(BEFORE)
+            .policy(Policy::Stage)
+            .loss(Loss::SquaredError)
+            .optimizer(&optimizer())
+            .seed(3)
+    };
+    let run = |trainer: &mut Trainer| {
+        let losses = (0..2).map(|_| {
+            let step = trainer.step(from_ref(&x), &x).expect("a step");
+            (step.loss.to_bits(), step.stats.grad_norm.to_bits())
+        });
+        let losses: Vec<(u64, u64)> = losses.collect();
+        (losses, values(trainer))
+    };
+    // No number of replicas divides the micro-batches evenly; four groups are no ascending sum.
+    for (parts, groups, make) in [
+        (7, 4, gpipe as Kind),
+        (5, 4, one_f_one_b),
+        (7, 4, zb_h1),
+        (13, 6, one_f_one_b),
+    ] {
+        let expected = run(&mut trainer(&host(), stages(parts, groups, make)));
+        for (replicas, zero) in [(2, false), (2, true), (groups, false)] {
+            let case = format!("{parts} parts, {groups} groups, {replicas} replicas");
+            let of_rank = |transport| {
+                let world = World::new(transport);
+                let replica = world.rank();
+                let part = stages(parts, groups, make).replica(replica, replicas, zero);
+                let mut plan = part.plan(1).expect("a plan");
+                let ranges = micro_batches(SAMPLES, parts).expect("a size");
+                let bytes = ParameterBytes::new(&mut plan.layers, Some(&optimizer()));
+                let bytes = match zero {
+                    true => bytes.sharded(replica, replicas),
+                    false => bytes,
+                };
+                let costs = ModelCosts::new(&plan.layers, &ranges, flow)
+                    .and_then(|costs| costs.with_groups(groups, &bytes))
+                    .and_then(|costs| costs.on_replica(replica, replicas))
+                    .and_then(|costs| costs.with_before(BEFORE, &plan.layers, flow))
+                    .expect("a model");
+                let (cut, schedule) = (&plan.cut, &plan.schedule);
+                let memory = predict_memory(&bytes, &costs, cut, schedule, &plan.remat_plan);
+                let end = |last, transit| TrainingLoss::new(Loss::SquaredError, last, transit);
+                let built = plan
+                    .build_over(&host(), Some(&world), end)
+                    .expect("replicas");
+                let mut trainer = Trainer::new(built, optimizer(), |_| 0.05);
+                let got = run(&mut trainer);
+                assert_eq!(got.0, expected.0, "{case}");
+                // A checkpoint is that of rank 0.
+                assert!(replica > 0 || got.1 == expected.1, "{case}");
+                let counted = trainer.run().devices.iter();
+                let counted: Vec<u64> = counted.map(|device| device.peak_bytes()).collect();
+                let predicted: Vec<u64> = memory.iter().map(|memory| memory.peak()).collect();
+                assert_eq!(counted, predicted, "{case}");
+            };
+            thread::scope(|scope| {
+                let of_rank = &of_rank;
+                for transport in InMemory::new(replicas) {
+                    scope.spawn(move || of_rank(transport));
+                }
+            });
         }
     }
 }

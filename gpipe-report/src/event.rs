@@ -140,6 +140,12 @@ pub enum Event {
         peak_bytes: Vec<u64>,
         /// Predicted peak bytes of each stage.
         predicted_peak_bytes: Vec<u64>,
+        /// The most bytes of messages that a rank held at a time in a step; no key without other ranks.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message_bytes: Option<u64>,
+        /// Those that suffice, predicted; no key without other ranks.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        predicted_message_bytes: Option<u64>,
         /// Most micro-batches that each stage holds at once.
         in_flight: Vec<usize>,
         /// Peak resident memory of the process, where the system reports it.
@@ -180,6 +186,9 @@ pub enum Event {
         /// Number of first layers that are frozen and have no backward pass; no key where there are none.
         #[serde(skip_serializing_if = "Option::is_none")]
         forward_only_layers: Option<usize>,
+        /// Predicted bytes of messages that a rank holds at most; no key without other ranks and replicas.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message_bytes: Option<u64>,
         /// What `step_seconds` rests on; no key where that is `null`.
         #[serde(skip_serializing_if = "Option::is_none")]
         basis: Option<Basis>,
@@ -377,6 +386,7 @@ mod tests {
             trained_parameters: None,
             portals: Vec::new(),
             forward_only_layers: None,
+            message_bytes: None,
             basis: None,
         };
         assert_eq!(

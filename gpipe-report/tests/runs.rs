@@ -125,6 +125,8 @@ fn whole(folder: &Path, config: &str) {
         ideal_bubble: 0.2,
         peak_bytes: vec![1 << 19, 1 << 20],
         predicted_peak_bytes: vec![1 << 20; 2],
+        message_bytes: None,
+        predicted_message_bytes: None,
         in_flight: vec![4, 4],
         peak_resident_bytes: None,
         seconds: 130.0,

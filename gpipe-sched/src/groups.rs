@@ -67,6 +67,16 @@ impl Groups {
         })
     }
 
+    /// The same groups with one micro-batch each: for work that is done once for all micro-batches of a group, whose sums
+    /// are added by the same tree.
+    #[must_use]
+    pub const fn whole(self) -> Self {
+        Self {
+            micro_batches: self.groups,
+            ..self
+        }
+    }
+
     /// The number of groups, those of other replicas included.
     pub const fn count(self) -> usize {
         self.groups
@@ -426,6 +436,19 @@ mod tests {
         assert_eq!(groups.sum(&losses), (of(0..3) + of(3..7)) + of(7..11));
         assert_eq!(Groups::one(11).sum(&losses), of(0..11));
         assert_ne!(groups.sum(&losses), of(0..11), "the test cannot fail");
+    }
+
+    #[test]
+    fn groups_that_work_as_a_whole_have_one_micro_batch_each() {
+        let groups = Groups::new(11, 4).unwrap().on_replica(1, 2).unwrap();
+        let whole = groups.whole();
+        assert_eq!((whole.own(), whole.own_micro_batches()), (2..4, 2..4));
+        assert_eq!([0, 1].map(|place| whole.of(place)), [2, 3]);
+        assert_eq!(
+            (whole.replica(), whole.replicas(), whole.count()),
+            (1, 2, 4)
+        );
+        assert_eq!(Groups::one(5).whole(), Groups::one(1));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod simulate;
 pub use executor::batch::{Item, ItemOf};
 pub use executor::empty::Empty;
 pub use executor::failure::{PipelineError, Place};
+pub use executor::gauge::Gauge;
 pub use executor::inference::{CollectOutputs, InferenceError, InferenceStage};
 pub use executor::loss_stage::LossStage;
 pub use executor::part::Part;

@@ -30,6 +30,7 @@ pub(crate) struct ProgressReporter<'a, S: ProgressSink> {
     pace: Pace,
     bubbles: Vec<f64>,
     peaks: Vec<u64>,
+    message_bytes: Option<u64>,
     first_step: u64,
     first_loss: f64,
     last_loss: f64,
@@ -63,6 +64,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             pace: Pace::default(),
             bubbles: Vec::new(),
             peaks: vec![0; forecast.peaks.len()],
+            message_bytes: None,
             first_step: made + 1,
             first_loss: 0.0,
             last_loss: 0.0,
@@ -183,6 +185,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             cpu_seconds,
             timeline,
             peak_bytes,
+            message_bytes,
         } = step;
         // Reports count steps from 1.
         let step = step + 1;
@@ -192,6 +195,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         for (most, &bytes) in self.peaks.iter_mut().zip(&peak_bytes) {
             *most = bytes.max(*most);
         }
+        self.message_bytes = message_bytes.max(self.message_bytes);
         if step == self.first_step {
             self.first_loss = loss;
         }
@@ -339,6 +343,8 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             ideal_bubble: self.forecast.ideal_bubble,
             peak_bytes: self.peaks.clone(),
             predicted_peak_bytes: self.forecast.peaks.clone(),
+            message_bytes: self.message_bytes,
+            predicted_message_bytes: self.message_bytes.and(self.forecast.message_bytes),
             in_flight: self.forecast.in_flight.clone(),
             peak_resident_bytes: machine::peak_resident(),
             seconds,
@@ -349,8 +355,16 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             .held_out
             .as_ref()
             .map_or(String::new(), |text| format!("\n{text}"));
+        let messages = match (self.message_bytes, self.forecast.message_bytes) {
+            (Some(most), Some(predicted)) => format!(
+                "messages {} on a rank; predicted at most {}\n",
+                numbers::bytes(most),
+                numbers::bytes(predicted)
+            ),
+            _ => String::new(),
+        };
         let summary = format!(
-            "\n{} in {}: loss {} -> {}{held_out}\n{}\
+            "\n{} in {}: loss {} -> {}{held_out}\n{}{messages}\
              bubble  {} measured; {}\n\
              speed   {} {units}/s, {} a step (medians)\n\
              run     {}",

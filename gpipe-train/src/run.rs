@@ -9,7 +9,7 @@ use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
 use gpipe_remat::{Assembled, Lender, ModelPipeline, first_non_finite_state, lend_owned};
 use gpipe_report::{NewRun, Tracer, numbers};
-use gpipe_sched::World;
+use gpipe_sched::{Parcel, World};
 use gpipe_tensor::{Device, DeviceId};
 
 use crate::autosave::Autosave;
@@ -106,7 +106,12 @@ impl PreparedRun {
             setup.open_weights(config)?;
         }
         setup.check_saveable(config, &start.companions)?;
-        setup.check_memory(config)?;
+        let fits = setup.check_memory(config);
+        if let Some(world) = &options.world {
+            // None takes memory before all have looked how much there is.
+            world.share(Parcel::default(), None).map_err(Error::run)?;
+        }
+        fits?;
         let forecast = setup.forecast()?;
         let steps = (*config.run.trace_steps).clone();
         let (record, most) = (setup.record(config)?, steps.most());
@@ -169,10 +174,11 @@ impl PreparedRun {
         let mut made = started.made;
         let mut autosave = Autosave::new(&recipe, &started, &assembled.transit, companions)?;
         let identity = started.identity.clone();
-        let of_world = assembled
-            .pipeline
-            .world()
-            .map(|world| of_world(world, &config));
+        let of_world = assembled.pipeline.world().map(|world| {
+            let messages = forecast.messages();
+            let messages = messages.map_or(String::new(), |bytes| format!("; messages {bytes}"));
+            of_world(world, &config) + &messages
+        });
         let mut progress =
             ProgressReporter::begin(&config, &dataset, forecast, tracer, started, sink);
         if let Some(of_world) = of_world {

@@ -49,6 +49,8 @@ pub struct Step {
     pub timeline: Timeline,
     /// The peak bytes of each stage.
     pub peak_bytes: Vec<u64>,
+    /// The most bytes of messages that any rank of this replica held at a time; `None` without other ranks.
+    pub message_bytes: Option<u64>,
 }
 
 /// Runs training steps, counted from 0. `on_step` is called after each step with the pipeline, its
@@ -86,10 +88,14 @@ pub fn train<E: From<Error>>(
     for step in steps {
         let started = Instant::now();
         let used = machine::cpu_time();
+        if let Some(world) = pipeline.world() {
+            // Those of evaluations and checkpoints do not count.
+            world.take_most_bytes();
+        }
         let batch = || match (*before, groups.replicas()) {
             (0, 1) => gpipe_data::training_batch(dataset, transit, parts, step),
             (0, _) => gpipe_data::training_batch_of_replica(dataset, transit, *groups, step),
-            _ => gpipe_data::training_batch_of_groups(dataset, transit, parts, *groups, step),
+            _ => gpipe_data::training_batch_of_groups(dataset, transit, *groups, step),
         };
         let failed = |is_before_update, source: BoxedError| Error::Step {
             step: step + 1,
@@ -123,6 +129,8 @@ pub fn train<E: From<Error>>(
             stats => stats.map_err(|error| failed(false, error.into()))?,
         };
 
+        let (peak_bytes, message_bytes) =
+            held_bytes(pipeline, devices).map_err(|error| failed(false, error.into()))?;
         let made = Step {
             step,
             loss,
@@ -132,8 +140,8 @@ pub fn train<E: From<Error>>(
             host_seconds: outcome.host_seconds.iter().copied().fold(0.0, f64::max),
             cpu_seconds: used.and_then(machine::cpu_seconds_since),
             timeline: outcome.timeline,
-            peak_bytes: peak_bytes(pipeline, devices)
-                .map_err(|error| failed(false, error.into()))?,
+            peak_bytes,
+            message_bytes,
         };
         slowest = slowest.max(made.seconds);
         pipeline.set_deadline(config.run.watchdog.deadline(Some(slowest)));
@@ -144,17 +152,24 @@ pub fn train<E: From<Error>>(
     Ok(())
 }
 
-/// The peak bytes of each stage, of all ranks.
-fn peak_bytes(
+/// The peak bytes of each stage, of all ranks, and the most of messages on any of them.
+fn held_bytes(
     pipeline: &mut ModelPipeline,
     devices: &[Device],
-) -> std::result::Result<Vec<u64>, gpipe_sched::PipelineError> {
-    if pipeline.world().is_none() {
-        return Ok(devices.iter().map(Device::peak_bytes).collect());
-    }
-    pipeline.gather_across(&WireCodec::of(pipeline), |_, stage| {
-        Ok::<_, gpipe_remat::Error>(stage.device().peak_bytes())
-    })
+) -> std::result::Result<(Vec<u64>, Option<u64>), gpipe_sched::PipelineError> {
+    let Some(world) = pipeline.world() else {
+        return Ok((devices.iter().map(Device::peak_bytes).collect(), None));
+    };
+    let messages = world.take_most_bytes();
+    let of_stage = move |_, stage: &mut gpipe_remat::LayerStage| {
+        Ok::<_, gpipe_remat::Error>((stage.device().peak_bytes(), messages))
+    };
+    let codec = WireCodec::of(pipeline);
+    let (peaks, messages): (Vec<u64>, Vec<u64>) = pipeline
+        .gather_across(&codec, of_stage)?
+        .into_iter()
+        .unzip();
+    Ok((peaks, messages.into_iter().max()))
 }
 
 /// Aborts before the update: NaN or infinity would reach every parameter.
@@ -178,7 +193,8 @@ pub struct Evaluation {
     pub targets: u64,
 }
 
-/// Evaluates the model on the held-out samples, forward only, after `steps` training steps.
+/// Evaluates the model on the held-out samples, forward only, after `steps` training steps. Of several replicas each
+/// evaluates its share of the batches; the result is the same on all of them, and to the bit that of one.
 ///
 /// # Errors
 /// [`Error::Run`] if a stage fails.
@@ -192,16 +208,60 @@ pub fn evaluate(
         recipe.config.data.batch_size.get(),
         recipe.config.pipeline.micro_batches.get(),
     );
-    let targets = recipe.dataset.held_out_targets();
-    let (mut loss, mut correct) = (0.0, 0);
-    for batch in gpipe_data::evaluation_batches(recipe.dataset, device, size, parts, steps)? {
-        let failed = |error| Error::run_in(format!("evaluation after step {steps}"), error);
-        let outcome = pipeline.forward(batch).map_err(failed)?;
-        loss += outcome.losses.iter().sum::<f64>();
+    let failed = |error| Error::run_in(format!("evaluation after step {steps}"), error);
+    let share = [pipeline.replica(), pipeline.replicas()];
+    let batches = gpipe_data::evaluation_batches_of_replica(
+        recipe.dataset,
+        device,
+        size,
+        parts,
+        steps,
+        share,
+    )?;
+    let samples = recipe.dataset.held_out();
+    let all = ((samples.end - samples.start) as usize).div_ceil(size);
+    let mut batches = batches.into_iter();
+    // Of each batch of this replica: its loss, and its targets that were predicted.
+    let mut own = Vec::with_capacity(batches.len());
+    for _ in 0..all.div_ceil(share[1]) {
+        // Every rank makes as many calls.
+        let batch = batches.next();
+        let loss = match batch {
+            Some(batch) => Some(pipeline.forward(batch).map_err(failed)?.losses),
+            None => {
+                pipeline.forward_of_others().map_err(failed)?;
+                None
+            }
+        };
         let codec = WireCodec::of(pipeline);
-        correct += pipeline
+        let correct = pipeline
             .with_loss_stage_across(&codec, |turn| Ok::<_, gpipe_remat::Error>(turn.correct()))
             .map_err(failed)?;
+        own.extend(loss.map(|losses| (losses.iter().sum::<f64>(), correct)));
+    }
+    let of_replicas = match share[1] {
+        1 => vec![own],
+        _ => {
+            let codec = WireCodec::of(pipeline);
+            let told = move |stage, _: &mut gpipe_remat::LayerStage| {
+                Ok::<_, gpipe_remat::Error>((stage == 0).then(|| own.clone()))
+            };
+            let told = pipeline.gather_replicas(&codec, told).map_err(failed)?;
+            let first = told.into_iter().map(|stages| stages.into_iter().flatten());
+            first
+                .map(|mut first| first.next().unwrap_or_default())
+                .collect()
+        }
+    };
+    let targets = recipe.dataset.held_out_targets();
+    let (mut loss, mut correct) = (0.0, 0);
+    // In the order of the batches, as one replica adds them.
+    for batch in 0..all {
+        let of_replica = &of_replicas[batch % share[1]];
+        if let Some((of_batch, right)) = of_replica.get(batch / share[1]) {
+            loss += of_batch;
+            correct += right;
+        }
     }
     Ok(Evaluation {
         loss,

@@ -200,6 +200,7 @@ fn show_setup(
     let lines = [
         ("frozen ", forecast.frozen()),
         ("portals", forecast.portals()),
+        ("messages", forecast.messages()),
     ];
     let lines =
         lines.map(|(name, line)| line.map_or_else(String::new, |line| format!("\n{name} {line}")));
@@ -365,9 +366,16 @@ fn publish(
 ) -> Result<()> {
     let basis = of_run.as_ref().map(|&(.., basis)| basis);
     let (step_seconds, forecast) = of_run.map(|run| (run.0, run.1)).unzip();
-    let of_forecast =
-        |forecast: &Forecast| (forecast.portals.clone(), forecast.forward_only_layers);
-    let (portals, forward_only_layers) = forecast.as_ref().map(of_forecast).unwrap_or_default();
+    let of_forecast = |forecast: &Forecast| {
+        let portals = forecast.portals.clone();
+        (
+            portals,
+            forecast.forward_only_layers,
+            forecast.message_bytes,
+        )
+    };
+    let (portals, forward_only_layers, message_bytes) =
+        forecast.as_ref().map(of_forecast).unwrap_or_default();
     let event = Event::Plan {
         cut: partition.sizes(),
         loads: loads.loads().to_vec(),
@@ -379,6 +387,7 @@ fn publish(
         peak_bytes: forecast.map(|forecast| forecast.peaks),
         portals,
         forward_only_layers,
+        message_bytes,
         basis,
     };
     print(&event.to_json()?)

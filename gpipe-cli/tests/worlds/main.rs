@@ -9,6 +9,7 @@ mod hosts;
 #[cfg(target_os = "linux")]
 mod job;
 mod kills;
+mod replicas;
 
 use std::env;
 use std::path::Path;
@@ -18,7 +19,7 @@ use std::thread;
 
 use gpipe_sched::{InMemory, World};
 use gpipe_train::verify::{Verdict, Verification};
-use gpipe_train::{Overrides, Setting};
+use gpipe_train::{Overrides, Setting, TrainConfig};
 
 /// Groups of micro-batches, of which there are seven: no number of replicas divides them evenly.
 const GROUPS: usize = 4;
@@ -75,30 +76,7 @@ impl Way {
 
     /// Whether it has the bits of one stage, over ranks that are threads.
     fn is_equal(&self) -> bool {
-        let ranks = self.ranks();
-        let of_rank = |world: Arc<World>| -> Verdict {
-            let settings = self.settings();
-            let settings = settings.iter().map(|setting| {
-                let (key, value) = setting.split_once('=').expect("a key and a value");
-                Setting::text(setting, key, value)
-            });
-            let config = Overrides::new().layer(settings).expect("known keys");
-            let config = config.on_ranks(ranks, ranks).resolve().expect("a way");
-            let found = gpipe_train::vocabulary(&config, None).expect("a vocabulary");
-            let dataset = gpipe_train::dataset(&config, &found.vocabulary).expect("a text");
-            let verification = Verification::over(&config, Some(world)).expect("a way");
-            verification.run(&dataset, STEPS, || {}).expect("a run")
-        };
-        thread::scope(|scope| {
-            let of_rank = &of_rank;
-            let start = |end| scope.spawn(move || of_rank(World::new(end)));
-            let started: Vec<_> = InMemory::new(ranks).into_iter().map(start).collect();
-            let verdicts = started
-                .into_iter()
-                .map(|rank| rank.join().expect("a verdict"));
-            let verdicts: Vec<Verdict> = verdicts.collect();
-            verdicts[0].parameters > 0 && verdicts.iter().all(|one| one.difference.is_none())
-        })
+        is_equal(&self.settings(), self.ranks())
     }
 
     /// The same over processes.
@@ -115,6 +93,39 @@ impl Way {
         let said = String::from_utf8_lossy(&output.stdout);
         output.status.success() && said.matches("equal: ").count() == 1
     }
+}
+
+/// A configuration of these settings on one of as many ranks.
+fn configuration(settings: &[String], ranks: usize) -> TrainConfig {
+    let settings = settings.iter().map(|setting| {
+        let (key, value) = setting.split_once('=').expect("a key and a value");
+        Setting::text(setting, key, value)
+    });
+    let config = Overrides::new().layer(settings).expect("known keys");
+    config.on_ranks(ranks, ranks).resolve().expect("a way")
+}
+
+/// What every rank returns, of ranks that are threads.
+fn on_threads<R: Send>(ranks: usize, of_rank: impl Fn(Arc<World>) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let of_rank = &of_rank;
+        let start = |end| scope.spawn(move || of_rank(World::new(end)));
+        let started: Vec<_> = InMemory::new(ranks).into_iter().map(start).collect();
+        let results = started.into_iter();
+        results.map(|rank| rank.join().expect("a rank")).collect()
+    })
+}
+
+/// Whether these settings have the bits of one stage, over ranks that are threads.
+fn is_equal(settings: &[String], ranks: usize) -> bool {
+    let verdicts = on_threads(ranks, |world| -> Verdict {
+        let config = configuration(settings, ranks);
+        let found = gpipe_train::vocabulary(&config, None).expect("a vocabulary");
+        let dataset = gpipe_train::dataset(&config, &found.vocabulary).expect("samples");
+        let verification = Verification::over(&config, Some(world)).expect("a way");
+        verification.run(&dataset, STEPS, || {}).expect("a run")
+    });
+    verdicts[0].parameters > 0 && verdicts.iter().all(|one| one.difference.is_none())
 }
 
 /// `gpipe` on this number of ranks, with these options of the launcher; `before` is a command that starts it.

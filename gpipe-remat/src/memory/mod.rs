@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 mod bytes;
+mod messages;
 mod model_costs;
 mod parameter_bytes;
 mod policy;
@@ -12,6 +13,7 @@ mod retained;
 mod stage_memory;
 
 pub use bytes::{Bytes, BytesError};
+pub use messages::{MessageBytes, predict_messages};
 pub use model_costs::ModelCosts;
 pub(crate) use parameter_bytes::StateShards;
 pub use parameter_bytes::{ParameterBytes, PlaceBytes};

@@ -21,7 +21,7 @@ pub struct ModelCosts {
     layers: BTreeMap<usize, Costed>,
     places: Vec<LayerPlaces>,
     groups: Groups,
-    /// The costs of the layers before the pipeline, for each group; empty without such layers.
+    /// The costs of the layers before the pipeline, for each group of this replica; empty without such layers.
     before: Vec<Costed>,
     /// Bytes of the gradients of each layer; empty for one group, which needs no further sums.
     gradients: Vec<u64>,
@@ -188,7 +188,8 @@ impl ModelCosts {
 
     /// The same with the first `before` layers before the pipeline (Lingvo's `before_tpl`): they run on the samples
     /// of a whole group at once, forward before its first micro-batch and backward after its last. `layers` and
-    /// `input` are those of [`new`](Self::new); call it after [`with_groups`](Self::with_groups).
+    /// `input` are those of [`new`](Self::new); call it after [`with_groups`](Self::with_groups) and
+    /// [`on_replica`](Self::on_replica).
     ///
     /// # Errors
     /// If a layer cannot take the samples of a group, or what they return has another number of rows.
@@ -223,7 +224,7 @@ impl ModelCosts {
                 None => Ok(costed),
             }
         };
-        let before = (0..self.groups.count()).map(price_of);
+        let before = self.groups.own().map(price_of);
         Ok(Self {
             before: before.collect::<Result<_>>()?,
             ..self
@@ -235,14 +236,14 @@ impl ModelCosts {
         self.before.first().map_or(0, |group| group.costs.len())
     }
 
-    /// The costs of the layers before the pipeline for a group of micro-batches.
+    /// The costs of the layers before the pipeline for a group of this replica's micro-batches.
     pub fn of_group(&self, group: usize) -> &[Cost] {
-        &self.before[group].costs
+        &self.before[group - self.groups.own().start].costs
     }
 
     /// The input flow of a layer before the pipeline for a group; for `layer` = their number, their output.
     pub(crate) fn flow_of_group(&self, group: usize, layer: usize) -> &[Flow] {
-        &self.before[group].flows[layer]
+        &self.before[group - self.groups.own().start].flows[layer]
     }
 
     /// The groups of the micro-batches.

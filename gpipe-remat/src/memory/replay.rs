@@ -53,6 +53,8 @@ pub(crate) struct Replay<'a, K> {
     passes: Vec<Option<GroupPass>>,
     /// Sums of gradients beside the current one, whose bytes are counted as the stage's gradients.
     sums: GroupSums<Buffer>,
+    /// Those of the layers before the pipeline, to which a group adds once.
+    sums_before: GroupSums<Buffer>,
 }
 
 /// The buffers that the stage would hold for one micro-batch.
@@ -100,6 +102,7 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             passing: [passing.into_iter().next().unwrap_or_default(), leaving],
             ledger: Ledger::new(),
             sums: GroupSums::new(costs.groups()),
+            sums_before: GroupSums::new(costs.groups().whole()),
             trained: costs.first_trained().clamp(layers.start, layers.end),
             costs,
             kept,
@@ -362,8 +365,19 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
             }
         };
         self.ledger.release_all(gradients.into_iter().flatten());
+        let number = group - groups.own().start;
+        let bytes = self.costs.gradients(0..self.costs.before());
+        let swap = |sum: Option<Buffer>| {
+            Ok::<_, Infallible>(sum.unwrap_or_else(|| self.ledger.alloc(bytes)))
+        };
+        let Ok(()) = self.sums_before.enter(number, swap);
         let (costs, mut left) = (self.costs.of_group(group), Vec::new());
         let dx = self.up(costs, 0..costs.len(), pass.saved, dy, true, &mut left);
         self.ledger.release_all(dx);
+        let add = |sum, _| {
+            self.ledger.release(sum);
+            Ok::<_, Infallible>(())
+        };
+        let Ok(()) = self.sums_before.leave(number, add);
     }
 }

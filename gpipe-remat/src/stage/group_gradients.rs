@@ -122,6 +122,36 @@ pub(crate) struct Held<'a> {
     pub rows: std::slice::Iter<'a, u64>,
 }
 
+/// The sums of all layers of a stage.
+pub(crate) struct StageSums<'a> {
+    /// Number of layers before the pipeline, whose sums are others.
+    before: usize,
+    of_before: Parts<'a>,
+    others: Parts<'a>,
+}
+
+impl<'a> StageSums<'a> {
+    pub(crate) fn new(
+        before: usize,
+        of_before: &'a GroupGradients,
+        others: &'a GroupGradients,
+    ) -> Self {
+        Self {
+            before,
+            of_before: of_before.parts(),
+            others: others.parts(),
+        }
+    }
+
+    /// Those that the layer at this place is among; layers take theirs in order.
+    pub(crate) fn of(&mut self, place: usize) -> &mut Parts<'a> {
+        match place < self.before {
+            true => &mut self.of_before,
+            false => &mut self.others,
+        }
+    }
+}
+
 impl GroupGradients {
     /// Whether the next micro-batch is the last of this replica.
     pub(crate) fn is_last(&self) -> bool {

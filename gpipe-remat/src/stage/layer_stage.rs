@@ -10,7 +10,7 @@ use gpipe_tensor::{Device, DeviceId, Tensors};
 use super::cache::StageCache;
 use super::device_events::DeviceEvents;
 use super::exchange::{Aside, Exchange};
-use super::group_gradients::GroupGradients;
+use super::group_gradients::{GroupGradients, StageSums};
 use super::portal_table::PortalTable;
 use super::replica_sums::{ReplicaSums, shares_of};
 use super::run::{self, Step};
@@ -162,9 +162,11 @@ impl LayerStage {
     pub(crate) fn sum_replicas(&mut self) -> Result<()> {
         // A panic in the backward pass may have taken it.
         let lost = || Error::Assembly("the stage has no replicas: build the pipeline again".into());
+        let before = self.before();
         let replicas = self.replicas.as_mut().ok_or_else(lost)?;
         self.has_no_gradients = false;
-        replicas.finish(&mut self.layers, &self.gradients, &self.transit)
+        let sums = StageSums::new(before, self.whole_batch.gradients(), &self.gradients);
+        replicas.finish(&mut self.layers, sums, &self.transit)
     }
 
     /// The device and its byte counts.
@@ -330,9 +332,11 @@ impl LayerStage {
 
     /// Sends the gradients to the other replicas once they are complete here.
     fn send_gradients(&mut self) -> Result<()> {
+        let before = self.before();
         match &mut self.replicas {
             Some(replicas) if self.gradients.is_complete() => {
-                replicas.send_rest(&mut self.layers, &self.gradients)
+                let sums = StageSums::new(before, self.whole_batch.gradients(), &self.gradients);
+                replicas.send_rest(&mut self.layers, sums)
             }
             _ => Ok(()),
         }
@@ -390,7 +394,8 @@ impl LayerStage {
             let look = self.watch.as_ref().map(|watch| watch.look(m.index, 0));
             let before = self.before();
             let layers = &mut self.layers[..before];
-            self.whole_batch.backward(layers, m, dy, look)?;
+            self.whole_batch
+                .backward(layers, m, dy, &self.device, look)?;
             return Ok(None);
         }
         if !self.sends_back {

@@ -19,7 +19,7 @@ use gpipe_layers::{Layer, Param};
 use gpipe_sched::{Groups, Label, Parcel, World};
 use gpipe_tensor::{Device, Tensor};
 
-use super::group_gradients::{GroupGradients, Held, Parts};
+use super::group_gradients::{Held, Parts, StageSums};
 use super::statistics::Statistics;
 use crate::{Error, Result};
 
@@ -141,11 +141,10 @@ impl ReplicaSums {
     pub fn send_rest(
         &mut self,
         layers: &mut [Box<dyn Layer>],
-        gradients: &GroupGradients,
+        mut sums: StageSums<'_>,
     ) -> Result<()> {
-        let mut sums = gradients.parts();
         for (place, layer) in layers.iter_mut().enumerate() {
-            let of_layer = of_layer(&mut sums, layer.as_mut());
+            let of_layer = of_layer(sums.of(place), layer.as_mut());
             if !self.sent[place] {
                 self.send(place, layer.as_mut(), &of_layer)?;
             }
@@ -216,17 +215,16 @@ impl ReplicaSums {
     pub fn finish(
         &mut self,
         layers: &mut [Box<dyn Layer>],
-        gradients_of: &GroupGradients,
+        mut sums: StageSums<'_>,
         near: &Device,
     ) -> Result<()> {
-        let mut sums = gradients_of.parts();
         let mut own: Vec<Vec<Part>> = Vec::with_capacity(layers.len());
         let mut merged: Vec<(usize, BTreeMap<[usize; 2], Statistics>)> = Vec::new();
         for (place, layer) in layers.iter_mut().enumerate() {
             let current = gradients(layer.as_mut())?;
             let mut parts = Vec::new();
             let mut statistics = BTreeMap::new();
-            for (groups, held, rows) in of_layer(&mut sums, layer.as_mut()) {
+            for (groups, held, rows) in of_layer(sums.of(place), layer.as_mut()) {
                 let mut of_groups = Statistics::default();
                 of_groups.rows.extend(rows);
                 if held.is_none() {

@@ -5,6 +5,7 @@ use gpipe_layers::{Layer, PassContext};
 use gpipe_sched::{Groups, MicroBatch};
 use gpipe_tensor::{Device, Tensor, Tensors, ops};
 
+use super::group_gradients::GroupGradients;
 use super::run::{self, Step};
 use super::value_watch::Look;
 use crate::{Error, Result, micro_batches};
@@ -14,6 +15,8 @@ pub(crate) struct WholeBatch {
     groups: Groups,
     /// The first layer with a backward pass.
     trained: usize,
+    /// The sums of their gradients by group, each of which adds to them once.
+    gradients: GroupGradients,
     /// By group; `None` before its first and after its last micro-batch.
     passes: Vec<Option<GroupPass>>,
 }
@@ -32,6 +35,7 @@ impl WholeBatch {
         Self {
             groups,
             trained,
+            gradients: GroupGradients::new(groups.whole()),
             passes: Vec::new(),
         }
     }
@@ -39,6 +43,12 @@ impl WholeBatch {
     /// Drops everything.
     pub(crate) fn clear(&mut self) {
         self.passes.clear();
+        self.gradients.clear();
+    }
+
+    /// The sums of their gradients.
+    pub(crate) fn gradients(&self) -> &GroupGradients {
+        &self.gradients
     }
 
     /// The place of a micro-batch in its group, and the size of that.
@@ -105,6 +115,7 @@ impl WholeBatch {
         layers: &mut [Box<dyn Layer>],
         m: &MicroBatch,
         dy: Tensors,
+        device: &Device,
         look: Option<Look>,
     ) -> Result<()> {
         let (group, place, _) = self.place(m);
@@ -145,10 +156,12 @@ impl WholeBatch {
             }
         };
         drop(gradients);
-        let layers = &mut layers[self.trained..];
+        let number = group - self.groups.own().start;
+        self.gradients.enter(number, layers, device)?;
+        let trained = &mut layers[self.trained..];
         let look = look.map(|look| look.behind(self.trained));
-        let mut place = layers.len();
-        run::backward(layers.iter_mut(), steps, dy, look, |layer, saved, dy| {
+        let mut place = trained.len();
+        run::backward(trained.iter_mut(), steps, dy, look, |layer, saved, dy| {
             place -= 1;
             if place > 0 {
                 return Ok(layer.backward(saved, dy)?);
@@ -158,6 +171,6 @@ impl WholeBatch {
             layer.weight_grad(pending)?;
             Ok(Tensors::new())
         })?;
-        Ok(())
+        self.gradients.leave(number, layers)
     }
 }

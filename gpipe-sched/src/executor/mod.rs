@@ -8,6 +8,7 @@ pub(crate) mod clock;
 pub(crate) mod empty;
 pub(crate) mod failure;
 pub(crate) mod frame;
+pub(crate) mod gauge;
 pub(crate) mod inference;
 pub(crate) mod loss_stage;
 pub(crate) mod mailboxes;

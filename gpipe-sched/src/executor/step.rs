@@ -73,6 +73,17 @@ where
         joined.filter(|error| matches!(error, PipelineError::Remote { .. }))
     }
 
+    /// Takes part in the [`forward`](Self::forward) of other replicas, for which this one has no batch. Every rank of this
+    /// replica calls it in place of its own.
+    ///
+    /// # Errors
+    /// The first failure of another rank.
+    pub fn forward_of_others(&mut self) -> Result<(), PipelineError> {
+        self.epoch = self.next_call();
+        let nothing = Gathered::new(self.workers.len(), self.schedule.stages());
+        self.join_results(Ok(nothing), false).map(drop)
+    }
+
     /// Runs a schedule on all workers and gathers their reports.
     fn run(
         &mut self,

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
+use crate::executor::gauge::Gauge;
 use crate::executor::sync::Mutex;
 
 /// A message between two ranks: a few bytes, and larger ones that are not copied together.
@@ -13,6 +14,13 @@ pub struct Parcel {
     pub head: Vec<u8>,
     /// The content, such as the bytes of tensors.
     pub bodies: Vec<Vec<u8>>,
+}
+
+impl Parcel {
+    /// Bytes of the bodies.
+    pub fn bytes(&self) -> u64 {
+        self.bodies.iter().map(|body| body.len() as u64).sum()
+    }
 }
 
 /// Takes what arrives: the sending rank, and its message or why it was not received.
@@ -29,6 +37,12 @@ pub trait Transport: Send + Sync + 'static {
 
     /// The name of a rank's host.
     fn host(&self, rank: usize) -> String;
+
+    /// Counts on a gauge from here on what it holds of messages: those that are being sent, and those that arrive, until
+    /// they are delivered. Called once, before [`start`](Self::start).
+    fn count(&self, gauge: Arc<Gauge>) {
+        let _ = gauge;
+    }
 
     /// Calls `deliver` with everything that arrives from here on and that arrived before, one message at a
     /// time. Called once.

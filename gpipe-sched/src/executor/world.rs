@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::executor::clock::{Clock, Limit};
 use crate::executor::failure::PipelineError;
 use crate::executor::frame::{seal, unseal};
+use crate::executor::gauge::Gauge;
 use crate::executor::offsets::Offsets;
 use crate::executor::sync::{Condvar, Mutex, MutexGuard};
 use crate::executor::tag::Tag;
@@ -36,6 +37,8 @@ pub struct World {
     next: Vec<Mutex<u64>>,
     state: Mutex<State>,
     changed: Arc<Condvar>,
+    /// Bytes of messages that are being sent, arrive, or are not read.
+    gauge: Arc<Gauge>,
 }
 
 impl Drop for World {
@@ -114,7 +117,9 @@ impl World {
                 arrivals: None,
             }),
             changed: Arc::new(Condvar::new()),
+            gauge: Arc::default(),
         });
+        world.transport.count(world.gauge.clone());
         let weak = Arc::downgrade(&world);
         world.transport.start(Arc::new(move |from, parcel| {
             if let Some(world) = weak.upgrade() {
@@ -186,6 +191,7 @@ impl World {
         let (mut waits, calls) = (false, state.calls);
         let result = loop {
             if let Some(parcel) = state.posted.remove(&(from, label)) {
+                self.gauge.remove(parcel.bytes());
                 break Ok(parcel);
             }
             if let Some((rank, message)) = state.failed.clone() {
@@ -221,9 +227,19 @@ impl World {
 
     /// Drops what was posted for calls before this one.
     pub(crate) fn forget(&self, before: u64) {
-        self.lock()
-            .posted
-            .retain(|(_, label), _| label.call >= before);
+        self.lock().posted.retain(|(_, label), parcel| {
+            let stays = label.call >= before;
+            if !stays {
+                self.gauge.remove(parcel.bytes());
+            }
+            stays
+        });
+    }
+
+    /// The most bytes of messages that this rank held at a time since the last call of this: sent and not gone,
+    /// arriving, or not read. They are in no device's count.
+    pub fn take_most_bytes(&self) -> u64 {
+        self.gauge.take_most()
     }
 
     /// Tells all ranks that this one fails, outside of a call that all make: they end with this error, and know the
@@ -403,6 +419,11 @@ impl World {
         };
         self.transport.waiting(false);
         let round = state.rounds.remove(&call).unwrap_or_default();
+        for said in round.iter().enumerate().filter(|(from, _)| *from != rank) {
+            if let (_, Some(Ok(parcel))) = said {
+                self.gauge.remove(parcel.bytes());
+            }
+        }
         result.map(|()| round.into_iter().flatten().collect())
     }
 
@@ -476,7 +497,7 @@ impl World {
         }
         state.received[from] += 1;
         let arrivals = state.arrivals.clone();
-        let ranks = self.ranks();
+        let (ranks, bytes) = (self.ranks(), parcel.bytes());
         let mut message = Reader::new(parcel);
         let kind = message.bits()?;
         match kind {
@@ -486,7 +507,11 @@ impl World {
                     state.offsets.take(from, &mut message)?;
                 }
                 let said = match kind {
-                    RESULT => Ok(message.rest()),
+                    RESULT => {
+                        let parcel = message.rest();
+                        self.gauge.add(parcel.bytes());
+                        Ok(parcel)
+                    }
                     _ => Err((message.bits()?, message.text()?)),
                 };
                 let round = state
@@ -512,16 +537,20 @@ impl World {
                 let (stage, micro_batch) = (message.number()?, message.number()?);
                 let transfer = Transfer::new(direction, stage, micro_batch);
                 let tag = Tag { epoch, transfer };
-                match arrivals {
+                self.gauge.add(bytes);
+                let taken = match arrivals {
                     Some(arrivals) => arrivals.flow(tag, &mut message),
                     // Of a call that failed; its pipeline is gone.
                     None => Ok(()),
-                }
+                };
+                self.gauge.remove(bytes);
+                taken
             }
             POSTED => {
                 let call = message.bits()?;
                 let (place, part) = (message.number()?, message.number()?);
                 let label = Label { call, place, part };
+                self.gauge.add(bytes);
                 state.posted.insert((from, label), message.rest());
                 drop(state);
                 self.changed.notify_all();

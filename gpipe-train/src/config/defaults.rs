@@ -90,15 +90,17 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes the numbers of stages and micro-batches from the table, unless they were given.
+    /// Takes the numbers of stages and micro-batches from the table, unless they were given. It is that of each replica.
     pub fn follow_table(&mut self) {
+        let replicas = self.replicas();
         let Some(table) = &self.table else { return };
         if !self.given.has("pipeline", "stages") {
             self.keys.set("pipeline", "stages", whole(table.stages()));
         }
         let cuts_batch = ["micro_batches", "micro_batch_size"];
         if !cuts_batch.iter().any(|key| self.given.has("pipeline", key)) {
-            let micro_batches = whole(table.micro_batches());
+            let micro_batches = table.micro_batches() as u64;
+            let micro_batches = whole(micro_batches.saturating_mul(replicas));
             self.keys.set("pipeline", "micro_batches", micro_batches);
         }
     }
@@ -180,19 +182,18 @@ impl Draft {
         }
     }
 
+    /// The number of replicas, where it was given.
+    fn replicas(&self) -> u64 {
+        let given = self.given.number("pipeline", "replicas").unwrap_or(1);
+        u64::try_from(given).unwrap_or(1).max(1)
+    }
+
     /// Derives the number of stages from the listed workers and the stages that the schedule puts on
     /// each; refuses a given number that differs.
     pub fn place_stages(&mut self, ranks: usize) -> Result<()> {
-        let replicas = self.given.number("pipeline", "replicas").unwrap_or(1);
+        let replicas = self.replicas();
         if !self.given.has("pipeline", "groups") {
-            self.keys.set("pipeline", "groups", replicas);
-        }
-        let replicas = u64::try_from(replicas).unwrap_or(1).max(1);
-        if replicas > 1 && self.table.is_some() {
-            return Err(Error::invalid(format!(
-                "{replicas} replicas but a table of actions, which is that of one: use a schedule by its name, or \
-                 `pipeline.replicas = 1`"
-            )));
+            self.keys.set("pipeline", "groups", whole(replicas));
         }
         // Without a launcher it is a plan, or is refused when it starts.
         let ranks = ranks as u64;

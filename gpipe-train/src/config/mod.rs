@@ -123,7 +123,8 @@ pub struct Pipeline {
     /// from files where it is 1, since earlier versions do not know the key.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub groups: Size,
-    /// Replicas of the pipeline, each on as many of the ranks, with as many groups of micro-batches. Omitted from
+    /// Replicas of the pipeline, each on as many of the ranks, with as many groups of micro-batches. A table of actions is
+    /// that of each. Omitted from
     /// files where it is 1, since earlier versions do not know the key.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub replicas: Size,

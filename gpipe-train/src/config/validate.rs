@@ -74,12 +74,6 @@ pub fn check(config: &TrainConfig) -> Result<()> {
             "`pipeline.zero = {zero}` divides gradients or values too, which is not built: use `pipeline.zero = 1`"
         )));
     }
-    if replicas > 1 && config.pipeline.before.get() > 0 {
-        return Err(Error::invalid(format!(
-            "{replicas} replicas but layers before the pipeline, which run once: leave `pipeline.before` out, or use \
-             `pipeline.replicas = 1`"
-        )));
-    }
     let (before, remat) = (config.pipeline.before.get(), &config.pipeline.remat);
     if before > 0 && matches!(**remat, Policy::Budget(_)) {
         return Err(Error::invalid(format!(
@@ -185,21 +179,37 @@ fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
     Ok(())
 }
 
-/// Refuses numbers of stages and micro-batches that differ from those of a schedule table.
+/// Refuses numbers of stages and micro-batches that differ from those of a schedule table, which each replica runs.
 pub fn check_table(config: &TrainConfig, table: &Schedule) -> Result<()> {
     let pipeline = &config.pipeline;
-    for (what, key, has, configured) in [
-        ("stages", "stages", table.stages(), pipeline.stages.get()),
+    let replicas = pipeline.replicas.get();
+    let of_replicas = match replicas {
+        1 => String::new(),
+        _ => format!(" for each of {replicas} replicas"),
+    };
+    for (what, key, has, each, configured) in [
+        (
+            "stages",
+            "stages",
+            table.stages(),
+            "",
+            pipeline.stages.get(),
+        ),
         (
             "micro-batches",
             "micro_batches",
-            table.micro_batches(),
+            table.micro_batches().saturating_mul(replicas),
+            &*of_replicas,
             pipeline.micro_batches.get(),
         ),
     ] {
         if has != configured {
+            let in_table = match each {
+                "" => has,
+                _ => table.micro_batches(),
+            };
             return Err(Error::invalid(format!(
-                "`pipeline.schedule = {}`: the table has {has} {what} but the configuration {configured}: use \
+                "`pipeline.schedule = {}`: the table has {in_table} {what}{each} but the configuration {configured}: use \
                  `pipeline.{key} = {has}`",
                 pipeline.schedule
             )));

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gpipe_remat::{Rates, StageMemory, Times, simulator_costs};
+use gpipe_remat::{MessageBytes, Rates, StageMemory, Times, simulator_costs};
 use gpipe_report::{PlannedPortal, numbers};
 use gpipe_sched::{Costs, Portal, Timeline, simulate, simulate_shared};
 use gpipe_tensor::DeviceId;
@@ -44,6 +44,8 @@ pub struct Forecast {
     pub portals: Vec<PlannedPortal>,
     /// Number of first layers that are frozen and have no backward pass; `None` where nothing is frozen.
     pub forward_only_layers: Option<usize>,
+    /// Bytes of messages that a rank holds at most, which no stage counts; `None` without other ranks and replicas.
+    pub message_bytes: Option<u64>,
 }
 
 impl Setup {
@@ -74,6 +76,7 @@ impl Setup {
             portals: self.planned_portals(),
             forward_only_layers: Some(self.costs.first_trained())
                 .filter(|&layers| layers > 0 && self.trained < self.parameters),
+            message_bytes: self.messages.iter().map(MessageBytes::peak).max(),
         })
     }
 
@@ -187,6 +190,12 @@ impl Forecast {
         Some(format!(
             "no backward pass through the first {layers}{stages}"
         ))
+    }
+
+    /// The bytes of messages as text; none without other ranks and replicas.
+    pub fn messages(&self) -> Option<String> {
+        let bytes = numbers::bytes(self.message_bytes?);
+        Some(format!("{bytes} at most on a rank, beside its stages"))
     }
 
     /// The portals as text; none if no tensor passes a stage.

@@ -54,25 +54,46 @@ impl Setup {
             0 => 0,
             _ => self.parameters.saturating_mul(2 * 3 * 4),
         };
-        let needs = |device, beside: u64| {
+        // On ranks of other hosts a device has the same name.
+        let needs = |device, beside: u64, ranks: &[usize]| {
             let stages = self.memory.iter().zip(&self.devices);
-            let stages = stages.filter(|&(_, &id)| id == device);
-            stages.fold([beside; 2], |[fixed, peak], (stage, _)| {
+            let stages = stages.zip(self.schedule.device_of());
+            let stages = stages.filter(|&((_, &id), _)| id == device);
+            stages.fold([beside; 2], |[fixed, peak], ((stage, _), &worker)| {
+                let own = worker * self.ranks / self.schedule.devices();
+                let times = ranks.iter().filter(|&&rank| rank == own).count() as u64;
                 [
-                    fixed.saturating_add(stage.fixed()),
-                    peak.saturating_add(stage.peak()),
+                    fixed.saturating_add(stage.fixed().saturating_mul(times)),
+                    peak.saturating_add(stage.peak().saturating_mul(times)),
                 ]
             })
         };
-        let [fixed, peak] = needs(DeviceId::Cpu, copies);
+        let here = self.ranks_here();
+        let [fixed, peak] = needs(DeviceId::Cpu, copies, &here);
+        let messages = here.iter().filter_map(|&rank| self.messages.get(rank));
+        let peak = messages.fold(peak, |sum, bytes| sum.saturating_add(bytes.peak()));
         let on_host = [fixed, peak.saturating_add(batch)];
         enough(config, "this machine", on_host, machine::memory_to_come())?;
+        let own = match &self.world {
+            Some(world) => vec![world.rank() % self.ranks],
+            None => here,
+        };
         let devices = find_cuda().map_or_else(|_| Vec::new(), |found| found.devices);
         for device in devices {
-            let (name, needed) = (device.id.to_string(), needs(device.id, 0));
+            let (name, needed) = (device.id.to_string(), needs(device.id, 0, &own));
             enough(config, &name, needed, Some(device.memory_bytes))?;
         }
         Ok(())
+    }
+
+    /// The ranks on this host, of all replicas, each as counted from the first of its replica.
+    fn ranks_here(&self) -> Vec<usize> {
+        let Some(world) = &self.world else {
+            return vec![0];
+        };
+        let host = world.host(world.rank());
+        let here = (0..world.ranks()).filter(|&rank| world.host(rank) == host);
+        here.map(|rank| rank % self.ranks).collect()
     }
 
     /// The worker with the highest sum of peaks, and the sum.

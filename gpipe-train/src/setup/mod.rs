@@ -18,7 +18,7 @@ use gpipe_hf::{Weights, is_adapter};
 use gpipe_layers::{CostModel, Init, Layer, LearningRate, Optimizer};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
-    ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, Times, simulator_costs,
+    MessageBytes, ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, Times, simulator_costs,
 };
 use gpipe_report::MeasuredLink;
 use gpipe_sched::{Groups, LinkCosts, Schedule, World};
@@ -52,6 +52,8 @@ pub struct Setup {
     pub table: RematPlan,
     /// Predicted bytes of each stage.
     pub memory: Vec<StageMemory>,
+    /// Predicted bytes of messages of each rank of this replica; empty without other ranks and replicas.
+    pub messages: Vec<MessageBytes>,
     /// The number of parameters; tied ones count once.
     pub parameters: u64,
     /// The number of parameters that are not frozen; tied ones count once.
@@ -103,12 +105,27 @@ impl Setup {
             Some(world) => world.rank() * replicas / world.ranks(),
             None => replicas - 1,
         };
-        let setup = Self::with_schedule(config, None, replica)?;
-        Ok(Self {
+        let mut setup = Self {
             world: world.cloned(),
             ranks: world.map_or(1, |world| world.ranks() / replicas),
-            ..setup
-        })
+            ..Self::with_schedule(config, None, replica)?
+        };
+        if setup.ranks > 1 || replicas > 1 {
+            let device_of = setup.schedule.device_of().iter();
+            let devices = setup.schedule.devices();
+            let rank_of = device_of.map(|device| device * setup.ranks / devices);
+            let rank_of: Vec<usize> = rank_of.collect();
+            setup.messages = gpipe_remat::predict_messages(
+                &mut setup.layers,
+                Some(&setup.optimizer),
+                &setup.costs,
+                &setup.partition.ranges().collect::<Vec<_>>(),
+                &setup.schedule,
+                &setup.table,
+                &rank_of,
+            );
+        }
+        Ok(setup)
     }
 
     /// [`Setup::new`] with a given schedule instead of the configured one.
@@ -158,17 +175,17 @@ impl Setup {
         };
         let costs = ModelCosts::new(&layers, &micro_batches, input(config))
             .and_then(|costs| {
-                costs
-                    .with_frozen(&bytes)
-                    .with_groups(pipeline.groups.get(), &bytes)?
-                    .on_replica(replica, replicas)
+                let costs = costs.with_frozen(&bytes);
+                costs.with_groups(pipeline.groups.get(), &bytes)
             })
             .map_err(Error::input)?;
         let before = pipeline.before.get();
 
+        // Those of all replicas, which have one cut.
         let prices = costs
             .prices(&layers, *pipeline.cost_model)
             .map_err(Error::input)?;
+        let costs = costs.on_replica(replica, replicas).map_err(Error::input)?;
         let partition = cut_and_schedule::cut_behind(before, &pipeline.partition, &prices, stages)?;
         let costs = costs
             .with_before(before, &layers, input(config))
@@ -209,6 +226,7 @@ impl Setup {
             schedule,
             table,
             memory,
+            messages: Vec::new(),
             parameters,
             trained,
             optimizer,
