@@ -21,6 +21,7 @@ mod trainer;
 mod training_loss;
 mod update;
 mod wire;
+mod words;
 
 pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
 pub use builder::AssemblyBuilder;

@@ -6,6 +6,7 @@ use gpipe_sched::{Codec, LossStage, Pipeline, Reader, Writer};
 use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
 
 use crate::LayerStage;
+use crate::words::{Word, append, elements};
 
 /// A type of values that can be sent.
 pub trait Wire: Sized {
@@ -53,13 +54,13 @@ pub(crate) fn pack(tensor: &Tensor, out: &mut Writer) -> Result<(), String> {
         DType::F32 => {
             out.number(F32);
             match tensor.f32s() {
-                Ok(values) => of_words(values, |value| value.to_le_bytes()),
-                Err(_) => of_words(&tensor.to_f32s().map_err(fault)?, |v| v.to_le_bytes()),
+                Ok(values) => of_words(values),
+                Err(_) => of_words(&tensor.to_f32s().map_err(fault)?),
             }
         }
         DType::U32 => {
             out.number(U32);
-            of_words(tensor.u32s().map_err(fault)?, |value| value.to_le_bytes())
+            of_words(tensor.u32s().map_err(fault)?)
         }
         other => {
             return Err(format!(
@@ -82,26 +83,17 @@ pub(crate) fn unpack(from: &mut Reader, device: &Device) -> Result<Tensor, Strin
     let shape = Shape::from(extents.collect::<Result<Vec<usize>, String>>()?.as_slice());
     let body = from.body()?;
     let tensor = match dtype {
-        F32 => Tensor::from_f32(device, shape, words(&body, f32::from_le_bytes)?),
-        U32 => Tensor::from_u32(device, shape, words(&body, u32::from_le_bytes)?),
+        F32 => Tensor::from_f32(device, shape, elements(&body)?),
+        U32 => Tensor::from_u32(device, shape, elements(&body)?.into_owned()),
         other => return Err(format!("a tensor of no known type: {other}")),
     };
     tensor.map_err(|error| error.to_string())
 }
 
-fn of_words<T: Copy>(values: &[T], bytes: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
-    let mut out = vec![0; 4 * values.len()];
-    for (place, &value) in out.as_chunks_mut::<4>().0.iter_mut().zip(values) {
-        *place = bytes(value);
-    }
+fn of_words<T: Word>(values: &[T]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(size_of_val(values));
+    append(&mut out, values);
     out
-}
-
-fn words<T>(bytes: &[u8], word: impl Fn([u8; 4]) -> T) -> Result<Vec<T>, String> {
-    match bytes.as_chunks::<4>() {
-        (words, []) => Ok(words.iter().map(|&bytes| word(bytes)).collect()),
-        _ => Err("a tensor's bytes are no whole elements".to_owned()),
-    }
 }
 
 /// The codec of values of any type that can be sent.

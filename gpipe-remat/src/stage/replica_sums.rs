@@ -21,6 +21,7 @@ use gpipe_tensor::{Device, Tensor};
 
 use super::group_gradients::{Held, Parts, StageSums};
 use super::statistics::Statistics;
+use crate::words::{append, elements};
 use crate::{Error, Result};
 
 /// The elements of a parameter in one sum, and the groups that it is of.
@@ -585,19 +586,7 @@ fn with_values<R>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> R) -> Result<R> 
     })
 }
 
-fn append(body: &mut Vec<u8>, values: &[f32]) {
-    body.reserve(4 * values.len());
-    body.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-}
-
 fn values_of(body: &[u8]) -> Result<Vec<f32>> {
-    match body.as_chunks::<4>() {
-        (words, []) => Ok(words
-            .iter()
-            .map(|bytes| f32::from_le_bytes(*bytes))
-            .collect()),
-        _ => Err(Error::Assembly(
-            "the bytes of a gradient are no whole elements".to_owned(),
-        )),
-    }
+    let values = elements(body).map_err(Error::Assembly)?;
+    Ok(values.into_owned())
 }
