@@ -197,7 +197,7 @@ pub struct Evaluation {
 /// evaluates its share of the batches; the result is the same on all of them, and to the bit that of one.
 ///
 /// # Errors
-/// [`Error::Run`] if a stage fails.
+/// If a sample cannot be read; [`Error::Run`] if a stage fails, or another rank.
 pub fn evaluate(
     recipe: &Recipe<'_>,
     pipeline: &mut ModelPipeline,
@@ -217,7 +217,12 @@ pub fn evaluate(
         parts,
         steps,
         share,
-    )?;
+    );
+    // Other ranks may have theirs, and wait for what this one has of the first.
+    let batches = batches.map_err(|error| {
+        let first = pipeline.refuse_step(&error.to_string());
+        first.map_or_else(|| error.into(), failed)
+    })?;
     let samples = recipe.dataset.held_out();
     let all = ((samples.end - samples.start) as usize).div_ceil(size);
     let mut batches = batches.into_iter();

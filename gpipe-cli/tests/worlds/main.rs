@@ -4,6 +4,7 @@
 //! `GPIPE_EXAM=full` takes every way; otherwise it is some of them. Launchers are those that `GPIPE_MPIRUN` names
 //! (paths parted by `:`).
 
+mod evaluation;
 mod faults;
 mod hosts;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,101 @@
+//! An evaluation over ranks with a picture that one of them alone cannot read.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use gpipe_layers::Loss;
+use gpipe_remat::TrainingLoss;
+use gpipe_sched::{InMemory, World};
+use gpipe_train::{Overrides, Recipe, Setting, Setup, evaluate, one_line};
+
+/// Two classes of ten pictures each.
+fn draw(folder: &Path) {
+    for (number, class) in ["a", "b"].into_iter().enumerate() {
+        fs::create_dir_all(folder.join(class)).expect("a folder");
+        for picture in 0..10_u8 {
+            let shade = |x, y| image::Rgb([x as u8 * picture, y as u8 * 9, 200 * number as u8]);
+            let file = folder.join(format!("{class}/{picture}.png"));
+            let picture = image::RgbImage::from_fn(8, 8, shade);
+            picture.save(file).expect("a picture");
+        }
+    }
+}
+
+/// Evaluates well, then with a picture that rank `victim` cannot read, then well again: the losses of the first and
+/// the last, and the error.
+fn evaluations(
+    folder: &Path,
+    world: &Arc<World>,
+    replicas: usize,
+    victim: usize,
+) -> ([f64; 2], String) {
+    let pictures = folder.join(format!("rank-{}", world.rank()));
+    draw(&pictures);
+    let source = format!("data.source={}", pictures.display());
+    let stages = format!("pipeline.stages={}", world.ranks() / replicas);
+    let replicas = format!("pipeline.replicas={replicas}");
+    let settings = [
+        "model.name=convnet:4,4,4",
+        "data.image_size=8",
+        "data.batch_size=8",
+        "pipeline.micro_batches=2",
+        "pipeline.threads=1",
+        &source,
+        &stages,
+        &replicas,
+    ];
+    let settings = settings.into_iter().map(|setting| {
+        let (key, value) = setting.split_once('=').expect("a key and a value");
+        Setting::text(setting, key, value)
+    });
+    let config = Overrides::new().layer(settings).expect("known keys");
+    let ranks = world.ranks();
+    let config = config.on_ranks(ranks, ranks).resolve().expect("a way");
+    let found = gpipe_train::vocabulary(&config, None).expect("a vocabulary");
+    let dataset = gpipe_train::held_out_dataset(&config, &found.vocabulary).expect("pictures");
+    let setup = Setup::over(&config, Some(world)).expect("a way");
+    let recipe = Recipe {
+        config: &config,
+        dataset: &dataset,
+        optimizer: setup.optimizer.clone(),
+        learning_rate: setup.learning_rate.clone(),
+    };
+    let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+    let mut run = setup.assemble_to(&config, end).expect("a pipeline");
+    let mut evaluation = || evaluate(&recipe, &mut run.pipeline, &run.transit, 3);
+    let before = evaluation().expect("an evaluation").loss;
+    let picture = pictures.join("b/7.png");
+    if world.rank() == victim {
+        fs::write(&picture, "no picture").expect("a file");
+    }
+    let error = one_line(&evaluation().expect_err("a picture is broken"));
+    if world.rank() == victim {
+        draw(&pictures);
+    }
+    let after = evaluation().expect("an evaluation").loss;
+    ([before, after], error)
+}
+
+/// The evaluation ends on all ranks, with the picture and its rank, and the next one is right.
+#[test]
+fn a_picture_that_one_rank_cannot_read_ends_the_evaluation_on_all() {
+    for (ranks, replicas, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 1), (4, 2, 2)] {
+        let outside = tempfile::tempdir().expect("a folder");
+        let folder = &outside.path().canonicalize().expect("a folder");
+        let ends: Vec<([f64; 2], String)> = thread::scope(|scope| {
+            let start =
+                |end| scope.spawn(move || evaluations(folder, &World::new(end), replicas, victim));
+            let started: Vec<_> = InMemory::new(ranks).into_iter().map(start).collect();
+            let ends = started.into_iter().map(|rank| rank.join().expect("a rank"));
+            ends.collect()
+        });
+        for (rank, (losses, error)) in ends.into_iter().enumerate() {
+            assert_eq!(losses[0].to_bits(), losses[1].to_bits());
+            assert!(error.contains("b/7.png"), "{rank}: {error}");
+            let told = format!("evaluation after step 3: rank {victim} (here): ");
+            assert_eq!(error.starts_with(&told), rank != victim, "{rank}: {error}");
+        }
+    }
+}
