@@ -111,8 +111,9 @@ pub enum Error {
         /// What does not fit.
         message: String,
     },
-    /// The pipeline failed while it was visited.
-    #[error(transparent)]
+    /// The pipeline failed while it was visited. Its error is the source, not hidden as that of a transparent one:
+    /// the failure of another rank is found among the sources.
+    #[error("{0}")]
     Pipeline(#[from] gpipe_sched::PipelineError),
     /// The parts do not fit each other: layers, cut, schedule and devices.
     #[error("{0}")]

@@ -14,7 +14,7 @@ pub struct TracedLaunch {
     pub flops: f64,
 }
 
-/// What the operations of one handle came to: see [`Device::take_launches`](crate::Device::take_launches).
+/// What the operations of one handle came to: see `Device::take_launches`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LaunchTrace {

@@ -184,6 +184,10 @@ pub(crate) struct Launch {
     /// Bytes of shared memory a block.
     pub shared: u32,
     /// Bytes of the operands that a table names, which is itself the argument.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        allow(dead_code, reason = "the trace of launches reads it")
+    )]
     pub tabled: u64,
 }
 
