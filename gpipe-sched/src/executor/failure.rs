@@ -182,3 +182,15 @@ fn message(panic: &(dyn Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_owned()
 }
+
+/// Whether an error, or what it comes from, is that of another rank.
+pub(crate) fn is_of_another_rank(error: &PipelineError) -> bool {
+    let mut error: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(at) = error {
+        if let Some(PipelineError::Remote { .. }) = at.downcast_ref() {
+            return true;
+        }
+        error = at.source();
+    }
+    false
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::executor::clock::{Clock, Received};
-use crate::executor::failure::{PipelineError, Place, guard};
+use crate::executor::failure::{PipelineError, Place, guard, is_of_another_rank};
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::{Far, Mailboxes};
 use crate::executor::part::Part;
@@ -14,7 +14,6 @@ use crate::executor::sync::{mpsc, receive, thread};
 use crate::executor::tag::Tag;
 use crate::executor::watchdog::Progress;
 use crate::executor::worker_handle::{CloseOnExit, Job, WorkerHandle, make};
-use crate::executor::world::is_of_another_rank;
 use crate::schedule::data::Schedule;
 
 /// Time for waiting workers to answer when a call is overdue.

@@ -2,12 +2,11 @@
 //! every rank tells all others the result of a call.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::executor::clock::{Clock, Limit};
-use crate::executor::failure::PipelineError;
+use crate::executor::failure::{PipelineError, is_of_another_rank};
 use crate::executor::frame::{seal, unseal};
 use crate::executor::gauge::Gauge;
 use crate::executor::offsets::Offsets;
@@ -586,16 +585,4 @@ impl World {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether an error, or what it comes from, is that of another rank.
-pub(crate) fn is_of_another_rank(error: &PipelineError) -> bool {
-    let mut error: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(at) = error {
-        if let Some(PipelineError::Remote { .. }) = at.downcast_ref() {
-            return true;
-        }
-        error = at.source();
-    }
-    false
 }
