@@ -16,8 +16,10 @@ use crate::library::{self, FoundLibrary};
 use crate::messages::{Arriving, Leaving};
 use crate::session::Calls;
 
-/// How long the thread looks for messages without sleeping after one moved.
-const EAGER: Duration = Duration::from_micros(50);
+/// How long the thread looks for messages without sleeping after one moved: while a worker waits, whose core is free,
+/// and while none does. A message that does not fit into MPI's own buffers takes several looks on both sides, and each
+/// nap between them is longer than the transfer.
+const EAGER: [Duration; 2] = [Duration::from_micros(500), Duration::from_micros(50)];
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
 /// While a worker waits, and while none does.
 const LONGEST_NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
@@ -66,6 +68,9 @@ impl MpiTransport {
         let of_thread = shared.clone();
         let (over, end) = mpsc::channel();
         let work = move || {
+            // Linux adds 50 µs to every nap unless told otherwise; where it cannot be told, naps are that much longer.
+            #[cfg(target_os = "linux")]
+            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
             // MPI is ended by the thread that started it.
             let begun = library::start(library.as_deref(), launcher.as_ref());
             let begun = begun.and_then(|(mut mpi, library)| {
@@ -282,7 +287,7 @@ impl Traffic {
             }
             let is_waited_for = shared.waiting.load(Ordering::Relaxed) > 0;
             let is_busy = is_waited_for || !self.leaving.is_empty();
-            if is_busy && moved.elapsed() < EAGER {
+            if is_busy && moved.elapsed() < EAGER[usize::from(!is_waited_for)] {
                 thread::yield_now();
                 continue;
             }
