@@ -10,6 +10,7 @@ use crate::cuda::{Event, Gpu};
 use crate::device_id::DeviceId;
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::known_gpu::KNOWN_GPUS;
 use crate::thread_budget::CpuSlot;
 
 impl std::str::FromStr for DeviceId {
@@ -19,7 +20,13 @@ impl std::str::FromStr for DeviceId {
         let unknown = || Error::UnknownDevice(text.to_owned());
         match text.split_once(':') {
             None if text == "cpu" => Ok(Self::Cpu),
-            Some(("cuda", ordinal)) => ordinal.parse().map(Self::Cuda).map_err(|_| unknown()),
+            Some(("cuda", name)) => {
+                let mut known = KNOWN_GPUS.iter().map(|gpu| gpu.name);
+                match known.find(|known| known.eq_ignore_ascii_case(name)) {
+                    Some(known) => Ok(Self::Known(known)),
+                    None => name.parse().map(Self::Cuda).map_err(|_| unknown()),
+                }
+            }
             _ => Err(unknown()),
         }
     }
@@ -298,12 +305,14 @@ mod tests {
             ("cpu", DeviceId::Cpu),
             ("cuda:0", DeviceId::Cuda(0)),
             ("cuda:12", DeviceId::Cuda(12)),
+            ("cuda:h200", DeviceId::Known("H200")),
+            ("cuda:4090", DeviceId::Known("4090")),
         ] {
             assert_eq!(text.parse::<DeviceId>().unwrap(), id);
             assert_eq!(id.to_string(), text);
         }
         for text in [
-            "", "gpu", "cpu:0", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU",
+            "", "gpu", "cpu:0", "cuda", "cuda:", "cuda:-1", "cuda:x", "cuda:h2", "CPU",
         ] {
             let error = text.parse::<DeviceId>().unwrap_err();
             assert_eq!(

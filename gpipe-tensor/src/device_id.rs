@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The name of a device: `cpu` or `cuda:N`.
+/// The name of a device: `cpu`, `cuda:N`, or `cuda:NAME` of a GPU that plans know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceId {
@@ -10,6 +10,9 @@ pub enum DeviceId {
     Cpu,
     /// The CUDA device of this ordinal.
     Cuda(u32),
+    /// A GPU that need not be here, by its name in [`KNOWN_GPUS`](crate::KNOWN_GPUS): plans are made for it, and hosts
+    /// on paper have it.
+    Known(&'static str),
 }
 
 impl fmt::Display for DeviceId {
@@ -17,6 +20,7 @@ impl fmt::Display for DeviceId {
         match self {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::Known(name) => write!(f, "cuda:{}", name.to_lowercase()),
         }
     }
 }

@@ -80,6 +80,8 @@ struct Shared {
     tf32: bool,
     #[cfg(feature = "cuda")]
     traced: bool,
+    #[cfg(feature = "cuda")]
+    on_paper: bool,
 }
 
 impl Host {
@@ -132,6 +134,8 @@ impl Host {
             tf32: false,
             #[cfg(feature = "cuda")]
             traced: false,
+            #[cfg(feature = "cuda")]
+            on_paper: false,
         })))
     }
 
@@ -205,6 +209,33 @@ impl Host {
         self
     }
 
+    /// The same host with GPUs on paper: every device but the processor is one that notes its operations for
+    /// [`Device::take_launches`](crate::Device::take_launches), whose bytes it counts without taking them, and that does
+    /// none of them. What is read from it is zero. No driver and no GPU is needed. Call it before the first device is
+    /// opened.
+    ///
+    /// ```
+    /// use gpipe_tensor::{DType, DeviceId, Host, Tensor, ops};
+    ///
+    /// let device = Host::new(1)?.on_paper().device(DeviceId::Cuda(0))?;
+    /// // 64 GiB, which are nowhere.
+    /// let x = Tensor::zeros_of(&device, [1 << 15, 1 << 20], DType::BF16)?;
+    /// let y = ops::scale(&x, 2.0)?;
+    /// let launches = device.take_launches()?.unwrap().launches;
+    /// assert_eq!(launches[1].name, "scale_bf16");
+    /// assert_eq!(launches[1].bytes, 128 << 30);
+    /// assert_eq!(device.live_bytes(), 128 << 30);
+    /// # Ok::<(), gpipe_tensor::Error>(())
+    /// ```
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn on_paper(mut self) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.on_paper = true;
+        }
+        self
+    }
+
     /// Threads in the budget.
     pub fn threads(&self) -> usize {
         self.0.thread_budget.threads()
@@ -225,6 +256,12 @@ impl Host {
     #[cfg(feature = "cuda")]
     pub(crate) fn tf32(&self) -> bool {
         self.0.tf32
+    }
+
+    /// Whether GPUs are on paper.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_on_paper(&self) -> bool {
+        self.0.on_paper
     }
 
     /// Whether launches on GPUs are timed.

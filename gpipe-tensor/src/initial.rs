@@ -70,7 +70,10 @@ fn fill(
     draw: impl Fn([u32; 2]) -> [f32; 2] + Sync,
 ) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
-    if device.gpu().is_some() {
+    if let Some(gpu) = device.gpu() {
+        if gpu.is_on_paper() {
+            return Tensor::empty(device, shape);
+        }
         let host = Device::cpu(device.host().clone());
         return fill(&host, shape, seed, name, draw)?.copy_to(device);
     }

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUmemPool_attribute, CUmemoryPool};
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdeviceptr, CUmemPool_attribute, CUmemoryPool,
+};
 
 use super::event_pool::EventPool;
 use super::module::Module;
@@ -25,7 +28,12 @@ pub(crate) struct Context {
     pub(super) writers: Mutex<BTreeMap<u32, bool>>,
     /// Loaded last, unloaded before the context.
     module: Option<Module>,
+    /// The next address of a device on paper, which no call of the driver knows.
+    paper: Option<AtomicU64>,
 }
+
+/// Bytes between addresses on paper: as much as those of a device are multiples of at least.
+const ALIGNMENT: u64 = 256;
 
 /// The open contexts, by ordinal.
 static OPEN: Mutex<BTreeMap<u32, Weak<Context>>> = Mutex::new(BTreeMap::new());
@@ -51,6 +59,7 @@ impl Context {
             events: EventPool::default(),
             writers: Mutex::default(),
             module: None,
+            paper: None,
         };
         context.bind()?;
         // What is freed stays with the process: without this every synchronisation gives it back.
@@ -74,11 +83,41 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes this the calling thread's context. Not remembered from call to call: other code of the thread
-    /// may have made another one current meanwhile.
-    pub fn bind(&self) -> Result<()> {
+    /// A device on paper: nothing is called, and addresses are numbers.
+    pub fn on_paper() -> Arc<Self> {
+        Arc::new(Self {
+            ordinal: 0,
+            device: 0,
+            raw: RawHandle(std::ptr::null_mut()),
+            pool: RawHandle(std::ptr::null_mut()),
+            events: EventPool::default(),
+            writers: Mutex::default(),
+            module: None,
+            paper: Some(AtomicU64::new(ALIGNMENT)),
+        })
+    }
+
+    /// Whether the device is on paper.
+    pub(super) fn is_on_paper(&self) -> bool {
+        self.paper.is_some()
+    }
+
+    /// The address of as many bytes of a device on paper, where none is given out twice; none of a device.
+    pub(super) fn paper_address(&self, bytes: usize) -> Option<CUdeviceptr> {
+        let bytes = (bytes as u64).next_multiple_of(ALIGNMENT);
+        let next = self.paper.as_ref()?;
+        Some(next.fetch_add(bytes, Ordering::Relaxed))
+    }
+
+    /// Makes this the calling thread's context; false for a device on paper, of which nothing may be asked. Not
+    /// remembered from call to call: other code of the thread may have made another one current meanwhile.
+    pub fn bind(&self) -> Result<bool> {
+        if self.is_on_paper() {
+            return Ok(false);
+        }
         // SAFETY: the context is retained as long as this lives.
-        unsafe { sys::cuCtxSetCurrent(self.raw.0) }.check("cuCtxSetCurrent")
+        unsafe { sys::cuCtxSetCurrent(self.raw.0) }.check("cuCtxSetCurrent")?;
+        Ok(true)
     }
 
     /// The driver's name for it.
@@ -108,8 +147,10 @@ impl Context {
 
     /// The most bytes that the pool took from the device since it was opened.
     pub(super) fn most_reserved(&self) -> Result<u64> {
-        self.bind()?;
         let mut bytes = 0_u64;
+        if !self.bind()? {
+            return Ok(bytes);
+        }
         let most = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
         // SAFETY: the pool is the device's own; this attribute is a number of 64 bits.
         unsafe { sys::cuMemPoolGetAttribute(self.pool.0, most, (&raw mut bytes).cast()) }
@@ -122,7 +163,8 @@ impl Drop for Context {
     fn drop(&mut self) {
         // A destructor cannot report an error.
         match self.bind() {
-            Ok(()) => {
+            Ok(false) => return,
+            Ok(true) => {
                 // SAFETY: the context is the thread's.
                 let _done = unsafe { sys::cuCtxSynchronize() };
                 for event in self.events.drain() {

@@ -5,6 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::DType;
+use crate::launch_trace::Arithmetic;
 
 /// Threads a block, of every kernel.
 pub(crate) const THREADS: u32 = 256;
@@ -28,10 +29,14 @@ pub(crate) enum Param {
     In,
     /// `T*`
     Out,
+    /// `T*`, of elements that are read before they are written.
+    Both,
     /// `const float*`
     InF32,
     /// `float*`
     OutF32,
+    /// `float*`, of elements that are read before they are written.
+    BothF32,
     /// `double*`
     OutF64,
     /// `const unsigned*`
@@ -50,9 +55,9 @@ impl Param {
     fn c(self, stored: &str) -> String {
         match self {
             Self::In => format!("const {stored}*"),
-            Self::Out => format!("{stored}*"),
+            Self::Out | Self::Both => format!("{stored}*"),
             Self::InF32 => "const float*".into(),
-            Self::OutF32 => "float*".into(),
+            Self::OutF32 | Self::BothF32 => "float*".into(),
             Self::OutF64 => "double*".into(),
             Self::InU32 => "const u32*".into(),
             Self::OutU32 => "u32*".into(),
@@ -183,22 +188,34 @@ pub(crate) struct Launch {
     pub blocks: u32,
     /// Bytes of shared memory a block.
     pub shared: u32,
-    /// Bytes of the operands that a table names, which is itself the argument.
+    /// Bytes besides those of each operand once: of operands that a table names, and of what is read again.
     #[cfg_attr(
         not(feature = "cuda"),
         allow(dead_code, reason = "the trace of launches reads it")
     )]
-    pub tabled: u64,
+    pub more_bytes: u64,
+    /// Its arithmetic, where that takes more time than its bytes.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        allow(dead_code, reason = "the trace of launches reads it")
+    )]
+    pub arithmetic: Arithmetic,
 }
 
 impl Launch {
-    /// The same for operands of as many bytes, named in a table.
+    /// The same with as many bytes besides those of each operand once.
     #[must_use]
-    pub fn of_table(self, bytes: usize) -> Self {
+    pub fn with_more_bytes(self, bytes: usize) -> Self {
         Self {
-            tabled: bytes as u64,
+            more_bytes: bytes as u64,
             ..self
         }
+    }
+
+    /// The same with this arithmetic.
+    #[must_use]
+    pub fn with_arithmetic(self, arithmetic: Arithmetic) -> Self {
+        Self { arithmetic, ..self }
     }
 }
 
@@ -223,7 +240,8 @@ impl Call {
             // any device, and the launch is refused there.
             blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
             shared,
-            tabled: 0,
+            more_bytes: 0,
+            arithmetic: Arithmetic::Little,
         }
     }
 
@@ -295,8 +313,10 @@ pub(crate) mod kind {
     kinds! {
         In: Pointer => Pointer;
         Out: Pointer => Pointer;
+        Both: Pointer => Pointer;
         InF32: Pointer => Pointer;
         OutF32: Pointer => Pointer;
+        BothF32: Pointer => Pointer;
         OutF64: Pointer => Pointer;
         InU32: Pointer => Pointer;
         OutU32: Pointer => Pointer;

@@ -10,7 +10,7 @@ use super::product::Product;
 use super::staging::{PIECE, Staging};
 use super::stream::{Event, Stream};
 use super::trace::{self, Trace, Work};
-use crate::launch_trace::LaunchTrace;
+use crate::launch_trace::{Arithmetic, LaunchTrace};
 use crate::{DeviceId, KernelCache, Result};
 
 /// A worker's handle to a GPU.
@@ -57,11 +57,19 @@ impl Gpu {
         tf32: bool,
         traced: bool,
     ) -> Result<Self> {
-        let context = Context::open(ordinal, cache)?;
+        Self::in_context(&Context::open(ordinal, cache)?, tf32, traced)
+    }
+
+    /// A handle to a device on paper: operations are noted and not done, and what is read from it is zero.
+    pub fn on_paper(tf32: bool) -> Result<Self> {
+        Self::in_context(&Context::on_paper(), tf32, true)
+    }
+
+    fn in_context(context: &Arc<Context>, tf32: bool, traced: bool) -> Result<Self> {
         Ok(Self(Arc::new(Worker {
-            compute: Stream::new(&context)?,
-            arrive: Stream::new(&context)?,
-            leave: Stream::new(&context)?,
+            compute: Stream::new(context)?,
+            arrive: Stream::new(context)?,
+            leave: Stream::new(context)?,
             blas: Mutex::new(None),
             tf32,
             staging: Staging::default(),
@@ -82,6 +90,11 @@ impl Gpu {
     /// The name of the device.
     pub fn id(&self) -> DeviceId {
         DeviceId::Cuda(self.context().ordinal)
+    }
+
+    /// Whether the device is on paper.
+    pub fn is_on_paper(&self) -> bool {
+        self.context().is_on_paper()
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -147,6 +160,9 @@ impl Gpu {
         if [m, n, k, items].contains(&0) {
             return Ok(());
         }
+        if !self.context().bind()? {
+            return self.called(|| trace::product(&product), || Ok(()));
+        }
         let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
         let blas = match &mut *blas {
             Some(blas) => blas,
@@ -166,7 +182,7 @@ impl Gpu {
         let work = || Work {
             name: "filling".into(),
             bytes: 4 * n as u64,
-            flops: 0.0,
+            arithmetic: Arithmetic::Little,
         };
         // SAFETY: as in `launch`.
         self.called(work, || unsafe {
@@ -182,18 +198,19 @@ impl Gpu {
         let work = || Work {
             name: "copy".into(),
             bytes: 2 * bytes as u64,
-            flops: 0.0,
+            arithmetic: Arithmetic::Little,
         };
         // SAFETY: as in `launch`.
         self.called(work, || unsafe { self.compute.copy(to.0, from.0, bytes) })
     }
 
-    /// Copies the bytes at `from` to the host after the operations so far, and waits for them.
+    /// Copies the bytes at `from` to the host after the operations so far, and waits for them. On paper there are none, and
+    /// `bytes` stay as they are.
     ///
     /// # Safety
     /// As for [`launch`](Self::launch).
     pub(super) unsafe fn download(&self, from: Pointer, bytes: &mut [u8]) -> Result<()> {
-        if bytes.is_empty() {
+        if bytes.is_empty() || !self.context().bind()? {
             return Ok(());
         }
         self.leave.wait(&self.compute.record()?)?;

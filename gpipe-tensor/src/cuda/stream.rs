@@ -28,11 +28,12 @@ pub(crate) struct Event {
 impl Stream {
     /// A new stream, not ordered with any other.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
-        context.bind()?;
         let mut raw = std::ptr::null_mut();
         let flag = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the context is the thread's; the call writes one name.
-        unsafe { sys::cuStreamCreate(&mut raw, flag) }.check("cuStreamCreate")?;
+        if context.bind()? {
+            // SAFETY: the context is the thread's; the call writes one name.
+            unsafe { sys::cuStreamCreate(&mut raw, flag) }.check("cuStreamCreate")?;
+        }
         Ok(Self {
             raw: RawHandle(raw),
             context: context.clone(),
@@ -62,7 +63,9 @@ impl Stream {
     /// Records an event that was used before, if there is one: what waits for its earlier record still waits for
     /// that.
     fn record_as(&self, timed: bool) -> Result<Event> {
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(Event::on_paper(timed, &self.context));
+        }
         let raw = match self.context.events.take(timed) {
             Some(raw) => raw,
             None => new_event(timed)?,
@@ -86,14 +89,18 @@ impl Stream {
 
     /// Orders all later work after an event of another stream.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         // SAFETY: the event is alive and was recorded; it may be of another context.
         unsafe { sys::cuStreamWaitEvent(self.raw.0, event.raw.0, 0) }.check("cuStreamWaitEvent")
     }
 
     /// Waits on the host until all work so far is done; reports its failures.
     pub fn synchronize(&self) -> Result<()> {
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         // SAFETY: the stream is alive.
         unsafe { sys::cuStreamSynchronize(self.raw.0) }.check("cuStreamSynchronize")
     }
@@ -102,6 +109,9 @@ impl Stream {
     pub fn alloc(&self, bytes: usize) -> Result<CUdeviceptr> {
         if bytes == 0 {
             return Ok(0);
+        }
+        if let Some(at) = self.context.paper_address(bytes) {
+            return Ok(at);
         }
         self.context.bind()?;
         let mut at = 0;
@@ -130,7 +140,9 @@ impl Stream {
         if at == 0 {
             return Ok(());
         }
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         // SAFETY: the caller vouches for the address and its users.
         unsafe { sys::cuMemFreeAsync(at, self.raw.0) }.check("cuMemFreeAsync")
     }
@@ -143,7 +155,9 @@ impl Stream {
         if n == 0 {
             return Ok(());
         }
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         // SAFETY: the caller vouches for the memory.
         unsafe { sys::cuMemsetD32Async(at, word, n, self.raw.0) }.check("cuMemsetD32Async")
     }
@@ -156,7 +170,9 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         // SAFETY: the caller vouches for the memories.
         unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.raw.0) }
             .check("cuMemcpyDtoDAsync_v2")
@@ -176,7 +192,9 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         let (there, here) = (peer.raw(), self.context.raw());
         // SAFETY: the caller vouches for the memories, and both contexts are retained.
         unsafe { sys::cuMemcpyPeerAsync(to, there, from, here, bytes, self.raw.0) }
@@ -188,7 +206,9 @@ impl Stream {
     /// # Safety
     /// As [`copy`](Self::copy); the host's memory stays as it is until that is done.
     pub unsafe fn copy_in(&self, to: CUdeviceptr, from: &Pinned, bytes: usize) -> Result<()> {
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         // SAFETY: the caller vouches for the memories.
         unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.address(), bytes, self.raw.0) }
             .check("cuMemcpyHtoDAsync_v2")
@@ -199,7 +219,9 @@ impl Stream {
     /// # Safety
     /// As [`copy`](Self::copy); the host's memory is not accessed until the copy is done.
     pub unsafe fn copy_out(&self, to: &Pinned, from: CUdeviceptr, bytes: usize) -> Result<()> {
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         // SAFETY: the caller vouches for the memories.
         unsafe { sys::cuMemcpyDtoHAsync_v2(to.address(), from, bytes, self.raw.0) }
             .check("cuMemcpyDtoHAsync_v2")
@@ -214,7 +236,9 @@ impl Stream {
         if launch.blocks == 0 {
             return Ok(());
         }
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         let module = self.context.module();
         let function = module.and_then(|module| module.function(launch.form));
         let function = function.ok_or_else(|| Error::Cuda {
@@ -253,7 +277,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // A destructor cannot report an error.
-        if self.context.bind().is_ok() {
+        if self.context.bind().unwrap_or(false) {
             // SAFETY: the stream is alive and destroyed once; its work goes on.
             let _destroyed = unsafe { sys::cuStreamDestroy_v2(self.raw.0) };
         }
@@ -261,9 +285,20 @@ impl Drop for Stream {
 }
 
 impl Event {
+    /// An event of a device on paper: it has occurred.
+    fn on_paper(timed: bool, context: &Arc<Context>) -> Self {
+        Self {
+            raw: RawHandle(std::ptr::null_mut()),
+            timed,
+            context: context.clone(),
+        }
+    }
+
     /// Waits on the host.
     pub fn synchronize(&self) -> Result<()> {
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(());
+        }
         // SAFETY: the event is alive.
         unsafe { sys::cuEventSynchronize(self.raw.0) }.check("cuEventSynchronize")
     }
@@ -271,8 +306,10 @@ impl Event {
     /// Seconds from this event to a later one. Both must have occurred, be recorded with their times, and be
     /// of the same device.
     pub fn seconds_until(&self, later: &Self) -> Result<f64> {
-        self.context.bind()?;
         let mut milliseconds = 0.0;
+        if !self.context.bind()? {
+            return Ok(0.0);
+        }
         // SAFETY: both events are alive; the call writes one number.
         unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, self.raw.0, later.raw.0) }
             .check("cuEventElapsedTime_v2")?;
@@ -281,7 +318,9 @@ impl Event {
 
     /// Whether the work before it is done.
     pub fn is_done(&self) -> Result<bool> {
-        self.context.bind()?;
+        if !self.context.bind()? {
+            return Ok(true);
+        }
         // SAFETY: the event is alive.
         match unsafe { sys::cuEventQuery(self.raw.0) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -305,6 +344,8 @@ fn new_event(timed: bool) -> Result<RawHandle<CUevent>> {
 impl Drop for Event {
     fn drop(&mut self) {
         let raw = std::mem::replace(&mut self.raw, RawHandle(std::ptr::null_mut()));
-        self.context.events.give(raw, self.timed);
+        if !raw.0.is_null() {
+            self.context.events.give(raw, self.timed);
+        }
     }
 }

@@ -80,7 +80,12 @@ fn first_wait(line: &str) -> Option<(&str, &'static str, &str)> {
 fn kind(param: Param) -> char {
     match param {
         Param::In | Param::InF32 | Param::InU32 | Param::InU64 => 'I',
-        Param::Out | Param::OutF32 | Param::OutF64 | Param::OutU32 => 'O',
+        Param::Out
+        | Param::Both
+        | Param::OutF32
+        | Param::BothF32
+        | Param::OutF64
+        | Param::OutU32 => 'O',
         Param::U64 => 'L',
         Param::U32 => 'u',
         Param::F32 => 'f',

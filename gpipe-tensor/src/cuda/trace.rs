@@ -7,7 +7,7 @@ use super::entry::{Arg, Launch, Param, Pointer};
 use super::product::Product;
 use super::stream::{Event, Stream};
 use crate::Result;
-use crate::launch_trace::{LaunchTrace, TracedLaunch};
+use crate::launch_trace::{Arithmetic, LaunchTrace, TracedLaunch};
 
 /// What was noted so far.
 #[derive(Default)]
@@ -25,7 +25,7 @@ struct Noted {
 pub(super) struct Work {
     pub name: String,
     pub bytes: u64,
-    pub flops: f64,
+    pub arithmetic: Arithmetic,
 }
 
 impl Trace {
@@ -73,19 +73,25 @@ impl Trace {
                     continue;
                 };
                 let rest = (start + bytes).saturating_sub(at);
-                let places: &mut BTreeMap<u64, u64> = match param {
-                    Param::Out | Param::OutF32 | Param::OutF64 | Param::OutU32 => &mut written,
-                    _ => &mut read,
+                let note = |places: &mut BTreeMap<u64, u64>| {
+                    let place = places.entry(start).or_default();
+                    *place = rest.max(*place);
                 };
-                let place = places.entry(start).or_default();
-                *place = rest.max(*place);
+                let only_written = [Param::Out, Param::OutF32, Param::OutF64, Param::OutU32];
+                let is_only_written = only_written.contains(param);
+                if !is_only_written {
+                    note(&mut read);
+                }
+                if is_only_written || [Param::Both, Param::BothF32].contains(param) {
+                    note(&mut written);
+                }
             }
             read.values().chain(written.values()).sum::<u64>()
         });
         Work {
             name: launch.form.name(),
-            bytes: operands + launch.tabled,
-            flops: 0.0,
+            bytes: operands + launch.more_bytes,
+            arithmetic: launch.arithmetic,
         }
     }
 
@@ -103,7 +109,8 @@ impl Trace {
                 name: work.name,
                 seconds: start.seconds_until(&end)?,
                 bytes: work.bytes,
-                flops: work.flops,
+                flops: work.arithmetic.flops(),
+                arithmetic: work.arithmetic,
             })
         });
         Ok(LaunchTrace {
@@ -135,10 +142,20 @@ pub(super) fn product(product: &Product) -> Work {
     let adds = if accumulate { ", added" } else { "" };
     let factors = (m * k + k * n) * stored.bytes();
     let sums = m * n * result.bytes() * (1 + usize::from(accumulate));
+    // Bytes from row to row of the factors and of the result, as they lie in memory.
+    let widths = [
+        (if a_transposed { m } else { k }) * stored.bytes(),
+        (if b_transposed { k } else { n }) * stored.bytes(),
+        n * result.bytes(),
+    ];
     let (left, right) = (form(a_transposed).to_ascii_uppercase(), form(b_transposed));
     Work {
         name: format!("product {many}{m} x {n} x {k} {left}{right} {stored} to {result}{adds}"),
         bytes: (items * (factors + sums)) as u64,
-        flops: 2.0 * items as f64 * m as f64 * n as f64 * k as f64,
+        arithmetic: Arithmetic::Product {
+            factors: stored,
+            is_aligned: widths.iter().all(|width| width % 16 == 0),
+            flops: 2.0 * items as f64 * m as f64 * n as f64 * k as f64,
+        },
     }
 }

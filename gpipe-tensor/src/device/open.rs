@@ -19,7 +19,18 @@ impl Host {
     pub fn device(&self, id: DeviceId) -> Result<Device> {
         match id {
             DeviceId::Cpu => Ok(Device::cpu(self.clone())),
+            #[cfg(feature = "cuda")]
+            DeviceId::Cuda(_) | DeviceId::Known(_) if self.is_on_paper() => {
+                let gpu = Gpu::on_paper(self.tf32())?;
+                Ok(Device::new(id, self.clone(), Some(gpu)))
+            }
             DeviceId::Cuda(ordinal) => self.cuda(ordinal),
+            DeviceId::Known(_) => Err(Error::Unavailable {
+                device: id,
+                reason:
+                    "it is the name of a GPU to plan for: use cuda:N to run on one, or `gpipe plan`"
+                        .into(),
+            }),
         }
     }
 

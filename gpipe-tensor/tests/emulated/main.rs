@@ -29,7 +29,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 16] = [
+const PROGRAMS: [(&str, Program); 17] = [
     ("relay", orders::relay),
     ("fault", faults::program),
     ("compiler", faults::compiler),
@@ -46,6 +46,7 @@ const PROGRAMS: [(&str, Program); 16] = [
     ("lost", hardware::lost),
     ("pool", hardware::pool),
     ("traced", traced::program),
+    ("on_paper", traced::on_paper),
 ];
 
 /// Runs a program on the emulated host.

@@ -1,7 +1,7 @@
 //! Launches that are timed one by one, with the bytes and FLOPs of each.
 
 use gpipe_tensor::ops::{self, Layout};
-use gpipe_tensor::{DType, Device, DeviceId, Host, LaunchTrace, Tensor, init_uniform};
+use gpipe_tensor::{Arithmetic, DType, Device, DeviceId, Host, LaunchTrace, Tensor, init_uniform};
 
 use crate::host::Host as Emulated;
 use crate::run;
@@ -39,7 +39,13 @@ pub fn program(_: &str) -> bool {
     let seen: Vec<(&str, u64, f64)> = trace
         .launches
         .iter()
-        .map(|launch| (launch.name.as_str(), launch.bytes, launch.flops))
+        .map(|launch| {
+            (
+                launch.name.as_str(),
+                launch.bytes,
+                launch.arithmetic.flops(),
+            )
+        })
         .collect();
     let flops = 2.0 * 30.0 * 20.0 * 50.0;
     let wanted: [(&str, u64, f64); 5] = [
@@ -88,4 +94,91 @@ fn every_launch_has_its_bytes_flops_and_time() {
         let outcome = run(host, "traced", "", &format!("seed={seed}"));
         assert!(outcome.is_right(), "{outcome:?}");
     }
+}
+
+/// Operations whose bytes are more than those of each operand once, and those whose arithmetic takes longer than
+/// their bytes.
+fn work(device: &Device) -> LaunchTrace {
+    let random = |shape: &[usize], dtype| {
+        let floats = init_uniform(device, shape, 0.5, 0, "work").expect("memory");
+        floats.to_dtype(dtype).expect("a type of its own")
+    };
+    let qkv = random(&[2, 40, 3 * 64], DType::BF16);
+    let single = random(&[2, 40, 3 * 64], DType::F32);
+    let logits = random(&[30, 50], DType::BF16);
+    let targets = Tensor::from_u32(device, [30], vec![7; 30]).expect("memory");
+    let mut table = Tensor::zeros(device, [50, 20]).expect("memory");
+    let dy = random(&[30, 20], DType::BF16);
+    taken(device);
+    let (out, lse) = ops::attention(&qkv, 1, None).expect("tensor cores");
+    ops::attention_grad(&qkv, &out, &lse, &out, 1, None).expect("tensor cores");
+    ops::attention(&single, 1, None).expect("a plain kernel");
+    let (loss, logits) = ops::cross_entropy(logits, &targets, 30.0).expect("a kernel");
+    assert!(loss.is_finite());
+    ops::embedding_grad(&targets, &dy, &mut table).expect("a kernel");
+    ops::matmul(Layout::Tn, &logits, &dy, None).expect("a product");
+    ops::sum_of_squares(&table).expect("a kernel");
+    taken(device)
+}
+
+/// Whether operations on paper are noted as they are on a device, and are as many bytes and FLOPs as they should be.
+pub fn on_paper(_: &str) -> bool {
+    let trace = work(&device());
+    let host = Host::new(1).expect("one thread").on_paper();
+    let paper = host.device(DeviceId::Known("H200")).expect("paper");
+    let noted = work(&paper);
+    let without_times = |trace: &LaunchTrace| {
+        let launches = trace.launches.iter();
+        let launches = launches.map(|l| (l.name.clone(), l.bytes, l.arithmetic));
+        (launches.collect::<Vec<_>>(), trace.allocations)
+    };
+    assert_eq!(without_times(&noted), without_times(&trace));
+    assert!(noted.launches.iter().all(|launch| launch.seconds == 0.0));
+    assert_eq!(paper.live_bytes(), 0);
+
+    let find = |name: &str| {
+        let found = trace.launches.iter().find(|launch| launch.name == name);
+        found.unwrap_or_else(|| panic!("{name} in {trace:?}"))
+    };
+    // Two samples of 40 positions, of which each sees itself and those before it, in one head of 64.
+    let product = 2.0 * 64.0 * 2.0 * (40.0 * 41.0 / 2.0);
+    for (name, on_tensor_cores, is_gradient, products) in [
+        ("attention_64_bf16", true, false, 2.0),
+        ("attention_grad_queries_64_bf16", true, true, 3.0),
+        ("attention_grad_keys_64_bf16", true, true, 4.0),
+        ("attention_f32", false, false, 2.0),
+    ] {
+        let wanted = Arithmetic::Attention {
+            on_tensor_cores,
+            is_gradient,
+            flops: products * product,
+        };
+        assert_eq!(find(name).arithmetic, wanted, "{name}");
+    }
+    // Read for the sum, read again for the gradient, and written; targets and losses.
+    assert_eq!(
+        find("cross_entropy_bf16").bytes,
+        3 * 2 * 1500 + 30 * 4 + 30 * 8
+    );
+    // Rows that are read and added to rows of the table.
+    assert_eq!(
+        find("embedding_grad_bf16").bytes,
+        2 * 4 * 1000 + 2 * 600 + 30 * 4
+    );
+    let rows = find("product 50 x 20 x 30 Tn bf16 to bf16");
+    assert!(matches!(
+        rows.arithmetic,
+        Arithmetic::Product {
+            is_aligned: false,
+            ..
+        }
+    ));
+    true
+}
+
+#[test]
+fn operations_on_paper_are_those_of_a_device() {
+    let Some(host) = Emulated::get() else { return };
+    let outcome = run(host, "on_paper", "", "seed=1");
+    assert!(outcome.is_right(), "{outcome:?}");
 }

@@ -7,7 +7,7 @@ use crate::cuda::table::Table;
 
 entries! {
     adamw<T>(
-        value: OutF32, copy: Out, grad: InF32, first: OutF32, second: OutF32, n: U64,
+        value: BothF32, copy: Out, grad: InF32, first: BothF32, second: BothF32, n: U64,
         grad_scale: F32, keep: F32, first_share: F32, beta2: F32, second_share: F32,
         step_size: F32, root_correction: F32, eps: F32,
     );
@@ -70,5 +70,5 @@ pub(crate) fn adamw_rows(stored: DType, table: &Table, at: Pointer, by: &Factors
         by.eps,
     )
     .blocks_with(table.blocks(), 0)
-    .of_table(bytes * table.elements())
+    .with_more_bytes(bytes * table.elements())
 }

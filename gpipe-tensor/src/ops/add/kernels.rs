@@ -5,7 +5,7 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
     add<T>(a: In, b: In, out: Out, n: U64, period: U64);
-    accumulate<T>(sum: OutF32, x: In, n: U64);
+    accumulate<T>(sum: BothF32, x: In, n: U64);
     repeat<T>(row: In, out: Out, n: U64, period: U64);
 }
 

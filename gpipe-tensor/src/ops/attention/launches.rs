@@ -2,6 +2,7 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer};
+use crate::launch_trace::Arithmetic;
 
 use super::kernels::{self, Gradient, Sizes};
 use super::tensor_cores;
@@ -15,13 +16,41 @@ pub(crate) fn forward(
     lse: Pointer,
     sizes: Sizes,
 ) -> Option<Launch> {
-    tensor_cores::forward(stored, qkv, out, lse, sizes)
-        .or_else(|| kernels::forward(stored, qkv, out, lse, sizes))
+    let tensor_cores = tensor_cores::forward(stored, qkv, out, lse, sizes);
+    let on_tensor_cores = tensor_cores.is_some();
+    let launch = tensor_cores.or_else(|| kernels::forward(stored, qkv, out, lse, sizes))?;
+    // Scores, and what they take of the values.
+    Some(launch.with_arithmetic(Arithmetic::Attention {
+        on_tensor_cores,
+        is_gradient: false,
+        flops: 2.0 * product(sizes),
+    }))
 }
 
 /// The gradient in three launches: the rows' means, the queries, keys and values.
 pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Launch; 3]> {
-    let [queries, keys] = tensor_cores::backward(stored, at, sizes)
-        .or_else(|| kernels::backward(stored, at, sizes))?;
-    Some([kernels::means(stored, at, sizes), queries, keys])
+    let tensor_cores = tensor_cores::backward(stored, at, sizes);
+    let on_tensor_cores = tensor_cores.is_some();
+    let [queries, keys] = tensor_cores.or_else(|| kernels::backward(stored, at, sizes))?;
+    // Both compute the scores again and their gradient; the first then that of the queries, the second those of
+    // keys and values.
+    let with = |launch: Launch, products: f64| {
+        launch.with_arithmetic(Arithmetic::Attention {
+            on_tensor_cores,
+            is_gradient: true,
+            flops: products * product(sizes),
+        })
+    };
+    Some([
+        kernels::means(stored, at, sizes),
+        with(queries, 3.0),
+        with(keys, 4.0),
+    ])
+}
+
+/// FLOPs of one product over all pairs of positions of which one sees the other, of all heads.
+fn product(sizes: Sizes) -> f64 {
+    let window = sizes.window.min(sizes.len);
+    let pairs = window * (window + 1) / 2 + (sizes.len - window) * window;
+    2.0 * pairs as f64 * (sizes.samples * sizes.heads * sizes.size) as f64
 }

@@ -5,7 +5,7 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 use crate::ops::sum::kernels::CHUNK;
 
 entries! {
-    binary_cross_entropy<T>(y: Out, target: InF32, partials: OutF64, n: U64, factor: F32);
+    binary_cross_entropy<T>(y: Both, target: InF32, partials: OutF64, n: U64, factor: F32);
 }
 
 /// Puts the gradient in the place of y, and gives one partial sum of losses for each chunk.

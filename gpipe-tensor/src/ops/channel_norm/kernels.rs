@@ -26,9 +26,9 @@ entries! {
         groups: U64, rows: U64, channels: U64, eps: F32,
     );
     merge_channel_statistics(
-        mean: OutF32, variance: OutF32, part: InF32, channels: U64, share: F32, spread: F32,
+        mean: BothF32, variance: BothF32, part: InF32, channels: U64, share: F32, spread: F32,
     );
-    moving_average(value: OutF32, next: InF32, n: U64, momentum: F32, scale: F32);
+    moving_average(value: BothF32, next: InF32, n: U64, momentum: F32, scale: F32);
 }
 
 /// Groups, rows of each and channels, as kernels take them.

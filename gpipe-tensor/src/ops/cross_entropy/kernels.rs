@@ -6,11 +6,11 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
     cross_entropy<T>(
-        logits: Out, targets: InU32, losses: OutF64, width: U64, divisor: F64, smoothing: F64,
+        logits: Both, targets: InU32, losses: OutF64, width: U64, divisor: F64, smoothing: F64,
         elsewhere: F64,
     );
     weighted_cross_entropy<T>(
-        logits: Out, targets: InU32, weights: InF32, losses: OutF64, width: U64, divisor: F64,
+        logits: Both, targets: InU32, weights: InF32, losses: OutF64, width: U64, divisor: F64,
         smoothing: F64, elsewhere: F64,
     );
     cross_entropy_loss<T>(
@@ -38,6 +38,12 @@ pub(crate) fn gradient(
         wanted.elsewhere,
     )
     .a_block_each(rows)
+    .with_more_bytes(read_again(stored, rows, width))
+}
+
+/// Bytes of the second pass over the logits, for their gradient.
+fn read_again(stored: DType, rows: usize, width: usize) -> usize {
+    stored.bytes() * rows * width
 }
 
 /// [`gradient`] with a weight for each row, of single precision.
@@ -60,6 +66,7 @@ pub(crate) fn weighted_gradient(
         wanted.elsewhere,
     )
     .a_block_each(rows)
+    .with_more_bytes(read_again(stored, rows, width))
 }
 
 /// One loss a row, yet to be divided.

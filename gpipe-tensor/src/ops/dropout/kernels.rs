@@ -11,7 +11,7 @@ entries! {
         key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     dropout_channels<T>(
-        x: Out, samples: U64, pixels: U64, channels: U64, first_sample: U64,
+        x: Both, samples: U64, pixels: U64, channels: U64, first_sample: U64,
         key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
 }

@@ -5,7 +5,7 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
     embedding<T>(ids: InU32, table: In, y: Out, n: U64, width: U64);
-    embedding_grad<T>(ids: InU32, dy: In, table: OutF32, positions: U64, width: U64);
+    embedding_grad<T>(ids: InU32, dy: In, table: BothF32, positions: U64, width: U64);
 }
 
 /// The rows of the table that `positions` indices name.

@@ -6,7 +6,7 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
     rmsprop<T>(
-        value: OutF32, copy: Out, grad: InF32, square: OutF32, velocity: OutF32, n: U64,
+        value: BothF32, copy: Out, grad: InF32, square: BothF32, velocity: BothF32, n: U64,
         grad_scale: F32, lr: F32, alpha: F32, eps: F32, momentum: F32, weight_decay: F32,
     );
 }

@@ -2,6 +2,7 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
+use crate::launch_trace::Arithmetic;
 use crate::ops::dropout::kernels::Numbers;
 
 /// Warps of a block, each with room for the sums of its row.
@@ -46,6 +47,17 @@ pub(crate) struct Sizes {
 impl Sizes {
     fn scale(self) -> f32 {
         1.0 / (self.size as f32).sqrt()
+    }
+
+    /// As many products of all queries with all keys, or with those before them: segments see fewer.
+    fn arithmetic(self, is_gradient: bool, products: f64) -> Arithmetic {
+        let pairs = self.queries as f64 * self.keys as f64;
+        let pairs = if self.causal { pairs / 2.0 } else { pairs };
+        Arithmetic::Attention {
+            on_tensor_cores: false,
+            is_gradient,
+            flops: 2.0 * products * pairs * (self.samples * self.heads * self.size) as f64,
+        }
     }
 }
 
@@ -106,7 +118,8 @@ pub(crate) fn forward(
         threshold,
         kept,
     );
-    Some(call.blocks_with(rows.div_ceil(WARPS), WARPS * sizes.size))
+    let launch = call.blocks_with(rows.div_ceil(WARPS), WARPS * sizes.size);
+    Some(launch.with_arithmetic(sizes.arithmetic(false, 2.0)))
 }
 
 /// The gradients of queries, and of keys and values; none for heads that do not fit the shared memory.
@@ -128,15 +141,16 @@ pub(crate) fn backward(
     let of_queries: fn(_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _) -> _ =
         segment_attention_queries::call;
     let launches = [
-        (of_queries, at.dq, sizes.queries, sizes.size),
+        (of_queries, at.dq, sizes.queries, sizes.size, 3.0),
         (
             segment_attention_keys::call,
             at.dkv,
             sizes.keys,
             2 * sizes.size,
+            4.0,
         ),
     ];
-    Some(launches.map(|(call, to, positions, floats)| {
+    Some(launches.map(|(call, to, positions, floats, products)| {
         let rows = sizes.samples * sizes.heads * positions;
         call(
             stored,
@@ -162,5 +176,6 @@ pub(crate) fn backward(
             kept,
         )
         .blocks_with(rows.div_ceil(WARPS), WARPS * floats)
+        .with_arithmetic(sizes.arithmetic(true, products))
     }))
 }

@@ -5,9 +5,9 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 use crate::ops::sum::kernels::CHUNK;
 
 entries! {
-    squared_error<T>(y: Out, target: In, partials: OutF64, n: U64, slope: F32);
+    squared_error<T>(y: Both, target: In, partials: OutF64, n: U64, slope: F32);
     one_hot_squared_error<T>(
-        y: Out, labels: InU32, partials: OutF64, n: U64, width: U64, slope: F32,
+        y: Both, labels: InU32, partials: OutF64, n: U64, width: U64, slope: F32,
     );
 }
 

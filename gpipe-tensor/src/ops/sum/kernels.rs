@@ -12,7 +12,7 @@ pub(crate) const RUN: usize = 32;
 
 entries! {
     sum_rows<T>(x: In, partials: OutF32, rows: U64, width: U64);
-    add_runs(partials: InF32, out: OutF32, runs: U64, width: U64);
+    add_runs(partials: InF32, out: BothF32, runs: U64, width: U64);
     sum<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares_rows<T>(table: InU64, partials: OutF64, rows: U32);
@@ -76,5 +76,5 @@ pub(crate) fn reduce(
 pub(crate) fn squares(stored: DType, table: &Table, at: Pointer, partials: Pointer) -> Launch {
     sum_of_squares_rows::call(stored, at, partials, table.rows())
         .a_block_each(table.blocks())
-        .of_table(stored.bytes() * table.elements())
+        .with_more_bytes(stored.bytes() * table.elements())
 }

@@ -5,7 +5,7 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
     swiglu<T>(gate: In, up: In, y: Out, n: U64);
-    swiglu_with_grad<T>(gate: Out, up: Out, dy: Out, n: U64);
+    swiglu_with_grad<T>(gate: Both, up: Both, dy: Both, n: U64);
 }
 
 /// silu(gate)·up.

@@ -1,0 +1,195 @@
+//! GPUs by name: what their vendor promises, and a model of the time that a launch takes on them.
+//!
+//! Peaks are the vendor's. The shares of them that kernels reach are estimates from reading the machine code and from
+//! counting bytes and FLOPs, made for an H200 and fixed before anything ran there: every time that follows from them
+//! is a prediction.
+
+use crate::dtype::DType;
+use crate::launch_trace::{Arithmetic, TracedLaunch};
+
+/// A GPU as its vendor describes it, without structured sparsity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct KnownGpu {
+    /// The name that plans know it by, a word of the driver's name for it.
+    pub name: &'static str,
+    /// FLOP/s of products of bf16 with sums in f32, on tensor cores.
+    pub bf16: f64,
+    /// FLOP/s of products of factors rounded to TF32, on tensor cores.
+    pub tf32: f64,
+    /// FLOP/s in f32, without tensor cores.
+    pub f32: f64,
+    /// Bytes a second of its memory.
+    pub bandwidth: f64,
+    /// Bytes of its memory.
+    pub memory: u64,
+    /// Where these numbers are from.
+    pub source: &'static str,
+}
+
+/// The GPUs that plans know.
+pub const KNOWN_GPUS: [KnownGpu; 4] = [
+    KnownGpu {
+        name: "H200",
+        bf16: 989.4e12,
+        tf32: 494.7e12,
+        f32: 66.9e12,
+        bandwidth: 4.8e12,
+        memory: 141_000_000_000,
+        source: "H200 SXM: NVIDIA H200 Tensor Core GPU data sheet (2024) for the memory; arithmetic, which is that of \
+                 H100 SXM, from NVIDIA H100 Tensor Core GPU Architecture (2022), table of peak rates",
+    },
+    KnownGpu {
+        name: "H100",
+        bf16: 989.4e12,
+        tf32: 494.7e12,
+        f32: 66.9e12,
+        bandwidth: 3.35e12,
+        memory: 80_000_000_000,
+        source: "H100 SXM: NVIDIA H100 Tensor Core GPU Architecture (2022), table of peak rates; NVIDIA H100 data \
+                 sheet (2023) for the memory",
+    },
+    KnownGpu {
+        name: "A100",
+        bf16: 312e12,
+        tf32: 156e12,
+        f32: 19.5e12,
+        bandwidth: 2.039e12,
+        memory: 80_000_000_000,
+        source: "A100 80 GB SXM: NVIDIA A100 80 GB data sheet (2021)",
+    },
+    KnownGpu {
+        name: "4090",
+        bf16: 165.2e12,
+        tf32: 82.6e12,
+        f32: 82.6e12,
+        bandwidth: 1.008e12,
+        memory: 24_000_000_000,
+        source: "GeForce RTX 4090: NVIDIA Ada GPU Architecture (2022), appendix A",
+    },
+];
+
+/// What kernels reach of a GPU's peaks, from 0 to 1.
+mod reached {
+    /// Of products in bf16: 16.7 TFLOP of the blocks of GPT-2 of 124 million parameters, 32,768 tokens, in 28.5 ms.
+    pub const PRODUCTS: f64 = 0.59;
+    /// The same where rows begin at odd places: 7.6 TFLOP of its head, with rows of 50,257 logits, in 27.5 ms.
+    pub const ODD_PRODUCTS: f64 = 0.28;
+    /// Of products in f32 and TF32, about what large ones reach.
+    pub const SINGLE_PRODUCTS: f64 = 0.8;
+    /// Of attention on tensor cores: 0.62 TFLOP of those blocks in 3 ms.
+    pub const ATTENTION: f64 = 0.21;
+    /// Of its gradient: 2.17 TFLOP in 15 ms.
+    pub const ATTENTION_GRADIENT: f64 = 0.146;
+    /// Of attention without tensor cores, as a share of f32's peak: both together in 725 ms.
+    pub const PLAIN_ATTENTION: f64 = 0.058;
+    /// Of the memory: GELU, normalization and the cross-entropy of those blocks at 2.8 to 3.1 TB/s, with accesses of
+    /// 16 bytes.
+    pub const BYTES: f64 = 0.63;
+}
+
+/// Seconds between two kernels of a stream, in which neither runs.
+const BETWEEN: f64 = 2e-6;
+
+impl KnownGpu {
+    /// The GPU that a name means: its own in any case, or a longer one of the driver's.
+    pub fn of_name(name: &str) -> Option<&'static Self> {
+        let name = name.to_uppercase();
+        KNOWN_GPUS
+            .iter()
+            .find(|gpu| name.split([' ', '-']).any(|word| word == gpu.name))
+    }
+
+    /// The seconds that a launch takes by the model: those of its bytes or of its arithmetic, whichever are more, and
+    /// those before it. `tf32` if products in f32 round their factors so.
+    pub fn seconds(&self, launch: &TracedLaunch, tf32: bool) -> f64 {
+        let flops = match launch.arithmetic {
+            Arithmetic::Little => f64::INFINITY,
+            Arithmetic::Product {
+                factors: DType::F32,
+                ..
+            } => reached::SINGLE_PRODUCTS * if tf32 { self.tf32 } else { self.f32 },
+            Arithmetic::Product { is_aligned, .. } => {
+                self.bf16
+                    * match is_aligned {
+                        true => reached::PRODUCTS,
+                        false => reached::ODD_PRODUCTS,
+                    }
+            }
+            Arithmetic::Attention {
+                on_tensor_cores: false,
+                ..
+            } => reached::PLAIN_ATTENTION * self.f32,
+            Arithmetic::Attention { is_gradient, .. } => {
+                self.bf16
+                    * match is_gradient {
+                        true => reached::ATTENTION_GRADIENT,
+                        false => reached::ATTENTION,
+                    }
+            }
+        };
+        let bytes = launch.bytes as f64 / (reached::BYTES * self.bandwidth);
+        BETWEEN + bytes.max(launch.arithmetic.flops() / flops)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_drivers_and_of_people_mean_the_same_gpu() {
+        for (name, bandwidth) in [
+            ("NVIDIA H100 80GB HBM3", Some(3.35e12)),
+            ("NVIDIA A100-SXM4-80GB", Some(2.039e12)),
+            ("NVIDIA GeForce RTX 4090", Some(1.008e12)),
+            ("h200", Some(4.8e12)),
+            ("Emulated GPU 0", None),
+            ("14090", None),
+        ] {
+            let found = KnownGpu::of_name(name).map(|gpu| gpu.bandwidth);
+            assert_eq!(found, bandwidth, "{name}");
+        }
+    }
+
+    /// The parts that the shares were taken from come out as they went in.
+    #[test]
+    fn the_shares_give_back_what_they_were_taken_from() {
+        let h200 = KnownGpu::of_name("h200").unwrap();
+        let milliseconds = |bytes: u64, arithmetic: Arithmetic| {
+            let launch = TracedLaunch {
+                name: String::new(),
+                seconds: 0.0,
+                bytes,
+                flops: arithmetic.flops(),
+                arithmetic,
+            };
+            1e3 * h200.seconds(&launch, false)
+        };
+        let product = |is_aligned: bool, flops: f64| Arithmetic::Product {
+            factors: DType::BF16,
+            is_aligned,
+            flops,
+        };
+        let attention =
+            |on_tensor_cores: bool, is_gradient: bool, flops: f64| Arithmetic::Attention {
+                on_tensor_cores,
+                is_gradient,
+                flops,
+            };
+        for (arithmetic, wanted) in [
+            (product(true, 16.7e12), 28.5),
+            (product(false, 7.6e12), 27.5),
+            (attention(true, false, 0.62e12), 3.0),
+            (attention(true, true, 2.17e12), 15.0),
+            (attention(false, true, 2.79e12), 725.0),
+        ] {
+            let got = milliseconds(0, arithmetic);
+            assert!((got / wanted - 1.0).abs() < 0.02, "{arithmetic:?}: {got}");
+        }
+        // Bytes bound what has little arithmetic, and small products.
+        assert!((milliseconds(3_024_000_000, Arithmetic::Little) - 1.002).abs() < 1e-9);
+        assert!((milliseconds(3_024_000_000, product(true, 1e9)) - 1.002).abs() < 1e-9);
+        assert!(milliseconds(0, Arithmetic::Little) > 0.0);
+    }
+}
