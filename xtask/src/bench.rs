@@ -1,10 +1,9 @@
-//! Measurements in seven families, one of predictions beside published figures, one experiment, and one for machines with a GPU.
+//! Measurements in eight families, one of predictions beside published figures, and one experiment.
 
 mod baseline;
 mod calm;
 mod configuration;
 mod criterion;
-pub mod cuda;
 mod images;
 mod llama;
 mod measured;
@@ -17,7 +16,7 @@ mod report;
 mod runs;
 mod schedule;
 mod sizes;
-mod summary;
+pub mod summary;
 mod sweep;
 pub mod table;
 mod training;
@@ -32,7 +31,7 @@ use crate::flags::Bench;
 
 /// Runs the families that were asked for.
 pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
-    const FAMILIES: [&str; 11] = [
+    const FAMILIES: [&str; 10] = [
         "ops",
         "schedule",
         "training",
@@ -43,12 +42,11 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         "published",
         "tutorial",
         "ranks",
-        "cuda",
     ];
     for family in &flags.family {
         anyhow::ensure!(
             FAMILIES.contains(&family.as_str()),
-            "no family {family}: use ops, schedule, training, sizes, images, llama, plan, published, tutorial, ranks or cuda"
+            "no family {family}: use ops, schedule, training, sizes, images, llama, plan, published, tutorial or ranks"
         );
     }
     let asked =
@@ -81,12 +79,9 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     if asked("tutorial") {
         tutorial::run(shell, root, flags)?;
     }
-    // Only where they were named: most machines have no MPI and no GPU.
+    // Only where it was named: most machines have no MPI.
     if flags.family.iter().any(|name| name == "ranks") {
         ranks::run(shell, root, flags)?;
-    }
-    if flags.family.iter().any(|name| name == "cuda") {
-        cuda::run(shell, flags)?;
     }
     Ok(())
 }

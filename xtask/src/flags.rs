@@ -53,29 +53,34 @@ xflags::xflags! {
             /// Runs the faults planted for each row instead, all of which must be caught.
             optional --teeth
         }
-        /// Checks everything on the GPU of this machine: every operation and whole runs against the
-        /// processor, compute-sanitizer's tools, rehearsals, speed. Writes tables for GPU.md.
+        /// Checks everything on the GPU of this machine: every operation and whole runs against the processor,
+        /// compute-sanitizer's tools, rehearsals; measures whole runs, launches one by one, ceilings, PyTorch. Each result is
+        /// written as it is known: tables for GPU.md, an object a line, a summary of one page.
         cmd gpu {
             /// Packs the programs instead, for a host with a driver and no Rust, to target/gpu.
             optional --archive
-            /// Packs them, and runs what was packed at small sizes on emulated GPUs.
+            /// Packs them, and runs what was packed at small sizes on emulated GPUs: as a whole, and cut off in each part.
             optional --check
+            /// The profile of cargo in which programs are built; release if not given.
+            optional --profile name: String
             /// A folder with the programs, which are built if none is given.
             optional --programs dir: PathBuf
             /// Takes small models and few steps.
             optional --small
-            /// Parts, as a,b: a operations and training, b speed, c PyTorch, d rehearsals and sanitizer; all of
-            /// them if not given. Each ends within nine minutes, and results are written as they are known.
+            /// Parts, as a,b: a the first figures, operations and training, b speed, c PyTorch, d rehearsals and sanitizer; all
+            /// of them if not given. Parts that are named add to the results that are there.
             optional --only parts: String
-            /// The file of results; results.md if not given.
+            /// Seconds that each part may take; 540 if not given. What still runs then is ended.
+            optional --limit seconds: u64
+            /// Rows after which the time of each part is up, to try what a limit leaves.
+            optional --cut rows: usize
+            /// The file of tables; results.md if not given. Those of objects and of the summary lie beside it.
             optional --out file: PathBuf
-            /// A folder with gpt2_cuda.py: PyTorch is measured too.
-            optional --peers dir: PathBuf
-            /// The Python that runs it; python3 if not given.
+            /// The Python whose PyTorch is measured; python3 if not given.
             optional --python path: PathBuf
         }
         /// Measures: `ops` by criterion, `schedule` by programs of its own, `training`, `sizes`, `images`
-        /// and `plan` by whole runs of the program, `cuda` by runs on a GPU; `published` predicts published tables, and
+        /// and `plan` by whole runs of the program; `published` predicts published tables, and
         /// `tutorial` draws a ResNet-50 in one piece, naively over two workers and pipelined.
         cmd bench {
             /// ops, schedule, training, sizes (step time against layers, width, length and micro-batches),
@@ -84,7 +89,7 @@ xflags::xflags! {
             /// devices) or tutorial (the article's ResNet-50: one piece, naive, pipelined over split sizes;
             /// the picture is target/tutorial.svg); all of these if none is named.
             /// Or ranks (processes over MPI beside threads, replicas beside PyTorch's, messages beside MPI's own), with
-            /// launchers in GPIPE_MPIRUN; or cuda, on a machine with a GPU.
+            /// launchers in GPIPE_MPIRUN.
             repeated family: String
             /// Prints one JSON object a line on stdout instead of tables.
             optional --json
@@ -113,9 +118,7 @@ xflags::xflags! {
             optional --rounds n: usize
             /// Measured steps a run, after two that warm up; 6 if not given, 4 for sizes and images, 2 after one for plan.
             optional --steps n: usize
-            /// Samples of a step of cuda; 32 if not given.
-            optional --batch n: usize
-            /// A folder with single.py and pipelining.py, or gpt2_cuda.py for cuda: PyTorch takes its turns
+            /// A folder with single.py and pipelining.py: PyTorch takes its turns
             /// in every round.
             optional --peers dir: PathBuf
             /// The Python that runs it; python3 if not given.

@@ -2,111 +2,165 @@
 
 mod archive;
 mod checks;
-pub mod limit;
+mod launches;
+mod limit;
+mod products;
 pub mod programs;
+mod pytorch;
 mod results;
-pub mod train;
+mod sizes;
+mod speed;
+mod summary;
+mod train;
+mod trial;
 
 use std::path::Path;
+use std::time::Duration;
 
 use xshell::Shell;
 
-use crate::bench::{self, cuda::Wanted};
 use crate::flags::Gpu;
 use programs::Programs;
 use results::{Results, Verdict};
+use sizes::Sizes;
+use summary::PARTS;
 
 /// Packs the programs, or runs the checks.
 pub fn run(shell: &Shell, root: &Path, flags: &Gpu) -> anyhow::Result<()> {
     if flags.archive || flags.check {
-        return archive::run(shell, root, flags.check);
+        let packed = archive::run(shell, root, flags.profile.as_deref())?;
+        return match flags.check {
+            true => trial::run(shell, &packed),
+            false => Ok(()),
+        };
     }
     check(shell, flags)
 }
 
-/// Runs every check and every measurement, and writes what came out as it is known.
+/// Runs every check and every measurement, and writes each result as it is known.
 ///
 /// # Errors
-/// [`programs::Missing`] without a GPU; a part of an unknown name; after all checks, an error if
-/// one of them failed.
+/// [`programs::Missing`] without a GPU; a part of an unknown name; after all parts, an error if a check failed or a signal
+/// asked for a stop.
 pub fn check(shell: &Shell, flags: &Gpu) -> anyhow::Result<()> {
     let programs = match &flags.programs {
         Some(folder) => Programs::in_folder(&std::path::absolute(folder)?),
-        None => Programs::build(shell)?,
+        None => Programs::build(shell, flags.profile.as_deref())?,
     };
     let parts = parts(flags.only.as_deref())?;
     let out = flags.out.clone().unwrap_or_else(|| "results.md".into());
-    let mut results = Results::begin(&out, &programs.devices()?)?;
-    let wanted = Wanted {
-        small: flags.small,
-        markdown: true,
-        peers: flags.peers.clone(),
-        python: flags.python.clone(),
-        ..Wanted::default()
-    };
+    let mut results = Results::begin(&out, &programs.devices()?, flags.only.is_some())?;
+    results.cut_after = flags.cut;
+    let python = flags.python.clone().unwrap_or_else(|| "python3".into());
+    let sizes = Sizes::new(flags.small);
+    let limit = flags.limit.map_or(limit::PART, Duration::from_secs);
     for part in parts {
-        limit::begin(limit::PART);
-        match part {
-            'a' => {
-                checks::conformance(&programs, &mut results)?;
-                checks::parity(&programs, flags.small, &mut results)?;
-            }
-            'b' => {
-                results.section("Speed")?;
-                for precision in ["bf16", "tf32", "f32"] {
-                    speed(&programs, &wanted.of(precision, false), &mut results)?;
-                    if precision == "bf16" {
-                        kernels(&programs, flags.small, &mut results)?;
-                    }
-                }
-            }
-            'c' if flags.peers.is_some() => {
-                results.section("Beside PyTorch")?;
-                speed(&programs, &wanted.of("bf16", true), &mut results)?;
-            }
-            'c' => {}
-            _ => {
-                checks::rehearsals(&programs, flags.small, &mut results)?;
-                checks::sanitizer(&programs, &mut results)?;
-            }
+        limit::begin(limit);
+        results.begin_part(part);
+        let ran = match part {
+            'a' => part_a(&programs, &sizes, flags.small, &mut results),
+            'b' => part_b(&programs, &sizes, &mut results),
+            'c' => part_c(&programs, &sizes, &python, &mut results),
+            _ => part_d(&programs, flags.small, &mut results),
+        };
+        if let Err(error) = ran {
+            // The other parts may still say something.
+            results.note("the part itself", Verdict::Wrong, &format!("{error:#}"))?;
+        }
+        results.end_part()?;
+        if limit::is_stopped() {
+            anyhow::bail!(
+                "a signal asked for a stop: {} has what was known by then",
+                out.display()
+            );
         }
     }
     println!("{}", out.display());
     results.verdict()
 }
 
+/// The first figures, operations and training.
+fn part_a(
+    programs: &Programs,
+    sizes: &Sizes,
+    small: bool,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    speed::twice(programs, sizes, results)?;
+    checks::conformance(programs, results)?;
+    checks::parity(programs, small, results)
+}
+
+/// Speed: what is aimed at first.
+fn part_b(programs: &Programs, sizes: &Sizes, results: &mut Results) -> anyhow::Result<()> {
+    products::ceilings(programs, sizes, results)?;
+    launches::measure(programs, sizes, results)?;
+    results.section("GPT-2")?;
+    for way in speed::ways("bf16") {
+        speed::measure(programs, sizes, way, results)?;
+    }
+    for batch in [sizes.batch / 2, 2 * sizes.batch] {
+        speed::measure(
+            programs,
+            &sizes.with_batch(batch),
+            speed::ways("bf16")[0],
+            results,
+        )?;
+    }
+    for way in speed::ways("bf16") {
+        speed::measure(programs, sizes, way, results)?;
+    }
+    results.section("Products")?;
+    products::measure(programs, sizes, "bf16", results)?;
+    results.section("Single precision")?;
+    for precision in ["tf32", "f32"] {
+        for way in speed::ways(precision) {
+            speed::measure(programs, sizes, way, results)?;
+        }
+        products::measure(programs, sizes, precision, results)?;
+    }
+    Ok(())
+}
+
+/// PyTorch between two turns of gpipe.
+fn part_c(
+    programs: &Programs,
+    sizes: &Sizes,
+    python: &Path,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    results.section("Beside PyTorch")?;
+    let ways = &speed::ways("bf16")[..2];
+    for &way in ways {
+        speed::measure(programs, sizes, way, results)?;
+    }
+    pytorch::measure(python, sizes, results)?;
+    for &way in ways {
+        speed::measure(programs, sizes, way, results)?;
+    }
+    Ok(())
+}
+
+/// Stages that share a GPU, and tools that watch every access.
+fn part_d(programs: &Programs, small: bool, results: &mut Results) -> anyhow::Result<()> {
+    checks::rehearsals(programs, small, results)?;
+    checks::sanitizer(programs, results)
+}
+
 /// The parts that were asked for, in their order.
 fn parts(only: Option<&str>) -> anyhow::Result<Vec<char>> {
-    const ALL: &str = "abcd";
     let asked: Vec<char> = only
-        .unwrap_or(ALL)
+        .unwrap_or(PARTS)
         .chars()
         .filter(|&one| one != ',')
         .collect();
-    let unknown = asked.iter().find(|one| !ALL.contains(**one));
+    let unknown = asked.iter().find(|one| !PARTS.contains(**one));
     anyhow::ensure!(
         unknown.is_none() && !asked.is_empty(),
         "`--only {}`: name parts of a,b,c,d",
         only.unwrap_or_default()
     );
-    Ok(ALL.chars().filter(|one| asked.contains(one)).collect())
-}
-
-/// Measures whole runs, and notes each as it ends.
-fn speed(programs: &Programs, wanted: &Wanted, results: &mut Results) -> anyhow::Result<()> {
-    let text = bench::cuda::measure(programs, wanted, &mut |run| {
-        results.note(&run.what, Verdict::Right, &run.found)
-    })?;
-    results.text(&text)
-}
-
-/// The table a kernel.
-fn kernels(programs: &Programs, small: bool, results: &mut Results) -> anyhow::Result<()> {
-    let text = match bench::cuda::kernels(programs, small)? {
-        Ok(table) => format!("\nKernels of a step in bf16, one by one\n\n{table}\n"),
-        Err(why) => format!("not measured: kernels: {why}\n\n"),
-    };
-    results.text(&text)
+    Ok(PARTS.chars().filter(|one| asked.contains(one)).collect())
 }
 
 #[cfg(test)]

@@ -2,9 +2,7 @@
 //! compute-sanitizer's tools.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-use anyhow::Context as _;
+use std::process::Command;
 
 use super::limit;
 use super::programs::Programs;
@@ -53,19 +51,19 @@ fn model(small: bool) -> &'static [&'static str] {
 pub fn conformance(programs: &Programs, results: &mut Results) -> anyhow::Result<()> {
     let mut command = Command::new(&programs.operations);
     results.section("Operations against the processor's")?;
-    let output = limit::output(command.args(["--nocapture", "--test-threads", "1"]));
-    let output = output.context("running the comparison of operations")?;
     let mut families = 0;
-    for line in text(&output).lines() {
-        if let Some((family, found)) = compared(line) {
-            results.note(&format!("operations: {family}"), Verdict::Right, found)?;
+    command.args(["--nocapture", "--test-threads", "1"]);
+    let ended = limit::run_heard(&mut command, &mut |line| match compared(line) {
+        Some((family, found)) => {
             families += 1;
+            results.note(&format!("operations: {family}"), Verdict::Right, found)
         }
+        None => Ok(()),
+    })?;
+    match families > 0 && ended.is_right() {
+        true => Ok(()),
+        false => results.failed("operations", Verdict::Wrong, &ended),
     }
-    if families == 0 || !output.status.success() {
-        results.note("operations", Verdict::Wrong, &last_word(&output))?;
-    }
-    Ok(())
 }
 
 /// A family of operations, and how many of its results were equal.
@@ -95,7 +93,9 @@ pub fn parity(programs: &Programs, small: bool, results: &mut Results) -> anyhow
             let found = format!("{apart:.1e} apart at most, relatively; {}", fall(gpu));
             results.note(&what, verdict(apart <= NEAR), &found)?;
         }
-        (Err(why), _) | (_, Err(why)) => results.note(&what, Verdict::Wrong, why)?,
+        (Err(broken), _) | (_, Err(broken)) => {
+            results.note(&what, broken.verdict(Verdict::Wrong), &broken.why)?;
+        }
     }
     let what = format!("losses of {steps} steps, bf16 against f32 on cuda:0");
     match (run(&["--devices", "cuda:0", "--dtype", "bf16"])?, &gpu) {
@@ -109,7 +109,9 @@ pub fn parity(programs: &Programs, small: bool, results: &mut Results) -> anyhow
             );
             results.note(&what, verdict(falls && apart <= ALIKE), &found)?;
         }
-        (Err(why), _) => results.note(&what, Verdict::Left, &why)?,
+        (Err(broken), _) => {
+            results.note(&what, broken.verdict(Verdict::Left), &broken.why)?;
+        }
         (_, Err(_)) => {}
     }
     Ok(())
@@ -132,7 +134,9 @@ pub fn rehearsals(programs: &Programs, small: bool, results: &mut Results) -> an
         ];
         let what = format!("{steps} steps on {devices}, 8 micro-batches");
         match train(programs, &[model(small), &ways].concat(), steps)? {
-            Err(why) => results.note(&what, Verdict::Wrong, &why)?,
+            Err(broken) => {
+                results.note(&what, broken.verdict(Verdict::Wrong), &broken.why)?;
+            }
             Ok(got) => {
                 let first = one.get_or_insert_with(|| got.clone());
                 let apart = apart(&got.losses, &first.losses);
@@ -189,16 +193,20 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
                 .arg(program)
                 .args(arguments)
                 .env("GPIPE_SIZES", "small");
-            let output = limit::output(&mut command).context("running compute-sanitizer")?;
-            let said = text(&output);
+            let ended = limit::run(&mut command)?;
+            let said = format!("{}\n{}", ended.stdout, ended.stderr);
             let summary = said.lines().rfind(|line| line.contains("SUMMARY"));
             let found = match summary {
                 Some(line) => line.trim_start_matches(['=', ' ']).to_owned(),
-                None => last_word(&output),
+                None => ended.why(),
             };
             let check = format!("{tool}, {what}");
-            let ended = verdict(output.status.success() && summary.is_some());
-            results.note(&check, watched_as(&said, ended), &found)?;
+            if ended.cut.is_some() {
+                results.failed(&check, Verdict::Left, &ended)?;
+                continue;
+            }
+            let right = verdict(ended.is_right() && summary.is_some());
+            results.note(&check, watched_as(&said, right), &found)?;
         }
     }
     Ok(())
@@ -231,22 +239,6 @@ fn fall(run: &Trained) -> String {
     let ends =
         [run.losses.first(), run.losses.last()].map(|loss| loss.copied().unwrap_or(f64::NAN));
     format!("from {:.3} to {:.3}", ends[0], ends[1])
-}
-
-/// What a program said, on either stream.
-fn text(output: &Output) -> String {
-    let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    texts.join("\n")
-}
-
-fn last_word(output: &Output) -> String {
-    let text = text(output);
-    let last = text.lines().rfind(|line| !line.trim().is_empty());
-    format!(
-        "{}: {}",
-        output.status,
-        last.unwrap_or("it said nothing").trim()
-    )
 }
 
 #[cfg(test)]

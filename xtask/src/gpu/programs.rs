@@ -27,6 +27,8 @@ pub struct Programs {
     pub operations: PathBuf,
     /// Measures products of matrices.
     pub products: PathBuf,
+    /// Measures the launches of a step.
+    pub launches: PathBuf,
 }
 
 impl Programs {
@@ -36,25 +38,38 @@ impl Programs {
             gpipe: folder.join("gpipe"),
             operations: folder.join("operations"),
             products: folder.join("products"),
+            launches: folder.join("launches"),
         }
     }
 
-    /// Builds them.
-    pub fn build(shell: &Shell) -> anyhow::Result<Self> {
+    /// Their names in the archive.
+    pub fn named(&self) -> [(&'static str, &Path); 4] {
+        [
+            ("gpipe", &self.gpipe),
+            ("operations", &self.operations),
+            ("products", &self.products),
+            ("launches", &self.launches),
+        ]
+    }
+
+    /// Builds them in a profile of cargo, or in that of releases.
+    pub fn build(shell: &Shell, profile: Option<&str>) -> anyhow::Result<Self> {
+        let profile = profile.unwrap_or("release");
         let built = |arguments: &str| {
             let arguments = arguments.split(' ');
             let messages = cmd!(
                 shell,
-                "cargo {arguments...} --release --features cuda --message-format json-render-diagnostics"
+                "cargo {arguments...} --profile {profile} --features cuda --message-format json-render-diagnostics"
             );
             messages.read().map_err(anyhow::Error::from)
         };
         let programs = built("build")?;
-        let others = built("test --no-run --test cuda --bench products")?;
+        let others = built("test --no-run --test cuda --bench products --bench launches")?;
         Ok(Self {
             gpipe: executable(&programs, "gpipe")?,
             operations: executable(&others, "cuda")?,
             products: executable(&others, "products")?,
+            launches: executable(&others, "launches")?,
         })
     }
 

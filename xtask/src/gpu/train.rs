@@ -7,8 +7,9 @@ use std::process::Command;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::limit;
+use super::limit::{self, Ended};
 use super::programs::Programs;
+use super::results::Verdict;
 
 /// What became of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,13 +28,53 @@ pub struct Trained {
     pub working: f64,
 }
 
-/// Trains for a number of steps; the program's last word if it does not, which is bad news unless that was
-/// tried.
+/// A run that did not come to its end.
+#[derive(Debug)]
+pub struct Broken {
+    /// Why, and how far it came.
+    pub why: String,
+    /// Whether its time was up.
+    pub is_cut: bool,
+}
+
+impl Broken {
+    /// How the check went that needs this run: as said, unless the time was up.
+    pub fn verdict(&self, otherwise: Verdict) -> Verdict {
+        match self.is_cut {
+            true => Verdict::Cut,
+            false => otherwise,
+        }
+    }
+
+    fn of(ended: &Ended, trained: &Trained, steps: usize) -> Self {
+        let fastest = trained
+            .seconds
+            .iter()
+            .copied()
+            .fold(f64::INFINITY, f64::min);
+        let came = match trained.seconds.len() {
+            0 => String::new(),
+            made => format!(
+                "; {made} of {steps} steps were made, the fastest in {:.2} ms",
+                1e3 * fastest
+            ),
+        };
+        Self {
+            why: ended.why() + &came,
+            is_cut: ended.cut.is_some(),
+        }
+    }
+}
+
+/// Trains for a number of steps; how far it came if it does not end well, which is bad news unless that was tried.
+///
+/// # Errors
+/// If the program cannot be run, or prints what is no event.
 pub fn train(
     programs: &Programs,
     arguments: &[&str],
     steps: usize,
-) -> anyhow::Result<Result<Trained, String>> {
+) -> anyhow::Result<Result<Trained, Broken>> {
     let folder = xshell::Shell::new()?.create_temp_dir()?;
     let out = folder.path().join("run");
     let mut command = Command::new(&programs.gpipe);
@@ -52,13 +93,11 @@ pub fn train(
         .args(arguments)
         .arg("--out")
         .arg(&out);
-    let output = limit::output(&mut command).context("running gpipe")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("it does not say why");
-        return Ok(Err(last.trim_start_matches("error: ").to_owned()));
+    let mut trained = Trained::default();
+    let ended = limit::run_heard(&mut command, &mut |line| trained.hear(line))?;
+    if !ended.is_right() {
+        return Ok(Err(Broken::of(&ended, &trained, steps)));
     }
-    let mut trained = read(&String::from_utf8_lossy(&output.stdout))?;
     anyhow::ensure!(
         trained.losses.len() == steps,
         "gpipe made other steps than asked for"
@@ -67,29 +106,28 @@ pub fn train(
     Ok(Ok(trained))
 }
 
-/// What the events of steps say.
-fn read(lines: &str) -> anyhow::Result<Trained> {
-    let mut trained = Trained::default();
-    for line in lines.lines() {
+impl Trained {
+    /// Adds what an event says.
+    fn hear(&mut self, line: &str) -> anyhow::Result<()> {
         let event: Value =
             serde_json::from_str(line).with_context(|| format!("gpipe printed `{line}`"))?;
         if event["kind"] != "step" {
-            continue;
+            return Ok(());
         }
         let number = |key: &str| {
             event[key]
                 .as_f64()
                 .with_context(|| format!("a step without {key}"))
         };
-        trained.losses.push(number("loss")?);
-        trained.seconds.push(number("step_seconds")?);
-        trained.asking.push(number("asking_seconds")?);
-        trained.bubble = number("bubble")?;
+        self.losses.push(number("loss")?);
+        self.seconds.push(number("step_seconds")?);
+        self.asking.push(number("asking_seconds")?);
+        self.bubble = number("bubble")?;
         let held = event["peak_bytes"].as_array().into_iter().flatten();
         let most = held.filter_map(Value::as_u64).max().unwrap_or(0);
-        trained.bytes = trained.bytes.max(most);
+        self.bytes = self.bytes.max(most);
+        Ok(())
     }
-    Ok(trained)
 }
 
 /// The third of each three numbers of the timeline's spans is how long an action took.
@@ -122,21 +160,46 @@ mod tests {
         let step = |loss: f64| {
             format!(
                 "{{\"kind\":\"step\",\"loss\":{loss},\"step_seconds\":2.0,\"asking_seconds\":0.5,\
-                 \"bubble\":0.25,\"peak_bytes\":[3,7,5]}}\n"
+                 \"bubble\":0.25,\"peak_bytes\":[3,7,5]}}"
             )
         };
-        let lines = ["{\"kind\":\"start\"}\n", &step(2.0), &step(1.5)].concat();
-        let trained = read(&lines).unwrap();
+        let mut trained = Trained::default();
+        for line in ["{\"kind\":\"start\"}", &step(2.0), &step(1.5)] {
+            trained.hear(line).unwrap();
+        }
         assert_eq!(trained.losses, [2.0, 1.5]);
         assert_eq!(
             (trained.asking[1], trained.bubble, trained.bytes),
             (0.5, 0.25, 7)
         );
-        assert!(read("{\"kind\":\"step\"}").is_err());
+        assert!(trained.hear("{\"kind\":\"step\"}").is_err());
         let folder = xshell::Shell::new().unwrap().create_temp_dir().unwrap();
         let text = "{\"measured\":[{\"spans\":[[5,0,1000000000],[9,9,500000000,0,0,2000000000]]}]}";
         fs::write(folder.path().join("timeline.json"), text).unwrap();
         assert_eq!(working(folder.path()).unwrap(), 2.5);
         assert_eq!(apart(&[1.0, 2.5], &[1.0, 2.0]), 0.25);
+    }
+
+    #[test]
+    fn a_run_that_is_cut_off_says_how_far_it_came() {
+        let ended = Ended {
+            cut: Some("time"),
+            ..Ended::default()
+        };
+        let trained = Trained {
+            seconds: vec![0.5, 0.25],
+            ..Trained::default()
+        };
+        let broken = Broken::of(&ended, &trained, 9);
+        assert_eq!(
+            broken.why,
+            "time; 2 of 9 steps were made, the fastest in 250.00 ms"
+        );
+        assert_eq!(broken.verdict(Verdict::Wrong), Verdict::Cut);
+        let broken = Broken::of(&Ended::default(), &Trained::default(), 9);
+        assert_eq!(
+            (broken.why.as_str(), broken.verdict(Verdict::Wrong)),
+            ("it said nothing", Verdict::Wrong)
+        );
     }
 }

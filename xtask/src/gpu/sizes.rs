@@ -1,6 +1,7 @@
 //! The model that is run, and how often.
 
 /// The sizes of a model and of its batch.
+#[derive(Clone, Copy)]
 pub struct Sizes {
     pub blocks: usize,
     pub width: usize,
@@ -8,24 +9,32 @@ pub struct Sizes {
     pub vocabulary: usize,
     pub sequence: usize,
     pub batch: usize,
+    /// Measured steps of a run.
+    pub steps: usize,
+    /// Rows and columns of the product that is the ceiling.
+    pub extent: usize,
 }
 
-pub const GPT2: Sizes = Sizes {
+const GPT2: Sizes = Sizes {
     blocks: 12,
     width: 768,
     heads: 12,
     vocabulary: 50257,
     sequence: 1024,
     batch: 32,
+    steps: 10,
+    extent: 8192,
 };
 
-pub const SMALL: Sizes = Sizes {
+const SMALL: Sizes = Sizes {
     blocks: 2,
     width: 32,
     heads: 2,
     vocabulary: 256,
     sequence: 16,
     batch: 8,
+    steps: 2,
+    extent: 32,
 };
 
 /// Micro-batches of the runs that have more than one.
@@ -35,6 +44,16 @@ pub const MICRO_BATCHES: usize = 8;
 pub const WARM_UP: usize = 3;
 
 impl Sizes {
+    /// GPT-2 with 124 million parameters, or one of no use that tries the measurement itself.
+    pub fn new(small: bool) -> Self {
+        if small { SMALL } else { GPT2 }
+    }
+
+    /// The same with batches of another size.
+    pub fn with_batch(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
     /// As flags of gpipe.
     pub fn flags(&self) -> Vec<String> {
         let keys = [
