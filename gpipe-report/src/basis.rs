@@ -10,6 +10,8 @@ pub enum Basis {
     Estimate,
     /// The data sheet of a GPU.
     DataSheet,
+    /// A model of a GPU, for each launch of a kernel: predicted, not measured.
+    Model,
     /// The layers, measured one kind at a time.
     Profile,
     /// A list of costs.
@@ -22,6 +24,7 @@ impl Basis {
         match self {
             Self::Estimate => time + " (estimate)",
             Self::DataSheet => time + " (data sheet)",
+            Self::Model => time + " (model)",
             Self::Profile | Self::Costs => time,
         }
     }

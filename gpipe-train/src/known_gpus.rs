@@ -1,83 +1,48 @@
-//! GPUs by name: what their vendor promises, and the rates that plans count on. These are predictions: no step
-//! was measured on any of them.
+//! GPUs by name, and the rates that plans count on where nothing more is known of the kernels. These are predictions: no
+//! step was measured on any of them.
 
 use gpipe_remat::Rates;
 use gpipe_tensor::{DeviceId, Precision};
+
+pub use gpipe_tensor::{KNOWN_GPUS, KnownGpu};
 
 /// The share of a peak that a plan counts on: about what large products reach of the first, and copies of the second.
 const REACHED: f64 = 0.8;
 
 /// Seconds of an action besides its layers: about fifty launches that the device waits for, 5 µs each.
-const ACTION: f64 = 250e-6;
+pub(crate) const ACTION: f64 = 250e-6;
 
-/// A GPU as its vendor describes it, without structured sparsity.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct KnownGpu {
-    /// The name that plans know it by, a word of the driver's name for it.
-    pub name: &'static str,
-    /// FLOP/s of products of bf16 with sums in f32.
-    pub bf16: f64,
-    /// FLOP/s of products in f32, without TF32.
-    pub f32: f64,
-    /// Bytes a second of its memory.
-    pub bandwidth: f64,
-    /// Bytes of its memory.
-    pub memory: u64,
-}
-
-/// Peaks by NVIDIA: the data sheets of H200 SXM (2024), H100 SXM (2023) and A100 80 GB SXM (2021), and for the
-/// GeForce RTX 4090 the paper on its architecture, Ada (2022, appendix A).
-pub const KNOWN_GPUS: [KnownGpu; 4] = [
-    known("H200", [989.4e12, 66.9e12, 4.8e12], 141),
-    known("H100", [989.4e12, 66.9e12, 3.35e12], 80),
-    known("A100", [312e12, 19.5e12, 2.039e12], 80),
-    known("4090", [165.2e12, 82.6e12, 1.008e12], 24),
-];
-
-const fn known(name: &'static str, [bf16, f32, bandwidth]: [f64; 3], gigabytes: u64) -> KnownGpu {
-    KnownGpu {
-        name,
-        bf16,
-        f32,
-        bandwidth,
-        memory: gigabytes * 1_000_000_000,
+/// The rates that a plan counts on.
+pub fn rates(gpu: &KnownGpu, precision: Precision) -> Rates {
+    let peak = match precision {
+        Precision::Bf16 => gpu.bf16,
+        Precision::Single => gpu.f32,
+    };
+    Rates {
+        flops: REACHED * peak,
+        bytes: REACHED * gpu.bandwidth,
+        action: ACTION,
     }
 }
 
-impl KnownGpu {
-    /// The GPU that a name means: its own in any case, or a longer one of the driver's.
-    pub fn of_name(name: &str) -> Option<&'static Self> {
-        let name = name.to_uppercase();
-        KNOWN_GPUS
-            .iter()
-            .find(|gpu| name.split([' ', '-']).any(|word| word == gpu.name))
-    }
-
-    /// The rates that a plan counts on.
-    pub fn rates(&self, precision: Precision) -> Rates {
-        let peak = match precision {
-            Precision::Bf16 => self.bf16,
-            Precision::Single => self.f32,
-        };
-        Rates {
-            flops: REACHED * peak,
-            bytes: REACHED * self.bandwidth,
-            action: ACTION,
+/// The GPU that all these devices are, if it is a known one: by the name that they are listed with, or by that of this
+/// machine's.
+pub(crate) fn of_devices(ids: &[DeviceId]) -> Option<&'static KnownGpu> {
+    let found = ids
+        .iter()
+        .any(|id| matches!(id, DeviceId::Cuda(_)))
+        .then(|| gpipe_tensor::find_cuda().ok())
+        .flatten();
+    let gpu = |id: &DeviceId| match id {
+        DeviceId::Known(name) => KnownGpu::of_name(name),
+        id => {
+            let mut devices = found.iter().flat_map(|found| &found.devices);
+            KnownGpu::of_name(&devices.find(|device| device.id == *id)?.name)
         }
-    }
-
-    /// The GPU that all these devices of this machine are, if it is a known one.
-    pub(crate) fn of_devices(ids: &[DeviceId]) -> Option<&'static Self> {
-        if ids.is_empty() || ids.contains(&DeviceId::Cpu) {
-            return None;
-        }
-        let found = gpipe_tensor::find_cuda().ok()?;
-        let named = |id: &DeviceId| found.devices.iter().find(|device| device.id == *id);
-        let mut gpus = ids.iter().map(|id| Self::of_name(&named(id)?.name));
-        let first = gpus.next()??;
-        gpus.all(|gpu| gpu == Some(first)).then_some(first)
-    }
+    };
+    let mut gpus = ids.iter().map(gpu);
+    let first = gpus.next()??;
+    gpus.all(|gpu| gpu == Some(first)).then_some(first)
 }
 
 #[cfg(test)]
@@ -85,18 +50,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_drivers_and_of_people_mean_the_same_gpu() {
-        for (name, bandwidth) in [
-            ("NVIDIA H100 80GB HBM3", Some(3.35e12)),
-            ("NVIDIA A100-SXM4-80GB", Some(2.039e12)),
-            ("NVIDIA GeForce RTX 4090", Some(1.008e12)),
-            ("h200", Some(4.8e12)),
-            ("Emulated GPU 0", None),
-            ("14090", None),
-        ] {
-            let found = KnownGpu::of_name(name).map(|gpu| gpu.bandwidth);
-            assert_eq!(found, bandwidth, "{name}");
-        }
-        assert_eq!(KnownGpu::of_devices(&[DeviceId::Cpu]), None);
+    fn devices_of_one_name_are_that_gpu() {
+        let known = |names: &[&'static str]| {
+            let ids: Vec<DeviceId> = names.iter().map(|name| DeviceId::Known(name)).collect();
+            of_devices(&ids).map(|gpu| gpu.name)
+        };
+        assert_eq!(known(&["H200", "H200"]), Some("H200"));
+        assert_eq!(known(&["H200", "A100"]), None);
+        assert_eq!(of_devices(&[DeviceId::Cpu]), None);
+        assert_eq!(of_devices(&[]), None);
+        assert_eq!(of_devices(&[DeviceId::Known("H200"), DeviceId::Cpu]), None);
     }
 }

@@ -12,6 +12,8 @@ mod generate;
 mod kernel_cache;
 pub mod known_gpus;
 mod launch;
+#[cfg(feature = "cuda")]
+mod launches;
 pub mod links;
 pub mod machine;
 mod memory_limit;
@@ -40,6 +42,8 @@ pub use generate::beams::Beam;
 pub use generate::{Generated, Generation, Generator};
 pub use gpipe_mpi::{FoundLibrary, Launcher};
 pub use launch::{Launched, found_mpi, is_first_rank, join_launcher};
+#[cfg(feature = "cuda")]
+pub use launches::step_launches;
 pub use model_source::{ModelSource, find};
 pub use progress_sink::{ProgressSink, Silent};
 pub use resume::StartPoint;

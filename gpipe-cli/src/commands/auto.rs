@@ -90,6 +90,7 @@ fn text(of: &Recommender, answer: &CertifiedPlan, command: &str) -> String {
                 (Basis::Estimate, Some(_)) => " (estimate; --profile measures)",
                 (Basis::Estimate, None) => " (estimate)",
                 (Basis::DataSheet, _) => " (prediction by data sheets)",
+                (Basis::Model, _) => " (predicted from a model, not measured)",
                 _ => "",
             },
             match answer.gap() {

@@ -52,6 +52,10 @@ pub fn source(speed: &Speed, threads: usize) -> String {
             "prediction for {} by its data sheet, never measured",
             peaks.gpu.name
         ),
+        Speed::Modelled(modelled) => format!(
+            "predicted from a model of {}, not measured",
+            modelled.gpu.name
+        ),
         Speed::Measured(measured) => format!("by the layers in {}", measured.path().display()),
     }
 }

@@ -14,6 +14,7 @@ use gpipe_remat::ModelCosts;
 use gpipe_report::numbers;
 use gpipe_tensor::{Device, DeviceId, Tensor, Tensors, ops};
 
+use super::clock::Clock;
 use super::empty;
 use super::file::{Passes, Profile, Size};
 use super::given::{filled, targets};
@@ -35,7 +36,7 @@ const SECONDS: f64 = 0.6;
 const MOST_OF_A_STEP: usize = 4;
 
 /// Seconds of a layer, in the order of the fields of [`Passes`].
-type Seconds = [f64; 6];
+pub type Seconds = [f64; 6];
 
 /// Measures every kind of layer for these micro-batch sizes, with each number of threads that an action
 /// can have while others run.
@@ -82,7 +83,8 @@ fn together(
             let done = &done;
             let work = move || {
                 let place = (worker, others);
-                let times = Bench::new(config, kinds, samples, share, place)
+                let times = on_host(config, share)
+                    .and_then(|on| Bench::new(config, kinds, samples, on, place))
                     .and_then(|bench| bench.expected(done, others));
                 // A failed worker must not keep the others waiting.
                 done.fetch_add(others, Ordering::Relaxed);
@@ -114,13 +116,21 @@ fn together(
         .collect())
 }
 
+/// A processor with as many threads, and the clock of its host.
+fn on_host(config: &TrainConfig, threads: usize) -> Result<(Device, Clock)> {
+    let host = precision::host(config, threads, *config.run.dtype).map_err(Error::input)?;
+    let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
+    let clock = Clock::Host(Operations::of(&device));
+    Ok((device, clock))
+}
+
 /// One worker with its share of the layers of every kind.
-struct Bench {
+pub struct Bench {
     parts: Vec<Part>,
     /// The inputs of each kind.
     given: Vec<Given>,
     device: Device,
-    operations: Operations,
+    clock: Clock,
     optimizer: Optimizer,
     loss: Loss,
     samples: u64,
@@ -147,15 +157,13 @@ struct Given {
 }
 
 impl Bench {
-    fn new(
+    pub fn new(
         config: &TrainConfig,
         kinds: &Kinds,
         samples: usize,
-        threads: usize,
+        (device, clock): (Device, Clock),
         (worker, workers): (usize, usize),
     ) -> Result<Self> {
-        let host = precision::host(config, threads, *config.run.dtype).map_err(Error::input)?;
-        let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
         let optimizer = setup::optimizer(config);
         let layers = setup::layers(config)?;
         let batch = gpipe_remat::micro_batches(samples, 1).map_err(Error::input)?;
@@ -182,7 +190,11 @@ impl Bench {
             })
         };
         let given = kinds.list.iter().map(given).collect::<Result<_>>()?;
-        let share = |kind: &Kind| kind.count.div_ceil(workers);
+        // By a model, layers of a kind are alike.
+        let share = |kind: &Kind| match clock.is_host() {
+            true => kind.count.div_ceil(workers),
+            false => 1,
+        };
         let mut missing: Vec<usize> = kinds.list.iter().map(share).collect();
         let mut parts = Vec::new();
         for (index, mut layer) in layers.into_iter().enumerate() {
@@ -207,7 +219,7 @@ impl Bench {
         Ok(Self {
             parts,
             given,
-            operations: Operations::of(&device),
+            clock,
             device,
             optimizer,
             loss: config.loss(),
@@ -260,6 +272,19 @@ impl Bench {
         Ok((0..self.given.len()).map(of_kind).collect())
     }
 
+    /// The times by a model, which are the same in every pass of the same order.
+    #[cfg(feature = "cuda")]
+    pub fn modelled(mut self) -> Result<Vec<Seconds>> {
+        self.step = 1;
+        let [together, apart] = [self.pass(0)?, self.pass(1)?];
+        let mut of_kind = vec![[0.0; 6]; self.given.len()];
+        for ((part, mut seconds), apart) in self.parts.iter().zip(together).zip(apart) {
+            seconds[3] = (apart[3] - seconds[2]).max(0.0);
+            of_kind[part.kind] = seconds;
+        }
+        Ok(of_kind)
+    }
+
     /// A forward pass of a new micro-batch, a backward pass of the oldest, and at the end of a step the
     /// update. Returns the seconds of each layer: forward pass, input gradient, weight gradient, weight
     /// gradient apart, update, and an operation of the passes.
@@ -310,7 +335,7 @@ impl Bench {
                 }
                 Ok(kept)
             };
-            let (kept, took) = self.operations.time(forward);
+            let (kept, took) = self.clock.time(forward)?;
             saved.push(kept?);
             times.push(took);
         }
@@ -332,10 +357,10 @@ impl Bench {
             };
             let dy = self.copied(&self.given[self.parts[index].kind].dy)?;
             let (part, times) = (&mut self.parts[index], &mut times[index]);
-            let (pending, took) = self.operations.time(|| match part.is_first {
+            let (pending, took) = self.clock.time(|| match part.is_first {
                 true => part.layer.param_only_grad(saved, dy),
                 false => part.layer.input_grad(saved, dy).map(|(_, pending)| pending),
-            });
+            })?;
             times[0] = took;
             let pending = pending.map_err(Error::run)?;
             if apart {
@@ -343,13 +368,13 @@ impl Bench {
                 continue;
             }
             let weight_grad = || part.layer.weight_grad(pending);
-            let (made, took) = self.operations.time(weight_grad);
+            let (made, took) = self.clock.time(weight_grad)?;
             made.map_err(Error::run)?;
             times[1] = took;
         }
         for (index, pending) in left {
             let layer = &mut self.parts[index].layer;
-            let (made, took) = self.operations.time(|| layer.weight_grad(pending));
+            let (made, took) = self.clock.time(|| layer.weight_grad(pending))?;
             made.map_err(Error::run)?;
             times[index][1] = took;
         }
@@ -378,15 +403,16 @@ impl Bench {
         type Sweep<'a> = &'a dyn Fn(&mut Param) -> Result<()>;
         for sweep in [&norm as Sweep<'_>, &update, &clear] {
             for (part, times) in self.parts.iter_mut().zip(&mut *times) {
-                let start = Instant::now();
                 let mut result = Ok(());
-                part.layer.params(&mut |param| {
-                    if result.is_ok() {
-                        result = sweep(param);
-                    }
-                });
+                let ((), took) = self.clock.time(|| {
+                    part.layer.params(&mut |param| {
+                        if result.is_ok() && !param.frozen {
+                            result = sweep(param);
+                        }
+                    });
+                })?;
                 result?;
-                *times += start.elapsed().as_secs_f64();
+                *times += took.seconds;
             }
         }
         Ok(())

@@ -1,11 +1,14 @@
 //! Times of layers on this machine: measured once, stored in a file next to the configuration, and used
 //! to predict step times.
 
+mod clock;
 mod empty;
 mod file;
 mod given;
 mod kinds;
 mod measure;
+#[cfg(feature = "cuda")]
+mod on_paper;
 mod operations;
 
 use std::collections::HashSet;
@@ -19,7 +22,7 @@ use self::file::Profile;
 use self::kinds::Kinds;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::known_gpus::KnownGpu;
+use crate::known_gpus::{self, KnownGpu};
 use crate::machine;
 use crate::setup;
 
@@ -35,6 +38,8 @@ pub enum Speed {
     Estimate(Rates),
     /// The peaks of known GPUs, of which none was measured.
     Predicted(Peaks),
+    /// Times of the layers by a model of a GPU's kernels, of which none was measured.
+    Modelled(Box<Modelled>),
     /// Measured times of the layers.
     Measured(Box<Measured>),
 }
@@ -48,6 +53,16 @@ pub struct Peaks {
     pub rates: Rates,
     /// The number of GPUs.
     pub devices: usize,
+}
+
+/// The layers of a model with their times on GPUs of one kind, by a model of the GPU.
+pub struct Modelled {
+    /// The kind of GPU.
+    pub gpu: &'static KnownGpu,
+    /// The number of GPUs.
+    pub devices: usize,
+    kinds: Kinds,
+    profile: Profile,
 }
 
 /// The source of a [`Speed`].
@@ -166,13 +181,19 @@ impl Speed {
             let path = path.to_owned();
             progress(ProfileProgress::Unused { path, fault });
         }
-        if let Some(gpu) = KnownGpu::of_devices(&devices) {
-            let distinct: HashSet<_> = devices.iter().collect();
-            return Ok(Self::Predicted(Peaks {
-                gpu,
-                rates: gpu.rates(*config.run.dtype),
-                devices: distinct.len(),
-            }));
+        if let Some(gpu) = known_gpus::of_devices(&devices) {
+            // Each that is listed by a name alone is one of its own.
+            let devices = match devices[0] {
+                DeviceId::Known(_) => devices.len(),
+                _ => devices.iter().collect::<HashSet<_>>().len(),
+            };
+            return Self::predicted(config, gpu, devices, (kinds, here), sizes);
+        }
+        if devices.iter().any(|id| matches!(id, DeviceId::Known(_))) {
+            return Err(Error::invalid(format!(
+                "pipeline.devices: {} are devices of several kinds: a plan is for GPUs of one, such as cuda:h200*4",
+                config.pipeline.devices
+            )));
         }
         let rows = config.data.seq_len.get();
         let largest = sizes.iter().copied().max().unwrap_or(1);
@@ -182,6 +203,40 @@ impl Speed {
             *config.run.instruction_set,
         )?;
         Ok(Self::Estimate(rates))
+    }
+
+    /// By the model of a GPU's kernels.
+    #[cfg(feature = "cuda")]
+    fn predicted(
+        config: &TrainConfig,
+        gpu: &'static KnownGpu,
+        devices: usize,
+        (kinds, empty): (Kinds, Profile),
+        sizes: &[usize],
+    ) -> Result<Self> {
+        let profile = on_paper::model(config, &kinds, sizes, gpu, empty)?;
+        Ok(Self::Modelled(Box::new(Modelled {
+            gpu,
+            devices,
+            kinds,
+            profile,
+        })))
+    }
+
+    /// By the data sheet: this build has no kernels.
+    #[cfg(not(feature = "cuda"))]
+    fn predicted(
+        config: &TrainConfig,
+        gpu: &'static KnownGpu,
+        devices: usize,
+        _: (Kinds, Profile),
+        _: &[usize],
+    ) -> Result<Self> {
+        Ok(Self::Predicted(Peaks {
+            gpu,
+            rates: known_gpus::rates(gpu, *config.run.dtype),
+            devices,
+        }))
     }
 
     fn measured(kinds: Kinds, profile: Profile, path: PathBuf) -> Self {
@@ -197,6 +252,7 @@ impl Speed {
         match self {
             Self::Estimate(_) => Basis::Estimate,
             Self::Predicted(_) => Basis::DataSheet,
+            Self::Modelled(_) => Basis::Model,
             Self::Measured(_) => Basis::Profile,
         }
     }
@@ -205,6 +261,7 @@ impl Speed {
     pub fn shared(&self, threads: usize) -> usize {
         match self {
             Self::Predicted(peaks) => peaks.devices,
+            Self::Modelled(modelled) => modelled.devices,
             Self::Estimate(_) | Self::Measured(_) => threads,
         }
     }
@@ -217,6 +274,7 @@ impl Speed {
             Self::Predicted(peaks) => {
                 return Times::of_rates(costs, peaks.rates).with_cores(peaks.devices, 0.0);
             }
+            Self::Modelled(modelled) => return modelled.times(costs),
             Self::Measured(measured) => {
                 let Measured { kinds, profile, .. } = &**measured;
                 (profile.times(kinds, costs.samples(0)), Rates::of_flops(1.0))
@@ -227,6 +285,15 @@ impl Speed {
             times.with_operations(OPERATION)
         };
         measured.unwrap_or_else(estimate)
+    }
+}
+
+impl Modelled {
+    /// The times of the layers for the first micro-batch, on one of the GPUs.
+    fn times(&self, costs: &ModelCosts) -> Times {
+        let times = self.profile.times(&self.kinds, costs.samples(0));
+        let times = times.unwrap_or_default();
+        times.with_cores(self.devices, 0.0)
     }
 }
 

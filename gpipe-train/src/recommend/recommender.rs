@@ -9,6 +9,7 @@ use gpipe_remat::planner::{
 };
 use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Rates, Times};
 use gpipe_report::Basis;
+use gpipe_tensor::DeviceId;
 
 use super::hosts::{Hosts, Ranks};
 use crate::config::{Devices, FixedKeys, Named, ScheduleChoice, Size, TrainConfig};
@@ -38,10 +39,21 @@ pub struct PlanningOptions {
     pub host_link: Option<Link>,
     /// FLOPs, bytes and actions in time, of which only the ratios count; `None` for what the cost model counts.
     pub rates: Option<Rates>,
+    /// A known GPU among the workers: values are stored and multiplied as on GPUs.
+    pub gpu: Option<&'static str>,
     /// The keys that plans keep to.
     pub fixed: FixedKeys,
     /// The ranks of a launcher, each of them a worker, instead of the other options.
     pub ranks: Option<Ranks>,
+}
+
+/// The configuration for workers that are listed GPUs, not the configured processors: bf16 is stored there.
+fn on_gpus(config: &TrainConfig, gpu: &'static str) -> TrainConfig {
+    let mut config = config.clone();
+    if !config.pipeline.devices.has_gpu() {
+        config.pipeline.devices = Named::of(Devices::bare(DeviceId::Known(gpu)));
+    }
+    config
 }
 
 /// A planner for one model on given workers.
@@ -81,6 +93,8 @@ impl Recommender {
                 "`pipeline.before = {before}`: a recommendation does not plan layers before the pipeline: leave it out"
             )));
         }
+        let of_gpus = options.gpu.map(|gpu| on_gpus(config, gpu));
+        let config = of_gpus.as_ref().unwrap_or(config);
         let mut layers = setup::layers(config)?;
         let optimizer = setup::optimizer(config);
         let weights = ParameterBytes::new(&mut layers, Some(&optimizer));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use gpipe_remat::Rates;
 use gpipe_remat::planner::Worker;
+use gpipe_tensor::DType;
 
 use super::{PlanningOptions, Recommender};
 use crate::config::{FixedKeys, Overrides, Setting};
@@ -55,4 +56,27 @@ fn micro_batches_that_cost_more_than_they_save_are_not_recommended() {
     );
     let (number, _) = seconds(Rates::of_flops(50e9), None);
     assert_eq!(number, 16);
+}
+
+/// Workers that are known GPUs store bf16 as GPUs do, whatever the configured devices are; others are processors, which
+/// round factors alone.
+#[test]
+fn workers_that_are_gpus_store_bf16() {
+    let dtype = |workers: &str| {
+        let settings = [
+            Setting::new("model.name", "gpt-nano"),
+            Setting::new("run.dtype", "bf16"),
+        ];
+        let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+        let mut options = PlanningOptions::default();
+        let precision = *config.run.dtype;
+        options.list_workers(workers, precision, None).unwrap();
+        let profile = ProfileOptions::new(Path::new("none"));
+        let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
+        let costs = of.costs(&config).unwrap();
+        costs.of(0)[1].outputs[0].dtype
+    };
+    assert_eq!(dtype("2*h200"), DType::BF16);
+    assert_eq!(dtype("2*h200,300T"), DType::BF16);
+    assert_eq!(dtype("2*300T"), DType::F32);
 }

@@ -6,11 +6,11 @@ use gpipe_tensor::Precision;
 
 use super::PlanningOptions;
 use crate::error::{Error, Result};
-use crate::known_gpus::KnownGpu;
+use crate::known_gpus::{KnownGpu, rates};
 
 impl PlanningOptions {
     /// Plans for these workers, `COUNT*FLOPS:MEMORY` each with commas between them, as `8*300T:80GiB,4*100T`. A known
-    /// GPU (`8*h100`) stands for its FLOP/s at `precision`, its memory and, for all workers, its bytes a second.
+    /// GPU (`8*h100`) stands for its FLOP/s at `precision`, its memory, its way to store bf16 and, for all workers, its bytes a second.
     /// `memory` is that of workers without one, in bytes.
     ///
     /// # Errors
@@ -37,7 +37,8 @@ impl PlanningOptions {
             let count = count.trim().parse::<usize>().ok();
             let count = count.filter(|count| (1..=1000).contains(count));
             let gpu = KnownGpu::of_name(speed);
-            let speed = match gpu.map(|gpu| gpu.rates(precision)) {
+            self.gpu = self.gpu.or(gpu.map(|gpu| gpu.name));
+            let speed = match gpu.map(|gpu| rates(gpu, precision)) {
                 Some(rates) => {
                     let slower = |known: Rates| rates.flops_per_byte() > known.flops_per_byte();
                     if self.rates.is_none_or(slower) {
@@ -107,7 +108,7 @@ mod tests {
     fn workers_are_listed_with_speed_and_memory() {
         let options = listed("2*300T:80GiB, 1.5e12", Some(7)).unwrap();
         let workers = options.workers.unwrap();
-        assert_eq!((workers.len(), options.rates), (3, None));
+        assert_eq!((workers.len(), options.rates, options.gpu), (3, None, None));
         assert_eq!(
             (workers[0].speed, workers[0].memory),
             (3e14, Some(80 << 30))
@@ -124,6 +125,7 @@ mod tests {
     fn known_gpus_bring_their_memory_and_bandwidth() {
         let options = listed("8*h200,a100:40GiB", None).unwrap();
         let workers = options.workers.unwrap();
+        assert_eq!(options.gpu, Some("H200"));
         assert_eq!(workers[7].memory, Some(141_000_000_000));
         assert_eq!(workers[8].memory, Some(40 << 30));
         assert!((workers[0].speed / workers[8].speed - 989.4 / 312.0).abs() < 1e-9);

@@ -2,7 +2,7 @@
 
 use gpipe_remat::{Bytes, Policy};
 use gpipe_report::numbers;
-use gpipe_tensor::{DeviceId, find_cuda};
+use gpipe_tensor::{DeviceId, KnownGpu, find_cuda};
 
 use super::{Setup, input};
 use crate::config::{Named, TrainConfig};
@@ -82,6 +82,32 @@ impl Setup {
         for device in devices {
             let (name, needed) = (device.id.to_string(), needs(device.id, 0, &own));
             enough(config, &name, needed, Some(device.memory_bytes))?;
+        }
+        self.check_known_gpus(config)?;
+        Ok(())
+    }
+
+    /// Checks the predicted memory against GPUs that are listed by name: each has a worker, or all if one name stands for
+    /// every stage.
+    fn check_known_gpus(&self, config: &TrainConfig) -> Result<()> {
+        let is_shared = config.pipeline.devices.repeated().is_some();
+        let stages = || {
+            let stages = self.memory.iter().zip(&self.devices);
+            stages.zip(self.schedule.device_of())
+        };
+        for ((_, &id), &worker) in stages() {
+            let DeviceId::Known(name) = id else {
+                continue;
+            };
+            let own = stages().filter(|&(_, &other)| is_shared || other == worker);
+            let needed = own.fold([0_u64; 2], |[fixed, peak], ((stage, _), _)| {
+                [
+                    fixed.saturating_add(stage.fixed()),
+                    peak.saturating_add(stage.peak()),
+                ]
+            });
+            let memory = KnownGpu::of_name(name).map(|gpu| gpu.memory);
+            enough(config, &id.to_string(), needed, memory)?;
         }
         Ok(())
     }

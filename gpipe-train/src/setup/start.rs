@@ -45,6 +45,28 @@ impl Setup {
         let host = self
             .host(config, optimizer.is_some())
             .map_err(Error::input)?;
+        self.start_on(host, config, optimizer, loss_stage)
+    }
+
+    /// Starts workers for training on the devices of a host.
+    ///
+    /// # Errors
+    /// As [`assemble`](Self::assemble).
+    #[cfg(feature = "cuda")]
+    pub(crate) fn assemble_on(self, host: Host, config: &TrainConfig) -> Result<Assembled> {
+        let (optimizer, loss) = (Some(self.optimizer.clone()), config.loss());
+        self.start_on(host, config, optimizer, move |last, transit| {
+            TrainingLoss::new(loss, last, transit)
+        })
+    }
+
+    fn start_on<T: LossStage<Tensors> + 'static>(
+        self,
+        host: Host,
+        config: &TrainConfig,
+        optimizer: Option<Optimizer>,
+        loss_stage: impl FnOnce(Device, Device) -> T + Send + 'static,
+    ) -> Result<Assembled<T>> {
         // Check all devices before starting workers, and keep them open until then.
         let mut open: Vec<Device> = Vec::new();
         // Of one replica.
@@ -84,7 +106,7 @@ impl Setup {
     }
 
     /// The host with its threads, precision and kernel cache.
-    fn host(&self, config: &TrainConfig, trains: bool) -> gpipe_tensor::Result<Host> {
+    pub(crate) fn host(&self, config: &TrainConfig, trains: bool) -> gpipe_tensor::Result<Host> {
         let products = precision::products(config, trains);
         let host = precision::host(config, config.pipeline.threads.get(), products)?;
         #[cfg(feature = "cuda")]
