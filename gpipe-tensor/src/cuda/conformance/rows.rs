@@ -290,12 +290,12 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
         width,
     );
     gpu.run(launches, [&mx, &mstats, &mdy, &msums, &partials])?;
-    let sums = floats(&dparams).iter().zip(&sums).map(|(x, sum)| x + sum);
+    // What was there does not count.
     near(
         "gradients of gain and bias",
         SINGLE,
         &msums,
-        &sums.collect::<Vec<_>>(),
+        floats(&dparams),
         4e-6,
     )
 }

@@ -32,7 +32,7 @@ pub(super) fn forward(
     }
 }
 
-/// Fills `dx`, and adds to `dparams`.
+/// Fills `dx` and `dparams`.
 pub(super) fn backward(
     gpu: &Gpu,
     [x, stats, gain, dy]: [&Tensor; 4],

@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::sum::kernels::{RUN, add_runs};
+use crate::ops::sum::kernels::{Before, RUN, add_runs};
 
 entries! {
     layer_norm<T>(x: In, gain: In, bias: In, y: Out, stats: OutF32, rows: U64, width: U64, eps: F32);
@@ -62,7 +62,7 @@ pub(crate) fn input_grad(
 }
 
 /// The gradients of gain and bias in two launches: of each run of rows to two rows of `partials`, and
-/// these added to `dparams`, the gain's before the bias's.
+/// their sums to `dparams`, the gain's before the bias's.
 pub(crate) fn params_grad(
     stored: DType,
     ParamsGrad {
@@ -80,6 +80,6 @@ pub(crate) fn params_grad(
         layer_norm_params_grad::call(stored, x, stats, dy, partials, rows as u64, width as u64);
     [
         sums.over_columns(width, runs),
-        add_runs(partials, dparams, runs, 2 * width),
+        add_runs(partials, dparams, runs, 2 * width, Before::IsOverwritten),
     ]
 }

@@ -25,7 +25,10 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f32) -> Result<
     check_param(OP, gain, width)?;
     check_param(OP, bias, width)?;
     let mut y = x.empty_like(x.shape().clone())?;
-    let mut stats = Tensor::zeros(x.device(), [rows, 2])?;
+    let mut stats = match width {
+        0 => Tensor::zeros(x.device(), [rows, 2])?,
+        _ => Tensor::empty(x.device(), [rows, 2])?,
+    };
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
         if width > 0 {
@@ -73,14 +76,13 @@ pub fn layer_norm_grad(
         ));
     }
     let mut dx = x.empty_like(x.shape().clone())?;
-    let mut dparams = Tensor::zeros(x.device(), [2, width])?;
     #[cfg(feature = "cuda")]
-    if let Some(gpu) = x.gpu() {
-        if width > 0 {
-            cuda::backward(gpu, [x, stats, gain, dy], &mut dx, &mut dparams)?;
-        }
+    if let Some(gpu) = x.gpu().filter(|_| width > 0) {
+        let mut dparams = Tensor::empty(x.device(), [2, width])?;
+        cuda::backward(gpu, [x, stats, gain, dy], &mut dx, &mut dparams)?;
         return Ok((dx, dparams));
     }
+    let mut dparams = Tensor::zeros(x.device(), [2, width])?;
     if width > 0 {
         let (stats, gain) = (stats.f32s()?, gain.f32s()?);
         let blocks = rows.div_ceil(BLOCK);

@@ -36,7 +36,7 @@ pub(super) fn forward(
     }
 }
 
-/// Fills `dx`, and adds to `dgain`.
+/// Fills `dx` and `dgain`.
 pub(super) fn backward(
     gpu: &Gpu,
     [x, inverse, gain, dy]: [&Tensor; 4],

@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::sum::kernels::{RUN, add_runs};
+use crate::ops::sum::kernels::{Before, RUN, add_runs};
 
 entries! {
     rms_norm<T>(x: In, gain: In, y: Out, inverse: OutF32, rows: U64, width: U64, eps: F32);
@@ -37,8 +37,8 @@ pub(crate) struct Gradient {
     pub dgain: Pointer,
 }
 
-/// The gradient in three launches: with respect to x, and of the gain for each run of rows, which the
-/// last adds to `dgain`.
+/// The gradient in three launches: with respect to x, and of the gain for each run of rows, whose sum the
+/// last writes to `dgain`.
 pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -> [Launch; 3] {
     let runs = rows.div_ceil(RUN);
     let sizes = (rows as u64, width as u64);
@@ -57,6 +57,6 @@ pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -
     [
         dx.a_warp_each(rows),
         sums.over_columns(width, runs),
-        add_runs(at.partials, at.dgain, runs, width),
+        add_runs(at.partials, at.dgain, runs, width, Before::IsOverwritten),
     ]
 }

@@ -23,10 +23,10 @@ pub fn rms_norm(x: &Tensor, gain: &Tensor, eps: f32) -> Result<(Tensor, Tensor)>
     let (rows, width) = x.shape().matrix()?;
     check_gain("rms_norm", gain, width)?;
     let mut y = x.empty_like(x.shape().clone())?;
-    let mut inverse = Tensor::zeros(x.device(), [rows])?;
     if x.elements() == 0 {
-        return Ok((y, inverse));
+        return Ok((y, Tensor::zeros(x.device(), [rows])?));
     }
+    let mut inverse = Tensor::empty(x.device(), [rows])?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
         cuda::forward(gpu, [x, gain], eps, &mut y, &mut inverse)?;
@@ -66,13 +66,14 @@ pub fn rms_norm_grad(
         return Err(Error::shape(OP, expected, inverse.shape()));
     }
     let mut dx = x.empty_like(x.shape().clone())?;
-    let mut dgain = Tensor::zeros(x.device(), [width])?;
-    if x.elements() == 0 {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = x.gpu().filter(|_| x.elements() > 0) {
+        let mut dgain = Tensor::empty(x.device(), [width])?;
+        cuda::backward(gpu, [x, inverse, gain, dy], &mut dx, &mut dgain)?;
         return Ok((dx, dgain));
     }
-    #[cfg(feature = "cuda")]
-    if let Some(gpu) = x.gpu() {
-        cuda::backward(gpu, [x, inverse, gain, dy], &mut dx, &mut dgain)?;
+    let mut dgain = Tensor::zeros(x.device(), [width])?;
+    if x.elements() == 0 {
         return Ok((dx, dgain));
     }
     let (inverse, gain) = (inverse.f32s()?, gain.f32s()?);

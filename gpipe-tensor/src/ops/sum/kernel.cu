@@ -29,9 +29,9 @@ __device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width) {
     partials[run.index * width + run.column] = sum;
 }
 
-/// Adds the runs' sums to `out`, in two levels: of a block's 32 columns, each warp takes every eighth run, and
-/// the first warp the sums of all.
-__device__ inline void add_runs(const float* partials, float* out, u64 runs, u64 width) {
+/// The runs' sums, added to what is in `out` if `adds` is not 0, in two levels: of a block's 32 columns, each warp
+/// takes every eighth run, and the first warp the sums of all.
+__device__ inline void add_runs(const float* partials, float* out, u64 runs, u64 width, u32 adds) {
     double* sums = (double*)shared;
     u64 column = (u64)blockIdx.x * WARP + lane();
     double sum = 0.0;
@@ -42,7 +42,8 @@ __device__ inline void add_runs(const float* partials, float* out, u64 runs, u64
     __syncthreads();
     if (warp() > 0 || column >= width) return;
     for (u32 w = 1; w < warps(); w++) sum += sums[w * WARP + lane()];
-    out[column] += (float)sum;
+    // A sum of -0 is stored as it would be in a column of zeros.
+    out[column] = (adds ? out[column] : 0.0f) + (float)sum;
 }
 
 /// The sum of each chunk of 16384 elements.

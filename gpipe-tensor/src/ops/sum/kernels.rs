@@ -12,7 +12,7 @@ pub(crate) const RUN: usize = 32;
 
 entries! {
     sum_rows<T>(x: In, partials: OutF32, rows: U64, width: U64);
-    add_runs(partials: InF32, out: BothF32, runs: U64, width: U64);
+    add_runs(partials: InF32, out: BothF32, runs: U64, width: U64, adds: U32);
     sum<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares_rows<T>(table: InU64, partials: OutF64, rows: U32);
@@ -33,15 +33,31 @@ pub(crate) fn sum_rows(
     let sums = sum_rows::call(stored, x, partials, rows as u64, width as u64);
     [
         sums.over_columns(width, runs),
-        add_runs(partials, out, runs, width),
+        add_runs(partials, out, runs, width, Before::Counts),
     ]
 }
 
-/// Adds `runs` rows of partial sums to `out`, in two levels.
-pub(crate) fn add_runs(partials: Pointer, out: Pointer, runs: usize, width: usize) -> Launch {
+/// What lies where a sum goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Before {
+    /// The sum is added to it.
+    Counts,
+    /// Anything, which the sum overwrites.
+    IsOverwritten,
+}
+
+/// Sums up `runs` rows of partial sums, in two levels.
+pub(crate) fn add_runs(
+    partials: Pointer,
+    out: Pointer,
+    runs: usize,
+    width: usize,
+    before: Before,
+) -> Launch {
     // A double for each thread.
     let floats = 2 * THREADS as usize;
-    add_runs::call(DType::F32, partials, out, runs as u64, width as u64)
+    let adds = u32::from(matches!(before, Before::Counts));
+    add_runs::call(DType::F32, partials, out, runs as u64, width as u64, adds)
         .blocks_with(width.div_ceil(WARP as usize), floats)
 }
 
