@@ -97,6 +97,17 @@ impl Device {
         &self.0.host
     }
 
+    /// The UUID of a GPU, by which two processes know whether they have the same one; `None` for the CPU, and on
+    /// paper.
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    #[cfg(feature = "cuda")]
+    pub fn uuid(&self) -> Result<Option<[u8; 16]>> {
+        let gpu = self.gpu().filter(|gpu| !gpu.is_on_paper());
+        gpu.map(Gpu::uuid).transpose()
+    }
+
     /// The streams and library handles of a GPU; `None` for the CPU.
     #[cfg(feature = "cuda")]
     pub(crate) fn gpu(&self) -> Option<&Gpu> {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+#[cfg(feature = "cuda")]
+use crate::cuda::Nccl;
 use crate::error::{Error, Result};
 use crate::floats::Floats;
 use crate::instruction_set::InstructionSet;
@@ -82,6 +84,8 @@ struct Shared {
     traced: bool,
     #[cfg(feature = "cuda")]
     on_paper: bool,
+    #[cfg(feature = "cuda")]
+    nccl: Option<Nccl>,
 }
 
 impl Host {
@@ -136,6 +140,8 @@ impl Host {
             traced: false,
             #[cfg(feature = "cuda")]
             on_paper: false,
+            #[cfg(feature = "cuda")]
+            nccl: None,
         })))
     }
 
@@ -234,6 +240,22 @@ impl Host {
             shared.on_paper = true;
         }
         self
+    }
+
+    /// The same host with the NCCL that passes tensors to GPUs of other processes, which all have the same version.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn with_nccl(mut self, nccl: Nccl) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.nccl = Some(nccl);
+        }
+        self
+    }
+
+    /// The NCCL that passes tensors to GPUs of other processes, if one does.
+    #[cfg(feature = "cuda")]
+    pub fn nccl(&self) -> Option<&Nccl> {
+        self.0.nccl.as_ref()
     }
 
     /// Threads in the budget.

@@ -18,6 +18,8 @@ mod kernel_cache;
 mod known_gpu;
 mod launch_trace;
 mod math;
+#[cfg(feature = "cuda")]
+mod nccl_channel;
 pub mod ops;
 pub mod parallel;
 pub mod philox;
@@ -30,6 +32,8 @@ mod tensor;
 mod testing;
 mod thread_budget;
 
+#[cfg(feature = "cuda")]
+pub use cuda::{Nccl, UNIQUE_ID_BYTES};
 pub use cuda_info::{CudaDevice, CudaInfo};
 pub use device::{Device, DeviceEvent};
 pub use device_id::DeviceId;
@@ -42,6 +46,8 @@ pub use instruction_set::InstructionSet;
 pub use kernel_cache::KernelCache;
 pub use known_gpu::{KNOWN_GPUS, KnownGpu};
 pub use launch_trace::{Arithmetic, LaunchTrace, TracedLaunch};
+#[cfg(feature = "cuda")]
+pub use nccl_channel::{ChannelEnd, NcclChannel};
 pub use shape::Shape;
 pub use tensor::Tensor;
 pub use thread_budget::CpuSlot;

@@ -23,6 +23,14 @@ pub(super) fn open(version: &str) {
     });
 }
 
+/// The folder that NVRTC was loaded from, where the system tells it. NVRTC was found before.
+pub(super) fn folder_of_nvrtc() -> Option<std::path::PathBuf> {
+    #[cfg(target_os = "linux")]
+    return linux::folder();
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::ffi::{CStr, OsStr, c_char, c_int, c_void};

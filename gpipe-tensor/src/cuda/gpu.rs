@@ -6,6 +6,7 @@ use super::blas::Blas;
 use super::context::Context;
 use super::entry::{Launch, Pointer};
 use super::pinned::Pinned;
+use super::probe;
 use super::product::Product;
 use super::staging::{PIECE, Staging};
 use super::stream::{Event, Stream};
@@ -97,6 +98,11 @@ impl Gpu {
         self.context().is_on_paper()
     }
 
+    /// The name of the device among all in the world.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        probe::uuid(self.context().device)
+    }
+
     pub(super) fn context(&self) -> &Arc<Context> {
         self.compute.context()
     }
@@ -109,6 +115,11 @@ impl Gpu {
     /// The most bytes that the device's pool has taken.
     pub fn most_reserved(&self) -> Result<u64> {
         self.context().most_reserved()
+    }
+
+    /// Records an event after all operations so far.
+    pub fn record_end(&self) -> Result<Event> {
+        self.compute.record()
     }
 
     /// Records an event with its time after all operations so far.

@@ -32,6 +32,10 @@ mod memory;
 mod mixed;
 #[cfg(feature = "cuda")]
 mod module;
+#[cfg(feature = "cuda")]
+mod nccl;
+#[cfg(feature = "cuda")]
+mod nccl_comm;
 #[cfg(test)]
 mod nvrtc;
 #[cfg(test)]
@@ -64,4 +68,6 @@ mod trace;
 mod transfer;
 
 #[cfg(feature = "cuda")]
-pub(crate) use {gpu::Gpu, memory::Memory, product::Product, stream::Event};
+pub use nccl::{Nccl, UNIQUE_ID_BYTES};
+#[cfg(feature = "cuda")]
+pub(crate) use {gpu::Gpu, memory::Memory, nccl_comm::Comm, product::Product, stream::Event};

@@ -156,6 +156,14 @@ pub(super) fn capability(device: CUdevice) -> Result<(u32, u32)> {
     Ok((attribute(MAJOR)?, attribute(MINOR)?))
 }
 
+/// The name of a physical device, or of a part of one that stands for a device, which no other in the world has.
+pub(super) fn uuid(device: CUdevice) -> Result<[u8; 16]> {
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    // SAFETY: the device is one that the driver gave; the call writes one name.
+    unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, device) }.check("cuDeviceGetUuid_v2")?;
+    Ok(uuid.bytes.map(|byte| byte as u8))
+}
+
 /// Whether a device has peer access to the memory of another.
 pub(super) fn reaches(device: CUdevice, peer: CUdevice) -> Result<bool> {
     let mut reaches = 0;

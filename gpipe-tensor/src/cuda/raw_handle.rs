@@ -5,6 +5,8 @@ use std::ffi::c_void;
 use cudarc::cublas::sys::cublasHandle_t;
 use cudarc::driver::sys::{CUcontext, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
 
+use super::nccl::RawComm;
+
 /// An opaque handle that the driver or a library gave: this process never dereferences it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawHandle<T>(pub T);
@@ -30,6 +32,9 @@ shared_by_threads!(
 
 // SAFETY: a cuBLAS handle may be used by any thread, one at a time: hence no `Sync`.
 unsafe impl Send for RawHandle<cublasHandle_t> {}
+
+// SAFETY: so may a communicator of NCCL, whose owner holds a lock.
+unsafe impl Send for RawHandle<RawComm> {}
 
 // SAFETY: pinned memory is the process's; its one owner reads and writes it.
 unsafe impl Send for RawHandle<*mut c_void> {}

@@ -17,6 +17,10 @@ pub const LIBRARIES: [[&str; 2]; 3] = [
     ["libnvrtc.so", "libnvrtc.so.13"],
 ];
 
+/// What a host with NCCL has beside [`LIBRARIES`]: the names of NVIDIA's wheels and packages.
+#[allow(dead_code, reason = "for tests of NCCL, which not every crate has")]
+pub const NCCL: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
 /// How long a program may take: one that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -57,6 +61,7 @@ fn source() -> String {
         "devices.cpp",
         "allocation.cpp",
         "streams.cpp",
+        "nccl.cpp",
         "kernels.cpp",
         "blas.cpp"
     ];
@@ -104,6 +109,13 @@ impl Host {
     /// Runs a program to its end, with settings as in settings.cpp.
     pub fn run(&self, program: &mut Command, settings: &str) -> Outcome {
         self.run_with(&LIBRARIES, program, settings)
+    }
+
+    /// The same on a host with NCCL.
+    #[allow(dead_code, reason = "for tests of NCCL, which not every crate has")]
+    pub fn run_with_nccl(&self, program: &mut Command, settings: &str) -> Outcome {
+        let [cuda, blas, nvrtc] = LIBRARIES;
+        self.run_with(&[cuda, blas, nvrtc, NCCL], program, settings)
     }
 
     /// The same where only some of the libraries are there.

@@ -5,6 +5,7 @@
 //! [`a_program`] does what the test asked for.
 
 mod blas;
+mod channels;
 mod compile;
 mod driver;
 mod faults;
@@ -29,8 +30,12 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 17] = [
+const PROGRAMS: [(&str, Program); 21] = [
     ("relay", orders::relay),
+    ("channel", channels::program),
+    ("peer", channels::peer),
+    ("no-nccl", channels::missing),
+    ("found-nccl", channels::found),
     ("fault", faults::program),
     ("compiler", faults::compiler),
     ("products", blas::products),

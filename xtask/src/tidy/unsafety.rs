@@ -72,6 +72,18 @@ const MODULES: &[(&str, &str)] = &[
         "foreign: on an emulated host",
     ),
     (
+        "gpipe-tensor/src/cuda/nccl.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/nccl_comm.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/nccl_channel.rs",
+        "foreign: on an emulated host",
+    ),
+    (
         "gpipe-tensor/src/cuda/peer.rs",
         "foreign: on an emulated host",
     ),

@@ -59,6 +59,14 @@ static const Named ERRORS[] = {
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
+/// The name of a device among those of all processes.
+static void uuid_of(int device, char* uuid) {
+    memset(uuid, 0, 16);
+    int owner = settings().shared ? 0 : (int)getpid();
+    memcpy(uuid, &owner, sizeof owner);
+    uuid[15] = (char)(device + 1);
+}
+
 static int attribute_of(int attribute) {
     switch (attribute) {
         case 1: return 1024;                           // threads a block
@@ -168,8 +176,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
 int cuDeviceGetUuid_v2(char* uuid, int device) {
     CALL(cuDeviceGetUuid_v2);
     DEVICE(device);
-    memset(uuid, 0, 16);
-    uuid[15] = (char)(device + 1);
+    host::uuid_of(device, uuid);
     return 0;
 }
 

@@ -31,6 +31,9 @@ struct Operation {
     bool done, busy;
     /// Blocks of pinned memory that it reads or writes.
     std::vector<uint64_t> pinned;
+    /// Whether another process has come to it too; and its number among those of its kind.
+    std::function<bool()> ready;
+    uint64_t number;
 };
 
 using Work = std::shared_ptr<Operation>;
@@ -93,7 +96,7 @@ static bool can_start(const Work& work) {
     for (auto& other : work->after) {
         if (!other->done) return false;
     }
-    return true;
+    return !work->ready || work->ready();
 }
 
 /// What stands in the way of an operation: the one to do for it, or none if it is being done.
@@ -103,7 +106,7 @@ static Stream* needed_for(Work work) {
         if (head->busy) return nullptr;
         auto waits = [](const Work& other) { return !other->done; };
         auto other = std::find_if(head->after.begin(), head->after.end(), waits);
-        if (other == head->after.end()) return head->stream;
+        if (other == head->after.end()) return head->ready && !head->ready() ? nullptr : head->stream;
         work = *other;
     }
 }
@@ -202,7 +205,8 @@ static void finish(Work work, std::unique_lock<std::mutex>& held) {
     while (!work->done) {
         Stream* stream = next_stream(work);
         if (stream) do_first(stream);
-        else changed.wait(held);
+        // What comes from another process wakes nobody.
+        else changed.wait_for(held, std::chrono::milliseconds(1));
     }
     now = std::max(now, work->end);
 }

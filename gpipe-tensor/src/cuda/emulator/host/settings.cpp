@@ -17,6 +17,11 @@
 //   threads=1       the threads of kernels in an order drawn from the seed
 //   fail=NAME:N:E   the Nth call of NAME (from 1) gives the error E; may be repeated
 //   break=N:E       the Nth operation that a device does (from 1) gives the error E, which stays
+//   nccl=N          22703 is NCCL 2.27.3
+//   deaf=1          NCCL does not notice that a peer is gone
+//   sever=N         NCCL reports a fault at its Nth transfer, and makes no more
+//   signal=N:S      the Nth transfer of NCCL sends the signal S to its own process
+//   gpus=shared     processes have the same GPUs, by their UUIDs; each has its own without it
 //   delay=N         up to N microseconds before a call, by the seed
 //   skip=A,B        no wait is done for which one of the callers has such an address in the program
 //   faults=PATH     a line for each fault; on standard error without it
@@ -29,11 +34,15 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <unwind.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <fstream>
@@ -96,7 +105,10 @@ struct Settings {
     std::vector<Refusal> refusals;
     uint64_t break_at = 0;
     int break_with = 0;
-    uint64_t delay = 0;
+    uint64_t delay = 0, sever = 0;
+    int nccl = 22703, signal = 0;
+    uint64_t signal_at = 0;
+    bool deaf = false, shared = false;
     std::set<uint64_t> skipped;
     std::string faults, calls, copies, waits;
 
@@ -135,11 +147,20 @@ struct Settings {
         else if (key == "driver") driver = (int)number;
         else if (key == "threads") threads = number != 0;
         else if (key == "delay") delay = number;
+        else if (key == "nccl") nccl = (int)number;
+        else if (key == "deaf") deaf = number != 0;
+        else if (key == "sever") sever = number;
+        else if (key == "gpus") shared = value == "shared";
         else if (key == "faults") faults = value;
         else if (key == "calls") calls = value;
         else if (key == "copies") copies = value;
         else if (key == "waits") waits = value;
         else if (key == "fail") return refuse(value);
+        else if (key == "signal") {
+            char* rest;
+            signal_at = strtoull(value.c_str(), &rest, 10);
+            signal = *rest == ':' ? atoi(rest + 1) : SIGKILL;
+        }
         else if (key == "break") {
             char* rest;
             break_at = strtoull(value.c_str(), &rest, 10);
@@ -202,8 +223,8 @@ static void fault(const std::string& what) {
 }
 
 /// Guards everything.
-static std::mutex lock;
-static std::condition_variable changed;
+static std::mutex& lock = *new std::mutex();
+static std::condition_variable& changed = *new std::condition_variable();
 
 /// The calls until now, by name.
 static std::map<std::string, uint64_t>& calls() {
