@@ -19,7 +19,7 @@ pub use executor::stage::{MicroBatch, Ran, Stage};
 pub use executor::step::Outcome;
 pub use executor::transport::{Deliver, InMemory, Parcel, Transport};
 pub use executor::watchdog::{Doing, Stuck};
-pub use executor::wire::{Codec, Reader, Writer};
+pub use executor::wire::{Codec, Reader, Route, Writer};
 pub use executor::world::{Label, World};
 pub use groups::{GroupSums, Groups};
 pub use schedule::action::{Action, ActionError, Op};

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use crate::executor::clock::Clock;
 use crate::executor::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::executor::tag::Tag;
-use crate::executor::wire::{Codec, Reader};
+use crate::executor::wire::{Codec, Reader, Route};
 use crate::executor::world::{Arrivals, World};
 use crate::schedule::transfer::{Direction, Transfer};
 
@@ -171,7 +171,10 @@ impl<F> Mailboxes<F> {
             return self.put(tag, flow, now);
         }
         let mut out = World::flow_head(tag);
-        far.codec.pack(flow, &mut out).map_err(Refusal::Unsent)?;
+        let packed = far
+            .codec
+            .pack_flow(flow, self.route(tag.transfer), &mut out);
+        packed.map_err(Refusal::Unsent)?;
         far.world.send_flow(rank, out);
         Ok(())
     }
@@ -257,6 +260,16 @@ impl<F> Mailboxes<F> {
         missed.filter(is_from).collect()
     }
 
+    /// The workers of a flow between two stages; the stage that receives it is one of them.
+    fn route(&self, transfer: Transfer) -> Route {
+        let stages = self.device_of.len();
+        let to = self.device_of[transfer.stage];
+        let from = transfer
+            .sender(stages)
+            .map_or(to, |stage| self.device_of[stage]);
+        Route { from, to }
+    }
+
     /// Tells a transport that a worker sleeps.
     fn waiting(&self, waits: bool) {
         if let Some(far) = &self.far {
@@ -317,7 +330,10 @@ impl<F: Send> Arrivals for Mailboxes<F> {
         let Some(far) = &self.far else {
             return Ok(());
         };
-        let flow = far.codec.unpack(flow)?;
+        if tag.transfer.stage >= self.device_of.len() {
+            return Err(format!("it sent {} for no stage", tag.transfer));
+        }
+        let flow = far.codec.unpack_flow(self.route(tag.transfer), flow)?;
         let mut parked = self.parked();
         if tag.epoch > parked.epoch {
             parked.flows.push((tag, flow));

@@ -15,6 +15,35 @@ pub trait Codec<T>: Send + Sync {
     /// # Errors
     /// If the bytes are not a value, or there is no room for it.
     fn unpack(&self, from: &mut Reader) -> Result<T, String>;
+
+    /// [`pack`](Self::pack) of a flow for a worker of another rank. The worker `route.from` calls it, for one flow after
+    /// the other in the order in which they arrive.
+    ///
+    /// # Errors
+    /// As [`pack`](Self::pack).
+    fn pack_flow(&self, value: T, route: Route, out: &mut Writer) -> Result<(), String> {
+        let _ = route;
+        self.pack(value, out)
+    }
+
+    /// Reads a flow that [`pack_flow`](Self::pack_flow) wrote on another rank. Called for every flow that arrives, also
+    /// those of a call that has failed.
+    ///
+    /// # Errors
+    /// As [`unpack`](Self::unpack).
+    fn unpack_flow(&self, route: Route, from: &mut Reader) -> Result<T, String> {
+        let _ = route;
+        self.unpack(from)
+    }
+}
+
+/// The workers between which a flow passes, by the numbers of their devices in the schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The one that sends it.
+    pub from: usize,
+    /// The one that receives it.
+    pub to: usize,
 }
 
 /// Writes a parcel. Numbers are little-endian.

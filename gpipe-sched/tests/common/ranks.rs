@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpipe_sched::{Codec, Pipeline, PipelineError, Reader, Schedule, World, Writer};
+use gpipe_sched::{Codec, Pipeline, PipelineError, Reader, Route, Schedule, World, Writer};
 
 use super::{Difference, Failure, Plan, Toy, ToyPipeline, batch, sequential};
 
@@ -22,6 +22,19 @@ impl Codec<i64> for Numbers {
         match from.body()? == value.to_le_bytes() {
             true => Ok(value),
             false => Err("two halves that differ".to_owned()),
+        }
+    }
+
+    fn pack_flow(&self, value: i64, route: Route, out: &mut Writer) -> Result<(), String> {
+        out.number(route.from);
+        out.number(route.to);
+        self.pack(value, out)
+    }
+
+    fn unpack_flow(&self, route: Route, from: &mut Reader) -> Result<i64, String> {
+        match (from.number()?, from.number()?) == (route.from, route.to) {
+            true => self.unpack(from),
+            false => Err(format!("a flow of other workers than {route:?}")),
         }
     }
 }

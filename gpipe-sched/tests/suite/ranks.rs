@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use gpipe_sched::{
-    Action, InMemory, Op, PipelineError, Place, Schedule, Transport, World, gpipe, interleaved,
-    one_f_one_b, zb_v,
+    Action, InMemory, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
+    interleaved, one_f_one_b, zb_v,
 };
 
 use crate::common::faulty::{Fault, Faulty};
@@ -109,6 +109,27 @@ fn timelines_of_ranks_have_one_clock() {
                 });
             }
         });
+    }
+}
+
+/// What a rank computes is worth nothing from some moment on: no call succeeds there, whatever all ranks said of it.
+#[test]
+fn a_rank_that_gives_up_fails_calls_to_which_all_said_yes() {
+    let errors = on_ranks(InMemory::new(3), |world| {
+        if world.rank() == 1 {
+            // The others have said yes before.
+            thread::sleep(Duration::from_millis(100));
+            world.give_up("a link is broken", 1);
+            assert!(world.is_over());
+        }
+        let shared = world.share(Parcel::default(), None);
+        shared.expect_err("no success").to_string()
+    });
+    for error in errors {
+        assert!(
+            error.contains("rank 1") && error.contains("a link is broken"),
+            "{error}"
+        );
     }
 }
 
