@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpipe_layers::{Layer, Loss, Optimizer, try_params};
-use gpipe_sched::{Groups, LossStage, Pipeline, PipelineError, Portal, Schedule, World};
+use gpipe_sched::{Codec, Groups, LossStage, Pipeline, PipelineError, Portal, Schedule, World};
 use gpipe_tensor::{Device, DeviceId, Host, Tensors};
 
 use crate::memory::StateShards;
@@ -52,6 +52,9 @@ pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     /// Number of layers before the pipeline, which take the inputs of a whole group
     /// ([`group_items`](crate::group_items)).
     pub before: usize,
+    /// The number of channels by which NCCL carries flows of this rank, or why they go through host memory; `None`
+    /// where no NCCL was given ([`Host::with_nccl`](gpipe_tensor::Host), with the feature `cuda`).
+    pub nccl: Option<std::result::Result<usize, String>>,
 }
 
 impl Assembly {
@@ -120,7 +123,7 @@ impl Assembly {
             cut,
             schedule,
             remat_plan,
-            devices,
+            devices: ids,
             loss: _,
             optimizer,
             seed,
@@ -131,7 +134,7 @@ impl Assembly {
             let rank = rank_of[schedule.device_of()[stage]];
             own % ranks == rank
         };
-        let devices = devices.iter().enumerate().map(|(stage, &id)| {
+        let devices = ids.iter().enumerate().map(|(stage, &id)| {
             // In the place of one of another rank stands one that counts nothing.
             let id = match is_here(stage) {
                 true => id,
@@ -179,12 +182,17 @@ impl Assembly {
             let transit = transit.clone();
             move || Ok::<_, Error>(end(last, transit))
         };
+        let mut nccl = None;
         let pipeline = match world {
             None => Pipeline::build(schedule, make_stage, make_loss_stage)?,
             Some(world) => {
-                let flows = Arc::new(HostFlows {
+                let flows = HostFlows {
                     transit: transit.clone(),
-                });
+                };
+                let place = own / ranks * ranks;
+                let of_world: Vec<usize> = rank_of.iter().map(|rank| place + rank).collect();
+                let (flows, found) = link(host, world, (&schedule, &of_world, &ids), flows)?;
+                nccl = found;
                 Pipeline::join(
                     schedule,
                     world,
@@ -203,6 +211,7 @@ impl Assembly {
             portals,
             groups,
             before,
+            nccl,
         })
     }
 
@@ -248,6 +257,35 @@ impl Assembly {
         Ok(())
     }
 }
+
+/// The codec of flows between ranks: by NCCL where the host has one, else through host memory. `places` are the schedule,
+/// the rank of each of its devices in the world, and the device of each stage.
+fn link(
+    host: &Host,
+    world: &Arc<World>,
+    places: (&Schedule, &[usize], &[DeviceId]),
+    flows: HostFlows,
+) -> std::result::Result<Linked, PipelineError> {
+    #[cfg(feature = "cuda")]
+    if let Some(nccl) = host.nccl() {
+        let (schedule, rank_of, devices) = places;
+        let places = crate::gpu_flows::Places {
+            schedule,
+            rank_of,
+            devices,
+        };
+        let (flows, found) = crate::gpu_flows::connect(nccl, host, world, &places, flows)?;
+        return Ok((flows, Some(found)));
+    }
+    let _ = (host, world, places);
+    Ok((Arc::new(flows), None))
+}
+
+/// A codec of flows, and what carries them ([`Assembled::nccl`]).
+type Linked = (
+    Arc<dyn Codec<Tensors>>,
+    Option<std::result::Result<usize, String>>,
+);
 
 /// Why a pipeline could not be started.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,8 @@ mod custom_loss;
 mod diagnosis;
 mod error;
 mod extras;
+#[cfg(feature = "cuda")]
+mod gpu_flows;
 mod lending;
 mod memory;
 mod micro_batch;

@@ -68,9 +68,7 @@ pub(crate) fn pack(tensor: &Tensor, out: &mut Writer) -> Result<(), String> {
             ));
         }
     };
-    let extents = tensor.shape().dims();
-    out.number(extents.len());
-    extents.iter().for_each(|&extent| out.number(extent));
+    put_shape(tensor.shape(), out);
     out.body(body);
     Ok(())
 }
@@ -78,9 +76,7 @@ pub(crate) fn pack(tensor: &Tensor, out: &mut Writer) -> Result<(), String> {
 /// Reads a tensor onto a device, which counts it.
 pub(crate) fn unpack(from: &mut Reader, device: &Device) -> Result<Tensor, String> {
     let dtype = from.number()?;
-    let extents = 0..from.number()?;
-    let extents = extents.map(|_| from.number());
-    let shape = Shape::from(extents.collect::<Result<Vec<usize>, String>>()?.as_slice());
+    let shape = get_shape(from)?;
     let body = from.body()?;
     let tensor = match dtype {
         F32 => Tensor::from_f32(device, shape, elements(&body)?),
@@ -88,6 +84,21 @@ pub(crate) fn unpack(from: &mut Reader, device: &Device) -> Result<Tensor, Strin
         other => return Err(format!("a tensor of no known type: {other}")),
     };
     tensor.map_err(|error| error.to_string())
+}
+
+/// Appends the extents of a tensor.
+pub(crate) fn put_shape(shape: &Shape, out: &mut Writer) {
+    let extents = shape.dims();
+    out.number(extents.len());
+    extents.iter().for_each(|&extent| out.number(extent));
+}
+
+/// Reads the extents of a tensor.
+pub(crate) fn get_shape(from: &mut Reader) -> Result<Shape, String> {
+    let extents = 0..from.number()?;
+    let extents = extents.map(|_| from.number());
+    let extents = extents.collect::<Result<Vec<usize>, String>>()?;
+    Ok(Shape::from(extents.as_slice()))
 }
 
 fn of_words<T: Word>(values: &[T]) -> Vec<u8> {

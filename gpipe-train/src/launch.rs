@@ -8,7 +8,7 @@ use gpipe_mpi::{FoundLibrary, Launcher, MpiTransport};
 use gpipe_report::{FoundMpi, FoundRank};
 use gpipe_sched::{Parcel, World};
 
-use crate::config::TrainConfig;
+use crate::config::{NcclUse, TrainConfig};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::ranks::ranks_of;
@@ -91,7 +91,7 @@ pub fn is_first_rank() -> bool {
     Launcher::of_environment().is_none_or(|launcher| launcher.rank == 0)
 }
 
-/// Refuses several replicas without a launcher.
+/// Refuses several replicas, or a demand of NCCL, without a launcher.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the way to start them.
@@ -103,6 +103,10 @@ pub(crate) fn check_replicas(world: Option<&World>, config: &TrainConfig) -> Res
              `pipeline.replicas = 1`, which gives the same bits with `pipeline.groups = {}`",
             config.pipeline.groups.get()
         ))),
+        None if *config.run.nccl == NcclUse::On => Err(Error::invalid(
+            "run.nccl = on but one process, whose GPUs need no NCCL: start several with mpirun or srun, or leave \
+             `run.nccl` out",
+        )),
         _ => Ok(()),
     }
 }

@@ -18,6 +18,7 @@ pub mod links;
 pub mod machine;
 mod memory_limit;
 mod model_source;
+mod nccl;
 mod pace;
 mod precision;
 pub mod profile;

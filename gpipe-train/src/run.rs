@@ -17,6 +17,7 @@ use crate::config::TrainConfig;
 use crate::dataset::dataset;
 use crate::error::{Error, Result, one_line};
 use crate::launch::{check_alike, check_replicas};
+use crate::nccl::chosen;
 use crate::progress::ProgressReporter;
 use crate::progress_sink::ProgressSink;
 use crate::resume::{self, StartPoint};
@@ -174,6 +175,7 @@ impl PreparedRun {
         let mut made = started.made;
         let mut autosave = Autosave::new(&recipe, &started, &assembled.transit, companions)?;
         let identity = started.identity.clone();
+        let chosen = chosen(&config, assembled.nccl.as_ref())?;
         let of_world = assembled.pipeline.world().map(|world| {
             let messages = forecast.messages();
             let messages = messages.map_or(String::new(), |bytes| format!("; messages {bytes}"));
@@ -183,6 +185,9 @@ impl PreparedRun {
             ProgressReporter::begin(&config, &dataset, forecast, tracer, started, sink);
         if let Some(of_world) = of_world {
             progress.line(&of_world);
+        }
+        if let Some(chosen) = chosen {
+            progress.line(&chosen);
         }
         for warning in [&vocabulary.warning, &warning].into_iter().flatten() {
             progress.note(warning);

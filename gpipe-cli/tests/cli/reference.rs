@@ -167,6 +167,7 @@ fn every_key_is_documented_with_its_flag_and_default() {
             let value = match key {
                 "pipeline.zero" => "1",
                 "run.instruction_set" => "avx512",
+                "run.nccl" => "off",
                 "optimizer.name" => "sgd",
                 "optimizer.alpha" => "0.99",
                 "optimizer.momentum" => "0",

@@ -12,6 +12,7 @@ mod missing;
 mod mixed;
 mod orders;
 mod portals;
+mod ranks;
 mod resume;
 mod work;
 

@@ -133,6 +133,7 @@ const VALUES: &[(&str, &str, &[&str])] = &[
     ("gpt-nano", "run.watchdog", &["off", "2.5"]),
     ("gpt-nano", "run.dtype", &["f32"]),
     ("gpt-nano", "run.tf32", &["false"]),
+    ("gpt-nano", "run.nccl", &["off"]),
     ("llama-nano", "model.kv_heads", &["1"]),
     ("llama-nano", "model.head_size", &["16"]),
     ("llama-nano", "model.inner", &["100"]),

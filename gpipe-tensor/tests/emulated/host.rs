@@ -18,7 +18,6 @@ pub const LIBRARIES: [[&str; 2]; 3] = [
 ];
 
 /// What a host with NCCL has beside [`LIBRARIES`]: the names of NVIDIA's wheels and packages.
-#[allow(dead_code, reason = "for tests of NCCL, which not every crate has")]
 pub const NCCL: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// How long a program may take: one that takes longer hangs.
@@ -112,7 +111,6 @@ impl Host {
     }
 
     /// The same on a host with NCCL.
-    #[allow(dead_code, reason = "for tests of NCCL, which not every crate has")]
     pub fn run_with_nccl(&self, program: &mut Command, settings: &str) -> Outcome {
         let [cuda, blas, nvrtc] = LIBRARIES;
         self.run_with(&[cuda, blas, nvrtc, NCCL], program, settings)

@@ -17,6 +17,7 @@ mod lora;
 mod loss_target;
 mod model;
 mod model_defaults;
+mod nccl_use;
 mod numbers;
 mod optimizer_name;
 mod overrides;
@@ -46,6 +47,7 @@ pub use fixed::FixedKeys;
 pub use lora::Lora;
 pub use loss_target::LossTarget;
 pub use model::{Family, GptKeys, ImageKeys, LlamaKeys, MlpKeys, Model, Seq2SeqKeys};
+pub use nccl_use::NcclUse;
 pub use numbers::{Amount, Blocks, Count, Fraction, Seed, Size, Threads, Whole};
 pub use optimizer_name::OptimizerName;
 pub use overrides::{Overrides, Setting};
@@ -225,6 +227,18 @@ pub struct Run {
     pub instruction_set: Named<InstructionSet>,
     /// Whether `f32` matrix products on CUDA devices use TF32.
     pub tf32: bool,
+    /// What carries flows between GPUs of different ranks. Omitted from files where it is `auto`, since earlier
+    /// versions do not know the key.
+    #[serde(default = "auto_nccl", skip_serializing_if = "is_auto")]
+    pub nccl: Named<NcclUse>,
+}
+
+fn auto_nccl() -> Named<NcclUse> {
+    Named::of(NcclUse::Auto)
+}
+
+fn is_auto(nccl: &Named<NcclUse>) -> bool {
+    **nccl == NcclUse::Auto
 }
 
 fn one() -> Size {

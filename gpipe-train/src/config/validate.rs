@@ -5,6 +5,7 @@ use gpipe_remat::Policy;
 use gpipe_sched::Schedule;
 
 use super::model::Family;
+use super::nccl_use::NcclUse;
 use super::numbers::Fraction;
 use super::optimizer_name::OptimizerName;
 use super::{Optimizer, TrainConfig, presets, seq2seq_preset};
@@ -37,6 +38,11 @@ pub fn check(config: &TrainConfig) -> Result<()> {
     if config.run.tf32 && !config.pipeline.devices.has_gpu() {
         return Err(Error::invalid(
             "run.tf32 is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
+        ));
+    }
+    if *config.run.nccl == NcclUse::On && !config.pipeline.devices.has_gpu() {
+        return Err(Error::invalid(
+            "run.nccl = on is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.nccl` out",
         ));
     }
     check_optimizer(&config.optimizer)?;

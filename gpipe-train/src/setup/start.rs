@@ -8,6 +8,7 @@ use gpipe_tensor::{Device, Host, Tensors};
 use super::Setup;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::nccl::{chosen, with_nccl};
 use crate::precision;
 
 impl Setup {
@@ -67,6 +68,7 @@ impl Setup {
         optimizer: Option<Optimizer>,
         loss_stage: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> Result<Assembled<T>> {
+        let (host, reason) = with_nccl(host, self.world.as_deref(), config)?;
         // Check all devices before starting workers, and keep them open until then.
         let mut open: Vec<Device> = Vec::new();
         // Of one replica.
@@ -95,6 +97,10 @@ impl Setup {
                 error => Error::run(error),
             })?;
         drop(open);
+        if let Some(reason) = reason {
+            assembled.nccl = Some(Err(reason));
+        }
+        chosen(config, assembled.nccl.as_ref())?;
         for weights in self.weights {
             weights.load(&mut assembled.pipeline)?;
         }
