@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use gpipe_sched::{Codec, Parcel, PipelineError, Reader, Route, Schedule, World, Writer};
 use gpipe_tensor::{
-    ChannelEnd, DType, DeviceId, Host, Nccl, NcclChannel, Tensor, Tensors, UNIQUE_ID_BYTES,
+    ChannelEnd, DeviceId, Host, Nccl, NcclChannel, Tensor, Tensors, UNIQUE_ID_BYTES,
 };
 
-use crate::wire::{HostFlows, get_shape, pack, put_shape, unpack};
+use crate::wire::{HostFlows, get_form, pack, put_form, unpack};
 
 /// How often the ends of all channels may look for each other: this crate reads no clock.
 const CONNECTING: usize = 60_000;
@@ -373,9 +373,9 @@ impl Codec<Tensors> for GpuFlows {
         // What passes through the host comes first: it may fail, and then nothing has been sent.
         let mut by_nccl: Vec<Tensor> = Vec::new();
         for tensor in flow {
-            if tensor.dtype() == DType::F32 && tensor.f32s().is_err() {
+            if tensor.dtype().is_float() && !tensor.is_on_host() {
                 out.number(BY_NCCL);
-                put_shape(tensor.shape(), out);
+                put_form(tensor.dtype(), tensor.shape(), out)?;
                 by_nccl.push(tensor);
             } else {
                 out.number(BY_HOST);
@@ -399,7 +399,8 @@ impl Codec<Tensors> for GpuFlows {
         let tensors = tensors.map(|_| match from.number()? {
             BY_HOST => unpack(from, transit),
             _ => {
-                let received = channel.receive(get_shape(from)?, transit);
+                let (dtype, shape) = get_form(from)?;
+                let received = channel.receive(dtype, shape, transit);
                 received.map_err(|error| self.channels.broken(route, &error))
             }
         });

@@ -9,10 +9,10 @@ use gpipe_sched::{
     Codec, Label, LossStage, Parcel, Pipeline, PipelineError, Reader, World, Writer,
 };
 use gpipe_tensor::safetensors::Stored;
-use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
+use gpipe_tensor::{Device, Tensor, Tensors};
 
 use crate::param_state::{ParamState, in_model_order};
-use crate::wire::{pack, unpack};
+use crate::wire::{get_form, pack, put_form, unpack};
 use crate::{Error, LayerStage, Result};
 
 /// Of a stage, with their places in it.
@@ -142,23 +142,14 @@ impl Loans {
         let tensor = stored.get().map_err(|error| error.to_string())?;
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         out.number(own.len());
-        out.number(usize::from(stored.dtype() == DType::U32));
-        let extents = stored.shape().dims();
-        out.number(extents.len());
-        extents.iter().for_each(|&extent| out.number(extent));
+        put_form(stored.dtype(), stored.shape(), out)?;
         own.push(tensor);
         Ok(())
     }
 
     fn unpack_one(&self, rank: usize, from: &mut Reader) -> std::result::Result<Stored, String> {
         let number = from.number()?;
-        let dtype = match from.number()? {
-            0 => DType::F32,
-            _ => DType::U32,
-        };
-        let extents = 0..from.number()?;
-        let extents = extents.map(|_| from.number());
-        let extents = extents.collect::<std::result::Result<Vec<usize>, String>>()?;
+        let (dtype, shape) = get_form(from)?;
         if rank == self.rank {
             let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
             let tensor = own.get(number).ok_or("a copy that was never made")?;
@@ -166,7 +157,6 @@ impl Loans {
         }
         let borrowed = self.borrowed.clone();
         let borrowed = borrowed.ok_or("a copy for another rank")?;
-        let shape = Shape::from(extents.as_slice());
         Ok(Stored::later(dtype, shape, move || {
             borrowed
                 .fetch(rank, number)

@@ -44,67 +44,64 @@ impl Codec<Tensors> for HostFlows {
     }
 }
 
-const F32: usize = 0;
-const U32: usize = 1;
+const TYPES: [DType; 3] = [DType::F32, DType::U32, DType::BF16];
 
 /// Appends a tensor.
 pub(crate) fn pack(tensor: &Tensor, out: &mut Writer) -> Result<(), String> {
     let fault = |error: gpipe_tensor::Error| error.to_string();
-    let body = match tensor.dtype() {
-        DType::F32 => {
-            out.number(F32);
-            match tensor.f32s() {
-                Ok(values) => of_words(values),
-                Err(_) => of_words(&tensor.to_f32s().map_err(fault)?),
-            }
-        }
-        DType::U32 => {
-            out.number(U32);
-            of_words(tensor.u32s().map_err(fault)?)
-        }
-        other => {
-            return Err(format!(
-                "{other} tensors do not pass between ranks: use f32"
-            ));
-        }
-    };
-    put_shape(tensor.shape(), out);
-    out.body(body);
+    put_form(tensor.dtype(), tensor.shape(), out)?;
+    out.body(match tensor.dtype() {
+        DType::U32 => of_words(tensor.u32s().map_err(fault)?)?,
+        DType::BF16 => of_words(&tensor.bf16_bits().map_err(fault)?)?,
+        _ => match tensor.f32s() {
+            Ok(values) => of_words(values)?,
+            Err(_) => of_words(&tensor.to_f32s().map_err(fault)?)?,
+        },
+    });
     Ok(())
 }
 
 /// Reads a tensor onto a device, which counts it.
 pub(crate) fn unpack(from: &mut Reader, device: &Device) -> Result<Tensor, String> {
-    let dtype = from.number()?;
-    let shape = get_shape(from)?;
+    let (dtype, shape) = get_form(from)?;
     let body = from.body()?;
     let tensor = match dtype {
-        F32 => Tensor::from_f32(device, shape, elements(&body)?),
-        U32 => Tensor::from_u32(device, shape, elements(&body)?.into_owned()),
-        other => return Err(format!("a tensor of no known type: {other}")),
+        DType::U32 => Tensor::from_u32(device, shape, elements(&body)?.into_owned()),
+        DType::BF16 => Tensor::from_bf16(device, shape, elements(&body)?.into_owned()),
+        _ => Tensor::from_f32(device, shape, elements(&body)?),
     };
     tensor.map_err(|error| error.to_string())
 }
 
-/// Appends the extents of a tensor.
-pub(crate) fn put_shape(shape: &Shape, out: &mut Writer) {
+/// Appends the type and the extents of a tensor.
+pub(crate) fn put_form(dtype: DType, shape: &Shape, out: &mut Writer) -> Result<(), String> {
+    let place = TYPES.iter().position(|&known| known == dtype);
+    let place = place
+        .ok_or_else(|| format!("{dtype} tensors do not pass between ranks: use f32 or bf16"))?;
+    out.number(place);
     let extents = shape.dims();
     out.number(extents.len());
     extents.iter().for_each(|&extent| out.number(extent));
+    Ok(())
 }
 
-/// Reads the extents of a tensor.
-pub(crate) fn get_shape(from: &mut Reader) -> Result<Shape, String> {
+/// Reads the type and the extents of a tensor.
+pub(crate) fn get_form(from: &mut Reader) -> Result<(DType, Shape), String> {
+    let place = from.number()?;
+    let dtype = TYPES.get(place).copied();
+    let dtype = dtype.ok_or_else(|| format!("a tensor of no known type: {place}"))?;
     let extents = 0..from.number()?;
     let extents = extents.map(|_| from.number());
     let extents = extents.collect::<Result<Vec<usize>, String>>()?;
-    Ok(Shape::from(extents.as_slice()))
+    Ok((dtype, Shape::from(extents.as_slice())))
 }
 
-fn of_words<T: Word>(values: &[T]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(size_of_val(values));
+fn of_words<T: Word>(values: &[T]) -> Result<Vec<u8>, String> {
+    let (mut out, bytes) = (Vec::new(), size_of_val(values));
+    out.try_reserve_exact(bytes)
+        .map_err(|_| format!("no memory for a message of {bytes} bytes"))?;
     append(&mut out, values);
-    out
+    Ok(out)
 }
 
 /// The codec of values of any type that can be sent.
@@ -234,5 +231,44 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
 
     fn get(from: &mut Reader, flows: &Flows) -> Result<Self, String> {
         Ok((A::get(from, flows)?, B::get(from, flows)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_tensor::{DeviceId, Host};
+
+    use super::*;
+
+    #[test]
+    fn tensors_arrive_to_the_bit_in_bodies_of_their_own_bytes() {
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let halves = vec![0x3f80, 0xffff, 0x8000, 1, 0, 0x7f80];
+        let floats = [1.5, f32::NAN, -0.0, f32::MIN_POSITIVE];
+        let sent = [
+            Tensor::from_bf16(&device, [3, 2], halves.clone()).unwrap(),
+            Tensor::from_f32(&device, [4], floats).unwrap(),
+            Tensor::from_u32(&device, [2, 1], vec![7, u32::MAX]).unwrap(),
+        ];
+        let mut out = Writer::default();
+        for tensor in &sent {
+            pack(tensor, &mut out).unwrap();
+        }
+        let parcel = out.finish();
+        let lengths: Vec<usize> = parcel.bodies.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [12, 16, 8]);
+        let transit = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let mut from = Reader::new(parcel);
+        let back = sent
+            .each_ref()
+            .map(|_| unpack(&mut from, &transit).unwrap());
+        assert_eq!(transit.live_bytes(), 36);
+        for (back, sent) in back.iter().zip(&sent) {
+            assert_eq!((back.dtype(), back.shape()), (sent.dtype(), sent.shape()));
+        }
+        assert_eq!(back[0].bf16_bits().unwrap(), halves);
+        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(back[1].f32s().unwrap()), bits(&floats));
+        assert_eq!(back[2].u32s().unwrap(), [7, u32::MAX]);
     }
 }

@@ -2,33 +2,29 @@
 
 use std::borrow::Cow;
 
-use bytemuck::{Pod, cast_slice, try_cast_slice};
+use bytemuck::{Pod, bytes_of, cast_slice, pod_read_unaligned, try_cast_slice};
 
-/// An element of four bytes.
+/// An element.
 pub(crate) trait Word: Pod {
-    /// Little-endian.
-    fn to_bytes(self) -> [u8; 4];
-    /// From little-endian bytes.
-    fn of_bytes(bytes: [u8; 4]) -> Self;
+    /// Swaps its bytes where the processor is not little-endian.
+    fn little_endian(self) -> Self;
 }
 
 impl Word for f32 {
-    fn to_bytes(self) -> [u8; 4] {
-        self.to_le_bytes()
-    }
-
-    fn of_bytes(bytes: [u8; 4]) -> Self {
-        Self::from_le_bytes(bytes)
+    fn little_endian(self) -> Self {
+        Self::from_bits(self.to_bits().to_le())
     }
 }
 
 impl Word for u32 {
-    fn to_bytes(self) -> [u8; 4] {
-        self.to_le_bytes()
+    fn little_endian(self) -> Self {
+        self.to_le()
     }
+}
 
-    fn of_bytes(bytes: [u8; 4]) -> Self {
-        Self::from_le_bytes(bytes)
+impl Word for u16 {
+    fn little_endian(self) -> Self {
+        self.to_le()
     }
 }
 
@@ -36,7 +32,11 @@ impl Word for u32 {
 pub(crate) fn append<T: Word>(out: &mut Vec<u8>, values: &[T]) {
     match cfg!(target_endian = "little") {
         true => out.extend_from_slice(cast_slice(values)),
-        false => out.extend(values.iter().flat_map(|value| value.to_bytes())),
+        false => {
+            for value in values {
+                out.extend_from_slice(bytes_of(&value.little_endian()));
+            }
+        }
     }
 }
 
@@ -47,8 +47,11 @@ pub(crate) fn elements<T: Word>(bytes: &[u8]) -> Result<Cow<'_, [T]>, String> {
     {
         return Ok(Cow::Borrowed(values));
     }
-    match bytes.as_chunks::<4>() {
-        (words, []) => Ok(words.iter().map(|&word| T::of_bytes(word)).collect()),
+    let words = bytes.chunks_exact(size_of::<T>());
+    match words.remainder() {
+        [] => Ok(words
+            .map(|word| pod_read_unaligned::<T>(word).little_endian())
+            .collect()),
         _ => Err("the bytes of a tensor are no whole elements".to_owned()),
     }
 }
@@ -60,20 +63,28 @@ mod tests {
     #[test]
     fn elements_come_back_from_any_address() {
         let values = [1.5_f32, f32::NAN, -0.0, f32::MIN_POSITIVE];
+        let halves = [0x3f80_u16, 0xffff, 0x8000, 1];
         let mut bytes = vec![7];
         append(&mut bytes, &values);
         append(&mut bytes, &[0x0403_0201_u32]);
-        assert_eq!(bytes[17..], [1, 2, 3, 4]);
+        append(&mut bytes, &halves);
+        assert_eq!(bytes[17..23], [1, 2, 3, 4, 0x80, 0x3f]);
         for start in 0..4 {
-            let mut moved = vec![0; start];
-            moved.extend(&bytes[1..17]);
-            let back = elements::<f32>(&moved[start..]).unwrap();
+            let moved = |range: std::ops::Range<usize>| {
+                let mut moved = vec![0; start];
+                moved.extend(&bytes[range]);
+                moved
+            };
+            let (floats, others) = (moved(1..17), moved(21..29));
+            let back = elements::<f32>(&floats[start..]).unwrap();
             assert!(
                 back.iter()
                     .map(|v| v.to_bits())
                     .eq(values.map(f32::to_bits))
             );
+            assert_eq!(*elements::<u16>(&others[start..]).unwrap(), halves);
         }
         assert!(elements::<f32>(&bytes[1..6]).is_err());
+        assert!(elements::<u16>(&bytes[1..6]).is_err());
     }
 }

@@ -39,3 +39,8 @@ impl std::fmt::Display for DType {
         })
     }
 }
+
+/// The number that the bits of a brain float are: it is the upper half of a single-precision one.
+pub(crate) fn of_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}

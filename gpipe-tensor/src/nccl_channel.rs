@@ -124,34 +124,34 @@ impl NcclChannel {
         Ok(tensor)
     }
 
-    /// Sends the floats of a tensor of a handle to the same GPU after the operations so far of that handle, or after
+    /// Sends the elements of a tensor of a handle to the same GPU after the operations so far of that handle, or after
     /// those before [`Tensor::send`]. Does not wait for the other end to take them.
     ///
     /// # Errors
-    /// [`Error::DType`] for a tensor of anything but `f32`; [`Error::Cuda`], also if the channel was ended.
+    /// [`Error::Cuda`], also if the channel was ended.
     pub fn send(&self, tensor: Tensor) -> Result<()> {
         if tensor.elements() == 0 {
             return Ok(());
         }
         let gpu = gpu_of(&self.device)?;
         let tensor = tensor.receive(&self.device)?;
-        let operand = tensor.operand("nccl", gpu, DType::F32)?;
+        let operand = tensor.operand("nccl", gpu, tensor.dtype())?;
         // SAFETY: the operand lives on this handle, which frees it behind the transfer.
         unsafe { self.comm.send(gpu, operand.at, tensor.bytes(), true) }?;
         *lock(&self.last) = Some(gpu.record_end()?);
         Ok(())
     }
 
-    /// The next tensor that the other end sends, of floats in this shape; `transit` counts it until somebody
+    /// The next tensor that the other end sends, of floats of this type in this shape; `transit` counts it until somebody
     /// [receives](Tensor::receive) it, whose operations wait for the elements. Does not wait for them itself.
     ///
     /// # Errors
     /// Those of allocating the tensor; [`Error::Cuda`], also if the channel was ended.
-    pub fn receive(&self, shape: Shape, transit: &Device) -> Result<Tensor> {
+    pub fn receive(&self, dtype: DType, shape: Shape, transit: &Device) -> Result<Tensor> {
         let gpu = gpu_of(&self.device)?;
-        let mut tensor = Tensor::empty(&self.device, shape)?;
+        let mut tensor = Tensor::empty_of(&self.device, shape, dtype)?;
         if tensor.elements() > 0 {
-            let (at, bytes) = (tensor.written("nccl", gpu, DType::F32)?, tensor.bytes());
+            let (at, bytes) = (tensor.written("nccl", gpu, dtype)?, tensor.bytes());
             // SAFETY: as in `send`.
             unsafe { self.comm.receive(gpu, at, bytes, true) }?;
             *lock(&self.last) = Some(gpu.record_end()?);

@@ -1,5 +1,6 @@
 //! The tensor: a shape, and a range of a counted buffer.
 
+mod bf16;
 mod cross;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use ndarray::ArrayView2;
 
+use crate::dtype::of_bf16;
 use crate::floats::Floats;
 use crate::{DType, Device, Error, Result, Shape};
 
@@ -34,6 +36,8 @@ struct Storage {
 enum Buffer {
     F32(Floats),
     U32(Vec<u32>),
+    /// Bits of floats on their way to a GPU: the processor computes nothing with them.
+    Bf16(Vec<u16>),
     #[cfg(feature = "cuda")]
     Cuda(device_buffer::DeviceBuffer),
 }
@@ -43,6 +47,7 @@ impl Buffer {
         match self {
             Self::F32(a) => a.len() * 4,
             Self::U32(a) => a.len() * 4,
+            Self::Bf16(a) => a.len() * 2,
             #[cfg(feature = "cuda")]
             Self::Cuda(buffer) => buffer.bytes(),
         }
@@ -87,6 +92,7 @@ impl Tensor {
         match &self.storage.buffer {
             Buffer::F32(_) => DType::F32,
             Buffer::U32(_) => DType::U32,
+            Buffer::Bf16(_) => DType::BF16,
             #[cfg(feature = "cuda")]
             Buffer::Cuda(buffer) => buffer.dtype(),
         }
@@ -114,10 +120,10 @@ impl Tensor {
     pub fn f32s(&self) -> Result<&[f32]> {
         match &self.storage.buffer {
             Buffer::F32(a) => Ok(&a[self.elements.clone()]),
-            Buffer::U32(_) => Err(Error::DType {
+            Buffer::U32(_) | Buffer::Bf16(_) => Err(Error::DType {
                 op: "floats",
                 expected: DType::F32,
-                got: DType::U32,
+                got: self.dtype(),
             }),
             #[cfg(feature = "cuda")]
             Buffer::Cuda(buffer) => Err(buffer.elsewhere("floats")),
@@ -134,6 +140,10 @@ impl Tensor {
         if let Buffer::Cuda(buffer) = &self.storage.buffer {
             return buffer.to_floats(self.elements.clone());
         }
+        if let Buffer::Bf16(bits) = &self.storage.buffer {
+            let bits = bits[self.elements.clone()].iter();
+            return Ok(bits.map(|&bits| of_bf16(bits)).collect());
+        }
         Ok(self.f32s()?.to_vec())
     }
 
@@ -144,10 +154,10 @@ impl Tensor {
     pub fn u32s(&self) -> Result<&[u32]> {
         match &self.storage.buffer {
             Buffer::U32(a) => Ok(&a[self.elements.clone()]),
-            Buffer::F32(_) => Err(Error::DType {
+            Buffer::F32(_) | Buffer::Bf16(_) => Err(Error::DType {
                 op: "indices",
                 expected: DType::U32,
-                got: DType::F32,
+                got: self.dtype(),
             }),
             #[cfg(feature = "cuda")]
             Buffer::Cuda(buffer) => buffer.indices(self.elements.clone()),
@@ -160,15 +170,16 @@ impl Tensor {
     /// [`Error::Shared`] if anything else holds the buffer: what a backward pass saved cannot be
     /// overwritten. [`Error::DType`] for a tensor of indices; [`Error::Elsewhere`] for one of a GPU.
     pub fn f32s_mut(&mut self) -> Result<&mut [f32]> {
+        let got = self.dtype();
         let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared {
             op: "floats in place",
         })?;
         match &mut storage.buffer {
             Buffer::F32(a) => Ok(&mut a[self.elements.clone()]),
-            Buffer::U32(_) => Err(Error::DType {
+            Buffer::U32(_) | Buffer::Bf16(_) => Err(Error::DType {
                 op: "floats in place",
                 expected: DType::F32,
-                got: DType::U32,
+                got,
             }),
             #[cfg(feature = "cuda")]
             Buffer::Cuda(buffer) => Err(buffer.elsewhere("floats in place")),
@@ -186,6 +197,15 @@ impl Tensor {
         }
         self.f32s_mut()?.fill(value);
         Ok(())
+    }
+
+    /// Whether the elements are in memory of the host, whichever handle counts them.
+    pub fn is_on_host(&self) -> bool {
+        match &self.storage.buffer {
+            Buffer::F32(_) | Buffer::U32(_) | Buffer::Bf16(_) => true,
+            #[cfg(feature = "cuda")]
+            Buffer::Cuda(_) => false,
+        }
     }
 
     /// Whether this tensor alone holds the buffer, so that it may be changed in place.

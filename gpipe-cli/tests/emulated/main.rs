@@ -107,9 +107,7 @@ impl Place {
         let lines = outcome.stdout.lines();
         let objects = lines.map(|line| serde_json::from_str(line).expect("one object a line"));
         let objects: Vec<Value> = objects.collect();
-        let events = fs::read_to_string(self.path(run).join("events.jsonl")).expect("events");
-        let end = events.lines().last().unwrap_or_default();
-        let end: Value = serde_json::from_str(end).expect("the end");
+        let end = self.end(run);
         // What was counted is what was predicted, to the byte.
         assert!(end["peak_bytes"].is_array(), "{end}");
         assert_eq!(end["peak_bytes"], end["predicted_peak_bytes"], "{run}");
@@ -120,6 +118,13 @@ impl Place {
             norms: of("grad_norm"),
             parameters: parameters(&self.path(run)),
         }
+    }
+
+    /// The last event of a run.
+    fn end(&self, run: &str) -> Value {
+        let events = fs::read_to_string(self.path(run).join("events.jsonl")).expect("events");
+        let end = events.lines().last().unwrap_or_default();
+        serde_json::from_str(end).expect("the end")
     }
 
     /// Trains and looks at what came out.

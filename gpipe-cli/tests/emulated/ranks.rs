@@ -69,38 +69,62 @@ fn calls(file: &Path, name: &str) -> u64 {
 #[test]
 fn ranks_with_nccl_train_to_the_bits_of_one_process() {
     let Some(place) = Place::new() else { return };
-    let whole = place.trained(
-        "whole",
-        &["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"],
-        "seed=1",
-    );
-    for launcher in launchers() {
-        for seed in 0..5 {
-            for way in ["auto", "off"] {
-                let run = format!("{way}-{seed}");
-                let file = place.path(&format!("calls-{run}"));
-                let settings = format!("seed={seed} calls={}", file.display());
-                let key = format!("run.nccl={way}");
-                let arguments = ["--json", "-q", "--out", &run, "--set", &key];
-                let outcome = train(
-                    &place,
-                    &launcher,
-                    (DEVICES, &arguments),
-                    (&settings, "", true),
-                );
-                let what = format!("{} {run}", launcher.display());
-                assert_eq!(place.result(&run, &outcome), whole, "{what}");
-                // The two channels were tried by one more each.
-                let expected = match way {
-                    "auto" => FLOWS + 2,
-                    _ => 0,
-                };
-                assert_eq!(calls(&file, "ncclSend"), expected, "{what}");
-                assert_eq!(calls(&file, "ncclRecv"), expected, "{what}");
-                fs::remove_file(&file).expect("calls");
-            }
-        }
+    assert_ranks_are_alike(&place, &[], 5);
+}
+
+#[test]
+fn activations_in_bf16_pass_as_two_bytes_each() {
+    let Some(place) = Place::new() else { return };
+    // Flows take more bytes than the gradients of the tied embedding.
+    let of = |dtype, seeds| {
+        let arguments = ["--dtype", dtype, "--seq-len", "64"];
+        assert_ranks_are_alike(&place, &arguments, seeds)
+    };
+    let (narrow, wide) = (of("bf16", 3), of("f32", 1));
+    assert_eq!(narrow.len(), wide.len());
+    for (narrow, wide) in narrow.into_iter().zip(wide) {
+        let both = format!("{narrow:?} {wide:?}");
+        assert_eq!(2 * narrow[1], wide[1], "{both}");
+        assert!(0 < narrow[0] && narrow[0] <= narrow[1], "{both}");
     }
+}
+
+/// Trains over ranks with these arguments, with NCCL and without, in as many orders. The bytes of messages without NCCL,
+/// counted and predicted, by launcher.
+fn assert_ranks_are_alike(place: &Place, more: &[&str], seeds: u64) -> Vec<[u64; 2]> {
+    let whole = ["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"];
+    let whole = place.trained("whole", &[&whole, more].concat(), "seed=1");
+    let of_launcher = |launcher: PathBuf| {
+        let mut messages = [0; 2];
+        for (seed, way) in (0..seeds).flat_map(|seed| [(seed, "auto"), (seed, "off")]) {
+            let run = format!("{way}-{seed}");
+            let file = place.path(&format!("calls-{run}"));
+            let settings = format!("seed={seed} calls={}", file.display());
+            let key = format!("run.nccl={way}");
+            let arguments = ["--json", "-q", "--out", &run, "--set", &key];
+            let arguments = [&arguments, more].concat();
+            let outcome = train(
+                place,
+                &launcher,
+                (DEVICES, &arguments),
+                (&settings, "", true),
+            );
+            let what = format!("{} {run} {more:?}", launcher.display());
+            assert_eq!(place.result(&run, &outcome), whole, "{what}");
+            // The two channels were tried by one more each.
+            let expected = match way {
+                "auto" => FLOWS + 2,
+                _ => 0,
+            };
+            assert_eq!(calls(&file, "ncclSend"), expected, "{what}");
+            assert_eq!(calls(&file, "ncclRecv"), expected, "{what}");
+            fs::remove_file(&file).expect("calls");
+            let keys = ["message_bytes", "predicted_message_bytes"];
+            messages = keys.map(|key| place.end(&run)[key].as_u64().unwrap_or(0));
+        }
+        messages
+    };
+    launchers().into_iter().map(of_launcher).collect()
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn flow_bytes(
     ways[0].saturating_add(ways[1])
 }
 
-/// Bytes of a gradient or a value as a message.
+/// Bytes of a gradient, or of a value that replicas share, as a message.
 fn message_bytes(param: &Param) -> u64 {
     param.elements().saturating_mul(4)
 }
@@ -196,7 +196,7 @@ fn tied_bytes(
     rank_of: &[usize],
     ranks: usize,
 ) -> Vec<u64> {
-    // Name, rank, bytes, and whether the place has a gradient of its own.
+    // Name, rank, bytes of the gradient and of the value, and whether it is tied and frozen.
     let mut places = Vec::new();
     for (part, &rank) in cut.iter().zip(rank_of) {
         for layer in &mut layers[part.clone()] {
@@ -205,6 +205,7 @@ fn tied_bytes(
                     param.name.clone(),
                     rank,
                     message_bytes(param),
+                    param.elements().saturating_mul(param.dtype.bytes() as u64),
                     param.tied,
                     param.frozen,
                 ));
@@ -216,11 +217,11 @@ fn tied_bytes(
         .filter_map(|(name, .., tied, _)| tied.then_some(name))
         .collect();
     let (mut gradients, mut values) = (vec![0_u64; ranks], vec![0_u64; ranks]);
-    for (name, rank, bytes, tied, frozen) in &places {
-        let sums = match tied {
+    for (name, rank, of_gradient, of_value, tied, frozen) in &places {
+        let (sums, bytes) = match tied {
             true if *frozen => continue,
-            true => &mut gradients,
-            false if names.contains(&name) => &mut values,
+            true => (&mut gradients, of_gradient),
+            false if names.contains(&name) => (&mut values, of_value),
             false => continue,
         };
         sums[*rank] = sums[*rank].saturating_add(*bytes);

@@ -2,6 +2,7 @@
 
 use safetensors::tensor::Dtype;
 
+use crate::dtype::of_bf16;
 use crate::{Device, Error, Result, Shape, Tensor};
 
 /// The types that can be read.
@@ -29,7 +30,7 @@ pub(super) fn read(
     };
     match dtype {
         Dtype::F32 => floats(&mut words(bytes).map(f32::from_le_bytes)),
-        Dtype::BF16 => floats(&mut words(bytes).map(|b| from_bf16(u16::from_le_bytes(b)))),
+        Dtype::BF16 => floats(&mut words(bytes).map(|b| of_bf16(u16::from_le_bytes(b)))),
         Dtype::F16 => floats(&mut words(bytes).map(|b| from_f16(u16::from_le_bytes(b)))),
         Dtype::U32 => {
             let indices = words(bytes).map(u32::from_le_bytes).collect();
@@ -43,11 +44,6 @@ pub(super) fn read(
 
 fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
     bytes.as_chunks().0.iter().copied()
-}
-
-/// A brain float is the upper half of a single-precision one.
-fn from_bf16(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
 }
 
 /// The number that the bits of half precision are: 1 bit of sign, 5 of exponent (offset 15), 10 of fraction.

@@ -21,7 +21,10 @@ impl Tensor {
         if self.gpu().is_some() || from.gpu().is_some() {
             return self.copy_from_across(from);
         }
-        self.f32s_mut()?.copy_from_slice(from.f32s()?);
+        match from.f32s() {
+            Ok(values) => self.f32s_mut()?.copy_from_slice(values),
+            Err(_) => self.f32s_mut()?.copy_from_slice(&from.to_f32s()?),
+        }
         Ok(())
     }
 
@@ -38,9 +41,10 @@ impl Tensor {
         if self.gpu().is_some() || device.gpu().is_some() {
             return self.receive_across(device);
         }
+        let own = self.bytes();
         if let Some(storage) = Arc::get_mut(&mut self.storage) {
             let bytes = storage.buffer.bytes();
-            if bytes == self.elements.len() * 4 {
+            if bytes == own {
                 device.saw(device.count(bytes)?);
                 storage.device.discount(bytes);
                 storage.device = device.clone();
@@ -63,7 +67,7 @@ impl Tensor {
         self.receive(transit)
     }
 
-    /// A copy of the elements in a new buffer on `device`; on the CPU, floats are in single precision.
+    /// A copy of the elements in a new buffer on `device`; of a GPU's on the CPU, floats are in single precision.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if there is no memory for the copy.
@@ -74,6 +78,7 @@ impl Tensor {
         }
         match self.dtype() {
             DType::U32 => Self::from_u32(device, self.shape.clone(), self.u32s()?.to_vec()),
+            DType::BF16 => Self::from_bf16(device, self.shape.clone(), self.bf16_bits()?),
             _ => {
                 let mut copy = Self::empty(device, self.shape.clone())?;
                 copy.f32s_mut()?.copy_from_slice(self.f32s()?);

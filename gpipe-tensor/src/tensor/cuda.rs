@@ -27,6 +27,12 @@ pub(super) fn from_floats(gpu: &Gpu, values: &[f32]) -> Result<super::Buffer> {
     Ok(buffer(memory, values.len(), DType::F32, None))
 }
 
+/// A buffer of `bf16` elements of these bits.
+pub(super) fn from_bits(gpu: &Gpu, bits: &[u16]) -> Result<super::Buffer> {
+    let memory = gpu.upload(cast_slice(bits))?;
+    Ok(buffer(memory, bits.len(), DType::BF16, None))
+}
+
 /// A buffer of these indices.
 pub(super) fn from_indices(gpu: &Gpu, values: Vec<u32>) -> Result<super::Buffer> {
     let memory = gpu.upload(cast_slice(&values))?;
@@ -88,6 +94,7 @@ impl Tensor {
             super::Buffer::U32(indices) => {
                 gpu.upload(cast_slice(&indices[self.elements.clone()]))?
             }
+            super::Buffer::Bf16(bits) => gpu.upload(cast_slice(&bits[self.elements.clone()]))?,
         };
         Ok(Operand {
             at: own.at(0),
@@ -192,6 +199,9 @@ impl Tensor {
         let (Some(_), Some(to)) = (self.gpu(), device.gpu()) else {
             return match self.dtype() {
                 DType::U32 => Self::from_u32(device, self.shape.clone(), self.u32s()?.to_vec()),
+                DType::BF16 if device.gpu().is_some() => {
+                    Self::from_bf16(device, self.shape.clone(), self.bf16_bits()?)
+                }
                 _ => match device.gpu() {
                     Some(_) => Self::from_f32(device, self.shape.clone(), self.f32s()?),
                     None => Self::from_f32(device, self.shape.clone(), self.to_f32s()?),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::cuda::Memory;
-use crate::dtype::DType;
+use crate::dtype::{DType, of_bf16};
 use crate::error::{Error, Result};
 
 /// Elements in the memory of a GPU.
@@ -54,15 +54,18 @@ impl DeviceBuffer {
         }
     }
 
+    /// Those of `bf16` elements.
+    pub(super) fn to_bits(&self, elements: Range<usize>) -> Result<Vec<u16>> {
+        let (from, n) = (self.dtype.bytes() * elements.start, elements.len());
+        self.memory()?.read(from, n, u16::from_ne_bytes)
+    }
+
     pub(super) fn to_floats(&self, elements: Range<usize>) -> Result<Vec<f32>> {
         let memory = self.memory()?;
         let (from, n) = (self.dtype.bytes() * elements.start, elements.len());
         match self.dtype {
             DType::F32 => memory.read(from, n, f32::from_ne_bytes),
-            // A brain float is the upper half of a single-precision one.
-            DType::BF16 => memory.read(from, n, |half| {
-                f32::from_bits(u32::from(u16::from_ne_bytes(half)) << 16)
-            }),
+            DType::BF16 => memory.read(from, n, |bits| of_bf16(u16::from_ne_bytes(bits))),
             got => Err(Error::DType {
                 op: "floats",
                 expected: DType::F32,

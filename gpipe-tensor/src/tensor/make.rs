@@ -43,7 +43,7 @@ impl Tensor {
     }
 
     /// [`empty`](Self::empty) of elements of this type. The CPU stores floats in single precision only.
-    fn empty_of(device: &Device, shape: Shape, dtype: DType) -> Result<Self> {
+    pub(crate) fn empty_of(device: &Device, shape: Shape, dtype: DType) -> Result<Self> {
         let n = checked_elements("tensor", &shape, dtype)?;
         #[cfg(feature = "cuda")]
         if let Some(gpu) = device.gpu().filter(|_| cuda::computes_in(dtype)) {
@@ -152,7 +152,7 @@ fn checked_elements(op: &'static str, shape: &Shape, dtype: DType) -> Result<usi
     }
 }
 
-fn check_count(shape: &Shape, values: usize, dtype: DType) -> Result<()> {
+pub(super) fn check_count(shape: &Shape, values: usize, dtype: DType) -> Result<()> {
     if checked_elements("tensor", shape, dtype)? == values {
         return Ok(());
     }

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gpipe_tensor::{
-    ChannelEnd, Device, DeviceId, Nccl, NcclChannel, Result, Shape, Tensor, UNIQUE_ID_BYTES, ops,
+    ChannelEnd, DType, Device, DeviceId, Nccl, NcclChannel, Result, Shape, Tensor, UNIQUE_ID_BYTES,
+    ops,
 };
 
 use crate::{Host, command};
@@ -62,9 +63,9 @@ impl Process {
         self.sends.send(tensor.send(&self.transit)?)
     }
 
-    fn receive(&self, shape: Shape) -> Result<Tensor> {
+    fn receive(&self, round: usize) -> Result<Tensor> {
         self.receives
-            .receive(shape, &self.transit)?
+            .receive(dtype(round), shape(round), &self.transit)?
             .receive(&self.device)
     }
 }
@@ -72,6 +73,11 @@ impl Process {
 /// The shape of what is passed in a round: the last one has no elements.
 fn shape(round: usize) -> Shape {
     Shape::from([(ROUNDS - 1 - round) * 500, 3].as_slice())
+}
+
+/// The type of what is passed in a round.
+fn dtype(round: usize) -> DType {
+    [DType::F32, DType::BF16][round % 2]
 }
 
 /// The process that doubles what it receives and sends it back. The argument: what it does, and the names of the
@@ -88,7 +94,7 @@ pub fn peer(argument: &str) -> bool {
         return true;
     }
     let double = |round| {
-        let arrived = process.receive(shape(round))?;
+        let arrived = process.receive(round)?;
         process.send(ops::add(&arrived, &arrived)?)
     };
     let doubled = (0..ROUNDS).all(|round| double(round).is_ok());
@@ -122,12 +128,13 @@ pub fn program(task: &str) -> bool {
 
 impl Process {
     fn are_doubled(&self) -> bool {
-        let values = |round: usize| -> Vec<f32> {
+        let tensor = |round: usize| -> Result<Tensor> {
             let values = 0..shape(round).elements().expect("a size");
-            values.map(|i| (i * (round + 2)) as f32).collect()
+            let values: Vec<f32> = values.map(|i| (i * (round + 2)) as f32).collect();
+            Tensor::from_f32(&self.device, shape(round), values)?.to_dtype(dtype(round))
         };
         let round = |round: usize| {
-            let tensor = Tensor::from_f32(&self.device, shape(round), values(round))?;
+            let tensor = tensor(round)?;
             // By a kernel, which the transfer has to wait for.
             self.send(ops::add(&tensor, &tensor)?)
         };
@@ -135,13 +142,16 @@ impl Process {
         if !(0..ROUNDS).all(|n| round(n).is_ok()) {
             return false;
         }
-        let back = (0..ROUNDS).map(|round| self.receive(shape(round)));
+        let back = (0..ROUNDS).map(|round| self.receive(round));
         let Ok(back) = back.collect::<Result<Vec<Tensor>>>() else {
             return false;
         };
-        let is_right = |(round, tensor): (usize, &Tensor)| {
-            let twice_doubled = values(round).into_iter().map(|value| 4.0 * value);
-            tensor.to_f32s().expect("floats") == twice_doubled.collect::<Vec<f32>>()
+        let is_right = |(round, back): (usize, &Tensor)| {
+            let sent = tensor(round).and_then(|tensor| tensor.to_f32s());
+            let sent = sent.expect("floats").into_iter();
+            back.dtype() == dtype(round)
+                && back.to_f32s().expect("floats")
+                    == sent.map(|value| 4.0 * value).collect::<Vec<f32>>()
         };
         let are_right = back.iter().enumerate().all(is_right);
         are_right && self.transit.live_bytes() == 0
@@ -150,7 +160,7 @@ impl Process {
     /// The other process ended: a device that waits for it waits until the channel is ended, no longer.
     fn ends_waits(self, other: &mut Child) -> bool {
         let _ = other.wait();
-        let receiving = self.receive(shape(0)).is_ok();
+        let receiving = self.receive(0).is_ok();
         let since = Instant::now();
         let done = thread::scope(|scope| {
             let finished = scope.spawn(|| self.device.finish().is_ok());
@@ -159,14 +169,14 @@ impl Process {
             self.receives.abort();
             waited && finished.join().expect("no panic")
         });
-        let refused = self.receive(shape(0)).is_err();
+        let refused = self.receive(0).is_err();
         receiving && done && refused && since.elapsed() < LONGEST
     }
 
     /// NCCL reports a fault of a transfer that is on its way.
     fn hears_of_faults(&self) -> bool {
         let since = Instant::now();
-        let received = self.receive(shape(0)).is_ok();
+        let received = self.receive(0).is_ok();
         let heard = loop {
             match self.receives.check() {
                 Err(error) => break error.to_string(),

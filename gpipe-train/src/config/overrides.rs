@@ -209,7 +209,7 @@ impl Overrides {
         let mut config = TrainConfig::deserialize(draft.keys.0)
             .map_err(|error| Error::invalid(error.message()))?;
         config.lora.complete(&config.model)?;
-        validate::check(&config, ranks)?;
+        validate::check(&config)?;
         if let Some(table) = &draft.table {
             validate::check_table(&config, table)?;
         }

@@ -239,18 +239,3 @@ fn a_fault_in_a_file_has_its_line() {
         assert!(error.to_string().contains(fault), "{text}: {error}");
     }
 }
-
-#[test]
-fn activations_in_bf16_do_not_pass_between_ranks() {
-    let on_two_ranks = |more: &[&str]| {
-        let given = ["run.dtype=bf16", "pipeline.micro_batches=2"];
-        let layer = given.iter().chain(more).map(|text| setting(text));
-        Overrides::new().layer(layer)?.on_ranks(2, 2).resolve()
-    };
-    let error = on_two_ranks(&["pipeline.devices=cuda:0"]).unwrap_err();
-    let mend = "use `run.dtype = f32`, or a rank for each replica (`pipeline.replicas = 2`)";
-    assert!(error.to_string().contains(mend), "{error}");
-    // Gradients are in f32, and so is everything on CPUs.
-    on_two_ranks(&["pipeline.devices=cuda:0", "pipeline.replicas=2"]).unwrap();
-    on_two_ranks(&["pipeline.devices=cpu"]).unwrap();
-}

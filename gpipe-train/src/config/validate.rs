@@ -3,7 +3,6 @@
 use gpipe_data::{AUTO, CICERO, DIGITS, SYNTHETIC};
 use gpipe_remat::Policy;
 use gpipe_sched::Schedule;
-use gpipe_tensor::Precision;
 
 use super::model::Family;
 use super::nccl_use::NcclUse;
@@ -12,8 +11,8 @@ use super::optimizer_name::OptimizerName;
 use super::{Optimizer, TrainConfig, presets, seq2seq_preset};
 use crate::error::{Error, Result};
 
-/// Refuses combinations of values that exclude each other, for a run of this many ranks.
-pub fn check(config: &TrainConfig, ranks: usize) -> Result<()> {
+/// Refuses combinations of values that exclude each other.
+pub fn check(config: &TrainConfig) -> Result<()> {
     let (model, data) = (&config.model, &config.data);
     check_source(config)?;
     if data.target.is_some() && !model.has_targets() {
@@ -45,14 +44,6 @@ pub fn check(config: &TrainConfig, ranks: usize) -> Result<()> {
         return Err(Error::invalid(
             "run.nccl = on is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.nccl` out",
         ));
-    }
-    let pipeline = &config.pipeline;
-    let is_mixed = *config.run.dtype == Precision::Bf16 && pipeline.devices.has_gpu();
-    if is_mixed && ranks > pipeline.replicas.get() {
-        return Err(Error::invalid(format!(
-            "run.dtype = bf16: activations in bf16 do not pass between ranks: use `run.dtype = f32`, or a rank for each \
-             replica (`pipeline.replicas = {ranks}`)"
-        )));
     }
     check_optimizer(&config.optimizer)?;
     let (batch, micro_batches) = (
