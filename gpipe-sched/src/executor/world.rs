@@ -1,12 +1,13 @@
 //! The ranks of a run: frames that are numbered and checked, flows for stages elsewhere, and rounds in which
 //! every rank tells all others the result of a call.
 
+mod posts;
+mod rounds;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
-use crate::executor::clock::{Clock, Limit};
-use crate::executor::failure::{PipelineError, is_of_another_rank};
+use crate::executor::failure::PipelineError;
 use crate::executor::frame::{seal, unseal};
 use crate::executor::gauge::Gauge;
 use crate::executor::offsets::Offsets;
@@ -146,96 +147,10 @@ impl World {
         self.transport.host(rank)
     }
 
-    /// Tells every rank the parcel of this one; returns those of all ranks, in their order. Every rank calls
-    /// it.
-    ///
-    /// # Errors
-    /// If a rank fails, or does not answer in time.
-    pub fn share(
-        &self,
-        own: Parcel,
-        deadline: Option<Duration>,
-    ) -> Result<Vec<Parcel>, PipelineError> {
-        self.exchange(self.begin(), Ok(own), &|_| true, deadline)
-    }
-
     /// Seconds since the start of this rank, and what is to be added for the time of rank 0.
     pub(crate) fn time(&self) -> (f64, f64) {
         let state = self.lock();
         (state.offsets.now(), state.offsets.to_root())
-    }
-
-    /// The number of the newest call, the same on every rank while a call is made.
-    pub fn call(&self) -> u64 {
-        self.lock().calls
-    }
-
-    /// Sends a message to another rank, which [takes](Self::take_posted) it by its label. Never waits.
-    pub fn post(&self, to: usize, label: Label, parcel: Parcel) {
-        let mut out = Writer::default();
-        out.bits(POSTED);
-        out.bits(label.call);
-        out.number(label.place);
-        out.number(label.part);
-        let mut message = out.finish();
-        message.head.extend(parcel.head);
-        message.bodies = parcel.bodies;
-        self.send(to, message);
-    }
-
-    /// Takes a message that a rank posts, as soon as it is there.
-    ///
-    /// # Errors
-    /// If a rank fails before, or the call of the message.
-    pub fn take_posted(&self, from: usize, label: Label) -> Result<Parcel, PipelineError> {
-        let is_of_call = label.call != Label::OF_NO_CALL;
-        let mut state = self.lock();
-        let (mut waits, calls) = (false, state.calls);
-        let result = loop {
-            if let Some(parcel) = state.posted.remove(&(from, label)) {
-                self.gauge.remove(parcel.bytes());
-                break Ok(parcel);
-            }
-            if let Some((rank, message)) = state.failed.clone() {
-                break Err((rank, message));
-            }
-            // A call that failed is over: nobody posts for it any more.
-            let said = state.rounds.values().flat_map(|round| round.iter());
-            let fault = said.enumerate().find_map(|(place, said)| {
-                let fault = said.as_ref()?.as_ref().err()?;
-                Some((place % self.ranks(), fault.1.clone()))
-            });
-            if let Some(fault) = fault.filter(|_| is_of_call) {
-                break Err(fault);
-            }
-            // Nor for one that a worker stopped: its rank tells the error when all its workers have ended.
-            let (call, rank) = state.stopped;
-            if is_of_call && call > calls {
-                break Err((rank, "the call ended before".to_owned()));
-            }
-            if !waits && is_of_call {
-                waits = true;
-                self.transport.waiting(true);
-            }
-            let waited = self.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
-        };
-        drop(state);
-        if waits {
-            self.transport.waiting(false);
-        }
-        result.map_err(|(rank, message)| self.remote(rank, message))
-    }
-
-    /// Drops what was posted for calls before this one.
-    pub(crate) fn forget(&self, before: u64) {
-        self.lock().posted.retain(|(_, label), parcel| {
-            let stays = label.call >= before;
-            if !stays {
-                self.gauge.remove(parcel.bytes());
-            }
-            stays
-        });
     }
 
     /// The most bytes of messages that this rank held at a time since the last call of this: sent and not gone,
@@ -287,13 +202,6 @@ impl World {
         self.transport.close()
     }
 
-    /// The number of the next call, the same on every rank.
-    pub(crate) fn begin(&self) -> u64 {
-        let mut state = self.lock();
-        state.calls += 1;
-        state.calls
-    }
-
     /// Sets where flows go; `None` drops them.
     pub(crate) fn attach(&self, arrivals: Option<Arc<dyn Arrivals>>) {
         self.lock().arrivals = arrivals;
@@ -329,120 +237,6 @@ impl World {
         out.bits(STOP);
         out.bits(call);
         self.send_all(&out.finish());
-    }
-
-    /// Closes a call: tells the ranks `to` the result of this one and waits for those of all, until the deadline; what
-    /// others keep to themselves is empty. Of several errors that of the first rank counts; one that is caused by
-    /// another comes last.
-    pub(crate) fn exchange(
-        &self,
-        call: u64,
-        own: Result<Parcel, PipelineError>,
-        to: &dyn Fn(usize) -> bool,
-        deadline: Option<Duration>,
-    ) -> Result<Vec<Parcel>, PipelineError> {
-        let is_given_up = self.lock().is_given_up;
-        let own = match is_given_up {
-            // Whatever this rank computed.
-            true => self.check().and(own),
-            false => own,
-        };
-        let (said, own) = match own {
-            Ok(parcel) => {
-                for rank in self.others() {
-                    let mut out = Writer::default();
-                    out.bits(RESULT);
-                    out.bits(call);
-                    self.lock().offsets.stamp(rank, &mut out);
-                    let mut message = out.finish();
-                    if to(rank) {
-                        message.head.extend(&parcel.head);
-                        message.bodies.clone_from(&parcel.bodies);
-                    }
-                    self.send(rank, message);
-                }
-                (Ok(parcel), Ok(()))
-            }
-            Err(error) => {
-                let kind = match &error {
-                    error if is_of_another_rank(error) => 2,
-                    PipelineError::Overdue { .. } | PipelineError::Gone { .. } => 1,
-                    _ => 0,
-                };
-                let mut out = Writer::default();
-                out.bits(FAULT);
-                out.bits(call);
-                out.bits(kind);
-                out.text(&error.to_string());
-                self.send_all(&out.finish());
-                (Err((kind, String::new())), Err(error))
-            }
-        };
-        let said = self.wait_for_all(call, said, deadline);
-        let said = match (said, own) {
-            (Ok(said), own) => {
-                let faults = said.iter().enumerate().filter_map(|(rank, said)| {
-                    let (kind, message) = said.as_ref().err()?;
-                    Some((*kind, rank, message))
-                });
-                match (faults.min(), own) {
-                    (Some((_, rank, _)), Err(own)) if rank == self.rank() => return Err(own),
-                    (Some((_, rank, message)), _) => {
-                        return Err(self.remote(rank, message.clone()));
-                    }
-                    (None, _) => said,
-                }
-            }
-            // What this rank knows itself says more, unless it only waited.
-            (Err(error), Err(PipelineError::Overdue { .. })) => return Err(error),
-            (Err(_), Err(own)) => return Err(own),
-            (Err(error), Ok(())) => return Err(error),
-        };
-        Ok(said.into_iter().flatten().collect())
-    }
-
-    fn wait_for_all(
-        &self,
-        call: u64,
-        own: Said,
-        deadline: Option<Duration>,
-    ) -> Result<Vec<Said>, PipelineError> {
-        let (rank, ranks) = (self.rank(), self.ranks());
-        let clock = Clock::start();
-        let limit = Limit::new(&self.changed, clock, deadline);
-        let mut state = self.lock();
-        let round = state
-            .rounds
-            .entry(call)
-            .or_insert_with(|| vec![None; ranks]);
-        round[rank] = Some(own);
-        // For a worker that waits for what is posted.
-        self.changed.notify_all();
-        self.transport.waiting(true);
-        let result = loop {
-            let round = &state.rounds[&call];
-            let Some(missing) = round.iter().position(Option::is_none) else {
-                break Ok(());
-            };
-            if let Some((rank, message)) = state.failed.clone() {
-                break Err(self.remote(rank, message));
-            }
-            let late;
-            (state, late) = limit.wait(&self.changed, state);
-            if late {
-                let message = format!("silent for {:.1} s", clock.seconds());
-                state.failed.get_or_insert((missing, message.clone()));
-                break Err(self.remote(missing, message));
-            }
-        };
-        self.transport.waiting(false);
-        let round = state.rounds.remove(&call).unwrap_or_default();
-        for said in round.iter().enumerate().filter(|(from, _)| *from != rank) {
-            if let (_, Some(Ok(parcel))) = said {
-                self.gauge.remove(parcel.bytes());
-            }
-        }
-        result.map(|()| round.into_iter().flatten().collect())
     }
 
     pub(crate) fn waiting(&self, waits: bool) {

@@ -1,0 +1,78 @@
+//! Messages from one rank to another that a label names, for whoever takes them.
+
+use std::sync::PoisonError;
+
+use super::{Label, POSTED, World};
+use crate::executor::failure::PipelineError;
+use crate::executor::transport::Parcel;
+use crate::executor::wire::Writer;
+
+impl World {
+    /// Sends a message to another rank, which [takes](Self::take_posted) it by its label. Never waits.
+    pub fn post(&self, to: usize, label: Label, parcel: Parcel) {
+        let mut out = Writer::default();
+        out.bits(POSTED);
+        out.bits(label.call);
+        out.number(label.place);
+        out.number(label.part);
+        let mut message = out.finish();
+        message.head.extend(parcel.head);
+        message.bodies = parcel.bodies;
+        self.send(to, message);
+    }
+
+    /// Takes a message that a rank posts, as soon as it is there.
+    ///
+    /// # Errors
+    /// If a rank fails before, or the call of the message.
+    pub fn take_posted(&self, from: usize, label: Label) -> Result<Parcel, PipelineError> {
+        let is_of_call = label.call != Label::OF_NO_CALL;
+        let mut state = self.lock();
+        let (mut waits, calls) = (false, state.calls);
+        let result = loop {
+            if let Some(parcel) = state.posted.remove(&(from, label)) {
+                self.gauge.remove(parcel.bytes());
+                break Ok(parcel);
+            }
+            if let Some((rank, message)) = state.failed.clone() {
+                break Err((rank, message));
+            }
+            // A call that failed is over: nobody posts for it any more.
+            let said = state.rounds.values().flat_map(|round| round.iter());
+            let fault = said.enumerate().find_map(|(place, said)| {
+                let fault = said.as_ref()?.as_ref().err()?;
+                Some((place % self.ranks(), fault.1.clone()))
+            });
+            if let Some(fault) = fault.filter(|_| is_of_call) {
+                break Err(fault);
+            }
+            // Nor for one that a worker stopped: its rank tells the error when all its workers have ended.
+            let (call, rank) = state.stopped;
+            if is_of_call && call > calls {
+                break Err((rank, "the call ended before".to_owned()));
+            }
+            if !waits && is_of_call {
+                waits = true;
+                self.transport.waiting(true);
+            }
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        if waits {
+            self.transport.waiting(false);
+        }
+        result.map_err(|(rank, message)| self.remote(rank, message))
+    }
+
+    /// Drops what was posted for calls before this one.
+    pub(crate) fn forget(&self, before: u64) {
+        self.lock().posted.retain(|(_, label), parcel| {
+            let stays = label.call >= before;
+            if !stays {
+                self.gauge.remove(parcel.bytes());
+            }
+            stays
+        });
+    }
+}
