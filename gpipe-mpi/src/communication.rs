@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,9 @@ const LONGEST_NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_
 const GRACE: Duration = Duration::from_secs(10);
 /// The time between two signs of life.
 const PULSE: Duration = Duration::from_secs(1);
+/// How often the end looks whether the launcher is gone.
+const LOOK: Duration = Duration::from_millis(50);
+const ORPHANED: &str = "the launcher of this process has ended";
 
 /// The ranks that one MPI launcher started, as a transport.
 pub struct MpiTransport {
@@ -34,6 +38,8 @@ pub struct MpiTransport {
     rank: usize,
     hosts: Vec<String>,
     library: FoundLibrary,
+    /// The process that started this one.
+    parent: Option<u32>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// How the communication thread ended.
     end: Mutex<mpsc::Receiver<Result<(), String>>>,
@@ -62,7 +68,7 @@ impl MpiTransport {
         launcher: Option<&Launcher>,
         silence: Duration,
     ) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::default());
+        let (shared, parent) = (Arc::new(Shared::default()), parent());
         let (ready, answer) = mpsc::channel();
         let (library, launcher) = (library.map(Path::to_owned), launcher.cloned());
         let of_thread = shared.clone();
@@ -110,6 +116,7 @@ impl MpiTransport {
             rank,
             hosts,
             library,
+            parent,
             thread: Mutex::new(Some(thread)),
             end: Mutex::new(end),
         })
@@ -173,13 +180,19 @@ impl Transport for MpiTransport {
         let Some(thread) = lock(&self.thread).take() else {
             return Ok(());
         };
-        // MPI itself may not come back, where a rank or a link is gone.
-        match lock(&self.end).recv_timeout(3 * GRACE) {
-            Ok(Ok(())) => thread
-                .join()
-                .map_err(|_| "the communication thread panicked".to_owned()),
-            Ok(failed) => failed,
-            Err(_) => Err("MPI did not end".to_owned()),
+        // MPI itself may not come back, where a rank, a link or the launcher is gone.
+        let since = Instant::now();
+        loop {
+            match lock(&self.end).recv_timeout(LOOK) {
+                Ok(Ok(())) => {
+                    let ended = thread.join();
+                    return ended.map_err(|_| "the communication thread panicked".to_owned());
+                }
+                Ok(failed) => return failed,
+                Err(_) if parent() != self.parent => return Err(ORPHANED.to_owned()),
+                Err(RecvTimeoutError::Timeout) if since.elapsed() < 3 * GRACE => {}
+                Err(_) => return Err("MPI did not end".to_owned()),
+            }
         }
     }
 }
@@ -359,7 +372,7 @@ impl Pulse {
         }
         self.sent = Instant::now();
         if parent() != self.parent {
-            return Err("the launcher of this process has ended".to_owned());
+            return Err(ORPHANED.to_owned());
         }
         for arriving in &mut traffic.arriving {
             // While this process was stopped itself, it heard nobody.

@@ -197,7 +197,7 @@ impl Arriving {
             let head = head.to_vec();
             return self.post_bodies(mpi, head, bodies, gauge);
         }
-        let mut head = vec![0; length];
+        let mut head = zeros(length)?;
         let requests = post(mpi, &mut head, self.from).map_err(text)?;
         // The next slot is received when the bodies are: they have the same tag as the next head.
         self.head = Some((head, bodies, requests));
@@ -218,7 +218,7 @@ impl Arriving {
         head.drain(..8 * bodies);
         let mut parcel = Parcel {
             head,
-            bodies: lengths.into_iter().map(|length| vec![0; length]).collect(),
+            bodies: lengths.into_iter().map(zeros).collect::<Result<_, _>>()?,
         };
         gauge.add(parcel.bytes());
         let mut requests = Vec::new();
@@ -238,6 +238,18 @@ fn post(mpi: &mut dyn Calls, bytes: &mut [u8], from: usize) -> Result<Vec<Reques
     pieces.map(post).collect()
 }
 
+/// Room for as many bytes of a message.
+fn zeros(bytes: usize) -> Result<Vec<u8>, String> {
+    // `vec!` has pages of zeros from the system without writing them, and ends the process where there is no room: hence
+    // a try, which the compiler must not leave out.
+    let mut room: Vec<u8> = Vec::new();
+    let tried = room.try_reserve_exact(bytes);
+    std::hint::black_box(&room);
+    drop(room);
+    tried.map_err(|_| format!("no memory for a message of {bytes} bytes"))?;
+    Ok(vec![0; bytes])
+}
+
 fn number(bytes: &[u8]) -> Result<usize, String> {
     let number = bytes
         .iter()
@@ -246,5 +258,17 @@ fn number(bytes: &[u8]) -> Result<usize, String> {
     match number {
         0..MOST => Ok(number as usize),
         _ => Err(format!("a message of {number} bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_without_room_is_an_error() {
+        assert_eq!(zeros(3), Ok(vec![0; 3]));
+        let error = zeros(isize::MAX as usize).unwrap_err();
+        assert!(error.contains("no memory for a message of"), "{error}");
     }
 }

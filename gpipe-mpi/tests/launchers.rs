@@ -2,9 +2,16 @@
 //! test binary again.
 
 use std::env;
+#[cfg(target_os = "linux")]
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::thread;
 use std::time::Duration;
+#[cfg(target_os = "linux")]
+use std::time::Instant;
 
 use gpipe_mpi::{Launcher, MpiTransport};
 use gpipe_sched::{Parcel, World};
@@ -58,27 +65,28 @@ fn a_rank() {
     println!("rank {} ends well", launcher.rank);
 }
 
+/// A test of this binary as the ranks of a launcher.
+fn launched(launcher: &Path, test: &str) -> Command {
+    let mut command = Command::new(launcher);
+    command.env_remove("GPIPE_MPIRUN");
+    // Open MPI's launcher refuses root, and more ranks than cores.
+    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
+        command.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
+    }
+    command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    command.args(["-np", &RANKS.to_string()]);
+    command.arg(env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]);
+    command
+}
+
 #[test]
 fn every_launcher_passes_messages() {
     let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
         return;
     };
     for launcher in env::split_paths(&launchers) {
-        let mut command = Command::new(&launcher);
-        command.env_remove("GPIPE_MPIRUN");
-        command.envs([
-            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
-            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-        ]);
-        // Open MPI's launcher refuses root, and more ranks than cores.
-        for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
-            command.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
-        }
-        command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-        command.args(["-np", &RANKS.to_string()]);
-        command.arg(env::current_exe().unwrap());
-        command.args(["a_rank", "--exact", "--nocapture"]);
-        let output = command.output().unwrap();
+        let output = launched(&launcher, "a_rank").output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let ends = said.matches("ends well").count();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -86,5 +94,80 @@ fn every_launcher_passes_messages() {
             output.status.success() && ends == RANKS,
             "{launcher:?}: {said}{errors}"
         );
+    }
+}
+
+/// The folder in which ranks of a launcher that is killed say who they are and how they ended.
+#[cfg(target_os = "linux")]
+const ORPHANS: &str = "GPIPE_TEST_ORPHANS";
+
+/// Runs in each rank of a launcher that is killed; in a process of its own it does nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_orphan() {
+    use std::os::unix::process::parent_id;
+    let (Some(folder), Some(launcher)) = (env::var_os(ORPHANS), Launcher::of_environment()) else {
+        return;
+    };
+    let say = |what: &str, text: &str| {
+        let file = Path::new(&folder).join(format!("{what}-{}", launcher.rank));
+        let partial = file.with_extension("partial");
+        fs::write(&partial, text).unwrap();
+        fs::rename(partial, file).unwrap();
+    };
+    let transport = MpiTransport::start(None, Some(&launcher), Duration::from_secs(60)).unwrap();
+    let world: Arc<World> = World::new(transport);
+    world.share(Parcel::default(), LIMIT).unwrap();
+    let parent = parent_id();
+    say("begun", &format!("{} {parent}", std::process::id()));
+    while parent_id() == parent {
+        thread::sleep(Duration::from_millis(5));
+    }
+    say("ended", &world.close().err().unwrap_or_default());
+}
+
+/// MPI may wait for its launcher in the end: ranks do not.
+#[cfg(target_os = "linux")]
+#[test]
+fn ranks_end_without_their_launcher() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    let since = Instant::now();
+    let wait = |launcher: &Path, is_over: &dyn Fn(usize) -> bool| {
+        while !(0..RANKS).all(is_over) {
+            assert!(since.elapsed() < 2 * LIMIT.unwrap(), "{launcher:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |what: &str, rank: usize| {
+            fs::read_to_string(folder.path().join(format!("{what}-{rank}"))).ok()
+        };
+        let mut command = launched(&launcher, "an_orphan");
+        let mut job = command.env(ORPHANS, folder.path()).spawn().unwrap();
+        wait(&launcher, &|rank| said("begun", rank).is_some());
+        job.kill().unwrap();
+        job.wait().unwrap();
+        let mut ranks = Vec::new();
+        for rank in 0..RANKS {
+            let begun = said("begun", rank).unwrap_or_default();
+            let (own, parent) = begun.split_once(' ').unwrap();
+            // The launcher's own process on this host, which may outlive it.
+            let _ = Command::new("kill").args(["-KILL", parent]).output();
+            ranks.push(Path::new("/proc").join(own).join("exe"));
+        }
+        // Some launchers end their ranks with them.
+        wait(&launcher, &|rank| {
+            said("ended", rank).is_some() || ranks[rank].read_link().is_err()
+        });
+        for fault in (0..RANKS).filter_map(|rank| said("ended", rank)) {
+            println!("{}: {fault:?}", launcher.display());
+            assert!(
+                fault.is_empty() || fault.contains("the launcher of this process has ended"),
+                "{launcher:?}: {fault}"
+            );
+        }
     }
 }
