@@ -1,10 +1,10 @@
 //! Initial values: functions of the seed, the parameter's name and the element's index alone, so
 //! that no cut of the model into stages changes them.
 
-use std::f64::consts::TAU;
-
+use crate::box_muller::{UNIT, normal};
 use crate::parallel::{CHUNK, for_each};
 use crate::philox::Key;
+use crate::simd::vectorised;
 use crate::{Device, Error, Result, Shape, Tensor};
 
 /// The step that stands for "before the first" in the keys of initial values.
@@ -23,11 +23,8 @@ pub fn init_normal(
     name: &str,
 ) -> Result<Tensor> {
     check("init_normal", "standard deviation", std)?;
-    fill(device, shape.into(), seed, name, |pair| {
-        // From (0, 1], so that the logarithm is finite.
-        let radius = (-2.0 * ((f64::from(pair[0]) + 1.0) * UNIT).ln()).sqrt();
-        let angle = TAU * f64::from(pair[1]) * UNIT;
-        [angle.cos(), angle.sin()].map(|direction| (std * radius * direction) as f32)
+    fill(device, shape.into(), seed, name, |bits, values| {
+        normal(bits, std, values);
     })
 }
 
@@ -43,13 +40,14 @@ pub fn init_uniform(
     name: &str,
 ) -> Result<Tensor> {
     check("init_uniform", "bound", bound)?;
-    fill(device, shape.into(), seed, name, |pair| {
-        pair.map(|bits| (bound * (2.0 * f64::from(bits) * UNIT - 1.0)) as f32)
+    fill(device, shape.into(), seed, name, |bits, values| {
+        vectorised!({
+            for (value, &bits) in values.iter_mut().zip(bits) {
+                *value = (bound * (2.0 * f64::from(bits) * UNIT - 1.0)) as f32;
+            }
+        });
     })
 }
-
-/// From 32 bits to the unit interval.
-const UNIT: f64 = 1.0 / (1u64 << 32) as f64;
 
 fn check(op: &'static str, what: &str, value: f64) -> Result<()> {
     if value.is_finite() && value >= 0.0 {
@@ -61,13 +59,14 @@ fn check(op: &'static str, what: &str, value: f64) -> Result<()> {
     })
 }
 
-/// A tensor whose elements 2i and 2i + 1 are `draw` of the random bits of both.
+/// A tensor whose elements `draw` writes, some at a time from an even one on: 2i and 2i + 1 are a function of the random
+/// bits of both, the last of which `draw` gets even if there is no such element.
 fn fill(
     device: &Device,
     shape: Shape,
     seed: u64,
     name: &str,
-    draw: impl Fn([u32; 2]) -> [f32; 2] + Sync,
+    draw: impl Fn(&[u32], &mut [f32]) + Sync,
 ) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = device.gpu() {
@@ -83,9 +82,7 @@ fn fill(
     for_each(device, chunks, |(index, chunk)| {
         let mut bits = vec![0; chunk.len().next_multiple_of(2)];
         stream.fill((index * CHUNK) as u64, &mut bits);
-        for (values, pair) in chunk.chunks_mut(2).zip(bits.chunks_exact(2)) {
-            values.copy_from_slice(&draw([pair[0], pair[1]])[..values.len()]);
-        }
+        draw(&bits, chunk);
     });
     Ok(tensor)
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![warn(clippy::too_many_arguments)]
 
+mod box_muller;
 #[cfg(any(test, feature = "cuda"))]
 mod cuda;
 mod cuda_info;
