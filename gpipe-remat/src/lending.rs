@@ -48,16 +48,41 @@ pub fn lend_owned<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     device: &Device,
 ) -> Result<(Vec<ParamState<Stored>>, Lender)> {
+    lend(pipeline, device, Tensor::copy_to)
+}
+
+/// As [`lend_owned`] after the last step of a pipeline: what lies on the processor is lent itself, without a copy. As long
+/// as any of it is held, an update would fail ([`gpipe_tensor::Error::Shared`]).
+///
+/// # Errors
+/// As [`lend_owned`].
+pub fn lend_last<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    device: &Device,
+) -> Result<(Vec<ParamState<Stored>>, Lender)> {
+    lend(pipeline, device, |tensor, device| {
+        match tensor.device().id() == device.id() {
+            true => Ok(tensor.clone()),
+            false => tensor.copy_to(device),
+        }
+    })
+}
+
+fn lend<T: LossStage<Tensors> + 'static>(
+    pipeline: &mut Pipeline<LayerStage, T>,
+    device: &Device,
+    copy: fn(&Tensor, &Device) -> gpipe_tensor::Result<Tensor>,
+) -> Result<(Vec<ParamState<Stored>>, Lender)> {
     let copies = device.clone();
     let world = pipeline.world().cloned();
     let loans = Loans::new(world.clone(), device);
-    let copy = pipeline.during("the copy");
-    let replica = copy.replica();
-    let owned = copy.gather_replicas_at_root(&loans, move |_, stage| {
+    let task = pipeline.during("the copy");
+    let replica = task.replica();
+    let owned = task.gather_replicas_at_root(&loans, move |_, stage| {
         let (mut owned, mut place) = (Vec::new(), 0);
         stage.try_owned(|param, owner, _| {
             if !param.tied && owner.unwrap_or(0) == replica {
-                let copy = |tensor: &Tensor| tensor.copy_to(&copies).map(Stored::from);
+                let copy = |tensor: &Tensor| copy(tensor, &copies).map(Stored::from);
                 let state = ParamState {
                     name: param.name.clone(),
                     value: copy(param.exact()?)?,

@@ -7,7 +7,7 @@ use std::thread;
 
 use common::{Model, Outcome, Run};
 use gpipe_layers::Loss;
-use gpipe_remat::{Assembled, TrainingLoss, copy_owned, lend_owned};
+use gpipe_remat::{Assembled, TrainingLoss, apply_update, copy_owned, lend_last, lend_owned};
 use gpipe_sched::{InMemory, World, one_f_one_b};
 use gpipe_tensor::{DType, DeviceId, Host, Tensor};
 
@@ -94,6 +94,35 @@ fn a_rank_keeps_its_own_copies_while_training_goes_on() {
             assert_eq!(copies.live_bytes(), 0);
         }
     });
+}
+
+#[test]
+fn after_the_last_step_nothing_is_copied() {
+    let run = run();
+    let mut whole = run.assemble_with(one_f_one_b(4, 5).unwrap());
+    let mut outcome = Outcome::default();
+    outcome.step(&mut whole, run.items(0), &run, 0, true);
+    let copies = whole.transit.host().device(DeviceId::Cpu).unwrap();
+    let expected = copy_owned(&mut whole.pipeline, &copies).unwrap();
+    let copied = copies.live_bytes();
+    let (params, _) = lend_last(&mut whole.pipeline, &copies).unwrap();
+    assert_eq!(copies.peak_bytes(), copied);
+    assert_eq!(params.len(), expected.len());
+    for (param, expected) in params.iter().zip(&expected) {
+        assert_eq!(param.name, expected.name);
+        let stored = std::iter::once(&param.value).chain(&param.state);
+        let wanted = std::iter::once(&expected.value).chain(&expected.state);
+        for (stored, wanted) in stored.zip(wanted) {
+            assert_eq!(bits(&stored.get().unwrap()), bits(wanted));
+        }
+    }
+    // A step that is made nevertheless does not change what is lent.
+    whole.pipeline.step(run.items(1)).expect("no update");
+    let error = apply_update(&mut whole.pipeline, &run.optimizer, 0.01, 1, 1.0);
+    let error = error
+        .expect_err("what is lent cannot be changed")
+        .to_string();
+    assert!(error.contains("still holds"), "{error}");
 }
 
 #[test]

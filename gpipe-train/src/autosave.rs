@@ -7,7 +7,7 @@ use std::time::Instant;
 use gpipe_checkpoint::{MODEL, RunState, Saved, Saver, SaverOptions, Snapshot};
 use gpipe_hf::Companions;
 use gpipe_layers::Optimizer;
-use gpipe_remat::{ModelPipeline, NonFiniteState, first_non_finite_state, lend_owned};
+use gpipe_remat::{ModelPipeline, NonFiniteState, first_non_finite_state, lend_last, lend_owned};
 use gpipe_tensor::safetensors::FileContents;
 use gpipe_tensor::{Device, DeviceId};
 
@@ -71,13 +71,15 @@ impl<'a> Autosave<'a> {
     }
 
     /// Completes the previous checkpoint, which it returns, copies the parameters and starts to write them. Those of
-    /// other ranks stay there until they are written. A state that is not finite is refused: in the place of an older checkpoint it would
+    /// other ranks stay there until they are written. After the last step of a run (`is_last`), nothing changes them any
+    /// more, and those on the processor are written without a copy. A state that is not finite is refused: in the place of an older checkpoint it would
     /// leave the run nothing to go on from.
     pub fn save(
         &mut self,
         pipeline: &mut ModelPipeline,
         step: u64,
         held_out_loss: Option<f64>,
+        is_last: bool,
     ) -> Result<Option<Saved>> {
         let Recipe {
             config,
@@ -109,8 +111,11 @@ impl<'a> Autosave<'a> {
         };
         let (model, companions) = (config.model.config(), self.companions.clone());
         let (lora, base) = (config.lora.settings(), config.model.name.clone());
-        let (params, _) =
-            lend_owned(pipeline, &self.copies).map_err(|error| copying(error.into()))?;
+        let lent = match is_last {
+            true => lend_last(pipeline, &self.copies),
+            false => lend_owned(pipeline, &self.copies),
+        };
+        let (params, _) = lent.map_err(|error| copying(error.into()))?;
         self.saver.save(Snapshot {
             state,
             params,
@@ -132,7 +137,7 @@ impl<'a> Autosave<'a> {
     /// Saves the state that a failed step left, beside all older checkpoints, and waits for it.
     pub fn save_last(&mut self, pipeline: &mut ModelPipeline, step: u64) -> Result<Option<Saved>> {
         self.saver.keep_older();
-        self.save(pipeline, step, None)?;
+        self.save(pipeline, step, None, true)?;
         self.finish()
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
-use gpipe_remat::{Assembled, Lender, ModelPipeline, first_non_finite_state, lend_owned};
+use gpipe_remat::{
+    Assembled, Lender, ModelPipeline, first_non_finite_state, lend_last, lend_owned,
+};
 use gpipe_report::{NewRun, Tracer, numbers};
 use gpipe_sched::{Parcel, World};
 use gpipe_tensor::{Device, DeviceId};
@@ -218,7 +220,8 @@ impl PreparedRun {
                 let stop = pipeline.any(stop).map_err(Error::run)? && made < steps;
                 let is_due = stop || autosave.is_due(made, held_out_loss);
                 if pipeline.any(is_due).map_err(Error::run)? {
-                    let before = autosave.save(pipeline, made, held_out_loss);
+                    let is_last = stop || made == steps;
+                    let before = autosave.save(pipeline, made, held_out_loss, is_last);
                     progress.saved(before.map_err(Cause::Save)?);
                 }
                 Ok(match stop {
@@ -299,7 +302,8 @@ impl PreparedRun {
                 }
                 let stop = pipeline.any(should_stop()).map_err(Error::run)? && made < steps;
                 if pipeline.any(false).map_err(Error::run)? {
-                    give(&config, pipeline, &copies, &mut lender)?;
+                    let is_last = stop || made == steps;
+                    give(&config, pipeline, &copies, &mut lender, is_last)?;
                 }
                 Ok::<_, Error>(match stop {
                     true => ControlFlow::Break(()),
@@ -309,7 +313,7 @@ impl PreparedRun {
         );
         if trained.is_err() && assembled.pipeline.any(false).unwrap_or(false) {
             // The first error counts.
-            let _ = give(&config, &mut assembled.pipeline, &copies, &mut lender);
+            let _ = give(&config, &mut assembled.pipeline, &copies, &mut lender, true);
         }
         // Rank 0 writes the last checkpoint, after a failure too.
         lender.wait();
@@ -339,18 +343,24 @@ fn of_world(world: &World, config: &TrainConfig) -> String {
     )
 }
 
-/// What rank 0 asks of the others when it saves ([`Autosave::save`]): copies, which it fetches while it writes.
+/// What rank 0 asks of the others when it saves ([`Autosave::save`]): copies, which it fetches while it writes; after the
+/// last step the tensors themselves.
 fn give(
     config: &TrainConfig,
     pipeline: &mut ModelPipeline,
     copies: &Device,
     lender: &mut Lender,
+    is_last: bool,
 ) -> Result<()> {
     let found = first_non_finite_state(pipeline).map_err(Error::run)?;
     if found.is_none() && config.run.keep.get() > 0 {
         // The copies for the checkpoint before go first.
         lender.wait();
-        (_, *lender) = lend_owned(pipeline, copies).map_err(Error::run)?;
+        let lent = match is_last {
+            true => lend_last(pipeline, copies),
+            false => lend_owned(pipeline, copies),
+        };
+        (_, *lender) = lent.map_err(Error::run)?;
     }
     Ok(())
 }
