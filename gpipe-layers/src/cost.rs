@@ -47,9 +47,11 @@ impl Flow {
             .map_or(u64::MAX, |elements| elements as u64)
     }
 
-    /// Bytes of the tensor; saturates at `u64::MAX`.
+    /// Bytes of the tensor, with what lies between its rows; saturates at `u64::MAX`.
     pub fn bytes(&self) -> u64 {
-        self.elements().saturating_mul(self.dtype.bytes() as u64)
+        self.shape.stored_elements().map_or(u64::MAX, |elements| {
+            (elements as u64).saturating_mul(self.dtype.bytes() as u64)
+        })
     }
 }
 

@@ -211,12 +211,17 @@ fn lingvo_charges_the_embedding_and_the_squares_and_gives_the_rest_away() {
 
 #[test]
 fn mixed_precision_halves_activations_and_adds_a_master() {
-    let single = costs(&gpt(&small()).unwrap(), Flow::u32([3, 6]));
-    let mut layers = gpt(&small()).unwrap();
-    for layer in &mut layers {
-        compute_in(layer.as_mut(), DType::BF16);
-    }
+    let made = |vocab: usize, dtype: DType| {
+        let config = GptConfig { vocab, ..small() };
+        let mut layers = gpt(&config).unwrap();
+        for layer in &mut layers {
+            compute_in(layer.as_mut(), dtype);
+        }
+        layers
+    };
+    let mut layers = made(64, DType::BF16);
     let mixed = costs(&layers, Flow::u32([3, 6]));
+    let single = costs(&made(64, DType::F32), Flow::u32([3, 6]));
     for ((_, mixed), (_, single)) in mixed.iter().zip(&single) {
         assert_eq!(mixed.outputs[0].dtype, DType::BF16);
         assert_eq!(mixed.outputs[0].shape, single.outputs[0].shape);
@@ -225,6 +230,13 @@ fn mixed_precision_halves_activations_and_adds_a_master() {
         assert!(mixed.memory.forward_peak < single.memory.forward_peak);
         assert!(mixed.traffic < single.traffic);
     }
+    // Rows of scores begin at multiples of 64 elements.
+    let logits = |vocab: usize, dtype: DType| {
+        let costs = costs(&made(vocab, dtype), Flow::u32([3, 6]));
+        costs.last().map(|(_, cost)| cost.outputs[0].bytes())
+    };
+    assert_eq!(logits(65, DType::BF16), Some(2 * 3 * 6 * 128));
+    assert_eq!(logits(65, DType::F32), Some(4 * 3 * 6 * 65));
     // Each half keeps what LayerNorm and attention know in single precision: two numbers a row of the
     // one, one a row and head of the other.
     let own = |(_, cost): &(Vec<Flow>, Cost)| cost.memory.saved_own;

@@ -136,8 +136,9 @@ impl NcclChannel {
         let gpu = gpu_of(&self.device)?;
         let tensor = tensor.receive(&self.device)?;
         let operand = tensor.operand("nccl", gpu, tensor.dtype())?;
+        let bytes = tensor.dtype().bytes() * tensor.elements();
         // SAFETY: the operand lives on this handle, which frees it behind the transfer.
-        unsafe { self.comm.send(gpu, operand.at, tensor.bytes(), true) }?;
+        unsafe { self.comm.send(gpu, operand.at, bytes, true) }?;
         *lock(&self.last) = Some(gpu.record_end()?);
         Ok(())
     }

@@ -17,12 +17,12 @@ use crate::dtype::of_bf16;
 use crate::floats::Floats;
 use crate::{DType, Device, Error, Result, Shape};
 
-/// A row-major, always contiguous tensor. Cloning shares the buffer; the only view is a run of
-/// rows, which is what a micro-batch is.
+/// A row-major tensor, contiguous but for the results of [`ops::matmul_padded`](crate::ops::matmul_padded). Cloning
+/// shares the buffer; the only view is a run of rows, which is what a micro-batch is.
 #[derive(Clone)]
 pub struct Tensor {
     shape: Shape,
-    /// The range of the buffer that this tensor covers.
+    /// The range of the buffer that this tensor covers, with what lies between its rows.
     elements: Range<usize>,
     storage: Arc<Storage>,
 }
@@ -105,12 +105,31 @@ impl Tensor {
 
     /// The number of elements.
     pub fn elements(&self) -> usize {
-        self.elements.len()
+        match self.is_dense() {
+            true => self.elements.len(),
+            false => self.elements.len() / self.shape.row_stride() * self.shape.last(),
+        }
     }
 
-    /// The size of the elements in bytes.
+    /// The size of the elements in bytes, with what lies between their rows.
     pub fn bytes(&self) -> usize {
-        self.elements() * self.dtype().bytes()
+        self.elements.len() * self.dtype().bytes()
+    }
+
+    /// What was read of all of its memory, without what lies between the rows.
+    #[cfg(feature = "cuda")]
+    fn without_pads<T>(&self, mut read: Vec<T>) -> Vec<T> {
+        if !self.is_dense() {
+            let (width, stride) = (self.shape.last(), self.shape.row_stride());
+            let mut column = (0..stride).cycle();
+            read.retain(|_| column.next().is_some_and(|column| column < width));
+        }
+        read
+    }
+
+    /// Whether its rows lie one behind the other.
+    fn is_dense(&self) -> bool {
+        self.shape.row_stride() == self.shape.last()
     }
 
     /// The floats, row by row.
@@ -138,7 +157,7 @@ impl Tensor {
     pub fn to_f32s(&self) -> Result<Vec<f32>> {
         #[cfg(feature = "cuda")]
         if let Buffer::Cuda(buffer) = &self.storage.buffer {
-            return buffer.to_floats(self.elements.clone());
+            return Ok(self.without_pads(buffer.to_floats(self.elements.clone())?));
         }
         if let Buffer::Bf16(bits) = &self.storage.buffer {
             let bits = bits[self.elements.clone()].iter();
@@ -230,18 +249,22 @@ impl Tensor {
             .map_err(|e| Error::shape("matrix", e.to_string(), &self.shape))
     }
 
-    /// The same elements with another shape; shares the buffer.
+    /// The same elements with another shape; shares the buffer, unless rows that lie apart get another length.
     ///
     /// # Errors
     /// [`Error::Shape`] if the number of elements differs.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into();
+        let shape = shape.into().dense();
         if shape.elements()? != self.elements() {
             return Err(Error::shape(
                 "reshape",
                 format!("{} elements", self.elements()),
                 &shape,
             ));
+        }
+        #[cfg(feature = "cuda")]
+        if !self.is_dense() {
+            return self.reshape_padded(shape);
         }
         Ok(Self {
             shape,
@@ -262,7 +285,7 @@ impl Tensor {
                 len: total as u64,
             });
         }
-        let width = self.elements().checked_div(total).unwrap_or(0);
+        let width = self.elements.len().checked_div(total).unwrap_or(0);
         let start = self.elements.start + rows.start * width;
         Ok(Self {
             shape: self.shape.with_rows(rows.len()),

@@ -175,6 +175,41 @@ fn what_mixed_precision_wrote_all_devices_evaluate() {
     }
 }
 
+/// Scores of 257 and 300 words, whose rows begin at multiples of 64 elements, in all ways, passes and families.
+#[test]
+fn rows_of_an_odd_vocabulary_lie_apart() {
+    let Some(place) = Place::new() else { return };
+    for (model, vocabulary) in [("gpt-nano", "257"), ("llama-nano", "300")] {
+        let vocabulary = format!("model.vocab={vocabulary}");
+        let mut model = vec!["--model", model, "--set", &vocabulary];
+        if model[1] == "llama-nano" {
+            let heads = ["model.head_size=8", "model.kv_heads=1", "model.inner=20"];
+            model.extend(heads.into_iter().flat_map(|key| ["--set", key]));
+        }
+        let train = |run: &str, more: &[&str], settings: &str| {
+            place.trained(run, &[&model[..], more].concat(), settings)
+        };
+        let single = train("f32", &["--devices", "cpu"], "");
+        let one = [&["--devices", "cuda:0", "--stages", "1"][..], &BF16].concat();
+        let wanted = train("run", &one, "seed=1");
+        assert_near(&vocabulary, &wanted.losses, &single.losses);
+        for (more, settings) in [WAYS[1], WAYS[2], WAYS[3]] {
+            let got = train(
+                "way",
+                &[more, &BF16].concat(),
+                &format!("{settings} seed=2"),
+            );
+            assert!(got == wanted, "{vocabulary} {more:?}");
+        }
+        let evaluated = [&["--devices", "cuda:0*2"][..], &["--devices", "cpu"]];
+        let [here, there] = evaluated.map(|devices| place.evaluated(devices));
+        assert_near(&vocabulary, &[here], &[there]);
+        let sample = ["sample", "run", "--tokens", "3", "--devices", "cuda:0*2"];
+        let outcome = place.run(&sample, "seed=3");
+        assert!(outcome.is_right(), "{outcome:?}");
+    }
+}
+
 #[test]
 fn lists_of_both_kinds_of_devices_are_refused() {
     let Some(place) = Place::new() else { return };

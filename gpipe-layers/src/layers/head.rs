@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// logits = x·Wᵀ with W (vocab, width), which lies like a table of tokens so that it can be tied to
-/// one. It differs from a [`Linear`] in Lingvo's cost.
+/// one. It differs from a [`Linear`] in Lingvo's cost, and in bf16 in the room between the rows of its result
+/// ([`gpipe_tensor::ops::padded`]).
 #[derive(Debug)]
 pub struct Head(Linear);
 
@@ -18,7 +19,7 @@ impl Head {
     /// A head with the parameter `{name}.weight`, initialized from a normal
     /// distribution with this standard deviation.
     pub fn new(name: impl Into<String>, width: usize, vocab: usize, std: f32) -> Self {
-        let linear = Linear::new(name, width, vocab, Layout::OutIn).without_bias();
+        let linear = Linear::new(name, width, vocab, Layout::OutIn).padded();
         Self(linear.init(Init::Normal(std), Init::Zeros))
     }
 

@@ -58,6 +58,8 @@ pub struct Linear {
     weight: Param,
     bias: Option<Param>,
     lora: Option<Lora>,
+    /// Whether rows of the result are [`ops::padded`].
+    padded: bool,
 }
 
 impl Linear {
@@ -81,6 +83,7 @@ impl Linear {
             weight,
             bias: Some(bias),
             lora: None,
+            padded: false,
         }
     }
 
@@ -99,6 +102,14 @@ impl Linear {
     pub fn without_bias(mut self) -> Self {
         self.bias = None;
         self
+    }
+
+    /// The same without a bias, whose result is that of [`ops::matmul_padded`].
+    pub(super) fn padded(self) -> Self {
+        Self {
+            padded: true,
+            ..self.without_bias()
+        }
     }
 
     /// The same with its weight a place of the parameter `owner`, which comes earlier.
@@ -160,7 +171,10 @@ impl Layer for Linear {
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let x = floats(&self.name, inputs, Some(self.inputs))?;
         let stored = self.weight.dtype;
-        let y = output(&self.name, x.shape.with_last(self.outputs), stored)?;
+        let mut y = output(&self.name, x.shape.with_last(self.outputs), stored)?;
+        if self.padded {
+            y.shape = ops::padded(&y.shape, stored);
+        }
         let weight = checked(&self.name, &self.weight.shape)?;
         let bias = self.bias.as_ref().map_or(0, |_| self.outputs as u64);
         let rows = x.elements() / (self.inputs as u64).max(1);
@@ -221,8 +235,12 @@ impl Layer for Linear {
             Some(lora) => Some((lora, lora.inner(cx, &kept)?)),
             None => None,
         };
-        let mut y = ops::matmul(self.layout.of_forward(), &kept, weight, bias)
-            .map_err(Error::within(&self.name))?;
+        let layout = self.layout.of_forward();
+        let y = match self.padded {
+            true => ops::matmul_padded(layout, &kept, weight),
+            false => ops::matmul(layout, &kept, weight, bias),
+        };
+        let mut y = y.map_err(Error::within(&self.name))?;
         let mut saved = Saved {
             given: (x.dtype() != kept.dtype()).then(|| x.dtype()),
             tensors: smallvec![kept],

@@ -109,27 +109,29 @@ impl Blas {
             items,
             stored,
             result,
+            ..
         } = product;
         self.set_mode(stored)?;
         // The functions with 64-bit extents: a product of more than 2³¹ elements, as logits may be, is not
         // left to those that count in 32 bits.
         let int = |extent: usize| extent as i64;
-        let step = |rows: usize, columns: usize| (rows * columns) as i64;
-        let widths = [
-            int(if b_transposed { k } else { n }),
-            int(if a_transposed { m } else { k }),
-            int(n),
+        let [a_stride, b_stride, c_stride] = product.row_strides();
+        let widths = [b_stride, a_stride, c_stride].map(int);
+        // Elements from item to item.
+        let steps = [
+            b_stride * if b_transposed { n } else { k },
+            a_stride * if a_transposed { k } else { m },
+            c_stride * m,
         ];
         let old = if accumulate { 1.0 } else { 0.0 };
         let sizes = [int(n), int(m), int(k)];
         let transposed = [b_transposed, a_transposed];
         if (stored, result) != (DType::F32, DType::F32) {
-            let strides = [step(k, n), step(m, k), step(m, n)];
             let mixed = Mixed {
                 transposed,
                 sizes,
                 widths,
-                strides,
+                strides: steps.map(int),
                 items: int(items),
                 types: [stored, result],
                 old,
@@ -141,8 +143,11 @@ impl Blas {
         // The library counts by columns, so that it sees every matrix transposed: cᵀ = bᵀ·aᵀ.
         if items == 1 || cfg!(feature = "link-cublas") {
             return (0..items).try_for_each(|item| {
-                let (b, a) = (b.wrapping_add(item * k * n), a.wrapping_add(item * m * k));
-                let c = c.wrapping_add(item * m * n);
+                let (b, a) = (
+                    b.wrapping_add(item * steps[0]),
+                    a.wrapping_add(item * steps[1]),
+                );
+                let c = c.wrapping_add(item * steps[2]);
                 // SAFETY: the caller vouches for the matrices, which lie one after the other.
                 unsafe {
                     sgemm(
@@ -171,14 +176,14 @@ impl Blas {
                 &one,
                 b,
                 widths[0],
-                step(k, n),
+                int(steps[0]),
                 a,
                 widths[1],
-                step(m, k),
+                int(steps[1]),
                 &old,
                 c,
                 widths[2],
-                step(m, n),
+                int(steps[2]),
                 int(items),
             )
         }

@@ -21,10 +21,22 @@ pub(crate) struct Product {
     pub accumulate: bool,
     /// Number of products.
     pub items: usize,
+    /// Elements between the rows of a, b and c, as they lie in memory.
+    pub pads: [usize; 3],
     /// The type of a and b.
     pub stored: DType,
     /// The type of c: that of a and b, or single precision, in which sums are taken in any case.
     pub result: DType,
+}
+
+impl Product {
+    /// Elements from row to row of a, b and c, as they lie in memory.
+    pub fn row_strides(&self) -> [usize; 3] {
+        let a = if self.a_transposed { self.m } else { self.k };
+        let b = if self.b_transposed { self.k } else { self.n };
+        let [of_a, of_b, of_c] = self.pads;
+        [a + of_a, b + of_b, self.n + of_c]
+    }
 }
 
 /// How the library reads a matrix.

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use super::entry::{Arg, Launch, Param, Pointer};
 use super::product::Product;
 use super::stream::{Event, Stream};
-use crate::Result;
 use crate::launch_trace::{Arithmetic, LaunchTrace, TracedLaunch};
+use crate::{DType, Result};
 
 /// What was noted so far.
 #[derive(Default)]
@@ -132,6 +132,7 @@ pub(super) fn product(product: &Product) -> Work {
         items,
         stored,
         result,
+        ..
     } = *product;
     let form = |transposed| if transposed { 't' } else { 'n' };
     let many = if items == 1 {
@@ -142,19 +143,15 @@ pub(super) fn product(product: &Product) -> Work {
     let adds = if accumulate { ", added" } else { "" };
     let factors = (m * k + k * n) * stored.bytes();
     let sums = m * n * result.bytes() * (1 + usize::from(accumulate));
-    // Bytes from row to row of the factors and of the result, as they lie in memory.
-    let widths = [
-        (if a_transposed { m } else { k }) * stored.bytes(),
-        (if b_transposed { k } else { n }) * stored.bytes(),
-        n * result.bytes(),
-    ];
+    let sizes = [stored, stored, result].map(DType::bytes);
+    let mut rows = product.row_strides().into_iter().zip(sizes);
     let (left, right) = (form(a_transposed).to_ascii_uppercase(), form(b_transposed));
     Work {
         name: format!("product {many}{m} x {n} x {k} {left}{right} {stored} to {result}{adds}"),
         bytes: (items * (factors + sums)) as u64,
         arithmetic: Arithmetic::Product {
             factors: stored,
-            is_aligned: widths.iter().all(|width| width % 16 == 0),
+            is_aligned: rows.all(|(stride, size)| (stride * size).is_multiple_of(16)),
             flops: 2.0 * items as f64 * m as f64 * n as f64 * k as f64,
         },
     }

@@ -42,7 +42,7 @@ impl Tensor {
             Buffer::Bf16(bits) => Ok(bits[self.elements.clone()].to_vec()),
             #[cfg(feature = "cuda")]
             Buffer::Cuda(buffer) if self.dtype() == DType::BF16 => {
-                buffer.to_bits(self.elements.clone())
+                Ok(self.without_pads(buffer.to_bits(self.elements.clone())?))
             }
             _ => Err(Error::DType {
                 op: "bits",

@@ -8,8 +8,10 @@ use bytemuck::cast_slice;
 use super::device_buffer::DeviceBuffer;
 use crate::cuda::entry::Pointer;
 use crate::cuda::{Gpu, Memory};
+use crate::ops::concat::kernels as concat;
+use crate::ops::concat::plan::Columns;
 use crate::ops::scale;
-use crate::{DType, Device, Error, Result, Tensor};
+use crate::{DType, Device, Error, Result, Shape, Tensor};
 
 /// Whether there are kernels for this type.
 pub(super) fn computes_in(dtype: DType) -> bool {
@@ -71,12 +73,32 @@ impl Tensor {
         }
     }
 
-    /// The elements as operand of an operation on `gpu`; a tensor on the host is copied for its
-    /// duration.
+    /// The elements, row behind row, as operand of an operation on `gpu`; a tensor on the host is copied for its
+    /// duration, and so is one whose rows lie apart.
     ///
     /// # Errors
     /// [`Error::DType`] for elements of another type.
     pub(crate) fn operand(&self, op: &'static str, gpu: &Gpu, dtype: DType) -> Result<Operand<'_>> {
+        if self.is_dense() {
+            return self.operand_rows(op, gpu, dtype);
+        }
+        self.check_dtype(op, dtype)?;
+        let own = gpu.alloc(dtype.bytes() * self.elements())?;
+        self.copy_rows(op, gpu, own.at(0))?;
+        Ok(Operand {
+            at: own.at(0),
+            _own: Some(own),
+            _tensor: PhantomData,
+        })
+    }
+
+    /// [`operand`](Self::operand) with rows as they lie.
+    pub(crate) fn operand_rows(
+        &self,
+        op: &'static str,
+        gpu: &Gpu,
+        dtype: DType,
+    ) -> Result<Operand<'_>> {
         self.check_dtype(op, dtype)?;
         let own = match &self.storage.buffer {
             super::Buffer::Cuda(buffer) => {
@@ -103,6 +125,46 @@ impl Tensor {
         })
     }
 
+    /// Copies the floats to memory of `gpu` that has room for them, row behind row.
+    fn copy_rows(&self, op: &'static str, gpu: &Gpu, to: Pointer) -> Result<()> {
+        let (count, dtype) = (self.shape.last(), self.dtype());
+        let rows = self.operand_rows(op, gpu, dtype)?;
+        let columns = Columns {
+            rows: self.elements().checked_div(count).unwrap_or(0),
+            count,
+            from: [self.shape.row_stride(), 0],
+            to: [count, 0],
+        };
+        // SAFETY: both live on this handle and have these rows, of these widths.
+        unsafe { gpu.launch(&concat::copy(dtype, rows.at, to, columns)) }
+    }
+
+    /// [`Tensor::reshape`] of a tensor whose rows lie apart, to a shape of as many elements.
+    pub(super) fn reshape_padded(&self, shape: Shape) -> Result<Self> {
+        if shape.last() == self.shape.last() && shape.rank() > 1 {
+            return Ok(Self {
+                shape: shape.with_row_stride_of(&self.shape),
+                ..self.clone()
+            });
+        }
+        self.to_dense("reshape")?.reshape(shape)
+    }
+
+    /// A copy whose rows lie one behind the other.
+    fn to_dense(&self, op: &'static str) -> Result<Self> {
+        let gpu = self.gpu().ok_or_else(|| foreign(op))?;
+        let mut dense = self.empty_like(self.shape.clone())?;
+        let to = dense.written(op, gpu, self.dtype())?;
+        self.copy_rows(op, gpu, to)?;
+        Ok(dense)
+    }
+
+    /// [`empty_like`](Self::empty_like) with rows apart, if the shape says so.
+    pub(crate) fn empty_rows_like(&self, gpu: &Gpu, shape: Shape) -> Result<Self> {
+        let (n, dtype) = (shape.stored_elements()?, self.dtype());
+        Self::over_stored(self.device(), shape, dtype, || floats(gpu, n, dtype))
+    }
+
     /// An error unless the elements are of this type.
     fn check_dtype(&self, op: &'static str, expected: DType) -> Result<()> {
         let got = self.dtype();
@@ -112,11 +174,25 @@ impl Tensor {
         Err(Error::DType { op, expected, got })
     }
 
-    /// Address of the floats as result of an operation on `gpu`.
+    /// Address of the floats, row behind row, as result of an operation on `gpu`. Rows that lie apart are moved together
+    /// first, in new memory.
     ///
     /// # Errors
     /// [`Error::Shared`] if anything else holds the buffer; [`Error::DType`] for elements of another type.
     pub(crate) fn written(&mut self, op: &'static str, gpu: &Gpu, dtype: DType) -> Result<Pointer> {
+        if !self.is_dense() && self.is_unique() {
+            *self = self.to_dense(op)?;
+        }
+        self.written_rows(op, gpu, dtype)
+    }
+
+    /// [`written`](Self::written) with rows as they lie: [`Shape::row_stride`] elements apart.
+    pub(crate) fn written_rows(
+        &mut self,
+        op: &'static str,
+        gpu: &Gpu,
+        dtype: DType,
+    ) -> Result<Pointer> {
         self.check_dtype(op, dtype)?;
         let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared { op })?;
         match &mut storage.buffer {
@@ -131,10 +207,10 @@ impl Tensor {
 
     /// [`Tensor::fill`] of a tensor on a GPU.
     pub(super) fn fill_on(&mut self, gpu: &Gpu, value: f32) -> Result<()> {
-        let (n, dtype) = (self.elements(), self.dtype());
-        let at = self.written("fill", gpu, dtype)?;
+        let (n, dtype) = (self.elements.len(), self.dtype());
+        let at = self.written_rows("fill", gpu, dtype)?;
         match dtype {
-            // SAFETY: it lives on this handle, and has n elements.
+            // SAFETY: it lives on this handle, and has n elements, with those between its rows.
             DType::F32 => unsafe { gpu.fill(at, value, n) },
             // SAFETY: as above.
             _ => unsafe { gpu.launch(&scale::kernels::fill(dtype, at, n, value)) },
@@ -215,8 +291,8 @@ impl Tensor {
         let super::Buffer::Cuda(source) = &self.storage.buffer else {
             return Err(foreign("copy"));
         };
-        let (n, dtype) = (self.elements(), self.dtype());
-        Self::over(device, self.shape.clone(), dtype, || {
+        let (n, dtype) = (self.elements.len(), self.dtype());
+        Self::over_stored(device, self.shape.clone(), dtype, || {
             let memory = source.memory()?;
             let from = dtype.bytes() * self.elements.start;
             let memory = memory.copy_for(to, from, dtype.bytes() * n)?;
@@ -250,7 +326,7 @@ impl Tensor {
         // SAFETY: both live on this handle and have n elements: their shapes were compared.
         unsafe {
             match (new, old) {
-                (new, old) if new == old => gpu.copy(to, operand.at, from.bytes()),
+                (new, old) if new == old => gpu.copy(to, operand.at, n * new.bytes()),
                 (DType::F32, narrow) => {
                     gpu.launch(&scale::kernels::narrow(narrow, operand.at, to, n))
                 }

@@ -131,7 +131,17 @@ impl Tensor {
         dtype: DType,
         make: impl FnOnce() -> Result<Buffer>,
     ) -> Result<Self> {
-        let elements = shape.elements()?;
+        Self::over_stored(device, shape.dense(), dtype, make)
+    }
+
+    /// [`over`](Self::over) a buffer with room between the rows, if the shape has any.
+    pub(super) fn over_stored(
+        device: &Device,
+        shape: Shape,
+        dtype: DType,
+        make: impl FnOnce() -> Result<Buffer>,
+    ) -> Result<Self> {
+        let elements = shape.stored_elements()?;
         Ok(Self {
             shape,
             elements: 0..elements,

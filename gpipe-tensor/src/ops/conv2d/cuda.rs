@@ -100,6 +100,7 @@ impl Part<'_> {
             b_transposed: false,
             accumulate: false,
             items: 1,
+            pads: [0; 3],
             stored,
             result,
         }

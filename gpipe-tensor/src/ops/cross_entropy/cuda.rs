@@ -20,10 +20,10 @@ pub(super) fn gradient(
     let rows = targets.elements();
     let losses = gpu.alloc(8 * rows)?;
     let stored = logits.dtype();
-    let at = logits.written(OP, gpu, stored)?;
+    let at = logits.written_rows(OP, gpu, stored)?;
     let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = losses.at(0);
-    let sizes = [rows, width];
+    let sizes = [rows, width, logits.shape().row_stride()];
     let weights = weights
         .map(|weights| weights.operand(OP, gpu, DType::F32))
         .transpose()?;
@@ -53,7 +53,8 @@ pub(super) fn losses(
     let rows = targets.elements();
     let losses = gpu.alloc(8 * rows)?;
     let stored = logits.dtype();
-    let logits = logits.operand(OP, gpu, stored)?;
+    let sizes = [rows, width, logits.shape().row_stride()];
+    let logits = logits.operand_rows(OP, gpu, stored)?;
     let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = losses.at(0);
     // SAFETY: as above.
@@ -61,7 +62,7 @@ pub(super) fn losses(
         gpu.launch(&kernels::losses(
             stored,
             [logits.at, targets.at, to],
-            [rows, width],
+            sizes,
             wanted,
         ))
     }?;
@@ -74,15 +75,12 @@ pub(super) fn correct(gpu: &Gpu, logits: &Tensor, width: usize, targets: &Tensor
     let rows = targets.elements();
     let hits = gpu.alloc(4 * rows)?;
     let stored = logits.dtype();
-    let logits = logits.operand(OP, gpu, stored)?;
+    let sizes = [rows, width, logits.shape().row_stride()];
+    let logits = logits.operand_rows(OP, gpu, stored)?;
     let targets = targets.operand(OP, gpu, DType::U32)?;
     let to = hits.at(0);
     // SAFETY: as above, with a count in the place of the loss.
-    unsafe {
-        gpu.launch(&kernels::correct(
-            stored, logits.at, targets.at, to, rows, width,
-        ))
-    }?;
+    unsafe { gpu.launch(&kernels::correct(stored, logits.at, targets.at, to, sizes)) }?;
     let hits = hits.read(0, rows, u32::from_ne_bytes)?;
     Ok(hits.into_iter().map(u64::from).sum())
 }

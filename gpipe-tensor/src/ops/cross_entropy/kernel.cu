@@ -1,4 +1,4 @@
-// Cross-entropy of logits with target indices: one block per row, for rows of any length.
+// Cross-entropy of logits with target indices: one block per row, for rows of any length, `row_stride` elements apart.
 
 /// Target of a row that is ignored.
 constexpr u32 IGNORE = 0xffffffffu;
@@ -42,9 +42,9 @@ __device__ double smoothed(const T* row, u64 width, float aim, double smoothing,
 /// should have the probability 1 - smoothing at the target, and `elsewhere` at every other class.
 template <class T>
 __device__ void cross_entropy_of_row(T* logits, const u32* targets, double* losses, u64 width,
-                                     double divisor, double smoothing, double elsewhere,
-                                     double weight) {
-    T* row = logits + blockIdx.x * width;
+                                     u64 row_stride, double divisor, double smoothing,
+                                     double elsewhere, double weight) {
+    T* row = logits + blockIdx.x * row_stride;
     u32 target = targets[blockIdx.x];
     if (target == IGNORE || weight == 0.0) {
         for (u64 c = threadIdx.x; c < width; c += blockDim.x) store(row, c, 0.0f);
@@ -68,24 +68,25 @@ __device__ void cross_entropy_of_row(T* logits, const u32* targets, double* loss
 /// Writes each row's loss and overwrites the logits with their gradient.
 template <class T>
 __device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64 width,
-                              double divisor, double smoothing, double elsewhere) {
-    cross_entropy_of_row(logits, targets, losses, width, divisor, smoothing, elsewhere, 1.0);
+                              u64 row_stride, double divisor, double smoothing, double elsewhere) {
+    cross_entropy_of_row(logits, targets, losses, width, row_stride, divisor, smoothing, elsewhere,
+                         1.0);
 }
 
 /// The same with a weight for each row; a row of weight 0 is ignored.
 template <class T>
 __device__ void weighted_cross_entropy(T* logits, const u32* targets, const float* weights,
-                                       double* losses, u64 width, double divisor, double smoothing,
-                                       double elsewhere) {
-    cross_entropy_of_row(logits, targets, losses, width, divisor, smoothing, elsewhere,
+                                       double* losses, u64 width, u64 row_stride, double divisor,
+                                       double smoothing, double elsewhere) {
+    cross_entropy_of_row(logits, targets, losses, width, row_stride, divisor, smoothing, elsewhere,
                          (double)weights[blockIdx.x]);
 }
 
 /// Writes each row's loss: the same bits as `cross_entropy`.
 template <class T>
 __device__ void cross_entropy_loss(const T* logits, const u32* targets, double* losses, u64 width,
-                                   double smoothing, double elsewhere) {
-    const T* row = logits + blockIdx.x * width;
+                                   u64 row_stride, double smoothing, double elsewhere) {
+    const T* row = logits + blockIdx.x * row_stride;
     u32 target = targets[blockIdx.x];
     if (target == IGNORE) {
         if (threadIdx.x == 0) losses[blockIdx.x] = 0.0;
@@ -113,8 +114,8 @@ struct First {
 
 /// Writes 1 for each row whose largest logit (the first of equal ones) is that of the target, else 0.
 template <class T>
-__device__ void correct(const T* logits, const u32* targets, u32* hits, u64 width) {
-    const T* row = logits + blockIdx.x * width;
+__device__ void correct(const T* logits, const u32* targets, u32* hits, u64 width, u64 row_stride) {
+    const T* row = logits + blockIdx.x * row_stride;
     Best best = {-infinity(), IGNORE};
     for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
         best = First()(best, Best{load(row, c), (u32)c});

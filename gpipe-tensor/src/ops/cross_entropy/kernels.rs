@@ -6,24 +6,26 @@ use crate::cuda::entry::{Launch, Pointer, entries};
 
 entries! {
     cross_entropy<T>(
-        logits: Both, targets: InU32, losses: OutF64, width: U64, divisor: F64, smoothing: F64,
-        elsewhere: F64,
-    );
-    weighted_cross_entropy<T>(
-        logits: Both, targets: InU32, weights: InF32, losses: OutF64, width: U64, divisor: F64,
+        logits: Both, targets: InU32, losses: OutF64, width: U64, row_stride: U64, divisor: F64,
         smoothing: F64, elsewhere: F64,
     );
-    cross_entropy_loss<T>(
-        logits: In, targets: InU32, losses: OutF64, width: U64, smoothing: F64, elsewhere: F64,
+    weighted_cross_entropy<T>(
+        logits: Both, targets: InU32, weights: InF32, losses: OutF64, width: U64,
+        row_stride: U64, divisor: F64, smoothing: F64, elsewhere: F64,
     );
-    correct<T>(logits: In, targets: InU32, hits: OutU32, width: U64);
+    cross_entropy_loss<T>(
+        logits: In, targets: InU32, losses: OutF64, width: U64, row_stride: U64, smoothing: F64,
+        elsewhere: F64,
+    );
+    correct<T>(logits: In, targets: InU32, hits: OutU32, width: U64, row_stride: U64);
 }
 
-/// Puts the gradient in the place of the logits, and gives one loss a row, yet to be divided.
+/// Puts the gradient in the place of the logits, and gives one loss a row, yet to be divided. Sizes are rows, elements of a
+/// row, and elements from row to row.
 pub(crate) fn gradient(
     stored: DType,
     [logits, targets, losses]: [Pointer; 3],
-    [rows, width]: [usize; 2],
+    [rows, width, row_stride]: [usize; 3],
     wanted: Wanted,
     divisor: f64,
 ) -> Launch {
@@ -33,6 +35,7 @@ pub(crate) fn gradient(
         targets,
         losses,
         width as u64,
+        row_stride as u64,
         divisor,
         wanted.smoothing,
         wanted.elsewhere,
@@ -50,7 +53,7 @@ fn read_again(stored: DType, rows: usize, width: usize) -> usize {
 pub(crate) fn weighted_gradient(
     stored: DType,
     [logits, targets, weights, losses]: [Pointer; 4],
-    [rows, width]: [usize; 2],
+    [rows, width, row_stride]: [usize; 3],
     wanted: Wanted,
     divisor: f64,
 ) -> Launch {
@@ -61,6 +64,7 @@ pub(crate) fn weighted_gradient(
         weights,
         losses,
         width as u64,
+        row_stride as u64,
         divisor,
         wanted.smoothing,
         wanted.elsewhere,
@@ -73,7 +77,7 @@ pub(crate) fn weighted_gradient(
 pub(crate) fn losses(
     stored: DType,
     [logits, targets, losses]: [Pointer; 3],
-    [rows, width]: [usize; 2],
+    [rows, width, row_stride]: [usize; 3],
     wanted: Wanted,
 ) -> Launch {
     cross_entropy_loss::call(
@@ -82,6 +86,7 @@ pub(crate) fn losses(
         targets,
         losses,
         width as u64,
+        row_stride as u64,
         wanted.smoothing,
         wanted.elsewhere,
     )
@@ -94,8 +99,8 @@ pub(crate) fn correct(
     logits: Pointer,
     targets: Pointer,
     hits: Pointer,
-    rows: usize,
-    width: usize,
+    [rows, width, row_stride]: [usize; 3],
 ) -> Launch {
-    correct::call(stored, logits, targets, hits, width as u64).a_block_each(rows)
+    let sizes = [width, row_stride].map(|size| size as u64);
+    correct::call(stored, logits, targets, hits, sizes[0], sizes[1]).a_block_each(rows)
 }

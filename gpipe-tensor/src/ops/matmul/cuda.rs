@@ -15,7 +15,7 @@ pub(super) fn matmul(
     bias: Option<&Tensor>,
     shape: Shape,
 ) -> Result<Tensor> {
-    let mut out = operands[0].empty_like(shape)?;
+    let mut out = operands[0].empty_rows_like(gpu, shape)?;
     if let Some(bias) = bias {
         add::cuda::repeat(gpu, bias, &mut out)?;
     }
@@ -46,8 +46,12 @@ pub(super) fn run(
         DType::F32 => DType::F32,
         _ => stored,
     };
-    let to = out.written(OP, gpu, result)?;
-    let (a, b) = (a.operand(OP, gpu, stored)?, b.operand(OP, gpu, stored)?);
+    let to = out.written_rows(OP, gpu, result)?;
+    let pads = [a, b, &*out].map(|tensor| tensor.shape().pad());
+    let (a, b) = (
+        a.operand_rows(OP, gpu, stored)?,
+        b.operand_rows(OP, gpu, stored)?,
+    );
     let product = Product {
         m: gemm.m,
         n: gemm.n,
@@ -56,6 +60,7 @@ pub(super) fn run(
         b_transposed: layout == Layout::Nt,
         accumulate,
         items,
+        pads,
         stored,
         result,
     };

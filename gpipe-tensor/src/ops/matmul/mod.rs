@@ -15,7 +15,7 @@ pub(crate) mod matrix;
 use std::ops::Range;
 
 use crate::parallel::for_each;
-use crate::{Error, Result, Shape, Tensor};
+use crate::{DType, Error, Result, Shape, Tensor};
 use matrix::{Begin, Gemm, MatrixMut};
 
 pub use layout::Layout;
@@ -29,12 +29,43 @@ pub use layout::Layout;
 /// # Errors
 /// [`Error::Shape`] if the operands or the bias do not fit; errors of allocation.
 pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    product(layout, a, b, bias, |shape| shape)
+}
+
+/// [`matmul`] without a bias, whose rows lie in memory as [`padded`] says: for a result of many odd columns, such as
+/// scores of all words, and its gradient, which tensor cores read with rows at multiples of 16 bytes.
+///
+/// Products, the cross-entropy, copies and [`Tensor::rows`] take such rows as they are; other operations copy them
+/// first.
+///
+/// # Errors
+/// As [`matmul`].
+pub fn matmul_padded(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    product(layout, a, b, None, |shape| padded(&shape, a.dtype()))
+}
+
+/// The shape with the room that a result of [`matmul_padded`] of this shape and type has between its rows: in bf16
+/// they begin at multiples of 64 elements, if it has several extents; in other types they lie one behind the other.
+pub fn padded(shape: &Shape, dtype: DType) -> Shape {
+    match dtype {
+        DType::BF16 => shape.padded(64),
+        _ => shape.clone().dense(),
+    }
+}
+
+fn product(
+    layout: Layout,
+    a: &Tensor,
+    b: &Tensor,
+    bias: Option<&Tensor>,
+    stored: impl FnOnce(Shape) -> Shape,
+) -> Result<Tensor> {
     const OP: &str = "matmul";
     let gemm = plan(OP, layout, a, b)?;
-    let shape = match layout {
+    let shape = stored(match layout {
         Layout::Nn | Layout::Nt => a.shape().with_last(gemm.n),
         Layout::Tn => Shape::from([gemm.m, gemm.n]),
-    };
+    });
     if let Some(bias) = bias.filter(|bias| bias.elements() != gemm.n) {
         let expected = format!("a bias of {} elements", gemm.n);
         return Err(Error::shape(OP, expected, bias.shape()));

@@ -5,6 +5,7 @@
 //! The same source runs on the emulated host and, as `tests/cuda`, on whatever driver is there.
 
 mod images;
+mod padded;
 mod real;
 mod segments;
 mod updates;
@@ -382,10 +383,11 @@ fn tolerance(stored: DType, wanted: f32, largest: f32) -> f32 {
 /// the same to rounding.
 pub fn compare(sizes: Sizes, stored: DType) {
     type Family = fn(&mut Bench) -> Result<()>;
-    const FAMILIES: [(&str, Family); 10] = [
+    const FAMILIES: [(&str, Family); 11] = [
         ("elements", elements),
         ("rows", rows),
         ("products", products),
+        ("padded", padded::padded),
         ("attention", attention),
         ("segments", segments::segments),
         ("llama", llama),

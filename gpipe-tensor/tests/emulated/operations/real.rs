@@ -19,7 +19,7 @@ pub(super) fn shapes(b: &mut Bench) -> Result<()> {
     let (rows, width, words) = (16, 768, 50_257);
     let x = ops::scale(&b.random([rows, width])?, 0.0625)?;
     let table = ops::scale(&b.random([words, width])?, 0.0625)?;
-    let logits = ops::matmul(Layout::Nt, &x, &table, None)?;
+    let logits = ops::matmul_padded(Layout::Nt, &x, &table)?;
     b.keep(&logits)?;
     let targets: Vec<u32> = (0..rows as u32).map(|i| i * 3301 % words as u32).collect();
     let host = b.device.host().device(DeviceId::Cpu)?;
