@@ -18,7 +18,7 @@ use super::image::is_whole;
 use super::occupancy::{GENERATIONS, dynamic_shared, fewest};
 
 /// Kernels whose threads access 16 bytes by one instruction.
-const PACKED: [&str; 17] = [
+const PACKED: [&str; 19] = [
     "add",
     "accumulate",
     "repeat",
@@ -34,6 +34,8 @@ const PACKED: [&str; 17] = [
     "gelu_tanh_grad",
     "gelu_erf",
     "gelu_erf_grad",
+    "gelu_tanh_with_grad",
+    "gelu_erf_with_grad",
     "swiglu",
     "swiglu_with_grad",
 ];

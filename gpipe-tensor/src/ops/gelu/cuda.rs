@@ -57,27 +57,15 @@ pub(super) fn backward(gpu: &Gpu, x: &Tensor, dy: &Tensor, form: Gelu) -> Result
     Ok(dx)
 }
 
-/// The same, written over dL/dy.
-pub(super) fn backward_over(gpu: &Gpu, x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<()> {
+/// GELU of each element, and the gradient over dL/dy.
+pub(super) fn with_grad(gpu: &Gpu, x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<Tensor> {
     const OP: &str = "gelu_with_grad";
-    let (n, width) = (x.elements(), x.shape().last());
     let stored = x.dtype();
-    let at = dy.written(OP, gpu, stored)?;
+    let mut y = x.empty_like(x.shape().clone())?;
+    let (to, over) = (y.written(OP, gpu, stored)?, dy.written(OP, gpu, stored)?);
+    let n = x.elements();
     let x = x.operand(OP, gpu, stored)?;
-    // SAFETY: both live on this handle and have n elements: their shapes were compared; there is no
-    // bias.
-    unsafe {
-        gpu.launch(&kernels::backward(
-            form,
-            stored,
-            Backward {
-                x: x.at,
-                bias: Pointer::NULL,
-                dy: at,
-                dx: at,
-            },
-            n,
-            width.max(1),
-        ))
-    }
+    // SAFETY: all live on this handle and have n elements: their shapes were compared.
+    unsafe { gpu.launch(&kernels::with_grad(form, stored, [x.at, to, over], n)) }?;
+    Ok(y)
 }

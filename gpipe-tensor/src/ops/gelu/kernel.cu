@@ -72,6 +72,22 @@ __device__ void gelu_grad(const T* x, const T* bias, const T* dy, T* dx, u64 n, 
     });
 }
 
+/// Writes GELU of x to y and the gradient over dy: the bits of the two above.
+template <class Form, class T>
+__device__ void gelu_with_grad(const T* x, T* y, T* dy, u64 n) {
+    each_pack<T>(n, aligned(x, y, dy), [&](Pack<T> pack) {
+        auto values = pack.read(x), slopes = pack.read(dy);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            float at = values.at[e];
+            slopes.at[e] *= Form::slope(at);
+            values.at[e] = Form::value(at);
+        }
+        pack.write(y, values);
+        pack.write(dy, slopes);
+    });
+}
+
 template <class T>
 __device__ void gelu_tanh(const T* x, const T* bias, T* y, u64 n, u64 width) {
     gelu<TanhForm>(x, bias, y, n, width);
@@ -90,4 +106,14 @@ __device__ void gelu_tanh_grad(const T* x, const T* bias, const T* dy, T* dx, u6
 template <class T>
 __device__ void gelu_erf_grad(const T* x, const T* bias, const T* dy, T* dx, u64 n, u64 width) {
     gelu_grad<ErfForm>(x, bias, dy, dx, n, width);
+}
+
+template <class T>
+__device__ void gelu_tanh_with_grad(const T* x, T* y, T* dy, u64 n) {
+    gelu_with_grad<TanhForm>(x, y, dy, n);
+}
+
+template <class T>
+__device__ void gelu_erf_with_grad(const T* x, T* y, T* dy, u64 n) {
+    gelu_with_grad<ErfForm>(x, y, dy, n);
 }

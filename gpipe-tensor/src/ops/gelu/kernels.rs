@@ -9,6 +9,8 @@ entries! {
     gelu_erf<T>(x: In, bias: In, y: Out, n: U64, width: U64);
     gelu_tanh_grad<T>(x: In, bias: In, dy: In, dx: Out, n: U64, width: U64);
     gelu_erf_grad<T>(x: In, bias: In, dy: In, dx: Out, n: U64, width: U64);
+    gelu_tanh_with_grad<T>(x: In, y: Out, dy: Both, n: U64);
+    gelu_erf_with_grad<T>(x: In, y: Out, dy: Both, n: U64);
 }
 
 /// GELU of x, plus a bias of `width` elements for every row unless that is null.
@@ -50,4 +52,13 @@ pub(crate) fn backward(
         Gelu::Erf => gelu_erf_grad::call,
     };
     call(stored, x, bias, dy, dx, n as u64, width as u64).over_packs(n)
+}
+
+/// GELU of x without a bias to y, and the gradient over dy.
+pub(crate) fn with_grad(form: Gelu, stored: DType, [x, y, dy]: [Pointer; 3], n: usize) -> Launch {
+    let call = match form {
+        Gelu::Tanh => gelu_tanh_with_grad::call,
+        Gelu::Erf => gelu_erf_with_grad::call,
+    };
+    call(stored, x, y, dy, n as u64).over_packs(n)
 }

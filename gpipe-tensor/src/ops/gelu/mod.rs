@@ -56,9 +56,7 @@ pub fn gelu_with_grad(x: &Tensor, dy: &mut Tensor, form: Gelu) -> Result<Tensor>
     check_same_shape("gelu_with_grad", x, dy)?;
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu() {
-        let y = cuda::forward(gpu, x, form)?;
-        cuda::backward_over(gpu, x, dy, form)?;
-        return Ok(y);
+        return cuda::with_grad(gpu, x, dy, form);
     }
     let mut y = Tensor::empty(x.device(), x.shape().clone())?;
     let outputs = y
