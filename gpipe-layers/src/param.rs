@@ -1,6 +1,6 @@
 //! A parameter: its name, value, gradient and optimizer state.
 
-use gpipe_tensor::{DType, Device, Shape, Tensor};
+use gpipe_tensor::{DType, Device, Shape, Tensor, ops};
 
 use crate::{Error, Init, Result};
 
@@ -185,11 +185,22 @@ impl Param {
     /// # Errors
     /// If the parameter was not made, or something else still holds the gradient.
     pub fn zero_grad(&mut self) -> Result<()> {
+        self.zeroed(|grad| grad.fill(0.0))
+    }
+
+    /// [`zero_grad`](Self::zero_grad) together with others, when `zeros` are written.
+    ///
+    /// # Errors
+    /// As `zero_grad`.
+    pub fn zero_grad_by(&mut self, zeros: &mut ops::Zeros) -> Result<()> {
+        self.zeroed(|grad| zeros.add(grad))
+    }
+
+    fn zeroed(&mut self, zero: impl FnOnce(&mut Tensor) -> gpipe_tensor::Result<()>) -> Result<()> {
         if self.frozen {
             return Ok(());
         }
-        let zeroed = self.grad_mut()?.fill(0.0);
-        zeroed.map_err(Error::within(&self.name))
+        zero(self.grad_mut()?).map_err(Error::within(&self.name))
     }
 
     /// Copies a value over this one and its master: from an owner to a tied place, or from a checkpoint.

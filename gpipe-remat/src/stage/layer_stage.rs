@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gpipe_layers::{Layer, Param, PassContext, Saved, try_params};
 use gpipe_sched::{Action, Direction, Held, MicroBatch, Op, Ran, Stage, World};
-use gpipe_tensor::{Device, DeviceId, Tensors};
+use gpipe_tensor::{Device, DeviceId, Tensors, ops};
 
 use super::cache::StageCache;
 use super::device_events::DeviceEvents;
@@ -423,7 +423,9 @@ impl Stage for LayerStage {
         self.device.reset_peak();
         self.discard()?;
         if !self.has_no_gradients {
-            self.try_params(|param| Ok(param.zero_grad()?))?;
+            let mut zeros = ops::Zeros::default();
+            self.try_params(|param| Ok(param.zero_grad_by(&mut zeros)?))?;
+            zeros.run()?;
             self.has_no_gradients = true;
         }
         Ok(())

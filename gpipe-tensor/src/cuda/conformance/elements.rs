@@ -3,6 +3,7 @@
 use super::memory::{Memory, random, rounded, same};
 use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
+use crate::cuda::table::{CHUNK, Table};
 use crate::ops::{self, Dropout, Gelu};
 use crate::philox::Key;
 use crate::testing::device;
@@ -87,6 +88,7 @@ pub(super) fn scale(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         )?;
         gpu.run([kernels::fill(stored, out.at(), n, 0.1)], [&out])?;
         same("filled", stored, &out, &vec![0.1; n])?;
+        zeros(gpu, n)?;
         let wide = Memory::room(DType::F32, n);
         gpu.run(
             [kernels::widen(stored, memory.at(), wide.at(), n)],
@@ -116,6 +118,21 @@ pub(super) fn scale(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         same("narrowed", stored, &out, &any)?;
     }
     Ok(())
+}
+
+/// Of some tensors in one launch, of which the largest takes several blocks.
+fn zeros(gpu: &Gpu<'_>, n: usize) -> Outcome {
+    let sizes = [n, 0, CHUNK + n, 5];
+    let made = sizes.map(|n| Memory::floats(DType::F32, &vec![7.0; n]));
+    let mut table = Table::default();
+    for (memory, n) in made.iter().zip(sizes) {
+        table.push(&[memory.at()], n);
+    }
+    let rows = Memory::words(table.words());
+    let launch = ops::scale::kernels::zeros(&table, rows.at());
+    gpu.run([launch], made.iter().chain([&rows]))?;
+    let mut all = made.iter().zip(sizes);
+    all.try_for_each(|(memory, n)| same("zeros", DType::F32, memory, &vec![0.0; n]))
 }
 
 pub(super) fn relu(gpu: &Gpu<'_>, stored: DType) -> Outcome {

@@ -16,6 +16,21 @@ __device__ void fill(T* y, u64 n, float value) {
     });
 }
 
+/// Zeros for each row of a table of floats, number of elements and blocks before.
+__device__ void zero_rows(const u64* table, u32 rows) {
+    const u64* row = row_of(table, rows, 3);
+    float* y = (float*)row[0];
+    u64 n = row[1], begin = (blockIdx.x - row[2]) * CHUNK, end = begin + CHUNK < n ? begin + CHUNK : n;
+    bool packed = aligned(y);
+    for (u64 i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
+        if (packed && i + 4 <= end) {
+            *(Words*)(y + i) = Words{};
+        } else {
+            for (u64 e = i; e < end && e < i + 4; e++) y[e] = 0.0f;
+        }
+    }
+}
+
 /// From single precision.
 template <class T>
 __device__ void narrow(const float* x, T* y, u64 n) {

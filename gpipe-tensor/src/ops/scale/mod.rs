@@ -1,13 +1,16 @@
-//! Multiplication by a number; its gradient is the gradient times the same number.
+//! Multiplication by a number; its gradient is the gradient times the same number. Zeros for many tensors.
 
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
+mod zeros;
 
 use crate::parallel::{CHUNK, for_each};
 use crate::simd::vectorised;
 use crate::{Result, Tensor};
+
+pub use zeros::Zeros;
 
 /// a · by.
 ///

@@ -1,7 +1,7 @@
 //! The optimizers' updates of parameters.
 
 use gpipe_tensor::ops::{
-    self, AdamW, AdamWBatch, AdamWUpdate, RmsProp, RmsPropUpdate, Sgd, SgdUpdate,
+    self, AdamW, AdamWBatch, AdamWUpdate, RmsProp, RmsPropUpdate, Sgd, SgdUpdate, Zeros,
 };
 use gpipe_tensor::{Result, Tensor};
 
@@ -112,7 +112,24 @@ pub fn updates(b: &mut Bench) -> Result<()> {
         b.keep(value)?;
         b.keep(copy)?;
     }
+    zeros(b)?;
     many_updates(b)
+}
+
+/// Many tensors at once, of which one is in bf16 where that is stored.
+fn zeros(b: &mut Bench) -> Result<()> {
+    let mut all = vec![b.own([2, 3])?];
+    for n in [3, 0, 16_384, 1, 40_000] {
+        all.push(b.single([n])?);
+    }
+    let held = all[1].clone();
+    assert!(Zeros::default().add(&mut all[1]).is_err());
+    drop(held);
+    let mut zeros = Zeros::default();
+    all.iter_mut().try_for_each(|one| zeros.add(one))?;
+    zeros.run()?;
+    Zeros::default().run()?;
+    all.iter().try_for_each(|one| b.keep(one))
 }
 
 /// Of many parameters at once, every other one with a copy, and every third without decay.
