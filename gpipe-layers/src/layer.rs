@@ -1,9 +1,10 @@
 //! The trait of all layers.
 
-use gpipe_tensor::Tensors;
 use gpipe_tensor::ops::CacheSpan;
+use gpipe_tensor::{Tensor, Tensors};
 
 use crate::lora_settings::LoraSettings;
+use crate::sum::sum;
 use crate::{Cost, Error, Flow, LayerCache, Param, PassContext, Pending, Result, Saved};
 
 /// A layer of a model: its cost, its forward pass and its two gradients.
@@ -154,6 +155,25 @@ pub trait Layer: Send {
     /// # Errors
     /// If the layer cannot take such tensors.
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)>;
+
+    /// [`forward`](Self::forward) of a layer of one tensor, and the sum of its output and `onto`, which has the same shape
+    /// and type: a residual connection. It holds the bytes of the two in a row.
+    ///
+    /// By default it is the two in a row, bit for bit; a layer that ends in a product of matrices may have a GPU begin its
+    /// sums with `onto`.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward), and if the shapes differ.
+    fn forward_onto(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        onto: &Tensor,
+    ) -> Result<(Tensors, Saved)> {
+        let (y, saved) = self.forward(cx, x)?;
+        let sums: gpipe_tensor::Result<Tensors> = y.into_iter().map(|y| sum(y, onto)).collect();
+        Ok((sums.map_err(Error::within(self.name()))?, saved))
+    }
 
     /// The outputs of positions that continue earlier ones, in inference: `x` holds new positions, `span` says
     /// which rows of the caches they belong to and how many positions are before them (as many for all), and `cache` keeps

@@ -24,6 +24,7 @@ mod param;
 mod pass_context;
 mod sampling;
 mod saved;
+mod sum;
 mod wiring;
 
 pub use cost::{Cost, Flow, Inside};

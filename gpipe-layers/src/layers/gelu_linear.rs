@@ -92,6 +92,19 @@ impl Layer for GeluLinear {
         Ok((y, saved))
     }
 
+    fn forward_onto(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        onto: &Tensor,
+    ) -> Result<(Tensors, Saved)> {
+        let x = single(self.name(), x)?;
+        let gelu = smallvec![self.gelu(&x)?];
+        let (y, mut saved) = self.linear.forward_onto(cx, gelu, onto)?;
+        saved.tensors[0] = x;
+        Ok((y, saved))
+    }
+
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
         // x stands in for GELU(x) until that is computed below.
         let x = self.saved_input(&saved)?.clone();

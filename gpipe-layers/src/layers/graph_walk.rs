@@ -4,7 +4,7 @@ use gpipe_tensor::{DType, Device, Shape, Tensor, Tensors};
 use smallvec::SmallVec;
 
 use super::flow::{foreign, unexpected};
-use super::skip::sum;
+use crate::sum::sum;
 use crate::wiring::{Value, Walker, Wiring};
 use crate::{Error, Flow, Result, Saved};
 

@@ -7,6 +7,7 @@ use super::flow::{checked, floats, foreign, output, single, times, trained};
 use super::lora::Lora;
 use crate::lingvo;
 use crate::lora_settings::LoraSettings;
+use crate::sum::sum;
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, Memory, Param, PassContext, Pending, Result, Saved,
     TensorSet,
@@ -137,6 +138,50 @@ impl Linear {
         Ok(self)
     }
 
+    /// The forward pass, added to `onto` if that is given.
+    fn pass(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        onto: Option<&Tensor>,
+    ) -> Result<(Tensors, Saved)> {
+        let x = single(&self.name, x)?;
+        let bias = self.bias.as_ref().map(Param::value).transpose()?;
+        let weight = self.weight.value()?;
+        let kept = x.to_dtype(weight.dtype());
+        let kept = kept.map_err(Error::within(&self.name))?;
+        let adapted = match &self.lora {
+            Some(lora) => Some((lora, lora.inner(cx, &kept)?)),
+            None => None,
+        };
+        let layout = self.layout.of_forward();
+        // Sums go on after a product whose result is another one's, or is padded.
+        let (begun, added) = match self.padded || adapted.is_some() {
+            true => (None, onto),
+            false => (onto, None),
+        };
+        let y = match begun {
+            Some(onto) => ops::matmul_onto(layout, &kept, weight, bias, onto),
+            None if self.padded => ops::matmul_padded(layout, &kept, weight),
+            None => ops::matmul(layout, &kept, weight, bias),
+        };
+        let mut y = y.map_err(Error::within(&self.name))?;
+        let mut saved = Saved {
+            given: (x.dtype() != kept.dtype()).then(|| x.dtype()),
+            tensors: smallvec![kept],
+            ..Saved::default()
+        };
+        if let Some((lora, inner)) = adapted {
+            lora.add_output(&inner, &mut y)?;
+            saved.tensors.push(inner);
+            saved.cx = Some(cx.clone());
+        }
+        if let Some(onto) = added {
+            y = sum(y, onto).map_err(Error::within(&self.name))?;
+        }
+        Ok((smallvec![y], saved))
+    }
+
     /// The state that dW needs, from that of the forward pass and dY.
     fn pending(&self, saved: Saved, dy: &Tensor) -> Result<Pending> {
         let mut tensors = saved.tensors;
@@ -226,32 +271,16 @@ impl Layer for Linear {
     }
 
     fn forward(&self, cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
-        let x = single(&self.name, x)?;
-        let bias = self.bias.as_ref().map(Param::value).transpose()?;
-        let weight = self.weight.value()?;
-        let kept = x.to_dtype(weight.dtype());
-        let kept = kept.map_err(Error::within(&self.name))?;
-        let adapted = match &self.lora {
-            Some(lora) => Some((lora, lora.inner(cx, &kept)?)),
-            None => None,
-        };
-        let layout = self.layout.of_forward();
-        let y = match self.padded {
-            true => ops::matmul_padded(layout, &kept, weight),
-            false => ops::matmul(layout, &kept, weight, bias),
-        };
-        let mut y = y.map_err(Error::within(&self.name))?;
-        let mut saved = Saved {
-            given: (x.dtype() != kept.dtype()).then(|| x.dtype()),
-            tensors: smallvec![kept],
-            ..Saved::default()
-        };
-        if let Some((lora, inner)) = adapted {
-            lora.add_output(&inner, &mut y)?;
-            saved.tensors.push(inner);
-            saved.cx = Some(cx.clone());
-        }
-        Ok((smallvec![y], saved))
+        self.pass(cx, x, None)
+    }
+
+    fn forward_onto(
+        &self,
+        cx: &PassContext,
+        x: Tensors,
+        onto: &Tensor,
+    ) -> Result<(Tensors, Saved)> {
+        self.pass(cx, x, Some(onto))
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {

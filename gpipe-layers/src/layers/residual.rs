@@ -7,10 +7,11 @@ use gpipe_tensor::{Tensor, Tensors};
 use smallvec::smallvec;
 
 use super::flow::{Flows, floats, foreign, single, times, unexpected};
-use super::skip::{Add, sum};
+use super::skip::Add;
 use super::{Sequential, replay};
 use crate::cost::Inside;
 use crate::lingvo;
+use crate::sum::sum;
 use crate::wiring::{Value, Wiring};
 use crate::{
     Cost, Error, Flow, Layer, LayerCache, LoraSettings, Param, PassContext, Pending, Result, Saved,
@@ -170,16 +171,21 @@ impl Layer for Residual {
         let skip = single(&self.name, x)?;
         let mut flow: Tensors = smallvec![skip.clone()];
         let mut nested = Vec::with_capacity(self.layers.len());
-        for layer in &self.layers {
+        let Some((last, layers)) = self.layers.split_last() else {
+            return Ok((self.add(flow, &skip)?, Saved::default()));
+        };
+        for layer in layers {
             let (y, saved) = layer.forward(cx, flow)?;
             nested.push(saved);
             flow = y;
         }
+        let (y, saved) = last.forward_onto(cx, flow, &skip)?;
+        nested.push(saved);
         let saved = Saved {
             nested,
             ..Saved::default()
         };
-        Ok((self.add(flow, &skip)?, saved))
+        Ok((y, saved))
     }
 
     fn forward_cached(

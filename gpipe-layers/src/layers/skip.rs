@@ -1,10 +1,11 @@
 //! Skip connections in a flat list of layers: a tensor twice, and sums of tensors.
 
-use gpipe_tensor::{Tensor, Tensors, ops};
+use gpipe_tensor::Tensors;
 use smallvec::smallvec;
 
 use super::flow::{Flows, checked, single, times, unexpected};
 use crate::lingvo;
+use crate::sum::sum;
 use crate::{Cost, Error, Flow, Layer, Memory, Origin, Param, PassContext, Pending, Result, Saved};
 
 /// The first tensor of the flow twice: one for the layers that follow, one that passes them by until a layer such
@@ -36,15 +37,6 @@ impl Add {
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into() }
     }
-}
-
-/// a + b, in the buffer of `a` if nothing else holds it.
-pub(super) fn sum(mut a: Tensor, b: &Tensor) -> gpipe_tensor::Result<Tensor> {
-    if !a.is_unique() {
-        return ops::add(&a, b);
-    }
-    ops::add_assign(&mut a, b)?;
-    Ok(a)
 }
 
 impl Layer for Fork {

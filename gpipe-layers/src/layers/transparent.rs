@@ -10,7 +10,7 @@ use smallvec::smallvec;
 
 use super::dropout::{Dropout, check_rate};
 use super::flow::{Flows, checked, times, unexpected, unpack};
-use super::skip::sum;
+use crate::sum::sum;
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, Memory, Origin, Param, PassContext, Pending, Result,
     Saved, TensorSet,

@@ -63,8 +63,8 @@ pub use gelu::{Gelu, gelu, gelu_grad, gelu_with_grad};
 pub use key_value_cache::{CacheSpan, KeyValueCache};
 pub use layer_norm::{layer_norm, layer_norm_grad};
 pub use matmul::{
-    Layout, batched_matmul, matmul, matmul_accumulate, matmul_accumulate_rows, matmul_padded,
-    padded,
+    Layout, batched_matmul, matmul, matmul_accumulate, matmul_accumulate_rows, matmul_onto,
+    matmul_padded, padded,
 };
 pub use pad2d::pad2d;
 pub use pool2d::{avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad};

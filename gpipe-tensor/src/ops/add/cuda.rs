@@ -5,7 +5,7 @@ use crate::cuda::Gpu;
 use crate::{Result, Tensor};
 
 /// a + b, where b is repeated.
-pub(super) fn add(gpu: &Gpu, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+pub(in crate::ops) fn add(gpu: &Gpu, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     const OP: &str = "add";
     let stored = a.dtype();
     let mut out = a.empty_like(a.shape().clone())?;

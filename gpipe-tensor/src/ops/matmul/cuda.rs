@@ -6,20 +6,26 @@ use crate::cuda::{Gpu, Product};
 use crate::ops::add;
 use crate::{DType, Result, Shape, Tensor};
 
-/// The product, with `bias` added to every row if there is one.
+/// The product, with `bias` added to every row and `onto` to the whole if there are any.
 pub(super) fn matmul(
     gpu: &Gpu,
     gemm: Gemm,
     layout: Layout,
     operands: [&Tensor; 2],
     bias: Option<&Tensor>,
+    onto: Option<&Tensor>,
     shape: Shape,
 ) -> Result<Tensor> {
-    let mut out = operands[0].empty_rows_like(gpu, shape)?;
-    if let Some(bias) = bias {
+    let begins = bias.is_some() || onto.is_some();
+    let mut out = match (onto, bias) {
+        (Some(onto), Some(bias)) => add::cuda::add(gpu, onto, bias)?,
+        (Some(onto), None) => onto.copy_to(onto.device())?,
+        _ => operands[0].empty_rows_like(gpu, shape)?,
+    };
+    if let (None, Some(bias)) = (onto, bias) {
         add::cuda::repeat(gpu, bias, &mut out)?;
     }
-    run(gpu, gemm, layout, operands, &mut out, bias.is_some())?;
+    run(gpu, gemm, layout, operands, &mut out, begins)?;
     Ok(out)
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod matrix;
 
 use std::ops::Range;
 
+use super::add::add_assign;
 use crate::parallel::for_each;
 use crate::{DType, Error, Result, Shape, Tensor};
 use matrix::{Begin, Gemm, MatrixMut};
@@ -29,7 +30,22 @@ pub use layout::Layout;
 /// # Errors
 /// [`Error::Shape`] if the operands or the bias do not fit; errors of allocation.
 pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    product(layout, a, b, bias, |shape| shape)
+    product(layout, a, b, bias, None, |shape| shape)
+}
+
+/// [`matmul`] plus `onto`, of the shape and the type of the product: a residual connection. On the CPU it has the bits of
+/// the product and [`add_assign`] in a row; a GPU begins each sum with `onto` plus the bias, rounded to the type.
+///
+/// # Errors
+/// As [`matmul`]; [`Error::Shape`] for another shape of `onto`.
+pub fn matmul_onto(
+    layout: Layout,
+    a: &Tensor,
+    b: &Tensor,
+    bias: Option<&Tensor>,
+    onto: &Tensor,
+) -> Result<Tensor> {
+    product(layout, a, b, bias, Some(onto), |shape| shape)
 }
 
 /// [`matmul`] without a bias, whose rows lie in memory as [`padded`] says: for a result of many odd columns, such as
@@ -41,7 +57,7 @@ pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> 
 /// # Errors
 /// As [`matmul`].
 pub fn matmul_padded(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    product(layout, a, b, None, |shape| padded(&shape, a.dtype()))
+    product(layout, a, b, None, None, |shape| padded(&shape, a.dtype()))
 }
 
 /// The shape with the room that a result of [`matmul_padded`] of this shape and type has between its rows: in bf16
@@ -58,6 +74,7 @@ fn product(
     a: &Tensor,
     b: &Tensor,
     bias: Option<&Tensor>,
+    onto: Option<&Tensor>,
     stored: impl FnOnce(Shape) -> Shape,
 ) -> Result<Tensor> {
     const OP: &str = "matmul";
@@ -70,9 +87,13 @@ fn product(
         let expected = format!("a bias of {} elements", gemm.n);
         return Err(Error::shape(OP, expected, bias.shape()));
     }
+    if let Some(onto) = onto.filter(|onto| *onto.shape() != shape) {
+        let expected = format!("what is added to of shape {shape}");
+        return Err(Error::shape(OP, expected, onto.shape()));
+    }
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
-        return cuda::matmul(gpu, gemm, layout, [a, b], bias, shape);
+        return cuda::matmul(gpu, gemm, layout, [a, b], bias, onto, shape);
     }
     let begin = match bias {
         Some(bias) => Begin::Row(bias.f32s()?),
@@ -80,6 +101,9 @@ fn product(
     };
     let mut out = Tensor::empty(a.device(), shape)?;
     run(gemm, layout, a, b, begin, &mut out)?;
+    if let Some(onto) = onto {
+        add_assign(&mut out, onto)?;
+    }
     Ok(out)
 }
 

@@ -2,6 +2,7 @@
 
 use super::matrix::Matrix;
 use super::*;
+use crate::ops::add;
 use crate::testing::{
     assert_close, assert_same_bits_for_any_threads, bits, device, f64s, limited, numeric_gradient,
     random,
@@ -50,6 +51,27 @@ fn reference(layout: Layout, (m, n, k): (usize, usize, usize), a: &[f64], b: &[f
         }
     }
     product
+}
+
+#[test]
+fn onto_another_tensor_the_bits_are_those_of_a_sum() {
+    let device = device();
+    for (layout, a, b) in [
+        (Layout::Nn, [33, 20], [20, 17]),
+        (Layout::Nt, [33, 20], [17, 20]),
+        (Layout::Tn, [20, 33], [20, 17]),
+    ] {
+        let (a, b) = (random(&device, a, 1), random(&device, b, 2));
+        let (bias, onto) = (random(&device, [17], 3), random(&device, [33, 17], 4));
+        for bias in [None, Some(&bias)] {
+            let wanted = add(&matmul(layout, &a, &b, bias).unwrap(), &onto).unwrap();
+            let sum = matmul_onto(layout, &a, &b, bias, &onto).unwrap();
+            assert_eq!(bits(&sum), bits(&wanted));
+        }
+        let other = random(&device, [17, 33], 4);
+        let message = matmul_onto(layout, &a, &b, None, &other).unwrap_err();
+        assert!(message.to_string().contains("[33, 17]"), "{message}");
+    }
 }
 
 #[test]

@@ -219,6 +219,9 @@ fn products(b: &mut Bench) -> Result<()> {
             let (x, w, bias) = (b.random(left)?, b.random(right)?, b.random([n])?);
             b.keep(&ops::matmul(layout, &x, &w, None)?)?;
             b.keep(&ops::matmul(layout, &x, &w, Some(&bias))?)?;
+            let onto = b.random([m, n])?;
+            b.keep(&ops::matmul_onto(layout, &x, &w, Some(&bias), &onto)?)?;
+            b.keep(&ops::matmul_onto(layout, &x, &w, None, &onto)?)?;
             let mut sum = b.single([m, n])?;
             ops::matmul_accumulate(layout, &x, &w, &mut sum)?;
             b.keep(&sum)?;
