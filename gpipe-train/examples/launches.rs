@@ -1,6 +1,6 @@
 //! The kernels of a training step and the time that a known GPU takes for each by the model of its kernels, a JSON object
-//! a line: `cargo run -p gpipe-train --features cuda --example launches -- GPU KEY=VALUE …`. No GPU is needed.
-//! Without arguments it shows a small model on an H200.
+//! a line, and the allocations of the step on the error output: `cargo run -p gpipe-train --features cuda --example launches
+//! -- GPU KEY=VALUE …`. No GPU is needed. Without arguments it shows a small model on an H200.
 
 use gpipe_train::BoxedError;
 
@@ -35,6 +35,7 @@ fn main() -> Result<(), BoxedError> {
     let config = Overrides::new().layer(settings)?.resolve()?;
     let mut kernels: BTreeMap<String, (u64, f64, f64, f64)> = BTreeMap::new();
     let traces = step_launches(&config, true)?;
+    let allocations: u64 = traces.iter().map(|trace| trace.allocations).sum();
     for launch in traces.into_iter().flat_map(|trace| trace.launches) {
         let seconds = gpu.seconds(&launch, config.run.tf32);
         let (count, bytes, flops, all) = kernels.entry(launch.name).or_default();
@@ -49,5 +50,6 @@ fn main() -> Result<(), BoxedError> {
         });
         println!("{object}");
     }
+    eprintln!("{allocations} allocations");
     Ok(())
 }

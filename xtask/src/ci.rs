@@ -227,6 +227,12 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         "cuda release",
         "build --release --features cuda",
     ));
+    // Of what the tests compiled with NVRTC; without that there is no table.
+    if let Some(kernels) = env::var("GPIPE_KERNELS").ok().filter(|_| has_nvrtc()) {
+        let step = Step::cargo("gpu table", "xtask gpu --table --kernels").argument(kernels);
+        let out = format!("{target}/kernels.md");
+        steps.push(step.argument("--out".into()).argument(out));
+    }
     // The files for a host with a GPU, run on emulated ones.
     steps.push(Step::cargo("gpu archive", "xtask gpu --check"));
     steps.push(Step::cargo("release", "build --release"));
@@ -236,6 +242,11 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
     // The program is built already: packing takes seconds.
     steps.push(Step::cargo("dist", "xtask dist --check"));
     Ok(steps)
+}
+
+/// Whether the tests compile kernels for GPUs.
+fn has_nvrtc() -> bool {
+    env::var_os("GPIPE_NVRTC").is_some()
 }
 
 /// A check with the oldest compiler that is promised, where it is installed; elsewhere the lint among

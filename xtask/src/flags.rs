@@ -61,6 +61,11 @@ xflags::xflags! {
             optional --archive
             /// Packs them, and runs what was packed at small sizes on emulated GPUs: as a whole, and cut off in each part.
             optional --check
+            /// Prints the kernels of a step of GPT-2 instead, or writes them to `--out`: what NVRTC makes of each, and the time
+            /// that a model of an H200 predicts. No GPU is needed.
+            optional --table
+            /// What the test of the kernels wrote to the file that GPIPE_KERNELS names; without it they are compiled.
+            optional --kernels file: PathBuf
             /// The profile of cargo in which programs are built; release if not given.
             optional --profile name: String
             /// A folder with the programs, which are built if none is given.

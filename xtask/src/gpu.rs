@@ -2,6 +2,7 @@
 
 mod archive;
 mod checks;
+mod kernels;
 mod launches;
 mod limit;
 mod products;
@@ -25,7 +26,7 @@ use results::{Results, Verdict};
 use sizes::Sizes;
 use summary::PARTS;
 
-/// Packs the programs, or runs the checks.
+/// Packs the programs, says what is known of the kernels without a GPU, or runs the checks.
 pub fn run(shell: &Shell, root: &Path, flags: &Gpu) -> anyhow::Result<()> {
     if flags.archive || flags.check {
         let packed = archive::run(shell, root, flags.profile.as_deref())?;
@@ -33,6 +34,9 @@ pub fn run(shell: &Shell, root: &Path, flags: &Gpu) -> anyhow::Result<()> {
             true => trial::run(shell, &packed),
             false => Ok(()),
         };
+    }
+    if flags.table {
+        return kernels::run(shell, root, flags.kernels.as_deref(), flags.out.as_deref());
     }
     check(shell, flags)
 }

@@ -16,6 +16,9 @@ const REGISTERS: u64 = 0x2f;
 /// The most threads of a block, in three numbers.
 const MOST_THREADS: u64 = 0x05;
 
+/// Bytes of a machine instruction, on every device since Volta.
+const INSTRUCTION: u64 = 16;
+
 /// A table of symbols.
 const SYMBOLS: u64 = 2;
 
@@ -30,6 +33,8 @@ pub(super) struct Usage {
     pub shared: u64,
     /// The most threads of a block.
     pub threads: u64,
+    /// Machine instructions, with those that fill up the end.
+    pub instructions: u64,
 }
 
 /// A section of the file.
@@ -47,7 +52,8 @@ pub(super) fn usage(image: &[u8]) -> Option<BTreeMap<String, Usage>> {
     let mut found = BTreeMap::<String, Usage>::new();
     for section in &sections {
         if let Some(name) = section.name.strip_prefix(".text.") {
-            found.entry(name.to_owned()).or_default();
+            let usage = found.entry(name.to_owned()).or_default();
+            usage.instructions = section.size / INSTRUCTION;
         }
     }
     let symbols = sections.iter().find(|section| section.kind == SYMBOLS)?;

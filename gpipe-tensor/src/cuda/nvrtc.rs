@@ -250,6 +250,7 @@ fn every_kernel_compiles_for_every_device_with_the_tables_parameters() {
                 (0, threads),
                 "{device}: {name}"
             );
+            assert!(usage.instructions > 0, "{device}: {name}: no instructions");
             let blocks = generation.blocks(&usage, dynamic_shared(form));
             let fewest = fewest(form, place);
             assert!(
@@ -287,6 +288,7 @@ fn line(device: &str, form: Form, usage: &Usage, blocks: u32) -> String {
         "stack_bytes": usage.stack,
         "shared_bytes": dynamic_shared(form),
         "blocks": blocks,
+        "instructions": usage.instructions,
     });
     format!("{object}\n")
 }

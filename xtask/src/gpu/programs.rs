@@ -7,13 +7,22 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-/// There is no GPU to work on.
+/// There is no GPU to work on, or no compiler for one.
 #[derive(Debug)]
-pub struct Missing(pub String);
+pub struct Missing(String);
+
+impl Missing {
+    /// Why NVIDIA's compiler cannot be loaded.
+    pub fn nvrtc(what: &str) -> Self {
+        Self(format!(
+            "{what}: `pip install nvidia-cuda-nvrtc-cu12`, and let GPIPE_NVRTC name the libnvrtc.so.12 in it"
+        ))
+    }
+}
 
 impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "no GPU to work on: {}", self.0)
+        f.write_str(&self.0)
     }
 }
 
@@ -85,7 +94,7 @@ impl Programs {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         };
         match reason(&said(&["--json"])?)? {
-            Some(reason) => Err(Missing(reason).into()),
+            Some(reason) => Err(Missing(format!("no GPU to work on: {reason}")).into()),
             None => said(&[]),
         }
     }
