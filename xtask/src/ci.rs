@@ -1,7 +1,7 @@
 //! Every check that a change must pass.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ enum What {
     Package,
     Systems,
     Arm,
+    /// An example that the step before has built.
+    Example(PathBuf),
     /// Arguments of cargo, and the environment they run in.
     Cargo {
         arguments: Vec<String>,
@@ -68,6 +70,7 @@ impl Step {
             What::Package => package::run(shell, root),
             What::Systems => targets::systems(shell),
             What::Arm => targets::arm(shell),
+            What::Example(program) => Ok(cmd!(shell, "{program}").run()?),
             What::Exam => {
                 let quick = Exam {
                     row: Vec::new(),
@@ -168,19 +171,25 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
         Step::cargo("cuda docs", "doc --workspace --no-deps --features cuda")
             .with("RUSTDOCFLAGS", "-D warnings"),
     ]);
+    // Together, as the tests have built them: one package alone would build its dependencies again, with fewer features.
+    steps.push(Step::cargo(
+        "build examples",
+        "build --workspace --examples",
+    ));
+    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
     for name in tree.crates() {
         for example in examples(root, name)? {
-            steps.push(Step::cargo(
-                format!("example {name} {example}"),
-                &format!("run -p {name} --example {example}"),
-            ));
+            steps.push(Step {
+                name: format!("example {name} {example}"),
+                what: What::Example(Path::new(&target).join("debug/examples").join(example)),
+            });
         }
     }
     for name in tree.crates() {
-        // In the workspace a crate may lean on features that another one switches on.
+        // In the workspace a crate may lean on features that another one, or its own tests, switch on.
         steps.push(Step::cargo(
             format!("alone {name}"),
-            &format!("check -p {name} --all-targets"),
+            &format!("check -p {name}"),
         ));
         steps.extend(feature_steps(tree, name)?);
     }
@@ -203,16 +212,11 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
     ));
     // The backend on emulated GPUs; without g++ the tests say that they are skipped.
     steps.push(Step::cargo(
-        "emulated gpipe-tensor",
-        "test -p gpipe-tensor --features emulated --test emulated",
-    ));
-    steps.push(Step::cargo(
-        "emulated gpipe-cli",
-        "test -p gpipe-cli --features emulated --test emulated",
+        "emulated",
+        "test --workspace --features emulated --test emulated",
     ));
     // Another cfg is another build of everything: its own folder keeps the first one warm. Only
     // the tests that the model checker runs: its threads and channels work nowhere else.
-    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
     steps.push(
         Step::cargo("shuttle", "test -p gpipe-sched --test shuttle --target-dir")
             .argument(format!("{target}/shuttle"))
@@ -312,7 +316,7 @@ fn feature_steps(tree: &Tree, name: &str) -> anyhow::Result<Vec<Step>> {
     let step = |(what, switch): (String, String)| {
         Step::cargo(
             format!("features {name} {what}"),
-            &format!("check -p {name} --all-targets --no-default-features {switch}"),
+            &format!("check -p {name} --no-default-features {switch}"),
         )
     };
     Ok(std::iter::once(none).chain(each).map(step).collect())

@@ -113,7 +113,13 @@ impl Test {
         if self.miri {
             arguments.extend(["run", "nightly", "cargo", "miri"].map(str::to_owned));
         }
-        arguments.extend(["test", "--quiet", "-p", self.package].map(str::to_owned));
+        arguments.extend(["test", "--quiet"].map(str::to_owned));
+        if numbers == Numbers::Small && !self.shuttle && !self.miri {
+            // Of one package alone, dependencies would have other features, and be built again.
+            arguments.push("--workspace".into());
+        } else {
+            arguments.extend(["-p", self.package].map(str::to_owned));
+        }
         match self.binary {
             "" => arguments.push("--lib".into()),
             binary => arguments.extend(["--test".into(), binary.into()]),

@@ -60,7 +60,7 @@ fn cleared(out: &Path) {
 /// The folder of the emulated libraries, if there is a compiler for them.
 fn libraries(shell: &Shell) -> anyhow::Result<Option<PathBuf>> {
     let test =
-        "test --quiet -p gpipe-tensor --features emulated --test emulated -- --nocapture --exact";
+        "test --quiet --workspace --features emulated --test emulated -- --nocapture --exact";
     let arguments = test.split(' ');
     let said = cmd!(
         shell,
