@@ -18,8 +18,8 @@ use super::names;
 use super::read::{kind, measure, names_below, read};
 use super::run_state::RunState;
 
-/// A manifest of a few files is far smaller.
-const LARGEST_MANIFEST: u64 = 1 << 20;
+/// A manifest of a few files is far smaller; one of parts by a thousand ranks has half a MiB.
+const LARGEST_MANIFEST: u64 = 1 << 24;
 
 /// A checkpoint, every byte of which was compared with its digest.
 #[derive(Debug)]

@@ -6,6 +6,9 @@ use crate::failure::Failure;
 use crate::fault::{Fault, Skipped};
 use crate::names;
 
+/// Any error.
+pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -97,7 +100,7 @@ pub enum Error {
     Pipeline(gpipe_remat::Error),
     /// The checkpoint's files cannot be made: the model's by its closure, or state as JSON.
     #[error("the files of a checkpoint cannot be made: {0}")]
-    Files(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Files(#[source] BoxedError),
     /// The thread that saves cannot be started, or panicked.
     #[error("the thread that writes it {0}")]
     Thread(String),

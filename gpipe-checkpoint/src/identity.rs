@@ -36,12 +36,9 @@ pub struct Origin {
 impl Identity {
     /// A new run's; `gpipe` is the version of the program.
     pub fn new(gpipe: &str) -> Self {
-        // The keys of the standard library's hasher are random numbers of the system.
-        let random = RandomState::new();
-        let [high, low] = [0, 1].map(|half: u8| random.hash_one(half));
         Self {
             gpipe: gpipe.to_owned(),
-            id: format!("{high:016x}{low:016x}"),
+            id: random(),
             origin: None,
         }
     }
@@ -91,4 +88,12 @@ impl Identity {
         let json = json.map_err(|error| super::error::Error::Files(error.into()))?;
         Ok((json + "\n").into_bytes())
     }
+}
+
+/// 128 random bits in hexadecimal digits.
+pub(crate) fn random() -> String {
+    // The keys of the standard library's hasher are random numbers of the system.
+    let random = RandomState::new();
+    let [high, low] = [0, 1].map(|half: u8| random.hash_one(half));
+    format!("{high:016x}{low:016x}")
 }

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::fault::Fault;
 use super::names;
+use super::shards;
 
 /// The name of the format; another number is another format.
 const FORMAT: &str = "gpipe checkpoint 1";
@@ -145,11 +146,20 @@ impl Manifest {
             }
         }
         for name in [names::CONFIG, names::STATE, names::OPTIMIZER] {
-            if !self.files.iter().any(|file| file.name == name) {
+            if self.parts(name)?.is_empty() {
                 return Err(format!("does not list {name}"));
             }
         }
         Ok(())
+    }
+
+    /// The files that are one of these, in order: the file of this name, or the parts that ranks wrote of it
+    /// (`model-00001-of-00004.safetensors` of `model.safetensors`). None if there is neither.
+    ///
+    /// # Errors
+    /// If a part is missing, or both are there: in one line.
+    pub fn parts(&self, name: &str) -> Result<Vec<String>, String> {
+        shards::parts(name, self.files.iter().map(|file| &*file.name))
     }
 
     /// Bytes of all listed files together.

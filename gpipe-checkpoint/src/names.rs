@@ -5,11 +5,13 @@ pub const FOLDER: &str = "checkpoints";
 
 /// The manifest of a checkpoint.
 pub const MANIFEST: &str = "manifest.json";
+/// What rank 0 writes to see who finds it, in a checkpoint's folder before it has its name.
+pub const PROBE: &str = "probe";
 /// The configuration of the run, in a checkpoint's folder.
 pub const CONFIG: &str = "config.toml";
 /// The [`RunState`](crate::RunState), in a checkpoint's folder.
 pub const STATE: &str = "state.json";
-/// The optimizer's state, in a checkpoint's folder.
+/// The optimizer's state, in a checkpoint's folder; or it is there in [parts](crate::Manifest::parts).
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// The [`Identity`](crate::Identity) of the run, in its folder and in a checkpoint's.
 pub const RUN: &str = "run.json";

@@ -17,7 +17,7 @@ impl Checkpoint {
     /// and loss: training then goes on as if it had not been interrupted.
     ///
     /// `weights` are the names in the manifest of safetensors files with every parameter, such as
-    /// `model/model.safetensors`, and `of_file` makes of each tensor of them, with its name there, what the parameter
+    /// `model/model.safetensors`, which may be there in [parts](crate::Manifest::parts), and `of_file` makes of each tensor of them, with its name there, what the parameter
     /// has, with its global name. A stage reads what it has, one tensor at a time; `device` counts that.
     ///
     /// # Errors
@@ -33,8 +33,17 @@ impl Checkpoint {
         device: &Device,
     ) -> Result<()> {
         let open = |name: &str| -> Result<Vec<(String, Stored)>> {
-            safetensors::stored(self.open(name)?, device)
-                .map_err(|error| self.unusable(&format!("{name}: {error}")))
+            let parts = self.manifest().parts(name);
+            let mut parts = parts.map_err(|fault| self.unusable(&fault))?;
+            if parts.is_empty() {
+                parts.push(name.to_owned());
+            }
+            let mut tensors = Vec::new();
+            for part in parts {
+                let stored = safetensors::stored(self.open(&part)?, device);
+                tensors.extend(stored.map_err(|error| self.unusable(&format!("{part}: {error}")))?);
+            }
+            Ok(tensors)
         };
         let unfit = |name: &str, error: gpipe_remat::Error| match error {
             gpipe_remat::Error::Parameter { .. } => self.unusable(&format!("{name}: {error}")),
@@ -48,7 +57,14 @@ impl Checkpoint {
         let owners: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
         put_values(pipeline, values).map_err(|error| unfit(&weights.join(", "), error))?;
 
-        let mut stored: HashMap<String, Stored> = open(names::OPTIMIZER)?.into_iter().collect();
+        let mut stored: HashMap<String, Stored> = HashMap::new();
+        for (name, state) in open(names::OPTIMIZER)? {
+            if stored.contains_key(&name) {
+                let fault = format!("{}: `{name}` is there twice", names::OPTIMIZER);
+                return Err(self.unusable(&fault));
+            }
+            stored.insert(name, state);
+        }
         let kinds = optimizer.state_names();
         let mut states = Vec::with_capacity(owners.len());
         for name in owners {

@@ -7,11 +7,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::error::{Error, Result};
+use super::files::Shared;
 use super::fs::{Disk, Fs};
-use super::identity::Identity;
+use super::identity::{Identity, random};
 use super::names;
 use super::run_state::Best;
-use super::snapshot::Snapshot;
+use super::snapshot::{Files, Snapshot};
 use super::write::{commit, point, prune};
 
 /// The time since any fixed moment; a run's is never set back. This crate reads no clock of its own.
@@ -205,11 +206,14 @@ fn write<F: Fs>(
     let started = clock();
     let step = snapshot.state.step;
     let name = names::of_step(step);
-    let mut files = snapshot.files()?;
-    if let Some(identity) = identity {
-        files.push((names::RUN.to_owned(), identity.to_bytes()?.into()));
-    }
-    let bytes = commit(fs, home, step, &files)?;
+    let Files { whole, placed } = snapshot.files(identity)?;
+    let token = random();
+    let shared = placed.as_ref().map(|(files, others)| Shared {
+        files,
+        ranks: others,
+        token: &token,
+    });
+    let bytes = commit(fs, home, step, &whole, shared.as_ref())?;
     let seconds = clock().saturating_sub(started).as_secs_f64();
     // It stands: what goes wrong from here on takes nothing away from it.
     let is_best = best.is_some_and(|best| best.step == step);

@@ -12,17 +12,16 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use gpipe_tensor::safetensors::FileContents;
-use sha2::{Digest, Sha256};
 
 use super::checkpoint::verify;
 use super::failure::Failure;
+use super::files::{Shared, write_all, write_file};
 use super::fs::{Disk, Fs, Kind, retry};
-use super::manifest::{Listed, Manifest, hexadecimal};
 use super::names;
 
 /// Writes the checkpoint of a step into the folder of checkpoints and points to it; gives its size in
 /// bytes. When this returns, the checkpoint survives a loss of power; if it fails, those before it are
-/// as they were.
+/// as they were. `files` is all of it; `shared` the same in the parts that ranks write if all of them find the folder.
 ///
 /// # Errors
 /// The first call that failed.
@@ -31,12 +30,15 @@ pub fn commit<F: Fs>(
     home: &Path,
     step: u64,
     files: &[(String, FileContents)],
+    shared: Option<&Shared>,
 ) -> Result<u64, Failure> {
     make_home(fs, home)?;
     sweep(fs, home);
     let name = names::of_step(step);
-    let partial = free_name(fs, home, &format!("{}{name}", names::PARTIAL))?;
-    let written = write_all(fs, &partial, step, files).and_then(|bytes| {
+    // A rank of a run that was killed may still write to the folder that it was told.
+    let token = shared.map_or(String::new(), |shared| format!("-{}", shared.token));
+    let partial = free_name(fs, home, &format!("{}{name}{token}", names::PARTIAL))?;
+    let written = write_all(fs, &partial, step, files, shared).and_then(|bytes| {
         let target = home.join(name.as_str());
         let damaged = make_way(fs, home, step)?;
         retry(|| fs.rename(&partial, &target)).map_err(Failure::to("name", &target))?;
@@ -196,66 +198,6 @@ fn free_name<F: Fs>(fs: &F, home: &Path, name: &str) -> Result<PathBuf, Failure>
             ErrorKind::AlreadyExists.into(),
         )),
     }
-}
-
-/// Writes the files and, last, the manifest; then syncs the folders.
-fn write_all<F: Fs>(
-    fs: &mut F,
-    folder: &Path,
-    step: u64,
-    files: &[(String, FileContents)],
-) -> Result<u64, Failure> {
-    retry(|| fs.create_dir(folder)).map_err(Failure::to("make", folder))?;
-    let mut below: Vec<PathBuf> = Vec::new();
-    let mut listed = Vec::with_capacity(files.len());
-    for (name, contents) in files {
-        let path = folder.join(name);
-        let parent = path.parent().unwrap_or(folder).to_owned();
-        if parent != folder && !below.contains(&parent) {
-            retry(|| fs.create_dir(&parent)).map_err(Failure::to("make", &parent))?;
-            below.push(parent);
-        }
-        listed.push(Listed {
-            name: name.clone(),
-            bytes: contents.bytes(),
-            sha256: write_file(fs, &path, contents)?,
-        });
-    }
-    let manifest = Manifest::new(step, listed);
-    let path = folder.join(names::MANIFEST);
-    let bytes = manifest
-        .to_bytes()
-        .map_err(|error| Failure::to("write", &path)(error.into()))?;
-    let length = bytes.len() as u64;
-    write_file(fs, &path, &bytes.into())?;
-    below.push(folder.to_owned());
-    for folder in &below {
-        retry(|| fs.sync_dir(folder)).map_err(Failure::to("sync", folder))?;
-    }
-    Ok(manifest.bytes().saturating_add(length))
-}
-
-/// Writes a file and gives the digest of its bytes.
-fn write_file<F: Fs>(fs: &mut F, path: &Path, contents: &FileContents) -> Result<String, Failure> {
-    let mut file = retry(|| fs.create(path)).map_err(Failure::to("make", path))?;
-    let mut digest = Sha256::new();
-    let take = |mut rest: &[u8]| {
-        digest.update(rest);
-        while !rest.is_empty() {
-            let written =
-                retry(|| fs.write(&mut file, rest)).map_err(Failure::to("write", path))?;
-            if written == 0 {
-                return Err(Failure::to("write", path)(ErrorKind::WriteZero.into()));
-            }
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        Ok(())
-    };
-    contents.give(take, |error| {
-        Failure::to("write", path)(io::Error::other(error))
-    })?;
-    retry(|| fs.sync(&mut file)).map_err(Failure::to("sync", path))?;
-    Ok(hexadecimal(&digest.finalize()))
 }
 
 /// Removes a file, or a folder with what is in it.

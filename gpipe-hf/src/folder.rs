@@ -26,17 +26,25 @@ pub fn to_files<V: Clone + Into<Stored>>(
     companions: &Companions,
 ) -> Result<Vec<(String, FileContents)>> {
     let config = config_json::write(model, &companions.ids)?;
+    let mut files = vec![
+        (CONFIG.to_owned(), config.into()),
+        (WEIGHTS.to_owned(), weights_file(values)?),
+    ];
+    let companions = companions.files.iter();
+    files.extend(companions.map(|(name, bytes)| (name.clone(), bytes.clone().into())));
+    Ok(files)
+}
+
+/// The file `model.safetensors` of [`to_files`] alone, with these parameters: all of a model, or those of one of the files
+/// that an index lists.
+///
+/// # Errors
+/// [`Error::Save`](crate::Error::Save) if two values have one name.
+pub fn weights_file<V: Clone + Into<Stored>>(values: &[(String, V)]) -> Result<FileContents> {
     // Transformers opens no weights that do not name the framework.
     let metadata = [("format".to_owned(), "pt".to_owned())];
     let stored = |(name, value): &(String, V)| (name.clone(), to_file(value.clone().into()));
     let of_model = values.iter().filter(|(name, _)| !is_adapter(name));
     let stored: Vec<_> = of_model.map(stored).collect();
-    let weights = safetensors::contents(&stored, &metadata)?;
-    let mut files = vec![
-        (CONFIG.to_owned(), config.into()),
-        (WEIGHTS.to_owned(), weights),
-    ];
-    let companions = companions.files.iter();
-    files.extend(companions.map(|(name, bytes)| (name.clone(), bytes.clone().into())));
-    Ok(files)
+    Ok(safetensors::contents(&stored, &metadata)?)
 }

@@ -1,53 +1,48 @@
-//! Copies of parameters and optimizer states, which stay on their ranks until rank 0 asks for them, one tensor at a time:
-//! so no rank ever holds those of another.
+//! Copies of parameters and optimizer states, which stay on their ranks until rank 0 asks for them, one tensor at a time,
+//! or asks the rank that has them to write them itself: so no rank ever holds those of another.
 
-use std::panic::{self, AssertUnwindSafe};
+mod lender;
+mod others;
+
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 
-use gpipe_sched::{
-    Codec, Label, LossStage, Parcel, Pipeline, PipelineError, Reader, World, Writer,
-};
+use gpipe_sched::{Codec, LossStage, Pipeline, Reader, World, Writer};
 use gpipe_tensor::safetensors::Stored;
 use gpipe_tensor::{Device, Tensor, Tensors};
 
 use crate::param_state::{ParamState, in_model_order};
-use crate::wire::{get_form, pack, put_form, unpack};
+use crate::wire::{get_form, put_form};
 use crate::{Error, LayerStage, Result};
+use lender::Gift;
+pub use lender::{Answer, Lender};
+use others::Borrowed;
+pub use others::Others;
 
-/// Of a stage, with their places in it.
-type OfStage = Vec<(usize, ParamState<Stored>)>;
+/// Of a stage, with their places in it and the rank that has them.
+type OfStage = Vec<(usize, (usize, ParamState<Stored>))>;
 
-/// The thread of a rank that gives its copies to rank 0, until that needs no more of them. Dropped, it waits for the end.
-#[derive(Debug, Default)]
-pub struct Lender(Option<JoinHandle<()>>);
-
-impl Lender {
-    /// Waits until rank 0 needs no more copies, or cannot get them because a rank failed.
-    pub fn wait(&mut self) {
-        if let Some(thread) = self.0.take() {
-            // It gives what it has; there is nothing of it that a panic could leave half done.
-            let _ = thread.join();
-        }
-    }
+/// Copies of values and optimizer states, in model order. Rank 0 has all: those of other ranks are fetched from there when
+/// they are needed, as long as any of them is held. The other ranks have their own.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Lent {
+    /// The copies.
+    pub params: Vec<ParamState<Stored>>,
+    /// The rank that holds each of them.
+    pub ranks: Vec<usize>,
+    /// Rank 0's way to the others.
+    pub others: Option<Others>,
 }
 
-impl Drop for Lender {
-    fn drop(&mut self) {
-        self.wait();
-    }
-}
-
-/// Copies the value and the optimizer state of every owner, in model order, to new buffers on `device`, which later steps
-/// do not change. Rank 0 gets all: those of other ranks are fetched from there, to `device`, when they are needed, as long
-/// as any of them is held. The other ranks get their own, and the thread that gives them away.
+/// Copies the value and the optimizer state of every owner to new buffers on `device`, which later steps do not change, and
+/// to which rank 0 fetches those of other ranks.
 ///
 /// # Errors
-/// If there is no room for the copies, or no thread.
+/// If there is no room for the copies.
 pub fn lend_owned<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     device: &Device,
-) -> Result<(Vec<ParamState<Stored>>, Lender)> {
+) -> Result<(Lent, Lender)> {
     lend(pipeline, device, Tensor::copy_to)
 }
 
@@ -59,7 +54,7 @@ pub fn lend_owned<T: LossStage<Tensors> + 'static>(
 pub fn lend_last<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     device: &Device,
-) -> Result<(Vec<ParamState<Stored>>, Lender)> {
+) -> Result<(Lent, Lender)> {
     lend(pipeline, device, |tensor, device| {
         match tensor.device().id() == device.id() {
             true => Ok(tensor.clone()),
@@ -72,10 +67,11 @@ fn lend<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     device: &Device,
     copy: fn(&Tensor, &Device) -> gpipe_tensor::Result<Tensor>,
-) -> Result<(Vec<ParamState<Stored>>, Lender)> {
+) -> Result<(Lent, Lender)> {
     let copies = device.clone();
     let world = pipeline.world().cloned();
     let loans = Loans::new(world.clone(), device);
+    let rank = loans.rank;
     let task = pipeline.during("the copy");
     let replica = task.replica();
     let owned = task.gather_replicas_at_root(&loans, move |_, stage| {
@@ -92,18 +88,25 @@ fn lend<T: LossStage<Tensors> + 'static>(
                         .map(copy)
                         .collect::<std::result::Result<_, _>>()?,
                 };
-                owned.push((place, state));
+                owned.push((place, (rank, state)));
             }
             place += 1;
             Ok(())
         })?;
         Ok::<OfStage, Error>(owned)
     })?;
+    let others = loans.borrowed.clone().map(Others);
     let lender = match world {
-        Some(world) if world.rank() > 0 => Lender(Some(loans.lend(world)?)),
+        Some(world) if rank > 0 => Lender::of(loans.gift(world)),
         _ => Lender::default(),
     };
-    Ok((in_model_order(owned), lender))
+    let (ranks, params) = in_model_order(owned).into_iter().unzip();
+    let lent = Lent {
+        params,
+        ranks,
+        others,
+    };
+    Ok((lent, lender))
 }
 
 /// Copies the value and the optimizer state of every owner, in model order, to new buffers on `device`,
@@ -115,7 +118,7 @@ pub fn copy_owned<T: LossStage<Tensors> + 'static>(
     pipeline: &mut Pipeline<LayerStage, T>,
     device: &Device,
 ) -> Result<Vec<ParamState>> {
-    let (params, mut lender) = lend_owned(pipeline, device)?;
+    let (Lent { params, .. }, mut lender) = lend_owned(pipeline, device)?;
     let fetched = params.into_iter().map(|param| {
         let ParamState { name, value, state } = param;
         let state = state.iter().map(Stored::get);
@@ -189,50 +192,22 @@ impl Loans {
         }))
     }
 
-    /// Starts the thread that gives this rank's copies to rank 0.
-    fn lend(self, world: Arc<World>) -> Result<JoinHandle<()>> {
-        let own = self
-            .own
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        let place = self.place;
-        let give = move || {
-            let given = panic::catch_unwind(AssertUnwindSafe(|| give(&world, place, &own)));
-            let given = given.unwrap_or_else(|_| Err("panicked".to_owned()));
-            if let Err(fault) = given {
-                // Rank 0 would wait for the copies that it asks for.
-                let message = format!("the thread that gives copies of parameters away: {fault}");
-                world.fail(&message, 1);
-            }
-        };
-        let thread = thread::Builder::new().name("gpipe-lend".into()).spawn(give);
-        thread.map_err(|source| PipelineError::Thread { device: 0, source }.into())
-    }
-}
-
-/// Gives copies to rank 0, by their numbers, until it asks for no more or a rank fails.
-fn give(world: &World, place: usize, own: &[Tensor]) -> std::result::Result<(), String> {
-    for part in 0.. {
-        let Ok(asked) = world.take_posted(0, label(place, part)) else {
-            break;
-        };
-        let number = Reader::new(asked).number()?;
-        if number == NO_MORE {
-            break;
+    /// What this rank gives to rank 0.
+    fn gift(self, world: Arc<World>) -> Gift {
+        let own = self.own.into_inner();
+        Gift {
+            world,
+            place: self.place,
+            own: own.unwrap_or_else(PoisonError::into_inner),
         }
-        let tensor = own.get(number).ok_or("no copy has this number")?;
-        let mut out = Writer::default();
-        pack(tensor, &mut out)?;
-        world.post(0, label(place, part), out.finish());
     }
-    Ok(())
 }
 
 impl Codec<OfStage> for Loans {
     fn pack(&self, owned: OfStage, out: &mut Writer) -> std::result::Result<(), String> {
         out.number(self.rank);
         out.number(owned.len());
-        owned.iter().try_for_each(|(place, param)| {
+        owned.iter().try_for_each(|(place, (_, param))| {
             out.number(*place);
             out.text(&param.name);
             out.number(param.state.len());
@@ -250,55 +225,8 @@ impl Codec<OfStage> for Loans {
             let value = self.unpack_one(rank, from)?;
             let state = states.map(|_| self.unpack_one(rank, from));
             let state = state.collect::<std::result::Result<_, String>>()?;
-            Ok((place, ParamState { name, value, state }))
+            Ok((place, (rank, ParamState { name, value, state })))
         });
         params.collect()
     }
-}
-
-/// Rank 0's way to the copies of other ranks. Dropped, it tells them that no more are needed.
-struct Borrowed {
-    world: Arc<World>,
-    /// Of what arrives.
-    device: Device,
-    place: usize,
-    /// By rank: how often it was asked; held while it is.
-    asked: Vec<Mutex<usize>>,
-}
-
-/// Asked for when no more is needed: no copy has this number.
-const NO_MORE: usize = usize::MAX;
-
-impl Borrowed {
-    fn fetch(&self, rank: usize, number: usize) -> std::result::Result<Tensor, String> {
-        let asked = self.asked.get(rank).ok_or("no such rank")?;
-        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let label = label(self.place, *asked);
-        self.world.post(rank, label, request(number));
-        *asked += 1;
-        let parcel = self.world.take_posted(rank, label);
-        let parcel = parcel.map_err(|error| error.to_string())?;
-        unpack(&mut Reader::new(parcel), &self.device)
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        for (rank, asked) in self.asked.iter().enumerate().skip(1) {
-            let asked = *asked.lock().unwrap_or_else(PoisonError::into_inner);
-            self.world
-                .post(rank, label(self.place, asked), request(NO_MORE));
-        }
-    }
-}
-
-fn label(place: usize, part: usize) -> Label {
-    let call = Label::OF_NO_CALL;
-    Label { call, place, part }
-}
-
-fn request(number: usize) -> Parcel {
-    let mut out = Writer::default();
-    out.number(number);
-    out.finish()
 }

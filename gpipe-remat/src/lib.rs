@@ -30,7 +30,7 @@ pub use builder::AssemblyBuilder;
 pub use custom_loss::CustomLoss;
 pub use diagnosis::first_non_finite;
 pub use error::{Error, Result};
-pub use lending::{Lender, copy_owned, lend_last, lend_owned};
+pub use lending::{Answer, Lender, Lent, Others, copy_owned, lend_last, lend_owned};
 pub use memory::{
     Bytes, BytesError, MessageBytes, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan,
     Retained, RetainedRun, StageMemory, predict_held, predict_memory, predict_messages,

@@ -64,7 +64,8 @@ fn a_rank_keeps_its_own_copies_while_training_goes_on() {
         // Twice: the second time nothing of the first is left.
         for again in [false, true] {
             let copies = part.transit.host().device(DeviceId::Cpu).unwrap();
-            let (params, mut lender) = lend_owned(&mut part.pipeline, &copies).unwrap();
+            let (lent, mut lender) = lend_owned(&mut part.pipeline, &copies).unwrap();
+            let params = &lent.params;
             let own = copies.live_bytes() as usize;
             assert!(0 < own && own < total, "{own} of {total} bytes");
             if !again {
@@ -89,7 +90,7 @@ fn a_rank_keeps_its_own_copies_while_training_goes_on() {
                 assert_eq!(changed, again);
                 assert!(copies.peak_bytes() as usize <= own + largest);
             }
-            drop(params);
+            drop(lent);
             lender.wait();
             assert_eq!(copies.live_bytes(), 0);
         }
@@ -105,10 +106,10 @@ fn after_the_last_step_nothing_is_copied() {
     let copies = whole.transit.host().device(DeviceId::Cpu).unwrap();
     let expected = copy_owned(&mut whole.pipeline, &copies).unwrap();
     let copied = copies.live_bytes();
-    let (params, _) = lend_last(&mut whole.pipeline, &copies).unwrap();
+    let (lent, _) = lend_last(&mut whole.pipeline, &copies).unwrap();
     assert_eq!(copies.peak_bytes(), copied);
-    assert_eq!(params.len(), expected.len());
-    for (param, expected) in params.iter().zip(&expected) {
+    assert_eq!(lent.params.len(), expected.len());
+    for (param, expected) in lent.params.iter().zip(&expected) {
         assert_eq!(param.name, expected.name);
         let stored = std::iter::once(&param.value).chain(&param.state);
         let wanted = std::iter::once(&expected.value).chain(&expected.state);
@@ -132,7 +133,8 @@ fn a_rank_that_fails_ends_lending_and_fetching() {
         on_ranks(2, |world| {
             let mut part = part(&run, &world);
             let copies = part.transit.host().device(DeviceId::Cpu).unwrap();
-            let (params, mut lender) = lend_owned(&mut part.pipeline, &copies).unwrap();
+            let (lent, mut lender) = lend_owned(&mut part.pipeline, &copies).unwrap();
+            let params = &lent.params;
             // Both have lent before one of them fails.
             assert!(!part.pipeline.any(false).unwrap());
             if world.rank() == failing {
@@ -149,7 +151,7 @@ fn a_rank_that_fails_ends_lending_and_fetching() {
             }
             if world.rank() == failing {
                 // What it holds would keep the other one lending: it fails without letting go.
-                std::mem::forget(params);
+                std::mem::forget(lent);
             }
             lender.wait();
         });

@@ -74,7 +74,8 @@ pub fn contents(
     }
     head.extend_from_slice(header.as_bytes());
     head.resize(PREFIX + length, b' ');
-    let tensors = stored.into_iter().map(|(_, _, tensor)| tensor.clone());
+    let tensors = stored.into_iter();
+    let tensors = tensors.map(|(name, _, tensor)| (name.clone(), tensor.clone()));
     Ok(FileContents::new(head, tensors.collect()))
 }
 

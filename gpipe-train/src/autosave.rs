@@ -4,17 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use gpipe_checkpoint::{MODEL, RunState, Saved, Saver, SaverOptions, Snapshot};
+use gpipe_checkpoint::{MODEL, ModelWeights, Part, RunState, Saved, Saver, SaverOptions, Snapshot};
 use gpipe_hf::Companions;
 use gpipe_layers::Optimizer;
-use gpipe_remat::{ModelPipeline, NonFiniteState, first_non_finite_state, lend_last, lend_owned};
+use gpipe_remat::{
+    Lender, Lent, ModelPipeline, NonFiniteState, first_non_finite_state, lend_last, lend_owned,
+};
 use gpipe_tensor::safetensors::FileContents;
 use gpipe_tensor::{Device, DeviceId};
 
 use crate::error::{BoxedError, Error, Result};
 use crate::machine;
 use crate::model_source::ADAPTER;
-use crate::resume::{StartedRun, VERSION};
+use crate::resume::{StartedRun, VERSION, WEIGHTS};
 use crate::training_loop::Recipe;
 
 /// Saves checkpoints of a run in the background.
@@ -71,7 +73,7 @@ impl<'a> Autosave<'a> {
     }
 
     /// Completes the previous checkpoint, which it returns, copies the parameters and starts to write them. Those of
-    /// other ranks stay there until they are written. After the last step of a run (`is_last`), nothing changes them any
+    /// other ranks stay there: the ranks [write](give) them, or give them when they are written. After the last step of a run (`is_last`), nothing changes them any
     /// more, and those on the processor are written without a copy. A state that is not finite is refused: in the place of an older checkpoint it would
     /// leave the run nothing to go on from.
     pub fn save(
@@ -111,14 +113,12 @@ impl<'a> Autosave<'a> {
         };
         let (model, companions) = (config.model.config(), self.companions.clone());
         let (lora, base) = (config.lora.settings(), config.model.name.clone());
-        let lent = match is_last {
-            true => lend_last(pipeline, &self.copies),
-            false => lend_owned(pipeline, &self.copies),
-        };
-        let (params, _) = lent.map_err(|error| copying(error.into()))?;
+        let lent = lend(pipeline, &self.copies, is_last);
+        let (lent, _) = lent.map_err(|error| copying(error.into()))?;
         self.saver.save(Snapshot {
             state,
-            params,
+            lent,
+            weights: OF_MODEL,
             optimizer: optimizer.clone(),
             config: self.config.clone(),
             model: Box::new(move |values| {
@@ -202,6 +202,48 @@ impl<'a> Autosave<'a> {
             self.newest = Some((saved.step, saved.folder.clone()));
         }
         saved
+    }
+}
+
+/// The weights of the model, which ranks write in parts. Adapters are small, and `peft` opens no parts.
+const OF_MODEL: ModelWeights = ModelWeights {
+    name: WEIGHTS[0],
+    contents: |values| Ok(gpipe_hf::weights_file(values)?),
+};
+
+/// What rank 0 asks of the others when it saves ([`Autosave::save`]): to write what they have, or copies, which it fetches
+/// while it writes; after the last step the tensors themselves.
+pub(crate) fn give(
+    recipe: &Recipe<'_>,
+    pipeline: &mut ModelPipeline,
+    copies: &Device,
+    lender: &mut Lender,
+    is_last: bool,
+) -> Result<()> {
+    let found = first_non_finite_state(pipeline).map_err(Error::run)?;
+    if found.is_none() && recipe.config.run.keep.get() > 0 {
+        // The copies for the checkpoint before go first.
+        lender.wait();
+        let lent;
+        (lent, *lender) = lend(pipeline, copies, is_last).map_err(Error::run)?;
+        let part = Part {
+            params: lent.params,
+            optimizer: recipe.optimizer.clone(),
+            weights: OF_MODEL,
+        };
+        lender.start(part.answer()).map_err(Error::run)?;
+    }
+    Ok(())
+}
+
+fn lend(
+    pipeline: &mut ModelPipeline,
+    copies: &Device,
+    is_last: bool,
+) -> gpipe_remat::Result<(Lent, Lender)> {
+    match is_last {
+        true => lend_last(pipeline, copies),
+        false => lend_owned(pipeline, copies),
     }
 }
 

@@ -17,8 +17,9 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::training_loop::Recipe;
 
-/// The names of the weights, and of those of the adapters if there are any, in the manifest of a checkpoint.
-const WEIGHTS: [&str; 2] = [
+/// The names of the weights, and of those of the adapters if there are any, in the manifest of a checkpoint. The first may
+/// be there in parts.
+pub(crate) const WEIGHTS: [&str; 2] = [
     "model/model.safetensors",
     "adapter/adapter_model.safetensors",
 ];
@@ -254,8 +255,8 @@ fn restore_from(
 ) -> Result<()> {
     let host = assembled.transit.host();
     let device = host.device(DeviceId::Cpu).map_err(Error::run)?;
-    let files = &checkpoint.manifest().files;
-    let is_there = |name: &&str| files.iter().any(|file| file.name == *name);
+    // Parts of which some are missing are an error of `restore`.
+    let is_there = |name: &&str| checkpoint.manifest().parts(name) != Ok(Vec::new());
     let there: Vec<&str> = WEIGHTS.into_iter().filter(is_there).collect();
     Ok(checkpoint.restore(
         &there,

@@ -7,14 +7,12 @@ use std::sync::Arc;
 
 use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
-use gpipe_remat::{
-    Assembled, Lender, ModelPipeline, first_non_finite_state, lend_last, lend_owned,
-};
+use gpipe_remat::{Assembled, Lender};
 use gpipe_report::{NewRun, Tracer, numbers};
 use gpipe_sched::{Parcel, World};
-use gpipe_tensor::{Device, DeviceId};
+use gpipe_tensor::DeviceId;
 
-use crate::autosave::Autosave;
+use crate::autosave::{Autosave, give};
 use crate::config::TrainConfig;
 use crate::dataset::dataset;
 use crate::error::{Error, Result, one_line};
@@ -303,7 +301,7 @@ impl PreparedRun {
                 let stop = pipeline.any(should_stop()).map_err(Error::run)? && made < steps;
                 if pipeline.any(false).map_err(Error::run)? {
                     let is_last = stop || made == steps;
-                    give(&config, pipeline, &copies, &mut lender, is_last)?;
+                    give(&recipe, pipeline, &copies, &mut lender, is_last)?;
                 }
                 Ok::<_, Error>(match stop {
                     true => ControlFlow::Break(()),
@@ -313,7 +311,7 @@ impl PreparedRun {
         );
         if trained.is_err() && assembled.pipeline.any(false).unwrap_or(false) {
             // The first error counts.
-            let _ = give(&config, &mut assembled.pipeline, &copies, &mut lender, true);
+            let _ = give(&recipe, &mut assembled.pipeline, &copies, &mut lender, true);
         }
         // Rank 0 writes the last checkpoint, after a failure too.
         lender.wait();
@@ -341,28 +339,6 @@ fn of_world(world: &World, config: &TrainConfig) -> String {
         numbers::counted(world.ranks() as u64, "rank"),
         numbers::counted(hosts.len() as u64, "host"),
     )
-}
-
-/// What rank 0 asks of the others when it saves ([`Autosave::save`]): copies, which it fetches while it writes; after the
-/// last step the tensors themselves.
-fn give(
-    config: &TrainConfig,
-    pipeline: &mut ModelPipeline,
-    copies: &Device,
-    lender: &mut Lender,
-    is_last: bool,
-) -> Result<()> {
-    let found = first_non_finite_state(pipeline).map_err(Error::run)?;
-    if found.is_none() && config.run.keep.get() > 0 {
-        // The copies for the checkpoint before go first.
-        lender.wait();
-        let lent = match is_last {
-            true => lend_last(pipeline, copies),
-            false => lend_owned(pipeline, copies),
-        };
-        (_, *lender) = lent.map_err(Error::run)?;
-    }
-    Ok(())
 }
 
 /// Why a run ends before its last step.

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::disk::MemoryDisk;
-use super::{contents, disk, home, newest_step};
+use super::{commit_placed, contents, disk, home, newest_step};
 use crate::failure::Failure;
 use crate::fs::{Fs, Kind};
 use crate::names;
@@ -15,7 +15,7 @@ use crate::write::{commit, point, prune};
 type Save = fn(&mut MemoryDisk, u64, &mut dyn FnMut(&MemoryDisk)) -> Result<(), Failure>;
 
 fn save<F: Fs>(fs: &mut F, step: u64) -> Result<(), Failure> {
-    commit(fs, home(), step, &contents(step))?;
+    commit(fs, home(), step, &contents(step), None)?;
     point(fs, home(), names::BEST, &names::of_step(step))
 }
 
@@ -25,6 +25,18 @@ fn in_order(
     acknowledge: &mut dyn FnMut(&MemoryDisk),
 ) -> Result<(), Failure> {
     save(disk, step)?;
+    acknowledge(disk);
+    prune(disk, home(), u64::MAX, 2, Some(1))
+}
+
+/// [`in_order`] by two ranks.
+fn by_ranks(
+    disk: &mut MemoryDisk,
+    step: u64,
+    acknowledge: &mut dyn FnMut(&MemoryDisk),
+) -> Result<(), Failure> {
+    let second = disk.clone();
+    commit_placed(disk, second, step, true)?;
     acknowledge(disk);
     prune(disk, home(), u64::MAX, 2, Some(1))
 }
@@ -68,7 +80,7 @@ fn states(save: Save) -> (usize, Option<String>) {
                 return true;
             }
             // Whatever is left over is in nobody's way, and is gone afterwards.
-            commit(&mut after, home(), 5, &contents(5)).expect("left-overs block nothing");
+            commit(&mut after, home(), 5, &contents(5), None).expect("left-overs block nothing");
             assert_eq!(newest_step(&after), Some(5));
             let strange = after.list(home()).expect("a folder");
             assert!(
@@ -86,12 +98,25 @@ fn at_every_moment_a_checkpoint_stands() {
     let (seen, lost) = states(in_order);
     assert_eq!(lost, None);
     assert!((1_000..20_000).contains(&seen), "{seen} states");
+    let (by_ranks, lost) = states(by_ranks);
+    assert_eq!(lost, None);
+    assert!((1_000..20_000).contains(&by_ranks), "{by_ranks} states");
+    let seen = seen + by_ranks;
     println!("exam C3 {seen}/{seen}");
 }
 
 #[test]
 fn teeth() {
-    let forgets: [(&str, Save); 4] = [
+    let forgets: [(&str, Save); 5] = [
+        (
+            "to sync the files of other ranks",
+            |disk, step, acknowledge| {
+                let second = Forgetful(disk.clone(), Forgets::Files);
+                commit_placed(disk, second, step, false)?;
+                acknowledge(disk);
+                Ok(())
+            },
+        ),
         ("to sync files", |disk, step, acknowledge| {
             save(&mut Forgetful(disk.clone(), Forgets::Files), step)?;
             acknowledge(disk);

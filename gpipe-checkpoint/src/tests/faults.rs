@@ -1,8 +1,9 @@
 //! Every call of the writer fails in every way: the old checkpoint stands, the error is reported, and the
 //! next save works.
 
-use super::disk::PlantedFault;
-use super::{MEMORY, contents, disk, home, newest_step};
+use super::disk::{MemoryDisk, PlantedFault};
+use super::{MEMORY, commit_placed, contents, disk, home, newest_step};
+use crate::failure::Failure;
 use crate::fault::Fault;
 use crate::search::newest_on;
 use crate::write::{commit, prune};
@@ -20,6 +21,19 @@ const ERRORS: [(&str, Option<i32>); 7] = [
 
 #[test]
 fn the_old_checkpoint_stands_whatever_fails() {
+    let tried = fails_everywhere(|disk| commit(disk, home(), 4, &contents(4), None));
+    assert!(tried > 500, "{tried}");
+    let by_ranks = fails_everywhere(|disk| {
+        let second = disk.clone();
+        commit_placed(disk, second, 4, false)
+    });
+    assert!(by_ranks > 500, "{by_ranks}");
+    let tried = tried + by_ranks;
+    println!("exam C4 {tried}/{tried}");
+}
+
+/// How many faults were tried of this save of step 4.
+fn fails_everywhere(save: impl Fn(&mut MemoryDisk) -> Result<u64, Failure>) -> usize {
     let mut tried = 0;
     let clean = disk(&[1, 2, 3]);
     for (name, error) in ERRORS {
@@ -28,7 +42,7 @@ fn the_old_checkpoint_stands_whatever_fails() {
             loop {
                 let mut disk = clean.copy();
                 disk.plant(Some(PlantedFault { at, stays, error }));
-                let saved = commit(&mut disk, home(), 4, &contents(4));
+                let saved = save(&mut disk);
                 let pruned = saved
                     .is_ok()
                     .then(|| prune(&mut disk, home(), u64::MAX, 2, Some(1)));
@@ -53,7 +67,7 @@ fn the_old_checkpoint_stands_whatever_fails() {
                     assert!(saved.is_ok() && matches!(pruned, Some(Ok(()))), "{case}");
                 }
                 let next = if found == Some(4) { 5 } else { 4 };
-                commit(&mut disk, home(), next, &contents(next)).expect(&case);
+                commit(&mut disk, home(), next, &contents(next), None).expect(&case);
                 assert_eq!(newest_step(&disk), Some(next), "{case}");
                 if !reached {
                     break;
@@ -62,8 +76,7 @@ fn the_old_checkpoint_stands_whatever_fails() {
             }
         }
     }
-    assert!(tried > 500, "{tried}");
-    println!("exam C4 {tried}/{tried}");
+    tried
 }
 
 /// No checkpoint is called damaged, and no older one taken, because a file cannot be read now.

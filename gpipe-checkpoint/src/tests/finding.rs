@@ -10,7 +10,7 @@ use gpipe_remat::{Assembled, copy_owned, lend_owned};
 use gpipe_tensor::DeviceId;
 use gpipe_tensor::safetensors::Stored;
 
-use super::pipeline::{OPTIMIZER, WEIGHTS, assembled, model_files, of_width};
+use super::pipeline::{OPTIMIZER, WEIGHTS, assembled, model_files, of_width, weights};
 use crate::{
     Best, CONFIG, Checkpoint, Error, FOLDER, Fault, Location, MODEL, RunState, STATE, Saver,
     SaverOptions, Snapshot, find, last_run, locate, newest, remove_all, resume,
@@ -37,10 +37,11 @@ pub fn snapshot(step: u64, assembled: &mut Assembled) -> Snapshot {
             best: Some(Best { step, loss: 0.5 }),
             ..RunState::default()
         },
-        params: lend_owned(&mut assembled.pipeline, &device).unwrap().0,
+        lent: lend_owned(&mut assembled.pipeline, &device).unwrap().0,
         optimizer: OPTIMIZER,
         config: "[run]\n".to_owned(),
         model: model_files(),
+        weights: weights(),
     }
 }
 
@@ -64,7 +65,7 @@ pub fn run(folder: &Path, steps: &[u64]) -> Assembled {
     assembled
 }
 
-fn bits(assembled: &mut Assembled) -> Vec<(String, Vec<u32>)> {
+pub fn bits(assembled: &mut Assembled) -> Vec<(String, Vec<u32>)> {
     let device = assembled.transit.host().device(DeviceId::Cpu).unwrap();
     let params = copy_owned(&mut assembled.pipeline, &device).unwrap();
     let bits = params.into_iter().map(|param| {
@@ -75,7 +76,7 @@ fn bits(assembled: &mut Assembled) -> Vec<(String, Vec<u32>)> {
     bits.collect()
 }
 
-fn restore(checkpoint: &Checkpoint, into: &mut Assembled) -> crate::Result<()> {
+pub fn restore(checkpoint: &Checkpoint, into: &mut Assembled) -> crate::Result<()> {
     let device = into.transit.host().device(DeviceId::Cpu).unwrap();
     checkpoint.restore(
         &[WEIGHTS],
@@ -299,9 +300,8 @@ fn one_copy_of_the_parameters_is_made_and_it_goes() {
     let copies = assembled.transit.host().device(DeviceId::Cpu).unwrap();
     let mut saver = saver(folder.path(), 1);
     let mut snapshot = snapshot(1, &mut assembled);
-    snapshot.params = lend_owned(&mut assembled.pipeline, &copies).unwrap().0;
-    let tensors = snapshot
-        .params
+    snapshot.lent = lend_owned(&mut assembled.pipeline, &copies).unwrap().0;
+    let tensors = (snapshot.lent.params)
         .iter()
         .flat_map(|param| std::iter::once(&param.value).chain(&param.state));
     let once: u64 = tensors.map(|tensor| tensor.bytes() as u64).sum();

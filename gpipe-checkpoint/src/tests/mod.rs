@@ -7,16 +7,24 @@ mod disk;
 mod faults;
 mod finding;
 mod pipeline;
+mod ranks;
 mod saving;
 mod whose;
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use gpipe_tensor::safetensors::FileContents;
 
 use crate::checkpoint::Checkpoint;
+use crate::failure::Failure;
+use crate::files::{Order, Placed, Ranks, Shared, write_part};
+use crate::fs::Fs;
+use crate::manifest::Listed;
 use crate::names;
+use crate::ranks::has_probe;
 use crate::search::newest_on;
+use crate::shards::part_name;
 use crate::write::commit;
 use disk::MemoryDisk;
 
@@ -56,11 +64,99 @@ fn contents(step: u64) -> Vec<(String, FileContents)> {
     files.map(|(name, bytes)| (name, bytes.into())).collect()
 }
 
+/// [`files`] as two ranks save them, of which the second has a part of the model's and all of the optimizer's.
+fn placed(step: u64) -> Vec<Placed> {
+    let placed = files(step).into_iter().flat_map(|(name, bytes)| {
+        let middle = bytes.len() / 3;
+        let (rank, parts) = match &*name {
+            names::OPTIMIZER => (1, vec![bytes]),
+            "model/model.safetensors" => (0, vec![bytes[..middle].into(), bytes[middle..].into()]),
+            _ => (0, vec![bytes]),
+        };
+        let count = parts.len();
+        let parts = parts.into_iter().enumerate();
+        parts.map(move |(part, bytes)| Placed {
+            rank: rank + part,
+            name: match count {
+                1 => name.clone(),
+                _ => part_name(&name, part + 1, count),
+            },
+            whole: name.clone(),
+            contents: bytes.into(),
+        })
+    });
+    placed.collect()
+}
+
+/// A second rank on a disk, the same or another.
+struct Second<'a, F> {
+    disk: RefCell<F>,
+    files: &'a [Placed],
+    /// Whether it writes before the first rank.
+    hurries: bool,
+}
+
+impl<F: Fs> Ranks for Second<'_, F> {
+    fn find(&self, ranks: &[usize], folder: &Path, text: &str) -> bool {
+        assert_eq!(ranks, [1]);
+        has_probe(&*self.disk.borrow(), folder, text)
+    }
+
+    fn write(
+        &self,
+        folder: &Path,
+        orders: &[Order],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Vec<Result<Vec<Listed>, String>> {
+        if !self.hurries {
+            meanwhile();
+        }
+        let answers = orders.iter().map(|order| {
+            let files = self.files.iter().filter(|file| file.rank == order.rank);
+            let files = files.map(|file| (&*file.name, &file.contents));
+            let files: Vec<_> = files.collect();
+            assert!(
+                files
+                    .iter()
+                    .map(|file| file.0)
+                    .eq(order.files.iter().map(|file| &*file.0))
+            );
+            let written = write_part(&mut *self.disk.borrow_mut(), folder, &files);
+            written.map_err(|failure| format!("rank 1 (b): {failure}"))
+        });
+        let answers = answers.collect();
+        if self.hurries {
+            meanwhile();
+        }
+        answers
+    }
+}
+
+/// [`commit`] by two ranks.
+fn commit_placed<F: Fs, G: Fs>(
+    fs: &mut F,
+    second: G,
+    step: u64,
+    hurries: bool,
+) -> Result<u64, Failure> {
+    let files = placed(step);
+    let shared = Shared {
+        files: &files,
+        ranks: &Second {
+            disk: RefCell::new(second),
+            files: &files,
+            hurries,
+        },
+        token: "a0b1",
+    };
+    commit(fs, home(), step, &contents(step), Some(&shared))
+}
+
 /// A disk on which these steps were saved and everything has reached the platter.
 fn disk(steps: &[u64]) -> MemoryDisk {
     let mut disk = MemoryDisk::new(&["/run"]);
     for &step in steps {
-        commit(&mut disk, home(), step, &contents(step)).expect("no fault was planted");
+        commit(&mut disk, home(), step, &contents(step), None).expect("no fault was planted");
     }
     disk.settle();
     disk
@@ -78,7 +174,16 @@ fn newest_step(disk: &MemoryDisk) -> Option<u64> {
 /// Fails unless every file holds what was saved at that step.
 fn assert_same(disk: &MemoryDisk, whole: &Checkpoint) {
     for (name, bytes) in files(whole.step()) {
-        let read = whole.read_on(disk, &name).expect("it was verified");
-        assert!(read == bytes, "{name} of step {} is mixed", whole.step());
+        let parts = whole
+            .manifest()
+            .parts(&name)
+            .expect("it was verified")
+            .into_iter();
+        let read = parts.map(|part| whole.read_on(disk, &part).expect("it was verified"));
+        assert!(
+            read.collect::<Vec<_>>().concat() == bytes,
+            "{name} of step {} is mixed",
+            whole.step()
+        );
     }
 }

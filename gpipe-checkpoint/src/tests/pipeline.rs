@@ -1,14 +1,16 @@
 //! A small model in a pipeline, for the tests that save and restore.
 
+use std::sync::Arc;
+
 use gpipe_layers::models::{self, GptConfig};
 use gpipe_layers::{Decay, Flow, Loss, Optimizer, OptimizerKind};
 use gpipe_remat::{
-    Assembled, Assembly, ModelCosts, ParameterBytes, Policy, RematPlan, micro_batches,
+    Assembled, Assembly, ModelCosts, ParameterBytes, Policy, RematPlan, TrainingLoss, micro_batches,
 };
-use gpipe_sched::gpipe;
+use gpipe_sched::{World, gpipe};
 use gpipe_tensor::{DeviceId, Host, safetensors};
 
-use crate::snapshot::ModelFiles;
+use crate::snapshot::{ModelFiles, ModelWeights};
 
 /// AdamW, which remembers two tensors of each parameter.
 pub const OPTIMIZER: Optimizer = Optimizer {
@@ -32,13 +34,36 @@ pub fn model_files() -> ModelFiles {
     })
 }
 
+/// The file of [`model_files`].
+pub fn weights() -> ModelWeights {
+    ModelWeights {
+        name: WEIGHTS,
+        contents: |params| Ok(safetensors::contents(params, &[])?),
+    }
+}
+
 /// A tiny GPT of width 4 on `stages` stages.
 pub fn assembled(stages: usize) -> Assembled {
     of_width(4, stages)
 }
 
+/// [`assembled`] over the ranks of a world.
+pub fn over(stages: usize, world: &Arc<World>) -> Assembled {
+    let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+    let assembly = assembly(4, stages);
+    assembly
+        .build_over(&Host::new(1).unwrap(), Some(world), end)
+        .unwrap()
+}
+
 /// [`assembled`] of another width.
 pub fn of_width(width: usize, stages: usize) -> Assembled {
+    assembly(width, stages)
+        .build(&Host::new(1).unwrap())
+        .unwrap()
+}
+
+fn assembly(width: usize, stages: usize) -> Assembly {
     let mut layers = models::gpt(&GptConfig {
         vocab: 8,
         context: 4,
@@ -57,7 +82,7 @@ pub fn of_width(width: usize, stages: usize) -> Assembled {
     let schedule = gpipe(stages, samples.len()).unwrap();
     let weights = ParameterBytes::new(&mut layers, Some(&OPTIMIZER));
     let remat_plan = RematPlan::new(Policy::Keep, &weights, &costs, &cut, &schedule).unwrap();
-    let assembly = Assembly {
+    Assembly {
         layers,
         cut,
         schedule,
@@ -66,6 +91,5 @@ pub fn of_width(width: usize, stages: usize) -> Assembled {
         loss: Loss::CrossEntropy,
         optimizer: Some(OPTIMIZER),
         seed: stages as u64,
-    };
-    assembly.build(&Host::new(1).unwrap()).unwrap()
+    }
 }

@@ -62,10 +62,11 @@ impl ConstantRun {
         let device = self.assembled.transit.host().device(DeviceId::Cpu).unwrap();
         Snapshot {
             state,
-            params: lend_owned(&mut self.assembled.pipeline, &device).unwrap().0,
+            lent: lend_owned(&mut self.assembled.pipeline, &device).unwrap().0,
             optimizer: OPTIMIZER,
             config: String::new(),
             model: pipeline::model_files(),
+            weights: pipeline::weights(),
         }
     }
 }

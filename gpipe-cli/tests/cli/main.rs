@@ -32,6 +32,8 @@ mod save_cost;
 mod seq2seq;
 mod tables;
 mod tensorboard;
+#[path = "../common/tensors.rs"]
+mod tensors;
 mod timelines;
 #[cfg(feature = "tokenizers")]
 mod tokens;

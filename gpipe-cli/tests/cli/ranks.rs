@@ -1,13 +1,23 @@
 //! Runs over the processes of real launchers, those that `GPIPE_MPIRUN` names (paths parted by `:`).
 
 use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use super::tensors::{ALL, tensors};
 use super::{SMALL, gpipe, objects, small, stderr, stdout};
+
+/// The checkpoint after four steps, in the folder of a run.
+const STEP_4: &str = "checkpoints/step-00000004";
 
 /// The program over this many ranks, without arguments.
 fn launched(launcher: &Path, ranks: usize, folder: &Path) -> Command {
+    launched_by(launcher, ranks, folder, &[])
+}
+
+/// [`launched`], started by a command.
+fn launched_by(launcher: &Path, ranks: usize, folder: &Path, before: &[OsString]) -> Command {
     let mut started = Command::new(launcher);
     // Open MPI's launcher refuses root, and more ranks than cores.
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
@@ -17,7 +27,7 @@ fn launched(launcher: &Path, ranks: usize, folder: &Path) -> Command {
     started
         .current_dir(folder)
         .args(["-np", &ranks.to_string()]);
-    started.arg(env!("CARGO_BIN_EXE_gpipe"));
+    started.args(before).arg(env!("CARGO_BIN_EXE_gpipe"));
     started
 }
 
@@ -62,11 +72,8 @@ fn ranks_give_the_bits_of_one_process() {
             let output = on_ranks(&launcher, ranks, folder.path(), "train", flags);
             assert!(output.status.success(), "{}", stderr(&output));
         }
-        let model = |run: &str| {
-            let path = format!("{run}/checkpoints/step-00000004/model/model.safetensors");
-            std::fs::read(folder.path().join(path)).unwrap()
-        };
-        assert!(model("run") == model("whole"), "{launcher:?}");
+        let saved = |run: &str| tensors(&folder.path().join(run).join(STEP_4), ALL);
+        assert!(saved("run") == saved("whole"), "{launcher:?}");
     }
 }
 
@@ -98,16 +105,104 @@ fn replicas_give_the_bits_of_one_process_with_as_many_groups() {
             let output = on_ranks(&launcher, ranks, folder.path(), "train", flags);
             assert!(output.status.success(), "{}", stderr(&output));
         }
-        let model = |run: &str| {
-            let path = format!("{run}/checkpoints/step-00000004/model/model.safetensors");
-            std::fs::read(folder.path().join(path)).unwrap()
-        };
-        assert!(model("run") == model("whole"), "{launcher:?}");
+        let saved = |run: &str| tensors(&folder.path().join(run).join(STEP_4), ALL);
+        assert!(saved("run") == saved("whole"), "{launcher:?}");
     }
     let alone = tempfile::tempdir().unwrap();
     let alone = small(alone.path(), "train", &["--replicas", "2"]);
     assert_eq!(alone.status.code(), Some(2));
     assert!(stderr(&alone).contains("mpirun"), "{}", stderr(&alone));
+}
+
+/// Ranks write their parts beside each other where all of them see the folder of the run; else rank 0 writes the files of one
+/// process. Every command that reads checkpoints reads both.
+#[test]
+fn ranks_write_their_parts_where_they_share_the_folder() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        let flags = [
+            ["--lr-schedule", "constant"],
+            ["--save-every", "2"],
+            ["--steps", "4"],
+            ["--micro-batches", "2"],
+        ];
+        let flags = [&flags.concat()[..], &["-q", "--out"]].concat();
+        let train = |before: &[OsString], more: &[&str]| {
+            let mut run = launched_by(&launcher, 2, here, before);
+            run.arg("train").args(SMALL).args(&flags).args(more);
+            let run = run.output().unwrap();
+            assert!(run.status.success(), "{}", stderr(&run));
+        };
+        for more in [&["whole"][..], &["groups", "--groups", "2"]] {
+            let alone = small(here, "train", &[&flags[..], more].concat());
+            assert_eq!(alone.status.code(), Some(0), "{}", stderr(&alone));
+        }
+        train(&[], &["run", "--stages", "2"]);
+        train(&[], &["states", "--replicas", "2", "--zero", "1"]);
+        let saved = |run: &str| tensors(&here.join(run).join(STEP_4), ALL);
+        assert!(saved("run") == saved("whole"), "{launcher:?}");
+        assert!(saved("states") == saved("groups"), "{launcher:?}");
+        for run in ["run", "states"] {
+            let step = here.join(run).join(STEP_4);
+            for file in ["optimizer", "model/model"] {
+                for part in 1..=2 {
+                    let part = step.join(format!("{file}-{part:05}-of-00002.safetensors"));
+                    assert!(part.is_file(), "{part:?}");
+                }
+                assert!(
+                    step.join(format!("{file}.safetensors.index.json"))
+                        .is_file()
+                );
+                assert!(!step.join(format!("{file}.safetensors")).exists());
+            }
+            let checked = gpipe(here, &["check", run]);
+            assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+        }
+        // A folder of the model like any other.
+        let model = format!("run/{STEP_4}/model");
+        let prompt = ["--prompt", "the ", "--tokens", "5"];
+        for [of_parts, of_one] in [["run", "whole"], [&model, &format!("whole/{STEP_4}/model")]] {
+            let sample = |of: &str| stdout(&gpipe(here, &[&["sample", of][..], &prompt].concat()));
+            assert_eq!(sample(of_parts), sample(of_one));
+            assert!(!sample(of_one).is_empty());
+        }
+        let loss = |of: &str| objects(&gpipe(here, &["eval", of, "--json"]))[0]["loss"].clone();
+        assert_eq!(loss("run"), loss("whole"));
+        assert!(loss("run").is_number());
+        let goes_on = [
+            "train", "--resume", "run", "--steps", "5", "-q", "--out", "on",
+        ];
+        let goes_on = gpipe(here, &goes_on);
+        assert_eq!(goes_on.status.code(), Some(0), "{}", stderr(&goes_on));
+        // An index that leads elsewhere, by somebody who made the folder.
+        let index = here.join(&model).join("model.safetensors.index.json");
+        let text = std::fs::read_to_string(&index).unwrap();
+        std::fs::write(&index, text.replace("model-00002", "../model-00002")).unwrap();
+        let refused = gpipe(here, &["eval", &model, "--data", "cicero"]);
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        let told = stderr(&refused);
+        assert!(
+            told.contains("only files beside it") && told.lines().count() == 1,
+            "{told}"
+        );
+        // Where other ranks do not see the folder, which root alone can hide from them.
+        std::fs::create_dir(here.join("hidden")).unwrap();
+        let mut may_hide = Command::new("unshare");
+        may_hide.args(["-m", "mount", "-t", "tmpfs", "none", "hidden"]);
+        let may_hide = may_hide.current_dir(here).output();
+        if may_hide.is_ok_and(|output| output.status.success()) {
+            let hide = "test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 0 || mount -t tmpfs none hidden; exec \"$@\"";
+            let before = ["unshare", "-m", "sh", "-c", hide, "sh"].map(OsString::from);
+            train(&before, &["hidden/run", "--stages", "2"]);
+            let step = here.join("hidden/run").join(STEP_4);
+            assert!(step.join("optimizer.safetensors").is_file());
+            assert!(saved("hidden/run") == saved("whole"), "{launcher:?}");
+        }
+    }
 }
 
 /// What is printed over ranks is what one process prints, once; where one process does the work, several are refused.

@@ -14,6 +14,8 @@ mod orders;
 mod portals;
 mod ranks;
 mod resume;
+#[path = "../common/tensors.rs"]
+mod tensors;
 mod work;
 
 use std::fs;
@@ -175,17 +177,9 @@ fn parameters(run: &Path) -> Vec<f32> {
     let checkpoints = fs::read_dir(run.join("checkpoints")).expect("a run with checkpoints");
     let checkpoints = checkpoints.map(|entry| entry.expect("a folder").path());
     let newest = checkpoints.filter(|path| path.is_dir()).max();
-    let file = newest
-        .expect("a checkpoint")
-        .join("model/model.safetensors");
-    let bytes = fs::read(file).expect("a model");
-    let (length, rest) = bytes.split_first_chunk().expect("a header");
-    let numbers = &rest[u64::from_le_bytes(*length) as usize..];
-    let numbers = numbers.as_chunks::<4>().0;
-    numbers
-        .iter()
-        .map(|bytes| f32::from_le_bytes(*bytes))
-        .collect()
+    let of_model = tensors::tensors(&newest.expect("a checkpoint"), &tensors::ALL[..1]);
+    let bits = of_model.into_values().flatten();
+    bits.map(f32::from_bits).collect()
 }
 
 /// Fails unless both runs went the same way but for rounding.

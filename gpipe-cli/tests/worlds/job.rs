@@ -1,5 +1,6 @@
 //! A training run over ranks that is disturbed: what it learns, its worlds, processes and checkpoints.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::launched;
+use super::tensors::{ALL, tensors};
 
 pub const STEPS: u64 = 60;
 
@@ -55,10 +57,10 @@ impl Random {
     }
 }
 
-/// What is learned in a folder, and the model of a run without faults.
+/// What is learned in a folder, and the model and optimizer states of a run without faults.
 pub struct Task {
     flags: &'static [&'static str],
-    expected: Vec<u8>,
+    expected: BTreeMap<String, Vec<u32>>,
 }
 
 impl Task {
@@ -83,7 +85,7 @@ impl Task {
     fn expected(flags: &'static [&'static str], folder: &Path) -> Self {
         let mut task = Self {
             flags,
-            expected: Vec::new(),
+            expected: BTreeMap::new(),
         };
         let mut whole = Command::new(env!("CARGO_BIN_EXE_gpipe"));
         whole.current_dir(folder).args(task.flags("whole"));
@@ -129,9 +131,8 @@ impl Task {
     }
 }
 
-fn model(run: &Path) -> Vec<u8> {
-    let file = format!("checkpoints/step-{STEPS:08}/model/model.safetensors");
-    fs::read(run.join(file)).expect("a model")
+fn model(run: &Path) -> BTreeMap<String, Vec<u32>> {
+    tensors(&run.join(format!("checkpoints/step-{STEPS:08}")), ALL)
 }
 
 /// A run over ranks, and where its errors go.

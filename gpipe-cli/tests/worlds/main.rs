@@ -11,6 +11,8 @@ mod hosts;
 mod job;
 mod kills;
 mod replicas;
+#[path = "../common/tensors.rs"]
+mod tensors;
 
 use std::env;
 use std::path::Path;

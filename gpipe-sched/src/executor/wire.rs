@@ -79,6 +79,12 @@ impl Writer {
         self.parcel.bodies.push(body);
     }
 
+    /// Appends a parcel, which is [the rest](Reader::rest) of what is read.
+    pub fn append(&mut self, parcel: Parcel) {
+        self.parcel.head.extend(parcel.head);
+        self.parcel.bodies.extend(parcel.bodies);
+    }
+
     /// The parcel.
     pub fn finish(self) -> Parcel {
         self.parcel

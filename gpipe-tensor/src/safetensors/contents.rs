@@ -11,6 +11,7 @@ const PIECE: usize = 1 << 18;
 #[derive(Clone, Debug, Default)]
 pub struct FileContents {
     head: Vec<u8>,
+    names: Vec<String>,
     tensors: Vec<Stored>,
 }
 
@@ -18,21 +19,36 @@ impl From<Vec<u8>> for FileContents {
     fn from(head: Vec<u8>) -> Self {
         Self {
             head,
-            tensors: Vec::new(),
+            ..Self::default()
         }
     }
 }
 
 impl FileContents {
-    /// These bytes, and behind them the elements of tensors on the processor, in little-endian order.
-    pub(super) fn new(head: Vec<u8>, tensors: Vec<Stored>) -> Self {
-        Self { head, tensors }
+    /// These bytes, and behind them the elements of named tensors on the processor, in little-endian order.
+    pub(super) fn new(head: Vec<u8>, tensors: Vec<(String, Stored)>) -> Self {
+        let (names, tensors) = tensors.into_iter().unzip();
+        Self {
+            head,
+            names,
+            tensors,
+        }
     }
 
     /// The number of bytes.
     pub fn bytes(&self) -> u64 {
-        let of_tensors: usize = self.tensors.iter().map(Stored::bytes).sum();
-        (self.head.len() + of_tensors) as u64
+        self.head.len() as u64 + self.tensor_bytes()
+    }
+
+    /// The number of bytes of the tensors alone.
+    pub fn tensor_bytes(&self) -> u64 {
+        let of_tensors = self.tensors.iter().map(Stored::bytes);
+        of_tensors.sum::<usize>() as u64
+    }
+
+    /// The names of the tensors, in the order of their elements.
+    pub fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// Gives all bytes in order, some at a time.
@@ -92,12 +108,17 @@ mod tests {
     use crate::Tensor;
     use crate::testing::{device, random};
 
+    fn named<const N: usize>(tensors: [Stored; N]) -> Vec<(String, Stored)> {
+        let named = tensors.into_iter().enumerate();
+        named.map(|(i, tensor)| (i.to_string(), tensor)).collect()
+    }
+
     #[test]
     fn the_bytes_of_a_file_come_in_pieces() {
         let device = device();
         let long = random(&device, [PIECE / 100, 201], 1);
         let ids = Tensor::from_u32(&device, [3], vec![1, 2, u32::MAX]).unwrap();
-        let file = FileContents::new(vec![7; 5], vec![long.clone().into(), ids.into()]);
+        let file = FileContents::new(vec![7; 5], named([long.clone().into(), ids.into()]));
         let mut pieces: Vec<Vec<u8>> = Vec::new();
         let take = |piece: &[u8]| {
             pieces.push(piece.to_vec());
@@ -132,12 +153,12 @@ mod tests {
             let long = long.clone();
             Stored::later(DType::F32, shape.into(), move || Ok(long.clone()))
         };
-        let whole = FileContents::new(Vec::new(), vec![long.clone().into()]);
-        let later = FileContents::new(Vec::new(), vec![of_shape([3, 4])]);
+        let whole = FileContents::new(Vec::new(), named([long.clone().into()]));
+        let later = FileContents::new(Vec::new(), named([of_shape([3, 4])]));
         assert_eq!(later.to_vec().unwrap(), whole.to_vec().unwrap());
         let transposed = of_shape([3, 4]).map([4, 3].into(), |tensor| tensor.reshape([4, 3]));
         assert_eq!(transposed.get().unwrap().shape().dims(), [4, 3]);
-        let other = FileContents::new(Vec::new(), vec![of_shape([4, 3])]);
+        let other = FileContents::new(Vec::new(), named([of_shape([4, 3])]));
         let error = other.to_vec().unwrap_err().to_string();
         assert!(
             error.contains("[3, 4]") && error.contains("[4, 3]"),

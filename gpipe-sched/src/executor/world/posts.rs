@@ -1,4 +1,4 @@
-//! Messages from one rank to another that a label names, for whoever takes them.
+//! Messages from one rank to another, which takes them by a label.
 
 use std::sync::PoisonError;
 
@@ -15,10 +15,8 @@ impl World {
         out.bits(label.call);
         out.number(label.place);
         out.number(label.part);
-        let mut message = out.finish();
-        message.head.extend(parcel.head);
-        message.bodies = parcel.bodies;
-        self.send(to, message);
+        out.append(parcel);
+        self.send(to, out.finish());
     }
 
     /// Takes a message that a rank posts, as soon as it is there.
