@@ -169,10 +169,7 @@ impl Trainer<TrainingLoss> {
     pub fn step(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<TrainStep> {
         let divisor = self.divisor(inputs, targets)?;
         let (groups, before) = (self.run.groups, self.run.before);
-        let parts = match groups.replicas() {
-            1 => self.run.pipeline.schedule().micro_batches(),
-            _ => groups.of_step(),
-        };
+        let parts = self.micro_batches();
         self.step_on(|step| {
             let items = match before {
                 0 => batch_items(inputs, parts, step, true, target(targets, divisor)),
@@ -183,17 +180,48 @@ impl Trainer<TrainingLoss> {
     }
 
     /// The loss without training: the mean over the targets. Inputs and targets
-    /// are as those of [`step`](Self::step); there may be any number of samples.
+    /// are as those of [`step`](Self::step); there may be any number of samples. Of several replicas each computes its share
+    /// of the micro-batches, and all return the bits of one.
     ///
     /// # Errors
     /// If there are no samples, inputs and targets differ in their number, or a stage fails.
     pub fn evaluate(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<f64> {
-        let parts = self.run.pipeline.schedule().micro_batches();
-        let parts = parts.min(targets.shape().rows());
+        let parts = self.micro_batches().min(targets.shape().rows());
         let divisor = self.divisor(inputs, targets)?;
-        let batch = batch_items(inputs, parts, self.step, false, target(targets, divisor))?;
-        let outcome = self.run.pipeline.forward(batch)?;
-        Ok(outcome.losses.iter().sum())
+        let mut batch = batch_items(inputs, parts, self.step, false, target(targets, divisor))?;
+        let pipeline = &mut self.run.pipeline;
+        let (replica, replicas) = (pipeline.replica(), pipeline.replicas());
+        batch.truncate((replica + 1) * parts / replicas);
+        batch.drain(..replica * parts / replicas);
+        for (index, item) in batch.iter_mut().enumerate() {
+            item.micro_batch.index = index;
+        }
+        let own = match batch.is_empty() {
+            // Fewer samples than replicas.
+            true => pipeline.forward_of_others().map(|()| Vec::new())?,
+            false => pipeline.forward(batch)?.losses,
+        };
+        if replicas == 1 {
+            return Ok(own.iter().sum());
+        }
+        let codec = WireCodec::of(pipeline);
+        let told = move |stage, _: &mut LayerStage| {
+            Ok::<_, Error>(match stage {
+                0 => own.clone(),
+                _ => Vec::new(),
+            })
+        };
+        let of_replicas: Vec<Vec<Vec<f64>>> = pipeline.gather_replicas(&codec, told)?;
+        // In the order of the micro-batches, as one replica adds them.
+        Ok(of_replicas.iter().flatten().flatten().sum())
+    }
+
+    /// Those of a step, of all replicas together.
+    fn micro_batches(&self) -> usize {
+        match self.run.groups.replicas() {
+            1 => self.run.pipeline.schedule().micro_batches(),
+            _ => self.run.groups.of_step(),
+        }
     }
 
     /// The number of targets, if they are for as many samples as there are inputs.

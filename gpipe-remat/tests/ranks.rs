@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 
@@ -154,6 +155,64 @@ fn a_trainer_steps_over_ranks_to_the_bits_of_one_process() {
         ends.collect::<Vec<_>>()
     });
     assert_eq!(panicked, [false, true]);
+}
+
+/// Each replica computes its share of the micro-batches alone: what it is handed of others' is not looked at.
+#[test]
+fn replicas_share_an_evaluation_to_the_bits_of_one() {
+    const REPLICAS: usize = 3;
+    let model = Model {
+        blocks: 2,
+        tied: true,
+        dropout: 0.2,
+    };
+    let run = Run {
+        stages: 2,
+        groups: REPLICAS,
+        ..Run::new(model, 11, 7)
+    };
+    let host = Host::new(run.threads).unwrap();
+    let device = host.device(DeviceId::Cpu).unwrap();
+    // As many samples, of which those outside of `own` are others.
+    let tokens = |samples: usize, own: Range<usize>, shift: usize| {
+        let tokens = (0..samples * CONTEXT).map(|i| {
+            let other = usize::from(!own.contains(&(i / CONTEXT)));
+            ((i * 7 + shift + 5 * other) % VOCAB) as u32
+        });
+        Tensor::from_u32(&device, [samples, CONTEXT], tokens.collect()).unwrap()
+    };
+    let trainer_of = |assembled| Trainer::new(assembled, run.optimizer.clone(), |_| 1e-3);
+    let mut whole = trainer_of(run.assemble_with(gpipe(2, 7).unwrap()));
+    // In 7, 4 and 2 micro-batches: of 2, the first replica has none.
+    let evaluated = [11, 4, 2].map(|samples| {
+        let of = |shift| tokens(samples, 0..samples, shift);
+        let expected = whole.evaluate(&[of(0)], &of(3)).unwrap();
+        let parts = gpipe_remat::micro_batches(samples, samples.min(7)).unwrap();
+        let shares = [0, 1, 2].map(|replica| {
+            let share = |replica: usize| {
+                let part = replica * parts.len() / REPLICAS;
+                parts.get(part).map_or(samples, |part| part.start)
+            };
+            share(replica)..share(replica + 1)
+        });
+        (samples, shares, expected)
+    });
+    on_ranks(REPLICAS, |world| {
+        let run = Run {
+            replica: [world.rank(), REPLICAS],
+            ..run.clone()
+        };
+        let own = run.groups_of_replica().own_micro_batches().len();
+        let end = |last, transit| TrainingLoss::new(Loss::CrossEntropy, last, transit);
+        let assembly = run.assembly(gpipe(2, own).unwrap());
+        let host = Host::new(run.threads).unwrap();
+        let mut trainer = trainer_of(assembly.build_over(&host, Some(&world), end).unwrap());
+        for (samples, shares, expected) in &evaluated {
+            let of = |shift| tokens(*samples, shares[world.rank()].clone(), shift);
+            let got = trainer.evaluate(&[of(0)], &of(3)).unwrap();
+            assert_eq!(got.to_bits(), expected.to_bits(), "{samples} samples");
+        }
+    });
 }
 
 /// Where first stages have no backward pass, a flow without tensors goes back to them.
