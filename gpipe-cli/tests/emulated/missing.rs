@@ -1,12 +1,12 @@
 //! A part of CUDA that is not there is one clear line, and nothing is left behind.
 
-use crate::Place;
 use crate::host::LIBRARIES;
+use crate::{Place, TINY, assert_near};
 
 #[test]
 fn each_missing_part_is_named() {
     let Some(place) = Place::new() else { return };
-    let [cuda, cublas, nvrtc] = LIBRARIES;
+    let [cuda, cublas, nvrtc, _] = LIBRARIES;
     let cases = [
         (vec![cublas, nvrtc], "", "no CUDA driver"),
         (vec![cuda, nvrtc], "", "no cuBLAS"),
@@ -33,6 +33,28 @@ fn each_missing_part_is_named() {
         let listed = place.host.run_with(&libraries, &mut { devices }, settings);
         assert_eq!(listed.code, Some(0), "{listed:?}");
     }
+}
+
+#[test]
+fn a_host_without_cublaslt_says_so_and_trains_alike_to_rounding() {
+    let Some(place) = Place::new() else { return };
+    let libraries = &LIBRARIES[..3];
+    let mut devices = place.command(&["devices"]);
+    let listed = place.host.run_with(libraries, &mut devices, "");
+    assert!(listed.stdout.contains("without libcublasLt"), "{listed:?}");
+    let listed = place.run(&["devices"], "");
+    assert!(!listed.stdout.contains("cublasLt"), "{listed:?}");
+
+    let four = ["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"];
+    let with = place.trained("with", &four, "seed=1");
+    let common = ["train", "--json", "-q", "--out", "without"];
+    let mut command = place.command(&[&common, TINY, &four[..]].concat());
+    let outcome = place.host.run_with(libraries, &mut command, "seed=2");
+    let without = place.result("without", &outcome);
+    assert_ne!(without.parameters, with.parameters);
+    assert_near("without cuBLASLt", &without, &with);
+    // Nor does a library without algorithms change a bit of that.
+    assert!(place.trained("none", &four, "seed=3 lt=0") == without);
 }
 
 #[test]

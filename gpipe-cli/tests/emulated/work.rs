@@ -19,6 +19,8 @@ fn a_stage_has_one_cublas_handle_and_nobody_else_has_one() {
         "cublasCreate_v2",
         "cublasSetWorkspace_v2",
         "cublasDestroy_v2",
+        "cublasLtCreate",
+        "cublasLtDestroy",
     ] {
         assert!(
             calls.lines().any(|line| line == format!("{name} 4")),

@@ -2,9 +2,10 @@
 
 use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t};
 
+use super::blas_lt::{BlasLt, WORKSPACE};
 use super::entry::Pointer;
 use super::mixed::Mixed;
-use super::product::{Product, form};
+use super::product::{Added, Product, form};
 use super::raw_handle::RawHandle;
 use super::status::Status;
 use super::stream::Stream;
@@ -13,14 +14,12 @@ use crate::{DType, Result};
 #[cfg(feature = "link-cublas")]
 use super::linked::sgemm;
 
-/// Workspace of products in bytes: what NVIDIA recommends for its largest devices. Fixed, so that neither the
-/// choice of algorithms nor their bits depend on free memory.
-const WORKSPACE: usize = 32 << 20;
-
 /// A handle of the library, bound to a stream.
 pub(super) struct Blas {
     raw: RawHandle<cublasHandle_t>,
     workspace: u64,
+    /// For products that something is added to; none where that library is missing.
+    lt: Option<BlasLt>,
     tf32: bool,
     /// The mode of the last product.
     mode: Option<cublasMath_t>,
@@ -36,6 +35,7 @@ impl Blas {
         let mut blas = Self {
             raw: RawHandle(raw),
             workspace: 0,
+            lt: None,
             tf32,
             mode: None,
         };
@@ -51,6 +51,7 @@ impl Blas {
     /// Sets stream and workspace.
     fn prepare(&mut self, stream: &Stream) -> Result<()> {
         let raw = self.raw.0;
+        self.lt = BlasLt::new(self.tf32)?;
         self.workspace = stream.alloc(WORKSPACE)?;
         // SAFETY: handle and stream are of the same context; the workspace is memory of this stream,
         // is as large as said, and is freed on it when the handle is gone.
@@ -80,11 +81,27 @@ impl Blas {
     pub fn end(&mut self, stream: &Stream) {
         // A destructor cannot report an error.
         if stream.context().bind().is_ok() {
+            if let Some(lt) = &mut self.lt {
+                lt.end();
+            }
             // SAFETY: the handle is alive and destroyed once.
             let _destroyed = unsafe { sys::cublasDestroy_v2(self.raw.0) };
         }
         // SAFETY: only products on this stream used the workspace, and it is freed once.
         let _freed = unsafe { stream.free(std::mem::take(&mut self.workspace)) };
+    }
+
+    /// cuBLASLt, if that is there and has an algorithm for a product to which something is added, with the workspace
+    /// of this stream.
+    pub fn lt_for(
+        &mut self,
+        product: Product,
+        added: &Added,
+    ) -> Result<Option<(&mut BlasLt, u64)>> {
+        let Some(lt) = &mut self.lt else {
+            return Ok(None);
+        };
+        Ok(lt.has(product, added)?.then_some((lt, self.workspace)))
     }
 
     /// Computes on the handle's stream, whose context is the thread's.

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::blas::Blas;
+use super::blas_lt;
 use super::context::Context;
 use super::entry::{Launch, Pointer};
 use super::pinned::Pinned;
 use super::probe;
-use super::product::Product;
+use super::product::{Added, Product};
 use super::staging::{PIECE, Staging};
 use super::stream::{Event, Stream};
 use super::trace::{self, Trace, Work};
@@ -171,18 +172,53 @@ impl Gpu {
         if [m, n, k, items].contains(&0) {
             return Ok(());
         }
+        let work = || trace::product(&product, Added::NOTHING);
         if !self.context().bind()? {
-            return self.called(|| trace::product(&product), || Ok(()));
+            return self.called(work, || Ok(()));
         }
+        // SAFETY: as in `launch`; no extent is zero.
+        self.with_blas(|blas| self.called(work, || unsafe { blas.run(product, a, b, c) }))
+    }
+
+    /// Writes a product plus what is added to it to c after the operations so far; false, and nothing is done, where
+    /// that takes more than one launch. On paper it is one where cuBLASLt would be asked.
+    ///
+    /// # Safety
+    /// As for [`multiply`](Self::multiply).
+    pub unsafe fn multiply_with(
+        &self,
+        product: Product,
+        operands: [Pointer; 2],
+        added: Added,
+        c: Pointer,
+    ) -> Result<bool> {
+        let Product { m, n, k, .. } = product;
+        if [m, n, k].contains(&0) || !blas_lt::is_taken(&product, operands, &added, c) {
+            return Ok(false);
+        }
+        let work = || trace::product(&product, added);
+        if !self.context().bind()? {
+            return self.called(work, || Ok(())).map(|()| true);
+        }
+        self.with_blas(|blas| {
+            let Some((lt, workspace)) = blas.lt_for(product, &added)? else {
+                return Ok(false);
+            };
+            // SAFETY: as in `launch`; no extent is zero, and the workspace is of this stream.
+            let call = || unsafe { lt.run(&self.compute, workspace, product, operands, added, c) };
+            self.called(work, call).map(|()| true)
+        })
+    }
+
+    /// Calls with this worker's handle of cuBLAS, made at the first call; its context is the thread's.
+    fn with_blas<T>(&self, act: impl FnOnce(&mut Blas) -> Result<T>) -> Result<T> {
         let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
         let blas = match &mut *blas {
             Some(blas) => blas,
             none => none.insert(Blas::new(&self.compute, self.tf32)?),
         };
         self.context().bind()?;
-        // SAFETY: as in `launch`; no extent is zero.
-        let call = || unsafe { blas.run(product, a, b, c) };
-        self.called(|| trace::product(&product), call)
+        act(blas)
     }
 
     /// Sets `n` floats after the operations so far.

@@ -9,6 +9,8 @@
 #[cfg(feature = "cuda")]
 mod blas;
 #[cfg(feature = "cuda")]
+mod blas_lt;
+#[cfg(feature = "cuda")]
 mod builtins;
 #[cfg(test)]
 mod conformance;
@@ -70,4 +72,10 @@ mod transfer;
 #[cfg(feature = "cuda")]
 pub use nccl::{Nccl, UNIQUE_ID_BYTES};
 #[cfg(feature = "cuda")]
-pub(crate) use {gpu::Gpu, memory::Memory, nccl_comm::Comm, product::Product, stream::Event};
+pub(crate) use {
+    gpu::Gpu,
+    memory::Memory,
+    nccl_comm::Comm,
+    product::{Added, Product},
+    stream::Event,
+};

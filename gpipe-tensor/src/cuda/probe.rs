@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
 
 use cudarc::cublas::sys as cublas;
+use cudarc::cublaslt::sys as cublas_lt;
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
 use cudarc::nvrtc::sys as nvrtc;
 
@@ -118,10 +119,30 @@ fn cublas_version() -> String {
     let mut version = 0;
     // SAFETY: the library is there; the call writes one number, or answers that it wants a handle.
     let status = unsafe { cublas::cublasGetVersion_v2(std::ptr::null_mut(), &mut version) };
-    match status.check("cublasGetVersion_v2") {
+    let text = match status.check("cublasGetVersion_v2") {
         Ok(()) if version > 0 => format!("{}.{}", version / 10_000, version % 10_000 / 100),
         _ => "of unknown version".into(),
+    };
+    match blas_lt_version() {
+        Some(_) => text,
+        None => {
+            format!("{text} (without libcublasLt.so.13 or .12: biases take launches of their own)")
+        }
     }
+}
+
+/// The oldest cuBLASLt that products are left to: that of CUDA 12, as the other libraries are at the least.
+const OLDEST_LT: usize = 120_000;
+
+/// The version of cuBLASLt; none where it is missing or older than CUDA 12.
+pub(super) fn blas_lt_version() -> Option<usize> {
+    static FOUND: OnceLock<Option<usize>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: the first call loads the library, whose start-up code alone runs; the second takes nothing.
+        let version =
+            unsafe { cublas_lt::is_culib_present().then(|| cublas_lt::cublasLtGetVersion()) };
+        version.filter(|&version| version >= OLDEST_LT)
+    })
 }
 
 /// The version of NVRTC.

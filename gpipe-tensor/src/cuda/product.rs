@@ -2,10 +2,11 @@
 
 use cudarc::cublas::sys::cublasOperation_t;
 
+use super::entry::Pointer;
 use crate::dtype::DType;
 
 /// Row-major matrices, item after item: c = a·b, or c += a·b.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Product {
     /// Rows of c.
     pub m: usize,
@@ -37,6 +38,22 @@ impl Product {
         let [of_a, of_b, of_c] = self.pads;
         [a + of_a, b + of_b, self.n + of_c]
     }
+}
+
+/// What is added to a product that does not lie in c, in the type of c.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Added {
+    /// A row, added to each.
+    pub bias: Option<Pointer>,
+    /// As many rows as the product has, one behind the other.
+    pub onto: Option<Pointer>,
+}
+
+impl Added {
+    pub const NOTHING: Self = Self {
+        bias: None,
+        onto: None,
+    };
 }
 
 /// How the library reads a matrix.

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use cudarc::cublas::sys::cublasHandle_t;
+use cudarc::cublaslt::sys::{cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t};
 use cudarc::driver::sys::{CUcontext, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
 
 use super::nccl::RawComm;
@@ -33,6 +34,13 @@ shared_by_threads!(
 // SAFETY: a cuBLAS handle may be used by any thread, one at a time: hence no `Sync`.
 unsafe impl Send for RawHandle<cublasHandle_t> {}
 
+// SAFETY: so may one of cuBLASLt, which is bound to no thread.
+unsafe impl Send for RawHandle<cublasLtHandle_t> {}
+// SAFETY: descriptors are memory of the process, with one owner.
+unsafe impl Send for RawHandle<cublasLtMatmulDesc_t> {}
+// SAFETY: as above.
+unsafe impl Send for RawHandle<cublasLtMatrixLayout_t> {}
+
 // SAFETY: so may a communicator of NCCL, whose owner holds a lock.
 unsafe impl Send for RawHandle<RawComm> {}
 
@@ -51,5 +59,7 @@ mod tests {
     assert_not_impl!(RawHandle<*mut f32>: Sync);
     assert_not_impl!(RawHandle<Rc<u8>>: Send);
     assert_not_impl!(RawHandle<cublasHandle_t>: Sync);
+    assert_not_impl!(RawHandle<cublasLtHandle_t>: Sync);
+    assert_not_impl!(RawHandle<cublasLtMatmulDesc_t>: Sync);
     assert_not_impl!(RawHandle<*mut c_void>: Sync);
 }

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use cudarc::cublas::sys::cublasStatus_t;
+use cudarc::cublaslt::sys::cublasStatus_t as LtStatus;
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::nvrtc::sys::nvrtcResult;
 
@@ -56,6 +57,18 @@ fn is_lost(status: CUresult) -> bool {
 }
 
 impl Status for cublasStatus_t {
+    fn check(self, call: &'static str) -> Result<()> {
+        match self {
+            Self::CUBLAS_STATUS_SUCCESS => Ok(()),
+            status => Err(Error::Cuda {
+                call,
+                message: format!("{status:?}"),
+            }),
+        }
+    }
+}
+
+impl Status for LtStatus {
     fn check(self, call: &'static str) -> Result<()> {
         match self {
             Self::CUBLAS_STATUS_SUCCESS => Ok(()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::entry::{Arg, Launch, Param, Pointer};
-use super::product::Product;
+use super::product::{Added, Product};
 use super::stream::{Event, Stream};
 use crate::launch_trace::{Arithmetic, LaunchTrace, TracedLaunch};
 use crate::{DType, Result};
@@ -120,8 +120,8 @@ impl Trace {
     }
 }
 
-/// What a product does.
-pub(super) fn product(product: &Product) -> Work {
+/// What a product does, with what is added to it.
+pub(super) fn product(product: &Product, added: Added) -> Work {
     let Product {
         m,
         n,
@@ -140,9 +140,17 @@ pub(super) fn product(product: &Product) -> Work {
     } else {
         format!("{items} times ")
     };
-    let adds = if accumulate { ", added" } else { "" };
+    let adds = match (accumulate, added.onto.is_some(), added.bias.is_some()) {
+        (true, ..) => ", added",
+        (_, true, true) => ", onto, bias",
+        (_, true, false) => ", onto",
+        (_, false, true) => ", bias",
+        _ => "",
+    };
     let factors = (m * k + k * n) * stored.bytes();
-    let sums = m * n * result.bytes() * (1 + usize::from(accumulate));
+    let is_read = accumulate || added.onto.is_some();
+    let bias = if added.bias.is_some() { n } else { 0 };
+    let sums = (m * n * (1 + usize::from(is_read)) + bias) * result.bytes();
     let sizes = [stored, stored, result].map(DType::bytes);
     let mut rows = product.row_strides().into_iter().zip(sizes);
     let (left, right) = (form(a_transposed).to_ascii_uppercase(), form(b_transposed));

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 /// Names of each library: what a toolkit installs, and what a driver or a wheel does.
-pub const LIBRARIES: [[&str; 2]; 3] = [
+pub const LIBRARIES: [[&str; 2]; 4] = [
     ["libcuda.so", "libcuda.so.1"],
     ["libcublas.so", "libcublas.so.13"],
     ["libnvrtc.so", "libnvrtc.so.13"],
+    ["libcublasLt.so", "libcublasLt.so.13"],
 ];
 
 /// What a host with NCCL has beside [`LIBRARIES`]: the names of NVIDIA's wheels and packages.
@@ -62,7 +63,8 @@ fn source() -> String {
         "streams.cpp",
         "nccl.cpp",
         "kernels.cpp",
-        "blas.cpp"
+        "blas.cpp",
+        "blas_lt.cpp"
     ];
     let machine = include_str!("../../src/cuda/emulator/machine.cpp");
     gpipe_tensor::emulated::source(machine, &parts)
@@ -112,8 +114,8 @@ impl Host {
 
     /// The same on a host with NCCL.
     pub fn run_with_nccl(&self, program: &mut Command, settings: &str) -> Outcome {
-        let [cuda, blas, nvrtc] = LIBRARIES;
-        self.run_with(&[cuda, blas, nvrtc, NCCL], program, settings)
+        let [cuda, blas, nvrtc, lt] = LIBRARIES;
+        self.run_with(&[cuda, blas, nvrtc, lt, NCCL], program, settings)
     }
 
     /// The same where only some of the libraries are there.

@@ -8,6 +8,7 @@ mod blas;
 mod channels;
 mod compile;
 mod driver;
+mod epilogues;
 mod faults;
 mod hardware;
 mod host;
@@ -30,7 +31,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 21] = [
+const PROGRAMS: [(&str, Program); 23] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -39,6 +40,8 @@ const PROGRAMS: [(&str, Program); 21] = [
     ("fault", faults::program),
     ("compiler", faults::compiler),
     ("products", blas::products),
+    ("epilogues", epilogues::program),
+    ("lt", epilogues::wrong),
     ("operations", operations),
     ("moves", waits::program),
     ("late", waits::late),

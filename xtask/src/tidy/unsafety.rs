@@ -36,6 +36,10 @@ const MODULES: &[(&str, &str)] = &[
         "foreign: on an emulated host",
     ),
     (
+        "gpipe-tensor/src/cuda/blas_lt.rs",
+        "foreign: on an emulated host",
+    ),
+    (
         "gpipe-tensor/src/cuda/context.rs",
         "foreign: on an emulated host",
     ),

@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use super::matrix::Gemm;
-use crate::cuda::{Gpu, Product};
+use crate::cuda::{Added, Gpu, Product};
 use crate::ops::add;
 use crate::{DType, Result, Shape, Tensor};
 
@@ -16,17 +16,78 @@ pub(super) fn matmul(
     onto: Option<&Tensor>,
     shape: Shape,
 ) -> Result<Tensor> {
-    let begins = bias.is_some() || onto.is_some();
-    let mut out = match (onto, bias) {
-        (Some(onto), Some(bias)) => add::cuda::add(gpu, onto, bias)?,
-        (Some(onto), None) => onto.copy_to(onto.device())?,
-        _ => operands[0].empty_rows_like(gpu, shape)?,
-    };
-    if let (None, Some(bias)) = (onto, bias) {
-        add::cuda::repeat(gpu, bias, &mut out)?;
+    let mut out = operands[0].empty_rows_like(gpu, shape)?;
+    if bias.is_none() && onto.is_none() {
+        run(gpu, gemm, layout, operands, &mut out, false)?;
+        return Ok(out);
     }
-    run(gpu, gemm, layout, operands, &mut out, begins)?;
+    if run_with(gpu, gemm, layout, operands, [bias, onto], &mut out)? {
+        return Ok(out);
+    }
+    match (onto, bias) {
+        (Some(onto), Some(bias)) => {
+            drop(out);
+            out = add::cuda::add(gpu, onto, bias)?;
+        }
+        (Some(onto), None) => {
+            drop(out);
+            out = onto.copy_to(onto.device())?;
+        }
+        (None, Some(bias)) => add::cuda::repeat(gpu, bias, &mut out)?,
+        (None, None) => {}
+    }
+    run(gpu, gemm, layout, operands, &mut out, true)?;
     Ok(out)
+}
+
+/// Writes one product plus a bias, what it goes onto, or both in one launch; false, and nothing is written, where the
+/// library does not.
+fn run_with(
+    gpu: &Gpu,
+    gemm: Gemm,
+    layout: Layout,
+    [a, b]: [&Tensor; 2],
+    [bias, onto]: [Option<&Tensor>; 2],
+    out: &mut Tensor,
+) -> Result<bool> {
+    const OP: &str = "matmul";
+    let stored = a.dtype();
+    let pads = [a, b, &*out].map(|tensor| tensor.shape().pad());
+    let to = out.written_rows(OP, gpu, stored)?;
+    let (a, b) = (
+        a.operand_rows(OP, gpu, stored)?,
+        b.operand_rows(OP, gpu, stored)?,
+    );
+    let [bias, onto] = [bias, onto].map(|added| {
+        added
+            .map(|added| added.operand(OP, gpu, stored))
+            .transpose()
+    });
+    let (bias, onto) = (bias?, onto?);
+    let product = describe(gemm, layout, pads, [stored; 2]);
+    let added = Added {
+        bias: bias.as_ref().map(|bias| bias.at),
+        onto: onto.as_ref().map(|onto| onto.at),
+    };
+    // SAFETY: all live on this handle; `layout` fits the shapes of the operands, the bias has an element for each
+    // column, and what is added to has the shape of the result.
+    unsafe { gpu.multiply_with(product, [a.at, b.at], added, to) }
+}
+
+/// One product with rows so far apart, of factors and a result of these types.
+fn describe(gemm: Gemm, layout: Layout, pads: [usize; 3], [stored, result]: [DType; 2]) -> Product {
+    Product {
+        m: gemm.m,
+        n: gemm.n,
+        k: gemm.k,
+        a_transposed: layout == Layout::Tn,
+        b_transposed: layout == Layout::Nt,
+        accumulate: false,
+        items: 1,
+        pads,
+        stored,
+        result,
+    }
 }
 
 /// Writes consecutive products to `out`, or adds them; the size of `out` determines their number.
@@ -59,16 +120,9 @@ pub(super) fn run(
         b.operand_rows(OP, gpu, stored)?,
     );
     let product = Product {
-        m: gemm.m,
-        n: gemm.n,
-        k: gemm.k,
-        a_transposed: layout == Layout::Tn,
-        b_transposed: layout == Layout::Nt,
         accumulate,
         items,
-        pads,
-        stored,
-        result,
+        ..describe(gemm, layout, pads, [stored, result])
     };
     // SAFETY: all live on this handle; `layout` fits the shapes of the operands, and the result holds
     // `items` products.

@@ -34,7 +34,9 @@ pub fn matmul(layout: Layout, a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> 
 }
 
 /// [`matmul`] plus `onto`, of the shape and the type of the product: a residual connection. On the CPU it has the bits of
-/// the product and [`add_assign`] in a row; a GPU begins each sum with `onto` plus the bias, rounded to the type.
+/// the product and [`add_assign`] in a row. On a GPU cuBLASLt rounds once, after product, `onto` and bias are added up in
+/// single precision; where it is missing or has no algorithm, and for rows that do not begin at multiples of 16 bytes,
+/// each sum begins with `onto` plus the bias, rounded to the type.
 ///
 /// # Errors
 /// As [`matmul`]; [`Error::Shape`] for another shape of `onto`.

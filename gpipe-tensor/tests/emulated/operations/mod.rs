@@ -209,7 +209,15 @@ fn rows(b: &mut Bench) -> Result<()> {
 }
 
 fn products(b: &mut Bench) -> Result<()> {
-    for (m, n, k) in [(1, 1, 1), (3, 5, 7), (33, 17, 64), (4, 0, 3), (2, 3, 0)] {
+    for (m, n, k) in [
+        (1, 1, 1),
+        (3, 5, 7),
+        (33, 17, 64),
+        // Rows at multiples of 16 bytes.
+        (16, 24, 40),
+        (4, 0, 3),
+        (2, 3, 0),
+    ] {
         for layout in [Layout::Nn, Layout::Nt, Layout::Tn] {
             let (left, right) = match layout {
                 Layout::Nn => ([m, k], [k, n]),

@@ -71,6 +71,9 @@ struct Product {
     Matrix a, b, c;
     bool tf32;
     uint64_t workspace, workspace_bytes;
+    /// Where the result goes, if not over c, and a column in its type that is added to each; 0 without one.
+    Matrix d = c;
+    uint64_t bias = 0;
 };
 
 static void compute(const Product& p, int64_t which) {
@@ -82,25 +85,27 @@ static void compute(const Product& p, int64_t which) {
         std::fill(column.begin(), column.end(), 0.0f);
         add_products(column.data(), a.data(), b.data() + j * p.k, p.m, p.k);
         for (int64_t i = 0; i < p.m; i++) {
-            uint64_t at = (uint64_t)(which * p.c.next + j * p.c.stride + i);
-            auto join = [&](auto* values) {
+            auto at = [&](const Matrix& matrix) { return (uint64_t)(which * matrix.next + j * matrix.stride + i); };
+            auto join = [&](auto* old, auto* to) {
                 float value = p.alpha * column[(size_t)i];
                 // What is multiplied by nothing is not read.
-                if (p.beta != 0) value += p.beta * gpipe::load(values, at);
-                gpipe::store(values, at, value);
+                if (p.beta != 0) value += p.beta * gpipe::load(old, at(p.c));
+                if (p.bias) value += gpipe::load((decltype(old))p.bias, (uint64_t)i);
+                gpipe::store(to, at(p.d), value);
             };
-            if (p.c.type == R_16BF) join((gpipe::bf16*)p.c.start);
-            else join((float*)p.c.start);
+            if (p.c.type == R_16BF) join((gpipe::bf16*)p.c.start, (gpipe::bf16*)p.d.start);
+            else join((float*)p.c.start, (float*)p.d.start);
         }
     }
 }
 
 static std::string multiply(Device& device, const Product& p) {
     std::string wrong;
-    for (const Matrix* matrix : {&p.a, &p.b, &p.c}) {
-        bool is_read = matrix == &p.c || p.k > 0;
-        if (wrong.empty() && is_read) wrong = check_use(device, matrix->start, matrix->extent(p.count));
+    for (const Matrix* matrix : {&p.a, &p.b, &p.c, &p.d}) {
+        bool is_used = matrix == &p.d || (matrix == &p.c ? p.beta != 0 : p.k > 0);
+        if (wrong.empty() && is_used) wrong = check_use(device, matrix->start, matrix->extent(p.count));
     }
+    if (wrong.empty() && p.bias) wrong = check_use(device, p.bias, (uint64_t)p.m * p.d.width());
     if (wrong.empty() && p.workspace) {
         wrong = check_use(device, p.workspace, p.workspace_bytes);
         // Whatever else lies there is lost.

@@ -17,6 +17,7 @@
 //   threads=1       the threads of kernels in an order drawn from the seed
 //   fail=NAME:N:E   the Nth call of NAME (from 1) gives the error E; may be repeated
 //   break=N:E       the Nth operation that a device does (from 1) gives the error E, which stays
+//   lt=N            the version of cuBLASLt: 130000 is 13.0; 0 has no algorithm for anything
 //   nccl=N          22703 is NCCL 2.27.3
 //   deaf=1          NCCL does not notice that a peer is gone
 //   sever=N         NCCL reports a fault at its Nth transfer, and makes no more
@@ -107,6 +108,8 @@ struct Settings {
     int break_with = 0;
     uint64_t delay = 0, sever = 0;
     int nccl = 22703, signal = 0;
+    size_t lt = 130000;
+    bool no_algorithm = false;
     uint64_t signal_at = 0;
     bool deaf = false, shared = false;
     std::set<uint64_t> skipped;
@@ -147,6 +150,8 @@ struct Settings {
         else if (key == "driver") driver = (int)number;
         else if (key == "threads") threads = number != 0;
         else if (key == "delay") delay = number;
+        else if (key == "lt" && number == 0) no_algorithm = true;
+        else if (key == "lt") lt = number;
         else if (key == "nccl") nccl = (int)number;
         else if (key == "deaf") deaf = number != 0;
         else if (key == "sever") sever = number;
