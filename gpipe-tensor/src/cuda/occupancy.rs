@@ -109,7 +109,7 @@ fn plain_attention(form: Form) -> bool {
 /// Bytes of shared memory that a launch asks for: attention of GPT-2's positions with heads of the kernel's size, of 64 for the
 /// plain one; of all others the most that they do at such widths.
 pub(super) fn dynamic_shared(form: Form) -> u32 {
-    const OTHERS: u32 = 2048;
+    const OTHERS: u32 = 8192;
     let size = form.entry.name.rsplit('_').next();
     let size = size.and_then(|size| size.parse().ok()).unwrap_or(64);
     let sizes = Sizes {

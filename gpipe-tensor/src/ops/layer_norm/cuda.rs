@@ -2,7 +2,7 @@
 
 use super::kernels::{self, InputGrad, ParamsGrad};
 use crate::cuda::Gpu;
-use crate::ops::sum::kernels::RUN;
+use crate::ops::sum::kernels::SPAN;
 use crate::{DType, Result, Tensor};
 
 /// Fills `y` and `stats`.
@@ -63,7 +63,7 @@ pub(super) fn backward(
             width,
         ))
     }?;
-    let partials = gpu.alloc(4 * 2 * width * rows.div_ceil(RUN))?;
+    let partials = gpu.alloc(4 * 2 * width * rows.div_ceil(SPAN))?;
     let operands = ParamsGrad {
         x: x.at,
         stats: stats.at,
@@ -72,7 +72,7 @@ pub(super) fn backward(
         dparams,
     };
     for launch in kernels::params_grad(stored, operands, rows, width) {
-        // SAFETY: as above; there are partial sums for each run of rows.
+        // SAFETY: as above; there are partial sums for each span of rows.
         unsafe { gpu.launch(&launch) }?;
     }
     Ok(())

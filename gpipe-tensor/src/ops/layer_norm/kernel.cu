@@ -49,19 +49,23 @@ __device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, c
     }
 }
 
-/// The gradients of gain and bias, summed over each run of 32 rows: two rows of `partials` per run.
+/// The gradients of gain and bias, summed over each span of rows: two rows of `partials` per span.
 template <class T>
 __device__ void layer_norm_params_grad(const T* x, const float* stats, const T* dy, float* partials,
                                        u64 rows, u64 width) {
-    RowRun run(rows, width);
-    if (run.column >= width) return;
-    float gain = 0.0f, bias = 0.0f;
-    for (u64 row = run.begin; row < run.end; row++) {
-        float slope = load(dy, row * width + run.column);
-        float distance = load(x, row * width + run.column) - stats[2 * row];
-        gain = fmaf(slope, distance * stats[2 * row + 1], gain);
-        bias += slope;
+    RowSpan<T> span(rows, width, aligned(x, dy));
+    float gains[RowSpan<T>::N] = {}, biases[RowSpan<T>::N] = {};
+    for (u64 row = span.begin; row < span.end; row += warps()) {
+        auto slopes = span.at(row).read(dy), values = span.at(row).read(x);
+        float mean = stats[2 * row], inverse = stats[2 * row + 1];
+#pragma unroll
+        for (u32 e = 0; e < RowSpan<T>::N; e++) {
+            gains[e] = fmaf(slopes.at[e], (values.at[e] - mean) * inverse, gains[e]);
+            biases[e] += slopes.at[e];
+        }
     }
-    partials[2 * run.index * width + run.column] = gain;
-    partials[(2 * run.index + 1) * width + run.column] = bias;
+    float* row = partials + 2 * span.index * width;
+    span.join(gains, row);
+    __syncthreads();
+    span.join(biases, row + width);
 }

@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::sum::kernels::{Before, RUN, add_runs};
+use crate::ops::sum::kernels::{Before, SPAN, add_spans, over_spans};
 
 entries! {
     layer_norm<T>(x: In, gain: In, bias: In, y: Out, stats: OutF32, rows: U64, width: U64, eps: F32);
@@ -61,7 +61,7 @@ pub(crate) fn input_grad(
     layer_norm_grad::call(stored, x, stats, gain, dy, dx, sizes.0, sizes.1).a_warp_each(rows)
 }
 
-/// The gradients of gain and bias in two launches: of each run of rows to two rows of `partials`, and
+/// The gradients of gain and bias in two launches: of each span of rows to two rows of `partials`, and
 /// their sums to `dparams`, the gain's before the bias's.
 pub(crate) fn params_grad(
     stored: DType,
@@ -75,11 +75,11 @@ pub(crate) fn params_grad(
     rows: usize,
     width: usize,
 ) -> [Launch; 2] {
-    let runs = rows.div_ceil(RUN);
+    let spans = rows.div_ceil(SPAN);
     let sums =
         layer_norm_params_grad::call(stored, x, stats, dy, partials, rows as u64, width as u64);
     [
-        sums.over_columns(width, runs),
-        add_runs(partials, dparams, runs, 2 * width, Before::IsOverwritten),
+        over_spans(sums, rows, width),
+        add_spans(partials, dparams, spans, 2 * width, Before::IsOverwritten),
     ]
 }

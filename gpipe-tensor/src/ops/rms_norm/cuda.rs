@@ -2,7 +2,7 @@
 
 use super::kernels::{self, Gradient};
 use crate::cuda::Gpu;
-use crate::ops::sum::kernels::RUN;
+use crate::ops::sum::kernels::SPAN;
 use crate::{DType, Result, Tensor};
 
 /// Fills `y` and `inverse`.
@@ -46,7 +46,7 @@ pub(super) fn backward(
     const OP: &str = "rms_norm_grad";
     let (rows, width) = x.shape().matrix()?;
     let (stored, single) = (x.dtype(), DType::F32);
-    let partials = gpu.alloc(4 * width * rows.div_ceil(RUN))?;
+    let partials = gpu.alloc(4 * width * rows.div_ceil(SPAN))?;
     let (dx, dgain) = (
         dx.written(OP, gpu, stored)?,
         dgain.written(OP, gpu, single)?,
@@ -67,7 +67,7 @@ pub(super) fn backward(
     };
     for launch in kernels::backward(stored, at, rows, width) {
         // SAFETY: as above; the shapes of the gradients were compared with those of the operands, and
-        // there are partial sums for each run of rows.
+        // there are partial sums for each span of rows.
         unsafe { gpu.launch(&launch) }?;
     }
     Ok(())

@@ -39,16 +39,19 @@ __device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, c
     }
 }
 
-/// The gradient of the gain, summed over each run of 32 rows: a row of `partials` per run.
+/// The gradient of the gain, summed over each span of rows: a row of `partials` per span.
 template <class T>
 __device__ void rms_norm_gain_grad(const T* x, const float* inverse, const T* dy, float* partials,
                                    u64 rows, u64 width) {
-    RowRun run(rows, width);
-    if (run.column >= width) return;
-    float gain = 0.0f;
-    for (u64 row = run.begin; row < run.end; row++) {
-        float normal = load(x, row * width + run.column) * inverse[row];
-        gain = fmaf(load(dy, row * width + run.column), normal, gain);
+    RowSpan<T> span(rows, width, aligned(x, dy));
+    float gains[RowSpan<T>::N] = {};
+    for (u64 row = span.begin; row < span.end; row += warps()) {
+        auto slopes = span.at(row).read(dy), values = span.at(row).read(x);
+        float factor = inverse[row];
+#pragma unroll
+        for (u32 e = 0; e < RowSpan<T>::N; e++) {
+            gains[e] = fmaf(slopes.at[e], values.at[e] * factor, gains[e]);
+        }
     }
-    partials[run.index * width + run.column] = gain;
+    span.join(gains, partials + span.index * width);
 }

@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::sum::kernels::{Before, RUN, add_runs};
+use crate::ops::sum::kernels::{Before, SPAN, add_spans, over_spans};
 
 entries! {
     rms_norm<T>(x: In, gain: In, y: Out, inverse: OutF32, rows: U64, width: U64, eps: F32);
@@ -25,7 +25,7 @@ pub(crate) fn forward(
     rms_norm::call(stored, x, gain, y, inverse, sizes.0, sizes.1, eps).a_warp_each(rows)
 }
 
-/// What the gradient reads, and where it goes; `partials` has a row for each run of rows.
+/// What the gradient reads, and where it goes; `partials` has a row for each span of rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
     pub x: Pointer,
@@ -37,10 +37,10 @@ pub(crate) struct Gradient {
     pub dgain: Pointer,
 }
 
-/// The gradient in three launches: with respect to x, and of the gain for each run of rows, whose sum the
+/// The gradient in three launches: with respect to x, and of the gain for each span of rows, whose sum the
 /// last writes to `dgain`.
 pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -> [Launch; 3] {
-    let runs = rows.div_ceil(RUN);
+    let spans = rows.div_ceil(SPAN);
     let sizes = (rows as u64, width as u64);
     let dx = rms_norm_grad::call(
         stored, at.x, at.inverse, at.gain, at.dy, at.dx, sizes.0, sizes.1,
@@ -56,7 +56,7 @@ pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -
     );
     [
         dx.a_warp_each(rows),
-        sums.over_columns(width, runs),
-        add_runs(at.partials, at.dgain, runs, width, Before::IsOverwritten),
+        over_spans(sums, rows, width),
+        add_spans(at.partials, at.dgain, spans, width, Before::IsOverwritten),
     ]
 }

@@ -3,40 +3,75 @@
 /// Rows summed in single precision before their sum is added to one in double precision.
 constexpr u64 RUN = 32;
 
-/// A thread's column and rows: blocks cover the columns of a run of rows, then those of the next run.
-struct RowRun {
-    u64 column;
+/// The rows and columns of a block that sums over rows: each of its warps takes every eighth row of a span, each lane
+/// a pack of columns. Blocks cover the columns of a span, then those of the next one.
+template <class T>
+struct RowSpan {
+    static constexpr u32 N = Pack<T>::N;
+
+    u64 width;
+    /// The block's first column.
+    u64 first;
     u64 index;
+    /// The warp's first row, and the end of the span.
     u64 begin;
     u64 end;
+    bool packed;
 
-    __device__ RowRun(u64 rows, u64 width) {
-        u64 blocks = (width + blockDim.x - 1) / blockDim.x;
-        column = blockIdx.x % blocks * blockDim.x + threadIdx.x;
+    /// `aligned` says that all tensors are.
+    __device__ RowSpan(u64 rows, u64 width, bool aligned) : width(width) {
+        u64 blocks = (width + WARP * N - 1) / (WARP * N);
+        first = blockIdx.x % blocks * WARP * N;
         index = blockIdx.x / blocks;
-        begin = index * RUN;
-        end = begin + RUN < rows ? begin + RUN : rows;
+        u64 start = index * RUN * warps();
+        begin = start + warp();
+        end = start + RUN * warps() < rows ? start + RUN * warps() : rows;
+        packed = aligned && width % N == 0;
+    }
+
+    /// The lane's columns of a row.
+    __device__ Pack<T> at(u64 row) const {
+        u64 column = first + lane() * N;
+        u64 start = row * width;
+        return {start + column, start + width, packed && column + N <= width};
+    }
+
+    /// Writes the sum over the block's warps of what each has for its columns to a row of as many columns. The
+    /// scratch memory holds N floats a thread.
+    __device__ void join(const float (&sums)[N], float* row) const {
+#pragma unroll
+        for (u32 e = 0; e < N; e++) shared[(warp() * N + e) * WARP + lane()] = sums[e];
+        __syncthreads();
+        for (u32 place = threadIdx.x; place < N * WARP; place += blockDim.x) {
+            double sum = 0.0;
+            for (u32 w = 0; w < warps(); w++) sum += shared[w * N * WARP + place];
+            u64 column = first + place % WARP * N + place / WARP;
+            if (column < width) row[column] = (float)sum;
+        }
     }
 };
 
-/// The sum over each run of 32 rows: one row of `partials` per run.
+/// The sum over each span of rows: one row of `partials` per span.
 template <class T>
 __device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width) {
-    RowRun run(rows, width);
-    if (run.column >= width) return;
-    float sum = 0.0f;
-    for (u64 row = run.begin; row < run.end; row++) sum += load(x, row * width + run.column);
-    partials[run.index * width + run.column] = sum;
+    RowSpan<T> span(rows, width, aligned(x));
+    float sums[RowSpan<T>::N] = {};
+    for (u64 row = span.begin; row < span.end; row += warps()) {
+        auto values = span.at(row).read(x);
+#pragma unroll
+        for (u32 e = 0; e < RowSpan<T>::N; e++) sums[e] += values.at[e];
+    }
+    span.join(sums, partials + span.index * width);
 }
 
-/// The runs' sums, added to what is in `out` if `adds` is not 0, in two levels: of a block's 32 columns, each warp
-/// takes every eighth run, and the first warp the sums of all.
-__device__ inline void add_runs(const float* partials, float* out, u64 runs, u64 width, u32 adds) {
+/// The spans' sums, added to what is in `out` if `adds` is not 0, in two levels: of a block's 32 columns, each warp
+/// takes every eighth span, and the first warp the sums of all.
+__device__ inline void add_spans(const float* partials, float* out, u64 spans, u64 width, u32 adds) {
     double* sums = (double*)shared;
     u64 column = (u64)blockIdx.x * WARP + lane();
     double sum = 0.0;
     if (column < width) {
-        for (u64 run = warp(); run < runs; run += warps()) sum += partials[run * width + column];
+        for (u64 span = warp(); span < spans; span += warps()) sum += partials[span * width + column];
     }
     sums[threadIdx.x] = sum;
     __syncthreads();

@@ -1,7 +1,7 @@
 //! The CUDA kernels of sums and other reductions: entry points, parameters and grids.
 
 use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, THREADS, WARP, entries};
+use crate::cuda::entry::{Call, Launch, Pointer, THREADS, WARP, entries};
 use crate::cuda::table::Table;
 
 /// Elements that a block reduces to one number.
@@ -10,16 +10,26 @@ pub(crate) use crate::cuda::table::CHUNK;
 /// Rows that a thread sums up before their sum joins a longer one: `RUN` of the kernels.
 pub(crate) const RUN: usize = 32;
 
+/// Rows that a block sums up: a run for each of its warps.
+pub(crate) const SPAN: usize = RUN * (THREADS / WARP) as usize;
+
 entries! {
     sum_rows<T>(x: In, partials: OutF32, rows: U64, width: U64);
-    add_runs(partials: InF32, out: BothF32, runs: U64, width: U64, adds: U32);
+    add_spans(partials: InF32, out: BothF32, spans: U64, width: U64, adds: U32);
     sum<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares_rows<T>(table: InU64, partials: OutF64, rows: U32);
     max_abs<T>(x: In, partials: OutU32, n: U64);
 }
 
-/// Sums over rows in two launches: each run of [`RUN`] rows to a row of `partials`, and these to
+/// A block for some columns of each span of rows, which joins its warps' sums of them.
+pub(crate) fn over_spans(call: Call, rows: usize, width: usize) -> Launch {
+    let pack = 16 / call.form.stored.bytes();
+    let blocks = width.div_ceil(WARP as usize * pack) * rows.div_ceil(SPAN);
+    call.blocks_with(blocks, THREADS as usize * pack)
+}
+
+/// Sums over rows in two launches: each span of [`SPAN`] rows to a row of `partials`, and these to
 /// what is in `out`.
 pub(crate) fn sum_rows(
     stored: DType,
@@ -29,11 +39,10 @@ pub(crate) fn sum_rows(
     rows: usize,
     width: usize,
 ) -> [Launch; 2] {
-    let runs = rows.div_ceil(RUN);
     let sums = sum_rows::call(stored, x, partials, rows as u64, width as u64);
     [
-        sums.over_columns(width, runs),
-        add_runs(partials, out, runs, width, Before::Counts),
+        over_spans(sums, rows, width),
+        add_spans(partials, out, rows.div_ceil(SPAN), width, Before::Counts),
     ]
 }
 
@@ -46,18 +55,18 @@ pub(crate) enum Before {
     IsOverwritten,
 }
 
-/// Sums up `runs` rows of partial sums, in two levels.
-pub(crate) fn add_runs(
+/// Sums up `spans` rows of partial sums, in two levels.
+pub(crate) fn add_spans(
     partials: Pointer,
     out: Pointer,
-    runs: usize,
+    spans: usize,
     width: usize,
     before: Before,
 ) -> Launch {
     // A double for each thread.
     let floats = 2 * THREADS as usize;
     let adds = u32::from(matches!(before, Before::Counts));
-    add_runs::call(DType::F32, partials, out, runs as u64, width as u64, adds)
+    add_spans::call(DType::F32, partials, out, spans as u64, width as u64, adds)
         .blocks_with(width.div_ceil(WARP as usize), floats)
 }
 
