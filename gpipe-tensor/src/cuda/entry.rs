@@ -194,6 +194,12 @@ pub(crate) struct Launch {
         allow(dead_code, reason = "the trace of launches reads it")
     )]
     pub more_bytes: u64,
+    /// Bytes in place of those of the operands, of which it looks up only some.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        allow(dead_code, reason = "the trace of launches reads it")
+    )]
+    pub only_bytes: Option<u64>,
     /// Its arithmetic, where that takes more time than its bytes.
     #[cfg_attr(
         not(feature = "cuda"),
@@ -208,6 +214,15 @@ impl Launch {
     pub fn with_more_bytes(self, bytes: usize) -> Self {
         Self {
             more_bytes: bytes as u64,
+            ..self
+        }
+    }
+
+    /// The same with as many bytes instead of those of its operands.
+    #[must_use]
+    pub fn with_bytes(self, bytes: usize) -> Self {
+        Self {
+            only_bytes: Some(bytes as u64),
             ..self
         }
     }
@@ -241,6 +256,7 @@ impl Call {
             blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
             shared,
             more_bytes: 0,
+            only_bytes: None,
             arithmetic: Arithmetic::Little,
         }
     }

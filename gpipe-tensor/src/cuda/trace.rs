@@ -90,7 +90,7 @@ impl Trace {
         });
         Work {
             name: launch.form.name(),
-            bytes: operands + launch.more_bytes,
+            bytes: launch.only_bytes.unwrap_or(operands) + launch.more_bytes,
             arithmetic: launch.arithmetic,
         }
     }

@@ -160,10 +160,10 @@ pub fn on_paper(_: &str) -> bool {
         find("cross_entropy_bf16").bytes,
         3 * 2 * 1500 + 30 * 4 + 30 * 8
     );
-    // Rows that are read and added to rows of the table.
+    // Rows that are read and added to rows of the table; the list of 30 positions in at most as many segments.
     assert_eq!(
         find("embedding_grad_bf16").bytes,
-        2 * 4 * 1000 + 2 * 600 + 30 * 4
+        2 * 4 * 1000 + 2 * 600 + 4 * (30 + 3 * 30 + 2)
     );
     let rows = find("product 50 x 20 x 30 Tn bf16 to bf16");
     assert!(matches!(

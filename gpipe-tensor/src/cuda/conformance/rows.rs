@@ -417,7 +417,10 @@ pub(super) fn embedding(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     for positions in [0, 1, 255, 256, 257, 700] {
         embedding_of(gpu, stored, positions, 5, 40)?;
     }
-    Ok(())
+    // One index alone, of more segments than a block has warps; segments of all lengths; few of many rows.
+    embedding_of(gpu, stored, 300, 1, 33)?;
+    embedding_of(gpu, stored, 97, 3, 300)?;
+    embedding_of(gpu, stored, 60, 1000, 16)
 }
 
 fn embedding_of(
@@ -428,6 +431,7 @@ fn embedding_of(
     width: usize,
 ) -> Outcome {
     use ops::embedding::kernels;
+    use ops::embedding::segments::{Bounds, SEGMENT, segments};
     let ids: Vec<u32> = (0..positions)
         .map(|i| (i * 7919 % 1009 % rows) as u32)
         .collect();
@@ -448,7 +452,25 @@ fn embedding_of(
     gpu.run([launch], [&mids, &mtable, &my])?;
     same("embedding", stored, &my, floats(&y))?;
     let mgrad = Memory::floats(SINGLE, &grad);
-    let launch = kernels::backward(stored, mids.at(), mdy.at(), mgrad.at(), positions, width);
-    gpu.run([launch], [&mids, &mdy, &mgrad])?;
-    same("gradient of the table", SINGLE, &mgrad, floats(&sums))
+    let bounds = Bounds::new(positions, rows);
+    let list = Memory::indices(&segments(&ids, bounds));
+    let partials = Memory::room(SINGLE, bounds.sums * width);
+    let at = kernels::Backward {
+        list: list.at(),
+        dy: mdy.at(),
+        table: mgrad.at(),
+        sums: partials.at(),
+    };
+    let launches = kernels::backward(stored, at, bounds, width);
+    gpu.run(launches, [&list, &mdy, &mgrad, &partials])?;
+    near("gradient of the table", SINGLE, &mgrad, floats(&sums), 5e-6)?;
+    // An index of one segment is added as the processor adds it.
+    let count = |row: usize| ids.iter().filter(|&&id| id as usize == row).count();
+    for (row, got) in mgrad.values(SINGLE).chunks(width.max(1)).enumerate() {
+        let wanted = &floats(&sums)[row * width..][..width];
+        if count(row) <= SEGMENT && got != wanted {
+            return Err(format!("gradient of row {row} of the table: other bits"));
+        }
+    }
+    Ok(())
 }

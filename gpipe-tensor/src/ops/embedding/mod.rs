@@ -5,6 +5,8 @@ mod cpu;
 mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
+#[cfg(any(test, feature = "cuda"))]
+pub(crate) mod segments;
 
 use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_over};
 use crate::{Error, Result, Shape, Tensor};
@@ -44,7 +46,8 @@ pub fn embedding(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
 }
 
 /// Adds dL/dy to the gradient of the table: every row of `dy` (…, d) to the row that its index in
-/// `ids` (…) names, in ascending order of the rows of `dy`.
+/// `ids` (…) names, in ascending order of the rows of `dy`. A GPU does the same for an index of at most 32 rows; those of
+/// another one it sums up by 32, and these sums in an order that their number determines.
 ///
 /// # Errors
 /// [`Error::Index`] for an index that is not below V; [`Error::Shape`] if the shapes do not fit;
