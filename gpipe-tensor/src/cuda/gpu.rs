@@ -262,7 +262,8 @@ impl Gpu {
         }
         self.leave.wait(&self.compute.record()?)?;
         for (piece, place) in bytes.chunks_mut(PIECE).zip((0..).step_by(PIECE)) {
-            let (pinned, ()) = self.through(piece.len(), &[&self.leave], |pinned| {
+            let pinned = self.staging.take(self.context(), piece.len())?;
+            let (pinned, ()) = through(pinned, &[&self.leave], |pinned| {
                 // SAFETY: what is read was written before the event that this stream waits for, and
                 // the pinned memory is left alone until the copy is done.
                 unsafe { self.leave.copy_out(pinned, from.0 + place, piece.len()) }?;
@@ -283,26 +284,24 @@ impl Gpu {
     pub(super) fn settled_or_now(&self, settled: Option<Event>) -> Result<Event> {
         settled.map_or_else(|| self.compute.record(), Ok)
     }
+}
 
-    /// Pinned memory of at least `bytes`, and what `copies` made of it. After an error, copies that were
-    /// asked for already may still use the memory: it is freed when `streams`, which they are on, are
-    /// done, and never if that cannot be known.
-    pub(super) fn through<T>(
-        &self,
-        bytes: usize,
-        streams: &[&Stream],
-        copies: impl FnOnce(&mut Pinned) -> Result<T>,
-    ) -> Result<(Pinned, T)> {
-        let mut pinned = self.staging.take(self.context(), bytes)?;
-        match copies(&mut pinned) {
-            Ok(made) => Ok((pinned, made)),
-            Err(error) => {
-                let done = streams.iter().map(|stream| stream.give_up());
-                if !done.fold(true, |all, done| all & done) {
-                    std::mem::forget(pinned);
-                }
-                Err(error)
+/// Pinned memory, and what `copies` made of it. After an error, copies that were asked for already may
+/// still use the memory: it is freed when `streams`, which they are on, are done, and never if that
+/// cannot be known.
+pub(super) fn through<T>(
+    mut pinned: Pinned,
+    streams: &[&Stream],
+    copies: impl FnOnce(&mut Pinned) -> Result<T>,
+) -> Result<(Pinned, T)> {
+    match copies(&mut pinned) {
+        Ok(made) => Ok((pinned, made)),
+        Err(error) => {
+            let done = streams.iter().map(|stream| stream.give_up());
+            if !done.fold(true, |all, done| all & done) {
+                std::mem::forget(pinned);
             }
+            Err(error)
         }
     }
 }

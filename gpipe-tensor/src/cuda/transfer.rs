@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::entry::Pointer;
-use super::gpu::Gpu;
+use super::gpu::{Gpu, through};
 use super::memory::{Memory, taken};
 use super::staging::PIECE;
 use super::stream::Event;
@@ -18,7 +18,8 @@ impl Gpu {
         let arriving = Arriving::new(self, bytes.len())?;
         let at = arriving.at;
         for (piece, place) in bytes.chunks(PIECE).zip((0..).step_by(PIECE)) {
-            let (pinned, event) = self.through(piece.len(), &[&self.arrive], |pinned| {
+            let pinned = self.staging.take(self.context(), piece.len())?;
+            let (pinned, event) = through(pinned, &[&self.arrive], |pinned| {
                 pinned.write(piece);
                 // SAFETY: the memory was allocated with this size on this stream, and the pinned
                 // memory is not accessed until the event.
@@ -92,7 +93,10 @@ impl Gpu {
             let length = PIECE.min(bytes - place);
             let place = place as u64;
             let streams = [&self.leave, &to.arrive];
-            let (pinned, done) = self.through(length, &streams, |pinned| {
+            let pinned = self
+                .staging
+                .take_behind(self.context(), length, &self.leave)?;
+            let (pinned, done) = through(pinned, &streams, |pinned| {
                 // SAFETY: as above; the second copy waits for the first, and the pinned memory is left
                 // alone until the second is done.
                 unsafe {

@@ -31,7 +31,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 23] = [
+const PROGRAMS: [(&str, Program); 24] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -45,6 +45,7 @@ const PROGRAMS: [(&str, Program); 23] = [
     ("operations", operations),
     ("moves", waits::program),
     ("late", waits::late),
+    ("staged", waits::staged),
     ("ahead", waits::ahead),
     ("caches", sound::caches),
     ("classless", sound::classless),

@@ -127,6 +127,19 @@ pub fn ahead(_: &str) -> bool {
     work().expect("what comes first does not fail")
 }
 
+/// Moves more tensors than pinned memory is kept for from one device to another through the host, and reads the last.
+pub fn staged(_: &str) -> bool {
+    let work = || -> Result<bool> {
+        let host = Host::new(1)?;
+        let [near, far] = [0, 1].map(|ordinal| host.device(DeviceId::Cuda(ordinal)));
+        let (near, far) = (near?, far?);
+        let many = (0..24).map(|_| Tensor::zeros(&near, [N])?.receive(&far));
+        let moved: Vec<Tensor> = many.collect::<Result<_>>()?;
+        Ok(moved[23].to_f32s()? == [0.0; N])
+    };
+    work().expect("tensors move")
+}
+
 /// Operations after which a device that is as lazy as can be breaks.
 const BREAKS: usize = 100;
 
@@ -276,6 +289,25 @@ fn what_is_sent_does_not_wait_for_later_work() {
         let outcome = run(host, "ahead", "", &settings);
         assert!(outcome.is_right(), "{settings}: {outcome:?}");
     }
+}
+
+#[test]
+fn moving_through_the_host_does_not_make_it_wait() {
+    let Some(host) = Emulated::get() else { return };
+    let calls = env::temp_dir().join(format!("gpipe-staged-{}", std::process::id()));
+    let settings = format!("order=lazy peers=0 calls={}", calls.display());
+    let outcome = run(host, "staged", "", &settings);
+    assert!(outcome.is_right(), "{outcome:?}");
+    let text = fs::read_to_string(&calls).expect("the calls");
+    let _ = fs::remove_file(&calls);
+    let count = |name: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        let found = lines.find(|(call, _)| *call == name);
+        found.map_or(0, |(_, count)| count.parse().expect("a number"))
+    };
+    // For the read, and for the pieces that are freed at the end; each of 24 took one of 8.
+    assert!(count("cuEventSynchronize") <= 9, "{text}");
+    assert_eq!(count("cuMemHostAlloc"), 9, "{text}");
 }
 
 #[test]
