@@ -35,15 +35,22 @@ pub(crate) struct Context {
 /// Bytes between addresses on paper: as much as those of a device are multiples of at least.
 const ALIGNMENT: u64 = 256;
 
+/// A device's open context. Its lock is held while the context is made: by then another device's may be.
+type Slot = Arc<Mutex<Weak<Context>>>;
+
 /// The open contexts, by ordinal.
-static OPEN: Mutex<BTreeMap<u32, Weak<Context>>> = Mutex::new(BTreeMap::new());
+static OPEN: Mutex<BTreeMap<u32, Slot>> = Mutex::new(BTreeMap::new());
 
 impl Context {
     /// The context of the device of this ordinal, which the probe has found; takes kernels from the cache if
     /// it has them.
     pub fn open(ordinal: u32, cache: Option<&dyn KernelCache>) -> Result<Arc<Self>> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(context) = open.get(&ordinal).and_then(Weak::upgrade) {
+        let slot = {
+            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            open.entry(ordinal).or_default().clone()
+        };
+        let mut open = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = open.upgrade() {
             return Ok(context);
         }
         let device = probe::handle(ordinal as c_int)?;
@@ -79,7 +86,7 @@ impl Context {
         context.pool = RawHandle(pool);
         context.module = Some(Module::load(probe::capability(device)?, cache)?);
         let context = Arc::new(context);
-        open.insert(ordinal, Arc::downgrade(&context));
+        *open = Arc::downgrade(&context);
         Ok(context)
     }
 

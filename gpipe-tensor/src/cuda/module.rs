@@ -1,8 +1,9 @@
 //! The kernels on a device: compiled for it by NVRTC, or taken from a cache.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_int};
 use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
@@ -16,10 +17,18 @@ use super::seal::{opened, sealed};
 use super::status::Status;
 use crate::{DType, Error, KernelCache, Result};
 
+/// An image, if a device has it; locked while it is made.
+type Slot = Arc<Mutex<Weak<Vec<u8>>>>;
+
+/// The images of this process, by their keys.
+static IMAGES: Mutex<BTreeMap<String, Slot>> = Mutex::new(BTreeMap::new());
+
 /// A loaded module and its entry points.
 pub(crate) struct Module {
     raw: RawHandle<CUmodule>,
     functions: HashMap<(&'static str, DType), RawHandle<CUfunction>>,
+    /// What it was loaded from, for other devices.
+    image: Arc<Vec<u8>>,
 }
 
 impl Module {
@@ -33,22 +42,32 @@ impl Module {
             "--fmad=false".to_owned(),
         ];
         let key = key(&source, &options, &compiler_version()?);
+        // Devices of one architecture wait for the first that asks; others compile meanwhile.
+        let slot = {
+            let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
+            images.entry(key.clone()).or_default().clone()
+        };
+        let mut image = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = image.upgrade() {
+            return Self::of(image);
+        }
         // What cannot be loaded is no module of this driver: it is made again.
         let cached = cache.and_then(|cache| cache.load(&key));
         let cached = cached.as_deref().and_then(|bytes| opened(&key, bytes));
-        if let Some(Ok(module)) = cached.map(Self::of) {
+        if let Some(Ok(module)) = cached.map(|bytes| Self::of(Arc::new(bytes.to_vec()))) {
+            *image = Arc::downgrade(&module.image);
             return Ok(module);
         }
-        let image = compile(&source, &options, target)?;
-        let module = Self::of(&image)?;
+        let module = Self::of(Arc::new(compile(&source, &options, target)?))?;
         if let Some(cache) = cache {
-            cache.store(&key, &sealed(&key, &image));
+            cache.store(&key, &sealed(&key, &module.image));
         }
+        *image = Arc::downgrade(&module.image);
         Ok(module)
     }
 
-    fn of(image: &[u8]) -> Result<Self> {
-        if !is_whole(image) {
+    fn of(image: Arc<Vec<u8>>) -> Result<Self> {
+        if !is_whole(&image) {
             return Err(Error::Cuda {
                 call: "cuModuleLoadData",
                 message: format!("{} bytes are no whole image of kernels", image.len()),
@@ -62,6 +81,7 @@ impl Module {
         let mut module = Self {
             raw: RawHandle(raw),
             functions: HashMap::new(),
+            image,
         };
         for form in super::source::entries().flat_map(|entry| entry.forms()) {
             let name = text(form.name())?;

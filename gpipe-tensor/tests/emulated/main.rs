@@ -31,7 +31,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 24] = [
+const PROGRAMS: [(&str, Program); 26] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -46,6 +46,8 @@ const PROGRAMS: [(&str, Program); 24] = [
     ("moves", waits::program),
     ("late", waits::late),
     ("staged", waits::staged),
+    ("compiled", sound::compiled),
+    ("together", sound::together),
     ("ahead", waits::ahead),
     ("caches", sound::caches),
     ("classless", sound::classless),

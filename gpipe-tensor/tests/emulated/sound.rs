@@ -1,7 +1,9 @@
 //! What could go wrong around unsafe code: caches that lie, contexts that others change, copies that fail
 //! half-way, operands that live for one call.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use cudarc::driver::sys;
 use gpipe_tensor::ops::{self, AdamW, AdamWUpdate};
@@ -91,6 +93,53 @@ pub fn caches(_: &str) -> bool {
         .all(|(i, lie)| stored_with(Some(*lie)) == i + 2)
 }
 
+/// A cache that has nothing, and notes whether two devices ask it at the same time. It gives up after a while.
+#[derive(Clone, Default)]
+struct Meeting(Arc<(Mutex<usize>, Condvar)>);
+
+impl KernelCache for Meeting {
+    fn load(&self, _: &str) -> Option<Vec<u8>> {
+        let (asking, changed) = &*self.0;
+        let mut asking = asking.lock().unwrap_or_else(PoisonError::into_inner);
+        *asking += 1;
+        changed.notify_all();
+        let _met =
+            changed.wait_timeout_while(asking, Duration::from_secs(20), |asking| *asking < 2);
+        None
+    }
+
+    fn store(&self, _: &str, _: &[u8]) {}
+}
+
+/// Whether devices of two architectures are compiled for at the same time.
+pub fn together(_: &str) -> bool {
+    let (host, cache) = (Host::new(1).expect("one thread"), Meeting::default());
+    let host = host.with_kernel_cache(Box::new(cache.clone()));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for ordinal in [0, 1] {
+            let host = &host;
+            scope.spawn(move || host.device(DeviceId::Cuda(ordinal)).expect("a device"));
+        }
+    });
+    let asked = *cache.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+    asked == 2 && start.elapsed() < Duration::from_secs(20)
+}
+
+/// Whether four devices that are opened at once, as workers do, all work.
+pub fn compiled(_: &str) -> bool {
+    let host = &Host::new(1).expect("one thread");
+    let devices: Vec<Device> = std::thread::scope(|scope| {
+        let open = |ordinal| host.device(DeviceId::Cuda(ordinal)).expect("a device");
+        let opened = [0, 1, 2, 3].map(|ordinal| scope.spawn(move || open(ordinal)));
+        opened
+            .into_iter()
+            .filter_map(|one| one.join().ok())
+            .collect()
+    });
+    devices.len() == 4 && devices.iter().all(doubles)
+}
+
 /// Whether a device is used in its own context when other code of the thread has made another one
 /// current, or none.
 pub fn contexts(_: &str) -> bool {
@@ -161,6 +210,32 @@ fn rows_without_classes_read_no_memory() {
 fn a_cache_that_lies_costs_a_compilation_and_nothing_else() {
     let Some(host) = Emulated::get() else { return };
     let outcome = run(host, "caches", "", "order=lazy");
+    assert!(outcome.is_right(), "{outcome:?}");
+}
+
+#[test]
+fn devices_of_one_architecture_share_a_compilation() {
+    let Some(host) = Emulated::get() else { return };
+    let calls = env::temp_dir().join(format!("gpipe-compiled-{}", std::process::id()));
+    for (odd, compilations) in [(90, 1), (80, 2)] {
+        let settings = format!("odd={odd} calls={}", calls.display());
+        let outcome = run(host, "compiled", "", &settings);
+        assert!(outcome.is_right(), "{settings}: {outcome:?}");
+        let text = fs::read_to_string(&calls).expect("the calls");
+        let _ = fs::remove_file(&calls);
+        for line in [
+            format!("nvrtcCompileProgram {compilations}"),
+            "cuModuleLoadData 4".to_owned(),
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} in {text}");
+        }
+    }
+}
+
+#[test]
+fn devices_of_two_architectures_do_not_wait_for_each_other() {
+    let Some(host) = Emulated::get() else { return };
+    let outcome = run(host, "together", "", "odd=80");
     assert!(outcome.is_right(), "{outcome:?}");
 }
 

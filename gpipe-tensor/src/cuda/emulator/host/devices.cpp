@@ -67,7 +67,7 @@ static void uuid_of(int device, char* uuid) {
     uuid[15] = (char)(device + 1);
 }
 
-static int attribute_of(int attribute) {
+static int attribute_of(int attribute, int device) {
     switch (attribute) {
         case 1: return 1024;                           // threads a block
         case 2: return 1024;                           // extents of a block
@@ -82,8 +82,8 @@ static int attribute_of(int attribute) {
         case 38: return 1 << 20;                       // L2 cache
         case 40: return 2;                             // copy engines
         case 41: return 1;                             // unified addresses
-        case 75: return settings().capability / 10;
-        case 76: return settings().capability % 10;
+        case 75: return capability_of(device) / 10;
+        case 76: return capability_of(device) % 10;
         case 97: return (int)machine::SHARED;          // shared memory a block that asks for more
         case 115: return 1;                            // memory pools
         default: return 0;
@@ -168,7 +168,7 @@ int cuDeviceTotalMem_v2(size_t* bytes, int device) {
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
     CALL(cuDeviceGetAttribute);
     DEVICE(device);
-    *value = host::attribute_of(attribute);
+    *value = host::attribute_of(attribute, device);
     if (attribute == 33) *value = device + 1;  // PCI bus
     return 0;
 }

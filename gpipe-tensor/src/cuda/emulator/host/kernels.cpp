@@ -32,7 +32,7 @@ static int load(Module** module, const char* image) {
     CURRENT();
     int made_for = 0;
     unsigned long long hash = 0;
-    int own = settings().capability;
+    int own = capability_of(device->number);
     if (memcmp(image, "\177ELF\2\1\1", 8) == 0 && sscanf(image + HEADER, "emulated sm_%d %llx", &made_for, &hash) == 2) {
         if (made_for / 10 != own / 10 || made_for > own) return NO_BINARY_FOR_GPU;
     } else if (sscanf(image, ".version 8.1 .target sm_%d // %llx", &made_for, &hash) == 2) {

@@ -10,6 +10,7 @@
 //   memory=N        bytes a device
 //   peers=0|1       whether devices may reach each other's memory
 //   capability=N    90 is 9.0
+//   odd=N           the same of each second device, if it is another one
 //   archs=N         the newest architecture that NVRTC knows
 //   drop=1          copies between devices report success and write nothing
 //   builtins=1      NVRTC compiles only where its second library is loaded
@@ -98,7 +99,7 @@ struct Settings {
     int devices = 4;
     uint64_t memory = 1ull << 30;
     bool peers = true;
-    int capability = 90;
+    int capability = 90, odd = 0;
     int archs = 121;
     bool drop = false, builtins = false;
     int driver = 13000;
@@ -144,6 +145,7 @@ struct Settings {
         else if (key == "memory") memory = number;
         else if (key == "peers") peers = number != 0;
         else if (key == "capability") capability = (int)number;
+        else if (key == "odd") odd = (int)number;
         else if (key == "archs") archs = (int)number;
         else if (key == "drop") drop = number != 0;
         else if (key == "builtins") builtins = number != 0;
@@ -190,6 +192,11 @@ struct Settings {
 static Settings& settings() {
     static auto* settings = new Settings();
     return *settings;
+}
+
+/// The capability of a device, 90 for 9.0.
+static int capability_of(int device) {
+    return device % 2 == 1 && settings().odd ? settings().odd : settings().capability;
 }
 
 /// A number that depends on the seed and on both arguments, on nothing else.
