@@ -11,7 +11,7 @@ use gpipe_tensor::Tensor;
 use crate::Result;
 use crate::wire::pack;
 
-/// What a rank answers rank 0, which [asks](Others::ask) what this crate knows nothing of.
+/// What a rank answers rank 0, which [asks](super::Others::ask) what this crate knows nothing of.
 pub type Answer = Box<dyn FnMut(Parcel) -> std::result::Result<Parcel, String> + Send>;
 
 /// Gives the copies of a rank to rank 0, until that needs no more of them. Dropped, it waits for the end.

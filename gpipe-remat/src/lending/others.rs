@@ -72,7 +72,7 @@ impl Drop for Borrowed {
 pub struct Others(pub(super) Arc<Borrowed>);
 
 impl Others {
-    /// Asks several ranks at a time, does something `meanwhile`, and waits for what [each answers](Lender::start), or for
+    /// Asks several ranks at a time, does something `meanwhile`, and waits for what [each answers](super::Lender::start), or for
     /// the error that names it.
     pub fn ask<R>(
         &self,
