@@ -126,6 +126,28 @@ pub fn reseed(seed: u64) {
     unsafe { tell(seed) };
 }
 
+/// Ranges of an arena, in the order of a stream.
+///
+/// # Safety
+/// It takes any numbers, and a stream that is alive.
+type TellRange = unsafe extern "C" fn(u64, u64, i32, CUstream);
+
+/// Takes a range of an arena in the order of a stream, or gives it back.
+pub fn range(stream: CUstream, at: Address, bytes: usize, is_taken: bool) {
+    // SAFETY: the emulator exports it with this signature.
+    let tell = unsafe { sys::culib().get::<TellRange>(b"emulated_range\0") };
+    let tell = *tell.expect("the emulator");
+    // SAFETY: as above.
+    unsafe { tell(at, bytes as u64, i32::from(is_taken), stream) };
+}
+
+/// The first of the nodes that the emulator counted.
+pub fn first_of(nodes: *const sys::CUgraphNode) -> sys::CUgraphNode {
+    assert!(!nodes.is_null());
+    // SAFETY: one name lies there, as the caller has asked.
+    unsafe { *nodes }
+}
+
 /// Bytes that numbers take.
 pub fn bytes(n: usize) -> usize {
     4 * n

@@ -63,6 +63,7 @@ fn source() -> String {
         "streams.cpp",
         "nccl.cpp",
         "kernels.cpp",
+        "graphs.cpp",
         "blas.cpp",
         "blas_lt.cpp"
     ];

@@ -10,6 +10,7 @@ mod compile;
 mod driver;
 mod epilogues;
 mod faults;
+mod graph_faults;
 mod hardware;
 mod host;
 mod operations;
@@ -31,13 +32,14 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 26] = [
+const PROGRAMS: [(&str, Program); 27] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
     ("no-nccl", channels::missing),
     ("found-nccl", channels::found),
     ("fault", faults::program),
+    ("graph-fault", graph_faults::program),
     ("compiler", faults::compiler),
     ("products", blas::products),
     ("epilogues", epilogues::program),

@@ -57,6 +57,8 @@ static int give_up(uint64_t address, Block*& block) {
 }
 
 static int allocate_on(Stream* stream, uint64_t bytes, Pool* pool, uint64_t* address) {
+    // A graph would own the memory from its launch to its freeing.
+    if (int e = breaks_capture(stream, "an allocation in the order of a stream", NOT_SUPPORTED)) return e;
     if (!pool->alive || pool->device != stream->device->number) {
         return wrong(INVALID_VALUE, "memory of one device is asked for in a stream of another");
     }
@@ -84,6 +86,41 @@ static void trim(Pool* pool, uint64_t keep) {
     if (int e = host::stream_of(handle, stream)) return e
 
 extern "C" {
+
+/// No call of the driver: the program takes a range of memory that it manages itself, or gives it back. From the first range
+/// on, what lies outside of all ranges cannot be used.
+void emulated_range(uint64_t at, uint64_t bytes, int is_taken, void* handle) {
+    std::lock_guard<std::mutex> held(host::lock);
+    Stream* stream;
+    if (host::stream_of(handle, stream)) return;
+    host::enqueue(stream, is_taken ? "taking" : "giving back", 0, [=]() -> std::string {
+        auto& ranges = host::ranges();
+        Block* block = host::block_of(at);
+        uint64_t end = host::guarded_end(at, bytes);
+        if (!block || !block->allocated || block->freed || end > block->start + block->bytes) {
+            return "a range beyond an arena: " + host::describe(at);
+        }
+        if (is_taken) {
+            auto next = ranges.lower_bound(at);
+            bool meets = next != ranges.end() && next->first < end;
+            if (next != ranges.begin() && !meets) {
+                --next;
+                meets = host::guarded_end(next->first, next->second) > at;
+            }
+            if (meets) return "a range of which another has a part: " + host::describe(at);
+            block->arena = true;
+            ranges[at] = bytes;
+            memset((void*)at, host::POISON, end - at);
+            return "";
+        }
+        auto found = ranges.find(at);
+        if (found == ranges.end() || found->second != bytes) return "a range that nobody has: " + host::describe(at);
+        bool spoilt = host::is_range_spoilt(at);
+        ranges.erase(found);
+        memset((void*)at, host::POISON, end - at);
+        return spoilt ? "or one before it wrote behind a range: " + host::describe(at) : "";
+    });
+}
 
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
     CALL(cuMemGetInfo_v2);
@@ -184,6 +221,7 @@ int cuMemAllocFromPoolAsync(uint64_t* address, size_t bytes, Pool* pool, void* h
 int cuMemFreeAsync(uint64_t address, void* handle) {
     CALL(cuMemFreeAsync);
     STREAM(handle);
+    if (int e = host::breaks_capture(stream, "cuMemFreeAsync", host::INVALID_VALUE)) return e;
     Block* block;
     if (int e = host::give_up(address, block)) return e;
     if (block->device != stream->device->number) {
@@ -193,6 +231,9 @@ int cuMemFreeAsync(uint64_t address, void* handle) {
         Block& block = host::blocks().at(address);
         if (!block.allocated) return "comes before the allocation of " + host::describe(address);
         std::string wrong = host::check_around(address);
+        auto range = host::ranges().lower_bound(block.start);
+        bool has_range = range != host::ranges().end() && range->first < block.start + block.bytes;
+        if (has_range && wrong.empty()) wrong = "of an arena whose ranges are taken: " + host::describe(range->first);
         host::close_block(block);
         return wrong;
     });
@@ -202,6 +243,7 @@ int cuMemFreeAsync(uint64_t address, void* handle) {
 
 int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
     CALL(cuMemAlloc_v2);
+    UNSAFE_IN_CAPTURE(cuMemAlloc_v2);
     CURRENT();
     Block* block;
     if (int e = host::take(device->number, bytes, nullptr, block)) return e;
@@ -212,6 +254,7 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
 
 int cuMemFree_v2(uint64_t address) {
     CALL(cuMemFree_v2);
+    UNSAFE_IN_CAPTURE(cuMemFree_v2);
     CURRENT();
     if (!address) return 0;
     Block* block;
@@ -226,6 +269,7 @@ int cuMemFree_v2(uint64_t address) {
 
 int cuMemHostAlloc(uint64_t* address, size_t bytes, unsigned) {
     CALL(cuMemHostAlloc);
+    UNSAFE_IN_CAPTURE(cuMemHostAlloc);
     CURRENT();
     if (bytes == 0) return host::INVALID_VALUE;
     Block& block = host::reserve(host::PINNED, bytes, nullptr);
@@ -238,6 +282,7 @@ int cuMemAllocHost_v2(uint64_t* address, size_t bytes) { return cuMemHostAlloc(a
 
 int cuMemFreeHost(uint64_t address) {
     CALL(cuMemFreeHost);
+    UNSAFE_IN_CAPTURE(cuMemFreeHost);
     INITIALISED();
     auto found = host::blocks().find(address);
     if (found == host::blocks().end() || found->second.device != host::PINNED || found->second.freed) {

@@ -143,6 +143,9 @@ static int gemm(Blas* blas, int turn_a, int turn_b, int64_t m, int64_t n, int64_
     Stream* stream;
     if (stream_of(blas->stream, stream)) return BLAS_EXECUTION_FAILED;
     if (stream->device != blas->device) return wrong(BLAS_EXECUTION_FAILED, "a cuBLAS handle's stream is of another context");
+    if (stream->capture && !blas->workspace) {
+        fault("a product is captured without a workspace: cuBLAS allocates one for each graph");
+    }
     Product p = {m, n, k, count, *alpha, *beta,
                  {(uint64_t)a, type_a, turn_a != 0, rows_a, turn_a ? m : k, lda, next_a},
                  {(uint64_t)b, type_b, turn_b != 0, rows_b, turn_b ? k : n, ldb, next_b},

@@ -29,6 +29,24 @@ static int wrong(int error, const std::string& what) {
     return error;
 }
 
+/// The error of a call about a stream that is captured, which breaks the capture; or none.
+static int breaks_capture(Stream* stream, const char* call, int error = STREAM_CAPTURE_UNSUPPORTED) {
+    if (!stream->capture) return 0;
+    stream->capture->broken = call;
+    return wrong(error, text("%s is called about a stream that is captured", call));
+}
+
+/// The error of a call that is not safe while something is captured, which breaks the capture; or none.
+static int unsafe_in_capture(const char* call) {
+    int error = 0;
+    for (Stream* stream : streams()) {
+        if (!stream->capture || stream->capture->mode == 2) continue;
+        if (stream->capture->mode == 1 && stream->capture->thread != std::this_thread::get_id()) continue;
+        error = breaks_capture(stream, call);
+    }
+    return error;
+}
+
 struct Named {
     int error;
     const char *name, *words;
@@ -55,7 +73,12 @@ static const Named ERRORS[] = {
     {705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
     {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {401, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
     {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
+    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
@@ -97,6 +120,9 @@ static int attribute_of(int attribute, int device) {
 #define DEVICE(number) \
     INITIALISED();     \
     if (number < 0 || number >= settings().devices) return host::INVALID_DEVICE
+/// A call that no thread may make which captures a stream; by default, while any does.
+#define UNSAFE_IN_CAPTURE(name) \
+    if (int e = host::unsafe_in_capture(#name)) return e
 #define CURRENT()                          \
     Device* device = host::current();      \
     if (int e = host::trouble(device)) return e

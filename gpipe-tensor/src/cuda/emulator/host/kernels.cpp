@@ -157,6 +157,7 @@ extern "C" {
 
 int cuModuleLoadData(host::Module** module, const char* image) {
     CALL(cuModuleLoadData);
+    UNSAFE_IN_CAPTURE(cuModuleLoadData);
     return host::load(module, image);
 }
 
@@ -167,6 +168,7 @@ int cuModuleLoadDataEx(host::Module** module, const char* image, unsigned, int*,
 
 int cuModuleUnload(host::Module* module) {
     CALL(cuModuleUnload);
+    UNSAFE_IN_CAPTURE(cuModuleUnload);
     if (!module->alive) return host::wrong(host::INVALID_HANDLE, "a module is unloaded twice");
     module->alive = false;
     for (Stream* stream : host::streams()) {
@@ -233,6 +235,10 @@ int cuLaunchKernel(host::Function* function, unsigned blocks, unsigned blocks_y,
     });
     work->detail = kernel->name;
     work->module = function->module;
+    work->function = function;
+    work->blocks = blocks;
+    work->threads = threads;
+    work->shared = shared;
     host::pass_time();
     return 0;
 }

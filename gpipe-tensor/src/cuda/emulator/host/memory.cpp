@@ -25,6 +25,8 @@ struct Block {
     bool given_up;
     /// Operations that will still read or write it; of pinned memory.
     unsigned pending;
+    /// Whether its ranges are given out by the program: an arena.
+    bool arena;
 };
 
 struct Pool {
@@ -68,8 +70,34 @@ static Block& reserve(int device, uint64_t bytes, Pool* pool) {
     }
     // At the end of its pages: what reaches beyond by an alignment touches one that is closed.
     uint64_t start = first + pages - content;
-    Block block = {start, bytes, first, first + pages, device, pool, false, false, false, 0};
+    Block block = {start, bytes, first, first + pages, device, pool, false, false, false, 0, false};
     return blocks().emplace(start, block).first->second;
+}
+
+/// Ranges of arenas that are taken, in the order of the device: bytes by start.
+static std::map<uint64_t, uint64_t>& ranges() {
+    static auto* ranges = new std::map<uint64_t, uint64_t>();
+    return *ranges;
+}
+
+/// The end of a range with the bytes behind it that belong to nobody.
+static uint64_t guarded_end(uint64_t start, uint64_t bytes) {
+    return (start + bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT;
+}
+
+/// The range that an address lies in, or is the end of; its start, or 0.
+static uint64_t range_of(uint64_t address) {
+    auto after = ranges().upper_bound(address);
+    if (after == ranges().begin()) return 0;
+    --after;
+    return address <= after->first + after->second ? after->first : 0;
+}
+
+/// Whether something was written behind a range.
+static bool is_range_spoilt(uint64_t start) {
+    uint64_t end = start + ranges().at(start);
+    return !std::all_of((unsigned char*)end, (unsigned char*)guarded_end(end, 0),
+                        [](unsigned char byte) { return byte == POISON; });
 }
 
 static void open_block(Block& block) {
@@ -112,6 +140,10 @@ static Block* block_around(uint64_t address) {
 static std::string describe(uint64_t address) {
     Block* block = block_around(address);
     if (!block) return "memory that is not a device's";
+    if (block->arena && !block->freed && !range_of(address)) {
+        return text("byte %llu of an arena on %s, in a range that nobody has",
+                    (unsigned long long)(address - block->start), place_name(block->device));
+    }
     const char* state = block->freed ? ", freed" : !block->allocated ? ", not yet allocated" : "";
     long long offset = (long long)(address - block->start);
     return text("byte %lld of a block of %llu bytes on %s%s", offset,

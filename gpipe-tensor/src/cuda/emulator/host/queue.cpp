@@ -12,6 +12,7 @@ namespace host {
 
 struct Stream;
 struct Device;
+struct Function;
 
 /// Something that a device will do.
 struct Operation {
@@ -34,9 +35,25 @@ struct Operation {
     /// Whether another process has come to it too; and its number among those of its kind.
     std::function<bool()> ready;
     uint64_t number;
+    /// Of a kernel that the program launched, as the node of a graph names it.
+    Function* function;
+    unsigned blocks, threads, shared;
 };
 
 using Work = std::shared_ptr<Operation>;
+
+/// How a stream is captured: what it is asked for is not done, but noted.
+struct Capture {
+    std::thread::id thread;
+    /// 0: calls of all threads may break it, 1: those of its own, 2: none.
+    int mode;
+    uint64_t number;
+    std::vector<Work> nodes;
+    /// The call that broke it.
+    std::string broken;
+    /// What `cuStreamGetCaptureInfo` points to.
+    Operation* last;
+};
 
 struct Stream {
     Device* device;
@@ -47,6 +64,7 @@ struct Stream {
     std::deque<Work> queue;
     Work last;
     double time;
+    std::shared_ptr<Capture> capture;
 };
 
 struct Event {
@@ -238,6 +256,10 @@ static Work enqueue(Stream* stream, const char* name, double cost, std::function
     work->asked = now;
     work->act = std::move(act);
     work->after = std::move(after);
+    if (stream->capture) {
+        stream->capture->nodes.push_back(work);
+        return work;
+    }
     Device* device = stream->device;
     if (stream == &device->standard) {
         for (Stream* other : streams()) {
@@ -272,6 +294,12 @@ static std::string check_use(Device& device, uint64_t address, uint64_t bytes) {
     if (!block || address + bytes > block->start + block->bytes || block->freed || !block->allocated) {
         return text("uses %llu bytes from ", (unsigned long long)bytes) + describe(address);
     }
+    if (block->arena) {
+        uint64_t range = range_of(address);
+        if (!range || address + bytes > range + ranges().at(range)) {
+            return text("uses %llu bytes from ", (unsigned long long)bytes) + describe(address);
+        }
+    }
     if (block->device == PINNED || block->device == device.number) return "";
     Device& owner = devices[block->device];
     bool may = block->pool ? block->pool->access[device.number] : device.peers[owner.number];
@@ -282,7 +310,9 @@ static std::string check_use(Device& device, uint64_t address, uint64_t bytes) {
 /// An error if something was written around the block that an address lies in.
 static std::string check_around(uint64_t address) {
     Block* block = block_of(address);
-    if (!block || block->freed || !is_spoilt(*block)) return "";
+    if (!block || block->freed) return "";
+    uint64_t range = block->arena ? range_of(address) : 0;
+    if (!is_spoilt(*block) && !(range && is_range_spoilt(range))) return "";
     return "or one before it wrote around " + describe(address);
 }
 

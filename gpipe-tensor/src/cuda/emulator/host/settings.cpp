@@ -16,6 +16,7 @@
 //   builtins=1      NVRTC compiles only where its second library is loaded
 //   driver=N        13000 is 13.0
 //   threads=1       the threads of kernels in an order drawn from the seed
+//   forget=N        the Nth change of a graph's node reports success and changes nothing
 //   fail=NAME:N:E   the Nth call of NAME (from 1) gives the error E; may be repeated
 //   break=N:E       the Nth operation that a device does (from 1) gives the error E, which stays
 //   lt=N            the version of cuBLASLt: 130000 is 13.0; 0 has no algorithm for anything
@@ -77,6 +78,7 @@ enum Error {
     PEER_ACCESS_UNSUPPORTED = 217,
     UNSUPPORTED_PTX_VERSION = 222,
     INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
@@ -85,6 +87,10 @@ enum Error {
     CONTEXT_IS_DESTROYED = 709,
     LAUNCH_FAILED = 719,
     NOT_SUPPORTED = 801,
+    STREAM_CAPTURE_UNSUPPORTED = 900,
+    STREAM_CAPTURE_INVALIDATED = 901,
+    STREAM_CAPTURE_ISOLATION = 905,
+    STREAM_CAPTURE_WRONG_THREAD = 908,
 };
 
 struct Refusal {
@@ -107,7 +113,7 @@ struct Settings {
     std::vector<Refusal> refusals;
     uint64_t break_at = 0;
     int break_with = 0;
-    uint64_t delay = 0, sever = 0;
+    uint64_t delay = 0, sever = 0, forget = 0;
     int nccl = 22703, signal = 0;
     size_t lt = 130000;
     bool no_algorithm = false;
@@ -157,6 +163,7 @@ struct Settings {
         else if (key == "nccl") nccl = (int)number;
         else if (key == "deaf") deaf = number != 0;
         else if (key == "sever") sever = number;
+        else if (key == "forget") forget = number;
         else if (key == "gpus") shared = value == "shared";
         else if (key == "faults") faults = value;
         else if (key == "calls") calls = value;

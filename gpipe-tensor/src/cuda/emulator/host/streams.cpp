@@ -125,6 +125,7 @@ int cuStreamDestroy_v2(void* handle) {
     CALL(cuStreamDestroy_v2);
     if (!handle) return host::INVALID_HANDLE;
     STREAM(handle);
+    if (int e = host::breaks_capture(stream, "cuStreamDestroy")) return e;
     // What is in its queue is done still.
     stream->alive = false;
     return 0;
@@ -133,6 +134,7 @@ int cuStreamDestroy_v2(void* handle) {
 int cuStreamSynchronize(void* handle) {
     CALL(cuStreamSynchronize);
     STREAM(handle);
+    if (int e = host::breaks_capture(stream, "cuStreamSynchronize")) return e;
     if (host::skips("cuStreamSynchronize")) return 0;
     host::finish_stream(stream, call.held);
     return stream->device->error;
@@ -141,6 +143,7 @@ int cuStreamSynchronize(void* handle) {
 int cuStreamQuery(void* handle) {
     CALL(cuStreamQuery);
     STREAM(handle);
+    if (int e = host::breaks_capture(stream, "cuStreamQuery")) return e;
     if (host::skips("cuStreamQuery")) return 0;
     host::poll(stream->last);
     if (stream->device->error) return stream->device->error;
@@ -151,6 +154,8 @@ int cuStreamWaitEvent(void* handle, Event* event, unsigned) {
     CALL(cuStreamWaitEvent);
     STREAM(handle);
     EVENT(event);
+    // The event is none of the capture: those are not emulated.
+    if (int e = host::breaks_capture(stream, "cuStreamWaitEvent", host::STREAM_CAPTURE_ISOLATION)) return e;
     if (host::skips("cuStreamWaitEvent")) return 0;
     if (event->mark && !event->mark->done) {
         host::enqueue(stream, "wait", 0, nullptr, {event->mark});
@@ -170,6 +175,7 @@ int cuStreamGetCtx(void* handle, Device** context) {
 
 int cuCtxSynchronize() {
     CALL(cuCtxSynchronize);
+    UNSAFE_IN_CAPTURE(cuCtxSynchronize);
     CURRENT();
     if (host::skips("cuCtxSynchronize")) return 0;
     for (size_t i = 0; i < host::streams().size(); i++) {
@@ -199,6 +205,7 @@ int cuEventRecord(Event* event, void* handle) {
     CALL(cuEventRecord);
     STREAM(handle);
     EVENT(event);
+    if (int e = host::breaks_capture(stream, "cuEventRecord", host::NOT_SUPPORTED)) return e;
     if (event->device != stream->device) {
         return host::wrong(host::INVALID_HANDLE, "an event of one device is recorded in a stream of another");
     }
@@ -211,6 +218,7 @@ int cuEventRecordWithFlags(Event* event, void* handle, unsigned) { return cuEven
 
 int cuEventQuery(Event* event) {
     CALL(cuEventQuery);
+    UNSAFE_IN_CAPTURE(cuEventQuery);
     EVENT(event);
     if (host::skips("cuEventQuery")) return 0;
     host::poll(event->mark);
@@ -223,6 +231,7 @@ int cuEventQuery(Event* event) {
 
 int cuEventSynchronize(Event* event) {
     CALL(cuEventSynchronize);
+    UNSAFE_IN_CAPTURE(cuEventSynchronize);
     EVENT(event);
     if (host::skips("cuEventSynchronize")) return 0;
     // Another thread may record it anew meanwhile.
@@ -244,6 +253,7 @@ int cuEventElapsedTime_v2(float* milliseconds, Event* start, Event* end) {
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* handle) {
     CALL(cuMemcpyHtoDAsync_v2);
     STREAM(handle);
+    if (int e = host::breaks_capture(stream, "a copy from or to the host", host::is_pinned((uint64_t)from) ? host::NOT_SUPPORTED : host::STREAM_CAPTURE_UNSUPPORTED)) return e;
     Work work;
     int e = host::to_device(to, from, bytes, stream, work);
     host::pass_time();
@@ -252,6 +262,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* hand
 
 int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
     CALL(cuMemcpyHtoD_v2);
+    UNSAFE_IN_CAPTURE(cuMemcpyHtoD_v2);
     STREAM(nullptr);
     Work work;
     int e = host::to_device(to, from, bytes, stream, work);
@@ -261,6 +272,7 @@ int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* handle) {
     CALL(cuMemcpyDtoHAsync_v2);
     STREAM(handle);
+    if (int e = host::breaks_capture(stream, "a copy from or to the host", host::is_pinned((uint64_t)to) ? host::NOT_SUPPORTED : host::STREAM_CAPTURE_UNSUPPORTED)) return e;
     Work work;
     int e = host::to_host(to, from, bytes, stream, work);
     // What is not pinned is there when the call returns.
@@ -271,6 +283,7 @@ int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* handle) {
 
 int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
     CALL(cuMemcpyDtoH_v2);
+    UNSAFE_IN_CAPTURE(cuMemcpyDtoH_v2);
     STREAM(nullptr);
     Work work;
     int e = host::to_host(to, from, bytes, stream, work);
