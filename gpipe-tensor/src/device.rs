@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use crate::cuda::{Event, Gpu};
 use crate::device_id::DeviceId;
 use crate::error::{Error, Result};
+use crate::graph_counts::GraphCounts;
 use crate::host::Host;
 use crate::known_gpu::KNOWN_GPUS;
 use crate::thread_budget::CpuSlot;
@@ -180,6 +181,50 @@ impl Device {
             Some(gpu) => gpu.take_launches(),
             None => Ok(None),
         }
+    }
+
+    /// Begins a step: what belongs to no action of the step before is given back. See
+    /// [`begin_action`](Self::begin_action).
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    pub fn begin_step(&self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu() {
+            return gpu.begin_step();
+        }
+        Ok(())
+    }
+
+    /// Begins an action of a step: a run of operations that will come again in later steps, which a GPU of a host
+    /// [`with_cuda_graphs`](Host) does by a few calls then. Its operations may begin as late as at
+    /// [`end_action`](Self::end_action), unless something waits for them.
+    pub fn begin_action(&self) {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu() {
+            gpu.begin_action();
+        }
+    }
+
+    /// Ends the action that is under way, if one is.
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    pub fn end_action(&self) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu() {
+            return gpu.end_action();
+        }
+        Ok(())
+    }
+
+    /// What became of the operations of actions so far; `None` without CUDA graphs.
+    pub fn graph_counts(&self) -> Option<GraphCounts> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu() {
+            return gpu.graph_counts();
+        }
+        None
     }
 
     /// Resets the peak to the bytes that are live now.

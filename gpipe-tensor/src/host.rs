@@ -83,6 +83,8 @@ struct Shared {
     #[cfg(feature = "cuda")]
     traced: bool,
     #[cfg(feature = "cuda")]
+    graphs: bool,
+    #[cfg(feature = "cuda")]
     on_paper: bool,
     #[cfg(feature = "cuda")]
     nccl: Option<Nccl>,
@@ -138,6 +140,8 @@ impl Host {
             tf32: false,
             #[cfg(feature = "cuda")]
             traced: false,
+            #[cfg(feature = "cuda")]
+            graphs: false,
             #[cfg(feature = "cuda")]
             on_paper: false,
             #[cfg(feature = "cuda")]
@@ -211,6 +215,19 @@ impl Host {
     pub fn with_traced_launches(mut self) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             shared.traced = true;
+        }
+        self
+    }
+
+    /// The same host with CUDA graphs: what a GPU does between [`Device::begin_action`](crate::Device::begin_action) and
+    /// [`Device::end_action`](crate::Device::end_action) is asked of it by a few calls once it has come before. Results are the
+    /// same to the bit. Launches that are [traced](Self::with_traced_launches) are none of graphs. Call it before the first
+    /// device is opened.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn with_cuda_graphs(mut self) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.graphs = true;
         }
         self
     }
@@ -290,6 +307,12 @@ impl Host {
     #[cfg(feature = "cuda")]
     pub(crate) fn traces(&self) -> bool {
         self.0.traced
+    }
+
+    /// Whether operations on GPUs become CUDA graphs.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn makes_graphs(&self) -> bool {
+        self.0.graphs
     }
 
     /// The most capable instructions that matrix products may use.

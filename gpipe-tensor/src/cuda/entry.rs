@@ -180,7 +180,7 @@ impl Form {
 }
 
 /// A kernel launch: entry point, arguments, grid and shared memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub form: Form,
     pub args: SmallVec<[Arg; 16]>,

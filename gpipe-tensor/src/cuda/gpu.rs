@@ -1,9 +1,9 @@
 //! One worker's handle to a GPU: its streams, its cuBLAS handle, its staging memory.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use super::blas::Blas;
 use super::blas_lt;
+use super::compute::Compute;
 use super::context::Context;
 use super::entry::{Launch, Pointer};
 use super::pinned::Pinned;
@@ -12,6 +12,7 @@ use super::product::{Added, Product};
 use super::staging::{PIECE, Staging};
 use super::stream::{Event, Stream};
 use super::trace::{self, Trace, Work};
+use crate::graph_counts::GraphCounts;
 use crate::launch_trace::{Arithmetic, LaunchTrace};
 use crate::{DeviceId, KernelCache, Result};
 
@@ -31,12 +32,9 @@ use crate::{DeviceId, KernelCache, Result};
 pub(crate) struct Gpu(Arc<Worker>);
 
 pub(crate) struct Worker {
-    pub(super) compute: Stream,
+    pub(super) compute: Compute,
     pub(super) arrive: Stream,
     pub(super) leave: Stream,
-    /// Created for the first product: a handle that never multiplies needs no workspace.
-    blas: Mutex<Option<Blas>>,
-    tf32: bool,
     pub(super) staging: Staging,
     /// What it is asked to do, if that is to be known.
     pub(super) trace: Option<Trace>,
@@ -52,28 +50,26 @@ impl std::ops::Deref for Gpu {
 
 impl Gpu {
     /// A new handle to the device of this ordinal, which the probe has found. With `tf32`, products round
-    /// their factors to TF32; with `traced`, every launch is timed.
+    /// their factors to TF32; with `traced`, every launch is timed; with `graphs`, and not traced, operations within actions
+    /// become CUDA graphs.
     pub fn open(
         ordinal: u32,
         cache: Option<&dyn KernelCache>,
-        tf32: bool,
-        traced: bool,
+        [tf32, traced, graphs]: [bool; 3],
     ) -> Result<Self> {
-        Self::in_context(&Context::open(ordinal, cache)?, tf32, traced)
+        Self::in_context(&Context::open(ordinal, cache)?, tf32, traced, graphs)
     }
 
     /// A handle to a device on paper: operations are noted and not done, and what is read from it is zero.
     pub fn on_paper(tf32: bool) -> Result<Self> {
-        Self::in_context(&Context::on_paper(), tf32, true)
+        Self::in_context(&Context::on_paper(), tf32, true, false)
     }
 
-    fn in_context(context: &Arc<Context>, tf32: bool, traced: bool) -> Result<Self> {
+    fn in_context(context: &Arc<Context>, tf32: bool, traced: bool, graphs: bool) -> Result<Self> {
         Ok(Self(Arc::new(Worker {
-            compute: Stream::new(context)?,
+            compute: Compute::new(context, tf32, graphs && !traced)?,
             arrive: Stream::new(context)?,
             leave: Stream::new(context)?,
-            blas: Mutex::new(None),
-            tf32,
             staging: Staging::default(),
             trace: traced.then(Trace::default),
         })))
@@ -106,6 +102,26 @@ impl Gpu {
 
     pub(super) fn context(&self) -> &Arc<Context> {
         self.compute.context()
+    }
+
+    /// Begins a step of actions.
+    pub fn begin_step(&self) -> Result<()> {
+        self.compute.begin_step()
+    }
+
+    /// Begins an action, whose operations become CUDA graphs if the handle makes any.
+    pub fn begin_action(&self) {
+        self.compute.begin_action();
+    }
+
+    /// Ends the action.
+    pub fn end_action(&self) -> Result<()> {
+        self.compute.end_action()
+    }
+
+    /// What became of the operations of actions.
+    pub fn graph_counts(&self) -> Option<GraphCounts> {
+        self.compute.graph_counts()
     }
 
     /// Waits on the host until all operations so far are done; reports their failures.
@@ -176,8 +192,10 @@ impl Gpu {
         if !self.context().bind()? {
             return self.called(work, || Ok(()));
         }
+        self.compute.open_blas()?;
         // SAFETY: as in `launch`; no extent is zero.
-        self.with_blas(|blas| self.called(work, || unsafe { blas.run(product, a, b, c) }))
+        let call = || unsafe { self.compute.multiply(product, [a, b, c]) };
+        self.called(work, call)
     }
 
     /// Writes a product plus what is added to it to c after the operations so far; false, and nothing is done, where
@@ -200,25 +218,13 @@ impl Gpu {
         if !self.context().bind()? {
             return self.called(work, || Ok(())).map(|()| true);
         }
-        self.with_blas(|blas| {
-            let Some((lt, workspace)) = blas.lt_for(product, &added)? else {
-                return Ok(false);
-            };
-            // SAFETY: as in `launch`; no extent is zero, and the workspace is of this stream.
-            let call = || unsafe { lt.run(&self.compute, workspace, product, operands, added, c) };
-            self.called(work, call).map(|()| true)
-        })
-    }
-
-    /// Calls with this worker's handle of cuBLAS, made at the first call; its context is the thread's.
-    fn with_blas<T>(&self, act: impl FnOnce(&mut Blas) -> Result<T>) -> Result<T> {
-        let mut blas = self.blas.lock().unwrap_or_else(PoisonError::into_inner);
-        let blas = match &mut *blas {
-            Some(blas) => blas,
-            none => none.insert(Blas::new(&self.compute, self.tf32)?),
-        };
-        self.context().bind()?;
-        act(blas)
+        if !self.compute.adds(product, &added)? {
+            return Ok(false);
+        }
+        let [a, b] = operands;
+        // SAFETY: as in `launch`; no extent is zero, and the library has the product.
+        let call = || unsafe { self.compute.multiply_with(product, added, [a, b, c]) };
+        self.called(work, call).map(|()| true)
     }
 
     /// Sets `n` floats after the operations so far.
@@ -302,15 +308,6 @@ pub(super) fn through<T>(
                 std::mem::forget(pinned);
             }
             Err(error)
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let blas = self.blas.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(blas) = blas {
-            blas.end(&self.compute);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::CUdeviceptr;
 
+use super::compute::Home;
 use super::entry::Pointer;
 use super::gpu::Gpu;
 use super::stream::Event;
@@ -14,6 +15,7 @@ use crate::Result;
 pub(crate) struct Memory {
     pub(super) at: CUdeviceptr,
     bytes: usize,
+    home: Home,
     pub(super) gpu: Gpu,
     /// The end of the last copy to another handle, since the memory was last changed.
     pub(super) copied: Mutex<Option<Event>>,
@@ -25,8 +27,10 @@ pub(crate) struct Memory {
 impl Gpu {
     /// Uninitialized memory for later operations.
     pub fn alloc(&self, bytes: usize) -> Result<Memory> {
-        let at = self.compute.alloc(bytes)?;
-        Ok(Memory::new(self.clone(), at, bytes))
+        let (at, home) = self.compute.take(bytes)?;
+        let mut memory = Memory::new(self.clone(), at, bytes);
+        memory.home = home;
+        Ok(memory)
     }
 }
 
@@ -40,6 +44,7 @@ impl Memory {
         Self {
             at,
             bytes,
+            home: Home::Pool,
             gpu,
             copied: Mutex::default(),
             settled: Mutex::default(),
@@ -103,10 +108,66 @@ impl Memory {
         Ok(self.at(offset))
     }
 
-    /// Records that its contents are final after the operations so far, before it moves to another handle.
+    /// Records that its contents are final after the operations so far, before it moves to another handle: in memory of
+    /// the pool, for what is given back to an arena at any time of another handle's would change its addresses.
     pub fn settle(&mut self) -> Result<()> {
+        self.leave_arena()?;
         self.settled = Mutex::new(Some(self.gpu.compute.record()?));
         Ok(())
+    }
+}
+
+impl Memory {
+    /// Moves it from an arena to memory of the pool, by a copy behind the operations so far.
+    pub fn leave_arena(&mut self) -> Result<()> {
+        let home = std::mem::replace(&mut self.home, Home::Pool);
+        let compute = &self.gpu.compute;
+        match home {
+            Home::Pool => Ok(()),
+            // From here on its place is not one that the arena should have had.
+            Home::Beside => {
+                compute.forget_beside(self.bytes);
+                Ok(())
+            }
+            Home::Arena => {
+                let to = match compute.alloc(self.bytes) {
+                    Ok(to) => to,
+                    Err(error) => {
+                        self.home = home;
+                        return Err(error);
+                    }
+                };
+                let from = std::mem::replace(&mut self.at, to);
+                if let Some(event) = taken(&self.copied) {
+                    compute.wait(&event)?;
+                }
+                // SAFETY: both have as many bytes; copies of the range to elsewhere are waited for above, so that this
+                // stream alone uses it, and it is given back once.
+                unsafe {
+                    let copied = compute.copy_alone(to, from, self.bytes);
+                    copied.and(compute.give(from, self.bytes, home))
+                }
+            }
+        }
+    }
+
+    /// Moves it to an arena if an action of its handle is under way, so that its operations have the same addresses
+    /// whenever actions come in the same order.
+    pub fn enter_arena(mut self) -> Result<Self> {
+        let compute = &self.gpu.compute;
+        if self.home != Home::Pool || self.bytes == 0 || !compute.is_in_action() {
+            return Ok(self);
+        }
+        let Some(at) = compute.take_range(self.bytes) else {
+            // The next arena has room for it.
+            self.home = Home::Beside;
+            return Ok(self);
+        };
+        let mut moved = Self::new(self.gpu.clone(), at, self.bytes);
+        moved.home = Home::Arena;
+        // SAFETY: both have as many bytes and are the same handle's; this one is freed behind the copy.
+        unsafe { compute.copy_alone(at, self.at, self.bytes) }?;
+        Ok(moved)
     }
 }
 
@@ -126,13 +187,23 @@ impl Drop for Memory {
         // A destructor cannot report an error; the next call on the streams does.
         let _freed = match copied {
             // SAFETY: only earlier work of this stream uses the memory, and it is freed once.
-            None => unsafe { compute.free(at) },
+            None => unsafe { compute.give(at, self.bytes, self.home) },
+            Some(event) if self.home == Home::Arena => {
+                // The next user of the range is this stream.
+                let waited = compute.wait(&event);
+                // SAFETY: as above, and this stream waits for the copies.
+                waited.and_then(|()| unsafe { compute.give(at, self.bytes, self.home) })
+            }
             // Copies are work of the other stream, which kernels need not wait for.
-            Some(_) => compute
-                .record()
-                .and_then(|used| leave.wait(&used))
-                // SAFETY: as above, and this stream waits for that one.
-                .and_then(|()| unsafe { leave.free(at) }),
+            Some(_) => {
+                if self.home == Home::Beside {
+                    compute.forget_beside(self.bytes);
+                }
+                let used = compute.record();
+                used.and_then(|used| leave.wait(&used))
+                    // SAFETY: as above, and this stream waits for that one.
+                    .and_then(|()| unsafe { leave.free(at) })
+            }
         };
     }
 }

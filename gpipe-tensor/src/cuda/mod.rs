@@ -7,11 +7,17 @@
 //! installed, and a C++ compiler does with the few definitions of the tests' emulator.
 
 #[cfg(feature = "cuda")]
+mod arena;
+#[cfg(feature = "cuda")]
+mod asked;
+#[cfg(feature = "cuda")]
 mod blas;
 #[cfg(feature = "cuda")]
 mod blas_lt;
 #[cfg(feature = "cuda")]
 mod builtins;
+#[cfg(feature = "cuda")]
+mod compute;
 #[cfg(test)]
 mod conformance;
 #[cfg(feature = "cuda")]
@@ -25,6 +31,8 @@ pub(crate) mod entry;
 mod event_pool;
 #[cfg(feature = "cuda")]
 mod gpu;
+#[cfg(feature = "cuda")]
+mod graph;
 mod image;
 #[cfg(feature = "link-cublas")]
 mod linked;
@@ -52,6 +60,8 @@ pub(crate) mod probe;
 mod product;
 #[cfg(feature = "cuda")]
 mod raw_handle;
+#[cfg(feature = "cuda")]
+mod replays;
 mod seal;
 mod source;
 #[cfg(feature = "cuda")]

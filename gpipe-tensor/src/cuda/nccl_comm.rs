@@ -65,7 +65,7 @@ impl Comm {
         let raw = self.lock();
         let comm = raw.as_ref().ok_or_else(over)?.0;
         gpu.context().bind()?;
-        let (peer, stream) = (1 - self.rank, gpu.compute.raw());
+        let (peer, stream) = (1 - self.rank, gpu.compute.raw()?);
         // SAFETY: the caller vouches for the memory; it is freed behind the operations of the handle.
         unsafe { self.nccl.send(comm, peer, (from.0, bytes), stream) }?;
         self.settle(comm, waits)
@@ -79,7 +79,7 @@ impl Comm {
         let raw = self.lock();
         let comm = raw.as_ref().ok_or_else(over)?.0;
         gpu.context().bind()?;
-        let (peer, stream) = (1 - self.rank, gpu.compute.raw());
+        let (peer, stream) = (1 - self.rank, gpu.compute.raw()?);
         // SAFETY: as in `send`.
         unsafe { self.nccl.receive(comm, peer, (to.0, bytes), stream) }?;
         self.settle(comm, waits)

@@ -41,7 +41,7 @@ impl Product {
 }
 
 /// What is added to a product that does not lie in c, in the type of c.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Added {
     /// A row, added to each.
     pub bias: Option<Pointer>,

@@ -4,7 +4,10 @@ use std::ffi::c_void;
 
 use cudarc::cublas::sys::cublasHandle_t;
 use cudarc::cublaslt::sys::{cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t};
-use cudarc::driver::sys::{CUcontext, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
+use cudarc::driver::sys::{
+    CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmemoryPool, CUmodule,
+    CUstream,
+};
 
 use super::nccl::RawComm;
 
@@ -41,6 +44,15 @@ unsafe impl Send for RawHandle<cublasLtMatmulDesc_t> {}
 // SAFETY: as above.
 unsafe impl Send for RawHandle<cublasLtMatrixLayout_t> {}
 
+// SAFETY: graphs may be used by any thread, one at a time, too.
+unsafe impl Send for RawHandle<CUgraph> {}
+
+// SAFETY: as above.
+unsafe impl Send for RawHandle<CUgraphExec> {}
+
+// SAFETY: a node is used with its graph alone.
+unsafe impl Send for RawHandle<CUgraphNode> {}
+
 // SAFETY: so may a communicator of NCCL, whose owner holds a lock.
 unsafe impl Send for RawHandle<RawComm> {}
 
@@ -62,4 +74,5 @@ mod tests {
     assert_not_impl!(RawHandle<cublasLtHandle_t>: Sync);
     assert_not_impl!(RawHandle<cublasLtMatmulDesc_t>: Sync);
     assert_not_impl!(RawHandle<*mut c_void>: Sync);
+    assert_not_impl!(RawHandle<CUgraphExec>: Sync);
 }

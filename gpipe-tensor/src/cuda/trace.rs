@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use super::compute::Compute;
 use super::entry::{Arg, Launch, Param, Pointer};
 use super::product::{Added, Product};
-use super::stream::{Event, Stream};
+use super::stream::Event;
 use crate::launch_trace::{Arithmetic, LaunchTrace, TracedLaunch};
 use crate::{DType, Result};
 
@@ -49,7 +50,7 @@ impl Trace {
     /// Makes a call between two events.
     pub fn call(
         &self,
-        stream: &Stream,
+        stream: &Compute,
         work: Work,
         call: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
@@ -96,7 +97,7 @@ impl Trace {
     }
 
     /// Waits for everything so far, and gives and forgets what was noted.
-    pub fn take(&self, stream: &Stream) -> Result<LaunchTrace> {
+    pub fn take(&self, stream: &Compute) -> Result<LaunchTrace> {
         stream.synchronize()?;
         let (calls, allocations) = self.with(|noted| {
             (

@@ -50,7 +50,8 @@ impl Host {
             };
             return Err(unavailable(reason));
         }
-        let gpu = Gpu::open(ordinal, self.kernel_cache(), self.tf32(), self.traces())?;
+        let how = [self.tf32(), self.traces(), self.makes_graphs()];
+        let gpu = Gpu::open(ordinal, self.kernel_cache(), how)?;
         Ok(Device::new(device, self.clone(), Some(gpu)))
     }
 

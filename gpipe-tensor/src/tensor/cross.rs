@@ -62,7 +62,20 @@ impl Tensor {
     pub fn send(self, transit: &Device) -> Result<Self> {
         #[cfg(feature = "cuda")]
         if self.gpu().is_some() {
-            return self.send_across(transit);
+            return self.send_across(transit, false);
+        }
+        self.receive(transit)
+    }
+
+    /// [`send`](Self::send) to the worker that has the tensor already, which receives it on the same handle: nothing
+    /// is done for others.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn hold(self, transit: &Device) -> Result<Self> {
+        #[cfg(feature = "cuda")]
+        if self.gpu().is_some() {
+            return self.send_across(transit, true);
         }
         self.receive(transit)
     }

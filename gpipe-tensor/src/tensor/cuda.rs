@@ -25,13 +25,13 @@ pub(super) fn floats(gpu: &Gpu, n: usize, dtype: DType) -> Result<super::Buffer>
 
 /// A buffer of these floats.
 pub(super) fn from_floats(gpu: &Gpu, values: &[f32]) -> Result<super::Buffer> {
-    let memory = gpu.upload(cast_slice(values))?;
+    let memory = gpu.upload(cast_slice(values))?.enter_arena()?;
     Ok(buffer(memory, values.len(), DType::F32, None))
 }
 
 /// A buffer of `bf16` elements of these bits.
 pub(super) fn from_bits(gpu: &Gpu, bits: &[u16]) -> Result<super::Buffer> {
-    let memory = gpu.upload(cast_slice(bits))?;
+    let memory = gpu.upload(cast_slice(bits))?.enter_arena()?;
     Ok(buffer(memory, bits.len(), DType::BF16, None))
 }
 
@@ -217,9 +217,10 @@ impl Tensor {
         }
     }
 
-    /// [`Tensor::send`] of a tensor on a GPU.
-    pub(super) fn send_across(mut self, transit: &Device) -> Result<Self> {
+    /// [`Tensor::send`] of a tensor on a GPU, or [`Tensor::hold`] of one that stays.
+    pub(super) fn send_across(mut self, transit: &Device, stays: bool) -> Result<Self> {
         if self.recount(transit)?
+            && !stays
             && let Some(storage) = Arc::get_mut(&mut self.storage)
             && let super::Buffer::Cuda(DeviceBuffer {
                 memory: Some(memory),
@@ -259,11 +260,17 @@ impl Tensor {
         if !self.recount(device)? {
             return self.copy_across(device);
         }
-        if let (false, Some(storage)) = (stays, Arc::get_mut(&mut self.storage))
+        if let Some(storage) = Arc::get_mut(&mut self.storage)
             && let super::Buffer::Cuda(DeviceBuffer { memory, .. }) = &mut storage.buffer
         {
             *memory = match memory.take() {
-                Some(memory) => Some(memory.hand_to(to_of(device)?)?),
+                Some(mut memory) => {
+                    if !stays {
+                        memory.leave_arena()?;
+                        memory = memory.hand_to(to_of(device)?)?;
+                    }
+                    Some(memory.enter_arena()?)
+                }
                 None => None,
             };
         }

@@ -11,6 +11,7 @@ mod driver;
 mod epilogues;
 mod faults;
 mod graph_faults;
+mod graphs;
 mod hardware;
 mod host;
 mod operations;
@@ -32,7 +33,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 27] = [
+const PROGRAMS: [(&str, Program); 31] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -40,6 +41,10 @@ const PROGRAMS: [(&str, Program); 27] = [
     ("found-nccl", channels::found),
     ("fault", faults::program),
     ("graph-fault", graph_faults::program),
+    ("graphs", graphs::program),
+    ("arena-copies", graphs::copies),
+    ("short-arena", graphs::short),
+    ("failing-graphs", graphs::failing),
     ("compiler", faults::compiler),
     ("products", blas::products),
     ("epilogues", epilogues::program),

@@ -32,6 +32,22 @@ const MODULES: &[(&str, &str)] = &[
         "against a plain loop in f64",
     ),
     (
+        "gpipe-tensor/src/cuda/asked.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/compute.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/graph.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/replays.rs",
+        "foreign: on an emulated host",
+    ),
+    (
         "gpipe-tensor/src/cuda/blas.rs",
         "foreign: on an emulated host",
     ),
