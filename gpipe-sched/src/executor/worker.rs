@@ -96,9 +96,9 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             let start = context.clock.seconds();
             let flow = self.act(context, action, flow)?;
             let flow = self.loss(context, action, flow, &mut targets)?;
-            let end = context.clock.seconds();
             let stage = &mut self.stages[slot].1;
             guard(Place::Action(action), || stage.leave())?;
+            let end = context.clock.seconds();
             spans.push(Span {
                 device: self.device,
                 action,
