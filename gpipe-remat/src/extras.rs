@@ -14,13 +14,14 @@ pub(crate) fn receive(flow: Tensors, device: &Device) -> Result<(Tensor, Tensors
     Ok((output, extras))
 }
 
-/// The flow of gradients of an output and of extras, whose own are zero and written over them.
+/// The flow of gradients of an output and of extras, whose own are zero and written over them. It stays with the worker of
+/// the last stage.
 pub(crate) fn gradients(dy: Tensor, extras: Tensors, transit: &Device) -> Result<Tensors> {
-    let mut gradients = Tensors::from_iter([dy.send(transit)?]);
+    let mut gradients = Tensors::from_iter([dy.hold(transit)?]);
     let floats = extras.into_iter().filter(|extra| extra.dtype().is_float());
     for mut extra in floats {
         extra.fill(0.0)?;
-        gradients.push(extra.send(transit)?);
+        gradients.push(extra.hold(transit)?);
     }
     Ok(gradients)
 }

@@ -207,6 +207,14 @@ impl RematPlan {
         }
     }
 
+    /// Number of stages.
+    pub(crate) fn stages(&self) -> usize {
+        self.cells
+            .len()
+            .checked_div(self.micro_batches)
+            .unwrap_or(0)
+    }
+
     /// The tensors that `stage` keeps of micro-batch `m`. Not called for micro-batches that the schedule
     /// does not have (evaluation), which are not kept.
     pub fn kept(&self, stage: usize, m: usize) -> &Retained {

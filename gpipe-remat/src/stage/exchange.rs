@@ -15,6 +15,8 @@ pub(crate) struct Exchange {
     device: Device,
     /// Counts the bytes in flows between stages, which are in neither stage's bytes.
     transit: Device,
+    /// Whether outputs go to the loss, which has the stage's worker.
+    is_last: bool,
     portals: Option<(Arc<Portals>, Arc<PortalTable>)>,
 }
 
@@ -35,12 +37,13 @@ enum Way {
 }
 
 impl Exchange {
-    /// That of a stage on `device`; flows count on `transit`.
-    pub fn new(stage: usize, device: Device, transit: Device) -> Self {
+    /// That of a stage on `device`, which may be the last; flows count on `transit`.
+    pub fn new(stage: usize, is_last: bool, device: Device, transit: Device) -> Self {
         Self {
             stage,
             device,
             transit,
+            is_last,
             portals: None,
         }
     }
@@ -108,7 +111,13 @@ impl Exchange {
         flow: Tensors,
         mut aside: Aside,
     ) -> Result<Tensors> {
-        let send = |tensor: Tensor| Ok(tensor.send(&self.transit)?);
+        let stays = self.is_last && direction == Direction::Forward;
+        let send = |tensor: Tensor| {
+            Ok(match stays {
+                true => tensor.hold(&self.transit)?,
+                false => tensor.send(&self.transit)?,
+            })
+        };
         let flow = send_doubled(flow, &self.transit)?;
         let Some((portals, table)) = &self.portals else {
             return flow.into_iter().map(send).collect();

@@ -76,7 +76,12 @@ impl LayerStage {
             trained: end.unwrap_or(0).min(layers.len()),
             sends_back: end.is_none(),
             layers,
-            exchange: Exchange::new(index, device.clone(), transit.clone()),
+            exchange: Exchange::new(
+                index,
+                index + 1 == remat_plan.stages(),
+                device.clone(),
+                transit.clone(),
+            ),
             device,
             transit,
             gradients: GroupGradients::new(remat_plan.groups()),
@@ -287,6 +292,13 @@ impl LayerStage {
         PassContext::new(self.seed, m.step, m.samples.clone(), m.train)
     }
 
+    /// What a GPU does for a training action may become a CUDA graph, unless values are looked at on the way.
+    fn enter_action(&self, m: &MicroBatch) {
+        if m.train && self.watch.is_none() {
+            self.device.begin_action();
+        }
+    }
+
     /// Records the start of a training action, after everything that it waits for.
     fn begins(&mut self, m: &MicroBatch) -> Result<()> {
         match m.train {
@@ -420,6 +432,7 @@ impl Stage for LayerStage {
             replicas.begin();
         }
         self.events = DeviceEvents::default();
+        self.device.begin_step()?;
         self.device.reset_peak();
         self.discard()?;
         if !self.has_no_gradients {
@@ -436,6 +449,7 @@ impl Stage for LayerStage {
     }
 
     fn leave(&mut self) -> Result<()> {
+        self.device.end_action()?;
         self.events.end(&self.device)
     }
 
@@ -456,6 +470,7 @@ impl Stage for LayerStage {
     }
 
     fn forward(&mut self, m: &MicroBatch, x: Tensors) -> Result<Tensors> {
+        self.enter_action(m);
         let cx = self.cx(m);
         let before = match m.train {
             true => self.before(),
@@ -514,6 +529,7 @@ impl Stage for LayerStage {
     }
 
     fn backward(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
+        self.enter_action(m);
         let before = self.before();
         self.gradients
             .enter(m.index, &mut self.layers[before..], &self.device)?;
@@ -545,6 +561,7 @@ impl Stage for LayerStage {
     }
 
     fn input_grad(&mut self, m: &MicroBatch, dy: Tensors) -> Result<Option<Tensors>> {
+        self.enter_action(m);
         let mut pending = Vec::with_capacity(self.layers.len());
         let dx = self.back(m, Op::InputGrad, dy, |layer, is_first, saved, dy| {
             if is_first {
@@ -560,6 +577,7 @@ impl Stage for LayerStage {
     }
 
     fn weight_grad(&mut self, m: &MicroBatch) -> Result<()> {
+        self.enter_action(m);
         self.begins(m)?;
         match self.stash.take(m.index) {
             StashedState::Pending(pending) => {
@@ -584,6 +602,7 @@ impl Stage for LayerStage {
     /// Recomputes the last run of layers that was not kept, which the backward pass needs first; the
     /// others are recomputed in `input_grad`, one at a time. Does nothing if everything was kept.
     fn recompute(&mut self, m: &MicroBatch) -> Result<()> {
+        self.enter_action(m);
         self.begins(m)?;
         let cx = self.cx(m);
         let mut runs = self.runs(m, Op::Recompute)?;
