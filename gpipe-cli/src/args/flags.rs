@@ -15,7 +15,7 @@ macro_rules! key_flags {
     };
 }
 
-const KEY_FLAGS: [KeyFlag; 47] = key_flags![
+const KEY_FLAGS: [KeyFlag; 48] = key_flags![
     "--model" "model.name" model,
     "--weights" "model.weights" weights,
     "--dropout" "model.dropout" dropout,
@@ -64,6 +64,7 @@ const KEY_FLAGS: [KeyFlag; 47] = key_flags![
     ;
     ("--no-shuffle", "data.shuffle", |s| s.no_shuffle.then_some("false")),
     ("--tf32", "run.tf32", |s| s.tf32.then_some("true")),
+    ("--cuda-graphs", "run.cuda_graphs", |s| s.cuda_graphs.then_some("true")),
 ];
 
 /// The command that runs: messages name only its flags.
@@ -93,8 +94,8 @@ pub fn flag_of(key: &str) -> Option<&'static str> {
 pub fn flag_for(key: &str, value: &str) -> String {
     match flag_of(key) {
         Some("--no-shuffle") if value == "false" => "--no-shuffle".to_owned(),
-        Some("--tf32") if value == "true" => "--tf32".to_owned(),
-        Some("--no-shuffle" | "--tf32") | None => format!("--set {key}={value}"),
+        Some(flag @ ("--tf32" | "--cuda-graphs")) if value == "true" => flag.to_owned(),
+        Some("--no-shuffle" | "--tf32" | "--cuda-graphs") | None => format!("--set {key}={value}"),
         Some(flag) => format!("{flag} {value}"),
     }
 }
@@ -123,7 +124,7 @@ impl Settings {
                 && flag != "--micro-batch-size"
             {
                 words.push(match flag {
-                    "--no-shuffle" | "--tf32" => flag.to_owned(),
+                    "--no-shuffle" | "--tf32" | "--cuda-graphs" => flag.to_owned(),
                     _ => format!("{flag} {}", quoted(text)),
                 });
             }

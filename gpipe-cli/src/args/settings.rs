@@ -212,4 +212,7 @@ pub struct Settings {
     /// Use TF32 (11 bits) for f32 matrix products on CUDA devices: faster, less exact
     #[arg(long, help_heading = "Run")]
     pub tf32: bool,
+    /// Ask CUDA devices for the operations of a training step as CUDA graphs: less work for the host, the same bits
+    #[arg(long, help_heading = "Run")]
+    pub cuda_graphs: bool,
 }

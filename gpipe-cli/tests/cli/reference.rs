@@ -168,6 +168,7 @@ fn every_key_is_documented_with_its_flag_and_default() {
                 "pipeline.zero" => "1",
                 "run.instruction_set" => "avx512",
                 "run.nccl" => "off",
+                "run.cuda_graphs" => "false",
                 "optimizer.name" => "sgd",
                 "optimizer.alpha" => "0.99",
                 "optimizer.momentum" => "0",

@@ -11,7 +11,7 @@ const DEVICES: [&str; 2] = ["--devices", "cuda:0,cuda:1,cuda:2,cuda:3"];
 
 /// Fails unless the run ended by itself with an error that says what it is about. (What was on its way
 /// then may find its memory gone: nobody will look at it.)
-fn assert_clear(what: &str, outcome: &Outcome) {
+pub(crate) fn assert_clear(what: &str, outcome: &Outcome) {
     let Outcome { code, stderr, .. } = outcome;
     assert!(matches!(code, Some(1 | 2)), "{what}: {outcome:?}");
     assert!(!stderr.contains("panicked"), "{what}: {outcome:?}");

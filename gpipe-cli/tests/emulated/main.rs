@@ -6,6 +6,7 @@
 #[path = "../../../gpipe-tensor/tests/emulated/compile.rs"]
 mod compile;
 mod failures;
+mod graphs;
 #[path = "../../../gpipe-tensor/tests/emulated/host.rs"]
 mod host;
 mod missing;

@@ -380,6 +380,7 @@ fn common() -> Table {
         dtype = "f32"
         instruction_set = "best"
         tf32 = false
+        cuda_graphs = false
         nccl = "auto"
     }
 }

@@ -121,6 +121,11 @@ impl Setup {
             false => host,
         };
         #[cfg(feature = "cuda")]
+        let host = match config.run.cuda_graphs {
+            true => host.with_cuda_graphs(),
+            false => host,
+        };
+        #[cfg(feature = "cuda")]
         if let Some(folder) = &self.kernel_cache {
             let kernels = crate::kernel_cache::KernelFolder::new(folder);
             return Ok(host.with_kernel_cache(Box::new(kernels)));

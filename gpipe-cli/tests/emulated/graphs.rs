@@ -1,0 +1,201 @@
+//! Training by CUDA graphs: the bits of single launches, the bytes that are predicted, and what goes wrong.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::{Place, seeds};
+
+/// Long enough for graphs: the first step makes the arena, the second its addresses, the third the graphs.
+const LONGER: [&str; 2] = ["--steps", "6"];
+
+const GRAPHS: &str = "--cuda-graphs";
+
+/// Devices, schedules, what is kept, types, and numbers of micro-batches; the settings of the host.
+const WAYS: [(&str, &str); 9] = [
+    (
+        "--devices cuda:0 --stages 1 --micro-batches 1 --remat keep",
+        "",
+    ),
+    (
+        "--devices cuda:0 --stages 1 --micro-batches 4 --remat stage --dtype bf16",
+        "",
+    ),
+    (
+        "--devices cuda:0*2 --stages 2 --micro-batches 4 --schedule gpipe --remat keep",
+        "",
+    ),
+    (
+        "--devices cuda:0*2 --stages 2 --micro-batches 7 --batch-size 9 --schedule 1f1b --remat stage --dtype bf16",
+        "",
+    ),
+    (
+        "--devices cuda:0,cuda:1,cuda:2,cuda:3 --micro-batches 4 --schedule 1f1b --remat keep --dtype bf16",
+        "peers=1",
+    ),
+    (
+        "--devices cuda:0,cuda:1,cuda:2,cuda:3 --micro-batches 7 --batch-size 9 --schedule gpipe --remat stage",
+        "peers=0",
+    ),
+    (
+        "--devices cuda:0,cuda:1 --micro-batches 4 --schedule interleaved:2 --remat every:1",
+        "peers=0",
+    ),
+    (
+        "--devices cuda:1*2,cuda:0*2 --micro-batches 4 --schedule zb-h1 --remat keep --dtype bf16",
+        "peers=1",
+    ),
+    (
+        "--devices cuda:0,cuda:1 --micro-batches 4 --schedule zb-v --remat keep",
+        "peers=1",
+    ),
+];
+
+/// Orders of each way.
+const ORDERS: u64 = 3;
+
+/// How often a run calls what.
+fn calls(place: &Place, run: &str, arguments: &[&str], settings: &str) -> BTreeMap<String, i64> {
+    let log = place.path("calls");
+    let _ = fs::remove_file(&log);
+    let settings = format!("{settings} calls={}", log.display());
+    place.trained(run, arguments, &settings);
+    let text = fs::read_to_string(&log).expect("the calls");
+    let calls = text.lines().filter_map(|line| line.split_once(' '));
+    calls
+        .map(|(name, count)| (name.to_owned(), count.parse().expect("a number")))
+        .collect()
+}
+
+#[test]
+fn graphs_give_the_bits_and_bytes_of_single_launches_in_every_way() {
+    let Some(place) = Place::new() else { return };
+    for (way, settings) in WAYS {
+        let way: Vec<&str> = way.split_whitespace().collect();
+        let plain = [&way[..], &LONGER].concat();
+        let wanted = place.trained("plain", &plain, &format!("{settings} seed=1"));
+        let graphs = [&plain[..], &[GRAPHS]].concat();
+        for seed in 0..seeds(ORDERS) {
+            let settings = format!("{settings} seed={seed}");
+            // The bytes are compared there, too.
+            let got = place.trained("graphs", &graphs, &settings);
+            assert!(got == wanted, "{way:?} {settings}: {got:?} {wanted:?}");
+        }
+        let [single, graphs] = [&way, &graphs].map(|way| counted(&step(&place, way, ["6", "7"])));
+        println!("{}: {single:?} {graphs:?}", way.join(" "));
+        assert!(
+            graphs[1] > 0 && graphs[0] * 4 < single[0],
+            "{way:?}: {single:?} {graphs:?}"
+        );
+    }
+}
+
+/// Calls of one step: those of a run that is one step longer.
+fn step(place: &Place, arguments: &[&str], steps: [&str; 2]) -> BTreeMap<String, i64> {
+    let [shorter, longer] = steps.map(|steps| {
+        let arguments = [arguments, &["--steps", steps]].concat();
+        calls(place, "run", &arguments, "seed=1")
+    });
+    let calls = longer.into_iter();
+    calls
+        .map(|(name, count)| (name.clone(), count - shorter.get(&name).unwrap_or(&0)))
+        .filter(|(_, count)| *count != 0)
+        .collect()
+}
+
+/// Launches of every kind, and calls about memory.
+fn counted(calls: &BTreeMap<String, i64>) -> [i64; 4] {
+    let sum = |begins: &[&str]| {
+        let named = calls
+            .iter()
+            .filter(|(name, _)| begins.iter().any(|begin| name.starts_with(begin)));
+        named.map(|(_, count)| count).sum()
+    };
+    [
+        sum(&[
+            "cuLaunchKernel",
+            "cublasSgemm",
+            "cublasGemm",
+            "cuMemset",
+            "cuMemcpyDtoD",
+        ]),
+        sum(&["cuGraphLaunch"]),
+        sum(&["cuGraphExecKernelNodeSetParams"]),
+        sum(&["cuMemAllocFromPool", "cuMemFreeAsync"]),
+    ]
+}
+
+/// A GPT of twelve blocks on one device, 8 micro-batches.
+#[test]
+fn a_step_takes_a_handful_of_launches() {
+    let Some(place) = Place::new() else { return };
+    let model = "--devices cuda:0 --stages 1 --set model.blocks=12 --micro-batches 8 --remat keep --dtype bf16 --dropout 0";
+    let model: Vec<&str> = model.split_whitespace().collect();
+    let plain = step(&place, &model, ["6", "7"]);
+    let graphs = step(&place, &[&model[..], &[GRAPHS]].concat(), ["6", "7"]);
+    let [one_by_one, none, _, memory] = counted(&plain);
+    let [left, launches, changes, still] = counted(&graphs);
+    println!("a step of 8 micro-batches, launches, graphs, arguments, allocations and freeings:");
+    println!(
+        "single {:?}\ngraphs {:?}",
+        counted(&plain),
+        counted(&graphs)
+    );
+    println!("single {plain:?}\ngraphs {graphs:?}");
+    assert_eq!(none, 0);
+    // An action is one graph, and its tokens have another address each time.
+    assert_eq!(launches, 2 * 8, "{graphs:?}");
+    assert!(left * 20 < one_by_one, "{left} {one_by_one}");
+    assert!(still * 10 < memory, "{still} {memory}");
+    assert!(changes <= 4 * 8, "{changes}");
+}
+
+#[test]
+fn what_goes_wrong_with_graphs_is_one_error_or_nothing() {
+    let Some(place) = Place::new() else { return };
+    let arguments = ["--devices", "cuda:0,cuda:1", "--stages", "2", GRAPHS];
+    let arguments = [&arguments[..], &LONGER].concat();
+    let wanted = place.trained("run", &arguments, "");
+    let mut failed = 0;
+    for (name, count) in calls(&place, "run", &arguments, "") {
+        if !name.contains("Graph") && !name.contains("Capture") && !name.contains("Mem") {
+            continue;
+        }
+        for moment in [1, count / 2, count - 1] {
+            let settings = format!("seed={moment} fail={name}:{moment}:999");
+            let outcome = place.train("failing", &arguments, &settings);
+            if outcome.code == Some(0) {
+                assert!(place.result("failing", &outcome) == wanted, "{settings}");
+            } else {
+                crate::failures::assert_clear(&settings, &outcome);
+            }
+            failed += 1;
+        }
+    }
+    for (moment, error) in [(1500, 700), (2000, 214), (2500, 719)] {
+        let settings = format!("seed={moment} break={moment}:{error}");
+        let outcome = place.train("failing", &arguments, &settings);
+        crate::failures::assert_clear(&settings, &outcome);
+    }
+    println!("{failed} failures");
+}
+
+/// Evaluations, texts and runs that go on from a checkpoint between steps of graphs.
+#[test]
+fn what_is_no_training_goes_on_without_graphs() {
+    let Some(place) = Place::new() else { return };
+    let common = [
+        "--devices",
+        "cuda:0*2",
+        "--stages",
+        "2",
+        "--eval-every",
+        "2",
+    ];
+    let common = [&common[..], &LONGER].concat();
+    let wanted = place.trained("plain", &common, "seed=1");
+    let graphs = [&common[..], &[GRAPHS]].concat();
+    assert!(place.trained("run", &graphs, "seed=2") == wanted);
+    place.evaluated(&["--devices", "cuda:0*2", "--set", "run.cuda_graphs=true"]);
+    let sample = ["sample", "run", "--tokens", "3", "--devices", "cuda:0*2"];
+    assert!(place.run(&sample, "seed=1").is_right());
+}
