@@ -180,7 +180,7 @@ fn words(arg: &Arg) -> (u8, u64) {
     }
 }
 
-/// What an emulated host is told of ranges.
+/// The function by which an emulated host learns the owner of a range.
 ///
 /// # Safety
 /// It takes any numbers, and a stream that is alive.
