@@ -51,7 +51,6 @@ fn a_host_without_cublaslt_says_so_and_trains_alike_to_rounding() {
     let mut command = place.command(&[&common, TINY, &four[..]].concat());
     let outcome = place.host.run_with(libraries, &mut command, "seed=2");
     let without = place.result("without", &outcome);
-    assert_ne!(without.parameters, with.parameters);
     assert_near("without cuBLASLt", &without, &with);
     // Nor does a library without algorithms change a bit of that.
     assert!(place.trained("none", &four, "seed=3 lt=0") == without);
