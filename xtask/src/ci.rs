@@ -26,8 +26,8 @@ enum What {
     Package,
     Systems,
     Arm,
-    /// An example that the step before has built.
-    Example(PathBuf),
+    /// An example that the step before has built, and its arguments.
+    Example(PathBuf, &'static [&'static str]),
     /// Arguments of cargo, and the environment they run in.
     Cargo {
         arguments: Vec<String>,
@@ -70,7 +70,10 @@ impl Step {
             What::Package => package::run(shell, root),
             What::Systems => targets::systems(shell),
             What::Arm => targets::arm(shell),
-            What::Example(program) => Ok(cmd!(shell, "{program}").run()?),
+            What::Example(program, arguments) => {
+                let arguments = arguments.iter();
+                Ok(cmd!(shell, "{program} {arguments...}").run()?)
+            }
             What::Exam => {
                 let quick = Exam {
                     row: Vec::new(),
@@ -179,9 +182,15 @@ fn steps(tree: &Tree, root: &Path) -> anyhow::Result<Vec<Step>> {
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
     for name in tree.crates() {
         for example in examples(root, name)? {
+            let arguments: &[&str] = match &*example {
+                // Milliseconds of an action: what is compared with the prediction at 20 only has to run here.
+                "sleepers" => &["2"],
+                _ => &[],
+            };
+            let program = Path::new(&target).join("debug/examples").join(&example);
             steps.push(Step {
                 name: format!("example {name} {example}"),
-                what: What::Example(Path::new(&target).join("debug/examples").join(example)),
+                what: What::Example(program, arguments),
             });
         }
     }
