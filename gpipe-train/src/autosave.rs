@@ -73,9 +73,9 @@ impl<'a> Autosave<'a> {
     }
 
     /// Completes the previous checkpoint, which it returns, copies the parameters and starts to write them. Those of
-    /// other ranks stay there: the ranks [write](give) them, or give them when they are written. After the last step of a run (`is_last`), nothing changes them any
-    /// more, and those on the processor are written without a copy. A state that is not finite is refused: in the place of an older checkpoint it would
-    /// leave the run nothing to go on from.
+    /// other ranks stay there: the ranks [write](give) them, or give them when they are written. After the last step of
+    /// a run (`is_last`), nothing changes them any more, and those on the processor are written without a copy. A state
+    /// that is not finite is refused: in the place of an older checkpoint it would leave the run nothing to go on from.
     pub fn save(
         &mut self,
         pipeline: &mut ModelPipeline,

@@ -1,7 +1,6 @@
 //! What goes wrong on a device ends the run with one clear error: no panic, no hang, nothing touched
 //! that is not there, and checkpoints stay whole.
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use crate::Place;
@@ -18,19 +17,6 @@ pub(crate) fn assert_clear(what: &str, outcome: &Outcome) {
     assert!(stderr.contains("error"), "{what}: {outcome:?}");
 }
 
-/// How often a run calls what.
-fn calls(place: &Place, settings: &str) -> BTreeMap<String, u64> {
-    let log = place.path("calls");
-    let _ = fs::remove_file(&log);
-    let settings = format!("{settings} calls={}", log.display());
-    place.trained("run", &DEVICES, &settings);
-    let text = fs::read_to_string(&log).expect("the calls");
-    let calls = text.lines().filter_map(|line| line.split_once(' '));
-    calls
-        .map(|(name, count)| (name.to_owned(), count.parse().expect("a number")))
-        .collect()
-}
-
 #[test]
 fn every_call_may_fail() {
     let Some(place) = Place::new() else { return };
@@ -42,7 +28,7 @@ fn every_call_may_fail() {
         ("peers=0", "cuMemcpy"),
     ] {
         let wanted = place.trained("run", &DEVICES, peers);
-        for (name, count) in calls(&place, peers) {
+        for (name, count) in place.calls("run", &DEVICES, peers) {
             if !name.starts_with(which) {
                 continue;
             }
@@ -90,7 +76,7 @@ fn memory_that_runs_out_is_named_and_checkpoints_stay_whole() {
     assert!(none.stderr.contains("stage"), "{none:?}");
 
     // In the middle of the last step every allocation fails.
-    let count = calls(&place, "")["cuMemAllocFromPoolAsync"];
+    let count = place.calls("run", &DEVICES, "")["cuMemAllocFromPoolAsync"];
     let moments = count * 5 / 6..count * 5 / 6 + 16;
     let failures = moments.map(|moment| format!(" fail=cuMemAllocFromPoolAsync:{moment}:2"));
     let outcome = place.train("run", &arguments, &failures.collect::<String>());

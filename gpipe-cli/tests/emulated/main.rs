@@ -19,6 +19,7 @@ mod resume;
 mod tensors;
 mod work;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -133,6 +134,19 @@ impl Place {
     /// Trains and looks at what came out.
     fn trained(&self, run: &str, arguments: &[&str], settings: &str) -> Result {
         self.result(run, &self.train(run, arguments, settings))
+    }
+
+    /// How often a run calls each function of the libraries.
+    fn calls(&self, run: &str, arguments: &[&str], settings: &str) -> BTreeMap<String, u64> {
+        let log = self.path("calls");
+        let _ = fs::remove_file(&log);
+        let settings = format!("{settings} calls={}", log.display());
+        self.trained(run, arguments, &settings);
+        let text = fs::read_to_string(&log).expect("the calls");
+        let calls = text.lines().filter_map(|line| line.split_once(' '));
+        calls
+            .map(|(name, count)| (name.to_owned(), count.parse().expect("a number")))
+            .collect()
     }
 
     /// The loss of the run `run` on a short text, no sample of which comes twice: the text that it was

@@ -87,7 +87,7 @@ impl Arena {
         (self.most_beside > 0).then(|| self.bytes() + self.most_beside)
     }
 
-    /// Puts a piece in the place of the one before, of which nobody has a range, and gives that one's address.
+    /// Replaces the piece, all of whose ranges are free; returns the address of the former one.
     pub fn replace(&mut self, piece: Option<(u64, u64)>) -> Option<u64> {
         debug_assert!(self.is_idle(), "ranges of the piece are taken");
         let before = self.piece.map(|(at, _)| at);

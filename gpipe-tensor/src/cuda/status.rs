@@ -1,6 +1,7 @@
 //! Status codes of the driver, cuBLAS and NVRTC as errors of this crate.
 
 use std::ffi::CStr;
+use std::fmt::Debug;
 
 use cudarc::cublas::sys::cublasStatus_t;
 use cudarc::cublaslt::sys::cublasStatus_t as LtStatus;
@@ -56,39 +57,32 @@ fn is_lost(status: CUresult) -> bool {
     )
 }
 
+/// The error of a library's call, unless its status is `success`.
+fn unless_equal<S: PartialEq + Debug>(status: S, success: S, call: &'static str) -> Result<()> {
+    match status == success {
+        true => Ok(()),
+        false => Err(Error::Cuda {
+            call,
+            message: format!("{status:?}"),
+        }),
+    }
+}
+
 impl Status for cublasStatus_t {
     fn check(self, call: &'static str) -> Result<()> {
-        match self {
-            Self::CUBLAS_STATUS_SUCCESS => Ok(()),
-            status => Err(Error::Cuda {
-                call,
-                message: format!("{status:?}"),
-            }),
-        }
+        unless_equal(self, Self::CUBLAS_STATUS_SUCCESS, call)
     }
 }
 
 impl Status for LtStatus {
     fn check(self, call: &'static str) -> Result<()> {
-        match self {
-            Self::CUBLAS_STATUS_SUCCESS => Ok(()),
-            status => Err(Error::Cuda {
-                call,
-                message: format!("{status:?}"),
-            }),
-        }
+        unless_equal(self, Self::CUBLAS_STATUS_SUCCESS, call)
     }
 }
 
 impl Status for nvrtcResult {
     fn check(self, call: &'static str) -> Result<()> {
-        match self {
-            Self::NVRTC_SUCCESS => Ok(()),
-            status => Err(Error::Cuda {
-                call,
-                message: format!("{status:?}"),
-            }),
-        }
+        unless_equal(self, Self::NVRTC_SUCCESS, call)
     }
 }
 
