@@ -21,9 +21,16 @@ use crate::session::Calls;
 /// and while none does. A message that does not fit into MPI's own buffers takes several looks on both sides, and each
 /// nap between them is longer than the transfer.
 const EAGER: [Duration; 2] = [Duration::from_micros(500), Duration::from_micros(50)];
+/// A nap is the time since a message moved, divided by this: it makes no wait much longer, and a worker that computes is
+/// seldom disturbed.
+const NAPS_OF_A_WAIT: u32 = 4;
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
-/// While a worker waits, and while none does.
-const LONGEST_NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
+/// While a worker waits, which then waits at most that much longer.
+const LONGEST_NAP_WAITED_FOR: Duration = Duration::from_micros(100);
+/// While a message leaves: MPI may send the next part of it at a look only.
+const LONGEST_NAP_SENDING: Duration = Duration::from_millis(1);
+/// While a message can only arrive that nobody needs yet. Each nap costs the core of a worker some 20 µs.
+const LONGEST_NAP: Duration = Duration::from_millis(4);
 /// How long the end waits for the other ranks, and then for MPI.
 const GRACE: Duration = Duration::from_secs(10);
 /// The time between two signs of life.
@@ -100,7 +107,7 @@ impl MpiTransport {
                 // It ends this process too, which has something to say first; and it may not return.
                 let since = Instant::now();
                 while !of_thread.is_over.load(Ordering::Acquire) && since.elapsed() < GRACE {
-                    thread::park_timeout(LONGEST_NAPS[1]);
+                    thread::park_timeout(LONGEST_NAP);
                 }
                 mpi.abort(1);
             }
@@ -211,7 +218,7 @@ fn communicate(mpi: &mut dyn Calls, shared: &Shared, silence: Duration) -> Resul
         if shared.is_over.load(Ordering::Acquire) {
             return mpi.finalize().map_err(|error| error.to_string());
         }
-        thread::park_timeout(LONGEST_NAPS[1]);
+        thread::park_timeout(LONGEST_NAP);
     };
     let mut traffic = Traffic::default();
     let run = AssertUnwindSafe(|| traffic.run(mpi, shared, &*deliver, silence));
@@ -250,7 +257,6 @@ impl Traffic {
                 .push(Arriving::begin(mpi, from).map_err(text)?);
         }
         let mut moved = Instant::now();
-        let mut nap = SHORTEST_NAP;
         loop {
             let mut any = false;
             let queued = std::mem::take(&mut *lock(&shared.queue));
@@ -295,17 +301,23 @@ impl Traffic {
             }
             pulse.beat(mpi, self, deliver)?;
             if any {
-                (moved, nap) = (Instant::now(), SHORTEST_NAP);
+                moved = Instant::now();
                 continue;
             }
             let is_waited_for = shared.waiting.load(Ordering::Relaxed) > 0;
-            let is_busy = is_waited_for || !self.leaving.is_empty();
-            if is_busy && moved.elapsed() < EAGER[usize::from(!is_waited_for)] {
+            let (eager, longest) = if is_waited_for {
+                (EAGER[0], LONGEST_NAP_WAITED_FOR)
+            } else if !self.leaving.is_empty() {
+                (EAGER[1], LONGEST_NAP_SENDING)
+            } else {
+                (Duration::ZERO, LONGEST_NAP)
+            };
+            let still = moved.elapsed();
+            if still < eager {
                 thread::yield_now();
                 continue;
             }
-            thread::park_timeout(nap);
-            nap = (2 * nap).min(LONGEST_NAPS[usize::from(!is_busy)]);
+            thread::park_timeout((still / NAPS_OF_A_WAIT).clamp(SHORTEST_NAP, longest));
         }
     }
 

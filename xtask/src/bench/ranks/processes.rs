@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use xshell::Shell;
 
 use crate::bench::calm::Others;
+use crate::bench::configuration::listed;
 use crate::bench::runs;
 use crate::bench::table::table;
 use crate::bench::turns::{self, Took, median};
@@ -15,28 +16,35 @@ const STAGES: usize = 2;
 /// Micro-batches of a step: with few of them threads of one process gain what processes cannot, the threads of a stage
 /// that waits.
 const MICRO_BATCHES: &str = "16";
+/// One with a bubble, in which a thread is lent, and one almost without.
+const SCHEDULES: &str = "1f1b,zb-h1";
 
-/// Measures under every launcher and prints a table.
+/// Measures every schedule under every launcher and prints a table.
 pub fn run(shell: &Shell, flags: &Bench, launchers: &[&str]) -> anyhow::Result<()> {
     let (rounds, steps) = (flags.rounds.unwrap_or(5), flags.steps.unwrap_or(6));
     let model = flags.model.as_deref().unwrap_or("bench-a");
     let micro_batches = flags.micro_batches.as_deref().unwrap_or(MICRO_BATCHES);
-    let mut all = vec![Vec::new(); launchers.len()];
+    let schedules = listed(flags.schedules.as_deref().unwrap_or(SCHEDULES));
+    let ways = launchers
+        .iter()
+        .flat_map(|&launcher| schedules.iter().map(move |name| [launcher, name.as_str()]));
+    let ways: Vec<[&str; 2]> = ways.collect();
+    let mut all = vec![Vec::new(); ways.len()];
     for round in 1..=rounds {
-        for (launcher, found) in launchers.iter().zip(&mut all) {
-            eprintln!("ranks a: round {round} of {rounds}, {launcher}");
+        for (&[launcher, schedule], found) in ways.iter().zip(&mut all) {
+            eprintln!("ranks a: round {round} of {rounds}, {launcher}, {schedule}");
             // Who goes first changes, so that a drift of the machine's speed favours nobody.
             let mut both = [None, None];
             for turn in 0..2 {
                 let side = (round + turn) % 2;
                 let (before, threads) = match side {
-                    0 => (vec![*launcher, "-np", "2"], 1),
+                    0 => (vec![launcher, "-np", "2"], 1),
                     _ => (Vec::new(), STAGES),
                 };
                 let run = runs::train_by(
                     shell,
                     &before,
-                    &arguments(model, micro_batches, threads),
+                    &arguments(model, schedule, micro_batches, threads),
                     steps,
                 )?;
                 both[side] = Some((Took::of(&run)?, run.others));
@@ -50,17 +58,24 @@ pub fn run(shell: &Shell, flags: &Bench, launchers: &[&str]) -> anyhow::Result<(
             });
         }
     }
-    let heading = ["launcher", "processes", "threads", "ratio", "machine"];
+    let heading = [
+        "launcher",
+        "schedule",
+        "processes",
+        "threads",
+        "ratio",
+        "machine",
+    ];
     let mut rows = vec![heading.map(str::to_owned)];
-    for (launcher, rounds) in launchers.iter().zip(&all) {
-        rows.push(row(launcher, rounds));
+    for (&way, rounds) in ways.iter().zip(&all) {
+        rows.push(row(way, rounds));
         if flags.json {
-            println!("{}", line([model, micro_batches, launcher], rounds));
+            println!("{}", line(model, micro_batches, way, rounds));
         }
     }
     if !flags.json {
         println!(
-            "{model} in {STAGES} stages, 1f1b, {micro_batches} micro-batches, a step: processes of one thread over MPI, \
+            "{model} in {STAGES} stages, {micro_batches} micro-batches, a step: processes of one thread over MPI, \
              threads of one process;\n\
              ratio: median of the rounds [interval of 90 %]"
         );
@@ -81,10 +96,10 @@ struct Round {
 }
 
 /// The flags of one process.
-fn arguments(model: &str, micro_batches: &str, threads: usize) -> Vec<String> {
+fn arguments(model: &str, schedule: &str, micro_batches: &str, threads: usize) -> Vec<String> {
     let [stages, threads] = [STAGES, threads].map(|n| n.to_string());
     let flags = ["--model", model, "--stages", &stages, "--threads", &threads];
-    let pipeline = ["--schedule", "1f1b", "--micro-batches", micro_batches];
+    let pipeline = ["--schedule", schedule, "--micro-batches", micro_batches];
     let flags = flags.into_iter().chain(pipeline);
     flags.map(str::to_owned).collect()
 }
@@ -104,7 +119,7 @@ fn disturbed(rounds: &[Round]) -> Others {
     others.fold(Others::default(), Others::worse)
 }
 
-fn row(launcher: &str, rounds: &[Round]) -> [String; 5] {
+fn row([launcher, schedule]: [&str; 2], rounds: &[Round]) -> [String; 6] {
     let (times, ratio) = wall(rounds);
     let [processes, threads] =
         times.map(|time| time.map_or("-".into(), |time| format!("{:.1} ms", 1e3 * time)));
@@ -115,6 +130,7 @@ fn row(launcher: &str, rounds: &[Round]) -> [String; 5] {
     };
     [
         launcher.to_owned(),
+        schedule.to_owned(),
         processes,
         threads,
         turns::interval(ratio),
@@ -122,7 +138,12 @@ fn row(launcher: &str, rounds: &[Round]) -> [String; 5] {
     ]
 }
 
-fn line([model, micro_batches, launcher]: [&str; 3], rounds: &[Round]) -> Value {
+fn line(
+    model: &str,
+    micro_batches: &str,
+    [launcher, schedule]: [&str; 2],
+    rounds: &[Round],
+) -> Value {
     let ([processes, threads], ratio) = wall(rounds);
     let others = disturbed(rounds);
     json!({
@@ -131,6 +152,7 @@ fn line([model, micro_batches, launcher]: [&str; 3], rounds: &[Round]) -> Value 
         "part": "a",
         "model": model,
         "launcher": launcher,
+        "schedule": schedule,
         "stages": STAGES,
         "micro_batches": micro_batches,
         "processes_median_seconds": processes,
@@ -168,17 +190,18 @@ mod tests {
             round(2.0, 2.0, 0.25),
         ];
         assert_eq!(
-            row("mpirun", &rounds),
+            row(["mpirun", "1f1b"], &rounds),
             [
                 "mpirun",
+                "1f1b",
                 "2000.0 ms",
                 "2000.0 ms",
                 "1.10 [1.00 to 1.20]",
                 "not calm: 25 %"
             ]
         );
-        assert_eq!(row("mpirun", &rounds[..2])[4], "calm");
-        let line = line(["bench-a", "16", "mpirun"], &rounds);
+        assert_eq!(row(["mpirun", "1f1b"], &rounds[..2])[5], "calm");
+        let line = line("bench-a", "16", ["mpirun", "1f1b"], &rounds);
         assert_eq!((&line["ratio"], &line["pairs"]), (&json!(1.1), &json!(3)));
         assert_eq!(
             (&line["calm"], &line["others_share"]),
