@@ -9,6 +9,7 @@ mod products;
 pub mod programs;
 mod pytorch;
 mod results;
+mod run_tables;
 mod sizes;
 mod speed;
 mod summary;
@@ -123,7 +124,8 @@ fn part_b(programs: &Programs, sizes: &Sizes, results: &mut Results) -> anyhow::
         }
         products::measure(programs, sizes, precision, results)?;
     }
-    Ok(())
+    // Last, since no GPU has launched these graphs before.
+    speed::graphs(programs, sizes, results)
 }
 
 /// PyTorch between two turns of gpipe.

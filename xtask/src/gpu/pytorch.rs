@@ -95,6 +95,7 @@ fn hear(object: &Value, sizes: &Sizes, results: &mut Results) -> anyhow::Result<
                 precision: text("precision"),
                 devices: "cuda:0",
                 micro_batches: micro_batches.context("a run without micro_batches")? as usize,
+                graphs: false,
                 seconds: &seconds,
                 asking: None,
                 bytes: object["peak_bytes"].as_u64().unwrap_or(0),

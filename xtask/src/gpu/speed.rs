@@ -17,16 +17,20 @@ pub struct Way {
     pub devices: &'static str,
     /// The number of micro-batches.
     pub micro_batches: usize,
+    /// Whether operations are launched as CUDA graphs.
+    pub graphs: bool,
 }
 
 impl Way {
     /// What says so to gpipe.
-    fn flags(&self) -> &'static [&'static str] {
-        match self.precision {
+    fn flags(&self) -> Vec<&'static str> {
+        let precision: &[_] = match self.precision {
             "bf16" => &["--dtype", "bf16"],
             "tf32" => &["--tf32"],
             _ => &[],
-        }
+        };
+        let graphs = self.graphs.then_some("--cuda-graphs");
+        precision.iter().copied().chain(graphs).collect()
     }
 }
 
@@ -36,6 +40,7 @@ pub fn ways(precision: &'static str) -> [Way; 3] {
         precision,
         devices,
         micro_batches,
+        graphs: false,
     };
     [
         way("cuda:0", 1),
@@ -43,6 +48,9 @@ pub fn ways(precision: &'static str) -> [Way; 3] {
         way("cuda:0*2", MICRO_BATCHES),
     ]
 }
+
+/// Runs of each way with single launches, and as many with CUDA graphs.
+const ROUNDS: usize = 2;
 
 /// The columns of a table of runs.
 const COLUMNS: [&str; 10] = [
@@ -68,6 +76,8 @@ pub struct Run<'a> {
     pub devices: &'a str,
     /// As of [`Way`].
     pub micro_batches: usize,
+    /// As of [`Way`].
+    pub graphs: bool,
     /// Of each measured step.
     pub seconds: &'a [f64],
     /// Seconds in which the host asked for a step, and in which the device worked, if that is known.
@@ -95,7 +105,7 @@ impl Run<'_> {
             )
         });
         let cells = [
-            format!("{}, {}", self.program, self.devices),
+            named(self.program, self.devices, self.graphs),
             self.precision.to_owned(),
             self.micro_batches.to_string(),
             sizes.batch.to_string(),
@@ -109,12 +119,19 @@ impl Run<'_> {
         eprintln!("{}", cells.join("  "));
         let object = json!({
             "kind": "run", "program": self.program, "precision": self.precision, "devices": self.devices,
-            "micro_batches": self.micro_batches, "batch": sizes.batch, "seconds": median, "fastest": min,
+            "micro_batches": self.micro_batches, "graphs": self.graphs, "batch": sizes.batch, "seconds": median,
+            "fastest": min,
             "tokens": tokens, "flops": flops, "asking_seconds": self.asking.map(|both| both[0]),
             "working_seconds": self.asking.map(|both| both[1]), "peak_bytes": self.bytes,
         });
         results.row(&COLUMNS, &cells, object)
     }
+}
+
+/// What a run is called in tables.
+pub fn named(program: &str, devices: &str, graphs: bool) -> String {
+    let graphs = if graphs { ", graphs" } else { "" };
+    format!("{program}, {devices}{graphs}")
 }
 
 /// Trains in a way, and adds the row; the losses, unless it cannot be measured, which is noted.
@@ -128,8 +145,12 @@ pub fn measure(
     results: &mut Results,
 ) -> anyhow::Result<Option<Vec<f64>>> {
     let what = format!(
-        "{} on {}, M = {}, {} samples",
-        way.precision, way.devices, way.micro_batches, sizes.batch
+        "{} on {}, M = {}, {} samples{}",
+        way.precision,
+        way.devices,
+        way.micro_batches,
+        sizes.batch,
+        if way.graphs { ", graphs" } else { "" }
     );
     match once(programs, sizes, way)? {
         Ok(run) => {
@@ -139,6 +160,7 @@ pub fn measure(
                 precision: way.precision,
                 devices: way.devices,
                 micro_batches: way.micro_batches,
+                graphs: way.graphs,
                 seconds: &run.seconds[WARM_UP..],
                 asking: asking.map(|asking| [asking, run.working]),
                 bytes: run.bytes,
@@ -147,7 +169,12 @@ pub fn measure(
             Ok(Some(run.losses))
         }
         Err(broken) => {
-            results.note(&what, broken.verdict(Verdict::Left), &broken.why)?;
+            // Graphs have no reason to fail where single launches do not.
+            let verdict = match way.graphs {
+                true => Verdict::Wrong,
+                false => Verdict::Left,
+            };
+            results.note(&what, broken.verdict(verdict), &broken.why)?;
             Ok(None)
         }
     }
@@ -162,19 +189,56 @@ pub fn twice(programs: &Programs, sizes: &Sizes, results: &mut Results) -> anyho
     let way = ways("bf16")[1];
     let first = measure(programs, sizes, way, results)?;
     let second = measure(programs, sizes, way, results)?;
-    if let (Some(first), Some(second)) = (first, second) {
-        let verdict = match first == second {
-            true => Verdict::Right,
-            false => Verdict::Wrong,
-        };
-        let found = format!(
-            "losses of {} steps, {:.1e} apart at most, relatively",
-            first.len(),
-            apart(&second, &first)
-        );
-        results.note("the same bits in two runs", verdict, &found)?;
+    same_bits("the same bits in two runs", [first, second], results)
+}
+
+/// Every way in bf16 with single launches and with CUDA graphs, by turns: the bits have to be the same.
+///
+/// # Errors
+/// As [`measure`].
+pub fn graphs(programs: &Programs, sizes: &Sizes, results: &mut Results) -> anyhow::Result<()> {
+    results.section("CUDA graphs")?;
+    for _ in 0..ROUNDS {
+        for way in ways("bf16") {
+            let single = measure(programs, sizes, way, results)?;
+            let graphs = measure(
+                programs,
+                sizes,
+                Way {
+                    graphs: true,
+                    ..way
+                },
+                results,
+            )?;
+            let check = format!(
+                "the same bits with CUDA graphs, {}, M = {}",
+                way.devices, way.micro_batches
+            );
+            same_bits(&check, [single, graphs], results)?;
+        }
     }
     Ok(())
+}
+
+/// Notes whether two runs have the same losses; nothing if one has none, which is noted already.
+fn same_bits(
+    check: &str,
+    losses: [Option<Vec<f64>>; 2],
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let [Some(first), Some(second)] = losses else {
+        return Ok(());
+    };
+    let verdict = match first == second {
+        true => Verdict::Right,
+        false => Verdict::Wrong,
+    };
+    let found = format!(
+        "losses of {} steps, {:.1e} apart at most, relatively",
+        first.len(),
+        apart(&second, &first)
+    );
+    results.note(check, verdict, &found)
 }
 
 /// One run.
@@ -204,4 +268,38 @@ fn once(programs: &Programs, sizes: &Sizes, way: Way) -> anyhow::Result<Result<T
     ]);
     arguments.extend(way.flags());
     train(programs, &arguments, WARM_UP + sizes.steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn graphs_are_asked_for_and_named() {
+        let [way, ..] = ways("bf16");
+        assert_eq!(way.flags(), ["--dtype", "bf16"]);
+        let graphs = Way {
+            graphs: true,
+            ..way
+        };
+        assert_eq!(graphs.flags(), ["--dtype", "bf16", "--cuda-graphs"]);
+        assert_eq!(named("gpipe", "cuda:0", false), "gpipe, cuda:0");
+        assert_eq!(named("gpipe", "cuda:0", true), "gpipe, cuda:0, graphs");
+    }
+
+    #[test]
+    fn another_bit_is_wrong() {
+        let folder = xshell::Shell::new().unwrap().create_temp_dir().unwrap();
+        let path = folder.path().join("results.md");
+        let mut results = Results::begin(&path, "", false).unwrap();
+        let losses = || Some(vec![4.0, 2.0]);
+        same_bits("graphs", [losses(), None], &mut results).unwrap();
+        same_bits("graphs", [losses(), losses()], &mut results).unwrap();
+        assert!(results.verdict().is_ok());
+        let other = Some(vec![4.0, 2.0_f64.next_up()]);
+        same_bits("graphs", [losses(), other], &mut results).unwrap();
+        assert!(results.verdict().is_err());
+        let page = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(page.matches("| graphs | ").count(), 2, "{page}");
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::bench::summary::Summary;
+use super::run_tables::{beside_graphs, beside_pytorch};
 use crate::bench::table::table;
 
 /// The parts, in their order.
@@ -31,7 +31,9 @@ pub fn summary(objects: &[Value]) -> String {
     }
     page += &parts(objects);
     page += &checks(objects);
-    page += &runs(objects);
+    let runs: Vec<&Value> = of_kind(objects, "run").collect();
+    page += &beside_pytorch(&runs);
+    page += &beside_graphs(&runs);
     page += &worst(objects);
     page
 }
@@ -88,62 +90,6 @@ fn checks(objects: &[Value]) -> String {
         let _ = writeln!(text, "- {}: {}", text_of("check"), text_of("found"));
     }
     text
-}
-
-/// What makes runs comparable.
-fn way(run: &Value) -> [&Value; 4] {
-    ["precision", "devices", "micro_batches", "batch"].map(|key| &run[key])
-}
-
-/// Median of the medians of all rounds of each way, beside PyTorch's.
-fn runs(objects: &[Value]) -> String {
-    let runs: Vec<&Value> = of_kind(objects, "run").collect();
-    let median = |program: &Value, of: &Value| {
-        let same = runs
-            .iter()
-            .filter(|run| run["program"] == *program && way(run) == way(of));
-        let seconds: Vec<f64> = same.filter_map(|run| run["seconds"].as_f64()).collect();
-        Summary::of(&seconds).map(|summary| (summary.median, summary.count))
-    };
-    let heading = [
-        "",
-        "precision",
-        "M",
-        "batch",
-        "ms a step",
-        "tokens/s",
-        "TFLOP/s",
-        "rounds",
-        "of PyTorch, eager",
-    ];
-    let mut rows = vec![heading.map(str::to_owned)];
-    for (index, run) in runs.iter().enumerate() {
-        let is_same = |one: &&Value| one["program"] == run["program"] && way(one) == way(run);
-        let Some((seconds, rounds)) = median(&run["program"], run) else {
-            continue;
-        };
-        if runs[..index].iter().any(is_same) {
-            continue;
-        }
-        let rate = |key: &str| run[key].as_f64().unwrap_or(f64::NAN) / seconds;
-        let eager = median(&"PyTorch, eager".into(), run);
-        let text = |key: &str| run[key].as_str().unwrap_or_default().to_owned();
-        rows.push([
-            format!("{}, {}", text("program"), text("devices")),
-            text("precision"),
-            run["micro_batches"].to_string(),
-            run["batch"].to_string(),
-            format!("{:.2}", 1e3 * seconds),
-            format!("{:.0}", rate("tokens")),
-            format!("{:.1}", rate("flops") / 1e12),
-            rounds.to_string(),
-            eager.map_or_else(String::new, |(eager, _)| format!("{:.3}", eager / seconds)),
-        ]);
-    }
-    match rows.len() {
-        1 => "No run is known yet.\n".to_owned(),
-        _ => format!("\n## Runs of GPT-2\n\n{}", table(&rows, true)),
-    }
 }
 
 /// Bytes and FLOPs a second of the ceilings, as far as they are known.
@@ -226,44 +172,6 @@ fn worst(objects: &[Value]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    fn run(program: &str, micro_batches: u32, seconds: f64) -> Value {
-        json!({
-            "kind": "run", "part": "b", "program": program, "precision": "bf16", "devices": "cuda:0",
-            "micro_batches": micro_batches, "batch": 32, "seconds": seconds, "tokens": 1000.0, "flops": 1e12,
-        })
-    }
-
-    #[test]
-    fn runs_are_medians_beside_pytorch() {
-        let rows = [
-            run("gpipe", 1, 0.2),
-            run("gpipe", 8, 0.8),
-            run("gpipe", 1, 0.4),
-            run("PyTorch, eager", 1, 0.6),
-            run("gpipe", 1, 0.25),
-        ];
-        let page = summary(&rows);
-        let row = |start: &str| {
-            let line = page
-                .lines()
-                .find(|line| line.starts_with(start))
-                .unwrap_or_default();
-            line.split('|')
-                .map(str::trim)
-                .skip(2)
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        assert_eq!(
-            row("| gpipe, cuda:0 "),
-            "bf16 1 32 250.00 4000 4.0 3 2.400 "
-        );
-        assert!(
-            page.contains("| bf16      | 8 | 32    | 800.00    | 1250     | 1.2     | 1      |"),
-            "{page}"
-        );
-    }
 
     #[test]
     fn the_worst_launch_is_the_one_with_the_most_beyond_its_ceiling() {

@@ -192,7 +192,10 @@ fn complete(out: &Path) -> anyhow::Result<()> {
         "\n## Beside PyTorch",
         "\n## Rehearsals",
         "\n## compute-sanitizer",
+        "\n## CUDA graphs",
         "the same bits in two runs | right",
+        "the same bits with CUDA graphs, cuda:0, M = 8 | right",
+        "the same bits with CUDA graphs, cuda:0*2, M = 8 | right",
     ] {
         anyhow::ensure!(
             page.contains(words),
@@ -200,7 +203,13 @@ fn complete(out: &Path) -> anyhow::Result<()> {
             out.display()
         );
     }
-    for words in ["most to gain", "Runs of GPT-2", "a copy at", "allocations"] {
+    for words in [
+        "most to gain",
+        "Runs of GPT-2",
+        "With CUDA graphs",
+        "a copy at",
+        "allocations",
+    ] {
         anyhow::ensure!(
             summary.contains(words),
             "the summary says nothing of {words}: {summary}"
@@ -256,6 +265,7 @@ fn name(row: &Value) -> String {
         "precision",
         "devices",
         "micro_batches",
+        "graphs",
         "batch",
     ];
     let keys = keys.into_iter().chain(["layout", "m", "n", "k"]);
