@@ -206,3 +206,58 @@ fn tell_range(stream: &Stream, at: u64, bytes: usize, is_taken: bool) {
         unsafe { tell(at, bytes as u64, i32::from(is_taken), stream.raw()) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+
+    #[test]
+    fn a_sum_is_like_one_of_the_same_operands_alone() {
+        let product = Product {
+            m: 16,
+            n: 24,
+            k: 40,
+            a_transposed: false,
+            b_transposed: false,
+            accumulate: false,
+            items: 1,
+            pads: [0; 3],
+            stored: DType::BF16,
+            result: DType::BF16,
+        };
+        let added = Added {
+            bias: Some(Pointer(64)),
+            onto: Some(Pointer(128)),
+        };
+        let places = [256, 512, 768].map(Pointer);
+        let sum = Asked::Sum(product, added, places);
+        let key = |asked: &Asked| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            asked.hash_likeness(&mut hasher);
+            hasher.finish()
+        };
+        let same = sum.clone();
+        assert!(sum.is_like(&same) && key(&sum) == key(&same));
+        let adds = |bias, onto| Asked::Sum(product, Added { bias, onto }, places);
+        let wider = Product { n: 32, ..product };
+        let mut others = vec![
+            Asked::Sum(wider, added, places),
+            Asked::Product(product, places),
+            adds(None, added.onto),
+            adds(added.bias, None),
+            adds(Some(Pointer(32)), added.onto),
+            adds(added.bias, Some(Pointer(32))),
+            adds(added.onto, added.bias),
+        ];
+        for place in 0..3 {
+            let mut moved = places;
+            moved[place] = Pointer(1024);
+            others.push(Asked::Sum(product, added, moved));
+        }
+        for other in &others {
+            assert!(!sum.is_like(other) && !other.is_like(&sum), "{other:?}");
+            assert_ne!(key(&sum), key(other), "{other:?}");
+        }
+    }
+}

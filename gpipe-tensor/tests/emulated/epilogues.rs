@@ -7,7 +7,7 @@ use cudarc::cublaslt::sys::{
     self, cublasComputeType_t, cublasLtMatmulPreferenceAttributes_t as Attribute, cublasStatus_t,
 };
 use gpipe_tensor::ops::{self, Layout};
-use gpipe_tensor::{DType, Device, DeviceId, Host, Tensor, init_uniform};
+use gpipe_tensor::{DType, Device, DeviceId, GraphCounts, Host, Result, Tensor, init_uniform};
 
 use crate::driver::{Gpu, alloc, bytes, call, copy_in, synchronize};
 use crate::host::{Host as Emulated, LIBRARIES};
@@ -23,7 +23,7 @@ fn products(device: &Device, stored: DType, [m, n, k]: [usize; 3]) -> Vec<[Vec<f
     };
     let (x, w) = (random(&[m, k], "x"), random(&[k, n], "w"));
     let (bias, onto) = (random(&[n], "bias"), random(&[m, n], "onto"));
-    let of = |y: gpipe_tensor::Result<Tensor>| y.and_then(|y| y.to_f32s()).expect("a product");
+    let of = |y: Result<Tensor>| y.and_then(|y| y.to_f32s()).expect("a product");
     let mut results = Vec::new();
     for _ in 0..2 {
         let with_bias = ops::matmul(Layout::Nn, &x, &w, Some(&bias));
@@ -60,6 +60,70 @@ pub fn program(_: &str) -> bool {
         }
     }
     true
+}
+
+/// Steps of an action, of which the first makes the arena.
+const STEPS: u64 = 8;
+
+/// Products with something added to them in an action of their own, whose operands have other contents in every step and lie
+/// in one of `places` places: all results, and what became of the operations.
+fn in_actions(host: &Host, stored: DType, places: u64) -> Result<(Vec<f32>, Option<GraphCounts>)> {
+    let device = host.device(DeviceId::Cuda(0))?;
+    let (m, n, k) = (16, 24, 40);
+    let shapes: [&[usize]; 6] = [&[m, k], &[k, n], &[n], &[n], &[m, n], &[m, n]];
+    let random = |shape: &[usize], step: u64, name: &str| {
+        init_uniform(&device, shape, 0.5, step, name)?.to_dtype(stored)
+    };
+    let make = |_| {
+        let operands = shapes.iter().map(|shape| random(shape, 0, "zeros"));
+        operands.collect::<Result<Vec<_>>>()
+    };
+    let mut operands = (0..places).map(make).collect::<Result<Vec<_>>>()?;
+    let mut seen = Vec::new();
+    for step in 0..STEPS {
+        device.begin_step()?;
+        let operands = &mut operands[(step % places) as usize];
+        for (index, operand) in operands.iter_mut().enumerate() {
+            operand.copy_from(&random(shapes[index], step, &index.to_string())?)?;
+        }
+        let [x, w, bias, other, onto, last] = &operands[..] else {
+            return Ok((Vec::new(), None));
+        };
+        device.begin_action();
+        let results = [
+            ops::matmul(Layout::Nn, x, w, Some(bias))?,
+            ops::matmul(Layout::Nn, x, w, Some(other))?,
+            ops::matmul_onto(Layout::Nn, x, w, None, onto)?,
+            ops::matmul_onto(Layout::Nn, x, w, Some(bias), last)?,
+        ];
+        device.end_action()?;
+        for result in results {
+            seen.extend(result.to_f32s()?);
+        }
+    }
+    Ok((seen, device.graph_counts()))
+}
+
+/// Whether graphs of nothing but such products have the bits of single launches.
+pub fn captured(_: &str) -> bool {
+    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    let mut right = true;
+    for (stored, places) in STORED
+        .into_iter()
+        .flat_map(|stored| [(stored, 1), (stored, 2)])
+    {
+        let single = Host::new(1).expect("one thread");
+        let (wanted, _) = in_actions(&single, stored, places).expect("no fault");
+        let graphs = Host::new(1).expect("one thread").with_cuda_graphs();
+        let (got, counts) = in_actions(&graphs, stored, places).expect("no fault");
+        let counts = counts.expect("graphs");
+        // The first step is another list, as there is no arena, and each list is captured at its second time.
+        let launches = STEPS - 1 - places;
+        assert_eq!((counts.captured, counts.launches), (places, launches));
+        assert_eq!((counts.in_graphs, counts.arguments_set), (4 * launches, 0));
+        right &= bits(got) == bits(wanted);
+    }
+    right
 }
 
 /// The library's own functions as the backend must not call them.
@@ -208,6 +272,25 @@ fn what_is_added_to_a_product_takes_no_launch_of_its_own() {
         "cublasLtDestroy 1",
     ] {
         assert!(calls.lines().any(|one| one == line), "{line} in {calls}");
+    }
+}
+
+#[test]
+fn graphs_of_epilogues_alone_have_the_bits_of_single_launches() {
+    let Some(host) = Emulated::get() else { return };
+    for seed in 0..10 {
+        let outcome = run(host, "captured-epilogues", "", &format!("seed={seed}"));
+        assert!(outcome.is_right(), "{seed}: {outcome:?}");
+    }
+    // The bias of another product; another sum, and no bias.
+    for astray in [2, 4] {
+        let settings = format!("seed=1 astray={astray}");
+        let outcome = run(host, "captured-epilogues", "", &settings);
+        assert_ne!(outcome.code, Some(0), "{settings}: {outcome:?}");
+        assert!(
+            outcome.faults.is_empty() && !outcome.stderr.contains("panicked"),
+            "{outcome:?}"
+        );
     }
 }
 

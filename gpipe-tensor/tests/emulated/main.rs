@@ -33,7 +33,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 31] = [
+const PROGRAMS: [(&str, Program); 32] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -48,6 +48,7 @@ const PROGRAMS: [(&str, Program); 31] = [
     ("compiler", faults::compiler),
     ("products", blas::products),
     ("epilogues", epilogues::program),
+    ("captured-epilogues", epilogues::captured),
     ("lt", epilogues::wrong),
     ("operations", operations),
     ("moves", waits::program),

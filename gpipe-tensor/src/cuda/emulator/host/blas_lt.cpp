@@ -108,6 +108,12 @@ static int matmul(Lt* lt, LtDesc* desc, const float* alpha, const void* a, LtLay
                  desc->compute == COMPUTE_32F_FAST_TF32, (uint64_t)workspace, bytes};
     p.d = matrix(*ld, d, false);
     if (desc->epilogue == EPILOGUE_BIAS) p.bias = desc->bias;
+    if (stream->capture) {
+        static uint64_t captured = 0, bias = 0;
+        static Matrix onto = {};
+        if (++captured == settings().astray) std::swap(p.bias, bias), std::swap(p.c, onto);
+        else bias = p.bias, onto = p.c;
+    }
     Device* device = lt->device;
     double cost = 2 + 2.0 * sizes[0] * sizes[1] * sizes[2] / 1e6;
     Work work = enqueue(stream, "kernel", cost, [=] { return multiply(*device, p); });

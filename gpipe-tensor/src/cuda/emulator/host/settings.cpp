@@ -17,6 +17,7 @@
 //   driver=N        13000 is 13.0
 //   threads=1       the threads of kernels in an order drawn from the seed
 //   forget=N        the Nth change of a graph's node reports success and changes nothing
+//   astray=N        the Nth product that cuBLASLt captures adds what the one before adds
 //   fail=NAME:N:E   the Nth call of NAME (from 1) gives the error E; may be repeated
 //   break=N:E       the Nth operation that a device does (from 1) gives the error E, which stays
 //   lt=N            the version of cuBLASLt: 130000 is 13.0; 0 has no algorithm for anything
@@ -113,7 +114,7 @@ struct Settings {
     std::vector<Refusal> refusals;
     uint64_t break_at = 0;
     int break_with = 0;
-    uint64_t delay = 0, sever = 0, forget = 0;
+    uint64_t delay = 0, sever = 0, forget = 0, astray = 0;
     int nccl = 22703, signal = 0;
     size_t lt = 130000;
     bool no_algorithm = false;
@@ -164,6 +165,7 @@ struct Settings {
         else if (key == "deaf") deaf = number != 0;
         else if (key == "sever") sever = number;
         else if (key == "forget") forget = number;
+        else if (key == "astray") astray = number;
         else if (key == "gpus") shared = value == "shared";
         else if (key == "faults") faults = value;
         else if (key == "calls") calls = value;
