@@ -38,7 +38,7 @@ pub fn run(shell: &Shell, flags: &Bench, launchers: &[&str]) -> anyhow::Result<(
             for turn in 0..2 {
                 let side = (round + turn) % 2;
                 let (before, threads) = match side {
-                    0 => (vec![launcher, "-np", "2"], 1),
+                    0 => (two_processes(launcher), 1),
                     _ => (Vec::new(), STAGES),
                 };
                 let run = runs::train_by(
@@ -93,6 +93,16 @@ struct Round {
     processes: Took,
     threads: Took,
     others: Others,
+}
+
+/// Starts two processes, each on a core of its own as Open MPI's launcher places two. MPICH's places none unless asked, and a
+/// worker that the system moves to another core leaves its cache behind.
+fn two_processes(launcher: &str) -> Vec<&str> {
+    let mut command = vec![launcher, "-np", "2"];
+    if launcher.contains("hydra") {
+        command.extend(["-bind-to", "core"]);
+    }
+    command
 }
 
 /// The flags of one process.
