@@ -2,9 +2,14 @@
 
 use serde_json::Value;
 
-use super::speed::named;
 use crate::bench::summary::Summary;
 use crate::bench::table::table;
+
+/// What a run is called in tables.
+pub fn named(program: &str, devices: &str, graphs: bool) -> String {
+    let graphs = if graphs { ", graphs" } else { "" };
+    format!("{program}, {devices}{graphs}")
+}
 
 /// What makes runs comparable.
 fn way(run: &Value) -> [&Value; 4] {

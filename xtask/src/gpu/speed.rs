@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::programs::Programs;
 use super::results::{Results, Verdict};
+use super::run_tables::named;
 use super::sizes::{MICRO_BATCHES, Sizes, WARM_UP};
 use super::train::{Broken, Trained, apart, train};
 use crate::bench::summary::Summary;
@@ -126,12 +127,6 @@ impl Run<'_> {
         });
         results.row(&COLUMNS, &cells, object)
     }
-}
-
-/// What a run is called in tables.
-pub fn named(program: &str, devices: &str, graphs: bool) -> String {
-    let graphs = if graphs { ", graphs" } else { "" };
-    format!("{program}, {devices}{graphs}")
 }
 
 /// Trains in a way, and adds the row; the losses, unless it cannot be measured, which is noted.
