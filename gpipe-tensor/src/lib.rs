@@ -14,6 +14,8 @@ mod floats;
 mod fork_join;
 mod graph_counts;
 mod host;
+#[cfg(all(target_os = "linux", not(miri)))]
+mod huge_pages;
 mod initial;
 mod instruction_set;
 mod kernel_cache;
