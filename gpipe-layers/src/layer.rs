@@ -4,7 +4,7 @@ use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Tensor, Tensors};
 
 use crate::lora_settings::LoraSettings;
-use crate::sum::sum;
+use crate::sum::sums;
 use crate::{Cost, Error, Flow, LayerCache, Param, PassContext, Pending, Result, Saved};
 
 /// A layer of a model: its cost, its forward pass and its two gradients.
@@ -171,8 +171,7 @@ pub trait Layer: Send {
         onto: &Tensor,
     ) -> Result<(Tensors, Saved)> {
         let (y, saved) = self.forward(cx, x)?;
-        let sums: gpipe_tensor::Result<Tensors> = y.into_iter().map(|y| sum(y, onto)).collect();
-        Ok((sums.map_err(Error::within(self.name()))?, saved))
+        Ok((sums(y, onto).map_err(Error::within(self.name()))?, saved))
     }
 
     /// The outputs of positions that continue earlier ones, in inference: `x` holds new positions, `span` says
@@ -210,6 +209,25 @@ pub trait Layer: Send {
         Ok(self.input_grad(saved, dy)?.1)
     }
 
+    /// [`input_grad`](Self::input_grad) of a layer of one tensor, and the sum of its dX and `onto`, which has the same shape
+    /// and type: the gradient of a residual connection. It holds the bytes of the two in a row.
+    ///
+    /// By default it is the two in a row, bit for bit; a layer that writes dX element by element may add `onto` on the
+    /// way.
+    ///
+    /// # Errors
+    /// As `input_grad`, and if the shapes differ.
+    fn input_grad_onto(
+        &self,
+        saved: Saved,
+        dy: Tensors,
+        onto: &Tensor,
+    ) -> Result<(Tensors, Pending)> {
+        let (dx, pending) = self.input_grad(saved, dy)?;
+        let dx = sums(dx, onto).map_err(Error::within(self.name()))?;
+        Ok((dx, pending))
+    }
+
     /// Adds dW to the gradients.
     ///
     /// # Errors
@@ -224,6 +242,15 @@ pub trait Layer: Send {
         let (dx, pending) = self.input_grad(saved, dy)?;
         self.weight_grad(pending)?;
         Ok(dx)
+    }
+
+    /// [`backward`](Self::backward) with the sum of [`input_grad_onto`](Self::input_grad_onto).
+    ///
+    /// # Errors
+    /// As both.
+    fn backward_onto(&mut self, saved: Saved, dy: Tensors, onto: &Tensor) -> Result<Tensors> {
+        let dx = self.backward(saved, dy)?;
+        sums(dx, onto).map_err(Error::within(self.name()))
     }
 
     /// Begins a mini-batch: discards the changes of an unfinished one to the layer's own state.

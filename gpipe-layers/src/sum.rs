@@ -1,6 +1,6 @@
-//! The sum of two tensors in the buffer of one of them.
+//! Sums of tensors in the buffers of one side.
 
-use gpipe_tensor::{Result, Tensor, ops};
+use gpipe_tensor::{Result, Tensor, Tensors, ops};
 
 /// a + b, in the buffer of `a` if nothing else holds it.
 pub(crate) fn sum(mut a: Tensor, b: &Tensor) -> Result<Tensor> {
@@ -9,4 +9,9 @@ pub(crate) fn sum(mut a: Tensor, b: &Tensor) -> Result<Tensor> {
     }
     ops::add_assign(&mut a, b)?;
     Ok(a)
+}
+
+/// The sum of each of these and `onto`.
+pub(crate) fn sums(flow: Tensors, onto: &Tensor) -> Result<Tensors> {
+    flow.into_iter().map(|a| sum(a, onto)).collect()
 }

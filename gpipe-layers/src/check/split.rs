@@ -1,21 +1,23 @@
 //! Check that all kinds of backward pass have the same bits.
 
-use gpipe_tensor::{Tensor, Tensors};
+use gpipe_tensor::{Tensor, Tensors, ops};
 
 use super::tensors::{
-    CheckError, Gradient, Result, clean, device_of, random_gradients, saved, take_gradients,
+    CheckError, Gradient, Result, clean, device_of, expect_flow, flows, random_gradients, saved,
+    take_gradients,
 };
-use crate::{Layer, PassContext};
+use crate::{Error, Layer, PassContext};
 
 /// Checks that `backward` has the same bits as `input_grad` then `weight_grad`, and that
-/// `param_only_grad` then `weight_grad` has the same gradients of parameters.
+/// `param_only_grad` then `weight_grad` has the same gradients of parameters; likewise `backward_onto` and
+/// `input_grad_onto`, whose dX has the bits of the sum.
 ///
 /// # Errors
 /// [`CheckError::Bits`] for the first element that differs; and whatever error the layer returns.
 pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Result<()> {
     let device = device_of(layer, inputs)?;
     clean(layer)?;
-    let outputs = layer.cost(&super::tensors::flows(inputs))?.outputs;
+    let outputs = layer.cost(&flows(inputs))?.outputs;
     let dy = random_gradients(&device, &outputs)?;
 
     let left = saved(layer, cx, inputs)?;
@@ -26,7 +28,7 @@ pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
     let left = saved(layer, cx, inputs)?;
     let (dx, pending) = layer.input_grad(left, dy.clone())?;
     layer.weight_grad(pending)?;
-    super::tensors::expect_flow(layer, way, &super::tensors::flows(&fused_dx), &dx)?;
+    expect_flow(layer, way, &flows(&fused_dx), &dx)?;
     for (i, (fused, split)) in fused_dx.iter().zip(&dx).enumerate() {
         let of = format!("gradient of input {i}");
         same(layer, of, way, &f32s(fused)?, &f32s(split)?)?;
@@ -36,10 +38,31 @@ pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
 
     let way = "param_only_grad and weight_grad";
     let left = saved(layer, cx, inputs)?;
-    let pending = layer.param_only_grad(left, dy)?;
+    let pending = layer.param_only_grad(left, dy.clone())?;
     layer.weight_grad(pending)?;
     let gradients = take_gradients(layer)?;
     same_gradients(layer, way, &fused, &gradients)?;
+
+    if let [dx] = fused_dx.as_slice() {
+        let around = random_gradients(&device, &flows(&fused_dx))?;
+        for way in ["input_grad_onto and weight_grad", "backward_onto"] {
+            let left = saved(layer, cx, inputs)?;
+            let onto = match way {
+                "backward_onto" => layer.backward_onto(left, dy.clone(), &around[0])?,
+                _ => {
+                    let (dx, pending) = layer.input_grad_onto(left, dy.clone(), &around[0])?;
+                    layer.weight_grad(pending)?;
+                    dx
+                }
+            };
+            expect_flow(layer, way, &flows(&fused_dx), &onto)?;
+            let apart = ops::add(dx, &around[0]).map_err(Error::within(layer.name()))?;
+            let of = "gradient of the input and around it".to_owned();
+            same(layer, of, way, &f32s(&apart)?, &f32s(&onto[0])?)?;
+            let gradients = take_gradients(layer)?;
+            same_gradients(layer, way, &fused, &gradients)?;
+        }
+    }
     clean(layer)
 }
 

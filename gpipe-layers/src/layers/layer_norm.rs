@@ -1,6 +1,6 @@
 //! Layer normalisation (arXiv:1607.06450).
 
-use gpipe_tensor::{Tensors, ops};
+use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unexpected, unpack};
@@ -35,6 +35,22 @@ impl LayerNorm {
             gain: Param::new(gain, [width], Kind::Vector, Init::Ones),
             bias: Param::new(bias, [width], Kind::Vector, Init::Zeros),
         }
+    }
+}
+
+impl LayerNorm {
+    /// dX, plus `onto`, and the gradients of gain and bias.
+    fn gradients(
+        &self,
+        saved: Saved,
+        dy: Tensors,
+        onto: Option<&Tensor>,
+    ) -> Result<(Tensors, Pending)> {
+        let [x, statistics] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        let (dx, dparams) = ops::layer_norm_grad(&x, &statistics, self.gain.value()?, &dy, onto)
+            .map_err(Error::within(&self.name))?;
+        Ok((smallvec![dx], Pending::new([dparams])))
     }
 }
 
@@ -94,15 +110,22 @@ impl Layer for LayerNorm {
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
-        let [x, statistics] = unpack(&self.name, saved.tensors)?;
-        let dy = single(&self.name, dy)?;
-        let (dx, dparams) = ops::layer_norm_grad(&x, &statistics, self.gain.value()?, &dy)
-            .map_err(Error::within(&self.name))?;
-        let pending = Pending {
-            tensors: smallvec![dparams],
-            ..Pending::default()
-        };
-        Ok((smallvec![dx], pending))
+        self.gradients(saved, dy, None)
+    }
+
+    fn input_grad_onto(
+        &self,
+        saved: Saved,
+        dy: Tensors,
+        onto: &Tensor,
+    ) -> Result<(Tensors, Pending)> {
+        self.gradients(saved, dy, Some(onto))
+    }
+
+    fn backward_onto(&mut self, saved: Saved, dy: Tensors, onto: &Tensor) -> Result<Tensors> {
+        let (dx, pending) = self.input_grad_onto(saved, dy, onto)?;
+        self.weight_grad(pending)?;
+        Ok(dx)
     }
 
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {

@@ -80,6 +80,14 @@ impl Residual {
         })
     }
 
+    /// The gradient that [`back`] gave; it is that of the skip connection alone where no layer is inside.
+    fn with_skip(&self, dx: Tensors) -> Result<Tensors> {
+        match self.layers.is_empty() {
+            true => self.add(dx.clone(), &dx[0]),
+            false => Ok(dx),
+        }
+    }
+
     fn add(&self, inner: Tensors, skip: &Tensor) -> Result<Tensors> {
         let inner = single(&self.name, inner)?;
         Ok(smallvec![
@@ -88,36 +96,29 @@ impl Residual {
     }
 }
 
-/// Result of a backward pass through the inner layers.
-struct Back<P> {
-    /// dY of the skip connection.
-    skip: Tensor,
-    /// The input gradient of the first layer.
-    dx: Tensors,
-    /// The pending state of each layer, the last first.
-    left: Vec<P>,
-}
-
-/// Backward pass through `layers`, given last to first; `step` handles one of them.
+/// Backward pass through `layers`, given last to first; `step` handles one of them, the first with the gradient of
+/// the skip connection, onto which its own goes. Gives the result, and the pending state of each layer, the last first.
 fn back<L, P>(
     name: &str,
     layers: impl ExactSizeIterator<Item = L>,
     saved: Saved,
     dy: Tensors,
-    mut step: impl FnMut(L, Saved, Tensors) -> Result<(Tensors, P)>,
-) -> Result<Back<P>> {
-    if layers.len() != saved.nested.len() {
-        return Err(foreign(name, layers.len(), saved.nested.len()));
+    mut step: impl FnMut(L, Saved, Tensors, Option<&Tensor>) -> Result<(Tensors, P)>,
+) -> Result<(Tensors, Vec<P>)> {
+    let count = layers.len();
+    if count != saved.nested.len() {
+        return Err(foreign(name, count, saved.nested.len()));
     }
     let skip = single(name, dy)?;
     let mut dx: Tensors = smallvec![skip.clone()];
-    let mut left = Vec::with_capacity(layers.len());
+    let mut left = Vec::with_capacity(count);
     for (layer, saved) in layers.zip(saved.nested.into_iter().rev()) {
+        let onto = (left.len() + 1 == count).then_some(&skip);
         let pending;
-        (dx, pending) = step(layer, saved, dx)?;
+        (dx, pending) = step(layer, saved, dx, onto)?;
         left.push(pending);
     }
-    Ok(Back { skip, dx, left })
+    Ok((dx, left))
 }
 
 impl Layer for Residual {
@@ -206,26 +207,38 @@ impl Layer for Residual {
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
         let layers = self.layers.iter().rev();
-        let back = back(&self.name, layers, saved, dy, |layer, saved, dy| {
-            layer.input_grad(saved, dy)
-        })?;
+        let (dx, nested) = back(
+            &self.name,
+            layers,
+            saved,
+            dy,
+            |layer, saved, dy, onto| match onto {
+                Some(onto) => layer.input_grad_onto(saved, dy, onto),
+                None => layer.input_grad(saved, dy),
+            },
+        )?;
+        let dx = self.with_skip(dx)?;
         let pending = Pending {
-            nested: back.left,
+            nested,
             ..Pending::default()
         };
-        Ok((self.add(back.dx, &back.skip)?, pending))
+        Ok((dx, pending))
     }
 
     fn param_only_grad(&self, saved: Saved, dy: Tensors) -> Result<Pending> {
-        let layers = self.layers.iter().enumerate().rev();
-        let back = back(&self.name, layers, saved, dy, |(i, layer), saved, dy| {
-            if i == 0 {
-                return Ok((Tensors::new(), layer.param_only_grad(saved, dy)?));
-            }
-            layer.input_grad(saved, dy)
-        })?;
+        let layers = self.layers.iter().rev();
+        let (_, nested) = back(
+            &self.name,
+            layers,
+            saved,
+            dy,
+            |layer, saved, dy, onto| match onto {
+                Some(_) => Ok((Tensors::new(), layer.param_only_grad(saved, dy)?)),
+                None => layer.input_grad(saved, dy),
+            },
+        )?;
         Ok(Pending {
-            nested: back.left,
+            nested,
             ..Pending::default()
         })
     }
@@ -244,10 +257,14 @@ impl Layer for Residual {
     /// Frees the pending state of each layer before the next begins.
     fn backward(&mut self, saved: Saved, dy: Tensors) -> Result<Tensors> {
         let layers = self.layers.iter_mut().rev();
-        let back = back(&self.name, layers, saved, dy, |layer, saved, dy| {
-            Ok((layer.backward(saved, dy)?, ()))
+        let (dx, _) = back(&self.name, layers, saved, dy, |layer, saved, dy, onto| {
+            let dx = match onto {
+                Some(onto) => layer.backward_onto(saved, dy, onto),
+                None => layer.backward(saved, dy),
+            };
+            Ok((dx?, ()))
         })?;
-        self.add(back.dx, &back.skip)
+        self.with_skip(dx)
     }
 
     fn begin_mini_batch(&mut self) -> Result<()> {

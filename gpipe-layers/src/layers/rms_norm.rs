@@ -1,6 +1,6 @@
 //! Root mean square normalization (arXiv:1910.07467).
 
-use gpipe_tensor::{Tensors, ops};
+use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{floats, single, times, unexpected, unpack};
@@ -30,6 +30,22 @@ impl RmsNorm {
             eps,
             gain: Param::new(gain, [width], Kind::Vector, Init::Ones),
         }
+    }
+}
+
+impl RmsNorm {
+    /// dX, plus `onto`, and the gradient of the gain.
+    fn gradients(
+        &self,
+        saved: Saved,
+        dy: Tensors,
+        onto: Option<&Tensor>,
+    ) -> Result<(Tensors, Pending)> {
+        let [x, factors] = unpack(&self.name, saved.tensors)?;
+        let dy = single(&self.name, dy)?;
+        let (dx, dgain) = ops::rms_norm_grad(&x, &factors, self.gain.value()?, &dy, onto)
+            .map_err(Error::within(&self.name))?;
+        Ok((smallvec![dx], Pending::new([dgain])))
     }
 }
 
@@ -80,11 +96,22 @@ impl Layer for RmsNorm {
     }
 
     fn input_grad(&self, saved: Saved, dy: Tensors) -> Result<(Tensors, Pending)> {
-        let [x, factors] = unpack(&self.name, saved.tensors)?;
-        let dy = single(&self.name, dy)?;
-        let (dx, dgain) = ops::rms_norm_grad(&x, &factors, self.gain.value()?, &dy)
-            .map_err(Error::within(&self.name))?;
-        Ok((smallvec![dx], Pending::new([dgain])))
+        self.gradients(saved, dy, None)
+    }
+
+    fn input_grad_onto(
+        &self,
+        saved: Saved,
+        dy: Tensors,
+        onto: &Tensor,
+    ) -> Result<(Tensors, Pending)> {
+        self.gradients(saved, dy, Some(onto))
+    }
+
+    fn backward_onto(&mut self, saved: Saved, dy: Tensors, onto: &Tensor) -> Result<Tensors> {
+        let (dx, pending) = self.input_grad_onto(saved, dy, onto)?;
+        self.weight_grad(pending)?;
+        Ok(dx)
     }
 
     fn weight_grad(&mut self, pending: Pending) -> Result<()> {

@@ -32,6 +32,18 @@ __device__ inline u16 upper_half(float value) {
 
 __device__ inline void store(bf16* p, u64 i, float value) { p[i].bits = upper_half(value); }
 
+/// What `load` finds where `store` has put the value.
+__device__ inline float rounded(const float*, float value) { return value; }
+__device__ inline float rounded(const bf16*, float value) {
+    return __uint_as_float((u32)upper_half(value) << 16);
+}
+
+/// As two launches would leave it: a value that is stored, and then the sum with what lies in `onto`, unless that is null.
+template <class T>
+__device__ inline void store_onto(T* p, u64 i, float value, const T* onto) {
+    store(p, i, onto ? rounded(p, value) + load(onto, i) : value);
+}
+
 /// 16 bytes, which a thread reads or writes by one instruction.
 struct __align__(16) Words {
     u32 at[4];

@@ -1,7 +1,9 @@
 //! The kernels of Llama's blocks: normalization, positions and gates.
 
 use super::memory::{Memory, near, random, rounded, same};
+use super::rows::sums_of;
 use super::{EDGES, Gpu, Outcome};
+use crate::cuda::entry::Pointer;
 use crate::ops;
 use crate::testing::device;
 use crate::{DType, Shape, Tensor};
@@ -56,25 +58,34 @@ fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outco
     }
     // The gradients from the very factors that the kernel reads.
     let inverse = tensor([rows], &minverse.values(SINGLE));
-    let (dx, dgain) = ops::rms_norm_grad(&tx, &inverse, &tgain, &tdy).expect("operands fit");
+    let (dx, dgain) = ops::rms_norm_grad(&tx, &inverse, &tgain, &tdy, None).expect("operands fit");
     let partials = Memory::room(SINGLE, rows.div_ceil(SPAN) * width);
     let mdgain = Memory::floats(SINGLE, &vec![7.0; width]);
-    let at = Gradient {
-        x: mx.at(),
-        inverse: minverse.at(),
-        gain: mgain.at(),
-        dy: mdy.at(),
-        dx: mdx.at(),
-        partials: partials.at(),
-        dgain: mdgain.at(),
+    let around = random(stored, n, 4);
+    let maround = Memory::floats(stored, &around);
+    let backward = |onto| {
+        let at = Gradient {
+            x: mx.at(),
+            inverse: minverse.at(),
+            gain: mgain.at(),
+            dy: mdy.at(),
+            onto,
+            dx: mdx.at(),
+            partials: partials.at(),
+            dgain: mdgain.at(),
+        };
+        let used = [
+            &mx, &minverse, &mgain, &mdy, &maround, &mdx, &partials, &mdgain,
+        ];
+        gpu.run(kernels::backward(stored, at, rows, width), used)
     };
-    gpu.run(
-        kernels::backward(stored, at, rows, width),
-        [&mx, &minverse, &mgain, &mdy, &mdx, &partials, &mdgain],
-    )?;
+    backward(Pointer::NULL)?;
     // A short row may be nearly 0: its gradient is large, and so are its roundings.
     let tolerance = if width < 8 { 1e-3 } else { 1e-5 };
     near("rms_norm_grad", stored, &mdx, floats(&dx), tolerance)?;
+    let sum = sums_of(&mdx.values(stored), &around);
+    backward(maround.at())?;
+    same("rms_norm_grad onto another", stored, &mdx, &sum)?;
     near(
         "gradient of the gain",
         SINGLE,

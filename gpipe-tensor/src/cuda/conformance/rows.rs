@@ -2,6 +2,7 @@
 
 use super::memory::{Memory, near, random, rounded, same};
 use super::{EDGES, Gpu, Outcome};
+use crate::cuda::entry::Pointer;
 use crate::ops::sum::kernels::{CHUNK, Reduction};
 use crate::ops::{self, IGNORE};
 use crate::testing::device;
@@ -15,6 +16,11 @@ fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
 
 fn floats(tensor: &Tensor) -> &[f32] {
     tensor.f32s().expect("floats")
+}
+
+/// The sums of two lists.
+pub(super) fn sums_of(a: &[f32], b: &[f32]) -> Vec<f32> {
+    a.iter().zip(b).map(|(a, b)| a + b).collect()
 }
 
 /// An error unless two numbers in double precision are as good as equal.
@@ -259,27 +265,28 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
     }
     // The gradients from the very statistics that the kernel reads.
     let stats = tensor([rows, 2], &mstats.values(SINGLE));
-    let (dx, dparams) = ops::layer_norm_grad(&tx, &stats, &tgain, &tdy).expect("operands fit");
-    let launch = kernels::input_grad(
-        stored,
-        kernels::InputGrad {
+    let (dx, dparams) =
+        ops::layer_norm_grad(&tx, &stats, &tgain, &tdy, None).expect("operands fit");
+    let around = random(stored, n, 6);
+    let maround = Memory::floats(stored, &around);
+    let input_grad = |onto| {
+        let operands = kernels::InputGrad {
             x: mx.at(),
             stats: mstats.at(),
             gain: mgain.at(),
             dy: mdy.at(),
+            onto,
             dx: mdx.at(),
-        },
-        rows,
-        width,
-    );
-    gpu.run([launch], [&mx, &mstats, &mgain, &mdy, &mdx])?;
-    near(
-        "layer_norm_grad",
-        stored,
-        &mdx,
-        floats(&dx),
-        tolerance * 10.0,
-    )?;
+        };
+        let launch = kernels::input_grad(stored, operands, rows, width);
+        gpu.run([launch], [&mx, &mstats, &mgain, &mdy, &maround, &mdx])
+    };
+    input_grad(Pointer::NULL)?;
+    let tolerance = tolerance * 10.0;
+    near("layer_norm_grad", stored, &mdx, floats(&dx), tolerance)?;
+    let sum = sums_of(&mdx.values(stored), &around);
+    input_grad(maround.at())?;
+    same("layer_norm_grad onto another", stored, &mdx, &sum)?;
     let sums = random(SINGLE, 2 * width, 5);
     let msums = Memory::floats(SINGLE, &sums);
     let partials = Memory::room(SINGLE, rows.div_ceil(SPAN) * 2 * width);

@@ -27,13 +27,14 @@ pub(super) fn forward(
     });
 }
 
-/// The gradients of a block of rows: `dx`, and in `dparams` the block's sums, first those of the gain,
+/// The gradients of a block of rows: `dx`, plus `onto` where there is one, and in `dparams` the block's sums, first those of the gain,
 /// then those of the bias.
 pub(super) fn backward(
     x: &[f32],
     stats: &[f32],
     gain: &[f32],
     dy: &[f32],
+    onto: Option<&[f32]>,
     dx: &mut [f32],
     dparams: &mut [f32],
 ) {
@@ -41,6 +42,7 @@ pub(super) fn backward(
         let width = gain.len();
         dparams.fill(0.0);
         let (dgain, dbias) = dparams.split_at_mut(width);
+        let mut onto = onto.map(|onto| onto.chunks_exact(width));
         let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
         let rows = rows.zip(dx.chunks_exact_mut(width));
         for (((x, dy), dx), stats) in rows.zip(stats.chunks_exact(2)) {
@@ -55,6 +57,8 @@ pub(super) fn backward(
                 *dgain = dy.mul_add(normal, *dgain);
                 *dbias += dy;
             }
+            let onto = onto.iter_mut().flat_map(Iterator::next).flatten();
+            dx.iter_mut().zip(onto).for_each(|(dx, onto)| *dx += onto);
         }
     });
 }

@@ -2,6 +2,7 @@
 
 use super::kernels::{self, InputGrad, ParamsGrad};
 use crate::cuda::Gpu;
+use crate::cuda::entry::Pointer;
 use crate::ops::sum::kernels::SPAN;
 use crate::{DType, Result, Tensor};
 
@@ -32,10 +33,11 @@ pub(super) fn forward(
     }
 }
 
-/// Fills `dx` and `dparams`.
+/// Fills `dx`, `onto` added, and `dparams`.
 pub(super) fn backward(
     gpu: &Gpu,
     [x, stats, gain, dy]: [&Tensor; 4],
+    onto: Option<&Tensor>,
     dx: &mut Tensor,
     dparams: &mut Tensor,
 ) -> Result<()> {
@@ -48,6 +50,7 @@ pub(super) fn backward(
     );
     let (x, stats) = (x.operand(OP, gpu, stored)?, stats.operand(OP, gpu, single)?);
     let (gain, dy) = (gain.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
+    let onto = onto.map(|onto| onto.operand(OP, gpu, stored)).transpose()?;
     // SAFETY: as above; the shapes of the gradients were compared with those of the operands.
     unsafe {
         gpu.launch(&kernels::input_grad(
@@ -57,6 +60,7 @@ pub(super) fn backward(
                 stats: stats.at,
                 gain: gain.at,
                 dy: dy.at,
+                onto: onto.as_ref().map_or(Pointer::NULL, |onto| onto.at),
                 dx,
             },
             rows,

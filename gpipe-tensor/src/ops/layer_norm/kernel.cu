@@ -26,10 +26,10 @@ __device__ void layer_norm(const T* x, const T* gain, const T* bias, T* y, float
     }
 }
 
-/// dx from x, the `stats` of `layer_norm`, and dy.
+/// dx from x, the `stats` of `layer_norm`, and dy, plus `onto` unless that is null.
 template <class T>
-__device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, const T* dy, T* dx,
-                                u64 rows, u64 width) {
+__device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, const T* dy,
+                                const T* onto, T* dx, u64 rows, u64 width) {
     u64 row = (u64)blockIdx.x * warps() + warp();
     if (row >= rows) return;
     u64 start = row * width;
@@ -45,7 +45,7 @@ __device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, c
     for (u64 c = lane(); c < width; c += WARP) {
         float normal = (load(x, start + c) - mean) * inverse;
         float rest = load(dy, start + c) * load(gain, c) - slope;
-        store(dx, start + c, inverse * fmaf(normal, -product, rest));
+        store_onto(dx, start + c, inverse * fmaf(normal, -product, rest), onto);
     }
 }
 

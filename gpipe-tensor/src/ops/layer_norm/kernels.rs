@@ -6,7 +6,9 @@ use crate::ops::sum::kernels::{Before, SPAN, add_spans, over_spans};
 
 entries! {
     layer_norm<T>(x: In, gain: In, bias: In, y: Out, stats: OutF32, rows: U64, width: U64, eps: F32);
-    layer_norm_grad<T>(x: In, stats: InF32, gain: In, dy: In, dx: Out, rows: U64, width: U64);
+    layer_norm_grad<T>(
+        x: In, stats: InF32, gain: In, dy: In, onto: In, dx: Out, rows: U64, width: U64,
+    );
     layer_norm_params_grad<T>(
         x: In, stats: InF32, dy: In, partials: OutF32, rows: U64, width: U64,
     );
@@ -26,12 +28,13 @@ pub(crate) fn forward(
     layer_norm::call(stored, x, gain, bias, y, stats, sizes.0, sizes.1, eps).a_warp_each(rows)
 }
 
-/// Operands and result of [`input_grad`].
+/// Operands and result of [`input_grad`]; `onto` may be null.
 pub(crate) struct InputGrad {
     pub x: Pointer,
     pub stats: Pointer,
     pub gain: Pointer,
     pub dy: Pointer,
+    pub onto: Pointer,
     pub dx: Pointer,
 }
 
@@ -44,7 +47,7 @@ pub(crate) struct ParamsGrad {
     pub dparams: Pointer,
 }
 
-/// The gradient with respect to x.
+/// The gradient with respect to x, plus `onto`.
 pub(crate) fn input_grad(
     stored: DType,
     InputGrad {
@@ -52,13 +55,14 @@ pub(crate) fn input_grad(
         stats,
         gain,
         dy,
+        onto,
         dx,
     }: InputGrad,
     rows: usize,
     width: usize,
 ) -> Launch {
     let sizes = (rows as u64, width as u64);
-    layer_norm_grad::call(stored, x, stats, gain, dy, dx, sizes.0, sizes.1).a_warp_each(rows)
+    layer_norm_grad::call(stored, x, stats, gain, dy, onto, dx, sizes.0, sizes.1).a_warp_each(rows)
 }
 
 /// The gradients of gain and bias in two launches: of each span of rows to two rows of `partials`, and

@@ -50,7 +50,8 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor, bias: &Tensor, eps: f32) -> Result<
 }
 
 /// The gradients with respect to x, and with respect to gain and bias as one tensor (2, d), summed
-/// over all rows.
+/// over all rows. `onto`, the gradient of a connection around the normalization, is added to that of x, with the bits of
+/// [`add`](super::add).
 ///
 /// With x̂ = (x − μ)/σ and g = dL/dy · gain, dL/dgain = Σ dL/dy · x̂ and dL/dbias = Σ dL/dy over the
 /// rows. μ and σ depend on every element of a row: ∂x̂ᵢ/∂xⱼ = (δᵢⱼ − 1/d − x̂ᵢx̂ⱼ/d)/σ, hence
@@ -63,11 +64,13 @@ pub fn layer_norm_grad(
     stats: &Tensor,
     gain: &Tensor,
     dy: &Tensor,
+    onto: Option<&Tensor>,
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "layer_norm_grad";
     let (rows, width) = x.shape().matrix()?;
     check_param(OP, gain, width)?;
     check_same_shape(OP, x, dy)?;
+    (onto.iter()).try_for_each(|onto| check_same_shape(OP, x, onto))?;
     if stats.shape().dims() != [rows, 2] {
         return Err(Error::shape(
             OP,
@@ -79,12 +82,13 @@ pub fn layer_norm_grad(
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu().filter(|_| width > 0) {
         let mut dparams = Tensor::empty(x.device(), [2, width])?;
-        cuda::backward(gpu, [x, stats, gain, dy], &mut dx, &mut dparams)?;
+        cuda::backward(gpu, [x, stats, gain, dy], onto, &mut dx, &mut dparams)?;
         return Ok((dx, dparams));
     }
     let mut dparams = Tensor::zeros(x.device(), [2, width])?;
     if width > 0 {
         let (stats, gain) = (stats.f32s()?, gain.f32s()?);
+        let onto = onto.map(Tensor::f32s).transpose()?;
         let blocks = rows.div_ceil(BLOCK);
         let mut sums = Scratch::take(x.device(), blocks * 2 * width)?;
         let operands = x
@@ -97,9 +101,10 @@ pub fn layer_norm_grad(
         for_each_on(
             threads_over(x.device(), x.elements()),
             x.device(),
-            operands.zip(out),
-            |(((x, dy), stats), (dx, sums))| {
-                cpu::backward(x, stats, gain, dy, dx, sums);
+            operands.zip(out).enumerate(),
+            |(block, (((x, dy), stats), (dx, sums)))| {
+                let onto = onto.map(|onto| &onto[block * BLOCK * width..][..dx.len()]);
+                cpu::backward(x, stats, gain, dy, onto, dx, sums);
             },
         );
         cpu::add_blocks(dparams.f32s_mut()?, &sums);
@@ -118,8 +123,10 @@ fn check_param(op: &'static str, param: &Tensor, width: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::add_assign;
     use crate::testing::{
-        assert_close, assert_same_bits_for_any_threads, device, f64s, numeric_gradient, random,
+        assert_close, assert_same_bits_for_any_threads, bits, device, device_with, f64s,
+        numeric_gradient, random,
     };
 
     const EPS: f32 = 1e-5;
@@ -174,7 +181,7 @@ mod tests {
             let dy = random(&device, shape, 4);
             let [gain, bias] = params(&device, width);
             let (_, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
-            let (dx, dparams) = layer_norm_grad(&x, &stats, &gain, &dy).unwrap();
+            let (dx, dparams) = layer_norm_grad(&x, &stats, &gain, &dy, None).unwrap();
             assert_eq!(dparams.shape().dims(), [2, width]);
             let weights = f64s(&dy);
             let inner = |y: Vec<f64>| y.iter().zip(&weights).map(|(y, w)| y * w).sum::<f64>();
@@ -208,7 +215,7 @@ mod tests {
         let [gain, bias] = params(&device, 1);
         let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
         assert_eq!(y.f32s().unwrap(), bias.f32s().unwrap().repeat(3));
-        let (dx, _) = layer_norm_grad(&x, &stats, &gain, &y).unwrap();
+        let (dx, _) = layer_norm_grad(&x, &stats, &gain, &y, None).unwrap();
         assert_eq!(dx.f32s().unwrap(), [0.0; 3]);
     }
 
@@ -219,7 +226,7 @@ mod tests {
             let x = random(&device, shape, 1);
             let [gain, bias] = params(&device, shape[1]);
             let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
-            let (dx, dparams) = layer_norm_grad(&x, &stats, &gain, &y).unwrap();
+            let (dx, dparams) = layer_norm_grad(&x, &stats, &gain, &y, None).unwrap();
             assert_eq!(dx.shape(), x.shape());
             assert!(dparams.f32s().unwrap().iter().all(|&x| x == 0.0));
         }
@@ -231,10 +238,27 @@ mod tests {
             let x = random(device, [10, 33, 100], 1);
             let [gain, bias] = params(device, 100);
             let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
-            layer_norm_grad(&x, &stats, &gain, &y).unwrap()
+            layer_norm_grad(&x, &stats, &gain, &y, None).unwrap()
         };
         assert_same_bits_for_any_threads(|device| gradients(device).0);
         assert_same_bits_for_any_threads(|device| gradients(device).1);
+    }
+
+    #[test]
+    fn a_gradient_onto_another_has_the_bits_of_their_sum() {
+        for threads in [1, 3] {
+            let device = device_with(threads);
+            for shape in [[1, 2], [33, 3], [65, 2], [40, 1025], [0, 4]] {
+                let [x, dy, other] = [1, 4, 5].map(|seed| random(&device, shape, seed));
+                let [gain, bias] = params(&device, shape[1]);
+                let (_, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
+                let (mut dx, dparams) = layer_norm_grad(&x, &stats, &gain, &dy, None).unwrap();
+                let onto = layer_norm_grad(&x, &stats, &gain, &dy, Some(&other)).unwrap();
+                add_assign(&mut dx, &other).unwrap();
+                assert_eq!(bits(&onto.0), bits(&dx), "{shape:?}");
+                assert_eq!(bits(&onto.1), bits(&dparams), "{shape:?}");
+            }
+        }
     }
 
     #[test]
@@ -249,8 +273,9 @@ mod tests {
             "layer_norm: a gain and a bias of 4 elements, got [3]"
         );
         let (y, stats) = layer_norm(&x, &gain, &bias, EPS).unwrap();
-        assert!(layer_norm_grad(&x, &stats, &short, &y).is_err());
-        assert!(layer_norm_grad(&x, &y, &gain, &y).is_err());
-        assert!(layer_norm_grad(&x, &stats, &gain, &stats).is_err());
+        assert!(layer_norm_grad(&x, &stats, &short, &y, None).is_err());
+        assert!(layer_norm_grad(&x, &y, &gain, &y, None).is_err());
+        assert!(layer_norm_grad(&x, &stats, &gain, &stats, None).is_err());
+        assert!(layer_norm_grad(&x, &stats, &gain, &y, Some(&gain)).is_err());
     }
 }

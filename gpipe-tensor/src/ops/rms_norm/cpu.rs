@@ -19,18 +19,20 @@ pub(super) fn forward(x: &[f32], gain: &[f32], eps: f32, y: &mut [f32], inverse:
     });
 }
 
-/// The gradients of a block of rows: `dx`, and in `dgain` the block's sum.
+/// The gradients of a block of rows: `dx`, plus `onto` where there is one, and in `dgain` the block's sum.
 pub(super) fn backward(
     x: &[f32],
     inverse: &[f32],
     gain: &[f32],
     dy: &[f32],
+    onto: Option<&[f32]>,
     dx: &mut [f32],
     dgain: &mut [f32],
 ) {
     vectorised!({
         let width = gain.len();
         dgain.fill(0.0);
+        let mut onto = onto.map(|onto| onto.chunks_exact(width));
         let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
         let rows = rows.zip(dx.chunks_exact_mut(width));
         for (((x, dy), dx), &inverse) in rows.zip(inverse) {
@@ -42,6 +44,8 @@ pub(super) fn backward(
                 *dx = inverse * normal.mul_add(-product, dy * gain);
                 *dgain = dy.mul_add(normal, *dgain);
             }
+            let onto = onto.iter_mut().flat_map(Iterator::next).flatten();
+            dx.iter_mut().zip(onto).for_each(|(dx, onto)| *dx += onto);
         }
     });
 }

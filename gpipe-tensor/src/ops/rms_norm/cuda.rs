@@ -2,6 +2,7 @@
 
 use super::kernels::{self, Gradient};
 use crate::cuda::Gpu;
+use crate::cuda::entry::Pointer;
 use crate::ops::sum::kernels::SPAN;
 use crate::{DType, Result, Tensor};
 
@@ -36,10 +37,11 @@ pub(super) fn forward(
     }
 }
 
-/// Fills `dx` and `dgain`.
+/// Fills `dx`, `onto` added, and `dgain`.
 pub(super) fn backward(
     gpu: &Gpu,
     [x, inverse, gain, dy]: [&Tensor; 4],
+    onto: Option<&Tensor>,
     dx: &mut Tensor,
     dgain: &mut Tensor,
 ) -> Result<()> {
@@ -56,11 +58,13 @@ pub(super) fn backward(
         inverse.operand(OP, gpu, single)?,
     );
     let (gain, dy) = (gain.operand(OP, gpu, stored)?, dy.operand(OP, gpu, stored)?);
+    let onto = onto.map(|onto| onto.operand(OP, gpu, stored)).transpose()?;
     let at = Gradient {
         x: x.at,
         inverse: inverse.at,
         gain: gain.at,
         dy: dy.at,
+        onto: onto.as_ref().map_or(Pointer::NULL, |onto| onto.at),
         dx,
         partials: partials.at(0),
         dgain,

@@ -19,10 +19,10 @@ __device__ void rms_norm(const T* x, const T* gain, T* y, float* inverse, u64 ro
     if (lane() == 0) inverse[row] = factor;
 }
 
-/// dx from x, the `inverse` of `rms_norm`, and dy.
+/// dx from x, the `inverse` of `rms_norm`, and dy, plus `onto` unless that is null.
 template <class T>
-__device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, const T* dy, T* dx,
-                              u64 rows, u64 width) {
+__device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, const T* dy,
+                              const T* onto, T* dx, u64 rows, u64 width) {
     u64 row = (u64)blockIdx.x * warps() + warp();
     if (row >= rows) return;
     u64 start = row * width;
@@ -35,7 +35,7 @@ __device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, c
     for (u64 c = lane(); c < width; c += WARP) {
         float normal = load(x, start + c) * factor;
         float slope = load(dy, start + c) * load(gain, c);
-        store(dx, start + c, factor * fmaf(normal, -product, slope));
+        store_onto(dx, start + c, factor * fmaf(normal, -product, slope), onto);
     }
 }
 

@@ -6,7 +6,9 @@ use crate::ops::sum::kernels::{Before, SPAN, add_spans, over_spans};
 
 entries! {
     rms_norm<T>(x: In, gain: In, y: Out, inverse: OutF32, rows: U64, width: U64, eps: F32);
-    rms_norm_grad<T>(x: In, inverse: InF32, gain: In, dy: In, dx: Out, rows: U64, width: U64);
+    rms_norm_grad<T>(
+        x: In, inverse: InF32, gain: In, dy: In, onto: In, dx: Out, rows: U64, width: U64,
+    );
     rms_norm_gain_grad<T>(
         x: In, inverse: InF32, dy: In, partials: OutF32, rows: U64, width: U64,
     );
@@ -25,25 +27,26 @@ pub(crate) fn forward(
     rms_norm::call(stored, x, gain, y, inverse, sizes.0, sizes.1, eps).a_warp_each(rows)
 }
 
-/// What the gradient reads, and where it goes; `partials` has a row for each span of rows.
+/// What the gradient reads, and where it goes; `onto` may be null, `partials` has a row for each span of rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
     pub x: Pointer,
     pub inverse: Pointer,
     pub gain: Pointer,
     pub dy: Pointer,
+    pub onto: Pointer,
     pub dx: Pointer,
     pub partials: Pointer,
     pub dgain: Pointer,
 }
 
-/// The gradient in three launches: with respect to x, and of the gain for each span of rows, whose sum the
+/// The gradient in three launches: with respect to x, plus `onto`, and of the gain for each span of rows, whose sum the
 /// last writes to `dgain`.
 pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -> [Launch; 3] {
     let spans = rows.div_ceil(SPAN);
     let sizes = (rows as u64, width as u64);
     let dx = rms_norm_grad::call(
-        stored, at.x, at.inverse, at.gain, at.dy, at.dx, sizes.0, sizes.1,
+        stored, at.x, at.inverse, at.gain, at.dy, at.onto, at.dx, sizes.0, sizes.1,
     );
     let sums = rms_norm_gain_grad::call(
         stored,

@@ -44,7 +44,8 @@ pub fn rms_norm(x: &Tensor, gain: &Tensor, eps: f32) -> Result<(Tensor, Tensor)>
 }
 
 /// The gradients with respect to x and to the gain (d), the latter of single precision and summed over
-/// all rows.
+/// all rows. `onto`, the gradient of a connection around the normalization, is added to that of x, with the bits of
+/// [`add`](super::add).
 ///
 /// With x̂ = x·r and g = dL/dy · gain, dL/dgain = Σ dL/dy · x̂ over the rows. r depends on every element of
 /// a row: ∂x̂ᵢ/∂xⱼ = r·(δᵢⱼ − x̂ᵢx̂ⱼ/d), hence dL/dxⱼ = r·(gⱼ − x̂ⱼ · mean(g · x̂)).
@@ -56,11 +57,13 @@ pub fn rms_norm_grad(
     inverse: &Tensor,
     gain: &Tensor,
     dy: &Tensor,
+    onto: Option<&Tensor>,
 ) -> Result<(Tensor, Tensor)> {
     const OP: &str = "rms_norm_grad";
     let (rows, width) = x.shape().matrix()?;
     check_gain(OP, gain, width)?;
     check_same_shape(OP, x, dy)?;
+    (onto.iter()).try_for_each(|onto| check_same_shape(OP, x, onto))?;
     if inverse.shape().dims() != [rows] {
         let expected = format!("a factor for each of {rows} rows");
         return Err(Error::shape(OP, expected, inverse.shape()));
@@ -69,7 +72,7 @@ pub fn rms_norm_grad(
     #[cfg(feature = "cuda")]
     if let Some(gpu) = x.gpu().filter(|_| x.elements() > 0) {
         let mut dgain = Tensor::empty(x.device(), [width])?;
-        cuda::backward(gpu, [x, inverse, gain, dy], &mut dx, &mut dgain)?;
+        cuda::backward(gpu, [x, inverse, gain, dy], onto, &mut dx, &mut dgain)?;
         return Ok((dx, dgain));
     }
     let mut dgain = Tensor::zeros(x.device(), [width])?;
@@ -77,6 +80,7 @@ pub fn rms_norm_grad(
         return Ok((dx, dgain));
     }
     let (inverse, gain) = (inverse.f32s()?, gain.f32s()?);
+    let onto = onto.map(Tensor::f32s).transpose()?;
     let mut sums = Scratch::take(x.device(), rows.div_ceil(BLOCK) * width)?;
     let operands = x
         .f32s()?
@@ -88,8 +92,11 @@ pub fn rms_norm_grad(
     for_each_on(
         threads_over(x.device(), x.elements()),
         x.device(),
-        operands.zip(out),
-        |(((x, dy), inverse), (dx, sums))| cpu::backward(x, inverse, gain, dy, dx, sums),
+        operands.zip(out).enumerate(),
+        |(block, (((x, dy), inverse), (dx, sums)))| {
+            let onto = onto.map(|onto| &onto[block * BLOCK * width..][..dx.len()]);
+            cpu::backward(x, inverse, gain, dy, onto, dx, sums);
+        },
     );
     let total = dgain.f32s_mut()?;
     for block in sums.chunks_exact(width) {
@@ -109,8 +116,10 @@ fn check_gain(op: &'static str, gain: &Tensor, width: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::add_assign;
     use crate::testing::{
-        assert_close, assert_same_bits_for_any_threads, device, f64s, numeric_gradient, random,
+        assert_close, assert_same_bits_for_any_threads, bits, device, device_with, f64s,
+        numeric_gradient, random,
     };
 
     const EPS: f32 = 1e-5;
@@ -143,7 +152,7 @@ mod tests {
             let (x, dy) = (random(&device, shape, 1), random(&device, shape, 4));
             let gain = random(&device, [shape[1]], 2);
             let (_, inverse) = rms_norm(&x, &gain, EPS).unwrap();
-            let (dx, dgain) = rms_norm_grad(&x, &inverse, &gain, &dy).unwrap();
+            let (dx, dgain) = rms_norm_grad(&x, &inverse, &gain, &dy, None).unwrap();
             let (xs, gains, weights) = (f64s(&x), f64s(&gain), f64s(&dy));
             let inner = |y: Vec<f64>| y.iter().zip(&weights).map(|(y, w)| y * w).sum::<f64>();
             let wanted = numeric_gradient(&xs, |x| inner(plain(x, &gains)));
@@ -159,7 +168,7 @@ mod tests {
         for shape in [[0, 4], [4, 0]] {
             let (x, gain) = (random(&device, shape, 1), random(&device, [shape[1]], 2));
             let (y, inverse) = rms_norm(&x, &gain, EPS).unwrap();
-            let (dx, dgain) = rms_norm_grad(&x, &inverse, &gain, &y).unwrap();
+            let (dx, dgain) = rms_norm_grad(&x, &inverse, &gain, &y, None).unwrap();
             assert_eq!(dx.shape(), x.shape());
             assert!(dgain.f32s().unwrap().iter().all(|&x| x == 0.0));
         }
@@ -170,10 +179,27 @@ mod tests {
         let gradients = |device: &crate::Device| {
             let (x, gain) = (random(device, [10, 33, 100], 1), random(device, [100], 2));
             let (y, inverse) = rms_norm(&x, &gain, EPS).unwrap();
-            rms_norm_grad(&x, &inverse, &gain, &y).unwrap()
+            rms_norm_grad(&x, &inverse, &gain, &y, None).unwrap()
         };
         assert_same_bits_for_any_threads(|device| gradients(device).0);
         assert_same_bits_for_any_threads(|device| gradients(device).1);
+    }
+
+    #[test]
+    fn a_gradient_onto_another_has_the_bits_of_their_sum() {
+        for threads in [1, 3] {
+            let device = device_with(threads);
+            for shape in [[1, 2], [33, 3], [65, 2], [40, 1025], [0, 4]] {
+                let [x, dy, other] = [1, 4, 5].map(|seed| random(&device, shape, seed));
+                let gain = random(&device, [shape[1]], 2);
+                let (_, inverse) = rms_norm(&x, &gain, EPS).unwrap();
+                let (mut dx, dgain) = rms_norm_grad(&x, &inverse, &gain, &dy, None).unwrap();
+                let onto = rms_norm_grad(&x, &inverse, &gain, &dy, Some(&other)).unwrap();
+                add_assign(&mut dx, &other).unwrap();
+                assert_eq!(bits(&onto.0), bits(&dx), "{shape:?}");
+                assert_eq!(bits(&onto.1), bits(&dgain), "{shape:?}");
+            }
+        }
     }
 
     #[test]
@@ -184,8 +210,9 @@ mod tests {
         let message = rms_norm(&x, &short, EPS).unwrap_err().to_string();
         assert_eq!(message, "rms_norm: a gain of 4 elements, got [3]");
         let (y, inverse) = rms_norm(&x, &gain, EPS).unwrap();
-        assert!(rms_norm_grad(&x, &inverse, &short, &y).is_err());
-        assert!(rms_norm_grad(&x, &y, &gain, &y).is_err());
-        assert!(rms_norm_grad(&x, &inverse, &gain, &inverse).is_err());
+        assert!(rms_norm_grad(&x, &inverse, &short, &y, None).is_err());
+        assert!(rms_norm_grad(&x, &y, &gain, &y, None).is_err());
+        assert!(rms_norm_grad(&x, &inverse, &gain, &inverse, None).is_err());
+        assert!(rms_norm_grad(&x, &inverse, &gain, &y, Some(&gain)).is_err());
     }
 }

@@ -102,6 +102,17 @@ impl Bench {
         Ok(())
     }
 
+    /// Keeps a sum that another operation made on the way: it has the bits of the sum of its parts.
+    fn keep_sum(&mut self, sum: &Tensor, [a, b]: [&Tensor; 2]) -> Result<()> {
+        let bits = |tensor: &Tensor| {
+            tensor
+                .to_f32s()
+                .map(|values| values.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+        };
+        assert_eq!(bits(sum)?, bits(&ops::add(a, b)?)?);
+        self.keep(sum)
+    }
+
     fn keep_number(&mut self, number: f64) {
         self.results.push(vec![number as f32]);
     }
@@ -171,7 +182,9 @@ fn rows(b: &mut Bench) -> Result<()> {
         let (gain, bias) = (b.random([width])?, b.random([width])?);
         let (y, stats) = ops::layer_norm(&x, &gain, &bias, 1e-2)?;
         b.keep(&y)?;
-        let (dx, dparams) = ops::layer_norm_grad(&x, &stats, &gain, &dy)?;
+        let (dx, dparams) = ops::layer_norm_grad(&x, &stats, &gain, &dy, None)?;
+        let (sum, _) = ops::layer_norm_grad(&x, &stats, &gain, &dy, Some(&y))?;
+        b.keep_sum(&sum, [&dx, &y])?;
         b.keep(&dx)?;
         b.keep(&dparams)?;
         let mut sum = b.single([width])?;
@@ -270,7 +283,9 @@ fn llama(b: &mut Bench) -> Result<()> {
         );
         let (y, inverse) = ops::rms_norm(&x, &gain, 1e-2)?;
         b.keep(&y)?;
-        let (dx, dgain) = ops::rms_norm_grad(&x, &inverse, &gain, &dy)?;
+        let (dx, dgain) = ops::rms_norm_grad(&x, &inverse, &gain, &dy, None)?;
+        let (sum, _) = ops::rms_norm_grad(&x, &inverse, &gain, &dy, Some(&y))?;
+        b.keep_sum(&sum, [&dx, &y])?;
         b.keep(&dx)?;
         b.keep(&dgain)?;
         b.keep(&ops::swiglu(&x, &dy)?)?;
