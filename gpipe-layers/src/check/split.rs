@@ -45,11 +45,14 @@ pub fn split(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Resul
 
     if let [dx] = fused_dx.as_slice() {
         let around = random_gradients(&device, &flows(&fused_dx))?;
-        for way in ["input_grad_onto and weight_grad", "backward_onto"] {
+        for (is_fused, way) in [
+            (false, "input_grad_onto and weight_grad"),
+            (true, "backward_onto"),
+        ] {
             let left = saved(layer, cx, inputs)?;
-            let onto = match way {
-                "backward_onto" => layer.backward_onto(left, dy.clone(), &around[0])?,
-                _ => {
+            let onto = match is_fused {
+                true => layer.backward_onto(left, dy.clone(), &around[0])?,
+                false => {
                     let (dx, pending) = layer.input_grad_onto(left, dy.clone(), &around[0])?;
                     layer.weight_grad(pending)?;
                     dx

@@ -80,7 +80,7 @@ impl Residual {
         })
     }
 
-    /// The gradient that [`back`] gave; it is that of the skip connection alone where no layer is inside.
+    /// The gradient that [`back`] gave, to which that of the skip connection is added where no layer is inside to do so.
     fn with_skip(&self, dx: Tensors) -> Result<Tensors> {
         match self.layers.is_empty() {
             true => self.add(dx.clone(), &dx[0]),

@@ -70,7 +70,9 @@ pub fn layer_norm_grad(
     let (rows, width) = x.shape().matrix()?;
     check_param(OP, gain, width)?;
     check_same_shape(OP, x, dy)?;
-    (onto.iter()).try_for_each(|onto| check_same_shape(OP, x, onto))?;
+    if let Some(onto) = onto {
+        check_same_shape(OP, x, onto)?;
+    }
     if stats.shape().dims() != [rows, 2] {
         return Err(Error::shape(
             OP,

@@ -63,7 +63,9 @@ pub fn rms_norm_grad(
     let (rows, width) = x.shape().matrix()?;
     check_gain(OP, gain, width)?;
     check_same_shape(OP, x, dy)?;
-    (onto.iter()).try_for_each(|onto| check_same_shape(OP, x, onto))?;
+    if let Some(onto) = onto {
+        check_same_shape(OP, x, onto)?;
+    }
     if inverse.shape().dims() != [rows] {
         let expected = format!("a factor for each of {rows} rows");
         return Err(Error::shape(OP, expected, inverse.shape()));
