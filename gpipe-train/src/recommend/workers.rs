@@ -8,6 +8,9 @@ use super::PlanningOptions;
 use crate::error::{Error, Result};
 use crate::known_gpus::{KnownGpu, rates};
 
+/// Workers that one item of a list may stand for.
+const MOST_ALIKE: usize = 1024;
+
 impl PlanningOptions {
     /// Plans for these workers, `COUNT*FLOPS:MEMORY` each with commas between them, as `8*300T:80GiB,4*100T`. A known
     /// GPU (`8*h100`) stands for its FLOP/s at `precision`, its memory, its way to store bf16 and, for all workers, its bytes a second.
@@ -34,8 +37,12 @@ impl PlanningOptions {
                 Some((speed, own)) => (speed.trim(), Some(own.trim())),
                 None => (rest.trim(), None),
             };
-            let count = count.trim().parse::<usize>().ok();
-            let count = count.filter(|count| (1..=1000).contains(count));
+            let count = count.trim().parse::<usize>().map_err(|_| fault())?;
+            if !(1..=MOST_ALIKE).contains(&count) {
+                return Err(Error::invalid(format!(
+                    "--workers {list}: {count} workers: use 1 to {MOST_ALIKE} for an item"
+                )));
+            }
             let gpu = KnownGpu::of_name(speed);
             self.gpu = self.gpu.or(gpu.map(|gpu| gpu.name));
             let speed = match gpu.map(|gpu| rates(gpu, precision)) {
@@ -55,7 +62,7 @@ impl PlanningOptions {
                     None => memory.or(gpu.map(|gpu| gpu.memory)),
                 },
             };
-            workers.extend(std::iter::repeat_n(worker, count.ok_or_else(fault)?));
+            workers.extend(std::iter::repeat_n(worker, count));
         }
         self.workers = Some(workers);
         Ok(())
@@ -115,10 +122,17 @@ mod tests {
         );
         assert_eq!((workers[2].speed, workers[2].memory), (1.5e12, Some(7)));
         for bad in [
-            "", "0*1T", "2*", "2*x", "-1T", "nan", "1T:0", "1*1T:x", "2000*1", "8*h1000",
+            "", "0*1T", "2*", "2*x", "-1T", "nan", "1T:0", "1*1T:x", "1025*1", "8*h1000",
         ] {
             assert!(listed(bad, None).is_err(), "{bad}");
         }
+        let many = listed("1024*h100", None).unwrap().workers.unwrap();
+        assert_eq!(many.len(), 1024);
+        let message = listed("1025*h100", None).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "--workers 1025*h100: 1025 workers: use 1 to 1024 for an item"
+        );
     }
 
     #[test]
