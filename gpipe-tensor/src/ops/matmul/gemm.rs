@@ -7,6 +7,8 @@ use kernel::kernel;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use super::amx;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::avx2;
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut, reaches};
 use crate::instruction_set::InstructionSet;
 use crate::ops::scratch::Scratch;
@@ -52,6 +54,10 @@ impl Gemm {
         #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
         if amx::takes(self, device.host().instruction_set()) {
             return amx::run(device, self, begin, (a, b), c);
+        }
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(simd) = avx2::takes(self, device.host().instruction_set()) {
+            return avx2::run(simd, device, self, begin, (a, b), c);
         }
         if self.is_faster_transposed(a, b) && !matches!(begin, Begin::Sum) {
             return self.run_transposed(device, begin, (a, b), c);

@@ -6,6 +6,8 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod amx;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod avx2;
 #[cfg(feature = "cuda")]
 mod cuda;
 pub(crate) mod gemm;

@@ -14,7 +14,6 @@
 //! The work is divided by the sizes of the operands alone, so any number of threads gives the same bits.
 
 mod kernel;
-mod operands;
 mod pack;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,140 @@
+//! Products by AVX2 compared with double precision, and their bits in parts.
+
+use super::*;
+use crate::testing::{limited, random_values};
+
+/// (m, n, k): exact tiles, edges of tiles, several runs of columns and of inner elements, a few steps.
+const SIZES: [(usize, usize, usize); 6] = [
+    (144, 128, 64),
+    (133, 141, 67),
+    (128, 2100, 530),
+    (300, 131, 1500),
+    (1, 1, 1),
+    (7, 17, 3),
+];
+
+/// The instructions, if this processor has them; else reports that there is nothing to test.
+fn instructions() -> Option<V3> {
+    let simd = V3::try_new();
+    if simd.is_none() {
+        eprintln!("skipped: this processor has no AVX2");
+    }
+    simd
+}
+
+/// A matrix of `rows` by `columns` as it lies in memory: in rows, in columns, or with room between all elements.
+fn operand(floats: &[f32], rows: usize, columns: usize, layout: usize) -> Matrix<'_> {
+    let plain = Matrix::new(floats, columns);
+    match layout {
+        0 => plain,
+        1 => Matrix::new(floats, rows).transposed(),
+        _ => Matrix {
+            row_stride: 2 * columns + 1,
+            column_stride: 2,
+            ..plain
+        },
+    }
+}
+
+/// The product in rows of n + 3 floats, on this many threads.
+fn product(
+    simd: V3,
+    gemm: Gemm,
+    threads: usize,
+    begin: Begin<'_>,
+    operands: (Matrix<'_>, Matrix<'_>),
+) -> Vec<f32> {
+    let stride = gemm.n + 3;
+    let mut c = random_values(gemm.m * stride, 3);
+    let device = limited(threads, InstructionSet::Avx2);
+    let out = MatrixMut::new(&mut c, stride);
+    run(simd, &device, gemm, begin, operands, out).unwrap();
+    c
+}
+
+fn bits(floats: &[f32]) -> Vec<u32> {
+    floats.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn products_equal_double_precision_for_every_layout_and_beginning() {
+    let Some(simd) = instructions() else { return };
+    for (m, n, k) in SIZES {
+        let room = |rows: usize, columns: usize| rows * (2 * columns + 1);
+        let (a, b) = (random_values(room(m, k), 1), random_values(room(k, n), 2));
+        let row = random_values(n, 4);
+        let stride = n + 3;
+        let before = random_values(m * stride, 3);
+        for (a_layout, b_layout) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2)] {
+            let (a, b) = (operand(&a, m, k, a_layout), operand(&b, k, n, b_layout));
+            for begin in [Begin::Zero, Begin::Sum, Begin::Row(&row)] {
+                let c = product(simd, Gemm::new(m, n, k), 2, begin, (a, b));
+                for place in (0..m * stride).step_by(89) {
+                    let (i, j) = (place / stride, place % stride);
+                    if j >= n {
+                        assert_eq!(c[place].to_bits(), before[place].to_bits());
+                        continue;
+                    }
+                    let begin = match begin {
+                        Begin::Zero => 0.0,
+                        Begin::Sum => f64::from(before[place]),
+                        Begin::Row(row) => f64::from(row[j]),
+                    };
+                    let terms = (0..k).map(|l| {
+                        let a = a.floats[i * a.row_stride + l * a.column_stride];
+                        f64::from(a) * f64::from(b.floats[l * b.row_stride + j * b.column_stride])
+                    });
+                    let (sum, size) = terms.fold((begin, begin.abs()), |(sum, size), x| {
+                        (sum + x, size + x.abs())
+                    });
+                    let error = (f64::from(c[place]) - sum).abs();
+                    assert!(error <= 1e-6 * size, "({m}, {n}, {k}): {error} at {i}, {j}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn neither_threads_nor_other_rows_and_columns_change_the_bits_of_an_element() {
+    let Some(simd) = instructions() else { return };
+    for (m, n, k) in SIZES {
+        let (a, b) = (random_values(m * k, 1), random_values(k * n, 2));
+        let operands = (Matrix::new(&a, k), Matrix::new(&b, n));
+        let whole = product(simd, Gemm::new(m, n, k), 1, Begin::Zero, operands);
+        for threads in [2, 3, 16] {
+            let c = product(simd, Gemm::new(m, n, k), threads, Begin::Zero, operands);
+            assert!(
+                bits(&c) == bits(&whole),
+                "({m}, {n}, {k}) on {threads} threads"
+            );
+        }
+        // The last rows and columns alone.
+        let (row, column) = (m / 3, n / 3);
+        let part = Gemm::new(m - row, n - column, k);
+        let operands = (Matrix::new(&a[row * k..], k), Matrix::new(&b[column..], n));
+        let c = product(simd, part, 1, Begin::Zero, operands);
+        for (c, whole) in c.chunks(part.n + 3).zip(whole.chunks(n + 3).skip(row)) {
+            assert!(
+                bits(&c[..part.n]) == bits(&whole[column..n]),
+                "({m}, {n}, {k})"
+            );
+        }
+    }
+}
+
+#[test]
+fn large_products_are_taken_unless_the_processor_may_do_better() {
+    let large = Gemm::new(128, 128, 64);
+    let takes = |gemm, level| takes(gemm, level).is_some();
+    assert_eq!(takes(large, InstructionSet::Avx2), V3::try_new().is_some());
+    let is_best = V3::try_new().is_some() && V4::try_new().is_none();
+    assert_eq!(takes(large, InstructionSet::Avx512), is_best);
+    for small in [
+        Gemm { m: 127, ..large },
+        Gemm { n: 127, ..large },
+        Gemm { k: 63, ..large },
+    ] {
+        assert!(!takes(small, InstructionSet::Avx2));
+    }
+}
