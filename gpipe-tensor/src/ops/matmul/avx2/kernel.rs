@@ -173,7 +173,7 @@ fn step(simd: V3, sums: &mut Sums, a: &[f32], b: &[f32x8]) {
 
 /// Asks for the cache line of a float, which may lie behind the end.
 #[inline(always)]
-fn fetch(floats: &[f32], index: usize) {
+pub(super) fn fetch(floats: &[f32], index: usize) {
     let place = floats.as_ptr().wrapping_add(index);
     // SAFETY: every processor of this architecture has the instruction, which takes any address and has no effect but
     // on caches.

@@ -6,8 +6,11 @@ use std::ops::Range;
 use pulp::NullaryFnOnce;
 use pulp::x86::V3;
 
+use super::kernel::fetch;
 use crate::ops::matmul::matrix::Matrix;
 
+/// How many inner elements ahead a row of an operand that lies in columns is asked for.
+const AHEAD: usize = 16;
 /// Floats of a vector.
 const LANES: usize = 8;
 
@@ -52,6 +55,7 @@ impl<const WIDTH: usize> NullaryFnOnce for Pack<'_, WIDTH> {
         } else if self.row_stride == 1 {
             let out = self.out.as_chunks_mut::<WIDTH>().0.iter_mut();
             for (i, out) in out.enumerate() {
+                fetch(self.floats, (i + AHEAD) * self.inner_stride);
                 out.copy_from_slice(&self.floats[i * self.inner_stride..][..WIDTH]);
             }
         } else if self.inner_stride == 1 {
@@ -86,8 +90,9 @@ impl<const WIDTH: usize> Pack<'_, WIDTH> {
                 let rows = LANES.min(WIDTH - first);
                 let mut columns = [[0.0; LANES]; LANES];
                 for (i, row) in columns[..rows].iter_mut().enumerate() {
-                    let from = &self.floats[(first + i) * self.row_stride + square * LANES..];
-                    row.copy_from_slice(&from[..LANES]);
+                    let place = (first + i) * self.row_stride + square * LANES;
+                    fetch(self.floats, place + WIDTH * self.row_stride);
+                    row.copy_from_slice(&self.floats[place..][..LANES]);
                 }
                 let columns: [[f32; LANES]; LANES] =
                     pulp::cast(transpose(self.simd, pulp::cast(columns)));
