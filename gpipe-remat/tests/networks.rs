@@ -169,6 +169,12 @@ fn a_convnet_trains_to_the_bits_of_one_stage() {
     Case::new("convnet:4,6,6", 12).every_way(1);
 }
 
+/// Its products are large enough for the kernels of large ones, whichever a processor has.
+#[test]
+fn a_wide_convnet_trains_to_the_bits_of_one_stage() {
+    Case::new("convnet:16,192", 24).every_way(1);
+}
+
 /// The sizes of its images are odd on some levels, where they grow to those of the skips.
 #[test]
 fn a_unet_trains_to_the_bits_of_one_stage() {

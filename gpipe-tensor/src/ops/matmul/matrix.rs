@@ -49,16 +49,6 @@ impl<'a> Matrix<'a> {
         });
     }
 
-    /// Elements between rows, and between columns.
-    pub(super) fn strides(self) -> (usize, usize) {
-        (self.row_stride, self.column_stride)
-    }
-
-    /// The elements, from the first on.
-    pub(super) fn floats(self) -> &'a [f32] {
-        self.floats
-    }
-
     pub(super) fn holds(&self, rows: usize, columns: usize) -> bool {
         reaches(
             self.floats.len(),
@@ -87,11 +77,6 @@ impl<'a> MatrixMut<'a> {
         let stride = self.stride;
         let blocks = self.floats.chunks_mut(rows * stride);
         blocks.map(move |floats| MatrixMut { floats, stride })
-    }
-
-    /// The elements from a row and a column on, and how many there are between rows.
-    pub(super) fn from(&mut self, row: usize, column: usize) -> (&mut [f32], usize) {
-        (&mut self.floats[row * self.stride + column..], self.stride)
     }
 
     /// Rows that begin in here.
@@ -124,20 +109,6 @@ impl Begin<'_> {
             Self::Zero => out.fill(0.0),
             Self::Sum => {}
             Self::Row(row) => out.copy_from_slice(&row[..out.len()]),
-        }
-    }
-
-    /// This for the first of several products that are added up, and what is there for the others.
-    pub(super) fn at(self, first: bool) -> Self {
-        if first { self } else { Self::Sum }
-    }
-
-    /// From this column on.
-    #[inline(always)]
-    pub(super) fn from(self, column: usize) -> Self {
-        match self {
-            Self::Row(row) => Self::Row(&row[column..]),
-            other => other,
         }
     }
 }

@@ -13,6 +13,8 @@ mod cuda;
 pub(crate) mod gemm;
 mod layout;
 pub(crate) mod matrix;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod operands;
 
 use std::ops::Range;
 

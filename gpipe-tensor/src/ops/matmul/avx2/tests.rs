@@ -5,7 +5,7 @@ use crate::testing::{limited, random_values};
 
 /// (m, n, k): exact tiles, edges of tiles, several runs of columns and of inner elements, a few steps.
 const SIZES: [(usize, usize, usize); 6] = [
-    (144, 128, 64),
+    (192, 128, 64),
     (133, 141, 67),
     (128, 2100, 530),
     (300, 131, 1500),
@@ -125,13 +125,13 @@ fn neither_threads_nor_other_rows_and_columns_change_the_bits_of_an_element() {
 
 #[test]
 fn large_products_are_taken_unless_the_processor_may_do_better() {
-    let large = Gemm::new(128, 128, 64);
+    let large = Gemm::new(192, 128, 64);
     let takes = |gemm, level| takes(gemm, level).is_some();
     assert_eq!(takes(large, InstructionSet::Avx2), V3::try_new().is_some());
     let is_best = V3::try_new().is_some() && V4::try_new().is_none();
     assert_eq!(takes(large, InstructionSet::Avx512), is_best);
     for small in [
-        Gemm { m: 127, ..large },
+        Gemm { m: 191, ..large },
         Gemm { n: 127, ..large },
         Gemm { k: 63, ..large },
     ] {
