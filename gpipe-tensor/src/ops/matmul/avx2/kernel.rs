@@ -108,13 +108,15 @@ fn whole_tile(simd: V3, a: &[f32], b: &[f32], begin: Begin<'_>, c: &mut [f32], s
         match begin {
             Begin::Zero => out.copy_from_slice(sums),
             Begin::Sum => {
-                let each = out.iter_mut().zip(sums);
-                each.for_each(|(out, sum)| *out = simd.add_f32s(*out, *sum));
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    *out = simd.add_f32s(*out, *sum);
+                }
             }
             Begin::Row(row) => {
                 let row = V3::as_simd_f32s(&row[..TILE_COLUMNS]).0;
-                let each = out.iter_mut().zip(row).zip(sums);
-                each.for_each(|((out, row), sum)| *out = simd.add_f32s(*row, *sum));
+                for ((out, row), sum) in out.iter_mut().zip(row).zip(sums) {
+                    *out = simd.add_f32s(*row, *sum);
+                }
             }
         }
     }
@@ -136,8 +138,9 @@ fn part_of_tile(
         if let Begin::Zero = begin {
             out.copy_from_slice(&sums[..columns]);
         } else {
-            let each = out.iter_mut().zip(sums);
-            each.for_each(|(out, sum)| *out += sum);
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out += sum;
+            }
         }
     }
 }

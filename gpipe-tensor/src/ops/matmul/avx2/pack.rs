@@ -75,7 +75,9 @@ impl<const WIDTH: usize> Pack<'_, WIDTH> {
         for (i, out) in out.enumerate().skip(first) {
             let from = self.floats[i * self.inner_stride..].iter();
             let from = from.step_by(self.row_stride);
-            (out[..self.rows].iter_mut().zip(from)).for_each(|(out, from)| *out = *from);
+            for (out, from) in out[..self.rows].iter_mut().zip(from) {
+                *out = *from;
+            }
         }
     }
 
