@@ -50,7 +50,7 @@ const WAYS: [(&str, &str); 9] = [
 ];
 
 /// Orders of each way.
-const ORDERS: u64 = 3;
+const ORDERS: u64 = 1;
 
 #[test]
 fn graphs_give_the_bits_and_bytes_of_single_launches_in_every_way() {
@@ -152,7 +152,7 @@ fn what_goes_wrong_with_graphs_is_one_error_or_nothing() {
         if !name.contains("Graph") && !name.contains("Capture") && !name.contains("Mem") {
             continue;
         }
-        for moment in [1, count / 2, count - 1] {
+        for moment in [1, count / 2] {
             let settings = format!("seed={moment} fail={name}:{moment}:999");
             let outcome = place.train("failing", &arguments, &settings);
             if outcome.code == Some(0) {
