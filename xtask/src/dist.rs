@@ -49,7 +49,8 @@ impl File {
 /// Builds the program and packs it with its pages, completions and licences. With `--check`, the
 /// archive is unpacked again and the program in it is run.
 pub fn run(shell: &Shell, root: &Path, flags: &Dist) -> anyhow::Result<()> {
-    cmd!(shell, "cargo build --release --locked --package gpipe-cli").run()?;
+    // Together with the other crates, as a user builds it: alone its dependencies would be built again.
+    cmd!(shell, "cargo build --release --locked").run()?;
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let target = std::path::absolute(target)?;
     let host = host(shell)?;

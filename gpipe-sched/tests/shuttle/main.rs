@@ -41,7 +41,7 @@ fn every_interleaving_computes_the_same() {
                 );
                 assert_transparent(&mut pipeline, 2);
             },
-            interleavings(3_000, 21_000),
+            interleavings(1_000, 21_000),
         );
     }
 }
@@ -71,7 +71,7 @@ fn a_failure_anywhere_ends_the_step_and_only_this_step() {
                     assert_transparent(&mut pipeline, step);
                 }
             },
-            interleavings(3_000, 21_000),
+            interleavings(1_000, 21_000),
         );
     }
 }
@@ -104,7 +104,7 @@ fn a_deadline_may_pass_at_any_moment() {
                     Err(error) => assert!(matches!(error, PipelineError::Gone { .. })),
                 }
             },
-            interleavings(3_000, 21_000),
+            interleavings(1_000, 21_000),
         );
     }
 }
@@ -122,7 +122,7 @@ fn a_build_that_fails_leaves_no_thread() {
             };
             assert_eq!(error.place(), Some(place));
         },
-        interleavings(3_000, 21_000),
+        interleavings(1_000, 21_000),
     );
 }
 
@@ -231,6 +231,6 @@ fn ranks_step_and_fail_together() {
                 rank.join().unwrap();
             }
         },
-        interleavings(1_000, 7_000),
+        interleavings(500, 7_000),
     );
 }

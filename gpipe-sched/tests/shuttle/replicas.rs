@@ -59,7 +59,7 @@ fn failures_of_both_replicas_end_the_step_of_all() {
             });
             fails(WAY, ranks, troubles.collect());
         };
-        shuttle::check_random(check, interleavings(1_000, 8_000));
+        shuttle::check_random(check, interleavings(500, 8_000));
     }
     let visits = [(0, 1), (1, 0)].map(|(replica, stage)| {
         let place = Place::Visit(Part::Stage(stage));
@@ -232,7 +232,7 @@ fn a_deadline_may_pass_at_any_moment_over_replicas() {
         let check = move || {
             with_fault(WAY, ranks, (0, 0), None, LIMIT);
         };
-        shuttle::check_random(check, interleavings(1_000, 8_000));
+        shuttle::check_random(check, interleavings(500, 8_000));
     }
 }
 

@@ -71,15 +71,22 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
             };
             for (index, run) in group.zip(found) {
                 ours[index].add(run.clone());
-                let Some(peers) = &peers else { continue };
                 let of = &configurations[index];
-                if let Some(pipelined) = peers.pipelined(of) {
-                    theirs[index].add(pipelined.clone());
+                let wall = Took::wall_of(&run)?;
+                // A run that is cut off leaves the rounds that it has measured.
+                let mut line = format!("round {round} of {rounds}: {of}: {wall:.3} s");
+                if let Some(peers) = &peers {
+                    if let Some(pipelined) = peers.pipelined(of) {
+                        theirs[index].add(pipelined.clone());
+                    }
+                    if let Some(peer) = peers.pipelined(of).or(peers.single.as_ref()) {
+                        let theirs = Took::wall_of(peer)?;
+                        line += &format!(", PyTorch {theirs:.3} s, ratio {:.2}", wall / theirs);
+                        ratios[index].push(wall / theirs);
+                        ours[index].others = ours[index].others.worse(peer.others);
+                    }
                 }
-                if let Some(peer) = peers.pipelined(of).or(peers.single.as_ref()) {
-                    ratios[index].push(Took::wall_of(&run)? / Took::wall_of(peer)?);
-                    ours[index].others = ours[index].others.worse(peer.others);
-                }
+                eprintln!("{line}");
             }
             peers
                 .and_then(|peers| peers.single)

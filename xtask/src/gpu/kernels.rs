@@ -62,7 +62,8 @@ pub fn run(
     };
     let lines = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let compiled = read_compiled(&lines)?;
-    let launches = "run --quiet -p gpipe-train --features cuda --example launches --";
+    // Together with the other crates, as the programs for a host with a GPU are built.
+    let launches = "run --quiet --features cuda --example launches --";
     let launches = launches.split(' ');
     let said = cmd!(shell, "cargo {launches...} {STEP...}").read()?;
     let rows = said.lines().map(row).collect::<anyhow::Result<Vec<_>>>()?;
