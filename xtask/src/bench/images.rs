@@ -32,7 +32,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     );
     let python = flags.python.clone().unwrap_or_else(|| "python3".into());
     let torch = turns::has_modules(shell, &python, &["torch"], "images");
-    cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
+    cmd!(shell, "cargo build --release").run()?;
     let cases = SIZES
         .iter()
         .flat_map(|&size| threads.iter().map(move |&n| (size, n)));

@@ -50,7 +50,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     let python = flags.python.clone().unwrap_or_else(|| "python3".into());
     let modules = ["torch", "transformers"];
     let has_peer = turns::has_modules(shell, &python, &modules, "llama");
-    cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
+    cmd!(shell, "cargo build --release").run()?;
     let folder = shell.create_temp_dir()?;
     let config = folder.path().join("smollm2.toml");
     shell.write_file(&config, CONFIG)?;
@@ -91,7 +91,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     let run = folder.path().join("run");
     cmd!(
         shell,
-        "cargo run --release --quiet -p gpipe-cli -- train --config {config} --steps 1 --out {run} --quiet"
+        "cargo run --release --quiet -- train --config {config} --steps 1 --out {run} --quiet"
     )
     .quiet()
     .ignore_stdout()
@@ -163,7 +163,7 @@ fn text(shell: &Shell, run: &Path, threads: usize, length: usize) -> anyhow::Res
     let [threads, length] = [threads, length].map(|n| n.to_string());
     let output = cmd!(
         shell,
-        "cargo run --release --quiet -p gpipe-cli -- sample {run} --prompt {PROMPT} --tokens {length} --threads {threads}
+        "cargo run --release --quiet -- sample {run} --prompt {PROMPT} --tokens {length} --threads {threads}
          --temperature 0 --ignore-end --json"
     );
     let output = output.quiet().read()?;

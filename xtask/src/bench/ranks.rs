@@ -31,7 +31,7 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         "no MPI: name launchers, as GPIPE_MPIRUN=/path/to/mpirun, several parted by `:`",
     )?;
     let launchers: Vec<&str> = launchers.split(':').collect();
-    cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
+    cmd!(shell, "cargo build --release").run()?;
     if parts.contains(&"a") {
         processes::run(shell, flags, &launchers)?;
     }

@@ -62,7 +62,7 @@ fn train_once(
     let steps = (steps + WARM_UP).to_string();
     let output = cmd!(
         shell,
-        "{program} {before...} run --release --quiet -p gpipe-cli -- train {arguments...} --steps {steps} --eval-every 0
+        "{program} {before...} run --release --quiet -- train {arguments...} --steps {steps} --eval-every 0
          --keep 0 --trace-steps 0 --out {out} --json --quiet"
     );
     let mut run = steps_of(&output.quiet().read()?)?;

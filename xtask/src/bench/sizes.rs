@@ -27,7 +27,7 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
             cases.push(*case);
         }
     }
-    cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
+    cmd!(shell, "cargo build --release").run()?;
     let mut all = vec![Run::default(); cases.len()];
     for round in 1..=rounds {
         for (index, (case, all)) in cases.iter().zip(&mut all).enumerate() {

@@ -171,7 +171,7 @@ fn worth_a_round(runs: &[Runs], round: usize) -> Vec<usize> {
 /// The program, optimized.
 /// Builds the program and returns its path.
 pub fn program(shell: &Shell, root: &Path) -> anyhow::Result<PathBuf> {
-    cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
+    cmd!(shell, "cargo build --release").run()?;
     let metadata = cmd!(shell, "cargo metadata --no-deps --format-version 1")
         .quiet()
         .read()?;

@@ -39,7 +39,7 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
         config: model.peer,
     });
 
-    cmd!(shell, "cargo build --release -p gpipe-cli").run()?;
+    cmd!(shell, "cargo build --release").run()?;
     let baseline = flags.baseline.as_deref().map(baseline::read).transpose()?;
     let mut peak = Peak::measure(shell, threads)?;
     let mut ours = vec![Run::default(); configurations.len()];

@@ -28,7 +28,7 @@ const MODULES: &[(&str, &str)] = &[
         "against a plain loop in f64",
     ),
     (
-        "gpipe-tensor/src/ops/matmul/avx2/kernel.rs",
+        "gpipe-tensor/src/ops/matmul/squares.rs",
         "asks for cache lines, which has no other effect",
     ),
     (

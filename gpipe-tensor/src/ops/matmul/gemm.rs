@@ -83,7 +83,7 @@ impl Gemm {
     /// Whether [`run_from_rows`](Self::run_from_rows) is faster: the right matrix lies in columns, as in the
     /// gradient of a linear layer's input. The kernel's own packing reads one float after the other from cache
     /// lines that share a set where columns are a power of 2 apart, 2.5 ns each, on every thread anew; a copy takes a
-    /// fifth of that, once. A step of 8 micro-batches became 9 to 13 % faster on two threads, none on one.
+    /// fifth of that or less, once. A step of 8 micro-batches became 9 to 13 % faster on two threads, none on one.
     /// Results of at most 64 x 64 are a case of their own to the kernel.
     fn is_faster_from_rows(self, b: Matrix<'_>) -> bool {
         let in_columns = b.row_stride == 1 && b.column_stride > 1;

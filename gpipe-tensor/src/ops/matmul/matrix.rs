@@ -1,7 +1,12 @@
 //! Operands, result and sizes of a product of matrices on the host.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::squares;
 use crate::Device;
 use crate::parallel::for_each;
+
+/// Rows of a strip of [`Matrix::copy_in_rows`]: two cache lines of a column, of which each is read once.
+const STRIP: usize = 32;
 
 /// A borrowed matrix of floats with rows `stride` elements apart, or the transpose of one.
 #[derive(Clone, Copy)]
@@ -37,12 +42,16 @@ impl<'a> Matrix<'a> {
         columns: usize,
         (out, stride): (&mut [f32], usize),
     ) {
-        /// Floats of a cache line: each line is read once.
-        const LINE: usize = 16;
-        let strips = out.chunks_mut(LINE * stride).enumerate();
+        let strips = out.chunks_mut(STRIP * stride).enumerate();
         for_each(device, strips, |(strip, out)| {
-            for column in 0..columns {
-                let from = &self.floats[column * self.column_stride + strip * LINE..];
+            let from = &self.floats[strip * STRIP..];
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            let copied =
+                squares::copy_in_rows((from, self.column_stride), columns, (&mut *out, stride));
+            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+            let copied = 0;
+            for column in copied..columns {
+                let from = &from[column * self.column_stride..];
                 let to = out[column..].iter_mut().step_by(stride);
                 to.zip(from).for_each(|(to, from)| *to = *from);
             }

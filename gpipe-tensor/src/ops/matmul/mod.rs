@@ -15,6 +15,8 @@ mod layout;
 pub(crate) mod matrix;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod operands;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod squares;
 
 use std::ops::Range;
 

@@ -101,7 +101,7 @@ pub fn profile(shell: &Shell, arguments: &[String]) -> anyhow::Result<HashMap<St
     shell.write_file(&config, "")?;
     let output = cmd!(
         shell,
-        "cargo run --release --quiet -p gpipe-cli -- plan --config {config} {arguments...} --profile --json"
+        "cargo run --release --quiet -- plan --config {config} {arguments...} --profile --json"
     );
     kinds(&output.quiet().read()?)
 }

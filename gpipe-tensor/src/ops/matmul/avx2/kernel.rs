@@ -1,11 +1,10 @@
 //! Products of packed operands.
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-
 use pulp::x86::V3;
 use pulp::{NullaryFnOnce, Simd, f32x8};
 
 use crate::ops::matmul::matrix::Begin;
+use crate::ops::matmul::squares::fetch;
 
 /// Rows of a tile of c. With two vectors each, their sums take 12 of the 16 registers.
 pub(super) const TILE_ROWS: usize = 6;
@@ -172,13 +171,4 @@ fn step(simd: V3, sums: &mut Sums, a: &[f32], b: &[f32x8]) {
         sums[0] = simd.mul_add_f32s(a, b[0], sums[0]);
         sums[1] = simd.mul_add_f32s(a, b[1], sums[1]);
     }
-}
-
-/// Asks for the cache line of a float, which may lie behind the end.
-#[inline(always)]
-pub(super) fn fetch(floats: &[f32], index: usize) {
-    let place = floats.as_ptr().wrapping_add(index);
-    // SAFETY: every processor of this architecture has the instruction, which takes any address and has no effect but
-    // on caches.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
 }

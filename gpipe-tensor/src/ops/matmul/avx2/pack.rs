@@ -1,18 +1,15 @@
 //! Copies of operands in the order in which the kernel reads them.
 
-use std::arch::x86_64::__m256;
 use std::ops::Range;
 
 use pulp::NullaryFnOnce;
 use pulp::x86::V3;
 
-use super::kernel::fetch;
 use crate::ops::matmul::matrix::Matrix;
+use crate::ops::matmul::squares::{LANES, fetch, transposed};
 
 /// How many inner elements ahead a row of an operand that lies in columns is asked for.
 const AHEAD: usize = 16;
-/// Floats of a vector.
-const LANES: usize = 8;
 
 /// Copies the inner elements `inner` of up to `WIDTH` rows of an operand (or of the columns of a transposed one): first
 /// the first one of each row, then the second ones and so on. Zeros stand for missing rows.
@@ -96,8 +93,7 @@ impl<const WIDTH: usize> Pack<'_, WIDTH> {
                     fetch(self.floats, place + WIDTH * self.row_stride);
                     row.copy_from_slice(&self.floats[place..][..LANES]);
                 }
-                let columns: [[f32; LANES]; LANES] =
-                    pulp::cast(transpose(self.simd, pulp::cast(columns)));
+                let columns = transposed(self.simd, columns);
                 // Whole vectors, though rows may be fewer: the next column overwrites what is too much.
                 for (i, column) in columns[..LANES - 1].iter().enumerate() {
                     out[i * WIDTH + first..][..LANES].copy_from_slice(column);
@@ -108,33 +104,4 @@ impl<const WIDTH: usize> Pack<'_, WIDTH> {
         }
         count * LANES
     }
-}
-
-/// The columns of a square of these rows.
-#[inline(always)]
-fn transpose(simd: V3, rows: [__m256; LANES]) -> [__m256; LANES] {
-    let avx = simd.avx;
-    let [a, b, c, d, e, f, g, h] = rows;
-    let upper = in_halves(simd, [a, b, c, d]);
-    let lower = in_halves(simd, [e, f, g, h]);
-    let mut columns = rows;
-    for i in 0..LANES / 2 {
-        columns[i] = avx._mm256_permute2f128_ps::<0x20>(upper[i], lower[i]);
-        columns[LANES / 2 + i] = avx._mm256_permute2f128_ps::<0x31>(upper[i], lower[i]);
-    }
-    columns
-}
-
-/// Four rows of both halves, transposed each by itself.
-#[inline(always)]
-fn in_halves(simd: V3, [a, b, c, d]: [__m256; 4]) -> [__m256; 4] {
-    let avx = simd.avx;
-    let (ab, ab_high) = (avx._mm256_unpacklo_ps(a, b), avx._mm256_unpackhi_ps(a, b));
-    let (cd, cd_high) = (avx._mm256_unpacklo_ps(c, d), avx._mm256_unpackhi_ps(c, d));
-    [
-        avx._mm256_shuffle_ps::<0x44>(ab, cd),
-        avx._mm256_shuffle_ps::<0xEE>(ab, cd),
-        avx._mm256_shuffle_ps::<0x44>(ab_high, cd_high),
-        avx._mm256_shuffle_ps::<0xEE>(ab_high, cd_high),
-    ]
 }
