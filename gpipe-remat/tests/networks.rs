@@ -3,6 +3,8 @@
 
 #[path = "common/faulty.rs"]
 mod faulty;
+#[path = "common/host.rs"]
+mod host;
 #[path = "common/ways.rs"]
 mod ways;
 
@@ -13,7 +15,8 @@ use gpipe_remat::{
     Assembly, AssemblyBuilder, Bytes, ModelCosts, ParameterBytes, Policy, Trainer, copy_owned,
     micro_batches, predict_memory,
 };
-use gpipe_tensor::{DeviceId, Host, Tensor};
+use gpipe_tensor::{DeviceId, Tensor};
+use host::host;
 use ways::{Outcome, Way};
 
 /// No number of micro-batches divides it.
@@ -83,7 +86,7 @@ impl Case {
 
     /// Losses of two steps and then all parameters, as bits; counted bytes beside predicted ones.
     fn train(&self, way: Way, micro_batches: usize) -> Outcome {
-        let host = Host::new(way.threads).expect("threads");
+        let host = host(way.threads);
         let cpu = host.device(DeviceId::Cpu).expect("a processor");
         let shape = [SAMPLES, self.size, self.size, CHANNELS];
         let value = |i: usize| ((i * 7 + i * i % 13) % 29) as f32 / 14.0 - 1.0;

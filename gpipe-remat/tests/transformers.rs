@@ -4,6 +4,8 @@
 
 #[path = "common/faulty.rs"]
 mod faulty;
+#[path = "common/host.rs"]
+mod host;
 #[path = "common/ways.rs"]
 mod ways;
 
@@ -14,7 +16,8 @@ use gpipe_remat::{
     Assembly, AssemblyBuilder, ModelCosts, ParameterBytes, Policy, Trainer, copy_owned,
     micro_batches, predict_memory,
 };
-use gpipe_tensor::{Device, DeviceId, Host, Tensor};
+use gpipe_tensor::{Device, DeviceId, Tensor};
+use host::host;
 use ways::{Outcome, Way};
 
 const SAMPLES: usize = 5;
@@ -91,7 +94,7 @@ impl Case {
 
     /// Trains this many steps; the values of all parameters by name stand beside the outcome.
     fn train(&self, way: Way, steps: u64) -> (Outcome, Vec<(String, Vec<f32>)>) {
-        let host = Host::new(way.threads).expect("threads");
+        let host = host(way.threads);
         let cpu = host.device(DeviceId::Cpu).expect("a processor");
         let (inputs, targets) = (self.inputs(&cpu), tensor(&cpu, id(1)));
         let optimizer = Optimizer::from(AdamW::default());

@@ -5,6 +5,8 @@
     reason = "each test binary uses its own part of this module"
 )]
 
+mod host;
+
 use std::collections::BTreeMap;
 
 use gpipe_layers::{AdamW, Decay, Flow, Layer, Loss, Optimizer, clip_factor, models};
@@ -15,6 +17,8 @@ use gpipe_remat::{
 };
 use gpipe_sched::{Groups, Item, MicroBatch, Op, Schedule, Timeline, gpipe, one_f_one_b};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors, ops};
+
+use host::host;
 
 /// The two schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +177,7 @@ impl Run {
 
     pub fn assemble_with(&self, schedule: Schedule) -> Assembled {
         self.assembly(schedule)
-            .build(&Host::new(self.threads).expect("threads"))
+            .build(&host(self.threads))
             .expect("a valid assembly")
     }
 
