@@ -6,7 +6,8 @@
 //! order of Goto and van de Geijn (ACM TOMS 34(3), 2008) with the tile that BLIS takes for vectors of this length. On
 //! that Zen 3, the products of a transformer with 4,096 rows take 0.82 to 0.89 of `gemm`'s time. Where all operands fit
 //! the second-level cache, `gemm` is as fast or faster, since it copies less. With vectors and tiles of AVX-512 (12 by 32)
-//! the same order takes 0.91 to 1.25 of `gemm`'s time on a Zen 5, whose second-level cache is fast enough for `gemm`.
+//! the same order takes 0.75 to 1.25 of `gemm`'s time on a Zen 5, mostly
+//! about 1: its second-level cache is fast enough for `gemm`.
 //!
 //! Sums are cut into runs by the number of inner elements alone. So the bits of an element depend neither on threads
 //! nor on the rows and columns around it.
