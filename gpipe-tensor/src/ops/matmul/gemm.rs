@@ -7,9 +7,9 @@ use kernel::kernel;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use super::amx;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-use super::avx2;
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut, reaches};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::packed;
 use crate::instruction_set::InstructionSet;
 use crate::ops::scratch::Scratch;
 use crate::parallel::{for_each, for_each_on, rows_per_chunk, threads_for};
@@ -56,8 +56,8 @@ impl Gemm {
             return amx::run(device, self, begin, (a, b), c);
         }
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if let Some(simd) = avx2::takes(self, device.host().instruction_set()) {
-            return avx2::run(simd, device, self, begin, (a, b), c);
+        if let Some(instructions) = packed::takes(self, device.host().instruction_set()) {
+            return packed::run(instructions, device, self, begin, (a, b), c);
         }
         if self.is_faster_transposed(a, b) && !matches!(begin, Begin::Sum) {
             return self.run_transposed(device, begin, (a, b), c);

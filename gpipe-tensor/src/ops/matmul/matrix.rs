@@ -1,6 +1,9 @@
 //! Operands, result and sizes of a product of matrices on the host.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+use std::ops::Range;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::squares;
 use crate::Device;
 use crate::parallel::for_each;
@@ -86,6 +89,23 @@ impl<'a> MatrixMut<'a> {
         let stride = self.stride;
         let blocks = self.floats.chunks_mut(rows * stride);
         blocks.map(move |floats| MatrixMut { floats, stride })
+    }
+
+    /// Blocks of these rows, which follow one another from the first row on.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub(super) fn blocks(
+        &mut self,
+        rows: impl Iterator<Item = Range<usize>> + Send,
+    ) -> impl Iterator<Item = MatrixMut<'_>> + Send {
+        let stride = self.stride;
+        let mut rest = &mut *self.floats;
+        rows.map(move |rows| {
+            let taken = std::mem::take(&mut rest);
+            // The last row may end before the stride does.
+            let (floats, others) = taken.split_at_mut((rows.len() * stride).min(taken.len()));
+            rest = others;
+            MatrixMut { floats, stride }
+        })
     }
 
     /// Rows that begin in here.

@@ -6,8 +6,6 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod amx;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod avx2;
 #[cfg(feature = "cuda")]
 mod cuda;
 pub(crate) mod gemm;
@@ -15,6 +13,8 @@ mod layout;
 pub(crate) mod matrix;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod operands;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod packed;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod squares;
 

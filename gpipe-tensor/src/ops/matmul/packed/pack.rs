@@ -10,28 +10,79 @@ use crate::ops::matmul::squares::{LANES, fetch, transposed};
 
 /// How many inner elements ahead a row of an operand that lies in columns is asked for.
 const AHEAD: usize = 16;
+/// Floats of a cache line.
+const LINE: usize = 16;
 
-/// Copies the inner elements `inner` of up to `WIDTH` rows of an operand (or of the columns of a transposed one): first
-/// the first one of each row, then the second ones and so on. Zeros stand for missing rows.
+/// Copies the inner elements `inner` of some rows of an operand (or of the columns of a transposed one) to panels of
+/// `WIDTH` rows with room for `depth` inner elements: in a panel first the first one of each row, then the second ones
+/// and so on. Zeros stand for rows that the last panel lacks.
 pub(super) fn pack<const WIDTH: usize>(
     simd: V3,
     operand: Matrix<'_>,
-    rows: Range<usize>,
-    inner: Range<usize>,
+    (rows, inner): (Range<usize>, Range<usize>),
+    depth: usize,
     out: &mut [f32],
 ) {
     let (row_stride, inner_stride) = operand.strides();
-    simd.vectorize(Pack::<WIDTH> {
-        simd,
-        floats: &operand.floats()[rows.start * row_stride + inner.start * inner_stride..],
-        row_stride,
-        inner_stride,
-        rows: rows.len(),
-        out: &mut out[..inner.len() * WIDTH],
-    });
+    let floats = &operand.floats()[rows.start * row_stride + inner.start * inner_stride..];
+    let whole = match row_stride {
+        1 => rows.len() / WIDTH,
+        _ => 0,
+    };
+    if whole > 0 {
+        simd.vectorize(InColumns::<WIDTH> {
+            floats,
+            inner_stride,
+            panels: whole,
+            depth,
+            steps: inner.len(),
+            out,
+        });
+    }
+    let panels = out.chunks_exact_mut(depth * WIDTH);
+    for (out, first) in panels.zip((0..rows.len()).step_by(WIDTH)).skip(whole) {
+        simd.vectorize(Panel::<WIDTH> {
+            simd,
+            floats: &floats[first * row_stride..],
+            row_stride,
+            inner_stride,
+            rows: WIDTH.min(rows.len() - first),
+            out: &mut out[..inner.len() * WIDTH],
+        });
+    }
 }
 
-struct Pack<'a, const WIDTH: usize> {
+/// Whole panels of an operand that lies in columns: a part of a column is read in one go for all of them.
+struct InColumns<'a, const WIDTH: usize> {
+    /// The operand from the first element on.
+    floats: &'a [f32],
+    inner_stride: usize,
+    panels: usize,
+    depth: usize,
+    steps: usize,
+    out: &'a mut [f32],
+}
+
+impl<const WIDTH: usize> NullaryFnOnce for InColumns<'_, WIDTH> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let width = self.panels * WIDTH;
+        for i in 0..self.steps {
+            for line in (0..width).step_by(LINE) {
+                fetch(self.floats, (i + AHEAD) * self.inner_stride + line);
+            }
+            let column = &self.floats[i * self.inner_stride..][..width];
+            for (panel, from) in column.as_chunks::<WIDTH>().0.iter().enumerate() {
+                self.out[(panel * self.depth + i) * WIDTH..][..WIDTH].copy_from_slice(from);
+            }
+        }
+    }
+}
+
+/// One panel.
+struct Panel<'a, const WIDTH: usize> {
     simd: V3,
     /// The operand from the first element on.
     floats: &'a [f32],
@@ -41,7 +92,7 @@ struct Pack<'a, const WIDTH: usize> {
     out: &'a mut [f32],
 }
 
-impl<const WIDTH: usize> NullaryFnOnce for Pack<'_, WIDTH> {
+impl<const WIDTH: usize> NullaryFnOnce for Panel<'_, WIDTH> {
     type Output = ();
 
     #[inline(always)]
@@ -49,12 +100,6 @@ impl<const WIDTH: usize> NullaryFnOnce for Pack<'_, WIDTH> {
         if self.rows < WIDTH {
             self.out.fill(0.0);
             self.one_by_one(0);
-        } else if self.row_stride == 1 {
-            let out = self.out.as_chunks_mut::<WIDTH>().0.iter_mut();
-            for (i, out) in out.enumerate() {
-                fetch(self.floats, (i + AHEAD) * self.inner_stride);
-                out.copy_from_slice(&self.floats[i * self.inner_stride..][..WIDTH]);
-            }
         } else if self.inner_stride == 1 {
             let transposed = self.in_squares();
             self.one_by_one(transposed);
@@ -64,7 +109,7 @@ impl<const WIDTH: usize> NullaryFnOnce for Pack<'_, WIDTH> {
     }
 }
 
-impl<const WIDTH: usize> Pack<'_, WIDTH> {
+impl<const WIDTH: usize> Panel<'_, WIDTH> {
     /// Copies all inner elements from this one on.
     #[inline(always)]
     fn one_by_one(&mut self, first: usize) {
@@ -85,7 +130,8 @@ impl<const WIDTH: usize> Pack<'_, WIDTH> {
         let squares = self.out.chunks_exact_mut(LANES * WIDTH);
         let count = squares.len();
         for (square, out) in squares.enumerate() {
-            for first in (0..WIDTH).step_by(LANES) {
+            // The last rows first: where they are fewer than a vector, it reaches into the next column.
+            for first in (0..WIDTH).step_by(LANES).rev() {
                 let rows = LANES.min(WIDTH - first);
                 let mut columns = [[0.0; LANES]; LANES];
                 for (i, row) in columns[..rows].iter_mut().enumerate() {
@@ -94,7 +140,7 @@ impl<const WIDTH: usize> Pack<'_, WIDTH> {
                     row.copy_from_slice(&self.floats[place..][..LANES]);
                 }
                 let columns = transposed(self.simd, columns);
-                // Whole vectors, though rows may be fewer: the next column overwrites what is too much.
+                // Whole vectors, though rows may be fewer: what follows overwrites what is too much.
                 for (i, column) in columns[..LANES - 1].iter().enumerate() {
                     out[i * WIDTH + first..][..LANES].copy_from_slice(column);
                 }

@@ -1,4 +1,4 @@
-//! Products by AVX2 compared with double precision, and their bits in parts.
+//! Products by vectors compared with double precision, and their bits in parts.
 
 use super::*;
 use crate::testing::{limited, random_values};
@@ -13,13 +13,14 @@ const SIZES: [(usize, usize, usize); 6] = [
     (7, 17, 3),
 ];
 
-/// The instructions, if this processor has them; else reports that there is nothing to test.
-fn instructions() -> Option<V3> {
-    let simd = V3::try_new();
-    if simd.is_none() {
+/// All instructions that this processor has; else reports that there is nothing to test.
+fn instructions() -> Vec<Instructions> {
+    let avx2 = V3::try_new().map(Instructions::Avx2);
+    let avx512 = V4::try_new().map(Instructions::Avx512);
+    if avx2.is_none() {
         eprintln!("skipped: this processor has no AVX2");
     }
-    simd
+    avx2.into_iter().chain(avx512).collect()
 }
 
 /// A matrix of `rows` by `columns` as it lies in memory: in rows, in columns, or with room between all elements.
@@ -38,7 +39,7 @@ fn operand(floats: &[f32], rows: usize, columns: usize, layout: usize) -> Matrix
 
 /// The product in rows of n + 3 floats, on this many threads.
 fn product(
-    simd: V3,
+    instructions: Instructions,
     gemm: Gemm,
     threads: usize,
     begin: Begin<'_>,
@@ -46,9 +47,9 @@ fn product(
 ) -> Vec<f32> {
     let stride = gemm.n + 3;
     let mut c = random_values(gemm.m * stride, 3);
-    let device = limited(threads, InstructionSet::Avx2);
+    let device = limited(threads, InstructionSet::Best);
     let out = MatrixMut::new(&mut c, stride);
-    run(simd, &device, gemm, begin, operands, out).unwrap();
+    run(instructions, &device, gemm, begin, operands, out).unwrap();
     c
 }
 
@@ -58,8 +59,10 @@ fn bits(floats: &[f32]) -> Vec<u32> {
 
 #[test]
 fn products_equal_double_precision_for_every_layout_and_beginning() {
-    let Some(simd) = instructions() else { return };
-    for (m, n, k) in SIZES {
+    let cases = instructions()
+        .into_iter()
+        .flat_map(|instructions| SIZES.map(|size| (instructions, size)));
+    for (instructions, (m, n, k)) in cases {
         let room = |rows: usize, columns: usize| rows * (2 * columns + 1);
         let (a, b) = (random_values(room(m, k), 1), random_values(room(k, n), 2));
         let row = random_values(n, 4);
@@ -68,7 +71,7 @@ fn products_equal_double_precision_for_every_layout_and_beginning() {
         for (a_layout, b_layout) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2)] {
             let (a, b) = (operand(&a, m, k, a_layout), operand(&b, k, n, b_layout));
             for begin in [Begin::Zero, Begin::Sum, Begin::Row(&row)] {
-                let c = product(simd, Gemm::new(m, n, k), 2, begin, (a, b));
+                let c = product(instructions, Gemm::new(m, n, k), 2, begin, (a, b));
                 for place in (0..m * stride).step_by(89) {
                     let (i, j) = (place / stride, place % stride);
                     if j >= n {
@@ -97,13 +100,21 @@ fn products_equal_double_precision_for_every_layout_and_beginning() {
 
 #[test]
 fn neither_threads_nor_other_rows_and_columns_change_the_bits_of_an_element() {
-    let Some(simd) = instructions() else { return };
-    for (m, n, k) in SIZES {
+    let cases = instructions()
+        .into_iter()
+        .flat_map(|instructions| SIZES.map(|size| (instructions, size)));
+    for (instructions, (m, n, k)) in cases {
         let (a, b) = (random_values(m * k, 1), random_values(k * n, 2));
         let operands = (Matrix::new(&a, k), Matrix::new(&b, n));
-        let whole = product(simd, Gemm::new(m, n, k), 1, Begin::Zero, operands);
+        let whole = product(instructions, Gemm::new(m, n, k), 1, Begin::Zero, operands);
         for threads in [2, 3, 16] {
-            let c = product(simd, Gemm::new(m, n, k), threads, Begin::Zero, operands);
+            let c = product(
+                instructions,
+                Gemm::new(m, n, k),
+                threads,
+                Begin::Zero,
+                operands,
+            );
             assert!(
                 bits(&c) == bits(&whole),
                 "({m}, {n}, {k}) on {threads} threads"
@@ -113,7 +124,7 @@ fn neither_threads_nor_other_rows_and_columns_change_the_bits_of_an_element() {
         let (row, column) = (m / 3, n / 3);
         let part = Gemm::new(m - row, n - column, k);
         let operands = (Matrix::new(&a[row * k..], k), Matrix::new(&b[column..], n));
-        let c = product(simd, part, 1, Begin::Zero, operands);
+        let c = product(instructions, part, 1, Begin::Zero, operands);
         for (c, whole) in c.chunks(part.n + 3).zip(whole.chunks(n + 3).skip(row)) {
             assert!(
                 bits(&c[..part.n]) == bits(&whole[column..n]),
@@ -124,17 +135,55 @@ fn neither_threads_nor_other_rows_and_columns_change_the_bits_of_an_element() {
 }
 
 #[test]
-fn large_products_are_taken_unless_the_processor_may_do_better() {
+fn large_products_are_taken_by_the_best_instructions_allowed() {
     let large = Gemm::new(192, 128, 64);
-    let takes = |gemm, level| takes(gemm, level).is_some();
-    assert_eq!(takes(large, InstructionSet::Avx2), V3::try_new().is_some());
-    let is_best = V3::try_new().is_some() && V4::try_new().is_none();
-    assert_eq!(takes(large, InstructionSet::Avx512), is_best);
+    let takes = |gemm, allowed| match takes(gemm, allowed) {
+        Some(Instructions::Avx512(_)) => 16,
+        Some(Instructions::Avx2(_)) => 8,
+        None => 0,
+    };
+    let avx2 = if V3::try_new().is_some() { 8 } else { 0 };
+    let best = if V4::try_new().is_some() { 16 } else { avx2 };
+    assert_eq!(takes(large, InstructionSet::Avx2), avx2);
+    assert_eq!(takes(large, InstructionSet::Avx512), best);
     for small in [
         Gemm { m: 191, ..large },
         Gemm { n: 127, ..large },
         Gemm { k: 63, ..large },
     ] {
-        assert!(!takes(small, InstructionSet::Avx2));
+        assert_eq!(takes(small, InstructionSet::Avx512), 0);
+    }
+}
+
+#[test]
+fn items_hold_all_tiles_once_and_become_smaller_towards_the_end() {
+    assert_eq!(items(14, 6, 1), [0..6, 6..12, 12..14]);
+    assert_eq!(
+        items(24, 6, 2),
+        [
+            0..6,
+            6..10,
+            10..13,
+            13..15,
+            15..17,
+            17..18,
+            18..19,
+            19..20,
+            20..21,
+            21..22,
+            22..23,
+            23..24
+        ]
+    );
+    for (tiles, threads) in [(1, 1), (1, 16), (22, 16), (86, 2), (700, 3)] {
+        let items = items(tiles, 6, threads);
+        let all: Vec<usize> = items.iter().cloned().flatten().collect();
+        assert_eq!(
+            all,
+            Vec::from_iter(0..tiles),
+            "{tiles} tiles, {threads} threads"
+        );
+        assert!(items.is_sorted_by_key(|item| std::cmp::Reverse(item.len())));
+        assert!(items.len() >= threads.min(tiles) && items[0].len() <= 6);
     }
 }
