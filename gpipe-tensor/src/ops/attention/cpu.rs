@@ -37,15 +37,21 @@ pub(super) struct Head<'a> {
     pub dropout: Option<(Mask, Stream, u64)>,
 }
 
-/// Scratch floats of [`Head::forward`]: the scores and the result of a block.
+/// Scratch floats of [`Head::forward`]: the scores and the result of a block, and the transposed keys.
 pub(super) fn forward_scratch(len: usize, size: usize) -> usize {
-    BLOCK.min(len) * (len + size)
+    BLOCK.min(len) * (len + size) + size * stride(len)
 }
 
 /// Scratch floats of [`Head::backward`]: a block's probabilities and their gradients, the gradients of
-/// all keys and values, and those of the block's queries.
+/// all keys and values, those of the block's queries, and the transposed keys and values.
 pub(super) fn backward_scratch(len: usize, size: usize) -> usize {
-    BLOCK.min(len) * (2 * len + size) + 2 * len * size
+    BLOCK.min(len) * (2 * len + size) + 2 * len * size + 2 * size * stride(len)
+}
+
+/// Floats between rows of the transposed keys: longer by a cache line, lest rows share a set of the cache.
+fn stride(len: usize) -> usize {
+    const LINE: usize = 16;
+    len.next_multiple_of(LINE) + LINE
 }
 
 /// Query rows `first .. first + rows` and the keys that they attend to: `start .. start + keys`.
@@ -98,17 +104,31 @@ impl<'a> Head<'a> {
         1.0 / (self.size as f32).sqrt()
     }
 
+    /// The keys (1) or values (2) of all positions, transposed: (size, len). They are copied, once for all blocks,
+    /// where the kernel would transpose them for each block; the tile unit's copies are of its own order.
+    fn transposed<'b>(self, part: usize, copy: &'b mut [f32]) -> Matrix<'b>
+    where
+        'a: 'b,
+    {
+        let all = self.part(part, 0).transposed();
+        if self.instructions.uses_amx() {
+            return all;
+        }
+        let stride = stride(self.len);
+        all.copy_in_rows_alone(self.len, (&mut *copy, stride));
+        Matrix::new(copy, stride)
+    }
+
     /// The scaled scores of a block, including those of keys that a row does not see.
-    fn scores(self, block: &Block, scores: &mut [f32]) {
+    fn scores(self, block: &Block, keys: Matrix<'_>, scores: &mut [f32]) {
         let gemm = Gemm {
             scale: self.scale(),
             ..Gemm::new(block.rows, block.keys, self.size)
         };
-        let keys = self.part(1, block.start).transposed();
         gemm.run(
             self.instructions,
             self.part(0, block.first),
-            keys,
+            keys.columns_from(block.start),
             MatrixMut::new(scores, block.keys),
         );
     }
@@ -120,11 +140,13 @@ impl<'a> Head<'a> {
         lse: &mut [f32],
         scratch: &mut [f32],
     ) {
-        let (scores, result) = scratch.split_at_mut(BLOCK.min(self.len) * self.len);
+        let (keys, rest) = scratch.split_at_mut(self.size * stride(self.len));
+        let (scores, result) = rest.split_at_mut(BLOCK.min(self.len) * self.len);
+        let keys = self.transposed(1, keys);
         let mut factors = [0.0; BLOCK];
         for block in self.blocks() {
             let scores = &mut scores[..block.rows * block.keys];
-            self.scores(&block, scores);
+            self.scores(&block, keys, scores);
             let lse = &mut lse[block.first..block.first + block.rows];
             self.softmax(&block, scores, lse, &mut factors);
             let gemm = Gemm::new(block.rows, self.size, block.keys);
@@ -186,6 +208,9 @@ impl<'a> Head<'a> {
     ) {
         let (key_sums, rest) = scratch.split_at_mut(self.len * self.size);
         let (value_sums, rest) = rest.split_at_mut(key_sums.len());
+        let (keys, rest) = rest.split_at_mut(self.size * stride(self.len));
+        let (values, rest) = rest.split_at_mut(keys.len());
+        let transposed = [self.transposed(1, keys), self.transposed(2, values)];
         key_sums.fill(0.0);
         value_sums.fill(0.0);
         for (later, lse) in lse.chunks_exact(self.len).enumerate() {
@@ -193,7 +218,7 @@ impl<'a> Head<'a> {
             let sums = [&mut *key_sums, &mut *value_sums];
             let dq = dq.slice_mut(s![.., columns]);
             self.later(later)
-                .backward_of_one(out, lse, d_out, dq, sums, rest);
+                .backward_of_one([out, lse, d_out], transposed, dq, sums, rest);
         }
         copy_rows(key_sums, 0, &mut dk);
         copy_rows(value_sums, 0, &mut dv);
@@ -202,9 +227,8 @@ impl<'a> Head<'a> {
     /// The gradients of one head: of its queries, and what it adds to those of its keys and values.
     fn backward_of_one(
         self,
-        out: &[f32],
-        lse: &[f32],
-        d_out: &[f32],
+        [out, lse, d_out]: [&[f32]; 3],
+        [keys_across, values_across]: [Matrix<'_>; 2],
         mut dq: ArrayViewMut2<'_, f32>,
         [dk, dv]: [&mut [f32]; 2],
         scratch: &mut [f32],
@@ -222,13 +246,12 @@ impl<'a> Head<'a> {
                 &mut probabilities[..rows * keys],
                 &mut slopes[..rows * keys],
             );
-            self.scores(&block, p);
+            self.scores(&block, keys_across, p);
             let d_rows = self.single(d_out, first);
-            let values = self.part(2, start).transposed();
             Gemm::new(rows, keys, self.size).run(
                 self.instructions,
                 d_rows,
-                values,
+                values_across.columns_from(start),
                 MatrixMut::new(ds, keys),
             );
             self.softmax_grad(&block, out, d_out, lse, p, ds);

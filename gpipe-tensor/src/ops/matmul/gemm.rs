@@ -107,11 +107,8 @@ impl Gemm {
         let mut copy = Scratch::take(device, k * stride)?;
         for first in (0..n).step_by(COLUMNS) {
             let n = COLUMNS.min(n - first);
-            let columns = Matrix {
-                floats: &b.floats[first * b.column_stride..],
-                ..b
-            };
-            columns.copy_in_rows(device, n, (&mut copy, stride));
+            b.columns_from(first)
+                .copy_in_rows(device, n, (&mut copy, stride));
             let gemm = Self { n, ..self };
             let threads = threads_for(device, gemm.multiplications());
             let out = MatrixMut::new(&mut c.floats[first..], c.stride);

@@ -47,18 +47,37 @@ impl<'a> Matrix<'a> {
     ) {
         let strips = out.chunks_mut(STRIP * stride).enumerate();
         for_each(device, strips, |(strip, out)| {
-            let from = &self.floats[strip * STRIP..];
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            let copied =
-                squares::copy_in_rows((from, self.column_stride), columns, (&mut *out, stride));
-            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-            let copied = 0;
-            for column in copied..columns {
-                let from = &from[column * self.column_stride..];
-                let to = out[column..].iter_mut().step_by(stride);
-                to.zip(from).for_each(|(to, from)| *to = *from);
-            }
+            self.copy_strip(strip, columns, (out, stride));
         });
+    }
+
+    /// As [`copy_in_rows`](Self::copy_in_rows), on the calling thread alone.
+    pub(crate) fn copy_in_rows_alone(self, columns: usize, (out, stride): (&mut [f32], usize)) {
+        for (strip, out) in out.chunks_mut(STRIP * stride).enumerate() {
+            self.copy_strip(strip, columns, (out, stride));
+        }
+    }
+
+    fn copy_strip(self, strip: usize, columns: usize, (out, stride): (&mut [f32], usize)) {
+        let from = &self.floats[strip * STRIP..];
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        let copied =
+            squares::copy_in_rows((from, self.column_stride), columns, (&mut *out, stride));
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let copied = 0;
+        for column in copied..columns {
+            let from = &from[column * self.column_stride..];
+            let to = out[column..].iter_mut().step_by(stride);
+            to.zip(from).for_each(|(to, from)| *to = *from);
+        }
+    }
+
+    /// This from a column on.
+    pub(crate) fn columns_from(self, column: usize) -> Self {
+        Self {
+            floats: &self.floats[column * self.column_stride..],
+            ..self
+        }
     }
 
     pub(super) fn holds(&self, rows: usize, columns: usize) -> bool {
