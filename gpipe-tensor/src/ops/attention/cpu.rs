@@ -105,13 +105,13 @@ impl<'a> Head<'a> {
     }
 
     /// The keys (1) or values (2) of all positions, transposed: (size, len). They are copied, once for all blocks,
-    /// where the kernel would transpose them for each block; the tile unit's copies are of its own order.
+    /// where the kernel would transpose them for each of several; the tile unit's copies are of its own order.
     fn transposed<'b>(self, part: usize, copy: &'b mut [f32]) -> Matrix<'b>
     where
         'a: 'b,
     {
         let all = self.part(part, 0).transposed();
-        if self.instructions.uses_amx() {
+        if self.len <= BLOCK || self.instructions.uses_amx() {
             return all;
         }
         let stride = stride(self.len);
