@@ -27,13 +27,11 @@ use crate::setup;
 
 /// Warm-up passes, which allocate buffers and touch pages.
 const WARM_UP: usize = 2;
-/// Rounds of measurements, of which the median counts: a moment in which the machine was slow spoils one of them.
-const ROUNDS: usize = 3;
-/// Minimum and maximum number of measured passes of a round, and the seconds they should fit in. Every second pass
+/// Minimum and maximum number of measured passes, and the seconds they should fit in. Every second pass
 /// runs weight gradients apart from input gradients.
-const FEWEST: usize = 2;
-const MOST: usize = 12;
-const SECONDS: f64 = 0.2;
+const FEWEST: usize = 6;
+const MOST: usize = 30;
+const SECONDS: f64 = 0.6;
 /// Maximum number of passes between updates, few enough that every measurement includes updates.
 const MOST_OF_A_STEP: usize = 4;
 
@@ -56,39 +54,19 @@ pub fn measure(
     let shares: BTreeSet<usize> = (1..=threads)
         .flat_map(|busy| [threads / busy, threads.div_ceil(busy)])
         .collect();
-    let points: Vec<(usize, usize)> = (sizes.iter())
-        .flat_map(|&samples| shares.iter().map(move |&share| (samples, share)))
-        .collect();
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        let round = points
-            .iter()
-            .map(|&(samples, share)| together(config, kinds, samples, share, threads / share));
-        rounds.push(round.collect::<Result<Vec<_>>>()?);
-    }
-    for (place, kind) in kinds.list.iter().enumerate() {
-        let mut points = points.iter().enumerate();
-        for &samples in sizes {
-            let times = points
-                .by_ref()
-                .take(shares.len())
-                .map(|(point, &(_, share))| {
-                    let rounds = rounds.iter().map(|round| round[point][place]);
-                    Passes::of(share, median(rounds.collect()))
-                });
-            let times = times.collect();
+    for &samples in sizes {
+        let mut of_kind = vec![Vec::new(); kinds.list.len()];
+        for &share in &shares {
+            let times = together(config, kinds, samples, share, threads / share)?;
+            for (list, seconds) in of_kind.iter_mut().zip(times) {
+                list.push(Passes::of(share, seconds));
+            }
+        }
+        for (kind, times) in kinds.list.iter().zip(of_kind) {
             profile.put(&kind.key, Size { samples, times });
         }
     }
     Ok(())
-}
-
-/// The median of each of the times.
-fn median(rounds: Vec<Seconds>) -> Seconds {
-    std::array::from_fn(|pass| {
-        let mut seconds: Vec<f64> = rounds.iter().map(|round| round[pass]).collect();
-        numbers::median(&mut seconds)
-    })
 }
 
 /// The times of every kind on `share` threads per worker, the mean of `others` parallel workers.

@@ -30,7 +30,8 @@ use crate::{Device, Result};
 use kernel::Product;
 use pack::pack;
 
-/// The most inner elements of a panel: 16 KiB for the 16 columns of AVX2, half of a first-level cache.
+/// The most inner elements of a panel: 16 KiB for the 16 columns of AVX2, half of a first-level cache; 32 KiB for the 32
+/// of AVX-512, two thirds of that of a Zen 5, where 192 take up to 3 % longer.
 const DEPTH: usize = 256;
 /// The most rows of a work item: with [`DEPTH`] 72 KiB, which fits a second-level cache of 256 KiB.
 const ROWS: usize = 72;
@@ -138,9 +139,8 @@ fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
                         let inner = parts[0].inner.clone();
                         pack::<TILE_ROWS>(copying, a, (rows.clone(), inner.clone()), depth, block);
                         // Threads begin with different parts, lest they wait for each other's copies.
-                        let (after, before) =
-                            parts.split_at(item % threads * parts.len() / threads);
-                        for part in before.iter().chain(after) {
+                        let (later, first) = parts.split_at(item % threads * parts.len() / threads);
+                        for part in first.iter().chain(later) {
                             let columns = part.columns.clone();
                             let product = Product::<S, TILE_ROWS> {
                                 simd,
