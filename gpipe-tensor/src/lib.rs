@@ -27,6 +27,8 @@ mod nccl_channel;
 pub mod ops;
 pub mod parallel;
 pub mod philox;
+#[cfg(all(target_os = "linux", not(miri)))]
+mod placement;
 mod pool;
 pub mod safetensors;
 mod shape;

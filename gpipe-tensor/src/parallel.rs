@@ -44,6 +44,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Device;
 use crate::fork_join;
+#[cfg(all(target_os = "linux", not(miri)))]
+use crate::placement;
 
 /// Elements in one item of an element-wise loop: 64 KiB of floats, so that input and output stay in the
 /// second-level cache.
@@ -102,10 +104,16 @@ pub(crate) fn for_each_on<I>(
     let threads = threads.min(most_items);
     let pool = match device.host().pool() {
         Some(pool) if threads > 1 => pool,
-        _ => return items.for_each(work),
+        _ => {
+            #[cfg(all(target_os = "linux", not(miri)))]
+            let _computing = placement::begin();
+            return items.for_each(work);
+        }
     };
     let queue = Mutex::new(items);
     let drain = || {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        let _computing = placement::begin();
         loop {
             let item = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             match item {
