@@ -5,35 +5,44 @@ use crate::simd::vectorised;
 /// Number of partial sums: one or two vector registers.
 const LANES: usize = 16;
 
-/// Columns per work item of a sum over rows.
-pub(super) const COLUMNS: usize = 256;
-
 /// Rows summed in single precision before their sum is added to the total in double precision: one
 /// long chain of single-precision additions would lose digits.
-const ROWS: usize = 32;
+pub(super) const ROWS: usize = 32;
 
-/// Adds to `out` the columns `first ..` of the rows of `x`, summed.
-pub(super) fn add_rows<'a>(x: &'a [f32], width: usize, first: usize, out: &mut [f32]) {
+/// Columns of a total in registers and the first-level cache.
+pub(super) const COLUMNS: usize = 256;
+
+/// Sums of [`ROWS`] rows each, in `sums` one after the other: of the columns `first ..` of rows of `width`.
+pub(super) fn sum_blocks(x: &[f32], width: usize, first: usize, columns: usize, sums: &mut [f32]) {
     vectorised!({
-        let columns = out.len();
-        let part = |rows: &'a [f32], first: usize| &rows[first..first + columns];
-        let mut total = [0.0f64; COLUMNS];
-        for rows in x.chunks(ROWS * width) {
-            let mut block = [0.0f32; COLUMNS];
-            let quads = rows.chunks_exact(4 * width);
-            let rest = quads.remainder().chunks_exact(width);
-            for quad in quads {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|row| part(quad, row * width + first));
-                for (i, sum) in block[..columns].iter_mut().enumerate() {
+        for (rows, sums) in x.chunks(ROWS * width).zip(sums.chunks_exact_mut(columns)) {
+            let part = |row: usize| &rows[row * width + first..][..columns];
+            let count = rows.len() / width;
+            let quads = count / 4 * 4;
+            sums.fill(0.0);
+            for row in (0..quads).step_by(4) {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|next| part(row + next));
+                for (i, sum) in sums.iter_mut().enumerate() {
                     *sum += (a[i] + b[i]) + (c[i] + d[i]);
                 }
             }
-            for row in rest {
-                for (sum, x) in block.iter_mut().zip(part(row, first)) {
+            for row in quads..count {
+                for (sum, x) in sums.iter_mut().zip(part(row)) {
                     *sum += x;
                 }
             }
-            for (total, sum) in total.iter_mut().zip(block) {
+        }
+    });
+}
+
+/// Adds to `out`, of at most [`COLUMNS`] elements, the columns `first ..` of `sums`, rows of `width`, in double
+/// precision.
+pub(super) fn add_sums(sums: &[f32], width: usize, first: usize, out: &mut [f32]) {
+    vectorised!({
+        let columns = out.len();
+        let mut total = [0.0f64; COLUMNS];
+        for sums in sums.chunks_exact(width) {
+            for (total, &sum) in total.iter_mut().zip(&sums[first..][..columns]) {
                 *total += f64::from(sum);
             }
         }

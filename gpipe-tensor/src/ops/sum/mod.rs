@@ -8,10 +8,14 @@ pub(crate) mod kernels;
 
 use std::ops::Range;
 
+use crate::ops::scratch::Scratch;
 #[cfg(feature = "cuda")]
 use crate::ops::sum::kernels::Reduction;
-use crate::parallel::{CHUNK, for_each};
+use crate::parallel::{CHUNK, for_each, for_each_on, threads_over};
 use crate::{Error, Result, Tensor};
+
+/// The most columns of a work item of a sum over rows.
+const WIDE: usize = 2048;
 
 /// Adds to `out` the sum of `x` over its leading rows: the gradient of a repeated operand, such as a
 /// bias (d) or a position table (T, d).
@@ -30,9 +34,29 @@ pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
         return cuda::add_rows(&gpu, x, out);
     }
     let (x, device) = (x.f32s()?, out.device().clone());
+    let threads = threads_over(&device, x.len());
+    // One after the other in memory, which is read faster than rows of some columns.
+    let blocks = x.len().div_ceil((cpu::ROWS * width).max(1));
+    let mut sums = Scratch::take(&device, blocks * width)?;
+    let together = (CHUNK / (cpu::ROWS * width).max(1)).max(1);
+    let columns = match together {
+        1 => width.clamp(1, WIDE),
+        _ => width,
+    };
+    let pieces = sums
+        .chunks_mut((together * width).max(1))
+        .zip(x.chunks((together * cpu::ROWS * width).max(1)))
+        .flat_map(|(sums, x)| {
+            let parts = sums.chunks_mut(together * columns).enumerate();
+            parts.map(move |(part, sums)| (x, part * columns, sums))
+        });
+    for_each_on(threads, &device, pieces, |(x, first, sums)| {
+        let columns = columns.min(width - first);
+        cpu::sum_blocks(x, width, first, columns, sums);
+    });
     let columns = out.f32s_mut()?.chunks_mut(cpu::COLUMNS).enumerate();
-    for_each(&device, columns, |(index, out)| {
-        cpu::add_rows(x, width, index * cpu::COLUMNS, out);
+    for_each_on(threads, &device, columns, |(index, out)| {
+        cpu::add_sums(&sums, width, index * cpu::COLUMNS, out);
     });
     Ok(())
 }
@@ -144,6 +168,32 @@ mod tests {
             }
             sum_rows_accumulate(&x, &mut out).unwrap();
             assert_close(&out, &wanted, 5e-6);
+        }
+    }
+
+    #[test]
+    fn sums_over_rows_add_32_rows_in_single_precision_and_these_in_double() {
+        let device = device_with(3);
+        for (rows, width) in [(1, 5), (70, 5000), (10_001, 3), (97, 256), (64, 2048)] {
+            let x = random(&device, [rows, width], 1);
+            let mut out = random(&device, [width], 2);
+            let mut wanted = out.f32s().unwrap().to_vec();
+            for (column, wanted) in wanted.iter_mut().enumerate() {
+                let all = x.f32s().unwrap().iter().skip(column).step_by(width);
+                let all: Vec<f32> = all.copied().collect();
+                let mut total = 0.0f64;
+                for block in all.chunks(32) {
+                    let (quads, rest) = block.as_chunks::<4>();
+                    let quads = quads.iter().map(|[a, b, c, d]| (a + b) + (c + d));
+                    let sum = quads
+                        .chain(rest.iter().copied())
+                        .fold(0.0, |sum, x| sum + x);
+                    total += f64::from(sum);
+                }
+                *wanted += total as f32;
+            }
+            sum_rows_accumulate(&x, &mut out).unwrap();
+            assert_eq!(out.f32s().unwrap(), wanted);
         }
     }
 
