@@ -15,6 +15,7 @@ use ndarray::ArrayView2;
 
 use crate::dtype::of_bf16;
 use crate::floats::Floats;
+use crate::parallel::{self, CHUNK};
 use crate::{DType, Device, Error, Result, Shape};
 
 /// A row-major tensor, contiguous but for the results of [`ops::matmul_padded`](crate::ops::matmul_padded). Cloning
@@ -214,7 +215,10 @@ impl Tensor {
         if let Some(gpu) = self.gpu().cloned() {
             return self.fill_on(&gpu, value);
         }
-        self.f32s_mut()?.fill(value);
+        let device = self.device().clone();
+        let threads = parallel::threads_over(&device, self.elements());
+        let chunks = self.f32s_mut()?.chunks_mut(CHUNK);
+        parallel::for_each_on(threads, &device, chunks, |chunk| chunk.fill(value));
         Ok(())
     }
 
