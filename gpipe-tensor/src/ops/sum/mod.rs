@@ -14,7 +14,7 @@ use crate::ops::sum::kernels::Reduction;
 use crate::parallel::{CHUNK, for_each, for_each_on, threads_over};
 use crate::{Error, Result, Tensor};
 
-/// The most columns of a work item of a sum over rows.
+/// The most columns of a work item of a sum over rows, where it is one block of rows.
 const WIDE: usize = 2048;
 
 /// Adds to `out` the sum of `x` over its leading rows: the gradient of a repeated operand, such as a
@@ -34,18 +34,21 @@ pub fn sum_rows_accumulate(x: &Tensor, out: &mut Tensor) -> Result<()> {
         return cuda::add_rows(&gpu, x, out);
     }
     let (x, device) = (x.f32s()?, out.device().clone());
+    if width == 0 {
+        return Ok(());
+    }
     let threads = threads_over(&device, x.len());
-    // One after the other in memory, which is read faster than rows of some columns.
-    let blocks = x.len().div_ceil((cpu::ROWS * width).max(1));
-    let mut sums = Scratch::take(&device, blocks * width)?;
-    let together = (CHUNK / (cpu::ROWS * width).max(1)).max(1);
+    // Blocks of whole rows lie one after the other in memory, which is read faster than parts of rows.
+    let block = cpu::ROWS * width;
+    let together = (CHUNK / block).max(1);
     let columns = match together {
-        1 => width.clamp(1, WIDE),
+        1 => width.min(WIDE),
         _ => width,
     };
+    let mut sums = Scratch::take(&device, x.len().div_ceil(block) * width)?;
     let pieces = sums
-        .chunks_mut((together * width).max(1))
-        .zip(x.chunks((together * cpu::ROWS * width).max(1)))
+        .chunks_mut(together * width)
+        .zip(x.chunks(together * block))
         .flat_map(|(sums, x)| {
             let parts = sums.chunks_mut(together * columns).enumerate();
             parts.map(move |(part, sums)| (x, part * columns, sums))
