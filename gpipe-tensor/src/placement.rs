@@ -71,7 +71,7 @@ impl Processors {
     }
 }
 
-/// The count of a thread that computes.
+/// The count of a thread that computes; none inside of another loop, which counts it.
 pub(crate) struct Computing(Option<&'static AtomicUsize>);
 
 impl Drop for Computing {
