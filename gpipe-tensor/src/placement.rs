@@ -126,12 +126,16 @@ mod tests {
                 assert_eq!(sched_getaffinity(None).unwrap(), set);
                 let mut both = set;
                 both.set(second);
-                sched_setaffinity(None, &both).unwrap();
-                let computing = PROCESSORS.begin();
-                drop(PROCESSORS.begin());
-                assert_eq!(counts(&PROCESSORS, [first, second]), [1, 1]);
-                assert_eq!(sched_getaffinity(None).unwrap(), both);
-                drop(computing);
+                let moves = |_: &usize| {
+                    only(first);
+                    sched_setaffinity(None, &both).unwrap();
+                    let _computing = PROCESSORS.begin();
+                    drop(PROCESSORS.begin());
+                    assert_eq!(sched_getaffinity(None).unwrap(), both);
+                    counts(&PROCESSORS, [first, second]) == [1, 1]
+                };
+                // A busy system may move the thread too, back or away.
+                assert!((0..20).filter(moves).count() > 10);
                 assert_eq!(counts(&PROCESSORS, [first, second]), [1, 0]);
             });
         });
