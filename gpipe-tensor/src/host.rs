@@ -320,6 +320,12 @@ impl Host {
         self.0.instructions
     }
 
+    /// The number of the calling thread: 1 and more for the helper threads, 0 for all others.
+    pub(crate) fn thread_number(&self) -> usize {
+        let helper = self.pool().and_then(|pool| pool.current_thread_index());
+        helper.map_or(0, |helper| helper + 1)
+    }
+
     /// The helper threads, if the budget is more than one thread.
     pub(crate) fn pool(&self) -> Option<&rayon::ThreadPool> {
         self.0.pool.as_ref()

@@ -40,7 +40,9 @@
 //! # Ok::<(), gpipe_tensor::Error>(())
 //! ```
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+use std::vec;
 
 use crate::Device;
 use crate::fork_join;
@@ -77,8 +79,8 @@ pub(crate) fn threads_over(device: &Device, elements: usize) -> usize {
 /// all items are done.
 ///
 /// The calling thread takes part. The items are usually disjoint pieces of the output, zipped with what
-/// each piece needs: `output.chunks_mut(CHUNK).zip(input.chunks(CHUNK))`. Threads take items in order, but
-/// items run at the same time: see the [module](self) for how results stay independent of that. The number
+/// each piece needs: `output.chunks_mut(CHUNK).zip(input.chunks(CHUNK))`. Each thread takes items of a part of the list,
+/// and then what others have left: see the [module](self) for how results stay independent of that. The number
 /// of threads is the device's share of the host's thread budget ([`Device::cpu_slot`]); the loop runs
 /// on the CPU, also for a handle to a GPU. `work` may call operations and loops in its turn.
 ///
@@ -86,7 +88,8 @@ pub(crate) fn threads_over(device: &Device, elements: usize) -> usize {
 /// If `work` panics on any thread, after the other threads have ended their items.
 pub fn for_each<I>(device: &Device, items: I, work: impl Fn(I::Item) + Sync)
 where
-    I: Iterator + Send,
+    I: Iterator,
+    I::Item: Send,
 {
     for_each_on(device.share(), device, items, work);
 }
@@ -98,32 +101,70 @@ pub(crate) fn for_each_on<I>(
     items: I,
     work: impl Fn(I::Item) + Sync,
 ) where
-    I: Iterator + Send,
+    I: Iterator,
+    I::Item: Send,
 {
     let most_items = items.size_hint().1.unwrap_or(usize::MAX);
-    let threads = threads.min(most_items);
+    if threads.min(most_items) <= 1 || device.host().pool().is_none() {
+        return alone(items, work);
+    }
+    let all: Vec<I::Item> = items.collect();
+    let parts = threads.min(all.len());
+    let sizes = even_parts(all.len(), parts).map(|part| part.len());
+    let mut all = all.into_iter();
+    let parts = sizes.map(|size| all.by_ref().take(size).collect());
+    for_each_in_parts(device, parts.collect(), work);
+}
+
+/// Runs `work` once on every item of the parts, each part on a thread of its own as far as possible.
+///
+/// The first part is the calling thread's, the others are the helpers', each time the same: where loops over the same
+/// rows follow one another, a thread finds what it wrote before in the caches of its processor. Many processors
+/// have several third-level caches, and wait 200 ns instead of 40 for a line that lies in another one. A thread
+/// that has done its part takes items from the ends of the others.
+pub(crate) fn for_each_in_parts<T: Send>(
+    device: &Device,
+    parts: Vec<Vec<T>>,
+    work: impl Fn(T) + Sync,
+) {
     let pool = match device.host().pool() {
-        Some(pool) if threads > 1 => pool,
-        _ => {
-            #[cfg(all(target_os = "linux", not(miri)))]
-            let _computing = placement::begin();
-            return items.for_each(work);
-        }
+        Some(pool) if parts.len() > 1 => pool,
+        _ => return alone(parts.into_iter().flatten(), work),
     };
-    let queue = Mutex::new(items);
+    let helpers = parts.len() - 1;
+    let queues: Vec<Mutex<vec::IntoIter<T>>> = parts
+        .into_iter()
+        .map(|part| Mutex::new(part.into_iter()))
+        .collect();
     let drain = || {
         #[cfg(all(target_os = "linux", not(miri)))]
         let _computing = placement::begin();
-        loop {
-            let item = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            match item {
-                Some(item) => work(item),
-                None => break,
-            }
+        let own = match device.host().thread_number() {
+            0 => 0,
+            helper => 1 + (helper - 1) % helpers,
+        };
+        let lock = |part: usize| queues[part].lock().unwrap_or_else(PoisonError::into_inner);
+        let take_own = || lock(own).next();
+        std::iter::from_fn(take_own).for_each(&work);
+        for later in 1..queues.len() {
+            let take = || lock((own + later) % queues.len()).next_back();
+            std::iter::from_fn(take).for_each(&work);
         }
     };
     // The calling thread takes part, so a short list is often done before a helper has woken up.
-    fork_join::run(&drain, threads - 1, |helper| pool.spawn(helper));
+    fork_join::run(&drain, helpers, |helper| pool.spawn(helper));
+}
+
+/// Runs `work` on every item on the calling thread.
+fn alone<T>(items: impl Iterator<Item = T>, work: impl Fn(T)) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    let _computing = placement::begin();
+    items.for_each(work);
+}
+
+/// Cuts `0..total` into parts of the same length or nearly so.
+pub(crate) fn even_parts(total: usize, parts: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..parts).map(move |part| total * part / parts..total * (part + 1) / parts)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Temporary buffers of operations.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, TryLockError};
 
 use crate::floats::Floats;
 use crate::{Device, Host, Result};
@@ -43,25 +43,45 @@ impl DerefMut for Scratch {
 }
 
 /// Scratch buffers, one for each item that can be processed at once.
-pub(super) struct Spare(Mutex<Vec<Scratch>>);
+pub(super) struct Spare {
+    buffers: Vec<Mutex<Scratch>>,
+    host: Host,
+}
 
 impl Spare {
     /// Buffers of `floats` floats.
     pub(super) fn new(device: &Device, items: usize, floats: usize) -> Result<Self> {
+        let host = device.host().clone();
         // The share of an action may grow before the items begin.
-        let threads = device.host().threads().min(items);
-        let all: Result<_> = (0..threads)
-            .map(|_| Scratch::take(device, floats))
+        let threads = host.threads().min(items);
+        let buffers: Result<_> = (0..threads)
+            .map(|_| Scratch::take(device, floats).map(Mutex::new))
             .collect();
-        Ok(Self(Mutex::new(all?)))
+        Ok(Self {
+            buffers: buffers?,
+            host,
+        })
     }
 
-    /// Runs `work` with one of the buffers.
+    /// Runs `work` with one of the buffers: that of the calling thread unless another one has it, since its processor's
+    /// cache may hold it.
     pub(super) fn lend(&self, work: impl FnOnce(&mut [f32])) {
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = lock().pop();
-        let mut scratch = taken.expect("no more items are in work than there are threads");
-        work(&mut scratch);
-        lock().push(scratch);
+        let own = self.host.thread_number();
+        // No more items are in work than there are buffers, so one of them is free, or will be in a moment.
+        let mut in_turn = (own..own + self.buffers.len()).cycle();
+        let mut free =
+            in_turn.find_map(|i| match self.buffers[i % self.buffers.len()].try_lock() {
+                Ok(free) => Some(free),
+                Err(TryLockError::Poisoned(free)) => Some(free.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            });
+        work(free.as_mut().expect("there is a buffer for an item"));
+    }
+}
+
+impl Drop for Spare {
+    /// Frees the last buffer first, so that the next operation takes them for the same threads.
+    fn drop(&mut self) {
+        while self.buffers.pop().is_some() {}
     }
 }

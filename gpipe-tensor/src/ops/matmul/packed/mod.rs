@@ -25,7 +25,7 @@ use pulp::x86::{V3, V4};
 use super::matrix::{Begin, Gemm, Matrix, MatrixMut};
 use crate::instruction_set::InstructionSet;
 use crate::ops::scratch::{Scratch, Spare};
-use crate::parallel::{for_each_on, threads_for};
+use crate::parallel::{even_parts, for_each_in_parts, threads_for};
 use crate::{Device, Result};
 use kernel::Product;
 use pack::pack;
@@ -103,15 +103,16 @@ fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
     let Gemm { m, n, k, .. } = gemm;
     let threads = threads_for(device, gemm.multiplications());
     let depth = evenly(k, DEPTH, 8);
-    let items = items(m.div_ceil(TILE_ROWS), ROWS / TILE_ROWS, threads);
-    let most = items.iter().map(Range::len).max().unwrap_or(0);
-    let item_rows = items
-        .iter()
-        .map(|tiles| tiles.start * TILE_ROWS..m.min(tiles.end * TILE_ROWS));
+    let threads_rows: Vec<Vec<Range<usize>>> = even_parts(m.div_ceil(TILE_ROWS), threads)
+        .map(|tiles| rows_of_items(tiles, (ROWS / TILE_ROWS, threads), (TILE_ROWS, m)))
+        .collect();
+    let rows_of_items = || threads_rows.iter().flatten().cloned();
+    let items = rows_of_items().count();
+    let most = rows_of_items().map(|rows| rows.len()).max().unwrap_or(0);
     let width = evenly(n, COLUMNS, TILE_COLUMNS);
     let at_once = (PACKED / (width * depth)).clamp(1, k.div_ceil(depth));
     let mut packed = Scratch::take(device, at_once * width * depth)?;
-    let blocks = Spare::new(device, items.len(), most * TILE_ROWS * depth)?;
+    let blocks = Spare::new(device, items, most.next_multiple_of(TILE_ROWS) * depth)?;
     let pack_columns = |place, room: &mut [f32]| {
         pack::<TILE_COLUMNS>(copying, b.transposed(), place, depth, room);
     };
@@ -129,17 +130,18 @@ fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
                         .collect()
                 })
                 .collect();
-            let items = item_rows
-                .clone()
-                .zip(c.blocks(item_rows.clone()))
-                .enumerate();
-            for_each_on(threads, device, items, |(item, (rows, mut c))| {
+            let mut c_blocks = c.blocks(rows_of_items());
+            let items = threads_rows.iter().enumerate().map(|(thread, rows)| {
+                let blocks = rows.iter().cloned().zip(&mut c_blocks);
+                blocks.map(|(rows, c)| (thread, rows, c)).collect()
+            });
+            for_each_in_parts(device, items.collect(), |(thread, rows, mut c)| {
                 blocks.lend(|block| {
                     for parts in &parts {
                         let inner = parts[0].inner.clone();
                         pack::<TILE_ROWS>(copying, a, (rows.clone(), inner.clone()), depth, block);
                         // Threads begin with different parts, lest they wait for each other's copies.
-                        let (later, first) = parts.split_at(item % threads * parts.len() / threads);
+                        let (later, first) = parts.split_at(thread * parts.len() / threads);
                         for part in first.iter().chain(later) {
                             let columns = part.columns.clone();
                             let product = Product::<S, TILE_ROWS> {
@@ -161,20 +163,25 @@ fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
     Ok(())
 }
 
-/// The tiles of each item: at most `most`, and fewer towards the end, so that all threads are busy until then.
-fn items(tiles: usize, most: usize, threads: usize) -> Vec<Range<usize>> {
+/// The rows of the items of a thread, which computes these `tiles` of `height` rows each out of all `rows`: at most `most` tiles an item,
+/// and fewer towards the end, so that other threads that are done before can help.
+fn rows_of_items(
+    mut tiles: Range<usize>,
+    (most, threads): (usize, usize),
+    (height, rows): (usize, usize),
+) -> Vec<Range<usize>> {
     /// Tiles of the last items, if there are many.
     const LEAST: usize = 2;
-    let least = (tiles / (8 * threads)).clamp(1, LEAST);
+    let least = (tiles.len() / 8).clamp(1, LEAST);
     let mut items = Vec::new();
-    let mut first = 0;
-    while first < tiles {
+    while !tiles.is_empty() {
         let count = match threads {
             1 => most,
-            _ => ((tiles - first) / (2 * threads)).clamp(least, most),
+            _ => (tiles.len() / 2).clamp(least, most),
         };
-        items.push(first..tiles.min(first + count));
-        first += count;
+        let end = tiles.end.min(tiles.start + count);
+        items.push(tiles.start * height..rows.min(end * height));
+        tiles.start = end;
     }
     items
 }

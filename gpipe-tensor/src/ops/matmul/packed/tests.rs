@@ -156,34 +156,26 @@ fn large_products_are_taken_by_the_best_instructions_allowed() {
 }
 
 #[test]
-fn items_hold_all_tiles_once_and_become_smaller_towards_the_end() {
-    assert_eq!(items(14, 6, 1), [0..6, 6..12, 12..14]);
+fn items_hold_all_rows_once_and_become_smaller_towards_the_end_of_a_part() {
     assert_eq!(
-        items(24, 6, 2),
-        [
-            0..6,
-            6..10,
-            10..13,
-            13..15,
-            15..17,
-            17..18,
-            18..19,
-            19..20,
-            20..21,
-            21..22,
-            22..23,
-            23..24
-        ]
+        rows_of_items(0..14, (6, 1), (12, 165)),
+        [0..72, 72..144, 144..165]
     );
-    for (tiles, threads) in [(1, 1), (1, 16), (22, 16), (86, 2), (700, 3)] {
-        let items = items(tiles, 6, threads);
-        let all: Vec<usize> = items.iter().cloned().flatten().collect();
+    let few = [60..96, 96..114, 114..120, 120..126, 126..132];
+    assert_eq!(rows_of_items(10..22, (6, 2), (6, 200)), few);
+    for (rows, threads) in [(1_usize, 1), (1, 16), (260, 16), (1024, 2), (8400, 3)] {
+        let parts: Vec<_> = even_parts(rows.div_ceil(12), threads)
+            .map(|tiles| rows_of_items(tiles, (6, threads), (12, rows)))
+            .collect();
+        let all: Vec<usize> = parts.iter().flatten().cloned().flatten().collect();
         assert_eq!(
             all,
-            Vec::from_iter(0..tiles),
-            "{tiles} tiles, {threads} threads"
+            Vec::from_iter(0..rows),
+            "{rows} rows, {threads} threads"
         );
-        assert!(items.is_sorted_by_key(|item| std::cmp::Reverse(item.len())));
-        assert!(items.len() >= threads.min(tiles) && items[0].len() <= 6);
+        for items in parts {
+            assert!(items.is_sorted_by_key(|item| std::cmp::Reverse(item.len())));
+            assert!(items.iter().all(|item| (1..=72).contains(&item.len())));
+        }
     }
 }
