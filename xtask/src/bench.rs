@@ -4,6 +4,7 @@ mod baseline;
 mod calm;
 mod configuration;
 mod criterion;
+mod distance;
 mod images;
 mod llama;
 mod measured;

@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
+use super::distance::{self, Distance};
 use super::summary::Summary;
 use crate::flags::Bench;
 use verdict::{Round, Runs, Verdict};
@@ -50,9 +51,13 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     ];
 
     eprintln!("plan: {model} on two workers is measured layer by layer");
-    let rows = cmd!(shell, "{program} plan {common...} --compare --profile")
-        .quiet()
-        .read()?;
+    let profile = || {
+        distance::measure(|| {
+            let command = cmd!(shell, "{program} plan {common...} --compare --profile");
+            Ok(command.quiet().read()?)
+        })
+    };
+    let (rows, mut profiled) = profile()?;
     let pick = cmd!(shell, "{program} plan {common...} --auto")
         .quiet()
         .read()?;
@@ -84,16 +89,19 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
         let count = chosen.len();
         for (block, chosen) in chosen.chunks(AT_ONCE).enumerate() {
             if (round, block) != (1, 0) {
-                cmd!(shell, "{program} plan {common...} --compare --profile")
-                    .quiet()
-                    .ignore_stdout()
-                    .run()?;
+                (_, profiled) = profile()?;
             }
             for (index, run) in chosen.iter().enumerate() {
                 let (number, flags) = (block * AT_ONCE + index + 1, runs[*run].way.flags.join(" "));
                 eprintln!("round {round} of {rounds}, {number} of {count}: {flags}");
-                let (predicted, measured, bytes) =
-                    go(shell, &program, &common[..4], &runs[*run].way, steps)?;
+                let way = &runs[*run].way;
+                let ((predicted, measured, bytes), _) = distance::measure(|| {
+                    // What layers took where the processors lay says nothing of where they lie.
+                    if !profiled.is_like(Distance::now()) {
+                        (_, profiled) = profile()?;
+                    }
+                    go(shell, &program, &common[..4], way, steps)
+                })?;
                 runs[*run].rounds.push(Round {
                     round,
                     predicted,

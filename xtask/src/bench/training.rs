@@ -8,6 +8,7 @@ use xshell::{Shell, cmd};
 
 use super::baseline;
 use super::configuration::{Configuration, configurations};
+use super::distance;
 use super::measured::Measured;
 use super::model::MODELS;
 use super::peak::Peak;
@@ -63,12 +64,15 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
                 Theirs::measure(peer, shell, alike, threads, steps).map(Some)
             };
             // Who goes first changes, so that a drift of the machine's speed favours nobody.
-            let (found, peers) = if round % 2 == 1 {
-                let peers = pytorch()?;
-                (train()?, peers)
-            } else {
-                (train()?, pytorch()?)
-            };
+            let ((found, peers), distance) = distance::measure(|| {
+                if round % 2 == 1 {
+                    let peers = pytorch()?;
+                    Ok((train()?, peers))
+                } else {
+                    Ok((train()?, pytorch()?))
+                }
+            })?;
+            eprintln!("round {round} of {rounds}: processors {distance}");
             for (index, run) in group.zip(found) {
                 ours[index].add(run.clone());
                 let of = &configurations[index];
