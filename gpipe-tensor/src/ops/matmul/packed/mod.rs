@@ -106,9 +106,9 @@ fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
     let threads_rows: Vec<Vec<Range<usize>>> = even_parts(m.div_ceil(TILE_ROWS), threads)
         .map(|tiles| rows_of_items(tiles, (ROWS / TILE_ROWS, threads), (TILE_ROWS, m)))
         .collect();
-    let rows_of_items = || threads_rows.iter().flatten().cloned();
-    let items = rows_of_items().count();
-    let most = rows_of_items().map(|rows| rows.len()).max().unwrap_or(0);
+    let all_rows = || threads_rows.iter().flatten().cloned();
+    let items = all_rows().count();
+    let most = all_rows().map(|rows| rows.len()).max().unwrap_or(0);
     let width = evenly(n, COLUMNS, TILE_COLUMNS);
     let at_once = (PACKED / (width * depth)).clamp(1, k.div_ceil(depth));
     let mut packed = Scratch::take(device, at_once * width * depth)?;
@@ -130,7 +130,7 @@ fn run_with<S: Simd, const TILE_ROWS: usize, const TILE_COLUMNS: usize>(
                         .collect()
                 })
                 .collect();
-            let mut c_blocks = c.blocks(rows_of_items());
+            let mut c_blocks = c.blocks(all_rows());
             let items = threads_rows.iter().enumerate().map(|(thread, rows)| {
                 let blocks = rows.iter().cloned().zip(&mut c_blocks);
                 blocks.map(|(rows, c)| (thread, rows, c)).collect()
