@@ -104,6 +104,8 @@ pub(crate) fn for_each_on<I>(
     I: Iterator,
     I::Item: Send,
 {
+    // One address for all loops below, which would each hold a copy of the function otherwise.
+    let work: &(dyn Fn(I::Item) + Sync) = &work;
     let most_items = items.size_hint().1.unwrap_or(usize::MAX);
     if threads.min(most_items) <= 1 || device.host().pool().is_none() {
         return alone(items, work);
@@ -144,12 +146,12 @@ pub(crate) fn for_each_in_parts<T: Send>(
             helper => 1 + (helper - 1) % helpers,
         };
         let lock = |part: usize| queues[part].lock().unwrap_or_else(PoisonError::into_inner);
-        let take_own = || lock(own).next();
-        std::iter::from_fn(take_own).for_each(&work);
-        for later in 1..queues.len() {
-            let take = || lock((own + later) % queues.len()).next_back();
-            std::iter::from_fn(take).for_each(&work);
-        }
+        let others = || (1..queues.len()).map(|later| (own + later) % queues.len());
+        let take = || {
+            let mine = lock(own).next();
+            mine.or_else(|| others().find_map(|part| lock(part).next_back()))
+        };
+        std::iter::from_fn(take).for_each(&work);
     };
     // The calling thread takes part, so a short list is often done before a helper has woken up.
     fork_join::run(&drain, helpers, |helper| pool.spawn(helper));
