@@ -68,16 +68,25 @@ impl<S: Simd, const ROWS: usize> NullaryFnOnce for Add<'_, S, ROWS> {
                 let a = &a[..steps * ROWS];
                 let c = &mut c[row * stride + column..];
                 let size = (ROWS.min(rows - row), width.min(columns - column));
-                match size == (ROWS, width) {
-                    true => whole_tile::<S, ROWS>(simd, a, b, begin, c, stride),
-                    false => part_of_tile::<S, ROWS>(sums(simd, a, b), size, begin, c, stride),
+                if size == (ROWS, width) {
+                    whole_tile::<S, ROWS>(simd, a, b, begin, c, stride);
+                } else if size.0 <= FEW {
+                    let sums = sums::<S, ROWS, FEW>(simd, a, b);
+                    part_of_tile(&sums, size, begin, c, stride);
+                } else {
+                    let sums = sums::<S, ROWS, ROWS>(simd, a, b);
+                    part_of_tile(&sums, size, begin, c, stride);
                 }
             }
         }
     }
 }
 
-/// The sums of a tile.
+/// Rows that have a loop of their own where a tile has no more: 256 and 1,024 rows leave as many to the last tile, of 12 as
+/// of 6 rows, and the loop for 12 takes three times as long.
+const FEW: usize = 4;
+
+/// The sums of some rows of a tile.
 type Sums<S, const ROWS: usize> = [[<S as Simd>::f32s; 2]; ROWS];
 
 /// Computes a tile that lies inside of c.
@@ -96,7 +105,7 @@ fn whole_tile<S: Simd, const ROWS: usize>(
         fetch(c, row * stride);
         fetch(c, row * stride + width - 1);
     }
-    let sums: Sums<S, ROWS> = sums(simd, a, b);
+    let sums = sums::<S, ROWS, ROWS>(simd, a, b);
     for (row, sums) in sums.iter().enumerate() {
         let out = S::as_mut_simd_f32s(&mut c[row * stride..][..width]).0;
         match begin {
@@ -118,8 +127,8 @@ fn whole_tile<S: Simd, const ROWS: usize>(
 
 /// Stores a tile of which some rows and columns alone lie in c.
 #[inline(always)]
-fn part_of_tile<S: Simd, const ROWS: usize>(
-    sums: Sums<S, ROWS>,
+fn part_of_tile<V: bytemuck::NoUninit>(
+    sums: &[[V; 2]],
     (rows, columns): (usize, usize),
     begin: Begin<'_>,
     c: &mut [f32],
@@ -139,10 +148,14 @@ fn part_of_tile<S: Simd, const ROWS: usize>(
     }
 }
 
-/// Multiplies a panel of rows by one of columns.
+/// Multiplies the first `SOME` of a panel of rows by a panel of columns.
 #[inline(always)]
-fn sums<S: Simd, const ROWS: usize>(simd: S, a: &[f32], b: &[f32]) -> Sums<S, ROWS> {
-    let mut sums = [[simd.splat_f32s(0.0); 2]; ROWS];
+fn sums<S: Simd, const ROWS: usize, const SOME: usize>(
+    simd: S,
+    a: &[f32],
+    b: &[f32],
+) -> Sums<S, SOME> {
+    let mut sums = [[simd.splat_f32s(0.0); 2]; SOME];
     let (a, a_rest) = a.as_chunks::<ROWS>().0.as_chunks::<STEPS>();
     let b = S::as_simd_f32s(b).0.as_chunks::<2>().0;
     let (b, b_rest) = b.as_chunks::<STEPS>();
@@ -162,9 +175,9 @@ fn sums<S: Simd, const ROWS: usize>(simd: S, a: &[f32], b: &[f32]) -> Sums<S, RO
 
 /// Adds the products of one inner element.
 #[inline(always)]
-fn step<S: Simd, const ROWS: usize>(
+fn step<S: Simd, const ROWS: usize, const SOME: usize>(
     simd: S,
-    sums: &mut Sums<S, ROWS>,
+    sums: &mut Sums<S, SOME>,
     a: &[f32; ROWS],
     b: &[S::f32s; 2],
 ) {
