@@ -212,7 +212,10 @@ impl Arriving {
         gauge: &Gauge,
     ) -> Result<(), String> {
         let lengths = bodies.checked_mul(8).and_then(|end| head.get(..end));
-        let lengths = lengths.ok_or_else(|| "a message is too short".to_owned())?;
+        let lengths = lengths.ok_or_else(|| {
+            let (from, length) = (self.from, head.len());
+            format!("a message of rank {from} is too short: {bodies} bodies, {length} bytes")
+        })?;
         let lengths = lengths.chunks(8).map(number);
         let lengths = lengths.collect::<Result<Vec<usize>, _>>()?;
         head.drain(..8 * bodies);

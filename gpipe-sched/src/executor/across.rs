@@ -225,7 +225,7 @@ where
             let mut out = Writer::default();
             for (stage, result) in own {
                 out.number(stage);
-                codec.pack(result, &mut out).map_err(unreadable(world))?;
+                codec.pack(result, &mut out).map_err(unsendable(world))?;
             }
             Ok(out.finish())
         });
@@ -239,9 +239,10 @@ where
             }
             let results = &mut results[far.replica_of(from) * stages..][..stages];
             let mut parcel = Reader::new(parcel);
+            let unreadable = unreadable(world, from);
             for _ in self.stages_of(rank / each * each + from % each) {
-                let stage = parcel.number().map_err(unreadable(world))?;
-                let result = codec.unpack(&mut parcel).map_err(unreadable(world))?;
+                let stage = parcel.number().map_err(&unreadable)?;
+                let result = codec.unpack(&mut parcel).map_err(&unreadable)?;
                 if let Some(place) = results.get_mut(stage) {
                     *place = Some(result);
                 }
@@ -278,7 +279,7 @@ where
         let packed = own.and_then(|own| {
             let mut out = Writer::default();
             if let Some(own) = own {
-                codec.pack(own, &mut out).map_err(unreadable(world))?;
+                codec.pack(own, &mut out).map_err(unsendable(world))?;
             }
             Ok(out.finish())
         });
@@ -286,7 +287,7 @@ where
         let parcel = parcels.swap_remove(far.rank_of[device]);
         codec
             .unpack(&mut Reader::new(parcel))
-            .map_err(unreadable(world))
+            .map_err(unreadable(world, far.rank_of[device]))
     }
 
     /// Whether a flag is set on any rank: how all ranks come to the same decision.
@@ -300,8 +301,10 @@ where
         let mut out = Writer::default();
         out.bits(u64::from(flag));
         let mut any = false;
-        for parcel in self.exchange(world.begin(), Ok(out.finish()), &|_| true)? {
-            any |= Reader::new(parcel).bits().map_err(unreadable(world))? != 0;
+        let parcels = self.exchange(world.begin(), Ok(out.finish()), &|_| true)?;
+        for (from, parcel) in parcels.into_iter().enumerate() {
+            let bits = Reader::new(parcel).bits();
+            any |= bits.map_err(unreadable(world, from))? != 0;
         }
         Ok(any)
     }
@@ -353,7 +356,7 @@ where
                 (false, true) => unpack_losses(parcel, &mut all).map(drop),
                 (false, false) => Ok(()),
             }
-            .map_err(unreadable(&far.world))?;
+            .map_err(unreadable(&far.world, from))?;
         }
         let earliest = begun
             .iter()
@@ -414,13 +417,23 @@ where
     }
 }
 
-/// A value of this rank that cannot be sent, or one of another that cannot be read.
-fn unreadable(world: &World) -> impl Fn(String) -> PipelineError + use<> {
+/// A value of this rank that cannot be sent.
+fn unsendable(world: &World) -> impl Fn(String) -> PipelineError + use<> {
     let (rank, host) = (world.rank(), world.host(world.rank()));
     move |message| PipelineError::Remote {
         rank,
         host: host.clone(),
         message,
+    }
+}
+
+/// What a rank said of the newest call, which cannot be read.
+fn unreadable(world: &World, from: usize) -> impl Fn(String) -> PipelineError + use<> {
+    let (call, reader, host) = (world.call(), world.rank(), world.host(from));
+    move |message| PipelineError::Remote {
+        rank: from,
+        host: host.clone(),
+        message: format!("rank {reader} cannot read what it said of call {call}: {message}"),
     }
 }
 
