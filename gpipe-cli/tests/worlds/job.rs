@@ -149,7 +149,7 @@ pub struct Start<'a> {
     pub options: &'a [String],
     /// Where the run `run` is, or begins.
     pub folder: &'a Path,
-    /// Where errors go.
+    /// Where errors go, and shared memory beside them.
     pub said: &'a Path,
     /// Ranks, and flags.
     pub world: (usize, &'a [&'a str]),
@@ -162,7 +162,8 @@ pub struct Start<'a> {
 impl Start<'_> {
     pub fn job(self) -> Job {
         let (ranks, of_world) = self.world;
-        let mut command = launched(self.launcher, ranks, self.options, self.before);
+        let near = self.said.parent().expect("a folder");
+        let mut command = launched(self.launcher, ranks, near, self.options, self.before);
         command.current_dir(self.folder);
         match self.new {
             Some(task) => command.args(task.flags("run")),

@@ -84,7 +84,8 @@ impl Way {
 
     /// The same over processes.
     fn is_equal_under(&self, launcher: &Path, options: &[String]) -> bool {
-        let mut command = launched(launcher, self.ranks(), options, &[]);
+        let near = tempfile::tempdir().expect("a folder");
+        let mut command = launched(launcher, self.ranks(), near.path(), options, &[]);
         command.arg("verify");
         command.args(["--steps", &STEPS.to_string()]);
         command.args(
@@ -131,8 +132,15 @@ fn is_equal(settings: &[String], ranks: usize) -> bool {
     verdicts[0].parameters > 0 && verdicts.iter().all(|one| one.difference.is_none())
 }
 
-/// `gpipe` on this number of ranks, with these options of the launcher; `before` is a command that starts it.
-fn launched(launcher: &Path, ranks: usize, options: &[String], before: &[String]) -> Command {
+/// `gpipe` on this number of ranks, with these options of the launcher; `before` is a command that starts it. Memory that
+/// its ranks share is in files of the folder `near`, where Open MPI is the library.
+fn launched(
+    launcher: &Path,
+    ranks: usize,
+    near: &Path,
+    options: &[String],
+    before: &[String],
+) -> Command {
     let mut command = Command::new(launcher);
     command.args(options);
     // Open MPI's launcher refuses root, and more ranks than cores.
@@ -140,6 +148,9 @@ fn launched(launcher: &Path, ranks: usize, options: &[String], before: &[String]
         command.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
     }
     command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    // In a folder for all it would name them by 16 bits of a hash, so that two jobs could meet in one, and those of a job
+    // that is killed would stay.
+    command.env("OMPI_MCA_btl_sm_backing_directory", near);
     command.args(["-np", &ranks.to_string()]);
     command.args(before).arg(env!("CARGO_BIN_EXE_gpipe"));
     command
