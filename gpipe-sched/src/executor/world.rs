@@ -66,8 +66,6 @@ struct State {
     failed: Option<(usize, String)>,
     /// The first rank from which nothing arrives any more.
     lost: Option<usize>,
-    /// What this rank computes is worth nothing any more: no call succeeds.
-    is_given_up: bool,
     /// The code with which the first rank that failed ends.
     exit_code: Option<u8>,
     arrivals: Option<Arc<dyn Arrivals>>,
@@ -114,7 +112,6 @@ impl World {
                 posted: BTreeMap::new(),
                 stopped: (0, 0),
                 failed: None,
-                is_given_up: false,
                 lost: None,
                 exit_code: None,
                 arrivals: None,
@@ -169,14 +166,13 @@ impl World {
         self.send_all(&out.finish());
     }
 
-    /// Ends the run on all ranks because what this one computes from here on is worth nothing: no call succeeds any
+    /// Ends the run on all ranks and on this one, whose results are worth nothing from here on: no call succeeds any
     /// more, not even one to which all other ranks said yes. `message` is the cause, unless another rank failed before.
     pub fn give_up(&self, message: &str, exit_code: u8) {
         if !self.is_over() {
             self.fail(message, exit_code);
         }
         self.end(self.rank(), message.to_owned());
-        self.lock().is_given_up = true;
     }
 
     /// The code with which the first other rank that failed ends.

@@ -1,11 +1,11 @@
 //! Pipelines over ranks: the same results on every rank, failures told to all, and faults of messages noticed.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use gpipe_sched::{
-    Action, InMemory, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
+    Action, Deliver, InMemory, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
     interleaved, one_f_one_b, zb_v,
 };
 
@@ -185,6 +185,69 @@ fn a_rank_that_leaves_ends_the_others() {
         errors[1].as_deref(),
         Some("rank 0 (here): the disk is full")
     );
+}
+
+/// A transport that says when told to that nothing arrives any more.
+struct Interrupted {
+    inner: InMemory,
+    deliver: Arc<OnceLock<Arc<Deliver>>>,
+}
+
+impl Transport for Interrupted {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn ranks(&self) -> usize {
+        self.inner.ranks()
+    }
+
+    fn host(&self, rank: usize) -> String {
+        self.inner.host(rank)
+    }
+
+    fn start(&self, deliver: Arc<Deliver>) {
+        assert!(self.deliver.set(deliver.clone()).is_ok());
+        self.inner.start(deliver);
+    }
+
+    fn send(&self, to: usize, parcel: Parcel) {
+        self.inner.send(to, parcel);
+    }
+}
+
+/// A rank that misses another one makes other calls than the rest, which miss nobody: they hear why, and do not take its
+/// answers for those of their calls.
+#[test]
+fn a_rank_for_which_the_run_is_over_says_yes_to_no_call() {
+    let deliver = Arc::new(OnceLock::new());
+    let ends = InMemory::new(3).into_iter().map(|inner| Interrupted {
+        deliver: match inner.rank() {
+            2 => deliver.clone(),
+            _ => Arc::default(),
+        },
+        inner,
+    });
+    let schedule = gpipe(3, 2).unwrap();
+    let errors = on_ranks(ends.collect(), |world| {
+        let mut pipeline = join(schedule.clone(), &Plan::default(), &world).unwrap();
+        step(&mut pipeline, 0).unwrap();
+        let error = match world.rank() {
+            2 => {
+                let deliver = deliver.get().expect("a transport that was started");
+                deliver(1, Err("silent for 3 s".to_owned()));
+                pipeline.any(false).unwrap_err()
+            }
+            _ => {
+                let told = pipeline.gather_across(&Numbers, |_, _| Ok::<_, Failure>(7));
+                told.unwrap_err()
+            }
+        };
+        error.to_string()
+    });
+    let known = "rank 1 (here): silent for 3 s";
+    let told = format!("rank 2 (here): {known}");
+    assert_eq!(errors, [told.as_str(), &told, known]);
 }
 
 /// The first error of a rank in three steps with a fault in a message of rank 0.

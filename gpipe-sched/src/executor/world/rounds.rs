@@ -8,6 +8,9 @@ use crate::executor::failure::{PipelineError, is_of_another_rank};
 use crate::executor::transport::Parcel;
 use crate::executor::wire::Writer;
 
+/// The kind of an error that another rank caused.
+const OF_ANOTHER_RANK: u64 = 2;
+
 impl World {
     /// Tells every rank the parcel of this one; returns those of all ranks, in their order. Every rank calls
     /// it.
@@ -44,12 +47,9 @@ impl World {
         to: &dyn Fn(usize) -> bool,
         deadline: Option<Duration>,
     ) -> Result<Vec<Parcel>, PipelineError> {
-        let is_given_up = self.lock().is_given_up;
-        let own = match is_given_up {
-            // Whatever this rank computed.
-            true => self.check().and(own),
-            false => own,
-        };
+        // Where the run is over, this rank says yes to nothing any more: it may leave out calls that the others make, which
+        // would take its answer for that of another call.
+        let own = self.check().and(own);
         let (said, own) = match own {
             Ok(parcel) => {
                 for rank in self.others() {
@@ -68,7 +68,7 @@ impl World {
             }
             Err(error) => {
                 let kind = match &error {
-                    error if is_of_another_rank(error) => 2,
+                    error if is_of_another_rank(error) => OF_ANOTHER_RANK,
                     PipelineError::Overdue { .. } | PipelineError::Gone { .. } => 1,
                     _ => 0,
                 };
@@ -89,7 +89,12 @@ impl World {
                     Some((*kind, rank, message))
                 });
                 match (faults.min(), own) {
-                    (Some((_, rank, _)), Err(own)) if rank == self.rank() => return Err(own),
+                    // Of errors that another rank caused, what this rank knows itself says most.
+                    (Some((kind, rank, _)), Err(own))
+                        if kind == OF_ANOTHER_RANK || rank == self.rank() =>
+                    {
+                        return Err(own);
+                    }
                     (Some((_, rank, message)), _) => {
                         return Err(self.remote(rank, message.clone()));
                     }
