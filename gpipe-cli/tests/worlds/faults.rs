@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::job::{Random, STEPS, Start, Task, WORLDS, process, saved, send};
+use super::job::{NO_SILENCE, Random, SILENCE, STEPS, Start, Task, WORLDS, process, saved, send};
 
 /// What is done to a rank, and what is said of it: nothing where the launcher says it, or nothing is wrong.
 const FAULTS: [(&str, Option<&str>); 8] = [
@@ -161,6 +161,7 @@ fn fault(
         world: (ranks, of_world),
         new: Some(task),
         before: &before,
+        silence: if kind == "STOP" { SILENCE } else { NO_SILENCE },
     };
     let mut job = start.job();
     while saved(&run) < at && job.is_running() {
@@ -192,6 +193,7 @@ fn fault(
         world,
         new: None,
         before: &[],
+        silence: NO_SILENCE,
         ..start
     };
     let (code, _, text) = resumed.job().end(&what);

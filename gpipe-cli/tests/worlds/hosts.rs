@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::job::{STEPS, Start, Task, WORLDS, saved};
+use super::job::{SILENCE, STEPS, Start, Task, WORLDS, saved};
 use super::ways;
 
 const HOSTS: usize = 4;
@@ -132,6 +132,7 @@ fn link_goes_down(
         world: WORLDS[0],
         new: Some(task),
         before: &[],
+        silence: SILENCE,
     };
     let mut job = start.job();
     while saved(&run) < at && job.is_running() {

@@ -15,6 +15,11 @@ pub const STEPS: u64 = 60;
 /// What no job may take to end after a fault.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Seconds after which a silent rank is lost: where ranks are silenced, and where they are not, more than a busy machine
+/// keeps one from its processor.
+pub const SILENCE: u32 = 3;
+pub const NO_SILENCE: u32 = 20;
+
 /// Worlds that change no bit: ranks, and flags.
 pub const WORLDS: [(usize, &[&str]); 4] = [
     (4, &["--replicas", "2", "--devices", "cpu"]),
@@ -157,6 +162,8 @@ pub struct Start<'a> {
     pub new: Option<&'a Task>,
     /// A command that starts the program.
     pub before: &'a [String],
+    /// Seconds after which a rank that is silent is lost.
+    pub silence: u32,
 }
 
 impl Start<'_> {
@@ -169,7 +176,8 @@ impl Start<'_> {
             Some(task) => command.args(task.flags("run")),
             None => command.args(["train", "-q", "--resume", "run"]),
         };
-        command.args(of_world).args(["--mpi-timeout", "3"]);
+        let silence = self.silence.to_string();
+        command.args(of_world).args(["--mpi-timeout", &silence]);
         let errors = fs::File::create(self.said).expect("a file");
         command.stdout(Stdio::null()).stderr(errors);
         Job {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::job::{Random, STEPS, Start, Task, WORLDS, is_saving, process, saved, send};
+use super::job::{NO_SILENCE, Random, STEPS, Start, Task, WORLDS, is_saving, process, saved, send};
 
 /// A run from its start to its end, with at most this number of kills; how many they were.
 fn killed_run(
@@ -29,6 +29,7 @@ fn killed_run(
             world: WORLDS[world],
             new: (kills == 0).then_some(task),
             before: &[],
+            silence: NO_SILENCE,
         };
         let mut job = start.job();
         let begin = saved(&run);
