@@ -51,6 +51,25 @@ impl Peer {
             && (schedule == "gpipe" || micro_batches >= stages)
     }
 
+    /// The threads of each of its processes, one a stage.
+    fn threads_of_stage(configuration: &Configuration, threads: usize) -> usize {
+        (threads / configuration.stages).max(1)
+    }
+
+    /// A note where its processes have another number of threads together than the program.
+    pub fn uneven(configuration: &Configuration, threads: usize) -> Option<String> {
+        let stages = configuration.stages;
+        if !Self::can(configuration) || threads.is_multiple_of(stages) {
+            return None;
+        }
+        let each = Self::threads_of_stage(configuration, threads);
+        Some(format!(
+            "{configuration}: threads of gpipe {threads}, of PyTorch {stages} times {each}: \
+             `--threads {}` compares the same",
+            threads.next_multiple_of(stages)
+        ))
+    }
+
     /// Runs of these, which differ in their micro-batches alone, in one process a stage.
     pub fn pipelined(
         &self,
@@ -67,7 +86,7 @@ impl Peer {
             .map(|configuration| configuration.micro_batches.to_string())
             .collect();
         let (micro_batches, stages) = (listed.join(","), first.stages.to_string());
-        let threads = (threads / first.stages).max(1).to_string();
+        let threads = Self::threads_of_stage(first, threads).to_string();
         let (steps, warm_up) = (steps.to_string(), WARM_UP.to_string());
         let checkpoint = match first.remat.as_str() {
             "stage" => "always",
@@ -146,6 +165,13 @@ mod tests {
             remat: remat.into(),
         };
         assert!(Peer::can(&way(2, 2, "1f1b", "stage")));
+        let uneven = Peer::uneven(&way(2, 4, "gpipe", "keep"), 1).unwrap();
+        assert!(
+            uneven.ends_with("`--threads 2` compares the same"),
+            "{uneven}"
+        );
+        assert_eq!(Peer::uneven(&way(2, 4, "gpipe", "keep"), 4), None);
+        assert_eq!(Peer::uneven(&way(1, 4, "gpipe", "keep"), 3), None);
         assert!(!Peer::can(&way(1, 2, "gpipe", "keep")));
         assert!(!Peer::can(&way(4, 2, "1f1b", "keep")));
         assert!(!Peer::can(&way(2, 2, "zb-h1", "keep")));

@@ -39,6 +39,12 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
         python: flags.python.clone().unwrap_or_else(|| "python3".into()),
         config: model.peer,
     });
+    if peer.is_some() {
+        let uneven = configurations
+            .iter()
+            .filter_map(|way| Peer::uneven(way, threads));
+        uneven.for_each(|note| eprintln!("note: {note}"));
+    }
 
     cmd!(shell, "cargo build --release").run()?;
     let baseline = flags.baseline.as_deref().map(baseline::read).transpose()?;
