@@ -43,13 +43,18 @@ impl Lender {
     /// nothing.
     ///
     /// # Errors
-    /// If there is no thread.
+    /// If there is no thread: that ends the run on all ranks, since rank 0 waits for this one.
     pub fn start(&mut self, answer: Answer) -> Result<()> {
         self.0 = match std::mem::take(&mut self.0) {
             State::Ready(gift) => {
+                let world = gift.world.clone();
                 let give = move || gift.give(answer);
                 let thread = thread::Builder::new().name("gpipe-lend".into()).spawn(give);
-                State::Giving(thread.map_err(|source| PipelineError::Thread { device: 0, source })?)
+                State::Giving(thread.map_err(|source| {
+                    let error = PipelineError::Thread { device: 0, source };
+                    world.give_up(&error.to_string(), 1);
+                    error
+                })?)
             }
             other => other,
         };
