@@ -148,8 +148,8 @@ fn launched(
         command.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
     }
     command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-    // In a folder for all it would name them by 16 bits of a hash, so that two jobs could meet in one, and those of a job
-    // that is killed would stay.
+    // Open MPI names these files by 16 bits of a hash of the job: in the folder of all jobs two could meet in one file, and
+    // those of a killed job would stay.
     command.env("OMPI_MCA_btl_sm_backing_directory", near);
     command.args(["-np", &ranks.to_string()]);
     command.args(before).arg(env!("CARGO_BIN_EXE_gpipe"));

@@ -1,7 +1,7 @@
 //! A transport that does something to one message of one rank.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 #[cfg(not(shuttle))]
 use std::{sync::Mutex, thread};
 
@@ -27,6 +27,8 @@ pub struct Faulty {
     inner: Arc<InMemory>,
     fault: Option<Fault>,
     state: Arc<Mutex<State>>,
+    /// Set when the transport is started.
+    pub deliver: Arc<OnceLock<Arc<Deliver>>>,
 }
 
 #[derive(Default)]
@@ -52,6 +54,7 @@ impl Faulty {
             inner: Arc::new(inner),
             fault,
             state: Arc::new(Mutex::new(state)),
+            deliver: Arc::default(),
         }
     }
 
@@ -96,6 +99,7 @@ impl Transport for Faulty {
     }
 
     fn start(&self, deliver: Arc<Deliver>) {
+        assert!(self.deliver.set(deliver.clone()).is_ok(), "started twice");
         self.inner.start(deliver);
     }
 

@@ -1,11 +1,11 @@
 //! Pipelines over ranks: the same results on every rank, failures told to all, and faults of messages noticed.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use gpipe_sched::{
-    Action, Deliver, InMemory, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
+    Action, InMemory, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
     interleaved, one_f_one_b, zb_v,
 };
 
@@ -187,49 +187,15 @@ fn a_rank_that_leaves_ends_the_others() {
     );
 }
 
-/// A transport that says when told to that nothing arrives any more.
-struct Interrupted {
-    inner: InMemory,
-    deliver: Arc<OnceLock<Arc<Deliver>>>,
-}
-
-impl Transport for Interrupted {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-
-    fn ranks(&self) -> usize {
-        self.inner.ranks()
-    }
-
-    fn host(&self, rank: usize) -> String {
-        self.inner.host(rank)
-    }
-
-    fn start(&self, deliver: Arc<Deliver>) {
-        assert!(self.deliver.set(deliver.clone()).is_ok());
-        self.inner.start(deliver);
-    }
-
-    fn send(&self, to: usize, parcel: Parcel) {
-        self.inner.send(to, parcel);
-    }
-}
-
 /// A rank that misses another one makes other calls than the rest, which miss nobody: they hear why, and do not take its
 /// answers for those of their calls.
 #[test]
 fn a_rank_for_which_the_run_is_over_says_yes_to_no_call() {
-    let deliver = Arc::new(OnceLock::new());
-    let ends = InMemory::new(3).into_iter().map(|inner| Interrupted {
-        deliver: match inner.rank() {
-            2 => deliver.clone(),
-            _ => Arc::default(),
-        },
-        inner,
-    });
+    let ends = InMemory::new(3).into_iter();
+    let ends: Vec<_> = ends.map(|inner| Faulty::new(inner, None, 0)).collect();
+    let deliver = ends[2].deliver.clone();
     let schedule = gpipe(3, 2).unwrap();
-    let errors = on_ranks(ends.collect(), |world| {
+    let errors = on_ranks(ends, |world| {
         let mut pipeline = join(schedule.clone(), &Plan::default(), &world).unwrap();
         step(&mut pipeline, 0).unwrap();
         let error = match world.rank() {
