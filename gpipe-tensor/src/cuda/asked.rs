@@ -129,7 +129,7 @@ impl Asked {
                 let blas = blas.ok_or_else(|| missing("cublasGemmEx"))?;
                 stream.context().bind()?;
                 // SAFETY: as above.
-                unsafe { blas.run(product, a, b, c) }
+                unsafe { blas.run(product, [a, b, c]) }
             }
             Self::Sum(product, added, [a, b, c]) => {
                 stream.context().bind()?;

@@ -1,6 +1,7 @@
 //! Products of matrices by cuBLAS, with one handle per worker.
 
 use cudarc::cublas::sys::{self, cublasHandle_t, cublasMath_t};
+use smallvec::smallvec;
 
 use super::blas_lt::{BlasLt, WORKSPACE};
 use super::entry::Pointer;
@@ -109,13 +110,27 @@ impl Blas {
     /// # Safety
     /// The stream may read a and b and write c, which are as large as the product says; none of its
     /// extents is zero.
-    pub unsafe fn run(
-        &mut self,
-        product: Product,
-        a: Pointer,
-        b: Pointer,
-        c: Pointer,
-    ) -> Result<()> {
+    pub unsafe fn run(&mut self, product: Product, [a, b, c]: [Pointer; 3]) -> Result<()> {
+        let on_tensor_cores = product.stored == DType::BF16 || self.tf32;
+        let parts = match on_tensor_cores {
+            true => product.parts(),
+            false => smallvec![(product, [0; 3])],
+        };
+        let bytes = [product.stored, product.stored, product.result].map(DType::bytes);
+        parts.into_iter().try_for_each(|(part, places)| {
+            let at = |place: usize, start: Pointer| {
+                Pointer(start.0 + (places[place] * bytes[place]) as u64)
+            };
+            // SAFETY: the caller vouches for the whole, of which this is a part.
+            unsafe { self.run_part(part, [at(0, a), at(1, b), at(2, c)]) }
+        })
+    }
+
+    /// [`run`](Self::run) by one call.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn run_part(&mut self, product: Product, [a, b, c]: [Pointer; 3]) -> Result<()> {
         let Product {
             m,
             n,

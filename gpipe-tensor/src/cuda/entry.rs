@@ -274,6 +274,11 @@ impl Call {
         self.over_elements(n.div_ceil(elements))
     }
 
+    /// `n` threads, of which several share a row.
+    pub fn over_lanes(self, n: usize) -> Launch {
+        self.launch((n as u64).div_ceil(u64::from(THREADS)), 0)
+    }
+
     /// A warp for each of `rows`.
     pub fn a_warp_each(self, rows: usize) -> Launch {
         let rows_a_block = u64::from(THREADS / WARP);

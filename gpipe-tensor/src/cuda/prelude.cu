@@ -12,6 +12,31 @@ struct bf16 {
     u16 bits;
 };
 
+#ifdef __CUDACC__
+
+/// Both numbers in bf16, ties to even, the first one in the lower half; NaN stays NaN.
+__device__ inline u32 pack(float low, float high) {
+    u32 packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+/// 2^x, to the last two bits; 0 for what is far below 0.
+__device__ inline float exp2_fast(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
+/// 1/x, to the last bit, for x from 2^-126 to 2^126.
+__device__ inline float reciprocal_fast(float x) {
+    float quotient;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(x));
+    return quotient;
+}
+
+#endif
+
 /// Shared memory of a block; the launch sets its size, the kernel divides it up.
 extern __shared__ __align__(16) float shared[];
 
@@ -23,25 +48,12 @@ __device__ inline float load(const bf16* p, u64 i) { return __uint_as_float((u32
 
 __device__ inline void store(float* p, u64 i, float value) { p[i] = value; }
 
-/// Rounds to the nearest number of 16 bits, ties to even; NaN stays NaN.
-__device__ inline u16 upper_half(float value) {
-    u32 bits = __float_as_uint(value);
-    u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return (u16)(value == value ? rounded : (bits >> 16) | 0x40u);
-}
-
-__device__ inline void store(bf16* p, u64 i, float value) { p[i].bits = upper_half(value); }
+__device__ inline void store(bf16* p, u64 i, float value) { p[i].bits = (u16)pack(value, 0.0f); }
 
 /// What `load` finds where `store` has put the value.
 __device__ inline float rounded(const float*, float value) { return value; }
 __device__ inline float rounded(const bf16*, float value) {
-    return __uint_as_float((u32)upper_half(value) << 16);
-}
-
-/// As two launches would leave it: a value that is stored, and then the sum with what lies in `onto`, unless that is null.
-template <class T>
-__device__ inline void store_onto(T* p, u64 i, float value, const T* onto) {
-    store(p, i, onto ? rounded(p, value) + load(onto, i) : value);
+    return __uint_as_float(pack(0.0f, value));
 }
 
 /// 16 bytes, which a thread reads or writes by one instruction.
@@ -83,9 +95,7 @@ __device__ inline void store_words(float* p, const float (&values)[N]) {
 __device__ inline void store_words(bf16* p, const float (&values)[8]) {
     Words words;
 #pragma unroll
-    for (u32 e = 0; e < 4; e++) {
-        words.at[e] = upper_half(values[2 * e]) | (u32)upper_half(values[2 * e + 1]) << 16;
-    }
+    for (u32 e = 0; e < 4; e++) words.at[e] = pack(values[2 * e], values[2 * e + 1]);
     *(Words*)p = words;
 }
 
@@ -105,10 +115,9 @@ __device__ bool aligned(P... pointers) {
     return ((0 | ... | (u64)pointers) & 15) == 0;
 }
 
-/// i % period: a division of 64 bits is slow.
-__device__ inline u64 within(u64 i, u64 period) {
-    return (i | period) >> 32 == 0 ? (u32)i % (u32)period : i % period;
-}
+/// i / n and i % n: a division of 64 bits is slow.
+__device__ inline u64 quotient(u64 i, u64 n) { return (i | n) >> 32 == 0 ? (u32)i / (u32)n : i / n; }
+__device__ inline u64 within(u64 i, u64 n) { return (i | n) >> 32 == 0 ? (u32)i % (u32)n : i % n; }
 
 /// The neighbouring elements that a thread works on at once: as many as 16 bytes of T hold, fewer at the end.
 template <class T>
@@ -124,14 +133,15 @@ struct Pack {
     /// Whether there are N of them, accessed by 16 bytes in every tensor.
     bool whole;
 
+    /// The elements of x, and `none` where there are none.
     template <class X>
-    __device__ Values read(const X* x) const {
+    __device__ Values read(const X* x, float none = 0.0f) const {
         Values values;
         if (whole) {
             load_words(values.at, x + first);
         } else {
 #pragma unroll
-            for (u32 e = 0; e < N; e++) values.at[e] = first + e < end ? load(x, first + e) : 0.0f;
+            for (u32 e = 0; e < N; e++) values.at[e] = first + e < end ? load(x, first + e) : none;
         }
         return values;
     }
@@ -162,6 +172,17 @@ struct Pack {
             if (first + e < end) store(y, first + e, values.at[e]);
         }
     }
+
+    /// As two launches would leave it: the values are stored, and then their sums with those of `onto`, unless that is null.
+    template <class Y>
+    __device__ void write_onto(Y* y, Values values, const Y* onto) const {
+        if (onto) {
+            auto before = read(onto);
+#pragma unroll
+            for (u32 e = 0; e < N; e++) values.at[e] = rounded(y, values.at[e]) + before.at[e];
+        }
+        write(y, values);
+    }
 };
 
 /// Calls `body` for each pack of n elements, distributed over the threads of the grid. `packed` says that all tensors
@@ -172,11 +193,45 @@ __device__ void each_pack(u64 n, bool packed, Body body) {
     EACH(pack, (n + N - 1) / N) body(Pack<T>{pack * N, n, packed && pack * N + N <= n});
 }
 
+/// Whether all rows of `width` elements begin at a multiple of 16 bytes.
+template <class T, class... P>
+__device__ bool aligned_rows(u64 width, P... pointers) {
+    return aligned(pointers...) && width % Pack<T>::N == 0;
+}
+
 /// Whether a repeated row can be read by 16 bytes.
 template <class T>
 __device__ bool aligned_row(const T* row, u64 period) {
-    return aligned(row) && period % Pack<T>::N == 0;
+    return aligned_rows<T>(period, row);
 }
+
+/// The packs of a row of `width` elements that are those of thread `own` of `threads`. The row begins at element `start` of a
+/// tensor; `packed` says that this is a multiple of 16 bytes in all of them.
+template <class T>
+struct RowPacks {
+    u64 start;
+    u64 width;
+    bool packed;
+    u32 own;
+    u32 threads;
+
+    /// Calls `body` with each, as a pack of the tensors and as one of a row alone.
+    template <class Body>
+    __device__ void each(Body body) const {
+        constexpr u32 N = Pack<T>::N;
+        u64 c = own * N;
+        if (packed) {
+            // Several packs are read before the first is used.
+#pragma unroll 2
+            for (; c + N <= width; c += threads * N) {
+                body(Pack<T>{start + c, start + width, true}, Pack<T>{c, width, true});
+            }
+        }
+        for (; c < width; c += threads * N) {
+            body(Pack<T>{start + c, start + width, false}, Pack<T>{c, width, false});
+        }
+    }
+};
 
 /// y = f(x), element by element; y may be x.
 template <class T, class X, class Y, class F>

@@ -54,18 +54,4 @@ __device__ inline u32 block_again() {
     return index;
 }
 
-/// Both numbers in bf16, the first one in the lower half.
-__device__ inline u32 pack(float low, float high) {
-    u32 packed;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
-}
-
-/// 2^x, to the last two bits; 0 for what is far below 0.
-__device__ inline float exp2_fast(float x) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-}
-
 #endif

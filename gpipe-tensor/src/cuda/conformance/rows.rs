@@ -216,7 +216,7 @@ fn softmax_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize, causal: b
 }
 
 pub(super) fn layer_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    for width in EDGES.into_iter().skip(1).chain([1025]) {
+    for width in EDGES.into_iter().skip(1).chain([1024, 1025]) {
         for rows in [0, 1, 9, 33, 70] {
             layer_norm_of(gpu, stored, rows, width)?;
         }
@@ -315,7 +315,7 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
 }
 
 pub(super) fn cross_entropy(gpu: &Gpu<'_>, stored: DType) -> Outcome {
-    for classes in EDGES.into_iter().skip(1).chain([1025]) {
+    for classes in EDGES.into_iter().skip(1).chain([1025, 9153]) {
         for rows in [0, 1, 6] {
             cross_entropy_of(gpu, stored, [rows, classes, classes], 0.0)?;
         }

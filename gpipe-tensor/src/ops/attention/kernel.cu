@@ -171,20 +171,29 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
     }
 }
 
-/// The sum of out · d_out over each row of each head, which the softmax's gradient subtracts.
+/// The sum of out · d_out over each row of each head, which the softmax's gradient subtracts: `lanes` lanes each, as many
+/// as a row has packs if a warp has them, else all.
 template <class T>
 __device__ void attention_means(const T* out, const T* d_out, float* means, u64 samples, u64 len,
-                                u32 heads, u32 size) {
-    u64 row = (u64)blockIdx.x * warps() + warp();
-    if (row >= samples * heads * len) return;
-    u64 item = row / len;
-    u64 start = (item / heads * len + row % len) * heads * size + item % heads * size;
+                                u32 heads, u32 size, u32 lanes) {
+    // In the order of `out`, in which the heads of a position are neighbours.
+    u64 row = (u64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+    bool there = row < samples * len * heads;
     float sum = 0.0f;
-    for (u32 c = lane(); c < size; c += WARP) {
-        sum = fmaf(load(out, start + c), load(d_out, start + c), sum);
+    if (there) {
+        RowPacks<T> packs{row * size, size, aligned_rows<T>(size, out, d_out), lane() % lanes, lanes};
+        packs.each([&](Pack<T> pack, Pack<T>) {
+            auto results = pack.read(out), slopes = pack.read(d_out);
+#pragma unroll
+            for (u32 e = 0; e < Pack<T>::N; e++) sum = fmaf(results.at[e], slopes.at[e], sum);
+        });
     }
-    sum = over_warp<Plus>(sum);
-    if (lane() == 0) means[row] = sum;
+    for (u32 distance = lanes / 2; distance > 0; distance /= 2) {
+        sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    }
+    if (!there || lane() % lanes != 0) return;
+    u64 position = quotient(row, heads), head = within(row, heads);
+    means[(quotient(position, len) * heads + head) * len + within(position, len)] = sum;
 }
 
 /// The gradients of a block's tile of queries.

@@ -1,7 +1,7 @@
 //! The CUDA kernels of attention: entry points, parameters and grids.
 
 use crate::DType;
-use crate::cuda::entry::{Launch, Pointer, entries};
+use crate::cuda::entry::{Launch, Pointer, WARP, entries};
 use crate::ops::dropout::kernels::Numbers;
 
 /// Floats of shared memory that every device gives a block without being asked twice.
@@ -14,7 +14,7 @@ entries! {
         first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
     attention_means<T>(
-        out: In, d_out: In, means: OutF32, samples: U64, len: U64, heads: U32, size: U32,
+        out: In, d_out: In, means: OutF32, samples: U64, len: U64, heads: U32, size: U32, lanes: U32,
     );
     attention_grad_queries<T>(
         qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out,
@@ -111,6 +111,8 @@ pub(crate) struct Gradient {
 
 /// The means of the rows, which the gradients read.
 pub(super) fn means(stored: DType, at: Gradient, sizes: Sizes) -> Launch {
+    let packs = (sizes.size * stored.bytes()).div_ceil(16);
+    let lanes = packs.next_power_of_two().min(WARP as usize);
     let call = attention_means::call(
         stored,
         at.out,
@@ -120,8 +122,9 @@ pub(super) fn means(stored: DType, at: Gradient, sizes: Sizes) -> Launch {
         sizes.len as u64,
         sizes.heads as u32,
         sizes.size as u32,
+        lanes as u32,
     );
-    call.a_warp_each(sizes.samples * sizes.heads * sizes.len)
+    call.over_lanes(sizes.samples * sizes.heads * sizes.len * lanes)
 }
 
 /// The gradients of queries, and of keys and values.

@@ -10,7 +10,6 @@ constexpr float UNSEEN = -1e30f;
 /// The largest score of a row before its first: far above those unseen, so that a tile of which a row sees
 /// nothing adds exactly 0.
 constexpr float NONE_SO_FAR = -1e29f;
-constexpr float LOG2_E = 1.44269504088896340736f;
 
 /// One head of one sample of D elements, and the block's tile of its positions.
 template <u32 D>

@@ -9,22 +9,31 @@ struct Normalizer {
     double sum;
 };
 
+/// The thread's packs of the block's row.
+template <class T>
+__device__ RowPacks<T> packs_of(const T* row, u64 width) {
+    return {0, width, aligned(row), threadIdx.x, blockDim.x};
+}
+
 /// Both in one pass (Milakov and Gimelshein, arXiv:1805.02867): a larger logit scales the sum so far down.
 template <class T>
 __device__ Normalizer normalizer(const T* row, u64 width) {
     float largest = -infinity();
     double sum = 0.0;
-    for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
-        float logit = load(row, c);
-        if (logit > largest) {
-            sum *= exponential(largest - logit);
-            largest = logit;
-        }
-        sum += exponential(logit - largest);
-    }
+    packs_of<T>(row, width).each([&](Pack<T> pack, Pack<T>) {
+        auto logits = pack.read(row, -infinity());
+        float before = largest;
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) largest = larger(largest, logits.at[e]);
+        float more = 0.0f;
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) more += For<T>::exponential(logits.at[e] - largest);
+        if (largest > before) sum *= For<T>::exponential(before - largest);
+        sum += more;
+    });
     float of_all = over_block<Larger>(largest, shared);
     // A thread without logits has no share in the sum.
-    if (sum != 0.0) sum *= exponential(largest - of_all);
+    if (sum != 0.0) sum *= For<T>::exponential(largest - of_all);
     return {of_all, over_block<Plus>(sum, (double*)shared)};
 }
 
@@ -47,7 +56,7 @@ __device__ void cross_entropy_of_row(T* logits, const u32* targets, double* loss
     T* row = logits + blockIdx.x * row_stride;
     u32 target = targets[blockIdx.x];
     if (target == IGNORE || weight == 0.0) {
-        for (u64 c = threadIdx.x; c < width; c += blockDim.x) store(row, c, 0.0f);
+        packs_of<T>(row, width).each([&](Pack<T> pack, Pack<T>) { pack.write(row, {}); });
         if (threadIdx.x == 0) losses[blockIdx.x] = 0.0;
         return;
     }
@@ -59,10 +68,15 @@ __device__ void cross_entropy_of_row(T* logits, const u32* targets, double* loss
     float factor = (float)(weight / (all.sum * divisor));
     float other = (float)(weight * elsewhere / divisor);
     float share = (float)(weight * (1.0 - smoothing - elsewhere) / divisor);
-    for (u64 c = threadIdx.x; c < width; c += blockDim.x) {
-        float gradient = exponential(load(row, c) - all.largest) * factor - other;
-        store(row, c, c == target ? gradient - share : gradient);
-    }
+    packs_of<T>(row, width).each([&](Pack<T> pack, Pack<T>) {
+        auto values = pack.read(row);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            float gradient = For<T>::exponential(values.at[e] - all.largest) * factor - other;
+            values.at[e] = pack.first + e == target ? gradient - share : gradient;
+        }
+        pack.write(row, values);
+    });
 }
 
 /// Writes each row's loss and overwrites the logits with their gradient.

@@ -9,32 +9,39 @@ struct Sigmoid {
     float slope;
 };
 
-__device__ inline Sigmoid sigmoid(float x) {
+template <class T>
+__device__ Sigmoid sigmoid(float x) {
     // Beyond this magnitude the tanh form is exactly 0 or x.
     x = x > 10.7f ? 10.7f : x;
     x = x < -10.7f ? -10.7f : x;
     float square = x * x;
     float twice_u = x * fmaf(square, 2.0f * SCALE * CUBIC, 2.0f * SCALE);
-    float e = exponential(-fabsf(twice_u));
-    float upper = 1.0f / (1.0f + e);
+    float e = For<T>::exponential(-fabsf(twice_u));
+    float upper = For<T>::reciprocal(1.0f + e);
     float lower = e * upper;
     float derivative = fmaf(square, 6.0f * SCALE * CUBIC, 2.0f * SCALE);
     return {x > 0.0f ? upper : lower, upper * lower * derivative};
 }
 
+/// GELU at x, and its derivative.
+struct Curve {
+    float value;
+    float slope;
+};
+
 struct TanhForm {
-    __device__ static float value(float x) { return x * sigmoid(x).value; }
-    __device__ static float slope(float x) {
-        Sigmoid s = sigmoid(x);
-        return fmaf(x, s.slope, s.value);
+    template <class T>
+    __device__ static Curve at(float x) {
+        Sigmoid s = sigmoid<T>(x);
+        return {x * s.value, fmaf(x, s.slope, s.value)};
     }
 };
 
 struct ErfForm {
-    __device__ static float value(float x) { return x * normal(x).cumulative; }
-    __device__ static float slope(float x) {
-        Normal at = normal(x);
-        return fmaf(x * (0.5f * SCALE), at.bell, at.cumulative);
+    template <class T>
+    __device__ static Curve at(float x) {
+        Normal n = normal(x);
+        return {x * n.cumulative, fmaf(x * (0.5f * SCALE), n.bell, n.cumulative)};
     }
 };
 
@@ -56,7 +63,7 @@ __device__ void gelu(const T* x, const T* bias, T* y, u64 n, u64 width) {
     each_pack<T>(n, packed, [&](Pack<T> pack) {
         auto values = biased(pack, x, bias, width);
 #pragma unroll
-        for (u32 e = 0; e < Pack<T>::N; e++) values.at[e] = Form::value(values.at[e]);
+        for (u32 e = 0; e < Pack<T>::N; e++) values.at[e] = Form::template at<T>(values.at[e]).value;
         pack.write(y, values);
     });
 }
@@ -67,7 +74,7 @@ __device__ void gelu_grad(const T* x, const T* bias, const T* dy, T* dx, u64 n, 
     each_pack<T>(n, packed, [&](Pack<T> pack) {
         auto at = biased(pack, x, bias, width), slopes = pack.read(dy);
 #pragma unroll
-        for (u32 e = 0; e < Pack<T>::N; e++) slopes.at[e] *= Form::slope(at.at[e]);
+        for (u32 e = 0; e < Pack<T>::N; e++) slopes.at[e] *= Form::template at<T>(at.at[e]).slope;
         pack.write(dx, slopes);
     });
 }
@@ -79,9 +86,9 @@ __device__ void gelu_with_grad(const T* x, T* y, T* dy, u64 n) {
         auto values = pack.read(x), slopes = pack.read(dy);
 #pragma unroll
         for (u32 e = 0; e < Pack<T>::N; e++) {
-            float at = values.at[e];
-            slopes.at[e] *= Form::slope(at);
-            values.at[e] = Form::value(at);
+            Curve curve = Form::template at<T>(values.at[e]);
+            slopes.at[e] *= curve.slope;
+            values.at[e] = curve.value;
         }
         pack.write(y, values);
         pack.write(dy, slopes);

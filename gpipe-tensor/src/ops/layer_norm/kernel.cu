@@ -6,20 +6,32 @@ __device__ void layer_norm(const T* x, const T* gain, const T* bias, T* y, float
                            u64 width, float eps) {
     u64 row = (u64)blockIdx.x * warps() + warp();
     if (row >= rows) return;
-    u64 start = row * width;
+    RowPacks<T> packs{row * width, width, aligned_rows<T>(width, x, gain, bias, y), lane(), WARP};
     float sum = 0.0f;
-    for (u64 c = lane(); c < width; c += WARP) sum += load(x, start + c);
+    packs.each([&](Pack<T> pack, Pack<T>) {
+        auto values = pack.read(x);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) sum += values.at[e];
+    });
     float mean = over_warp<Plus>(sum) / (float)width;
     float squares = 0.0f;
-    for (u64 c = lane(); c < width; c += WARP) {
-        float distance = load(x, start + c) - mean;
-        squares = fmaf(distance, distance, squares);
-    }
+    packs.each([&](Pack<T> pack, Pack<T>) {
+        auto values = pack.read(x, mean);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            float distance = values.at[e] - mean;
+            squares = fmaf(distance, distance, squares);
+        }
+    });
     float inverse = 1.0f / sqrtf(over_warp<Plus>(squares) / (float)width + eps);
-    for (u64 c = lane(); c < width; c += WARP) {
-        float normal = (load(x, start + c) - mean) * inverse;
-        store(y, start + c, fmaf(normal, load(gain, c), load(bias, c)));
-    }
+    packs.each([&](Pack<T> pack, Pack<T> columns) {
+        auto values = pack.read(x), gains = columns.read(gain), biases = columns.read(bias);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            values.at[e] = fmaf((values.at[e] - mean) * inverse, gains.at[e], biases.at[e]);
+        }
+        pack.write(y, values);
+    });
     if (lane() == 0) {
         stats[2 * row] = mean;
         stats[2 * row + 1] = inverse;
@@ -32,21 +44,30 @@ __device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, c
                                 const T* onto, T* dx, u64 rows, u64 width) {
     u64 row = (u64)blockIdx.x * warps() + warp();
     if (row >= rows) return;
-    u64 start = row * width;
     float mean = stats[2 * row], inverse = stats[2 * row + 1];
+    RowPacks<T> packs{row * width, width, aligned_rows<T>(width, x, gain, dy, onto, dx), lane(), WARP};
     float slopes = 0.0f, products = 0.0f;
-    for (u64 c = lane(); c < width; c += WARP) {
-        float slope = load(dy, start + c) * load(gain, c);
-        slopes += slope;
-        products = fmaf(slope, load(x, start + c) - mean, products);
-    }
+    packs.each([&](Pack<T> pack, Pack<T> columns) {
+        auto values = pack.read(x), of_y = pack.read(dy), gains = columns.read(gain);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            float slope = of_y.at[e] * gains.at[e];
+            slopes += slope;
+            products = fmaf(slope, values.at[e] - mean, products);
+        }
+    });
     float slope = over_warp<Plus>(slopes) / (float)width;
     float product = over_warp<Plus>(products) * inverse / (float)width;
-    for (u64 c = lane(); c < width; c += WARP) {
-        float normal = (load(x, start + c) - mean) * inverse;
-        float rest = load(dy, start + c) * load(gain, c) - slope;
-        store_onto(dx, start + c, inverse * fmaf(normal, -product, rest), onto);
-    }
+    packs.each([&](Pack<T> pack, Pack<T> columns) {
+        auto values = pack.read(x), of_y = pack.read(dy), gains = columns.read(gain);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            float normal = (values.at[e] - mean) * inverse;
+            float rest = of_y.at[e] * gains.at[e] - slope;
+            values.at[e] = inverse * fmaf(normal, -product, rest);
+        }
+        pack.write_onto(dx, values, onto);
+    });
 }
 
 /// The gradients of gain and bias, summed over each span of rows: two rows of `partials` per span.
@@ -55,15 +76,15 @@ __device__ void layer_norm_params_grad(const T* x, const float* stats, const T* 
                                        u64 rows, u64 width) {
     RowSpan<T> span(rows, width, aligned(x, dy));
     float gains[RowSpan<T>::N] = {}, biases[RowSpan<T>::N] = {};
-    for (u64 row = span.begin; row < span.end; row += warps()) {
-        auto slopes = span.at(row).read(dy), values = span.at(row).read(x);
+    span.each([&](u64 row, Pack<T> pack) {
+        auto slopes = pack.read(dy), values = pack.read(x);
         float mean = stats[2 * row], inverse = stats[2 * row + 1];
 #pragma unroll
         for (u32 e = 0; e < RowSpan<T>::N; e++) {
             gains[e] = fmaf(slopes.at[e], (values.at[e] - mean) * inverse, gains[e]);
             biases[e] += slopes.at[e];
         }
-    }
+    });
     float* row = partials + 2 * span.index * width;
     span.join(gains, row);
     __syncthreads();

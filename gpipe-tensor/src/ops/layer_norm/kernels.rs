@@ -9,7 +9,7 @@ entries! {
     layer_norm_grad<T>(
         x: In, stats: InF32, gain: In, dy: In, onto: In, dx: Out, rows: U64, width: U64,
     );
-    layer_norm_params_grad<T>(
+    layer_norm_params_grad<T> 4(
         x: In, stats: InF32, dy: In, partials: OutF32, rows: U64, width: U64,
     );
 }

@@ -6,16 +6,20 @@ __device__ void rms_norm(const T* x, const T* gain, T* y, float* inverse, u64 ro
                          float eps) {
     u64 row = (u64)blockIdx.x * warps() + warp();
     if (row >= rows) return;
-    u64 start = row * width;
+    RowPacks<T> packs{row * width, width, aligned_rows<T>(width, x, gain, y), lane(), WARP};
     float squares = 0.0f;
-    for (u64 c = lane(); c < width; c += WARP) {
-        float value = load(x, start + c);
-        squares = fmaf(value, value, squares);
-    }
+    packs.each([&](Pack<T> pack, Pack<T>) {
+        auto values = pack.read(x);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) squares = fmaf(values.at[e], values.at[e], squares);
+    });
     float factor = 1.0f / sqrtf(over_warp<Plus>(squares) / (float)width + eps);
-    for (u64 c = lane(); c < width; c += WARP) {
-        store(y, start + c, load(x, start + c) * factor * load(gain, c));
-    }
+    packs.each([&](Pack<T> pack, Pack<T> columns) {
+        auto values = pack.read(x), gains = columns.read(gain);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) values.at[e] = values.at[e] * factor * gains.at[e];
+        pack.write(y, values);
+    });
     if (lane() == 0) inverse[row] = factor;
 }
 
@@ -25,18 +29,26 @@ __device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, c
                               const T* onto, T* dx, u64 rows, u64 width) {
     u64 row = (u64)blockIdx.x * warps() + warp();
     if (row >= rows) return;
-    u64 start = row * width;
     float factor = inverse[row];
+    RowPacks<T> packs{row * width, width, aligned_rows<T>(width, x, gain, dy, onto, dx), lane(), WARP};
     float products = 0.0f;
-    for (u64 c = lane(); c < width; c += WARP) {
-        products = fmaf(load(dy, start + c) * load(gain, c), load(x, start + c), products);
-    }
+    packs.each([&](Pack<T> pack, Pack<T> columns) {
+        auto values = pack.read(x), of_y = pack.read(dy), gains = columns.read(gain);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            products = fmaf(of_y.at[e] * gains.at[e], values.at[e], products);
+        }
+    });
     float product = over_warp<Plus>(products) * factor / (float)width;
-    for (u64 c = lane(); c < width; c += WARP) {
-        float normal = load(x, start + c) * factor;
-        float slope = load(dy, start + c) * load(gain, c);
-        store_onto(dx, start + c, factor * fmaf(normal, -product, slope), onto);
-    }
+    packs.each([&](Pack<T> pack, Pack<T> columns) {
+        auto values = pack.read(x), of_y = pack.read(dy), gains = columns.read(gain);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) {
+            float slope = of_y.at[e] * gains.at[e];
+            values.at[e] = factor * fmaf(values.at[e] * factor, -product, slope);
+        }
+        pack.write_onto(dx, values, onto);
+    });
 }
 
 /// The gradient of the gain, summed over each span of rows: a row of `partials` per span.
@@ -45,13 +57,13 @@ __device__ void rms_norm_gain_grad(const T* x, const float* inverse, const T* dy
                                    u64 rows, u64 width) {
     RowSpan<T> span(rows, width, aligned(x, dy));
     float gains[RowSpan<T>::N] = {};
-    for (u64 row = span.begin; row < span.end; row += warps()) {
-        auto slopes = span.at(row).read(dy), values = span.at(row).read(x);
+    span.each([&](u64 row, Pack<T> pack) {
+        auto slopes = pack.read(dy), values = pack.read(x);
         float factor = inverse[row];
 #pragma unroll
         for (u32 e = 0; e < RowSpan<T>::N; e++) {
             gains[e] = fmaf(slopes.at[e], values.at[e] * factor, gains[e]);
         }
-    }
+    });
     span.join(gains, partials + span.index * width);
 }

@@ -9,7 +9,7 @@ entries! {
     rms_norm_grad<T>(
         x: In, inverse: InF32, gain: In, dy: In, onto: In, dx: Out, rows: U64, width: U64,
     );
-    rms_norm_gain_grad<T>(
+    rms_norm_gain_grad<T> 4(
         x: In, inverse: InF32, dy: In, partials: OutF32, rows: U64, width: U64,
     );
 }

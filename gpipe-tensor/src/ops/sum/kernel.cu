@@ -18,6 +18,24 @@ struct RowSpan {
     u64 end;
     bool packed;
 
+    /// Calls `body` for each of the warp's rows, with the lane's columns of it.
+    template <class Body>
+    __device__ void each(Body body) const {
+        u64 column = first + lane() * N, row = begin;
+        if (packed && column + N <= width) {
+            // Several rows are read before the first is used.
+#pragma unroll 4
+            for (; row < end; row += warps()) {
+                u64 start = row * width;
+                body(row, Pack<T>{start + column, start + width, true});
+            }
+        }
+        for (; row < end; row += warps()) {
+            u64 start = row * width;
+            body(row, Pack<T>{start + column, start + width, false});
+        }
+    }
+
     /// `aligned` says that all tensors are.
     __device__ RowSpan(u64 rows, u64 width, bool aligned) : width(width) {
         u64 blocks = (width + WARP * N - 1) / (WARP * N);
@@ -27,13 +45,6 @@ struct RowSpan {
         begin = start + warp();
         end = start + RUN * warps() < rows ? start + RUN * warps() : rows;
         packed = aligned && width % N == 0;
-    }
-
-    /// The lane's columns of a row.
-    __device__ Pack<T> at(u64 row) const {
-        u64 column = first + lane() * N;
-        u64 start = row * width;
-        return {start + column, start + width, packed && column + N <= width};
     }
 
     /// Writes the sum over the block's warps of what each has for its columns to a row of as many columns. The
@@ -56,11 +67,11 @@ template <class T>
 __device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width) {
     RowSpan<T> span(rows, width, aligned(x));
     float sums[RowSpan<T>::N] = {};
-    for (u64 row = span.begin; row < span.end; row += warps()) {
-        auto values = span.at(row).read(x);
+    span.each([&](u64, Pack<T> pack) {
+        auto values = pack.read(x);
 #pragma unroll
         for (u32 e = 0; e < RowSpan<T>::N; e++) sums[e] += values.at[e];
-    }
+    });
     span.join(sums, partials + span.index * width);
 }
 
@@ -71,6 +82,7 @@ __device__ inline void add_spans(const float* partials, float* out, u64 spans, u
     u64 column = (u64)blockIdx.x * WARP + lane();
     double sum = 0.0;
     if (column < width) {
+#pragma unroll 4
         for (u64 span = warp(); span < spans; span += warps()) sum += partials[span * width + column];
     }
     sums[threadIdx.x] = sum;

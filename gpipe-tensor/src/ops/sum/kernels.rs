@@ -14,7 +14,7 @@ pub(crate) const RUN: usize = 32;
 pub(crate) const SPAN: usize = RUN * (THREADS / WARP) as usize;
 
 entries! {
-    sum_rows<T>(x: In, partials: OutF32, rows: U64, width: U64);
+    sum_rows<T> 4(x: In, partials: OutF32, rows: U64, width: U64);
     add_spans(partials: InF32, out: BothF32, spans: U64, width: U64, adds: U32);
     sum<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares<T>(x: In, partials: OutF64, n: U64);
