@@ -72,7 +72,7 @@ impl Generation {
 const FEWEST: [(&str, [u32; 4]); 15] = [
     ("attention_32", [3, 3, 2, 2]),
     ("attention_64", [2, 2, 2, 2]),
-    ("attention_80", [1, 2, 1, 1]),
+    ("attention_80", [1, 1, 1, 1]),
     ("attention_96", [2, 2, 1, 1]),
     ("attention_128", [1, 1, 1, 1]),
     ("attention_grad_queries_32", [2, 2, 2, 2]),

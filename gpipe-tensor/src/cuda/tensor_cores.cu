@@ -47,11 +47,4 @@ __device__ inline void copy_4(u32 to, const void* from, bool there) {
 /// Waits for all copies that this thread has begun.
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// The block's index, which the compiler takes for another number than before.
-__device__ inline u32 block_again() {
-    u32 index;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-    return index;
-}
-
 #endif

@@ -31,7 +31,7 @@ pub(super) fn rms_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 
 fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
     use ops::rms_norm::kernels::{self, Gradient};
-    use ops::sum::kernels::SPAN;
+    use ops::sum::kernels::Spans;
     let (eps, n) = (1e-5, rows * width);
     let [x, dy] = [1, 2].map(|seed| random(stored, n, seed));
     let gain = random(stored, width, 3);
@@ -59,7 +59,7 @@ fn rms_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outco
     // The gradients from the very factors that the kernel reads.
     let inverse = tensor([rows], &minverse.values(SINGLE));
     let (dx, dgain) = ops::rms_norm_grad(&tx, &inverse, &tgain, &tdy, None).expect("operands fit");
-    let partials = Memory::room(SINGLE, rows.div_ceil(SPAN) * width);
+    let partials = Memory::room(SINGLE, Spans::new(stored, rows, width).count() * width);
     let mdgain = Memory::floats(SINGLE, &vec![7.0; width]);
     let around = random(stored, n, 4);
     let maround = Memory::floats(stored, &around);

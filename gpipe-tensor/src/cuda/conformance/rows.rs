@@ -40,6 +40,10 @@ pub(super) fn sum(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             rows_of(gpu, stored, rows, width)?;
         }
     }
+    // Runs of several lengths.
+    for rows in [65_601, 131_075] {
+        rows_of(gpu, stored, rows, 3)?;
+    }
     Ok(())
 }
 
@@ -81,7 +85,7 @@ fn whole_sums(gpu: &Gpu<'_>, stored: DType, n: usize) -> Outcome {
 }
 
 fn rows_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
-    use ops::sum::kernels::{SPAN, sum_rows};
+    use ops::sum::kernels::{Spans, sum_rows};
     let (x, sums) = (random(stored, rows * width, 1), random(SINGLE, width, 2));
     let mut wanted = tensor([width], &sums);
     if width > 0 {
@@ -89,7 +93,7 @@ fn rows_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
         ops::sum_rows_accumulate(&x, &mut wanted).expect("whole rows");
     }
     let (x, sums) = (Memory::floats(stored, &x), Memory::floats(SINGLE, &sums));
-    let partials = Memory::room(SINGLE, rows.div_ceil(SPAN) * width);
+    let partials = Memory::room(SINGLE, Spans::new(stored, rows, width).count() * width);
     let launches = sum_rows(stored, x.at(), partials.at(), sums.at(), rows, width);
     gpu.run(launches, [&x, &sums, &partials])?;
     near("sum of rows", SINGLE, &sums, floats(&wanted), 5e-6)
@@ -232,7 +236,7 @@ pub(super) fn layer_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
 
 fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Outcome {
     use ops::layer_norm::kernels;
-    use ops::sum::kernels::SPAN;
+    use ops::sum::kernels::Spans;
     let (eps, n) = (1e-5, rows * width);
     let [x, dy] = [1, 2].map(|seed| random(stored, n, seed));
     let [gain, bias] = [3, 4].map(|seed| random(stored, width, seed));
@@ -289,7 +293,7 @@ fn layer_norm_of(gpu: &Gpu<'_>, stored: DType, rows: usize, width: usize) -> Out
     same("layer_norm_grad onto another", stored, &mdx, &sum)?;
     let sums = random(SINGLE, 2 * width, 5);
     let msums = Memory::floats(SINGLE, &sums);
-    let partials = Memory::room(SINGLE, rows.div_ceil(SPAN) * 2 * width);
+    let partials = Memory::room(SINGLE, Spans::new(stored, rows, width).count() * 2 * width);
     let launches = kernels::params_grad(
         stored,
         kernels::ParamsGrad {

@@ -318,7 +318,6 @@ static inline uint32_t round_to_half(float value) {
 static inline uint32_t pack(float low, float high) { return round_to_half(low) | round_to_half(high) << 16; }
 static inline float exp2_fast(float x) { return exp2f(x); }
 static inline float reciprocal_fast(float x) { return 1.0f / x; }
-static inline uint32_t block_again() { return blockIdx.x; }
 
 struct Kernel {
     const char* name;

@@ -55,16 +55,19 @@ struct Head {
     /// Offset of the head in a tensor with one element per position.
     __device__ u64 scalars() const { return (sample * (width / size) + head) * len; }
 
-    /// Stride of the rows of a tile in shared memory, in elements: odd for even sizes, so that the lanes
-    /// of a warp that read a column access different banks.
-    __device__ u32 stride() const { return size + 1; }
+    /// Elements of a row in shared memory, where it is a multiple of 16 bytes: zeros follow its own.
+    __device__ u32 padded() const { return (size + 3) / 4 * 4; }
+
+    /// Elements from row to row of a tile in shared memory: an odd number of 16 bytes, so that lanes that read 16 bytes of
+    /// rows access different banks.
+    __device__ u32 stride() const { return 4 * (padded() / 4 | 1); }
 
     /// Copies the rows `row ..` of queries, keys or values to shared memory, zeros beyond the end.
     template <class T>
     __device__ void fetch(const T* qkv, u32 which, u64 row, float* rows) const {
-        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-            u32 i = e / size, c = e % size;
-            float value = row + i < len ? load(qkv, part(which, row + i) + c) : 0.0f;
+        for (u32 e = threadIdx.x; e < tile * padded(); e += blockDim.x) {
+            u32 i = e / padded(), c = e % padded();
+            float value = row + i < len && c < size ? load(qkv, part(which, row + i) + c) : 0.0f;
             rows[i * stride() + c] = value;
         }
     }
@@ -72,20 +75,93 @@ struct Head {
     /// As `fetch`, from a tensor without the three parts.
     template <class T>
     __device__ void fetch_single(const T* x, u64 row, float* rows) const {
-        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-            u32 i = e / size, c = e % size;
-            float value = row + i < len ? load(x, single(row + i) + c) : 0.0f;
+        for (u32 e = threadIdx.x; e < tile * padded(); e += blockDim.x) {
+            u32 i = e / padded(), c = e % padded();
+            float value = row + i < len && c < size ? load(x, single(row + i) + c) : 0.0f;
             rows[i * stride() + c] = value;
         }
     }
 
-    /// The product of row i of one tile with row j of another.
-    __device__ float dot(const float* a, u32 i, const float* b, u32 j) const {
-        float sum = 0.0f;
-        for (u32 c = 0; c < size; c++) {
-            sum = fmaf(a[i * stride() + c], b[j * stride() + c], sum);
+    /// Zeros for sums of a tile, whose rows are padded and follow each other.
+    __device__ void clear(float* sums) const {
+        for (u32 e = threadIdx.x; e < tile * padded(); e += blockDim.x) sums[e] = 0.0f;
+    }
+
+    /// Calls `body` with an element and its row and column, for all of the tile.
+    template <class Body>
+    __device__ void each_element(const float* sums, Body body) const {
+        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
+            u32 i = e / size, c = e % size;
+            body(i, c, sums[i * padded() + c]);
         }
-        return sum;
+    }
+
+    /// The product of each row i of tile a with each row j of tile b.
+    template <class Body>
+    __device__ void each_product(const float* a, const float* b, Body body) const {
+        if (tile == 32) products<4>(a, b, body);
+        else products<1>(a, b, body);
+    }
+
+    /// A thread multiplies R rows of a with one of b.
+    template <u32 R, class Body>
+    __device__ void products(const float* a, const float* b, Body body) const {
+        u32 i = threadIdx.x / tile, j = threadIdx.x % tile, step = tile / R;
+        if (i >= step) return;
+        float sums[R] = {};
+#pragma unroll 2
+        for (u32 c = 0; c < padded(); c += 4) {
+            float right[4];
+            load_words(right, b + j * stride() + c);
+#pragma unroll
+            for (u32 r = 0; r < R; r++) {
+                float left[4];
+                load_words(left, a + (i + r * step) * stride() + c);
+#pragma unroll
+                for (u32 e = 0; e < 4; e++) sums[r] = fmaf(left[e], right[e], sums[r]);
+            }
+        }
+#pragma unroll
+        for (u32 r = 0; r < R; r++) body(i + r * step, j, sums[r]);
+    }
+
+    /// sums = sums · factors + weights · rows, or weightsᵀ · rows; no factors are ones.
+    template <bool TRANSPOSED>
+    __device__ void add_weighted(float* sums, const float* weights, const float* rows,
+                                 const float* factors = nullptr) const {
+        if (tile * padded() >= 8 * blockDim.x) weighted<TRANSPOSED, 2>(sums, weights, rows, factors);
+        else weighted<TRANSPOSED, 1>(sums, weights, rows, factors);
+    }
+
+    /// A thread adds to four columns of R rows at a time.
+    template <bool TRANSPOSED, u32 R>
+    __device__ void weighted(float* sums, const float* weights, const float* rows, const float* factors) const {
+        u32 step = tile / R, quads = padded() / 4;
+        for (u32 at = threadIdx.x; at < step * quads; at += blockDim.x) {
+            u32 i = at / quads, c = at % quads * 4;
+            float own[R][4];
+#pragma unroll
+            for (u32 r = 0; r < R; r++) {
+                load_words(own[r], sums + (i + r * step) * padded() + c);
+                float factor = factors ? factors[i + r * step] : 1.0f;
+#pragma unroll
+                for (u32 e = 0; e < 4; e++) own[r][e] *= factor;
+            }
+#pragma unroll 2
+            for (u32 j = 0; j < tile; j++) {
+                float row[4];
+                load_words(row, rows + j * stride() + c);
+#pragma unroll
+                for (u32 r = 0; r < R; r++) {
+                    u32 k = i + r * step;
+                    float weight = TRANSPOSED ? weights[j * (tile + 1) + k] : weights[k * (tile + 1) + j];
+#pragma unroll
+                    for (u32 e = 0; e < 4; e++) own[r][e] = fmaf(weight, row[e], own[r][e]);
+                }
+            }
+#pragma unroll
+            for (u32 r = 0; r < R; r++) store_words(sums + (i + r * step) * padded() + c, own[r]);
+        }
     }
 
     /// Dropout's factor of the probability of a query row and a key.
@@ -105,13 +181,13 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
     float* q = shared;
     float* k = q + tile * head.stride();
     float* v = k + tile * head.stride();
-    float* p = v + tile * head.stride();
+    float* result = v + tile * head.stride();
+    float* p = result + tile * head.padded();
     float* sums = p + tile * (tile + 1);
     float* largest = sums + tile;
     float* factors = largest + tile;
-    float* result = factors + tile;
     head.fetch(qkv, 0, head.first, q);
-    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) result[e] = 0.0f;
+    head.clear(result);
     for (u32 i = threadIdx.x; i < tile; i += blockDim.x) {
         sums[i] = 0.0f;
         largest[i] = -infinity();
@@ -121,11 +197,10 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
         head.fetch(qkv, 1, key, k);
         head.fetch(qkv, 2, key, v);
         __syncthreads();
-        for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
-            u32 i = e / tile, j = e % tile;
+        head.each_product(q, k, [&](u32 i, u32 j, float product) {
             bool seen = head.sees(head.first + i, key + j);
-            p[i * (tile + 1) + j] = seen ? scale * head.dot(q, i, k, j) : -infinity();
-        }
+            p[i * (tile + 1) + j] = seen ? scale * product : -infinity();
+        });
         __syncthreads();
         // Online softmax (Milakov and Gimelshein, arXiv:1805.02867): a larger score scales the sums
         // so far down.
@@ -152,19 +227,14 @@ __device__ void attention(const T* qkv, T* out, float* lse, u64 len, u32 heads, 
             }
         }
         __syncthreads();
-        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-            u32 i = e / size, c = e % size;
-            float sum = result[e] * factors[i];
-            for (u32 j = 0; j < tile; j++) {
-                sum = fmaf(p[i * (tile + 1) + j], v[j * head.stride() + c], sum);
-            }
-            result[e] = sum;
-        }
+        head.add_weighted<false>(result, p, v, factors);
     }
-    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-        u64 row = head.first + e / size;
-        if (row < len) store(out, head.single(row) + e % size, result[e] / sums[e / size]);
-    }
+    // What a thread stores, another one summed up.
+    __syncthreads();
+    head.each_element(result, [&](u32 i, u32 c, float value) {
+        u64 row = head.first + i;
+        if (row < len) store(out, head.single(row) + c, value / sums[i]);
+    });
     for (u32 i = threadIdx.x; i < tile; i += blockDim.x) {
         u64 row = head.first + i;
         if (row < len) lse[head.scalars() + row] = (float)((double)largest[i] + log((double)sums[i]));
@@ -208,42 +278,38 @@ __device__ void attention_grad_queries(const T* qkv, const float* lse, const flo
     float* d = q + tile * head.stride();
     float* k = d + tile * head.stride();
     float* v = k + tile * head.stride();
-    float* slopes = v + tile * head.stride();
-    float* result = slopes + tile * (tile + 1);
+    float* result = v + tile * head.stride();
+    float* slopes = result + tile * head.padded();
     head.fetch(qkv, 0, head.first, q);
     head.fetch_single(d_out, head.first, d);
-    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) result[e] = 0.0f;
+    head.clear(result);
     for (u64 key = head.first_key(); key <= head.first; key += tile) {
         __syncthreads();
         head.fetch(qkv, 1, key, k);
         head.fetch(qkv, 2, key, v);
         __syncthreads();
-        for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
-            u32 i = e / tile, j = e % tile;
+        head.each_product(d, v, [&](u32 i, u32 j, float product) { slopes[i * (tile + 1) + j] = product; });
+        // The same thread goes on with the element.
+        head.each_product(q, k, [&](u32 i, u32 j, float product) {
             u64 row = head.first + i;
             float slope = 0.0f;
             if (row < len && head.sees(row, key + j)) {
                 u64 at = head.scalars() + row;
-                float probability = exponential(scale * head.dot(q, i, k, j) - lse[at]);
+                float probability = exponential(scale * product - lse[at]);
                 float factor = head.factor(first_sample, row, key + j);
-                slope = probability * fmaf(factor, head.dot(d, i, v, j), -means[at]);
+                slope = probability * fmaf(factor, slopes[i * (tile + 1) + j], -means[at]);
             }
             slopes[i * (tile + 1) + j] = slope;
-        }
+        });
         __syncthreads();
-        for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-            u32 i = e / size, c = e % size;
-            float sum = result[e];
-            for (u32 j = 0; j < tile; j++) {
-                sum = fmaf(slopes[i * (tile + 1) + j], k[j * head.stride() + c], sum);
-            }
-            result[e] = sum;
-        }
+        head.add_weighted<false>(result, slopes, k);
     }
-    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-        u64 row = head.first + e / size;
-        if (row < len) store(dqkv, head.part(0, row) + e % size, scale * result[e]);
-    }
+    // What a thread stores, another one summed up.
+    __syncthreads();
+    head.each_element(result, [&](u32 i, u32 c, float value) {
+        u64 row = head.first + i;
+        if (row < len) store(dqkv, head.part(0, row) + c, scale * value);
+    });
 }
 
 /// The gradients of a block's tile of keys and values: sums over the heads of queries ascend.
@@ -258,13 +324,14 @@ __device__ void attention_grad_keys(const T* qkv, const float* lse, const float*
     float* v = k + tile * head.stride();
     float* q = v + tile * head.stride();
     float* d = q + tile * head.stride();
-    float* slopes = d + tile * head.stride();
+    float* dk = d + tile * head.stride();
+    float* dv = dk + tile * head.padded();
+    float* slopes = dv + tile * head.padded();
     float* weights = slopes + tile * (tile + 1);
-    float* dk = weights + tile * (tile + 1);
-    float* dv = dk + tile * size;
     head.fetch(qkv, 1, head.first, k);
     head.fetch(qkv, 2, head.first, v);
-    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) dk[e] = dv[e] = 0.0f;
+    head.clear(dk);
+    head.clear(dv);
     u64 last = head.first + tile + window - 1;
     u64 end = last < len ? last : len;
     for (u32 member = 0; member < head.per_group; member++, head.head++) {
@@ -273,38 +340,34 @@ __device__ void attention_grad_keys(const T* qkv, const float* lse, const float*
             head.fetch(qkv, 0, query, q);
             head.fetch_single(d_out, query, d);
             __syncthreads();
-            for (u32 e = threadIdx.x; e < tile * tile; e += blockDim.x) {
-                u32 i = e / tile, j = e % tile;
+            head.each_product(d, v, [&](u32 i, u32 j, float product) { slopes[i * (tile + 1) + j] = product; });
+            // The same thread goes on with the element.
+            head.each_product(q, k, [&](u32 i, u32 j, float product) {
                 u64 row = query + i;
                 float slope = 0.0f, weight = 0.0f;
                 if (row < len && head.sees(row, head.first + j)) {
                     u64 at = head.scalars() + row;
-                    float probability = exponential(scale * head.dot(q, i, k, j) - lse[at]);
+                    float probability = exponential(scale * product - lse[at]);
                     float factor = head.factor(first_sample, row, head.first + j);
-                    slope = probability * fmaf(factor, head.dot(d, i, v, j), -means[at]);
+                    slope = probability * fmaf(factor, slopes[i * (tile + 1) + j], -means[at]);
                     weight = probability * factor;
                 }
                 slopes[i * (tile + 1) + j] = slope;
                 weights[i * (tile + 1) + j] = weight;
-            }
+            });
             __syncthreads();
-            for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-                u32 j = e / size, c = e % size;
-                float key_sum = dk[e], value_sum = dv[e];
-                for (u32 i = 0; i < tile; i++) {
-                    key_sum = fmaf(slopes[i * (tile + 1) + j], q[i * head.stride() + c], key_sum);
-                    value_sum = fmaf(weights[i * (tile + 1) + j], d[i * head.stride() + c], value_sum);
-                }
-                dk[e] = key_sum;
-                dv[e] = value_sum;
-            }
+            head.add_weighted<true>(dk, slopes, q);
+            head.add_weighted<true>(dv, weights, d);
         }
     }
-    for (u32 e = threadIdx.x; e < tile * size; e += blockDim.x) {
-        u64 row = head.first + e / size;
-        if (row < len) {
-            store(dqkv, head.part(1, row) + e % size, scale * dk[e]);
-            store(dqkv, head.part(2, row) + e % size, dv[e]);
-        }
-    }
+    // What a thread stores, another one summed up.
+    __syncthreads();
+    head.each_element(dk, [&](u32 i, u32 c, float value) {
+        u64 row = head.first + i;
+        if (row < len) store(dqkv, head.part(1, row) + c, scale * value);
+    });
+    head.each_element(dv, [&](u32 i, u32 c, float value) {
+        u64 row = head.first + i;
+        if (row < len) store(dqkv, head.part(2, row) + c, value);
+    });
 }

@@ -8,7 +8,7 @@ use crate::ops::dropout::kernels::Numbers;
 const SHARED: usize = 48 * 1024 / 4;
 
 entries! {
-    attention<T>(
+    attention<T> 2(
         qkv: In, out: Out, lse: OutF32,
         len: U64, heads: U32, groups: U32, window: U64, size: U32, tile: U32, scale: F32,
         first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
@@ -16,12 +16,12 @@ entries! {
     attention_means<T>(
         out: In, d_out: In, means: OutF32, samples: U64, len: U64, heads: U32, size: U32, lanes: U32,
     );
-    attention_grad_queries<T>(
+    attention_grad_queries<T> 2(
         qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out,
         len: U64, heads: U32, groups: U32, window: U64, size: U32, tile: U32, scale: F32,
         first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
     );
-    attention_grad_keys<T>(
+    attention_grad_keys<T> 2(
         qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out,
         len: U64, heads: U32, groups: U32, window: U64, size: U32, tile: U32, scale: F32,
         first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
@@ -48,6 +48,12 @@ impl Sizes {
         1.0 / (self.size as f32).sqrt()
     }
 
+    /// Floats of a head's row in shared memory, and from one such row to the next in a tile.
+    fn padded_and_stride(self) -> [usize; 2] {
+        let words = self.size.div_ceil(4);
+        [4 * words, 4 * (words | 1)]
+    }
+
     /// The largest tile whose floats fit, and how many these are; none for heads that are too large.
     fn tile(self, floats: impl Fn(usize) -> usize) -> Option<(usize, usize)> {
         let tiles = [32, 16, 8, 4, 2, 1].map(|tile| (tile, floats(tile)));
@@ -69,8 +75,8 @@ pub(super) fn forward(
     lse: Pointer,
     sizes: Sizes,
 ) -> Option<Launch> {
-    let size = sizes.size;
-    let (tile, floats) = sizes.tile(|tile| tile * (3 * (size + 1) + (tile + 1) + 3 + size))?;
+    let [padded, stride] = sizes.padded_and_stride();
+    let (tile, floats) = sizes.tile(|tile| tile * (3 * stride + padded + (tile + 1) + 3))?;
     let Numbers {
         key: [low, high],
         first_sample,
@@ -86,7 +92,7 @@ pub(super) fn forward(
         sizes.heads as u32,
         sizes.groups as u32,
         sizes.window as u64,
-        size as u32,
+        sizes.size as u32,
         tile as u32,
         sizes.scale(),
         first_sample,
@@ -129,15 +135,15 @@ pub(super) fn means(stored: DType, at: Gradient, sizes: Sizes) -> Launch {
 
 /// The gradients of queries, and of keys and values.
 pub(super) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Launch; 2]> {
-    let size = sizes.size;
+    let [padded, stride] = sizes.padded_and_stride();
     let Numbers {
         key: [low, high],
         first_sample,
         threshold,
         kept,
     } = sizes.dropout;
-    let queries = sizes.tile(|tile| tile * (4 * (size + 1) + (tile + 1) + size))?;
-    let keys = sizes.tile(|tile| tile * (4 * (size + 1) + 2 * (tile + 1) + 2 * size))?;
+    let queries = sizes.tile(|tile| tile * (4 * stride + padded + (tile + 1)))?;
+    let keys = sizes.tile(|tile| tile * (4 * stride + 2 * padded + 2 * (tile + 1)))?;
     let [queries, keys] = [
         (
             attention_grad_queries::call
@@ -159,7 +165,7 @@ pub(super) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
             sizes.heads as u32,
             sizes.groups as u32,
             sizes.window as u64,
-            size as u32,
+            sizes.size as u32,
             tile as u32,
             sizes.scale(),
             first_sample,

@@ -2,8 +2,7 @@
 // rows of a block's tile and holds them as fragments; the other tiles pass through shared memory, the next
 // one copied while this one is multiplied. Factors are bf16, sums f32. The gradient is taken in two
 // passes, one for queries and one for keys and values, so that no element is written by two blocks:
-// the order of all sums depends on shapes only. What a block seldom needs may be made again from its index where it is needed: in
-// registers over the loop it would let a multiprocessor hold one block instead of two.
+// the order of all sums depends on shapes only.
 
 /// A score that no softmax sees: far below all others, and finite.
 constexpr float UNSEEN = -1e30f;
@@ -17,6 +16,10 @@ struct HeadTile {
     /// Bytes from row to row of a tile in shared memory: an odd number of 16 bytes, so that the 8 rows of a
     /// matrix lie in different banks.
     static constexpr u32 STRIDE = 2 * D + 16;
+    /// Bytes at the begin of shared memory in which a block of queries keeps its tile.
+    static constexpr u32 KEPT = 32;
+    /// Heads whose tiles are neighbours in the order of blocks.
+    static constexpr u32 TOGETHER = 48;
 
     u32 sample;
     u32 len;
@@ -28,26 +31,49 @@ struct HeadTile {
     /// The first position of the block's tile.
     u32 first;
 
-    /// The block's tile of one of `owners` heads of a sample: those of queries, or of keys and values.
-    __device__ HeadTile(u32 len, u32 heads, u32 groups, u32 owners, u32 rows, u32 block = blockIdx.x)
+    /// The block's tile of one of `owners` heads of a sample: those of queries, or of keys and values. Blocks begin in the
+    /// order of their indices, so the tiles with the most work come first, of 48 heads at a time: the last blocks of a grid are
+    /// short, and what they read of keys and values is still near.
+    __device__ HeadTile(u32 len, u32 heads, u32 groups, u32 owners, u32 rows, bool last_is_longest)
         : len(len), heads(heads), groups(groups) {
-        u32 tiles = (len + rows - 1) / rows;
-        u32 item = block / tiles;
-        first = block % tiles * rows;
+        u32 tiles = (len + rows - 1) / rows, items = gridDim.x / tiles;
+        u32 begin = blockIdx.x / (TOGETHER * tiles) * TOGETHER, rest = items - begin;
+        u32 together = rest < TOGETHER ? rest : TOGETHER;
+        u32 place = blockIdx.x - begin * tiles, rank = place / together;
+        u32 item = begin + place % together;
+        first = (last_is_longest ? tiles - 1 - rank : rank) * rows;
         sample = item / owners;
         head = item % owners * (heads / owners);
     }
 
-    /// The same, made again by blocks of heads of 64 elements, so that no register holds it over the loop.
-    __device__ HeadTile again(u32 rows) const {
-        return D == 64 ? HeadTile(len, heads, groups, heads, rows, block_again()) : *this;
+    /// Keeps the tile in shared memory, and where the head's keys are.
+    __device__ void keep(const bf16* qkv) const {
+        if (threadIdx.x > 0) return;
+        u32* to = (u32*)shared;
+        to[0] = sample;
+        to[1] = head;
+        to[2] = first;
+        *(const bf16**)(to + 4) = part(qkv, 1);
     }
 
+    /// What was kept before a barrier, so that no register holds it over the loop.
+    __device__ HeadTile again() const {
+        const u32* at = (const u32*)shared;
+        HeadTile kept = *this;
+        kept.sample = at[0];
+        kept.head = at[1];
+        kept.first = at[2];
+        return kept;
+    }
+
+    /// The head's keys of the first position, likewise.
+    __device__ const bf16* keys_again() const { return *(const bf16**)((u32*)shared + 4); }
+
     /// Elements of one position, all heads of queries together.
-    __device__ u64 width() const { return (u64)heads * D; }
+    __device__ u32 width() const { return heads * D; }
 
     /// Elements of one position of queries, keys and values.
-    __device__ u64 step() const { return (u64)(heads + 2 * groups) * D; }
+    __device__ u32 step() const { return (heads + 2 * groups) * D; }
 
     /// The head's queries (0), keys (1) or values (2) of the first position; rows are a step apart.
     __device__ const bf16* part(const bf16* qkv, u32 which) const {
@@ -73,13 +99,13 @@ struct HeadTile {
 
 /// Begins to copy `rows` rows of D elements, `step` elements apart, from row `first` on; zeros beyond `len`.
 template <u32 D>
-__device__ inline void fetch_rows(u32 to, u32 rows, const bf16* x, u64 step, u32 first, u32 len) {
+__device__ inline void fetch_rows(u32 to, u32 rows, const bf16* x, u32 step, u32 first, u32 len) {
     constexpr u32 CHUNKS = D / 8;
     for (u32 e = threadIdx.x; e < rows * CHUNKS; e += blockDim.x) {
         u32 row = e / CHUNKS, chunk = e % CHUNKS;
         u32 from = first + row;
         bool there = from < len;
-        copy_16(to + row * HeadTile<D>::STRIDE + 16 * chunk, x + (there ? from : 0) * step + 8 * chunk, there);
+        copy_16(to + row * HeadTile<D>::STRIDE + 16 * chunk, x + (u64)(there ? from : 0) * step + 8 * chunk, there);
     }
 }
 
@@ -139,13 +165,13 @@ __device__ inline void add_weighted_rows(float (&sums)[C / 8][4], const float (&
 
 /// Stores 16 rows of C sums from `row` on, each row times one of two factors, where there are such rows.
 template <u32 C>
-__device__ inline void store_rows(bf16* y, u64 step, u32 row, u32 len, const float (&sums)[C / 8][4],
+__device__ inline void store_rows(bf16* y, u32 step, u32 row, u32 len, const float (&sums)[C / 8][4],
                                   const float (&factors)[2]) {
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         u32 at = row + lane() / 4 + 8 * half;
         if (at >= len) continue;
-        u32* to = (u32*)(y + at * step) + lane() % 4;
+        u32* to = (u32*)(y + (u64)at * step) + lane() % 4;
 #pragma unroll
         for (u32 n = 0; n < C / 8; n++) {
             to[4 * n] = pack(sums[n][2 * half] * factors[half], sums[n][2 * half + 1] * factors[half]);
@@ -189,10 +215,10 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
                                 u32 window, float scale, u64 first_sample, u32 key_low, u32 key_high,
                                 u32 threshold, float kept) {
     constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
-    HeadTile<D> head(len, heads, groups, heads, ROWS);
-    const bf16* keys = head.part(qkv, 1);
-    u64 step = head.step();
-    u32 base = shared_address(shared);
+    HeadTile<D> head(len, heads, groups, heads, ROWS, true);
+    head.keep(qkv);
+    u32 step = head.step();
+    u32 base = shared_address(shared) + HeadTile<D>::KEPT;
     // Queries pass through the memory of the tiles once.
     fetch_rows<D>(base, ROWS, head.part(qkv, 0), step, head.first, len);
     wait_for_copies();
@@ -200,11 +226,13 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
     u32 q[D / 16][4];
     load_rows<D>(q, base, 16 * warp());
     __syncthreads();
-    u32 row = head.first + 16 * warp();
+    // How far the lane's first row is behind its first key of tile 0.
+    u32 behind = head.first + 16 * warp() + lane() / 4 - lane() % 4 * 2;
     u32 end = head.first + ROWS < len ? head.first + ROWS : len;
     u32 tile = head.template first_tile<N>(window), tiles = (end + N - 1) / N;
     // Tiles lie in two places by turns.
     auto fetch = [&](u32 which) {
+        const bf16* keys = head.keys_again();
         u32 to = base + which % 2 * (2 * TILE);
         fetch_rows<D>(to, N, keys, step, which * N, len);
         fetch_rows<D>(to + TILE, N, keys + groups * D, step, which * N, len);
@@ -219,16 +247,17 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
         __syncthreads();
         u32 here = base + tile % 2 * (2 * TILE);
         if (tile + 1 < tiles) fetch(tile + 1);
+        // None of the warp's queries sees a key of it: tile and rows begin at multiples of 16.
+        u32 apart = behind - tile * N;
+        if ((int)apart < -7) continue;
         float p[N / 8][4] = {};
         add_products_with_rows<D, N>(p, q, here);
-        u32 key = tile * N + lane() % 4 * 2;
-        if ((tile + 1) * N > row || tile * N + window < row + 16) {
+        if ((int)apart < (int)N || apart + 8 >= window) {
 #pragma unroll
             for (u32 n = 0; n < N / 8; n++) {
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
-                    u32 at_row = row + lane() / 4 + i / 2 * 8, at_key = key + 8 * n + i % 2;
-                    if (at_row - at_key >= window) p[n][i] = UNSEEN;
+                    if (apart + i / 2 * 8 - 8 * n - i % 2 >= window) p[n][i] = UNSEEN;
                 }
             }
         }
@@ -259,9 +288,10 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
             }
         }
         if (threshold != 0) {
-            HeadTile<D> again = head.again(ROWS);
+            HeadTile<D> again = head.again();
             HeadDropout dropout(again, Mask{{key_low, key_high}, threshold, kept}, first_sample);
-            u32 bits = dropout.template kept<N, false>(row + lane() / 4, key);
+            u32 row = again.first + 16 * warp() + lane() / 4;
+            u32 bits = dropout.template kept<N, false>(row, row - apart);
 #pragma unroll
             for (u32 n = 0; n < N / 8; n++) {
 #pragma unroll
@@ -270,7 +300,7 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
         }
         add_weighted_rows<D, N, D>(result, p, here + TILE, 0);
     }
-    HeadTile<D> again = head.again(ROWS);
+    HeadTile<D> again = head.again();
     float factors[2];
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
@@ -278,7 +308,7 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
         sum += __shfl_xor_sync(ALL_LANES, sum, 1);
         sum += __shfl_xor_sync(ALL_LANES, sum, 2);
         factors[half] = 1.0f / sum;
-        u32 at = row + lane() / 4 + 8 * half;
+        u32 at = again.first + 16 * warp() + lane() / 4 + 8 * half;
         if (lane() % 4 == 0 && at < len) {
             lse[again.scalars() + at] = fmaf(largest[half], scale, logf(sum));
         }
@@ -293,10 +323,10 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
                                              u32 window, float scale, u64 first_sample, u32 key_low,
                                              u32 key_high, u32 threshold, float kept) {
     constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
-    HeadTile<D> head(len, heads, groups, heads, ROWS);
-    const bf16* keys = head.part(qkv, 1);
-    u64 step = head.step();
-    u32 base = shared_address(shared);
+    HeadTile<D> head(len, heads, groups, heads, ROWS, true);
+    head.keep(qkv);
+    u32 step = head.step();
+    u32 base = shared_address(shared) + HeadTile<D>::KEPT + 8 * ROWS;
     u32 q[D / 16][4], d[D / 16][4];
     fetch_rows<D>(base, ROWS, head.part(qkv, 0), step, head.first, len);
     wait_for_copies();
@@ -309,54 +339,60 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
     load_rows<D>(d, base, 16 * warp());
     __syncthreads();
     u32 row = head.first + 16 * warp();
-    float shift[2], mean[2];
-#pragma unroll
-    for (u32 half = 0; half < 2; half++) {
-        u32 at = row + lane() / 4 + 8 * half;
-        shift[half] = at < len ? lse[head.scalars() + at] * LOG2_E : 0.0f;
-        mean[half] = at < len ? means[head.scalars() + at] : 0.0f;
+    // Of each row, what its exponents and its slopes are less by.
+    float* lessened = shared + HeadTile<D>::KEPT / 4;
+    if (threadIdx.x < ROWS) {
+        u32 at = head.first + threadIdx.x;
+        lessened[threadIdx.x] = at < len ? lse[head.scalars() + at] * LOG2_E : 0.0f;
+        lessened[ROWS + threadIdx.x] = at < len ? means[head.scalars() + at] : 0.0f;
     }
     u32 end = head.first + ROWS < len ? head.first + ROWS : len;
     u32 tile = head.template first_tile<N>(window), tiles = (end + N - 1) / N;
     // Tiles lie in two places by turns.
     auto fetch = [&](u32 which) {
+        const bf16* keys = head.keys_again();
         u32 to = base + which % 2 * (2 * TILE);
         fetch_rows<D>(to, N, keys, step, which * N, len);
         fetch_rows<D>(to + TILE, N, keys + groups * D, step, which * N, len);
     };
     fetch(tile);
+    // How far the lane's first row is behind its first key of the tile.
+    u32 apart = row + lane() / 4 - lane() % 4 * 2 - tile * N;
     float result[D / 8][4] = {};
     float scale2 = scale * LOG2_E;
-    for (; tile < tiles; tile++) {
+    for (; tile < tiles; tile++, apart -= N) {
         wait_for_copies();
         __syncthreads();
         u32 here = base + tile % 2 * (2 * TILE);
         if (tile + 1 < tiles) fetch(tile + 1);
+        // None of the warp's queries sees a key of it: tile and rows begin at multiples of 16.
+        if ((int)apart < -7) continue;
         float p[N / 8][4] = {}, slopes[N / 8][4] = {};
         add_products_with_rows<D, N>(p, q, here);
         add_products_with_rows<D, N>(slopes, d, here + TILE);
-        u32 key = tile * N + lane() % 4 * 2;
         u32 bits = ~0u;
         if (threshold != 0) {
-            HeadTile<D> again = head.again(ROWS);
+            HeadTile<D> again = head.again();
             HeadDropout dropout(again, Mask{{key_low, key_high}, threshold, kept}, first_sample);
-            bits = dropout.template kept<N, false>(row + lane() / 4, key);
+            u32 row = again.first + 16 * warp() + lane() / 4;
+            bits = dropout.template kept<N, false>(row, row - apart);
         }
+        const float* own = lessened + 16 * warp() + lane() / 4;
+        float shift[2] = {own[0], own[8]}, mean[2] = {own[ROWS], own[ROWS + 8]};
 #pragma unroll
         for (u32 n = 0; n < N / 8; n++) {
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                u32 at_row = row + lane() / 4 + i / 2 * 8, at_key = key + 8 * n + i % 2;
                 float probability = exp2_fast(fmaf(p[n][i], scale2, -shift[i / 2]));
                 float factor = bits >> (4 * n + i) & 1 ? kept : 0.0f;
                 float slope = probability * fmaf(factor, slopes[n][i], -mean[i / 2]);
-                slopes[n][i] = at_row - at_key < window ? slope : 0.0f;
+                slopes[n][i] = apart + i / 2 * 8 - 8 * n - i % 2 < window ? slope : 0.0f;
             }
         }
         add_weighted_rows<D, N, D>(result, slopes, here, 0);
     }
     float factors[2] = {scale, scale};
-    HeadTile<D> again = head.again(ROWS);
+    HeadTile<D> again = head.again();
     store_rows<D>((bf16*)again.part(dqkv, 0), again.step(), again.first + 16 * warp(), len, result, factors);
 }
 
@@ -370,11 +406,11 @@ __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, con
     constexpr u32 ROWS = 128 / S, COLUMNS = D / S, TILE = N * HeadTile<D>::STRIDE;
     // Queries, gradients, and two floats a position.
     constexpr u32 STAGE = 2 * TILE + 8 * N;
-    HeadTile<D> head(len, heads, groups, groups, ROWS);
+    HeadTile<D> head(len, heads, groups, groups, ROWS, false);
     HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
     const bf16 *queries = head.part(qkv, 0), *d_outs = head.single(d_out);
     const float *lses = lse + head.scalars(), *all_means = means + head.scalars();
-    u64 step = head.step();
+    u32 step = head.step();
     u32 base = shared_address(shared);
     u32 own = 16 * (warp() % (8 / S)), column = COLUMNS * (warp() / (8 / S));
     u32 k[D / 16][4], v[D / 16][4];
@@ -418,28 +454,31 @@ __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, con
             all_means += len;
         }
         if (which + 1 < steps) fetch(which + 1, next);
-        u32 offset = which % 2 * STAGE, here = base + offset;
-        const float* shifts = shared + (offset + 2 * TILE) / 4 + lane() % 4 * 2;
-        float weights[N / 8][4] = {}, slopes[N / 8][4] = {};
-        add_products_with_rows<D, N>(weights, k, here);
-        add_products_with_rows<D, N>(slopes, v, here + TILE);
-        u32 query = tile * N + lane() % 4 * 2;
-        u32 bits = dropout.template kept<N, true>(row, query);
+        // The warp's keys are seen from the first of them on.
+        if ((tile + 1) * N > head.first + own) {
+            u32 offset = which % 2 * STAGE, here = base + offset;
+            const float* shifts = shared + (offset + 2 * TILE) / 4 + lane() % 4 * 2;
+            float weights[N / 8][4] = {}, slopes[N / 8][4] = {};
+            add_products_with_rows<D, N>(weights, k, here);
+            add_products_with_rows<D, N>(slopes, v, here + TILE);
+            u32 query = tile * N + lane() % 4 * 2;
+            u32 bits = dropout.template kept<N, true>(row, query);
 #pragma unroll
-        for (u32 n = 0; n < N / 8; n++) {
+            for (u32 n = 0; n < N / 8; n++) {
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                u32 at_query = query + 8 * n + i % 2, at_key = row + i / 2 * 8;
-                float shift = shifts[8 * n + i % 2] * LOG2_E, mean = shifts[N + 8 * n + i % 2];
-                float probability = exp2_fast(fmaf(weights[n][i], scale2, -shift));
-                float factor = dropout.factor(bits, 4 * n + i);
-                bool seen = at_query - at_key < window && at_query < len;
-                weights[n][i] = seen ? probability * factor : 0.0f;
-                slopes[n][i] = seen ? probability * fmaf(factor, slopes[n][i], -mean) : 0.0f;
+                for (u32 i = 0; i < 4; i++) {
+                    u32 at_query = query + 8 * n + i % 2, at_key = row + i / 2 * 8;
+                    float shift = shifts[8 * n + i % 2] * LOG2_E, mean = shifts[N + 8 * n + i % 2];
+                    float probability = exp2_fast(fmaf(weights[n][i], scale2, -shift));
+                    float factor = dropout.factor(bits, 4 * n + i);
+                    bool seen = at_query - at_key < window && at_query < len;
+                    weights[n][i] = seen ? probability * factor : 0.0f;
+                    slopes[n][i] = seen ? probability * fmaf(factor, slopes[n][i], -mean) : 0.0f;
+                }
             }
+            add_weighted_rows<D, N, COLUMNS>(dv, weights, here + TILE, column);
+            add_weighted_rows<D, N, COLUMNS>(dk, slopes, here, column);
         }
-        add_weighted_rows<D, N, COLUMNS>(dv, weights, here + TILE, column);
-        add_weighted_rows<D, N, COLUMNS>(dk, slopes, here, column);
         tile = next;
         if (next_head) dropout.first += len;
     }

@@ -154,6 +154,9 @@ fn common(sizes: Sizes) -> Common {
     (len, heads, groups, window, sizes.scale(), sizes.dropout)
 }
 
+/// Floats of shared memory in which a block of queries keeps which tile is its own.
+const KEPT: usize = 8;
+
 /// Floats that `rows` rows take in shared memory, each with 16 bytes behind it.
 fn floats(rows: usize, size: usize) -> usize {
     rows * (2 * size + 16) / 4
@@ -168,7 +171,7 @@ pub(super) fn forward(
     sizes: Sizes,
 ) -> Option<Launch> {
     let kernels = fitting(stored, sizes, &[qkv, out])?;
-    let shared = floats(ROWS, sizes.size).max(floats(4 * kernels.keys, sizes.size));
+    let shared = KEPT + floats(ROWS, sizes.size).max(floats(4 * kernels.keys, sizes.size));
     let call = (kernels.forward)(qkv, out, lse, common(sizes));
     Some(call.blocks_with(sizes.blocks(sizes.heads, ROWS), shared))
 }
@@ -176,7 +179,7 @@ pub(super) fn forward(
 /// The gradients of queries, and of keys and values, where tensor cores take them.
 pub(super) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Launch; 2]> {
     let kernels = fitting(stored, sizes, &[at.qkv, at.d_out, at.dqkv])?;
-    let shared = floats(ROWS, sizes.size).max(floats(4 * TILE, sizes.size));
+    let shared = KEPT + 2 * ROWS + floats(ROWS, sizes.size).max(floats(4 * TILE, sizes.size));
     let queries = (kernels.grad_queries)(at, common(sizes));
     let rows = ROWS / kernels.sharing;
     // Two tiles and two floats a position, twice.

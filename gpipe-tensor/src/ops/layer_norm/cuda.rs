@@ -3,7 +3,7 @@
 use super::kernels::{self, InputGrad, ParamsGrad};
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
-use crate::ops::sum::kernels::SPAN;
+use crate::ops::sum::kernels::Spans;
 use crate::{DType, Result, Tensor};
 
 /// Fills `y` and `stats`.
@@ -67,7 +67,7 @@ pub(super) fn backward(
             width,
         ))
     }?;
-    let partials = gpu.alloc(4 * 2 * width * rows.div_ceil(SPAN))?;
+    let partials = gpu.alloc(4 * 2 * width * Spans::new(stored, rows, width).count())?;
     let operands = ParamsGrad {
         x: x.at,
         stats: stats.at,

@@ -73,8 +73,8 @@ __device__ void layer_norm_grad(const T* x, const float* stats, const T* gain, c
 /// The gradients of gain and bias, summed over each span of rows: two rows of `partials` per span.
 template <class T>
 __device__ void layer_norm_params_grad(const T* x, const float* stats, const T* dy, float* partials,
-                                       u64 rows, u64 width) {
-    RowSpan<T> span(rows, width, aligned(x, dy));
+                                       u64 rows, u64 width, u64 run) {
+    RowSpan<T> span(rows, width, run, aligned(x, dy));
     float gains[RowSpan<T>::N] = {}, biases[RowSpan<T>::N] = {};
     span.each([&](u64 row, Pack<T> pack) {
         auto slopes = pack.read(dy), values = pack.read(x);

@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::sum::kernels::{Before, SPAN, add_spans, over_spans};
+use crate::ops::sum::kernels::{Before, Spans, add_spans, over_spans};
 
 entries! {
     layer_norm<T>(x: In, gain: In, bias: In, y: Out, stats: OutF32, rows: U64, width: U64, eps: F32);
@@ -10,7 +10,7 @@ entries! {
         x: In, stats: InF32, gain: In, dy: In, onto: In, dx: Out, rows: U64, width: U64,
     );
     layer_norm_params_grad<T> 4(
-        x: In, stats: InF32, dy: In, partials: OutF32, rows: U64, width: U64,
+        x: In, stats: InF32, dy: In, partials: OutF32, rows: U64, width: U64, run: U64,
     );
 }
 
@@ -79,11 +79,17 @@ pub(crate) fn params_grad(
     rows: usize,
     width: usize,
 ) -> [Launch; 2] {
-    let spans = rows.div_ceil(SPAN);
-    let sums =
-        layer_norm_params_grad::call(stored, x, stats, dy, partials, rows as u64, width as u64);
+    let spans = Spans::new(stored, rows, width);
+    let (all, run) = (rows as u64, spans.run());
+    let sums = layer_norm_params_grad::call(stored, x, stats, dy, partials, all, width as u64, run);
     [
-        over_spans(sums, rows, width),
-        add_spans(partials, dparams, spans, 2 * width, Before::IsOverwritten),
+        over_spans(sums, spans),
+        add_spans(
+            partials,
+            dparams,
+            spans.count(),
+            2 * width,
+            Before::IsOverwritten,
+        ),
     ]
 }

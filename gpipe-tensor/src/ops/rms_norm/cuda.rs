@@ -3,7 +3,7 @@
 use super::kernels::{self, Gradient};
 use crate::cuda::Gpu;
 use crate::cuda::entry::Pointer;
-use crate::ops::sum::kernels::SPAN;
+use crate::ops::sum::kernels::Spans;
 use crate::{DType, Result, Tensor};
 
 /// Fills `y` and `inverse`.
@@ -48,7 +48,7 @@ pub(super) fn backward(
     const OP: &str = "rms_norm_grad";
     let (rows, width) = x.shape().matrix()?;
     let (stored, single) = (x.dtype(), DType::F32);
-    let partials = gpu.alloc(4 * width * rows.div_ceil(SPAN))?;
+    let partials = gpu.alloc(4 * width * Spans::new(stored, rows, width).count())?;
     let (dx, dgain) = (
         dx.written(OP, gpu, stored)?,
         dgain.written(OP, gpu, single)?,

@@ -54,8 +54,8 @@ __device__ void rms_norm_grad(const T* x, const float* inverse, const T* gain, c
 /// The gradient of the gain, summed over each span of rows: a row of `partials` per span.
 template <class T>
 __device__ void rms_norm_gain_grad(const T* x, const float* inverse, const T* dy, float* partials,
-                                   u64 rows, u64 width) {
-    RowSpan<T> span(rows, width, aligned(x, dy));
+                                   u64 rows, u64 width, u64 run) {
+    RowSpan<T> span(rows, width, run, aligned(x, dy));
     float gains[RowSpan<T>::N] = {};
     span.each([&](u64 row, Pack<T> pack) {
         auto slopes = pack.read(dy), values = pack.read(x);

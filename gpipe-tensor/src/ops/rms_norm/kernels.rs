@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::cuda::entry::{Launch, Pointer, entries};
-use crate::ops::sum::kernels::{Before, SPAN, add_spans, over_spans};
+use crate::ops::sum::kernels::{Before, Spans, add_spans, over_spans};
 
 entries! {
     rms_norm<T>(x: In, gain: In, y: Out, inverse: OutF32, rows: U64, width: U64, eps: F32);
@@ -10,7 +10,7 @@ entries! {
         x: In, inverse: InF32, gain: In, dy: In, onto: In, dx: Out, rows: U64, width: U64,
     );
     rms_norm_gain_grad<T> 4(
-        x: In, inverse: InF32, dy: In, partials: OutF32, rows: U64, width: U64,
+        x: In, inverse: InF32, dy: In, partials: OutF32, rows: U64, width: U64, run: U64,
     );
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Gradient {
 /// The gradient in three launches: with respect to x, plus `onto`, and of the gain for each span of rows, whose sum the
 /// last writes to `dgain`.
 pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -> [Launch; 3] {
-    let spans = rows.div_ceil(SPAN);
+    let spans = Spans::new(stored, rows, width);
     let sizes = (rows as u64, width as u64);
     let dx = rms_norm_grad::call(
         stored, at.x, at.inverse, at.gain, at.dy, at.onto, at.dx, sizes.0, sizes.1,
@@ -56,10 +56,17 @@ pub(crate) fn backward(stored: DType, at: Gradient, rows: usize, width: usize) -
         at.partials,
         sizes.0,
         sizes.1,
+        spans.run(),
     );
     [
         dx.a_warp_each(rows),
-        over_spans(sums, rows, width),
-        add_spans(at.partials, at.dgain, spans, width, Before::IsOverwritten),
+        over_spans(sums, spans),
+        add_spans(
+            at.partials,
+            at.dgain,
+            spans.count(),
+            width,
+            Before::IsOverwritten,
+        ),
     ]
 }

@@ -1,6 +1,6 @@
 //! Sums and other reductions on a GPU: launches.
 
-use super::kernels::{self, CHUNK, Reduction, SPAN};
+use super::kernels::{self, CHUNK, Reduction, Spans};
 use crate::cuda::table::Table;
 use crate::cuda::{Gpu, Memory};
 use crate::{DType, Error, Result, Tensor};
@@ -13,9 +13,9 @@ pub(super) fn add_rows(gpu: &Gpu, x: &Tensor, out: &mut Tensor) -> Result<()> {
         return Ok(());
     }
     let rows = x.elements() / width;
-    let partials = gpu.alloc(4 * width * rows.div_ceil(SPAN))?;
-    let to = out.written(OP, gpu, DType::F32)?;
     let stored = x.dtype();
+    let partials = gpu.alloc(4 * width * Spans::new(stored, rows, width).count())?;
+    let to = out.written(OP, gpu, DType::F32)?;
     let x = x.operand(OP, gpu, stored)?;
     for launch in kernels::sum_rows(stored, x.at, partials.at(0), to, rows, width) {
         // SAFETY: all live on this handle; x has `rows` rows of `width` elements, the result one, and

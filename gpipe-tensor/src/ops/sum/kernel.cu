@@ -1,10 +1,10 @@
 // Sums and other reductions, in an order that depends on shapes only.
 
-/// Rows summed in single precision before their sum is added to one in double precision.
+/// The most rows that are summed in single precision before their sum is added to one in double precision.
 constexpr u64 RUN = 32;
 
-/// The rows and columns of a block that sums over rows: each of its warps takes every eighth row of a span, each lane
-/// a pack of columns. Blocks cover the columns of a span, then those of the next one.
+/// The rows and columns of a block that sums over rows: each of its warps takes every eighth row of a span, `run` in all, each
+/// lane a pack of columns. Blocks cover the columns of a span, then those of the next one.
 template <class T>
 struct RowSpan {
     static constexpr u32 N = Pack<T>::N;
@@ -37,13 +37,13 @@ struct RowSpan {
     }
 
     /// `aligned` says that all tensors are.
-    __device__ RowSpan(u64 rows, u64 width, bool aligned) : width(width) {
+    __device__ RowSpan(u64 rows, u64 width, u64 run, bool aligned) : width(width) {
         u64 blocks = (width + WARP * N - 1) / (WARP * N);
         first = blockIdx.x % blocks * WARP * N;
         index = blockIdx.x / blocks;
-        u64 start = index * RUN * warps();
+        u64 start = index * run * warps();
         begin = start + warp();
-        end = start + RUN * warps() < rows ? start + RUN * warps() : rows;
+        end = start + run * warps() < rows ? start + run * warps() : rows;
         packed = aligned && width % N == 0;
     }
 
@@ -64,8 +64,8 @@ struct RowSpan {
 
 /// The sum over each span of rows: one row of `partials` per span.
 template <class T>
-__device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width) {
-    RowSpan<T> span(rows, width, aligned(x));
+__device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width, u64 run) {
+    RowSpan<T> span(rows, width, run, aligned(x));
     float sums[RowSpan<T>::N] = {};
     span.each([&](u64, Pack<T> pack) {
         auto values = pack.read(x);
@@ -75,20 +75,26 @@ __device__ void sum_rows(const T* x, float* partials, u64 rows, u64 width) {
     span.join(sums, partials + span.index * width);
 }
 
-/// The spans' sums, added to what is in `out` if `adds` is not 0, in two levels: of a block's 32 columns, each warp
-/// takes every eighth span, and the first warp the sums of all.
+/// Columns of a block that joins spans.
+constexpr u32 JOINED_COLUMNS = 8;
+
+/// The spans' sums, added to what is in `out` if `adds` is not 0, in two levels: of a block's columns, each of 32 threads takes
+/// every 32nd span, and the first one the sums of all.
 __device__ inline void add_spans(const float* partials, float* out, u64 spans, u64 width, u32 adds) {
     double* sums = (double*)shared;
-    u64 column = (u64)blockIdx.x * WARP + lane();
+    u64 column = (u64)blockIdx.x * JOINED_COLUMNS + threadIdx.x % JOINED_COLUMNS;
     double sum = 0.0;
     if (column < width) {
+        // Several are read before the first is used.
 #pragma unroll 4
-        for (u64 span = warp(); span < spans; span += warps()) sum += partials[span * width + column];
+        for (u64 span = threadIdx.x / JOINED_COLUMNS; span < spans; span += blockDim.x / JOINED_COLUMNS) {
+            sum += partials[span * width + column];
+        }
     }
     sums[threadIdx.x] = sum;
     __syncthreads();
-    if (warp() > 0 || column >= width) return;
-    for (u32 w = 1; w < warps(); w++) sum += sums[w * WARP + lane()];
+    if (threadIdx.x >= JOINED_COLUMNS || column >= width) return;
+    for (u32 place = threadIdx.x + JOINED_COLUMNS; place < blockDim.x; place += JOINED_COLUMNS) sum += sums[place];
     // A sum of -0 is stored as it would be in a column of zeros.
     out[column] = (adds ? out[column] : 0.0f) + (float)sum;
 }

@@ -7,14 +7,57 @@ use crate::cuda::table::Table;
 /// Elements that a block reduces to one number.
 pub(crate) use crate::cuda::table::CHUNK;
 
-/// Rows that a thread sums up before their sum joins a longer one: `RUN` of the kernels.
+/// The most rows that a thread sums up before their sum joins a longer one: `RUN` of the kernels.
 pub(crate) const RUN: usize = 32;
 
-/// Rows that a block sums up: a run for each of its warps.
-pub(crate) const SPAN: usize = RUN * (THREADS / WARP) as usize;
+/// Blocks that keep a large device busy.
+const BUSY: usize = 1024;
+
+/// How a sum over rows is cut up: by shape alone, as the order of its terms depends on it.
+#[derive(Clone, Copy)]
+pub(crate) struct Spans {
+    rows: usize,
+    /// Blocks side by side, which cover the columns.
+    across: usize,
+    /// Rows that a warp sums up.
+    run: usize,
+}
+
+impl Spans {
+    /// Of `rows` rows of `width` elements of a type: runs of [`RUN`] rows, or shorter ones where there would be few blocks.
+    pub fn new(stored: DType, rows: usize, width: usize) -> Self {
+        let of_run = |run| Self {
+            rows,
+            across: width.div_ceil(WARP as usize * pack(stored)),
+            run,
+        };
+        let runs = [RUN, RUN / 2, RUN / 4].map(of_run);
+        let busy = runs.into_iter().find(|spans| spans.blocks() >= BUSY);
+        busy.unwrap_or(of_run(RUN / 8))
+    }
+
+    /// Spans of rows, each of which a block sums up for some columns: a run for each of its warps.
+    pub fn count(self) -> usize {
+        self.rows.div_ceil(self.run * (THREADS / WARP) as usize)
+    }
+
+    /// Rows that a warp sums up.
+    pub fn run(self) -> u64 {
+        self.run as u64
+    }
+
+    fn blocks(self) -> usize {
+        self.across * self.count()
+    }
+}
+
+/// Elements of 16 bytes.
+fn pack(stored: DType) -> usize {
+    16 / stored.bytes()
+}
 
 entries! {
-    sum_rows<T> 4(x: In, partials: OutF32, rows: U64, width: U64);
+    sum_rows<T> 4(x: In, partials: OutF32, rows: U64, width: U64, run: U64);
     add_spans(partials: InF32, out: BothF32, spans: U64, width: U64, adds: U32);
     sum<T>(x: In, partials: OutF64, n: U64);
     sum_of_squares<T>(x: In, partials: OutF64, n: U64);
@@ -23,14 +66,12 @@ entries! {
 }
 
 /// A block for some columns of each span of rows, which joins its warps' sums of them.
-pub(crate) fn over_spans(call: Call, rows: usize, width: usize) -> Launch {
-    let pack = 16 / call.form.stored.bytes();
-    let blocks = width.div_ceil(WARP as usize * pack) * rows.div_ceil(SPAN);
-    call.blocks_with(blocks, THREADS as usize * pack)
+pub(crate) fn over_spans(call: Call, spans: Spans) -> Launch {
+    let floats = THREADS as usize * pack(call.form.stored);
+    call.blocks_with(spans.blocks(), floats)
 }
 
-/// Sums over rows in two launches: each span of [`SPAN`] rows to a row of `partials`, and these to
-/// what is in `out`.
+/// Sums over rows in two launches: each span to a row of `partials`, and these to what is in `out`.
 pub(crate) fn sum_rows(
     stored: DType,
     x: Pointer,
@@ -39,10 +80,12 @@ pub(crate) fn sum_rows(
     rows: usize,
     width: usize,
 ) -> [Launch; 2] {
-    let sums = sum_rows::call(stored, x, partials, rows as u64, width as u64);
+    let spans = Spans::new(stored, rows, width);
+    let (all, run) = (rows as u64, spans.run());
+    let sums = sum_rows::call(stored, x, partials, all, width as u64, run);
     [
-        over_spans(sums, rows, width),
-        add_spans(partials, out, rows.div_ceil(SPAN), width, Before::Counts),
+        over_spans(sums, spans),
+        add_spans(partials, out, spans.count(), width, Before::Counts),
     ]
 }
 
@@ -54,6 +97,9 @@ pub(crate) enum Before {
     /// Anything, which the sum overwrites.
     IsOverwritten,
 }
+
+/// Columns of a block that joins spans: `JOINED_COLUMNS` of the kernel.
+const JOINED_COLUMNS: usize = 8;
 
 /// Sums up `spans` rows of partial sums, in two levels.
 pub(crate) fn add_spans(
@@ -67,7 +113,7 @@ pub(crate) fn add_spans(
     let floats = 2 * THREADS as usize;
     let adds = u32::from(matches!(before, Before::Counts));
     add_spans::call(DType::F32, partials, out, spans as u64, width as u64, adds)
-        .blocks_with(width.div_ceil(WARP as usize), floats)
+        .blocks_with(width.div_ceil(JOINED_COLUMNS), floats)
 }
 
 /// What the elements of each chunk are reduced to.
