@@ -65,20 +65,35 @@ struct Head {
     /// Copies the rows `row ..` of queries, keys or values to shared memory, zeros beyond the end.
     template <class T>
     __device__ void fetch(const T* qkv, u32 which, u64 row, float* rows) const {
-        for (u32 e = threadIdx.x; e < tile * padded(); e += blockDim.x) {
-            u32 i = e / padded(), c = e % padded();
-            float value = row + i < len && c < size ? load(qkv, part(which, row + i) + c) : 0.0f;
-            rows[i * stride() + c] = value;
-        }
+        fetch_rows(qkv + part(which, row), row_width, row, rows);
     }
 
     /// As `fetch`, from a tensor without the three parts.
     template <class T>
     __device__ void fetch_single(const T* x, u64 row, float* rows) const {
-        for (u32 e = threadIdx.x; e < tile * padded(); e += blockDim.x) {
-            u32 i = e / padded(), c = e % padded();
-            float value = row + i < len && c < size ? load(x, single(row + i) + c) : 0.0f;
-            rows[i * stride() + c] = value;
+        fetch_rows(x + single(row), width, row, rows);
+    }
+
+    /// The rows from x on, `step` elements apart, of which the first is `row`: four elements at a time.
+    template <class T>
+    __device__ void fetch_rows(const T* x, u64 step, u64 row, float* rows) const {
+        u32 quads = padded() / 4;
+        u32 there = row + tile < len ? tile : row < len ? (u32)(len - row) : 0;
+        bool whole = sizeof(T) == 4 && aligned(x) && (step | size) % 4 == 0;
+#pragma unroll 2
+        for (u32 at = threadIdx.x; at < tile * quads; at += blockDim.x) {
+            u32 i = at / quads, c = at % quads * 4;
+            const T* from = x + i * step + c;
+            float values[4] = {};
+            if (i < there) {
+                if (whole) {
+                    load_words(values, (const float*)from);
+                } else {
+#pragma unroll
+                    for (u32 e = 0; e < 4; e++) values[e] = c + e < size ? load(from, e) : 0.0f;
+                }
+            }
+            store_words(rows + i * stride() + c, values);
         }
     }
 
@@ -137,6 +152,7 @@ struct Head {
     template <bool TRANSPOSED, u32 R>
     __device__ void weighted(float* sums, const float* weights, const float* rows, const float* factors) const {
         u32 step = tile / R, quads = padded() / 4;
+#pragma unroll 1
         for (u32 at = threadIdx.x; at < step * quads; at += blockDim.x) {
             u32 i = at / quads, c = at % quads * 4;
             float own[R][4];

@@ -16,7 +16,7 @@ entries! {
     attention_means<T>(
         out: In, d_out: In, means: OutF32, samples: U64, len: U64, heads: U32, size: U32, lanes: U32,
     );
-    attention_grad_queries<T> 2(
+    attention_grad_queries<T>(
         qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out,
         len: U64, heads: U32, groups: U32, window: U64, size: U32, tile: U32, scale: F32,
         first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
