@@ -1,6 +1,7 @@
 //! The checks: operations and whole runs against the processor, stages that share a GPU, and
 //! compute-sanitizer's tools.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -188,7 +189,14 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
     for tool in ["memcheck", "racecheck", "initcheck", "synccheck"] {
         for (what, program, arguments) in &watched {
             let mut command = Command::new(sanitizer);
-            command.args(["--tool", tool, "--error-exitcode", "9"]);
+            command.args([
+                "--tool",
+                tool,
+                "--error-exitcode",
+                "9",
+                "--print-limit",
+                "1000",
+            ]);
             command
                 .arg(program)
                 .args(arguments)
@@ -197,7 +205,9 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
             let said = format!("{}\n{}", ended.stdout, ended.stderr);
             let summary = said.lines().rfind(|line| line.contains("SUMMARY"));
             let found = match summary {
-                Some(line) => line.trim_start_matches(['=', ' ']).to_owned(),
+                Some(line) => {
+                    line.trim_start_matches(['=', ' ']).to_owned() + &faulty_kernels(&said)
+                }
                 None => ended.why(),
             };
             let check = format!("{tool}, {what}");
@@ -210,6 +220,24 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
         }
     }
     Ok(())
+}
+
+/// The kernels in which compute-sanitizer found something, those with the most findings first.
+fn faulty_kernels(said: &str) -> String {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for line in said.lines() {
+        let place = line.trim_start_matches(['=', ' ']).strip_prefix("at ");
+        if let Some(kernel) = place.and_then(|place| place.split(['+', '(']).next()) {
+            *counts.entry(kernel).or_default() += 1;
+        }
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    let named = counts
+        .iter()
+        .take(5)
+        .map(|(kernel, count)| format!("; {count} in {kernel}"));
+    named.collect()
 }
 
 /// How a check by compute-sanitizer went: what the tool refuses to watch was not tried.
@@ -251,6 +279,21 @@ mod tests {
         assert!(matches!(watched_as(refused, Verdict::Wrong), Verdict::Left));
         let found = "========= ERROR SUMMARY: 2 errors\n";
         assert!(matches!(watched_as(found, Verdict::Wrong), Verdict::Wrong));
+    }
+
+    #[test]
+    fn kernels_with_findings_are_named() {
+        let said = "========= Uninitialized __global__ memory read of size 16 bytes\n\
+                    =========     at sum_rows_f32+0x5d0\n\
+                    =========     by thread (0,0,0) in block (1,0,0)\n\
+                    =========     at gemm_kernel(float const*)+0x10 in a.cu:3\n\
+                    =========     at sum_rows_f32+0x5d0\n\
+                    ========= ERROR SUMMARY: 3 errors\n";
+        assert_eq!(
+            faulty_kernels(said),
+            "; 2 in sum_rows_f32; 1 in gemm_kernel"
+        );
+        assert_eq!(faulty_kernels("========= ERROR SUMMARY: 0 errors\n"), "");
     }
 
     #[test]
