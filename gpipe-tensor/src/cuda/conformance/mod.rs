@@ -3,7 +3,8 @@
 //! show.
 //!
 //! Where a kernel adds in an order of its own the comparison is to rounding, everywhere else to the
-//! bit. For `bf16` the operation gets the rounded operands, and its result is rounded.
+//! bit. For `bf16` the operation gets the rounded operands, and its result is rounded; where the kernel takes the device's own
+//! exponentials, the next number is right too.
 
 mod attention;
 mod channels;
