@@ -134,8 +134,8 @@ impl Product {
     }
 }
 
-/// A part in pieces of no more than so many rows of a; of a transposed a, they are terms of sums, which single precision
-/// adds up.
+/// Cuts a part into pieces of at most `most` rows of a. The rows of a transposed a are the terms of the sums, so their pieces are
+/// added up in c; that is done in single precision alone, since each addition rounds to the type of c.
 fn cut_rows((part, [at_a, at_b, at_c]): Part, most: usize) -> SmallVec<[Part; 2]> {
     let [a, b, c] = part.row_strides();
     let rows = if part.a_transposed { part.k } else { part.m };

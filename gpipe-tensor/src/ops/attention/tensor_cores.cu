@@ -339,12 +339,12 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
     load_rows<D>(d, base, 16 * warp());
     __syncthreads();
     u32 row = head.first + 16 * warp();
-    // Of each row, what its exponents and its slopes are less by.
-    float* lessened = shared + HeadTile<D>::KEPT / 4;
+    // Of each row, the logarithm of its sum, to the base 2, and its mean: exponents and slopes subtract them.
+    float* subtrahends = shared + HeadTile<D>::KEPT / 4;
     if (threadIdx.x < ROWS) {
         u32 at = head.first + threadIdx.x;
-        lessened[threadIdx.x] = at < len ? lse[head.scalars() + at] * LOG2_E : 0.0f;
-        lessened[ROWS + threadIdx.x] = at < len ? means[head.scalars() + at] : 0.0f;
+        subtrahends[threadIdx.x] = at < len ? lse[head.scalars() + at] * LOG2_E : 0.0f;
+        subtrahends[ROWS + threadIdx.x] = at < len ? means[head.scalars() + at] : 0.0f;
     }
     u32 end = head.first + ROWS < len ? head.first + ROWS : len;
     u32 tile = head.template first_tile<N>(window), tiles = (end + N - 1) / N;
@@ -377,7 +377,7 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
             u32 row = again.first + 16 * warp() + lane() / 4;
             bits = dropout.template kept<N, false>(row, row - apart);
         }
-        const float* own = lessened + 16 * warp() + lane() / 4;
+        const float* own = subtrahends + 16 * warp() + lane() / 4;
         float shift[2] = {own[0], own[8]}, mean[2] = {own[ROWS], own[ROWS + 8]};
 #pragma unroll
         for (u32 n = 0; n < N / 8; n++) {
