@@ -1,6 +1,9 @@
 //! Messages under real launchers, those that `GPIPE_MPIRUN` names (paths parted by `:`); the ranks are this
 //! test binary again.
 
+#[path = "common/launcher.rs"]
+mod launcher;
+
 use std::env;
 #[cfg(target_os = "linux")]
 use std::fs;
@@ -66,14 +69,9 @@ fn a_rank() {
 }
 
 /// A test of this binary as the ranks of a launcher.
-fn launched(launcher: &Path, test: &str) -> Command {
-    let mut command = Command::new(launcher);
+fn launched(launcher: &Path, near: &Path, test: &str) -> Command {
+    let mut command = launcher::launcher(launcher, near);
     command.env_remove("GPIPE_MPIRUN");
-    // Open MPI's launcher refuses root, and more ranks than cores.
-    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
-        command.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
-    }
-    command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
     command.args(["-np", &RANKS.to_string()]);
     command.arg(env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture"]);
@@ -86,7 +84,10 @@ fn every_launcher_passes_messages() {
         return;
     };
     for launcher in env::split_paths(&launchers) {
-        let output = launched(&launcher, "a_rank").output().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let output = launched(&launcher, folder.path(), "a_rank")
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let ends = said.matches("ends well").count();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -145,7 +146,7 @@ fn ranks_end_without_their_launcher() {
         let said = |what: &str, rank: usize| {
             fs::read_to_string(folder.path().join(format!("{what}-{rank}"))).ok()
         };
-        let mut command = launched(&launcher, "an_orphan");
+        let mut command = launched(&launcher, folder.path(), "an_orphan");
         let mut job = command.env(ORPHANS, folder.path()).spawn().unwrap();
         wait(&launcher, &|rank| said("begun", rank).is_some());
         job.kill().unwrap();

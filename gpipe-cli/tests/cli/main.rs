@@ -16,6 +16,8 @@ mod hostile_tokenizers;
 #[cfg(feature = "digits")]
 mod images;
 mod instruction_set;
+#[path = "../../../gpipe-mpi/tests/common/launcher.rs"]
+mod launcher;
 mod llama;
 mod long_lines;
 mod masks;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use super::launcher;
 use super::tensors::{ALL, tensors};
 use super::{SMALL, gpipe, objects, small, stderr, stdout};
 
@@ -18,12 +19,7 @@ fn launched(launcher: &Path, ranks: usize, folder: &Path) -> Command {
 
 /// [`launched`], started by a command.
 fn launched_by(launcher: &Path, ranks: usize, folder: &Path, before: &[OsString]) -> Command {
-    let mut started = Command::new(launcher);
-    // Open MPI's launcher refuses root, and more ranks than cores.
-    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
-        started.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
-    }
-    started.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    let mut started = launcher::launcher(launcher, folder);
     started
         .current_dir(folder)
         .args(["-np", &ranks.to_string()]);

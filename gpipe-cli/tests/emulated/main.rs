@@ -9,6 +9,8 @@ mod failures;
 mod graphs;
 #[path = "../../../gpipe-tensor/tests/emulated/host.rs"]
 mod host;
+#[path = "../../../gpipe-mpi/tests/common/launcher.rs"]
+mod launcher;
 mod missing;
 mod mixed;
 mod orders;

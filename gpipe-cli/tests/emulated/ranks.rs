@@ -5,10 +5,10 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::host::Outcome;
+use super::launcher;
 use super::{Place, TINY, seeds};
 
 /// Of each rank. Stages 1 and 2 are on different ranks.
@@ -34,11 +34,7 @@ fn train(
     (devices, arguments): (&str, &[&str]),
     (settings, of_last, nccl): (&str, &str, bool),
 ) -> Outcome {
-    let mut command = Command::new(launcher);
-    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
-        command.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
-    }
-    command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    let mut command = launcher::launcher(launcher, place.folder.path());
     command.current_dir(place.folder.path());
     command.env("XDG_CACHE_HOME", place.path("cache"));
     let of_last = format!(

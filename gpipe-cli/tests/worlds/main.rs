@@ -10,6 +10,8 @@ mod hosts;
 #[cfg(target_os = "linux")]
 mod job;
 mod kills;
+#[path = "../../../gpipe-mpi/tests/common/launcher.rs"]
+mod launcher;
 mod replicas;
 #[path = "../common/tensors.rs"]
 mod tensors;
@@ -132,8 +134,8 @@ fn is_equal(settings: &[String], ranks: usize) -> bool {
     verdicts[0].parameters > 0 && verdicts.iter().all(|one| one.difference.is_none())
 }
 
-/// `gpipe` on this number of ranks, with these options of the launcher; `before` is a command that starts it. Memory that
-/// its ranks share is in files of the folder `near`, where Open MPI is the library.
+/// `gpipe` on this number of ranks, with these options of the launcher; `before` is a command that starts it. Temporary files
+/// are below the folder `near`.
 fn launched(
     launcher: &Path,
     ranks: usize,
@@ -141,16 +143,8 @@ fn launched(
     options: &[String],
     before: &[String],
 ) -> Command {
-    let mut command = Command::new(launcher);
+    let mut command = launcher::launcher(launcher, near);
     command.args(options);
-    // Open MPI's launcher refuses root, and more ranks than cores.
-    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
-        command.envs([(name.to_owned(), "1"), (format!("{name}_CONFIRM"), "1")]);
-    }
-    command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-    // Open MPI names these files by 16 bits of a hash of the job: in the folder of all jobs two could meet in one file, and
-    // those of a killed job would stay.
-    command.env("OMPI_MCA_btl_sm_backing_directory", near);
     command.args(["-np", &ranks.to_string()]);
     command.args(before).arg(env!("CARGO_BIN_EXE_gpipe"));
     command
