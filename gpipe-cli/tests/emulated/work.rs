@@ -30,6 +30,23 @@ fn a_stage_has_one_cublas_handle_and_nobody_else_has_one() {
 }
 
 #[test]
+fn no_run_reads_what_nobody_wrote() {
+    let Some(place) = Place::with_watched_reads() else {
+        return;
+    };
+    let graphs = "--devices cuda:0*2 --stages 2 --dtype bf16 --cuda-graphs --steps 6 --overwrite";
+    for way in ["--devices cuda:0,cuda:1,cuda:2,cuda:3", graphs] {
+        let way: Vec<&str> = way.split_whitespace().collect();
+        place.trained("run", &way, "seed=1");
+    }
+    // More than the first room of the caches of keys and values.
+    let sample = "sample run --devices cuda:0 --prompt pipes --tokens 70 --beams 3";
+    let sample: Vec<&str> = sample.split_whitespace().collect();
+    let outcome = place.run(&sample, "seed=1");
+    assert!(outcome.is_right(), "{outcome:?}");
+}
+
+#[test]
 fn products_round_to_tf32_only_where_that_is_asked_for() {
     let Some(place) = Place::new() else { return };
     let exact = place.trained("exact", &FOUR, "seed=1");

@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Compiles the source to a shared library, unless an earlier run of the tests has done so.
+/// Compiles the source to a shared library, with `more` options, unless an earlier run of the tests has done so.
 ///
 /// # Errors
 /// Where no compiler can be run.
-pub fn library(name: &str, source: &str, optimisation: &str) -> Result<PathBuf, String> {
+pub fn library(name: &str, source: &str, more: &[&str]) -> Result<PathBuf, String> {
     let flags = [
         "-std=c++17",
-        optimisation,
         "-fPIC",
         "-shared",
         "-pthread",
@@ -22,7 +21,7 @@ pub fn library(name: &str, source: &str, optimisation: &str) -> Result<PathBuf, 
         "-Wall",
     ];
     let mut hash = DefaultHasher::new();
-    (source, flags).hash(&mut hash);
+    (source, flags, more).hash(&mut hash);
     let folder = folder();
     let library = folder.join(format!("{name}-{:016x}.so", hash.finish()));
     if library.is_file() {
@@ -39,6 +38,7 @@ pub fn library(name: &str, source: &str, optimisation: &str) -> Result<PathBuf, 
         .args(flags)
         .arg("-o")
         .args([&built, &text])
+        .args(more)
         .output()
         .map_err(|e| format!("cannot run {compiler}: {e}"))?;
     if !output.status.success() {

@@ -90,6 +90,19 @@ fn right(gpu: &Gpu, stream: CUstream) -> Said {
     Ok(said)
 }
 
+/// Scales numbers of which only the first were written.
+pub fn unwritten(_: &str) -> bool {
+    let reads = || -> Result<(), CUresult> {
+        let gpu = Gpu::open(0)?;
+        let stream = gpu.stream();
+        let x = alloc(stream, bytes(N + 1))?;
+        ok(call!(sys::cuMemsetD32Async, x, 7, N, stream))?;
+        ok(gpu.scale(stream, x, x, N as u64 + 1, 2.0))?;
+        ok(synchronize(stream))
+    };
+    reads().is_ok()
+}
+
 fn read_after_free(gpu: &Gpu, stream: CUstream) -> Said {
     let (x, y) = (alloc(stream, bytes(N))?, alloc(stream, bytes(N))?);
     ok(free(stream, x))?;

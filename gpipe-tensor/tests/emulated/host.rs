@@ -56,6 +56,7 @@ fn source() -> String {
     }
     let parts = parts![
         "settings.cpp",
+        "written.cpp",
         "memory.cpp",
         "queue.cpp",
         "devices.cpp",
@@ -75,12 +76,29 @@ impl Host {
     /// The host, or none after saying why.
     pub fn get() -> Option<&'static Self> {
         static HOST: OnceLock<Option<Host>> = OnceLock::new();
-        HOST.get_or_init(|| {
+        Self::compiled(&HOST, "host", &["-O2"])
+    }
+
+    /// The same, where kernels and products that read what nobody wrote are faults: every access calls a function. The library of
+    /// the sanitizer is not linked, since those functions are the host's.
+    pub fn with_watched_reads() -> Option<&'static Self> {
+        static HOST: OnceLock<Option<Host>> = OnceLock::new();
+        let flags = ["-O1", "-g1", "-fsanitize=thread", "-nodefaultlibs"];
+        let libraries = ["-lstdc++", "-lm", "-lgcc_s", "-lgcc", "-lc"];
+        Self::compiled(&HOST, "watched-host", &[&flags[..], &libraries].concat())
+    }
+
+    fn compiled(
+        host: &'static OnceLock<Option<Self>>,
+        name: &str,
+        flags: &[&str],
+    ) -> Option<&'static Self> {
+        host.get_or_init(|| {
             if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
                 eprintln!("skipped: GPUs are emulated on x86-64 under Linux only");
                 return None;
             }
-            match compile::library("host", &source(), "-O2") {
+            match compile::library(name, &source(), flags) {
                 Ok(library) => Some(Host { library }),
                 Err(why) => {
                     eprintln!("skipped: no emulated GPUs: {why}");

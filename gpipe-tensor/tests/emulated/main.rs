@@ -33,7 +33,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 32] = [
+const PROGRAMS: [(&str, Program); 33] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -45,6 +45,7 @@ const PROGRAMS: [(&str, Program); 32] = [
     ("arena-copies", graphs::copies),
     ("short-arena", graphs::short),
     ("failing-graphs", graphs::failing),
+    ("unwritten", faults::unwritten),
     ("compiler", faults::compiler),
     ("products", blas::products),
     ("epilogues", epilogues::program),
@@ -80,6 +81,24 @@ fn command(program: &str, argument: &str) -> Command {
     command.args(["--exact", "a_program", "--nocapture"]);
     command.env(PROGRAM, format!("{program} {argument}"));
     command
+}
+
+/// What NVIDIA's initcheck looks for on a device.
+#[test]
+fn no_kernel_reads_what_nobody_wrote() {
+    let Some(host) = Host::with_watched_reads() else {
+        return;
+    };
+    let outcome = run(host, "unwritten", "", "");
+    let read = "scale_f32 reads 4 bytes that nobody wrote, byte 1200";
+    let [fault] = &outcome.faults[..] else {
+        panic!("{outcome:?}");
+    };
+    assert!(fault.contains(read), "{outcome:?}");
+    for sizes in ["small", "bf16"] {
+        let outcome = run(host, "operations", sizes, "seed=1");
+        assert!(outcome.is_right(), "{sizes}: {outcome:?}");
+    }
 }
 
 /// No test, but what a test runs.

@@ -24,6 +24,10 @@ struct Index {
     unsigned x, y, z;
 };
 
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_read_range(void*, size_t);
+#endif
+
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace gpipe {
@@ -177,6 +181,9 @@ static void finish(const Copy& copy) {
 /// Begins a copy: done as late as can be, or at once, as the seed says.
 static inline void begin_copy(const Copy& copy) {
     if (copy.to % copy.bytes || (copy.there && (uintptr_t)copy.from % copy.bytes)) fail("a copy that is not aligned");
+#ifdef __SANITIZE_THREAD__
+    if (copy.there) __tsan_read_range((void*)copy.from, copy.bytes);
+#endif
     if (!in_order && random_below(4) == 0) finish(copy);
     else copies[current].push_back(copy);
 }

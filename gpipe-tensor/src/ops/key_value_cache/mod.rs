@@ -244,7 +244,9 @@ impl KeyValueCache {
             capacity *= 2;
         }
         let old = self.0.take();
-        let mut new = [(); 2].map(|()| like.empty_like([rows, capacity, width]));
+        // Zeros, since copies of whole rows, here and in `select`, take positions along in which nothing is stored.
+        let new = || Tensor::zeros_of(like.device(), [rows, capacity, width], like.dtype());
+        let mut new = [(); 2].map(|()| new());
         if let Some(old) = old {
             let whole = CacheSpan::new(like.device(), rows, 0, vec![0; rows])?;
             for (new, old) in new.iter_mut().zip(old) {

@@ -111,6 +111,7 @@ void emulated_range(uint64_t at, uint64_t bytes, int is_taken, void* handle) {
             block->arena = true;
             ranges[at] = bytes;
             memset((void*)at, host::POISON, end - at);
+            host::set_written(at, end - at, false);
             return "";
         }
         auto found = ranges.find(at);
@@ -118,6 +119,7 @@ void emulated_range(uint64_t at, uint64_t bytes, int is_taken, void* handle) {
         bool spoilt = host::is_range_spoilt(at);
         ranges.erase(found);
         memset((void*)at, host::POISON, end - at);
+        host::set_written(at, end - at, false);
         return spoilt ? "or one before it wrote behind a range: " + host::describe(at) : "";
     });
 }

@@ -111,6 +111,7 @@ static std::string multiply(Device& device, const Product& p) {
         // Whatever else lies there is lost.
         if (wrong.empty()) memset((void*)p.workspace, POISON, std::min<uint64_t>(p.workspace_bytes, 4096));
     }
+    Reader reader("a product");
     for (int64_t which = 0; wrong.empty() && which < p.count; which++) compute(p, which);
     return wrong;
 }

@@ -85,6 +85,7 @@ static std::string run(Device& device, const Kernel* kernel, unsigned blocks, un
         for (const uint64_t& value : arguments.values) places.push_back((void*)&value);
         uint64_t seed = settings().threads ? draw(5, operations) : 0;
         machine::in_order = !settings().threads;
+        Reader reader(kernel->name);
         const char* error = emulate(kernel->name, blocks, threads, shared, places.data(), seed, 0);
         if (error) wrong = error;
     }

@@ -6,7 +6,6 @@ namespace host {
 
 constexpr uint64_t PAGE = 4096;
 constexpr uint64_t ALIGNMENT = 256;
-constexpr uint64_t ROOM = 1ull << 38;
 /// The room of the host's pinned memory, after those of the devices.
 constexpr int PINNED = MOST_DEVICES;
 
@@ -38,7 +37,8 @@ struct Pool {
     bool alive;
 };
 
-static uint64_t rooms[MOST_DEVICES + 1], cursors[MOST_DEVICES + 1];
+/// Where the next block of each room may begin; 0 before the first.
+static uint64_t cursors[MOST_DEVICES + 1];
 
 /// By their starts.
 static std::map<uint64_t, Block>& blocks() {
@@ -54,17 +54,14 @@ static const char* place_name(int device) {
 
 /// A new block that cannot be touched yet.
 static Block& reserve(int device, uint64_t bytes, Pool* pool) {
-    if (!rooms[device]) {
-        void* room = mmap(nullptr, ROOM, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (room == MAP_FAILED) abort();
-        rooms[device] = (uint64_t)room;
-        cursors[device] = rooms[device] + PAGE;
-    }
+    open_rooms();
+    uint64_t room = rooms_start() + (uint64_t)device * ROOM;
+    if (!cursors[device]) cursors[device] = room + PAGE;
     uint64_t content = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     uint64_t pages = (content + PAGE - 1) / PAGE * PAGE;
     uint64_t first = cursors[device];
     cursors[device] += pages + PAGE;
-    if (cursors[device] > rooms[device] + ROOM) {
+    if (cursors[device] > room + ROOM) {
         fault("the emulator's addresses are used up");
         abort();
     }
@@ -159,12 +156,7 @@ static Block* block_of(uint64_t address) {
 }
 
 /// Whether an address is in one of the rooms that the emulator gives out.
-static bool is_ours(uint64_t address) {
-    for (uint64_t room : rooms) {
-        if (room && address >= room && address < room + ROOM) return true;
-    }
-    return false;
-}
+static bool is_ours(uint64_t address) { return address - rooms_start() < (MOST_DEVICES + 1) * ROOM; }
 
 static bool is_pinned(uint64_t address) {
     Block* block = block_of(address);

@@ -233,6 +233,7 @@ static void ask_to_receive(Communicator* comm, uint64_t to, uint64_t bytes, Stre
                         (unsigned long long)body.size());
         }
         memcpy((void*)to, body.data(), bytes);
+        host::set_written(to, bytes, true);
         comm->arrived.erase(number);
         return wrong;
     });

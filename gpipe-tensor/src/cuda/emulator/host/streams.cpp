@@ -42,7 +42,9 @@ static int to_device(uint64_t to, const void* from, uint64_t bytes, Stream* stre
     work = enqueue(stream, "copy to the device", copying(bytes), [=]() -> std::string {
         std::string wrong = check_use(*device, to, bytes);
         if (wrong.empty() && !staged) wrong = check_use(*device, source, bytes);
-        if (wrong.empty()) memcpy((void*)to, staged ? staged->data() : from, bytes);
+        if (!wrong.empty()) return wrong;
+        memcpy((void*)to, staged ? staged->data() : from, bytes);
+        set_written(to, bytes, true);
         return wrong;
     });
     uses_pinned(work, source);
@@ -69,7 +71,9 @@ static Work between(uint64_t to, uint64_t from, uint64_t bytes, Stream* stream, 
         std::string wrong = check_use(*owner_to, to, bytes);
         if (wrong.empty()) wrong = check_use(*owner_from, from, bytes);
         bool dropped = settings().drop && owner_to != owner_from;
-        if (wrong.empty() && !dropped) memmove((void*)to, (void*)from, bytes);
+        if (!wrong.empty() || dropped) return wrong;
+        memmove((void*)to, (void*)from, bytes);
+        copy_written(to, from, bytes);
         return wrong;
     });
 }
@@ -82,6 +86,7 @@ static int fill(uint64_t to, uint32_t value, uint64_t count, uint64_t width, Str
         std::string wrong = check_use(*device, to, count * width);
         if (!wrong.empty()) return wrong;
         for (uint64_t i = 0; i < count; i++) memcpy((char*)to + i * width, &value, width);
+        set_written(to, count * width, true);
         return wrong;
     });
     pass_time();
