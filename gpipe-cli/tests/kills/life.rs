@@ -1,5 +1,8 @@
 //! One process of a run: it is started, it speaks, it is killed, stopped or starved, or ends.
 
+#[path = "../common/ignored_signals.rs"]
+mod ignored_signals;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -106,6 +109,7 @@ pub struct Life {
 impl Life {
     /// Starts the program.
     pub fn start(folder: &Path, arguments: &[&str]) -> Self {
+        ignored_signals::are_not_inherited();
         let errors = folder.join("errors");
         let mut child = Command::new(env!("CARGO_BIN_EXE_gpipe"))
             .current_dir(folder)

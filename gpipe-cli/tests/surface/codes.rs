@@ -204,11 +204,12 @@ mod unix {
     use std::io::{BufRead, BufReader};
     use std::process::{Child, Command, Stdio};
 
-    use super::super::TINY;
+    use super::super::{TINY, ignored_signals};
     use super::Path;
 
     /// A run that would take long.
     fn start(folder: &Path, stdout: Stdio) -> Child {
+        ignored_signals::are_not_inherited();
         let mut command = Command::new(assert_cmd::cargo::cargo_bin("gpipe"));
         command.current_dir(folder).arg("train").args(TINY);
         let long = ["--steps", "1000000", "--json", "-q", "--out", "run"];

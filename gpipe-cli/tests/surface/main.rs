@@ -14,6 +14,9 @@
 mod codes;
 mod files;
 mod flags;
+#[cfg(unix)]
+#[path = "../common/ignored_signals.rs"]
+mod ignored_signals;
 #[cfg(target_os = "linux")]
 mod json;
 mod keys;

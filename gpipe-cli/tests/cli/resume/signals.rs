@@ -1,5 +1,8 @@
 //! Signals: the step is finished and saved; a second Ctrl-C or SIGTERM quits at once.
 
+#[path = "../../common/ignored_signals.rs"]
+mod ignored_signals;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,6 +12,7 @@ use super::{TINY, code, of_kind, results, resume};
 
 /// A run that would take long, after its first step.
 fn start(folder: &Path, arguments: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+    ignored_signals::are_not_inherited();
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpipe"));
     command.current_dir(folder).args(TINY).args(arguments);
     let mut child = command
