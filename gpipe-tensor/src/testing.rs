@@ -92,6 +92,7 @@ pub(crate) fn numeric_gradient(at: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64
 }
 
 /// Fails to compile if the type implements the trait: two implementations would then fit the call.
+#[cfg(any(target_arch = "x86_64", feature = "cuda"))]
 macro_rules! assert_not_impl {
     ($type:ty: $trait:ident) => {
         const _: fn() = || {
@@ -104,6 +105,7 @@ macro_rules! assert_not_impl {
         };
     };
 }
+#[cfg(any(target_arch = "x86_64", feature = "cuda"))]
 pub(crate) use assert_not_impl;
 
 /// A device of the processor whose products are limited to these instructions.

@@ -14,6 +14,7 @@ mod numbers;
 mod rows;
 mod run;
 mod tally;
+mod test;
 
 use std::time::Instant;
 

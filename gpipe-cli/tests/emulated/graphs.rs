@@ -66,6 +66,7 @@ fn graphs_give_the_bits_and_bytes_of_single_launches_in_every_way() {
             let got = place.trained("graphs", &graphs, &settings);
             assert!(got == wanted, "{way:?} {settings}: {got:?} {wanted:?}");
         }
+        println!("exam G1 {0}/{0}", seeds(ORDERS));
         let [single, graphs] = [&way, &graphs].map(|way| counted(&step(&place, way, ["6", "7"])));
         println!("{}: {single:?} {graphs:?}", way.join(" "));
         assert!(

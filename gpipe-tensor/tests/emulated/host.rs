@@ -95,13 +95,13 @@ impl Host {
     ) -> Option<&'static Self> {
         host.get_or_init(|| {
             if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-                eprintln!("skipped: GPUs are emulated on x86-64 under Linux only");
+                println!("no emulated GPUs: they are for x86-64 under Linux only");
                 return None;
             }
             match compile::library(name, &source(), flags) {
                 Ok(library) => Some(Host { library }),
                 Err(why) => {
-                    eprintln!("skipped: no emulated GPUs: {why}");
+                    println!("no emulated GPUs: {why}");
                     None
                 }
             }

@@ -1,8 +1,6 @@
 //! The rows: what they promise, and which tests keep the promise.
 
-use std::env;
-
-use super::numbers::Numbers;
+use super::test::Test;
 
 /// A row of the exam.
 pub struct Row {
@@ -18,140 +16,6 @@ pub struct Row {
     pub teeth: Option<Test>,
     /// Whether `exam --quick` and thereby `cargo xtask ci` runs it.
     pub quick: bool,
-}
-
-/// A test binary of a crate, or some of its tests; or an example that is a package of its own.
-pub struct Test {
-    /// The crate, or the folder of the example.
-    package: &'static str,
-    /// Of `tests/`; empty for the crate's unit tests.
-    binary: &'static str,
-    /// The tests whose path begins or holds this.
-    filter: &'static str,
-    /// Whether the executor's threads are those of the model checker.
-    shuttle: bool,
-    /// Whether full numbers are worth a build of their own.
-    release: bool,
-    /// Whether Miri interprets it, which sees undefined behaviour.
-    miri: bool,
-    /// Whether it is a program with dependencies of its own.
-    example: bool,
-}
-
-impl Test {
-    /// Tests of a binary whose path holds `filter`.
-    pub fn new(package: &'static str, binary: &'static str, filter: &'static str) -> Self {
-        Self {
-            package,
-            binary,
-            filter,
-            shuttle: false,
-            release: false,
-            miri: false,
-            example: false,
-        }
-    }
-
-    /// The program in this folder, which has a manifest and a lock file of its own.
-    pub fn example(folder: &'static str) -> Self {
-        Self {
-            example: true,
-            ..Self::new(folder, "", "main")
-        }
-    }
-
-    /// The manifest of an example.
-    pub fn manifest(&self) -> Option<String> {
-        self.example.then(|| format!("{}/Cargo.toml", self.package))
-    }
-
-    /// Interpreted by Miri, of which each test counts as one thing tried.
-    pub fn miri(self) -> Self {
-        Self { miri: true, ..self }
-    }
-
-    /// Whether Miri interprets it.
-    pub fn is_miri(&self) -> bool {
-        self.miri
-    }
-
-    /// Full numbers run optimized.
-    pub fn release(self) -> Self {
-        Self {
-            release: true,
-            ..self
-        }
-    }
-
-    /// Under shuttle, which chooses every interleaving of threads.
-    pub fn shuttle(self) -> Self {
-        Self {
-            shuttle: true,
-            release: true,
-            ..self
-        }
-    }
-
-    /// What is run: cargo, through rustup where it is another one.
-    pub fn program(&self) -> &'static str {
-        if self.miri { "rustup" } else { "cargo" }
-    }
-
-    /// The arguments of the program. Small numbers run in the build that `cargo test` has made already.
-    pub fn arguments(&self, numbers: Numbers) -> Vec<String> {
-        let mut arguments: Vec<String> = Vec::new();
-        let target = || env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-        if let Some(manifest) = self.manifest() {
-            arguments.extend(["run", "--quiet", "--locked", "--manifest-path"].map(str::to_owned));
-            arguments.extend([
-                manifest,
-                "--target-dir".into(),
-                target() + "/examples-apart",
-            ]);
-            return arguments;
-        }
-        if self.miri {
-            arguments.extend(["run", "nightly", "cargo", "miri"].map(str::to_owned));
-        }
-        arguments.extend(["test", "--quiet"].map(str::to_owned));
-        if numbers == Numbers::Small && !self.shuttle && !self.miri {
-            // Of one package alone, dependencies would have other features, and be built again.
-            arguments.push("--workspace".into());
-        } else {
-            arguments.extend(["-p", self.package].map(str::to_owned));
-        }
-        match self.binary {
-            "" => arguments.push("--lib".into()),
-            binary => arguments.extend(["--test".into(), binary.into()]),
-        }
-        let own_folder = match (self.shuttle, self.miri) {
-            (true, _) => Some("shuttle"),
-            (_, true) => Some("miri"),
-            _ => None,
-        };
-        if let Some(folder) = own_folder {
-            arguments.extend(["--target-dir".into(), target() + "/" + folder]);
-        }
-        if self.release && numbers == Numbers::Full {
-            arguments.push("--release".into());
-        }
-        arguments.extend(["--", self.filter, "--nocapture"].map(str::to_owned));
-        arguments
-    }
-
-    /// The variables that its build needs.
-    pub fn environment(&self) -> &'static [(&'static str, &'static str)] {
-        if self.shuttle {
-            &[("RUSTFLAGS", "--cfg shuttle")]
-        } else if self.miri {
-            &[(
-                "MIRIFLAGS",
-                "-Zmiri-strict-provenance -Zmiri-symbolic-alignment-check",
-            )]
-        } else {
-            &[]
-        }
-    }
 }
 
 /// All rows, in the order in which they run.
@@ -226,6 +90,22 @@ pub fn rows() -> Vec<Row> {
             at_least: 100,
             tests: vec![cli("worlds", "hosts_have").release()],
             teeth: None,
+            quick: false,
+        },
+        Row {
+            name: "G1",
+            what: "emulated GPUs: devices, schedules, policies, types, graphs, in orders of work that are drawn: the bits of one way",
+            at_least: 490,
+            tests: [
+                "orders::every_order",
+                "mixed::every_way",
+                "graphs::graphs_give",
+            ]
+            .map(|filter| cli("emulated", filter).features("emulated"))
+            .into(),
+            teeth: Some(
+                Test::new("gpipe-tensor", "emulated", "orders::every_missing").features("emulated"),
+            ),
             quick: false,
         },
         Row {
