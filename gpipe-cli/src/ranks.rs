@@ -2,6 +2,7 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use gpipe_sched::Parcel;
 use gpipe_train::{Launched, Launcher, Overrides, ranks};
@@ -13,6 +14,10 @@ use crate::output::silence;
 type World = Arc<gpipe_sched::World>;
 
 static LAUNCHED: OnceLock<Launched> = OnceLock::new();
+
+/// How long the first rank waits for the others to be gone, before it ends with the code of all. Open MPI's launcher ends
+/// what still runs when a process ends with an error, and may hang if several do so at once (openpmix/prrte, issue 1839).
+const UNTIL_OTHERS_ENDED: Duration = Duration::from_millis(100);
 
 /// Runs a command over the ranks of a launcher, if there is one.
 pub fn over(args: &LaunchedArgs, command: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -87,7 +92,7 @@ pub fn end(result: Result<()>, verbose: bool) -> Result<()> {
         match &result {
             Err(fail) if speaks() => fail.report(verbose),
             // The launcher may end all as soon as this rank ends: rank 0 speaks first.
-            Err(_) => std::thread::sleep(std::time::Duration::from_secs(1)),
+            Err(_) => std::thread::sleep(Duration::from_secs(1)),
             Ok(()) => {}
         }
         return result;
@@ -117,6 +122,12 @@ pub fn end(result: Result<()>, verbose: bool) -> Result<()> {
         (Err(fault), Ok(())) => {
             let fail = Fail::run(anyhow::Error::msg(fault));
             fail.report(verbose);
+            Err(fail)
+        }
+        // All have come to their end.
+        (Ok(()), Err(_)) if !speaks() => Ok(()),
+        (Ok(()), Err(fail)) => {
+            std::thread::sleep(UNTIL_OTHERS_ENDED);
             Err(fail)
         }
         (_, result) => result,

@@ -18,6 +18,7 @@ use crate::dataset::dataset;
 use crate::error::{Error, Result, one_line};
 use crate::launch::{check_alike, check_replicas};
 use crate::nccl::chosen;
+use crate::precision;
 use crate::progress::ProgressReporter;
 use crate::progress_sink::ProgressSink;
 use crate::resume::{self, StartPoint};
@@ -188,6 +189,9 @@ impl PreparedRun {
         }
         if let Some(chosen) = chosen {
             progress.line(&chosen);
+        }
+        if let Some(advice) = precision::advice(&config) {
+            progress.line(advice);
         }
         for warning in [&vocabulary.warning, &warning].into_iter().flatten() {
             progress.note(warning);

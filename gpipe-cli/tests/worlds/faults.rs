@@ -177,6 +177,9 @@ fn fault(
     if victim.is_some() {
         place.mend(kind);
     }
+    if ["TERM", "USR1"].contains(&kind) && !is_over {
+        assert_eq!(code.code(), Some(130), "{what}: {text}");
+    }
     if let (Some(said), false) = (said, is_over) {
         assert!(
             text.contains(said) && text.contains(cause),
