@@ -15,10 +15,6 @@ type World = Arc<gpipe_sched::World>;
 
 static LAUNCHED: OnceLock<Launched> = OnceLock::new();
 
-/// How long the first rank waits for the others to be gone, before it ends with the code of all. Open MPI's launcher ends
-/// what still runs when a process ends with an error, and may hang if several do so at once (openpmix/prrte, issue 1839).
-const UNTIL_OTHERS_ENDED: Duration = Duration::from_millis(100);
-
 /// Runs a command over the ranks of a launcher, if there is one.
 pub fn over(args: &LaunchedArgs, command: impl FnOnce() -> Result<()>) -> Result<()> {
     if let Some(launched) = gpipe_train::join_launcher(args.mpi.as_deref(), args.mpi_timeout)? {
@@ -124,10 +120,11 @@ pub fn end(result: Result<()>, verbose: bool) -> Result<()> {
             fail.report(verbose);
             Err(fail)
         }
-        // All have come to their end.
+        // All have come to their end: the code of the first one counts, which ends once the others are gone. Open MPI's launcher
+        // ends what still runs when a process fails, and may hang if several do at once (openpmix/prrte, issue 1839).
         (Ok(()), Err(_)) if !speaks() => Ok(()),
         (Ok(()), Err(fail)) => {
-            std::thread::sleep(UNTIL_OTHERS_ENDED);
+            std::thread::sleep(Duration::from_millis(100));
             Err(fail)
         }
         (_, result) => result,
