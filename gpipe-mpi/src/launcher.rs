@@ -43,7 +43,8 @@ impl Launcher {
         })
     }
 
-    pub(crate) fn is_open_mpi(&self) -> bool {
+    /// Whether it is that of Open MPI.
+    pub fn is_open_mpi(&self) -> bool {
         self.name == LAUNCHERS[0].0
     }
 

@@ -16,7 +16,7 @@ use crate::autosave::{Autosave, give};
 use crate::config::TrainConfig;
 use crate::dataset::dataset;
 use crate::error::{Error, Result, one_line};
-use crate::launch::{check_alike, check_replicas};
+use crate::launch::{check_alike, check_replicas, stopping};
 use crate::nccl::chosen;
 use crate::precision;
 use crate::progress::ProgressReporter;
@@ -186,6 +186,9 @@ impl PreparedRun {
             ProgressReporter::begin(&config, &dataset, forecast, tracer, started, sink);
         if let Some(of_world) = of_world {
             progress.line(&of_world);
+            if let Some(stopping) = stopping() {
+                progress.line(stopping);
+            }
         }
         if let Some(chosen) = chosen {
             progress.line(&chosen);

@@ -2,8 +2,9 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use super::launcher;
 use super::tensors::{ALL, tensors};
@@ -246,6 +247,40 @@ fn rank_0_speaks_for_all() {
         let refused = over(&["plan"]);
         assert!(!refused.status.success());
         assert_eq!(stderr(&refused).matches("runs in one process").count(), 1);
+    }
+}
+
+/// A launcher that is sent SIGUSR1 passes it on, and waits until the ranks have saved.
+#[test]
+fn a_signal_to_the_launcher_stops_and_saves() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = launched(&launcher, 2, folder.path());
+        run.arg("train").args(SMALL).args(["--stages", "2"]);
+        run.args(["--steps", "1000000", "--save-every", "0", "--out", "run"]);
+        let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(run.stderr.take().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap);
+        let begun: Vec<String> = lines
+            .by_ref()
+            .take_while(|line| !line.starts_with("step 1/"))
+            .collect();
+        let advice = begun.iter().filter(|line| line.contains("kill -USR1"));
+        let is_open_mpi = launcher.ends_with("mpirun");
+        assert_eq!(advice.count(), usize::from(is_open_mpi), "{begun:?}");
+        let id = run.id().to_string();
+        let sent = Command::new("kill").args(["-USR1", &id]).status();
+        assert!(sent.unwrap().success());
+        let rest: Vec<String> = lines.collect();
+        assert_eq!(run.wait().unwrap().code(), Some(130), "{rest:?}");
+        assert!(
+            rest.iter().any(|line| line.contains(": saved;")),
+            "{rest:?}"
+        );
+        assert!(folder.path().join("run/checkpoints/latest").exists());
     }
 }
 
