@@ -92,7 +92,7 @@ pub fn is_first_rank() -> bool {
 }
 
 /// What stops a run under the launcher of this process, if that is not what stops other runs: Open MPI's sends SIGKILL a quarter
-/// of a second after SIGTERM (PRRTE 3.0 to 4.1, by a constant of its source; before that after a second).
+/// of a second after SIGTERM (a constant in the source of PRRTE 3.0.9 to 4.1.0).
 pub fn stopping() -> Option<&'static str> {
     let is_open_mpi = Launcher::of_environment()?.is_open_mpi();
     is_open_mpi.then_some(

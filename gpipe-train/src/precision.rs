@@ -40,11 +40,11 @@ pub fn products(config: &TrainConfig, trains: bool) -> Precision {
     }
 }
 
-/// What a run in single precision on GPUs could gain. The figures are those of an H200 (gpipe-tensor/GPU.md).
+/// What a run in single precision on GPUs could gain. The figures are those of gpipe-tensor/GPU.md.
 pub fn advice(config: &TrainConfig) -> Option<&'static str> {
     let is_exact = *config.run.dtype == Precision::Single && !config.run.tf32;
     (on_gpus(config) && is_exact).then_some(
-        "single precision on GPUs: on an H200 --dtype bf16 is 12 times as fast, and --tf32 1.8 times",
+        "single precision on GPUs: GPT-2 on an H200 trains 12 times as fast with --dtype bf16, and 1.8 times with --tf32",
     )
 }
 

@@ -245,8 +245,8 @@ impl KeyValueCache {
         }
         let old = self.0.take();
         // Zeros, since copies of whole rows, here and in `select`, take positions along in which nothing is stored.
-        let new = || Tensor::zeros_of(like.device(), [rows, capacity, width], like.dtype());
-        let mut new = [(); 2].map(|()| new());
+        let mut new = [(); 2]
+            .map(|()| Tensor::zeros_of(like.device(), [rows, capacity, width], like.dtype()));
         if let Some(old) = old {
             let whole = CacheSpan::new(like.device(), rows, 0, vec![0; rows])?;
             for (new, old) in new.iter_mut().zip(old) {
