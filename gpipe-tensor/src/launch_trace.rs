@@ -21,6 +21,8 @@ pub enum Arithmetic {
     Attention {
         /// Whether tensor cores multiply.
         on_tensor_cores: bool,
+        /// The type of the factors.
+        factors: DType,
         /// Whether it is the gradient.
         is_gradient: bool,
         /// Floating-point operations of the positions that see each other.

@@ -74,6 +74,11 @@ impl Compute {
         })
     }
 
+    /// Whether products may round factors in f32 to TF32.
+    pub fn tf32(&self) -> bool {
+        self.tf32
+    }
+
     /// The context that it works in.
     pub fn context(&self) -> &Arc<Context> {
         self.stream.context()

@@ -99,19 +99,28 @@ pub(crate) struct Entry {
     pub params: &'static [(&'static str, Param)],
     /// What it is a template over: `T` for the stored type, nothing, or the one type that it takes.
     pub template: &'static str,
-    /// Blocks that a multiprocessor has to hold at a time; the compiler fits the registers to that.
+    /// Blocks that a multiprocessor has to hold at a time, to which the compiler fits the registers; 0 to leave it to the compiler.
     pub blocks: u32,
 }
 
 impl Entry {
-    /// The entry points made of it: one for each type that it is a template over.
-    pub fn forms(&'static self) -> impl Iterator<Item = Form> {
-        let types: &[DType] = match self.template {
+    /// The types that it is a template over, or the one type that it takes.
+    fn types(&self) -> &'static [DType] {
+        match self.template {
             "T" => &[DType::F32, DType::BF16],
             "bf16" => &[DType::BF16],
             _ => &[DType::F32],
-        };
-        types.iter().map(move |&stored| Form {
+        }
+    }
+
+    /// The one type that it takes; the first of those that it is a template over.
+    pub fn stored(&self) -> DType {
+        self.types()[0]
+    }
+
+    /// The entry points made of it: one for each type that it is a template over.
+    pub fn forms(&'static self) -> impl Iterator<Item = Form> {
+        self.types().iter().map(move |&stored| Form {
             entry: self,
             stored,
         })
@@ -166,7 +175,7 @@ impl Form {
             _ => String::new(),
         };
         let bounds = match self.entry.blocks {
-            0 | 1 => THREADS.to_string(),
+            0 => THREADS.to_string(),
             blocks => format!("{THREADS}, {blocks}"),
         };
         format!(
@@ -350,7 +359,7 @@ pub(crate) mod kind {
 }
 
 /// The table of an operation's kernels: `name<T>(parameter: Kind, …);` for a template over the stored
-/// type, `name<bf16>(…);` for one kernel of that type, `name(…);` for one without a stored type. Each name becomes a module with its `ENTRY` and a function `call`
+/// type, `name<bf16>(…);` or `name<f32>(…);` for one kernel of that type, `name(…);` for one without a stored type. Each name becomes a module with its `ENTRY` and a function `call`
 /// that takes the parameters, and `KERNELS` lists the entries. `name<bf16> 2(…);` is a kernel of which a multiprocessor holds two
 /// blocks.
 macro_rules! entries {
@@ -365,7 +374,7 @@ macro_rules! entries {
                 name: stringify!($name),
                 params: &[$((stringify!($param), <kind::$kind as Kind>::PARAM)),*],
                 template: stringify!($($stored)?),
-                blocks: 1 $(* $blocks)?,
+                blocks: 0 $(+ $blocks)?,
             };
 
             #[cfg_attr(not(test), allow(dead_code, reason = "a kernel that only tests launch"))]

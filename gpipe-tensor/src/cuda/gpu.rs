@@ -90,6 +90,11 @@ impl Gpu {
         DeviceId::Cuda(self.context().ordinal)
     }
 
+    /// Whether products may round factors in f32 to TF32.
+    pub fn tf32(&self) -> bool {
+        self.compute.tf32()
+    }
+
     /// Whether the device is on paper.
     pub fn is_on_paper(&self) -> bool {
         self.context().is_on_paper()

@@ -69,7 +69,7 @@ impl Generation {
 
 /// The fewest blocks of the kernels on tensor cores, by generation. Fewer hide less of the time in which a block waits for
 /// memory.
-const FEWEST: [(&str, [u32; 4]); 15] = [
+const FEWEST: [(&str, [u32; 4]); 19] = [
     ("attention_32", [3, 3, 2, 2]),
     ("attention_64", [2, 2, 2, 2]),
     ("attention_80", [1, 1, 1, 1]),
@@ -85,6 +85,10 @@ const FEWEST: [(&str, [u32; 4]); 15] = [
     ("attention_grad_keys_80", [1, 1, 1, 1]),
     ("attention_grad_keys_96", [1, 1, 1, 1]),
     ("attention_grad_keys_128", [1, 1, 1, 1]),
+    ("attention_tf32_32", [2, 2, 2, 2]),
+    ("attention_tf32_grad_queries_32", [2, 2, 2, 2]),
+    ("attention_tf32x3_32", [2, 2, 2, 2]),
+    ("attention_tf32x3_grad_queries_32", [2, 2, 2, 2]),
 ];
 
 /// The same of every other kernel: half of the threads that the smallest generation holds.
@@ -95,23 +99,24 @@ pub(super) fn fewest(form: Form, generation: usize) -> u32 {
     let listed = FEWEST.iter().find(|(name, _)| *name == form.entry.name);
     match listed {
         Some((_, blocks)) => blocks[generation],
-        // Its tiles of f32 fill the shared memory.
-        None if plain_attention(form) => 1,
+        // Tiles of f32 fill the shared memory, or rows of it the registers.
+        None if attention_of_f32(form) => 1,
         None => FEWEST_OTHERS,
     }
 }
 
-fn plain_attention(form: Form) -> bool {
-    let names = ["attention", "attention_grad_queries", "attention_grad_keys"];
-    names.contains(&form.entry.name)
+/// Whether it is attention without tensor cores, or of factors in f32.
+fn attention_of_f32(form: Form) -> bool {
+    let plain = ["attention", "attention_grad_queries", "attention_grad_keys"];
+    plain.contains(&form.entry.name) || form.entry.name.starts_with("attention_tf32")
 }
 
-/// Bytes of shared memory that a launch asks for: attention of GPT-2's positions with heads of the kernel's size, of 64 for the
-/// plain one; of all others the most that they do at such widths.
+/// Bytes of shared memory that a launch asks for: attention of GPT-2's positions with heads of the kernel's size, of 48 for the
+/// plain ones; of all others the most that they do at such widths.
 pub(super) fn dynamic_shared(form: Form) -> u32 {
     const OTHERS: u32 = 8192;
     let size = form.entry.name.rsplit('_').next();
-    let size = size.and_then(|size| size.parse().ok()).unwrap_or(64);
+    let size = size.and_then(|size| size.parse().ok()).unwrap_or(48);
     let sizes = Sizes {
         samples: 1,
         len: 1024,
@@ -130,9 +135,10 @@ pub(super) fn dynamic_shared(form: Form) -> u32 {
         d_out: none,
         dqkv: none,
     };
-    let launches = [form.stored, single].into_iter().flat_map(|stored| {
-        let forward = launches::forward(stored, none, none, none, sizes);
-        let backward = launches::backward(stored, at, sizes);
+    let ways = [(form.stored, false), (single, true), (single, false)];
+    let launches = ways.into_iter().flat_map(|(stored, tf32)| {
+        let forward = launches::forward(stored, tf32, none, none, none, sizes);
+        let backward = launches::backward(stored, tf32, at, sizes);
         forward.into_iter().chain(backward.into_iter().flatten())
     });
     let is_it = |launch: &Launch| launch.form.entry.name == form.entry.name;

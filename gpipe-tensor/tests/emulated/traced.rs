@@ -112,7 +112,8 @@ fn work(device: &Device) -> LaunchTrace {
     taken(device);
     let (out, lse) = ops::attention(&qkv, 1, None).expect("tensor cores");
     ops::attention_grad(&qkv, &out, &lse, &out, 1, None).expect("tensor cores");
-    ops::attention(&single, 1, None).expect("a plain kernel");
+    ops::attention(&single, 1, None).expect("tensor cores");
+    ops::attention(&single, 4, None).expect("a plain kernel");
     let (loss, logits) = ops::cross_entropy(logits, &targets, 30.0).expect("a kernel");
     assert!(loss.is_finite());
     ops::embedding_grad(&targets, &dy, &mut table).expect("a kernel");
@@ -140,16 +141,19 @@ pub fn on_paper(_: &str) -> bool {
         let found = trace.launches.iter().find(|launch| launch.name == name);
         found.unwrap_or_else(|| panic!("{name} in {trace:?}"))
     };
-    // Two samples of 40 positions, of which each sees itself and those before it, in one head of 64.
+    // Two samples of 40 positions, of which each sees itself and those before it, in heads of 64 elements together.
     let product = 2.0 * 64.0 * 2.0 * (40.0 * 41.0 / 2.0);
-    for (name, on_tensor_cores, is_gradient, products) in [
-        ("attention_64_bf16", true, false, 2.0),
-        ("attention_grad_queries_64_bf16", true, true, 3.0),
-        ("attention_grad_keys_64_bf16", true, true, 4.0),
-        ("attention_f32", false, false, 2.0),
+    let [half, single] = [DType::BF16, DType::F32];
+    for (name, on_tensor_cores, factors, is_gradient, products) in [
+        ("attention_64_bf16", true, half, false, 2.0),
+        ("attention_grad_queries_64_bf16", true, half, true, 3.0),
+        ("attention_grad_keys_64_bf16", true, half, true, 4.0),
+        ("attention_tf32x3_64_f32", true, single, false, 2.0),
+        ("attention_f32", false, single, false, 2.0),
     ] {
         let wanted = Arithmetic::Attention {
             on_tensor_cores,
+            factors,
             is_gradient,
             flops: products * product,
         };

@@ -10,10 +10,22 @@ use crate::philox::Key;
 use crate::testing::device;
 use crate::{DType, Tensor};
 
+/// How the elements of heads are multiplied.
+#[derive(Clone, Copy)]
+struct Factors {
+    stored: DType,
+    /// Whether tensor cores round those of f32.
+    tf32: bool,
+}
+
 pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
+    let plain = Factors {
+        stored,
+        tf32: false,
+    };
     for len in [0, 1, 2, 31, 32, 33, 65] {
-        attention_of(gpu, stored, [1, len, 2, 8], 2.into(), 0.0)?;
-        attention_of(gpu, stored, [1, len, 1, 5], 1.into(), 0.3)?;
+        attention_of(gpu, plain, [1, len, 2, 8], 2.into(), 0.0)?;
+        attention_of(gpu, plain, [1, len, 1, 5], 1.into(), 0.3)?;
     }
     for (queries, groups, window) in [(6, 2, None), (2, 2, Some(1)), (4, 1, Some(40))] {
         let heads = Heads {
@@ -22,7 +34,7 @@ pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             window,
         };
         for len in [1, 33, 97] {
-            attention_of(gpu, stored, [2, len, queries, 8], heads, 0.2)?;
+            attention_of(gpu, plain, [2, len, queries, 8], heads, 0.2)?;
         }
     }
     // Tiles of every size that there is room for, and several samples.
@@ -35,31 +47,36 @@ pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         (800, 5),
         (1500, 3),
     ] {
-        attention_of(gpu, stored, [1, len, 1, size], 1.into(), 0.0)?;
+        attention_of(gpu, plain, [1, len, 1, size], 1.into(), 0.0)?;
     }
-    attention_of(gpu, stored, [3, 35, 3, 16], 3.into(), 0.2)?;
-    if stored == DType::BF16 {
-        // On tensor cores: tiles that are whole, cut, and several of them.
-        for (size, len, rate) in [
-            (32, 200, 0.0),
-            (64, 129, 0.0),
-            (64, 1, 0.0),
-            (64, 70, 0.2),
-            (80, 64, 0.0),
-            (96, 97, 0.0),
-            (128, 133, 0.1),
-        ] {
-            attention_of(gpu, stored, [1, len, 1, size], 1.into(), rate)?;
-        }
-        attention_of(gpu, stored, [2, 33, 2, 32], 2.into(), 0.3)?;
-        grouped_on_tensor_cores(gpu)?;
+    attention_of(gpu, plain, [3, 35, 3, 16], 3.into(), 0.2)?;
+    on_tensor_cores(gpu, plain)?;
+    match stored {
+        DType::F32 => on_tensor_cores(gpu, Factors { stored, tf32: true }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-/// Grouped queries and windows in bf16, heads as Llama, Phi, Qwen and Mistral have them. Windows that end within a
+/// On tensor cores: tiles that are whole, cut, and several of them.
+fn on_tensor_cores(gpu: &Gpu<'_>, factors: Factors) -> Outcome {
+    for (size, len, rate) in [
+        (32, 200, 0.0),
+        (64, 129, 0.0),
+        (64, 1, 0.0),
+        (64, 70, 0.2),
+        (80, 64, 0.0),
+        (96, 97, 0.0),
+        (128, 133, 0.1),
+    ] {
+        attention_of(gpu, factors, [1, len, 1, size], 1.into(), rate)?;
+    }
+    attention_of(gpu, factors, [2, 33, 2, 32], 2.into(), 0.3)?;
+    grouped_on_tensor_cores(gpu, factors)
+}
+
+/// Grouped queries and windows, heads as Llama, Phi, Qwen and Mistral have them. Windows that end within a
 /// tile, leave out whole ones at the start of a block, or show some rows nothing of a tile that others see.
-fn grouped_on_tensor_cores(gpu: &Gpu<'_>) -> Outcome {
+fn grouped_on_tensor_cores(gpu: &Gpu<'_>, factors: Factors) -> Outcome {
     for (size, len, queries, groups, window, rate) in [
         (32, 70, 4, 2, None, 0.2),
         (64, 133, 8, 1, None, 0.0),
@@ -78,39 +95,51 @@ fn grouped_on_tensor_cores(gpu: &Gpu<'_>) -> Outcome {
             groups,
             window,
         };
-        attention_of(gpu, DType::BF16, [1, len, queries, size], heads, rate)?;
+        attention_of(gpu, factors, [1, len, queries, size], heads, rate)?;
     }
     let heads = Heads {
         queries: 4,
         groups: 2,
         window: Some(20),
     };
-    attention_of(gpu, DType::BF16, [3, 45, 4, 32], heads, 0.2)
+    attention_of(gpu, factors, [3, 45, 4, 32], heads, 0.2)
 }
 
-/// Whether tensor cores take such heads.
-fn on_tensor_cores(stored: DType, size: usize) -> bool {
-    stored == DType::BF16 && [32, 64, 80, 96, 128].contains(&size)
-}
+impl Factors {
+    /// The kernel of the forward pass that takes heads of this size.
+    fn kernel(self, size: usize) -> String {
+        let on_tensor_cores = [32, 64, 80, 96, 128].contains(&size);
+        match (on_tensor_cores, self.stored, self.tf32) {
+            (false, stored, _) => format!("attention_{stored}"),
+            (_, DType::F32, true) => format!("attention_tf32_{size}_f32"),
+            (_, DType::F32, false) => format!("attention_tf32x3_{size}_f32"),
+            (_, stored, _) => format!("attention_{size}_{stored}"),
+        }
+    }
 
-/// Relative and absolute error of results and gradients. Where tensor cores multiply, probabilities and
-/// slopes are rounded to bf16 before the second product, by half of 2⁻⁸ each; sums over
-/// a row of them err by less than that of the largest one, and products with the keys by
-/// as much as many of them.
-fn tolerances(stored: DType, size: usize) -> [f32; 2] {
-    match on_tensor_cores(stored, size) {
-        true => [4e-3, 1e-2],
-        false => [4e-6, 1e-5],
+    /// Relative and absolute error of results and gradients. Where tensor cores multiply bf16, probabilities and slopes are
+    /// rounded to it before the second product, by half of 2⁻⁸ each; sums over a row of them err by less than that of
+    /// the largest one, and products with the keys by as much as many of them. TF32 rounds all factors by half of 2⁻¹⁰, and
+    /// what three products of it leave out is below 2⁻²².
+    fn tolerances(self, kernel: &str) -> [f32; 2] {
+        let [by_tf32, by_three] = ["_tf32_", "_tf32x3_"].map(|name| kernel.contains(name));
+        match (self.stored, by_tf32, by_three) {
+            (DType::F32, true, _) => [4e-3, 1e-2],
+            (_, _, true) => [4e-6, 1e-5],
+            (DType::BF16, ..) if kernel != "attention_bf16" => [4e-3, 1e-2],
+            _ => [4e-6, 1e-5],
+        }
     }
 }
 
 fn attention_of(
     gpu: &Gpu<'_>,
-    stored: DType,
+    factors: Factors,
     [samples, len, queries, size]: [usize; 4],
     heads: Heads,
     rate: f32,
 ) -> Outcome {
+    let Factors { stored, tf32 } = factors;
     let single = DType::F32;
     let width = queries * size;
     let columns = width + 2 * heads.groups * size;
@@ -143,13 +172,12 @@ fn attention_of(
     let m_out = Memory::room(stored, samples * len * width);
     let m_dqkv = Memory::room(stored, qkv.len());
     let [m_lse, m_means] = [0; 2].map(|_| Memory::room(single, samples * queries * len));
-    let launch = launches::forward(stored, m_qkv.at(), m_out.at(), m_lse.at(), sizes);
-    if on_tensor_cores(stored, size) {
-        let name = launch.as_ref().map(|launch| launch.form.name());
-        assert_eq!(name, Some(format!("attention_{size}_bf16")));
-    }
+    let launch = launches::forward(stored, tf32, m_qkv.at(), m_out.at(), m_lse.at(), sizes);
+    let kernel = factors.kernel(size);
+    let name = launch.as_ref().map(|launch| launch.form.name());
+    assert_eq!(name.as_ref(), Some(&kernel));
     gpu.run(launch, [&m_qkv, &m_out, &m_lse])?;
-    let [of_result, of_gradient] = tolerances(stored, size);
+    let [of_result, of_gradient] = factors.tolerances(&kernel);
     near(
         "out",
         stored,
@@ -157,7 +185,9 @@ fn attention_of(
         out.f32s().expect("floats"),
         of_result,
     )?;
-    near("lse", single, &m_lse, lse.f32s().expect("floats"), 4e-6)?;
+    // Rounded queries and keys make other scores.
+    let of_sums = if tf32 { of_result } else { 4e-6 };
+    near("lse", single, &m_lse, lse.f32s().expect("floats"), of_sums)?;
     // The gradient from the very numbers that the kernels read.
     let out = host(&m_out.values(stored), width);
     let lse = Tensor::from_f32(&device(), lse.shape().clone(), m_lse.values(single));
@@ -172,7 +202,9 @@ fn attention_of(
         d_out: m_d_out.at(),
         dqkv: m_dqkv.at(),
     };
-    let launches = launches::backward(stored, at, sizes).into_iter().flatten();
+    let launches = launches::backward(stored, tf32, at, sizes)
+        .into_iter()
+        .flatten();
     gpu.run(
         launches,
         [&m_qkv, &m_out, &m_lse, &m_means, &m_d_out, &m_dqkv],

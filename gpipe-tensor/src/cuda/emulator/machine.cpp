@@ -295,6 +295,13 @@ static inline unsigned __float_as_uint(float value) {
     return bits;
 }
 
+static inline float load_shared(uint32_t at) {
+    if (at % 4 || at + 4 > machine::SHARED) machine::fail("a float that is not aligned, or beyond the memory");
+    float value;
+    memcpy(&value, (const char*)gpipe::shared + at % machine::SHARED, sizeof(value));
+    return value;
+}
+
 static inline float half_of(uint32_t pair, unsigned upper) {
     return __uint_as_float(upper ? pair & 0xffff0000u : pair << 16);
 }
@@ -310,6 +317,31 @@ static inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t 
             unsigned pair = k % 8 / 2, upper_half = k / 8;
             float left = half_of(factors[4 * g + pair][i / 2 + 2 * upper_half], k % 2);
             float right = half_of(factors[4 * column + pair][4 + upper_half], k % 2);
+            sum += left * right;
+        }
+        d[i] += sum;
+    }
+}
+
+static inline uint32_t round_to_tf32(float value) {
+    uint32_t bits = __float_as_uint(value);
+    if (value != value) return 0x7fffe000u;
+    return (bits + 0x1000u) & ~0x1fffu;
+}
+
+/// d += a · b as mma.m16n8k8 lays fragments out over the lanes: each lane sums its four in order.
+static inline void multiply_add_tf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    const auto* factors = machine::hold_out({a[0], a[1], a[2], a[3], b0, b1});
+    for (unsigned word = 0; word < 6; word++) {
+        if (factors[machine::current % machine::LANES][word] & 0x1fffu) machine::fail("a factor that is not TF32");
+    }
+    unsigned g = machine::current % machine::LANES / 4, t = machine::current % 4;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned column = 2 * t + i % 2;
+        float sum = 0.0f;
+        for (unsigned k = 0; k < 8; k++) {
+            float left = __uint_as_float(factors[4 * g + k % 4][i / 2 + 2 * (k / 4)]);
+            float right = __uint_as_float(factors[4 * column + k % 4][4 + k / 4]);
             sum += left * right;
         }
         d[i] += sum;

@@ -8,28 +8,35 @@ use super::kernels::{self, Gradient, Sizes};
 use super::tensor_cores;
 
 /// The results of all heads, and the logarithms of their rows' sums; none for heads of more elements
-/// than a block's shared memory holds.
+/// than a block's shared memory holds. `tf32` if tensor cores may round factors in f32 to TF32.
 pub(crate) fn forward(
     stored: DType,
+    tf32: bool,
     qkv: Pointer,
     out: Pointer,
     lse: Pointer,
     sizes: Sizes,
 ) -> Option<Launch> {
-    let tensor_cores = tensor_cores::forward(stored, qkv, out, lse, sizes);
+    let tensor_cores = tensor_cores::forward(stored, tf32, qkv, out, lse, sizes);
     let on_tensor_cores = tensor_cores.is_some();
     let launch = tensor_cores.or_else(|| kernels::forward(stored, qkv, out, lse, sizes))?;
     // Scores, and what they take of the values.
     Some(launch.with_arithmetic(Arithmetic::Attention {
         on_tensor_cores,
+        factors: stored,
         is_gradient: false,
         flops: 2.0 * product(sizes),
     }))
 }
 
 /// The gradient in three launches: the rows' means, the queries, keys and values.
-pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Launch; 3]> {
-    let tensor_cores = tensor_cores::backward(stored, at, sizes);
+pub(crate) fn backward(
+    stored: DType,
+    tf32: bool,
+    at: Gradient,
+    sizes: Sizes,
+) -> Option<[Launch; 3]> {
+    let tensor_cores = tensor_cores::backward(stored, tf32, at, sizes);
     let on_tensor_cores = tensor_cores.is_some();
     let [queries, keys] = tensor_cores.or_else(|| kernels::backward(stored, at, sizes))?;
     // Both compute the scores again and their gradient; the first then that of the queries, the second those of
@@ -37,6 +44,7 @@ pub(crate) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Lau
     let with = |launch: Launch, products: f64| {
         launch.with_arithmetic(Arithmetic::Attention {
             on_tensor_cores,
+            factors: stored,
             is_gradient: true,
             flops: products * product(sizes),
         })

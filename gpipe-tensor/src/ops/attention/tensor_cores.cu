@@ -1,21 +1,23 @@
 // Causal attention on tensor cores, in the manner of FlashAttention-2 (Dao, arXiv:2307.08691): a warp owns 16
 // rows of a block's tile and holds them as fragments; the other tiles pass through shared memory, the next
-// one copied while this one is multiplied. Factors are bf16, sums f32. The gradient is taken in two
-// passes, one for queries and one for keys and values, so that no element is written by two blocks:
-// the order of all sums depends on shapes only.
+// one copied while this one is multiplied. F says how elements are multiplied: Bf16Factors, Tf32Factors or
+// Tf32x3Factors (cuda/tensor_cores.cu); sums are f32. The gradient is taken in two passes, one for queries and one for
+// keys and values, so that no element is written by two blocks: the order of all sums depends on shapes only.
 
+/// Threads a block, of every launch.
+constexpr u32 THREADS = 256;
 /// A score that no softmax sees: far below all others, and finite.
 constexpr float UNSEEN = -1e30f;
 /// The largest score of a row before its first: far above those unseen, so that a tile of which a row sees
 /// nothing adds exactly 0.
 constexpr float NONE_SO_FAR = -1e29f;
 
-/// One head of one sample of D elements, and the block's tile of its positions.
-template <u32 D>
+/// One head of one sample of D elements of type T, and the block's tile of its positions.
+template <class T, u32 D>
 struct HeadTile {
     /// Bytes from row to row of a tile in shared memory: an odd number of 16 bytes, so that the 8 rows of a
     /// matrix lie in different banks.
-    static constexpr u32 STRIDE = 2 * D + 16;
+    static constexpr u32 STRIDE = sizeof(T) * D + 16;
     /// Bytes at the begin of shared memory in which a block of queries keeps its tile.
     static constexpr u32 KEPT = 32;
     /// Heads whose tiles are neighbours in the order of blocks.
@@ -47,13 +49,13 @@ struct HeadTile {
     }
 
     /// Keeps the tile in shared memory, and where the head's keys are.
-    __device__ void keep(const bf16* qkv) const {
+    __device__ void keep(const T* qkv) const {
         if (threadIdx.x > 0) return;
         u32* to = (u32*)shared;
         to[0] = sample;
         to[1] = head;
         to[2] = first;
-        *(const bf16**)(to + 4) = part(qkv, 1);
+        *(const T**)(to + 4) = part(qkv, 1);
     }
 
     /// What was kept before a barrier, so that no register holds it over the loop.
@@ -67,7 +69,7 @@ struct HeadTile {
     }
 
     /// The head's keys of the first position, likewise.
-    __device__ const bf16* keys_again() const { return *(const bf16**)((u32*)shared + 4); }
+    __device__ const T* keys_again() const { return *(const T**)((u32*)shared + 4); }
 
     /// Elements of one position, all heads of queries together.
     __device__ u32 width() const { return heads * D; }
@@ -76,7 +78,7 @@ struct HeadTile {
     __device__ u32 step() const { return (heads + 2 * groups) * D; }
 
     /// The head's queries (0), keys (1) or values (2) of the first position; rows are a step apart.
-    __device__ const bf16* part(const bf16* qkv, u32 which) const {
+    __device__ const T* part(const T* qkv, u32 which) const {
         u32 column = which == 0 ? head : heads + (which - 1) * groups + head / (heads / groups);
         return qkv + (u64)sample * len * step() + (u64)column * D;
     }
@@ -89,7 +91,7 @@ struct HeadTile {
     }
 
     /// The head's part of the first position in a tensor without the three parts; rows are a width apart.
-    __device__ const bf16* single(const bf16* x) const {
+    __device__ const T* single(const T* x) const {
         return x + (u64)sample * len * width() + (u64)head * D;
     }
 
@@ -97,15 +99,18 @@ struct HeadTile {
     __device__ u64 scalars() const { return ((u64)sample * heads + head) * len; }
 };
 
-/// Begins to copy `rows` rows of D elements, `step` elements apart, from row `first` on; zeros beyond `len`.
-template <u32 D>
-__device__ inline void fetch_rows(u32 to, u32 rows, const bf16* x, u32 step, u32 first, u32 len) {
-    constexpr u32 CHUNKS = D / 8;
-    for (u32 e = threadIdx.x; e < rows * CHUNKS; e += blockDim.x) {
+/// Begins to copy ROWS rows of D elements, `step` elements apart, from row `first` on; zeros beyond `len`.
+template <u32 D, u32 ROWS, class T>
+__device__ inline void fetch_rows(u32 to, const T* x, u32 step, u32 first, u32 len) {
+    constexpr u32 AT_ONCE = 16 / sizeof(T), CHUNKS = D / AT_ONCE;
+#pragma unroll 1
+    for (u32 begin = 0; begin < ROWS * CHUNKS; begin += THREADS) {
+        u32 e = begin + threadIdx.x;
+        if (ROWS * CHUNKS % THREADS != 0 && e >= ROWS * CHUNKS) break;
         u32 row = e / CHUNKS, chunk = e % CHUNKS;
         u32 from = first + row;
         bool there = from < len;
-        copy_16(to + row * HeadTile<D>::STRIDE + 16 * chunk, x + (u64)(there ? from : 0) * step + 8 * chunk, there);
+        copy_16(to + row * HeadTile<T, D>::STRIDE + 16 * chunk, x + (u64)(there ? from : 0) * step + AT_ONCE * chunk, there);
     }
 }
 
@@ -119,62 +124,115 @@ __device__ inline void fetch_scalars(u32 to, u32 rows, const float* x, u32 first
 }
 
 /// 16 rows of a tile from `row` on, as left factors.
-template <u32 D>
-__device__ inline void load_rows(u32 (&rows)[D / 16][4], u32 tile, u32 row) {
-    u32 at = tile + (row + lane() % 16) * HeadTile<D>::STRIDE + lane() / 16 * 16;
+template <class F, u32 D>
+__device__ inline void load_rows(u32 (&rows)[D / F::TERMS][4], u32 tile, u32 row) {
+    u32 at = tile + (row + lane() % 16) * HeadTile<typename F::Element, D>::STRIDE + lane() / 16 * 16;
 #pragma unroll
-    for (u32 k = 0; k < D / 16; k++) load_matrices(rows[k], at + 32 * k);
+    for (u32 k = 0; k < D / F::TERMS; k++) load_matrices(rows[k], at + 32 * k);
+}
+
+/// The warp's own 16 of a block's ROWS rows of x from `first` on, as left factors: from `own` on. All of them pass through
+/// shared memory from `base` on, as many at a time as there is room for.
+template <class F, u32 D, u32 ROWS>
+__device__ inline void load_own_rows(u32 (&rows)[D / F::TERMS][4], u32 base, const typename F::Element* x, u32 step,
+                                     u32 first, u32 len, u32 own) {
+    constexpr u32 STRIDE = HeadTile<typename F::Element, D>::STRIDE;
+    constexpr u32 AT_ONCE = ROWS * STRIDE > 46 * 1024 ? ROWS / 2 : ROWS;
+#pragma unroll
+    for (u32 begin = 0; begin < ROWS; begin += AT_ONCE) {
+        fetch_rows<D, AT_ONCE>(base, x, step, first + begin, len);
+        wait_for_copies();
+        __syncthreads();
+        if (own / AT_ONCE * AT_ONCE == begin) load_rows<F, D>(rows, base, own - begin);
+        __syncthreads();
+    }
 }
 
 /// sums += rows · tileᵀ, over a tile of N rows.
-template <u32 D, u32 N>
-__device__ inline void add_products_with_rows(float (&sums)[N / 8][4], const u32 (&rows)[D / 16][4], u32 tile) {
-    u32 at = tile + (lane() % 8 + lane() / 16 * 8) * HeadTile<D>::STRIDE + lane() / 8 % 2 * 16;
+template <class F, u32 D, u32 N>
+__device__ inline void add_products_with_rows(float (&sums)[N / 8][4], const u32 (&rows)[D / F::TERMS][4], u32 tile) {
+    constexpr u32 STRIDE = HeadTile<typename F::Element, D>::STRIDE;
+    u32 at = tile + (lane() % 8 + lane() / 16 * 8) * STRIDE + lane() / 8 % 2 * 16;
 #pragma unroll
-    for (u32 k = 0; k < D / 16; k++) {
+    for (u32 k = 0; k < D / F::TERMS; k++) {
+        typename F::Left left(rows[k]);
 #pragma unroll
         for (u32 n = 0; n < N / 16; n++) {
             u32 b[4];
-            load_matrices(b, at + n * 16 * HeadTile<D>::STRIDE + 32 * k);
-            multiply_add(sums[2 * n], rows[k], b[0], b[1]);
-            multiply_add(sums[2 * n + 1], rows[k], b[2], b[3]);
+            load_matrices(b, at + n * 16 * STRIDE + 32 * k);
+            F::add_product(sums[2 * n], left, b[0], b[1]);
+            F::add_product(sums[2 * n + 1], left, b[2], b[3]);
         }
     }
 }
 
 /// sums += weights · tile, over C columns from `column` on of a tile of N rows.
-template <u32 D, u32 N, u32 C>
+template <class F, u32 D, u32 N, u32 C>
 __device__ inline void add_weighted_rows(float (&sums)[C / 8][4], const float (&weights)[N / 8][4], u32 tile,
                                          u32 column) {
-    u32 at = tile + lane() % 16 * HeadTile<D>::STRIDE + lane() / 16 * 16 + 2 * column;
+    constexpr u32 STRIDE = HeadTile<typename F::Element, D>::STRIDE;
+    if constexpr (sizeof(typename F::Element) == 2) {
+        u32 at = tile + lane() % 16 * STRIDE + lane() / 16 * 16 + 2 * column;
 #pragma unroll
-    for (u32 k = 0; k < N / 16; k++) {
-        // Two neighbouring results of a product are the left factor of the next one.
-        const float(&left)[4] = weights[2 * k], (&right)[4] = weights[2 * k + 1];
-        u32 a[4] = {pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]),
-                    pack(right[2], right[3])};
+        for (u32 k = 0; k < N / 16; k++) {
+            // Two neighbouring results of a product are the left factor of the next one.
+            const float(&left)[4] = weights[2 * k], (&right)[4] = weights[2 * k + 1];
+            u32 a[4] = {pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]),
+                        pack(right[2], right[3])};
 #pragma unroll
-        for (u32 n = 0; n < C / 16; n++) {
-            u32 b[4];
-            load_transposed(b, at + k * 16 * HeadTile<D>::STRIDE + 32 * n);
-            multiply_add(sums[2 * n], a, b[0], b[1]);
-            multiply_add(sums[2 * n + 1], a, b[2], b[3]);
+            for (u32 n = 0; n < C / 16; n++) {
+                u32 b[4];
+                load_transposed(b, at + k * 16 * STRIDE + 32 * n);
+                F::add_product(sums[2 * n], a, b[0], b[1]);
+                F::add_product(sums[2 * n + 1], a, b[2], b[3]);
+            }
+        }
+    } else {
+        // A result is the left factor of the next product if that takes its terms in another order: lane (g, t) has the results
+        // of columns 2t and 2t + 1, and is to give the terms t and t + 4.
+        u32 at = tile + lane() % 4 * 2 * STRIDE + 4 * (column + lane() / 4);
+        typename F::Left left[N / 8];
+#pragma unroll
+        for (u32 k = 0; k < N / 8; k++) {
+            const float(&w)[4] = weights[k];
+            left[k] = typename F::Left({__float_as_uint(w[0]), __float_as_uint(w[2]), __float_as_uint(w[1]),
+                                        __float_as_uint(w[3])});
+        }
+#pragma unroll
+        for (u32 n = 0; n < C / 8; n++) {
+            // Tensor cores cut sums off instead of rounding them: each tile has sums of its own, so that what is lost does not
+            // grow with the number of tiles.
+            float own[4] = {};
+#pragma unroll
+            for (u32 k = 0; k < N / 8; k++) {
+                u32 from = at + k * 8 * STRIDE + 32 * n;
+                u32 b0 = __float_as_uint(load_shared(from)), b1 = __float_as_uint(load_shared(from + STRIDE));
+                F::add_product(own, left[k], b0, b1);
+            }
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) sums[n][i] += own[i];
         }
     }
 }
 
+/// Stores two neighbours by one instruction.
+__device__ inline void store_pair(bf16* to, float first, float second) { *(u32*)to = pack(first, second); }
+__device__ inline void store_pair(float* to, float first, float second) {
+    *(u64*)to = (u64)__float_as_uint(second) << 32 | __float_as_uint(first);
+}
+
 /// Stores 16 rows of C sums from `row` on, each row times one of two factors, where there are such rows.
-template <u32 C>
-__device__ inline void store_rows(bf16* y, u32 step, u32 row, u32 len, const float (&sums)[C / 8][4],
+template <u32 C, class T>
+__device__ inline void store_rows(T* y, u32 step, u32 row, u32 len, const float (&sums)[C / 8][4],
                                   const float (&factors)[2]) {
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         u32 at = row + lane() / 4 + 8 * half;
         if (at >= len) continue;
-        u32* to = (u32*)(y + (u64)at * step) + lane() % 4;
+        T* to = y + (u64)at * step + lane() % 4 * 2;
 #pragma unroll
         for (u32 n = 0; n < C / 8; n++) {
-            to[4 * n] = pack(sums[n][2 * half] * factors[half], sums[n][2 * half + 1] * factors[half]);
+            store_pair(to + 8 * n, sums[n][2 * half] * factors[half], sums[n][2 * half + 1] * factors[half]);
         }
     }
 }
@@ -186,8 +244,8 @@ struct HeadDropout {
     u64 first;
     u32 len;
 
-    template <u32 D>
-    __device__ HeadDropout(const HeadTile<D>& head, Mask mask, u64 first_sample)
+    template <class T, u32 D>
+    __device__ HeadDropout(const HeadTile<T, D>& head, Mask mask, u64 first_sample)
         : mask(mask), sample(first_sample + head.sample), first((u64)head.head * head.len), len(head.len) {}
 
     /// Which of a lane's N / 2 elements of a product are kept: bit 4n + i for element i of product n. The
@@ -210,32 +268,27 @@ struct HeadDropout {
 };
 
 /// The results of a block's 128 queries, over tiles of N keys.
-template <u32 D, u32 N>
-__device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len, u32 heads, u32 groups,
+template <class F, u32 D, u32 N, class T = typename F::Element>
+__device__ void attention_tiles(const T* qkv, T* out, float* lse, u32 len, u32 heads, u32 groups,
                                 u32 window, float scale, u64 first_sample, u32 key_low, u32 key_high,
                                 u32 threshold, float kept) {
-    constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
-    HeadTile<D> head(len, heads, groups, heads, ROWS, true);
+    constexpr u32 ROWS = 128, TILE = N * HeadTile<T, D>::STRIDE;
+    HeadTile<T, D> head(len, heads, groups, heads, ROWS, true);
     head.keep(qkv);
     u32 step = head.step();
-    u32 base = shared_address(shared) + HeadTile<D>::KEPT;
-    // Queries pass through the memory of the tiles once.
-    fetch_rows<D>(base, ROWS, head.part(qkv, 0), step, head.first, len);
-    wait_for_copies();
-    __syncthreads();
-    u32 q[D / 16][4];
-    load_rows<D>(q, base, 16 * warp());
-    __syncthreads();
+    u32 base = shared_address(shared) + HeadTile<T, D>::KEPT;
+    u32 q[D / F::TERMS][4];
+    load_own_rows<F, D, ROWS>(q, base, head.part(qkv, 0), step, head.first, len, 16 * warp());
     // How far the lane's first row is behind its first key of tile 0.
     u32 behind = head.first + 16 * warp() + lane() / 4 - lane() % 4 * 2;
     u32 end = head.first + ROWS < len ? head.first + ROWS : len;
     u32 tile = head.template first_tile<N>(window), tiles = (end + N - 1) / N;
     // Tiles lie in two places by turns.
     auto fetch = [&](u32 which) {
-        const bf16* keys = head.keys_again();
+        const T* keys = head.keys_again();
         u32 to = base + which % 2 * (2 * TILE);
-        fetch_rows<D>(to, N, keys, step, which * N, len);
-        fetch_rows<D>(to + TILE, N, keys + groups * D, step, which * N, len);
+        fetch_rows<D, N>(to, keys, step, which * N, len);
+        fetch_rows<D, N>(to + TILE, keys + groups * D, step, which * N, len);
     };
     fetch(tile);
     float result[D / 8][4] = {};
@@ -251,7 +304,7 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
         u32 apart = behind - tile * N;
         if ((int)apart < -7) continue;
         float p[N / 8][4] = {};
-        add_products_with_rows<D, N>(p, q, here);
+        add_products_with_rows<F, D, N>(p, q, here);
         if ((int)apart < (int)N || apart + 8 >= window) {
 #pragma unroll
             for (u32 n = 0; n < N / 8; n++) {
@@ -288,7 +341,7 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
             }
         }
         if (threshold != 0) {
-            HeadTile<D> again = head.again();
+            HeadTile<T, D> again = head.again();
             HeadDropout dropout(again, Mask{{key_low, key_high}, threshold, kept}, first_sample);
             u32 row = again.first + 16 * warp() + lane() / 4;
             u32 bits = dropout.template kept<N, false>(row, row - apart);
@@ -298,9 +351,9 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
                 for (u32 i = 0; i < 4; i++) p[n][i] *= dropout.factor(bits, 4 * n + i);
             }
         }
-        add_weighted_rows<D, N, D>(result, p, here + TILE, 0);
+        add_weighted_rows<F, D, N, D>(result, p, here + TILE, 0);
     }
-    HeadTile<D> again = head.again();
+    HeadTile<T, D> again = head.again();
     float factors[2];
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
@@ -313,34 +366,26 @@ __device__ void attention_tiles(const bf16* qkv, bf16* out, float* lse, u32 len,
             lse[again.scalars() + at] = fmaf(largest[half], scale, logf(sum));
         }
     }
-    store_rows<D>((bf16*)again.single(out), again.width(), again.first + 16 * warp(), len, result, factors);
+    store_rows<D>((T*)again.single(out), again.width(), again.first + 16 * warp(), len, result, factors);
 }
 
 /// The gradients of a block's 128 queries, over tiles of N keys.
-template <u32 D, u32 N>
-__device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, const float* means,
-                                             const bf16* d_out, bf16* dqkv, u32 len, u32 heads, u32 groups,
+template <class F, u32 D, u32 N, class T = typename F::Element>
+__device__ void attention_tiles_grad_queries(const T* qkv, const float* lse, const float* means,
+                                             const T* d_out, T* dqkv, u32 len, u32 heads, u32 groups,
                                              u32 window, float scale, u64 first_sample, u32 key_low,
                                              u32 key_high, u32 threshold, float kept) {
-    constexpr u32 ROWS = 128, TILE = N * HeadTile<D>::STRIDE;
-    HeadTile<D> head(len, heads, groups, heads, ROWS, true);
+    constexpr u32 ROWS = 128, TILE = N * HeadTile<T, D>::STRIDE;
+    HeadTile<T, D> head(len, heads, groups, heads, ROWS, true);
     head.keep(qkv);
     u32 step = head.step();
-    u32 base = shared_address(shared) + HeadTile<D>::KEPT + 8 * ROWS;
-    u32 q[D / 16][4], d[D / 16][4];
-    fetch_rows<D>(base, ROWS, head.part(qkv, 0), step, head.first, len);
-    wait_for_copies();
-    __syncthreads();
-    load_rows<D>(q, base, 16 * warp());
-    __syncthreads();
-    fetch_rows<D>(base, ROWS, head.single(d_out), head.width(), head.first, len);
-    wait_for_copies();
-    __syncthreads();
-    load_rows<D>(d, base, 16 * warp());
-    __syncthreads();
+    u32 base = shared_address(shared) + HeadTile<T, D>::KEPT + 8 * ROWS;
+    u32 q[D / F::TERMS][4], d[D / F::TERMS][4];
+    load_own_rows<F, D, ROWS>(q, base, head.part(qkv, 0), step, head.first, len, 16 * warp());
+    load_own_rows<F, D, ROWS>(d, base, head.single(d_out), head.width(), head.first, len, 16 * warp());
     u32 row = head.first + 16 * warp();
     // Of each row, the logarithm of its sum, to the base 2, and its mean: exponents and slopes subtract them.
-    float* subtrahends = shared + HeadTile<D>::KEPT / 4;
+    float* subtrahends = shared + HeadTile<T, D>::KEPT / 4;
     if (threadIdx.x < ROWS) {
         u32 at = head.first + threadIdx.x;
         subtrahends[threadIdx.x] = at < len ? lse[head.scalars() + at] * LOG2_E : 0.0f;
@@ -350,10 +395,10 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
     u32 tile = head.template first_tile<N>(window), tiles = (end + N - 1) / N;
     // Tiles lie in two places by turns.
     auto fetch = [&](u32 which) {
-        const bf16* keys = head.keys_again();
+        const T* keys = head.keys_again();
         u32 to = base + which % 2 * (2 * TILE);
-        fetch_rows<D>(to, N, keys, step, which * N, len);
-        fetch_rows<D>(to + TILE, N, keys + groups * D, step, which * N, len);
+        fetch_rows<D, N>(to, keys, step, which * N, len);
+        fetch_rows<D, N>(to + TILE, keys + groups * D, step, which * N, len);
     };
     fetch(tile);
     // How far the lane's first row is behind its first key of the tile.
@@ -368,11 +413,11 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
         // None of the warp's queries sees a key of it: tile and rows begin at multiples of 16.
         if ((int)apart < -7) continue;
         float p[N / 8][4] = {}, slopes[N / 8][4] = {};
-        add_products_with_rows<D, N>(p, q, here);
-        add_products_with_rows<D, N>(slopes, d, here + TILE);
+        add_products_with_rows<F, D, N>(p, q, here);
+        add_products_with_rows<F, D, N>(slopes, d, here + TILE);
         u32 bits = ~0u;
         if (threshold != 0) {
-            HeadTile<D> again = head.again();
+            HeadTile<T, D> again = head.again();
             HeadDropout dropout(again, Mask{{key_low, key_high}, threshold, kept}, first_sample);
             u32 row = again.first + 16 * warp() + lane() / 4;
             bits = dropout.template kept<N, false>(row, row - apart);
@@ -389,41 +434,33 @@ __device__ void attention_tiles_grad_queries(const bf16* qkv, const float* lse, 
                 slopes[n][i] = apart + i / 2 * 8 - 8 * n - i % 2 < window ? slope : 0.0f;
             }
         }
-        add_weighted_rows<D, N, D>(result, slopes, here, 0);
+        add_weighted_rows<F, D, N, D>(result, slopes, here, 0);
     }
     float factors[2] = {scale, scale};
-    HeadTile<D> again = head.again();
-    store_rows<D>((bf16*)again.part(dqkv, 0), again.step(), again.first + 16 * warp(), len, result, factors);
+    HeadTile<T, D> again = head.again();
+    store_rows<D>((T*)again.part(dqkv, 0), again.step(), again.first + 16 * warp(), len, result, factors);
 }
 
 /// The gradients of a block's 128 / S keys and values, over tiles of N queries. S warps share 16 rows: each
 /// has its part of the columns.
-template <u32 D, u32 N, u32 S>
-__device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, const float* means,
-                                          const bf16* d_out, bf16* dqkv, u32 len, u32 heads, u32 groups,
+template <class F, u32 D, u32 N, u32 S, class T = typename F::Element>
+__device__ void attention_tiles_grad_keys(const T* qkv, const float* lse, const float* means,
+                                          const T* d_out, T* dqkv, u32 len, u32 heads, u32 groups,
                                           u32 window, float scale, u64 first_sample, u32 key_low,
                                           u32 key_high, u32 threshold, float kept) {
-    constexpr u32 ROWS = 128 / S, COLUMNS = D / S, TILE = N * HeadTile<D>::STRIDE;
+    constexpr u32 ROWS = 128 / S, COLUMNS = D / S, TILE = N * HeadTile<T, D>::STRIDE;
     // Queries, gradients, and two floats a position.
     constexpr u32 STAGE = 2 * TILE + 8 * N;
-    HeadTile<D> head(len, heads, groups, groups, ROWS, false);
-    HeadDropout dropout(head, Mask{{key_low, key_high}, threshold, kept}, first_sample);
-    const bf16 *queries = head.part(qkv, 0), *d_outs = head.single(d_out);
-    const float *lses = lse + head.scalars(), *all_means = means + head.scalars();
+    HeadTile<T, D> head(len, heads, groups, groups, ROWS, false);
+    head.keep(qkv);
+    const T *queries = head.part(qkv, 0), *d_outs = head.single(d_out);
+    u64 scalars = head.scalars();
     u32 step = head.step();
-    u32 base = shared_address(shared);
+    u32 base = shared_address(shared) + HeadTile<T, D>::KEPT;
     u32 own = 16 * (warp() % (8 / S)), column = COLUMNS * (warp() / (8 / S));
-    u32 k[D / 16][4], v[D / 16][4];
-    fetch_rows<D>(base, ROWS, head.part(qkv, 1), step, head.first, len);
-    wait_for_copies();
-    __syncthreads();
-    load_rows<D>(k, base, own);
-    __syncthreads();
-    fetch_rows<D>(base, ROWS, head.part(qkv, 2), step, head.first, len);
-    wait_for_copies();
-    __syncthreads();
-    load_rows<D>(v, base, own);
-    __syncthreads();
+    u32 k[D / F::TERMS][4], v[D / F::TERMS][4];
+    load_own_rows<F, D, ROWS>(k, base, head.part(qkv, 1), step, head.first, len, own);
+    load_own_rows<F, D, ROWS>(v, base, head.part(qkv, 2), step, head.first, len, own);
     // The tiles of queries that see a key of the block, for one head of its group after the other.
     u32 last = head.first + ROWS - 1 + window, end = last < len ? last : len;
     u32 first_tile = head.first / N, tiles = (end + N - 1) / N;
@@ -431,10 +468,10 @@ __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, con
     auto fetch = [&](u32 which, u32 tile) {
         u32 to = base + which % 2 * STAGE;
         u32 from = tile * N;
-        fetch_rows<D>(to, N, queries, step, from, len);
-        fetch_rows<D>(to + TILE, N, d_outs, head.width(), from, len);
-        fetch_scalars(to + 2 * TILE, N, lses, from, len);
-        fetch_scalars(to + 2 * TILE + 4 * N, N, all_means, from, len);
+        fetch_rows<D, N>(to, queries, step, from, len);
+        fetch_rows<D, N>(to + TILE, d_outs, head.width(), from, len);
+        fetch_scalars(to + 2 * TILE, N, lse + scalars, from, len);
+        fetch_scalars(to + 2 * TILE + 4 * N, N, means + scalars, from, len);
     };
     fetch(0, first_tile);
     float dk[COLUMNS / 8][4] = {}, dv[COLUMNS / 8][4] = {};
@@ -450,19 +487,24 @@ __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, con
             next = first_tile;
             queries += D;
             d_outs += D;
-            lses += len;
-            all_means += len;
+            scalars += len;
         }
         if (which + 1 < steps) fetch(which + 1, next);
         // The warp's keys are seen from the first of them on.
-        if ((tile + 1) * N > head.first + own) {
+        if ((tile + 1) * N > row / 16 * 16) {
             u32 offset = which % 2 * STAGE, here = base + offset;
-            const float* shifts = shared + (offset + 2 * TILE) / 4 + lane() % 4 * 2;
+            const float* shifts = shared + (HeadTile<T, D>::KEPT + offset + 2 * TILE) / 4 + lane() % 4 * 2;
             float weights[N / 8][4] = {}, slopes[N / 8][4] = {};
-            add_products_with_rows<D, N>(weights, k, here);
-            add_products_with_rows<D, N>(slopes, v, here + TILE);
+            add_products_with_rows<F, D, N>(weights, k, here);
+            add_products_with_rows<F, D, N>(slopes, v, here + TILE);
             u32 query = tile * N + lane() % 4 * 2;
-            u32 bits = dropout.template kept<N, true>(row, query);
+            u32 bits = ~0u;
+            if (threshold != 0) {
+                HeadTile<T, D> again = head.again();
+                again.head += which / (tiles - first_tile);
+                HeadDropout dropout(again, Mask{{key_low, key_high}, threshold, kept}, first_sample);
+                bits = dropout.template kept<N, true>(row, query);
+            }
 #pragma unroll
             for (u32 n = 0; n < N / 8; n++) {
 #pragma unroll
@@ -470,48 +512,62 @@ __device__ void attention_tiles_grad_keys(const bf16* qkv, const float* lse, con
                     u32 at_query = query + 8 * n + i % 2, at_key = row + i / 2 * 8;
                     float shift = shifts[8 * n + i % 2] * LOG2_E, mean = shifts[N + 8 * n + i % 2];
                     float probability = exp2_fast(fmaf(weights[n][i], scale2, -shift));
-                    float factor = dropout.factor(bits, 4 * n + i);
+                    float factor = bits >> (4 * n + i) & 1 ? kept : 0.0f;
                     bool seen = at_query - at_key < window && at_query < len;
                     weights[n][i] = seen ? probability * factor : 0.0f;
                     slopes[n][i] = seen ? probability * fmaf(factor, slopes[n][i], -mean) : 0.0f;
                 }
             }
-            add_weighted_rows<D, N, COLUMNS>(dv, weights, here + TILE, column);
-            add_weighted_rows<D, N, COLUMNS>(dk, slopes, here, column);
+            add_weighted_rows<F, D, N, COLUMNS>(dv, weights, here + TILE, column);
+            add_weighted_rows<F, D, N, COLUMNS>(dk, slopes, here, column);
         }
         tile = next;
-        if (next_head) dropout.first += len;
     }
     float once[2] = {1.0f, 1.0f}, scaled[2] = {scale, scale};
-    store_rows<COLUMNS>((bf16*)head.part(dqkv, 1) + column, step, row - lane() / 4, len, dk, scaled);
-    store_rows<COLUMNS>((bf16*)head.part(dqkv, 2) + column, step, row - lane() / 4, len, dv, once);
+    HeadTile<T, D> again = head.again();
+    row = row / 16 * 16;
+    store_rows<COLUMNS>((T*)again.part(dqkv, 1) + column, step, row, len, dk, scaled);
+    store_rows<COLUMNS>((T*)again.part(dqkv, 2) + column, step, row, len, dv, once);
 }
 
-// One kernel for each size of heads: elements of a head, keys or queries a tile, warps that share rows.
-#define ATTENTION_FOR(D, N, BACK, S)                                                                          \
-    __device__ void attention_##D(const bf16* qkv, bf16* out, float* lse, u32 len, u32 heads, u32 groups,     \
-                                  u32 window, float scale, u64 first_sample, u32 low, u32 high,               \
-                                  u32 threshold, float kept) {                                                \
-        attention_tiles<D, N>(qkv, out, lse, len, heads, groups, window, scale, first_sample, low, high,      \
-                              threshold, kept);                                                               \
+#define SIZES_AND_DROPOUT                                                                                      \
+    u32 len, u32 heads, u32 groups, u32 window, float scale, u64 first_sample, u32 key_low, u32 key_high,     \
+        u32 threshold, float kept
+#define GIVEN len, heads, groups, window, scale, first_sample, key_low, key_high, threshold, kept
+
+// The kernels named NAME for one size of heads: elements of a head, keys a tile of the forward pass, keys or queries a tile of
+// the gradients, warps that share rows.
+#define ATTENTION_FOR(NAME, F, T, D, N, BACK, S)                                                               \
+    __device__ void NAME##_##D(const T* qkv, T* out, float* lse, SIZES_AND_DROPOUT) {                          \
+        attention_tiles<F, D, N>(qkv, out, lse, GIVEN);                                                       \
     }                                                                                                         \
-    __device__ void attention_grad_queries_##D(const bf16* qkv, const float* lse, const float* means,         \
-                                               const bf16* d_out, bf16* dqkv, u32 len, u32 heads,             \
-                                               u32 groups, u32 window, float scale, u64 first_sample,         \
-                                               u32 low, u32 high, u32 threshold, float kept) {                \
-        attention_tiles_grad_queries<D, BACK>(qkv, lse, means, d_out, dqkv, len, heads, groups, window,       \
-                                              scale, first_sample, low, high, threshold, kept);               \
+    __device__ void NAME##_grad_queries_##D(const T* qkv, const float* lse, const float* means,               \
+                                            const T* d_out, T* dqkv, SIZES_AND_DROPOUT) {                      \
+        attention_tiles_grad_queries<F, D, BACK>(qkv, lse, means, d_out, dqkv, GIVEN);                        \
     }                                                                                                         \
-    __device__ void attention_grad_keys_##D(const bf16* qkv, const float* lse, const float* means,            \
-                                            const bf16* d_out, bf16* dqkv, u32 len, u32 heads, u32 groups,    \
-                                            u32 window, float scale, u64 first_sample, u32 low, u32 high,     \
-                                            u32 threshold, float kept) {                                      \
-        attention_tiles_grad_keys<D, BACK, S>(qkv, lse, means, d_out, dqkv, len, heads, groups, window,       \
-                                              scale, first_sample, low, high, threshold, kept);               \
+    __device__ void NAME##_grad_keys_##D(const T* qkv, const float* lse, const float* means, const T* d_out,  \
+                                         T* dqkv, SIZES_AND_DROPOUT) {                                        \
+        attention_tiles_grad_keys<F, D, BACK, S>(qkv, lse, means, d_out, dqkv, GIVEN);                        \
     }
 
-ATTENTION_FOR(32, 32, 32, 1)
-ATTENTION_FOR(64, 64, 32, 1)
-ATTENTION_FOR(80, 64, 32, 1)
-ATTENTION_FOR(96, 32, 32, 2)
-ATTENTION_FOR(128, 32, 32, 2)
+ATTENTION_FOR(attention, Bf16Factors, bf16, 32, 32, 32, 1)
+ATTENTION_FOR(attention, Bf16Factors, bf16, 64, 64, 32, 1)
+ATTENTION_FOR(attention, Bf16Factors, bf16, 80, 64, 32, 1)
+ATTENTION_FOR(attention, Bf16Factors, bf16, 96, 32, 32, 2)
+ATTENTION_FOR(attention, Bf16Factors, bf16, 128, 32, 32, 2)
+
+// Tiles of f32 take twice the memory, and their rows twice the registers.
+#define ATTENTION_F32_FOR(D, N, BACK, S)                                                                       \
+    ATTENTION_FOR(attention_tf32, Tf32Factors, float, D, N, BACK, S)                                           \
+    ATTENTION_FOR(attention_tf32x3, Tf32x3Factors, float, D, N, BACK, S)
+
+ATTENTION_F32_FOR(32, 32, 16, 1)
+ATTENTION_F32_FOR(64, 32, 16, 1)
+ATTENTION_F32_FOR(80, 16, 16, 2)
+ATTENTION_F32_FOR(96, 16, 16, 4)
+ATTENTION_F32_FOR(128, 16, 16, 4)
+
+#undef ATTENTION_F32_FOR
+#undef ATTENTION_FOR
+#undef GIVEN
+#undef SIZES_AND_DROPOUT

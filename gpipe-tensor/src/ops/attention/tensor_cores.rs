@@ -1,7 +1,7 @@
 //! The CUDA kernels of attention on tensor cores: entry points, parameters and grids.
 //!
-//! One kernel for each size of heads, of values in bf16, for grouped queries and windows too. Other sizes,
-//! single precision and operands that do not begin at a multiple of 16 bytes are left to the plain kernels.
+//! Kernels for some sizes of heads, of values in bf16 and in f32, for grouped queries and windows too. Other sizes, and
+//! operands that do not begin at a multiple of 16 bytes, are left to the plain kernels.
 
 use crate::DType;
 use crate::cuda::entry::{Call, Launch, Pointer, entries};
@@ -9,67 +9,26 @@ use crate::ops::dropout::kernels::Numbers;
 
 use super::kernels::{Gradient, Sizes};
 
-entries! {
-    attention_32<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_queries_32<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_keys_32<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_64<bf16> 2 (
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_queries_64<bf16> 2 (
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_keys_64<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_80<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_queries_80<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_keys_80<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_96<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_queries_96<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_keys_96<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_128<bf16>(
-        qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_queries_128<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
-    attention_grad_keys_128<bf16>(
-        qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32, window: U32,
-        scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
-    );
+/// How elements are multiplied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Factors {
+    /// Those of bf16 as they are.
+    Bf16,
+    /// Those of f32, rounded to TF32.
+    Tf32,
+    /// Those of f32, each as the sum of two numbers of TF32: three products.
+    Tf32x3,
+}
+
+impl Factors {
+    /// Of elements of this type; `tf32` if those of f32 may be rounded.
+    fn of(stored: DType, tf32: bool) -> Self {
+        match (stored, tf32) {
+            (DType::F32, true) => Self::Tf32,
+            (DType::F32, false) => Self::Tf32x3,
+            _ => Self::Bf16,
+        }
+    }
 }
 
 /// The parameters that all of them share: positions, heads, groups, window, scale, and dropout's numbers.
@@ -80,10 +39,13 @@ type Backward = fn(Gradient, Common) -> Call;
 
 /// The kernels for one size of heads.
 struct Kernels {
+    factors: Factors,
     /// Elements of a head.
     size: usize,
     /// Keys a tile of the forward pass.
     keys: usize,
+    /// Keys or queries a tile of the gradients.
+    tile: usize,
     /// Warps that share rows in the gradient of keys.
     sharing: usize,
     forward: Forward,
@@ -94,56 +56,82 @@ struct Kernels {
 /// Queries a block, and keys a block of the gradient of keys where no warps share rows.
 const ROWS: usize = 128;
 
-/// Keys or queries a tile of the gradients.
-const TILE: usize = 32;
-
 macro_rules! kernels {
-    ($($size:literal: $keys:literal, $sharing:literal, $forward:ident, $queries:ident, $of_keys:ident;)*) => {
-        [$(Kernels {
+    ($($factors:ident<$stored:ident> $size:literal: $keys:literal, $tile:literal, $sharing:literal,
+       $forward:ident $blocks:literal, $queries:ident $queries_blocks:literal, $of_keys:ident $keys_blocks:literal;)*) => {
+        entries! {$(
+            $forward<$stored> $blocks (
+                qkv: In, out: Out, lse: OutF32, len: U32, heads: U32, groups: U32, window: U32,
+                scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+            );
+            $queries<$stored> $queries_blocks (
+                qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32,
+                window: U32, scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+            );
+            $of_keys<$stored> $keys_blocks (
+                qkv: In, lse: InF32, means: InF32, d_out: In, dqkv: Out, len: U32, heads: U32, groups: U32,
+                window: U32, scale: F32, first_sample: U64, key_low: U32, key_high: U32, threshold: U32, kept: F32,
+            );
+        )*}
+
+        static KERNELS_BY_SIZE: &[Kernels] = &[$(Kernels {
+            factors: Factors::$factors,
             size: $size,
             keys: $keys,
+            tile: $tile,
             sharing: $sharing,
             forward: |qkv, out, lse, (len, heads, groups, window, scale, n)| {
                 let ([low, high], first) = (n.key, n.first_sample);
                 $forward::call(
-                    DType::BF16, qkv, out, lse, len, heads, groups, window, scale, first, low, high,
+                    $forward::ENTRY.stored(), qkv, out, lse, len, heads, groups, window, scale, first, low, high,
                     n.threshold, n.kept,
                 )
             },
             grad_queries: |at, (len, heads, groups, window, scale, n)| {
                 let ([low, high], first) = (n.key, n.first_sample);
                 $queries::call(
-                    DType::BF16, at.qkv, at.lse, at.means, at.d_out, at.dqkv, len, heads, groups, window,
+                    $queries::ENTRY.stored(), at.qkv, at.lse, at.means, at.d_out, at.dqkv, len, heads, groups, window,
                     scale, first, low, high, n.threshold, n.kept,
                 )
             },
             grad_keys: |at, (len, heads, groups, window, scale, n)| {
                 let ([low, high], first) = (n.key, n.first_sample);
                 $of_keys::call(
-                    DType::BF16, at.qkv, at.lse, at.means, at.d_out, at.dqkv, len, heads, groups, window,
+                    $of_keys::ENTRY.stored(), at.qkv, at.lse, at.means, at.d_out, at.dqkv, len, heads, groups, window,
                     scale, first, low, high, n.threshold, n.kept,
                 )
             },
-        }),*]
+        }),*];
     };
 }
 
-// As the last lines of tensor_cores.cu.
-static KERNELS_BY_SIZE: [Kernels; 5] = kernels! {
-    32: 32, 1, attention_32, attention_grad_queries_32, attention_grad_keys_32;
-    64: 64, 1, attention_64, attention_grad_queries_64, attention_grad_keys_64;
-    80: 64, 1, attention_80, attention_grad_queries_80, attention_grad_keys_80;
-    96: 32, 2, attention_96, attention_grad_queries_96, attention_grad_keys_96;
-    128: 32, 2, attention_128, attention_grad_queries_128, attention_grad_keys_128;
-};
+// As the last lines of tensor_cores.cu. A number behind a name is how many blocks a multiprocessor has to hold: 1 lets a thread
+// have all registers that there are, 0 leaves it to the compiler.
+kernels! {
+    Bf16<bf16> 32: 32, 32, 1, attention_32 0, attention_grad_queries_32 0, attention_grad_keys_32 0;
+    Bf16<bf16> 64: 64, 32, 1, attention_64 2, attention_grad_queries_64 2, attention_grad_keys_64 0;
+    Bf16<bf16> 80: 64, 32, 1, attention_80 0, attention_grad_queries_80 0, attention_grad_keys_80 0;
+    Bf16<bf16> 96: 32, 32, 2, attention_96 0, attention_grad_queries_96 0, attention_grad_keys_96 0;
+    Bf16<bf16> 128: 32, 32, 2, attention_128 0, attention_grad_queries_128 0, attention_grad_keys_128 0;
+    Tf32<f32> 32: 32, 16, 1, attention_tf32_32 1, attention_tf32_grad_queries_32 1, attention_tf32_grad_keys_32 1;
+    Tf32<f32> 64: 32, 16, 1, attention_tf32_64 1, attention_tf32_grad_queries_64 1, attention_tf32_grad_keys_64 1;
+    Tf32<f32> 80: 16, 16, 2, attention_tf32_80 1, attention_tf32_grad_queries_80 1, attention_tf32_grad_keys_80 1;
+    Tf32<f32> 96: 16, 16, 4, attention_tf32_96 1, attention_tf32_grad_queries_96 1, attention_tf32_grad_keys_96 1;
+    Tf32<f32> 128: 16, 16, 4, attention_tf32_128 1, attention_tf32_grad_queries_128 1, attention_tf32_grad_keys_128 1;
+    Tf32x3<f32> 32: 32, 16, 1, attention_tf32x3_32 1, attention_tf32x3_grad_queries_32 1, attention_tf32x3_grad_keys_32 1;
+    Tf32x3<f32> 64: 32, 16, 1, attention_tf32x3_64 1, attention_tf32x3_grad_queries_64 1, attention_tf32x3_grad_keys_64 1;
+    Tf32x3<f32> 80: 16, 16, 2, attention_tf32x3_80 1, attention_tf32x3_grad_queries_80 1, attention_tf32x3_grad_keys_80 1;
+    Tf32x3<f32> 96: 16, 16, 4, attention_tf32x3_96 1, attention_tf32x3_grad_queries_96 1, attention_tf32x3_grad_keys_96 1;
+    Tf32x3<f32> 128: 16, 16, 4, attention_tf32x3_128 1, attention_tf32x3_grad_queries_128 1, attention_tf32x3_grad_keys_128 1;
+}
 
 /// The kernels for these sizes and operands, if there are some.
-fn fitting(stored: DType, sizes: Sizes, operands: &[Pointer]) -> Option<&'static Kernels> {
+fn fitting(factors: Factors, sizes: Sizes, operands: &[Pointer]) -> Option<&'static Kernels> {
     let aligned = operands.iter().all(|at| at.0 % 16 == 0);
     let mut fitting = KERNELS_BY_SIZE.iter();
     fitting
-        .find(|kernels| kernels.size == sizes.size)
-        .filter(|_| stored == DType::BF16 && aligned)
+        .find(|kernels| (kernels.factors, kernels.size) == (factors, sizes.size))
+        .filter(|_| aligned)
 }
 
 fn common(sizes: Sizes) -> Common {
@@ -154,42 +142,68 @@ fn common(sizes: Sizes) -> Common {
     (len, heads, groups, window, sizes.scale(), sizes.dropout)
 }
 
-/// Floats of shared memory in which a block of queries keeps which tile is its own.
+/// Floats of shared memory in which a block keeps which tile is its own.
 const KEPT: usize = 8;
 
-/// Floats that `rows` rows take in shared memory, each with 16 bytes behind it.
-fn floats(rows: usize, size: usize) -> usize {
-    rows * (2 * size + 16) / 4
+impl Kernels {
+    /// Floats that `rows` rows take in shared memory, each with 16 bytes behind it.
+    fn floats(&self, rows: usize) -> usize {
+        let bytes = match self.factors {
+            Factors::Bf16 => 2,
+            Factors::Tf32 | Factors::Tf32x3 => 4,
+        };
+        rows * (bytes * self.size + 16) / 4
+    }
+
+    /// Floats through which `rows` own rows of a block pass, as many at a time as there is room for.
+    fn own(&self, rows: usize) -> usize {
+        let floats = self.floats(rows);
+        match 4 * floats > 46 * 1024 {
+            true => floats / 2,
+            false => floats,
+        }
+    }
 }
 
-/// As [`forward`](super::kernels::forward), where tensor cores do it.
+/// As [`forward`](super::kernels::forward), where tensor cores do it; `tf32` if they may round factors in f32.
 pub(super) fn forward(
     stored: DType,
+    tf32: bool,
     qkv: Pointer,
     out: Pointer,
     lse: Pointer,
     sizes: Sizes,
 ) -> Option<Launch> {
-    let kernels = fitting(stored, sizes, &[qkv, out])?;
-    let shared = KEPT + floats(ROWS, sizes.size).max(floats(4 * kernels.keys, sizes.size));
+    let kernels = fitting(Factors::of(stored, tf32), sizes, &[qkv, out])?;
+    let shared = KEPT + kernels.own(ROWS).max(kernels.floats(4 * kernels.keys));
     let call = (kernels.forward)(qkv, out, lse, common(sizes));
     Some(call.blocks_with(sizes.blocks(sizes.heads, ROWS), shared))
 }
 
 /// The gradients of queries, and of keys and values, where tensor cores take them.
-pub(super) fn backward(stored: DType, at: Gradient, sizes: Sizes) -> Option<[Launch; 2]> {
-    let kernels = fitting(stored, sizes, &[at.qkv, at.d_out, at.dqkv])?;
-    let shared = KEPT + 2 * ROWS + floats(ROWS, sizes.size).max(floats(4 * TILE, sizes.size));
+pub(super) fn backward(
+    stored: DType,
+    tf32: bool,
+    at: Gradient,
+    sizes: Sizes,
+) -> Option<[Launch; 2]> {
+    let kernels = fitting(
+        Factors::of(stored, tf32),
+        sizes,
+        &[at.qkv, at.d_out, at.dqkv],
+    )?;
+    let tiles = kernels.floats(4 * kernels.tile);
+    let shared = KEPT + 2 * ROWS + kernels.own(ROWS).max(tiles);
     let queries = (kernels.grad_queries)(at, common(sizes));
     let rows = ROWS / kernels.sharing;
     // Two tiles and two floats a position, twice.
-    let staged = 2 * (floats(2 * TILE, sizes.size) + 2 * TILE);
+    let staged = tiles + 4 * kernels.tile;
     let keys = (kernels.grad_keys)(at, common(sizes));
     Some([
         queries.blocks_with(sizes.blocks(sizes.heads, ROWS), shared),
         keys.blocks_with(
             sizes.blocks(sizes.groups, rows),
-            floats(rows, sizes.size).max(staged),
+            KEPT + kernels.own(rows).max(staged),
         ),
     ])
 }
