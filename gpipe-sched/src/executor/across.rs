@@ -40,7 +40,8 @@ where
     /// replicas of the pipeline; `rank_of` is the rank of each device of the schedule, counted from the first rank of
     /// the replica. Every rank of a replica calls it with the same arguments; the replicas' schedules may differ in
     /// the number of micro-batches. `make_stage` is called for the stages of the rank's own devices alone. Flows to
-    /// stages of other ranks pass through `codec`.
+    /// stages of other ranks pass through `codec`. Of several pipelines over a world the newest alone can be called, until
+    /// it is dropped.
     ///
     /// # Errors
     /// As [`build`](Self::build), on every rank: [`PipelineError::Remote`] where another one failed.

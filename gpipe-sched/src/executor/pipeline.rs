@@ -80,7 +80,7 @@ where
         let own: Vec<bool> = (0..devices).map(own).collect();
         let mailboxes = Arc::new(Mailboxes::new(devices, device_of, far));
         if let Some(far) = mailboxes.far() {
-            far.world.attach(Some(mailboxes.clone()));
+            far.world.attach(mailboxes.clone());
         }
         let make_stage = Arc::new(make_stage);
         let mut make_loss_stage = Some(make_loss_stage);
@@ -382,7 +382,7 @@ where
 impl<S: Stage, T: LossStage<S::Flow>> Drop for Pipeline<S, T> {
     fn drop(&mut self) {
         if let Some(far) = self.mailboxes.far() {
-            far.world.attach(None);
+            far.world.detach(&self.mailboxes);
         }
         // Every channel is closed before any worker is joined.
         for worker in &mut self.workers {

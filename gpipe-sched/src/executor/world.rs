@@ -5,6 +5,7 @@ mod posts;
 mod rounds;
 
 use std::collections::BTreeMap;
+use std::ptr;
 use std::sync::{Arc, PoisonError};
 
 use crate::executor::failure::PipelineError;
@@ -68,7 +69,8 @@ struct State {
     lost: Option<usize>,
     /// The code with which the first rank that failed ends.
     exit_code: Option<u8>,
-    arrivals: Option<Arc<dyn Arrivals>>,
+    /// Of the pipelines that are built over the world, the newest last: it gets what arrives.
+    arrivals: Vec<Arc<dyn Arrivals>>,
 }
 
 /// A rank's result of a call, or the kind of its error and its text.
@@ -114,7 +116,7 @@ impl World {
                 failed: None,
                 lost: None,
                 exit_code: None,
-                arrivals: None,
+                arrivals: Vec::new(),
             }),
             changed: Arc::new(Condvar::new()),
             gauge: Arc::default(),
@@ -198,9 +200,16 @@ impl World {
         self.transport.close()
     }
 
-    /// Sets where flows go; `None` drops them.
-    pub(crate) fn attach(&self, arrivals: Option<Arc<dyn Arrivals>>) {
-        self.lock().arrivals = arrivals;
+    /// Sets where flows go from here on.
+    pub(crate) fn attach(&self, arrivals: Arc<dyn Arrivals>) {
+        self.lock().arrivals.push(arrivals);
+    }
+
+    /// Sets flows back to where they went before, unless others were attached after these.
+    pub(crate) fn detach<A: Arrivals>(&self, arrivals: &Arc<A>) {
+        let own = Arc::as_ptr(arrivals);
+        let is_other = |attached: &Arc<dyn Arrivals>| !ptr::addr_eq(Arc::as_ptr(attached), own);
+        self.lock().arrivals.retain(is_other);
     }
 
     /// The error of a run that is over, if it is.
@@ -280,7 +289,7 @@ impl World {
     fn end(&self, rank: usize, message: String) {
         let mut state = self.lock();
         state.failed.get_or_insert((rank, message));
-        let arrivals = state.arrivals.clone();
+        let arrivals = state.arrivals.last().cloned();
         drop(state);
         self.changed.notify_all();
         if let Some(arrivals) = arrivals {
@@ -304,7 +313,7 @@ impl World {
             ));
         }
         state.received[from] += 1;
-        let arrivals = state.arrivals.clone();
+        let arrivals = state.arrivals.last().cloned();
         let (ranks, bytes) = (self.ranks(), parcel.bytes());
         let mut message = Reader::new(parcel);
         let kind = message.bits()?;

@@ -19,6 +19,8 @@ mod entering;
 
 mod watchdog;
 
+mod waits;
+
 mod stalls;
 
 mod schedules;
