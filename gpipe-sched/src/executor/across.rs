@@ -216,7 +216,8 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let own = self.visit_own(visit);
+        let call = self.begin_call();
+        let own = self.visit_own(call, visit);
         let Some(far) = self.mailboxes.far() else {
             let own = own?;
             return Ok(vec![own.into_iter().map(|(_, result)| result).collect()]);
@@ -230,7 +231,7 @@ where
             }
             Ok(out.finish())
         });
-        let parcels = self.exchange(world.begin(), packed, &|to| tells(far, rank, to))?;
+        let parcels = self.exchange(call, packed, &|to| tells(far, rank, to))?;
         let (stages, each) = (self.schedule.stages(), world.ranks() / far.replicas);
         let mut results: Vec<Option<R>> = Vec::new();
         results.resize_with(far.replicas * stages, || None);
@@ -268,13 +269,14 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let device = self.last_device();
-        let own = match self.is_here(device) {
-            true => self.with_loss_stage(visit).map(Some),
-            false => Ok(None),
-        };
+        let (call, device) = (self.begin_call(), self.last_device());
+        let own = self.visit_loss_stage(call, visit);
         let Some(far) = self.mailboxes.far() else {
-            return own.and_then(|own| own.ok_or(PipelineError::Gone { device }));
+            return own;
+        };
+        let own = match own {
+            Err(PipelineError::Elsewhere { .. }) => Ok(None),
+            own => own.map(Some),
         };
         let world = &far.world;
         let packed = own.and_then(|own| {
@@ -284,7 +286,7 @@ where
             }
             Ok(out.finish())
         });
-        let mut parcels = self.exchange(world.begin(), packed, &|to| far.is_near(to))?;
+        let mut parcels = self.exchange(call, packed, &|to| far.is_near(to))?;
         let parcel = parcels.swap_remove(far.rank_of[device]);
         codec
             .unpack(&mut Reader::new(parcel))
@@ -311,26 +313,37 @@ where
     }
 
     /// Closes a call whose results stay on their ranks.
-    pub(crate) fn agree<R>(&self, own: Result<R, PipelineError>) -> Result<R, PipelineError> {
-        let Some(world) = self.world() else {
+    pub(crate) fn agree<R>(
+        &self,
+        call: u64,
+        own: Result<R, PipelineError>,
+    ) -> Result<R, PipelineError> {
+        if self.world().is_none() {
             return own;
-        };
+        }
         let (own, told) = match own {
             Ok(own) => (Some(own), Ok(Parcel::default())),
             Err(error) => (None, Err(error)),
         };
-        self.exchange(world.begin(), told, &|_| false)?;
+        self.exchange(call, told, &|_| false)?;
         own.ok_or(PipelineError::Gone { device: 0 })
     }
 
-    /// The number of the next step or evaluation.
-    pub(crate) fn next_call(&self) -> u64 {
-        let Some(world) = self.world() else {
-            return self.epoch + 1;
+    /// Begins a call: its number. Without other ranks steps and evaluations alone are counted.
+    pub(crate) fn begin_call(&self) -> u64 {
+        self.world().map_or(self.epoch, |world| world.begin())
+    }
+
+    /// Begins a step or an evaluation, which ends what was posted for the one before.
+    pub(crate) fn begin_epoch(&mut self) {
+        self.epoch = match self.world() {
+            Some(world) => {
+                let call = world.begin();
+                world.forget(call);
+                call
+            }
+            None => self.epoch + 1,
         };
-        let call = world.begin();
-        world.forget(call);
-        call
     }
 
     /// Closes a step or an evaluation: the reports of the ranks of this replica, on each of them. Those of a step have

@@ -143,7 +143,7 @@ where
         let waited = pipeline.collect(&answers, Clock::start(), &progress, 0, |_, answer| {
             first = std::mem::replace(&mut first, Ok(())).and(answer);
         });
-        pipeline.agree(waited.and(first))?;
+        pipeline.agree(pipeline.begin_call(), waited.and(first))?;
         Ok(pipeline)
     }
 
@@ -209,14 +209,16 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let own = self.visit_own(visit);
-        let own = self.agree(own)?;
+        let call = self.begin_call();
+        let own = self.visit_own(call, visit);
+        let own = self.agree(call, own)?;
         Ok(own.into_iter().map(|(_, result)| result).collect())
     }
 
-    /// Visits the stages of this rank; the results with the stages, in model order.
+    /// Visits the stages of this rank, in a call; the results with the stages, in model order.
     pub(crate) fn visit_own<R, E>(
         &mut self,
+        call: u64,
         visit: impl Fn(usize, &mut S) -> Result<R, E> + Send + Sync + 'static,
     ) -> Result<Vec<(usize, R)>, PipelineError>
     where
@@ -229,8 +231,6 @@ where
         let clock = Clock::start();
         let progress = Arc::new(Progress::of_visit(task, self.parts()));
         let (reply, replies) = mpsc::channel();
-        // That of the exchange that closes the visit.
-        let call = self.world().map(|world| world.call() + 1);
         for worker in &self.workers {
             let (visit, reply, progress) = (visit.clone(), reply.clone(), progress.clone());
             worker.give(Box::new(move |worker| {
@@ -246,7 +246,7 @@ where
                 drop(visit);
                 let _ = reply.send((worker.device, visits));
                 // Workers of any rank may wait for what the stage had to give.
-                if let Some(call) = call.filter(|_| failed) {
+                if failed {
                     worker.mailboxes.stop(call);
                 }
             }));
@@ -254,8 +254,7 @@ where
         drop(reply);
         let mut results: Vec<Option<Result<R, PipelineError>>> = Vec::new();
         results.resize_with(self.schedule.stages(), || None);
-        let stops = call.unwrap_or(self.epoch);
-        self.collect(&replies, clock, &progress, stops, |_, visits| {
+        self.collect(&replies, clock, &progress, call, |_, visits| {
             for (stage, result) in visits {
                 results[stage] = Some(result);
             }
@@ -285,6 +284,20 @@ where
         R: Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
+        let epoch = self.epoch;
+        self.visit_loss_stage(epoch, visit)
+    }
+
+    /// Visits the loss stage, if it is on this rank, in a call.
+    pub(crate) fn visit_loss_stage<R, E>(
+        &mut self,
+        call: u64,
+        visit: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
+    ) -> Result<R, PipelineError>
+    where
+        R: Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
         let task = std::mem::replace(&mut self.task, VISIT);
         self.check_workers()?;
         let device = self.last_device();
@@ -301,8 +314,7 @@ where
             }
         }));
         let mut result = Err(PipelineError::Gone { device });
-        let epoch = self.epoch;
-        self.collect(&replies, clock, &progress, epoch, |_, answer| {
+        self.collect(&replies, clock, &progress, call, |_, answer| {
             result = answer;
         })?;
         result

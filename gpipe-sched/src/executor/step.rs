@@ -67,7 +67,7 @@ where
     /// Ends the step or evaluation that the other ranks make: this one has no batch for it, for the reason `why`. The
     /// error of a rank before this one, if there is one too.
     pub fn refuse_step(&mut self, why: &str) -> Option<PipelineError> {
-        self.epoch = self.next_call();
+        self.begin_epoch();
         let own = Err(PipelineError::Batch(why.to_owned()));
         let joined = self.join_results(own, true).err();
         joined.filter(|error| matches!(error, PipelineError::Remote { .. }))
@@ -79,7 +79,7 @@ where
     /// # Errors
     /// The first failure of another rank.
     pub fn forward_of_others(&mut self) -> Result<(), PipelineError> {
-        self.epoch = self.next_call();
+        self.begin_epoch();
         let nothing = Gathered::new(self.workers.len(), self.schedule.stages());
         self.join_results(Ok(nothing), false).map(drop)
     }
@@ -91,7 +91,7 @@ where
         batch: Vec<ItemOf<S, T>>,
         is_step: bool,
     ) -> Result<Outcome, PipelineError> {
-        self.epoch = self.next_call();
+        self.begin_epoch();
         let own = self.run_own(schedule, batch);
         Ok(self.join_results(own, is_step)?.outcome())
     }

@@ -62,7 +62,7 @@ struct State {
     /// What ranks posted and nobody took, by the rank and the label.
     posted: BTreeMap<(usize, Label), Parcel>,
     /// The newest call that a rank stopped, and the rank.
-    stopped: (u64, usize),
+    stopped: Option<(u64, usize)>,
     /// The rank that ended the run, and why.
     failed: Option<(usize, String)>,
     /// The first rank from which nothing arrives any more.
@@ -112,7 +112,7 @@ impl World {
                 offsets: Offsets::new(ranks),
                 rounds: BTreeMap::new(),
                 posted: BTreeMap::new(),
-                stopped: (0, 0),
+                stopped: None,
                 failed: None,
                 lost: None,
                 exit_code: None,
@@ -393,8 +393,8 @@ impl World {
 
     fn take_stop(&self, rank: usize, call: u64) {
         let mut state = self.lock();
-        if call > state.stopped.0 {
-            state.stopped = (call, rank);
+        if state.stopped.is_none_or(|(newest, _)| call > newest) {
+            state.stopped = Some((call, rank));
         }
         drop(state);
         self.changed.notify_all();

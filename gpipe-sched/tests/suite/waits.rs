@@ -1,13 +1,16 @@
 //! Sequences of calls over ranks in which one could wait for another without end.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use gpipe_sched::{InMemory, Schedule, World, one_f_one_b};
+use gpipe_sched::{
+    InMemory, Label, MicroBatch, Part, Pipeline, PipelineError, Place, Schedule, Stage, World,
+    gpipe, one_f_one_b,
+};
 
-use crate::common::Plan;
-use crate::common::ranks::{join, step};
+use crate::common::ranks::{Numbers, join, step};
+use crate::common::{Difference, Failure, Plan, Trouble, batch};
 
 /// A rank that has no result after this time hangs.
 const HANG: Duration = Duration::from_secs(60);
@@ -44,4 +47,104 @@ fn a_pipeline_is_replaced_over_its_world() {
         drop(join(schedule(), &plan, &world).unwrap());
         step(&mut pipeline, 2).unwrap();
     });
+}
+
+/// A stage whose forward passes of stage 0 wait for what nobody posts.
+struct Waiter {
+    stage: usize,
+    world: Arc<World>,
+}
+
+impl Stage for Waiter {
+    type Flow = i64;
+    type Error = PipelineError;
+
+    fn begin(&mut self, _step: u64) -> Result<(), PipelineError> {
+        Ok(())
+    }
+
+    fn forward(&mut self, _m: &MicroBatch, x: i64) -> Result<i64, PipelineError> {
+        if self.stage == 0 {
+            let (call, place, part) = (self.world.call(), 0, 0);
+            self.world.take_posted(1, Label { call, place, part })?;
+        }
+        Ok(x)
+    }
+
+    fn input_grad(&mut self, _m: &MicroBatch, dy: i64) -> Result<Option<i64>, PipelineError> {
+        Ok(Some(dy))
+    }
+
+    fn weight_grad(&mut self, _m: &MicroBatch) -> Result<(), PipelineError> {
+        Ok(())
+    }
+}
+
+/// The loss stage fails, on the rank of the worker that waits or on the one that would post.
+#[test]
+fn a_failed_step_ends_the_waits_for_what_is_posted() {
+    for failing in [0, 1] {
+        let place = Place::Begin(Part::LossStage);
+        let errors = on_ranks(2, move |world| {
+            let (plan, of_stages) = (Plan::default(), world.clone());
+            plan.set([(place, Trouble::Error)]);
+            let mut pipeline = Pipeline::join(
+                one_f_one_b(3, 3).unwrap(),
+                &world,
+                1,
+                vec![0, 1, failing],
+                Arc::new(Numbers),
+                move |stage| {
+                    let world = of_stages.clone();
+                    Ok::<_, Failure>(Waiter { stage, world })
+                },
+                move || Ok::<_, Failure>(Difference::new(plan)),
+            )
+            .unwrap();
+            pipeline.step(batch(0, 3, true)).unwrap_err().to_string()
+        });
+        for error in errors {
+            assert!(error.contains(&Failure(place).to_string()), "{error}");
+        }
+    }
+}
+
+/// Messages of a step and of a visit after it have different labels.
+#[test]
+fn a_visit_has_a_number_of_its_own() {
+    on_ranks(2, |world| {
+        let mut pipeline = join(schedule(), &Plan::default(), &world).unwrap();
+        pipeline.step(batch(0, 5, true)).unwrap();
+        let (of_step, in_visit) = (world.call(), world.clone());
+        let calls = pipeline.gather(move |_, _| Ok::<_, Failure>(in_visit.call()));
+        assert_eq!(calls.unwrap(), vec![of_step + 1; 2]);
+        assert_eq!(world.call(), of_step + 1);
+    });
+}
+
+/// The name of a visit to the loss stage of another rank is not that of the next visit.
+#[test]
+fn the_name_of_a_visit_is_of_one_visit_on_every_rank() {
+    let errors = on_ranks(2, |world| {
+        let mut pipeline = join(gpipe(2, 1).unwrap(), &Plan::default(), &world).unwrap();
+        let named = pipeline.during("reading the accuracy");
+        let read = named.with_loss_stage_across(&Numbers, |_| Ok::<_, Failure>(7));
+        assert_eq!(read.unwrap(), 7);
+        pipeline.set_deadline(Some(Duration::from_millis(300)));
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let late = pipeline.each(move |stage, _| {
+            if stage == 0 {
+                let _ = released.lock().unwrap().recv();
+            }
+            Ok::<_, Failure>(())
+        });
+        drop(release);
+        late.unwrap_err().to_string()
+    });
+    let named = "device 0 runs a visit of stage 0";
+    assert!(
+        errors.iter().all(|error| error.contains(named)),
+        "{errors:?}"
+    );
 }

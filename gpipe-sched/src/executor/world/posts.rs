@@ -22,11 +22,11 @@ impl World {
     /// Takes a message that a rank posts, as soon as it is there.
     ///
     /// # Errors
-    /// If a rank fails before, or the call of the message.
+    /// If a rank fails before, or the call in which this waits, unless the message is [of no call](Label::OF_NO_CALL).
     pub fn take_posted(&self, from: usize, label: Label) -> Result<Parcel, PipelineError> {
         let is_of_call = label.call != Label::OF_NO_CALL;
         let mut state = self.lock();
-        let (mut waits, calls) = (false, state.calls);
+        let (mut waits, newest) = (false, state.calls);
         let result = loop {
             if let Some(parcel) = state.posted.remove(&(from, label)) {
                 self.gauge.remove(parcel.bytes());
@@ -44,9 +44,9 @@ impl World {
             if let Some(fault) = fault.filter(|_| is_of_call) {
                 break Err(fault);
             }
-            // Nor for one that a worker stopped: its rank tells the error when all its workers have ended.
-            let (call, rank) = state.stopped;
-            if is_of_call && call > calls {
+            // Nor in one that a worker stopped, maybe of this rank: its rank tells the error when all its workers have ended.
+            let stopped = state.stopped.filter(|(call, _)| *call >= newest);
+            if let Some((_, rank)) = stopped.filter(|_| is_of_call) {
                 break Err((rank, "the call ended before".to_owned()));
             }
             if !waits && is_of_call {
