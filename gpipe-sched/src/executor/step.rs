@@ -39,17 +39,18 @@ where
     /// Runs the schedule on one batch: one item per micro-batch, in order. Of several replicas each takes its own.
     ///
     /// # Errors
-    /// If the items do not match the schedule; otherwise the first failure of a worker.
+    /// If the items do not match the schedule; otherwise the first failure of a worker. On every rank, if it is so on one.
     pub fn step(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
-        let micro_batches = self.schedule.micro_batches();
-        if batch.len() != micro_batches {
-            return Err(PipelineError::Batch(format!(
+        let schedule = self.schedule.clone();
+        let micro_batches = schedule.micro_batches();
+        let checked = match batch.len() == micro_batches {
+            true => check_items(&batch, !schedule.is_forward_only()),
+            false => Err(PipelineError::Batch(format!(
                 "{} items for a schedule of {micro_batches} micro-batches: give one for each",
                 batch.len()
-            )));
-        }
-        check_items(&batch, !self.schedule.is_forward_only())?;
-        self.run(self.schedule.clone(), batch, true)
+            ))),
+        };
+        self.run(checked.map(|()| schedule), batch, true)
     }
 
     /// Evaluates any number of micro-batches: forward passes only, on the same workers.
@@ -57,11 +58,13 @@ where
     /// `begin` of the stages and the loss stage is called here too, so unused gradients are lost.
     ///
     /// # Errors
-    /// If there is no item, or one trains; otherwise the first failure of a worker.
+    /// If there is no item, or one trains; otherwise the first failure of a worker. On every rank, if it is so on one.
     pub fn forward(&mut self, batch: Vec<ItemOf<S, T>>) -> Result<Outcome, PipelineError> {
-        check_items(&batch, false)?;
-        let schedule = forward_over(self.schedule.device_of().to_vec(), batch.len())?;
-        self.run(Arc::new(schedule), batch, false)
+        let schedule = check_items(&batch, false).and_then(|()| {
+            let schedule = forward_over(self.schedule.device_of().to_vec(), batch.len())?;
+            Ok(Arc::new(schedule))
+        });
+        self.run(schedule, batch, false)
     }
 
     /// Ends the step or evaluation that the other ranks make: this one has no batch for it, for the reason `why`. The
@@ -84,15 +87,16 @@ where
         self.join_results(Ok(nothing), false).map(drop)
     }
 
-    /// Runs a schedule on all workers and gathers their reports.
+    /// Runs a schedule on all workers and gathers their reports. Where there is none, the workers of other ranks, which may
+    /// have theirs, hear why.
     fn run(
         &mut self,
-        schedule: Arc<Schedule>,
+        schedule: Result<Arc<Schedule>, PipelineError>,
         batch: Vec<ItemOf<S, T>>,
         is_step: bool,
     ) -> Result<Outcome, PipelineError> {
         self.begin_epoch();
-        let own = self.run_own(schedule, batch);
+        let own = schedule.and_then(|schedule| self.run_own(schedule, batch));
         Ok(self.join_results(own, is_step)?.outcome())
     }
 

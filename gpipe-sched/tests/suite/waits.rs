@@ -148,3 +148,28 @@ fn the_name_of_a_visit_is_of_one_visit_on_every_rank() {
         "{errors:?}"
     );
 }
+
+/// Items that one rank refuses end the call of all, and the next call works.
+#[test]
+fn a_batch_that_one_rank_refuses_ends_the_call_of_all() {
+    on_ranks(2, |world| {
+        let mut pipeline = join(schedule(), &Plan::default(), &world).unwrap();
+        let first = world.rank() == 0;
+        let faults = [
+            pipeline
+                .step(batch(0, if first { 4 } else { 5 }, true))
+                .map(drop),
+            pipeline.step(batch(0, 5, first)).map(drop),
+            pipeline
+                .forward(batch(0, if first { 0 } else { 5 }, false))
+                .map(drop),
+            pipeline.forward(batch(0, 5, first)).map(drop),
+        ];
+        let wrong = ["4 items", "train = false", "no items", "train = true"];
+        for (fault, wrong) in faults.into_iter().zip(wrong) {
+            let error = fault.unwrap_err().to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
+        step(&mut pipeline, 1).unwrap();
+    });
+}
