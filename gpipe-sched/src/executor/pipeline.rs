@@ -95,6 +95,7 @@ where
             deadline: None,
             task: VISIT,
         };
+        let mut started = Ok(());
         for (device, is_own) in own.into_iter().enumerate() {
             if !is_own {
                 pipeline.workers.push(WorkerHandle::far());
@@ -126,16 +127,20 @@ where
                     job(&mut worker);
                 }
             };
-            let thread = thread::Builder::new()
-                .name(format!("gpipe-{device}"))
-                .spawn(work)
-                .map_err(|source| PipelineError::Thread { device, source })?;
-            pipeline.workers.push(WorkerHandle {
-                jobs: Some(jobs),
-                thread: Some(thread),
-                lost: false,
-                is_far: false,
-            });
+            let thread = thread::Builder::new().name(format!("gpipe-{device}"));
+            match thread.spawn(work) {
+                Ok(thread) => pipeline.workers.push(WorkerHandle {
+                    jobs: Some(jobs),
+                    thread: Some(thread),
+                    lost: false,
+                    is_far: false,
+                }),
+                Err(source) => {
+                    // The other ranks hear of it below.
+                    started = Err(PipelineError::Thread { device, source });
+                    break;
+                }
+            }
         }
         drop(ready);
         let progress = Progress::of_visit("the construction", pipeline.parts());
@@ -143,7 +148,7 @@ where
         let waited = pipeline.collect(&answers, Clock::start(), &progress, 0, |_, answer| {
             first = std::mem::replace(&mut first, Ok(())).and(answer);
         });
-        pipeline.agree(pipeline.begin_call(), waited.and(first))?;
+        pipeline.agree(pipeline.begin_call(), started.and(waited).and(first))?;
         Ok(pipeline)
     }
 
@@ -335,7 +340,7 @@ where
 
     /// The stages of each worker, in the order in which they are visited.
     fn parts(&self) -> Vec<Vec<Part>> {
-        let mut parts = vec![Vec::new(); self.workers.len()];
+        let mut parts = vec![Vec::new(); self.schedule.devices()];
         for (stage, &device) in self.schedule.device_of().iter().enumerate() {
             parts[device].push(Part::Stage(stage));
         }

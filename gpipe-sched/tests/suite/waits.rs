@@ -1,5 +1,6 @@
 //! Sequences of calls over ranks in which one could wait for another without end.
 
+use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use gpipe_sched::{
 };
 
 use crate::common::ranks::{Numbers, join, step};
-use crate::common::{Difference, Failure, Plan, Trouble, batch};
+use crate::common::{Difference, Failure, Plan, Toy, Trouble, batch};
 
 /// A rank that has no result after this time hangs.
 const HANG: Duration = Duration::from_secs(60);
 
 /// Runs the same on every rank, a thread each; the results in the order of the ranks, or a panic where one hangs.
-fn on_ranks<R: Send + 'static>(
+pub fn on_ranks<R: Send + 'static>(
     ranks: usize,
     run: impl Fn(Arc<World>) -> R + Send + Sync + 'static,
 ) -> Vec<R> {
@@ -172,4 +173,46 @@ fn a_batch_that_one_rank_refuses_ends_the_call_of_all() {
         }
         step(&mut pipeline, 1).unwrap();
     });
+}
+
+/// Set for a process in which every thread that asks for no size of its stack asks for more than there is.
+const NO_THREADS: (&str, &str) = ("RUST_MIN_STACK", "1152921504606846976");
+
+/// The rank that cannot start its threads tells the other one, which needs none.
+#[test]
+fn a_rank_without_threads_ends_the_construction_of_all() {
+    let name = "waits::a_rank_without_threads_ends_the_construction_of_all";
+    if std::env::var(NO_THREADS.0).is_ok_and(|size| size == NO_THREADS.1) {
+        let (done, results) = mpsc::channel();
+        for end in InMemory::new(2) {
+            let done = done.clone();
+            let rank = move || {
+                let world = World::new(end);
+                let (of_stages, of_loss) = (Plan::default(), Plan::default());
+                let made = Pipeline::join(
+                    gpipe(2, 1).unwrap(),
+                    &world,
+                    1,
+                    vec![0, 0],
+                    Arc::new(Numbers),
+                    move |stage| Ok::<_, Failure>(Toy::new(stage, of_stages.clone())),
+                    move || Ok::<_, Failure>(Difference::new(of_loss)),
+                );
+                let _ = done.send(made.map(drop).unwrap_err().to_string());
+            };
+            let thread = thread::Builder::new().stack_size(1 << 20);
+            thread.spawn(rank).expect("a thread of a usual size");
+        }
+        for _ in 0..2 {
+            let error = results.recv_timeout(HANG).expect("no hang");
+            assert!(error.contains("cannot start a thread"), "{error}");
+        }
+        return;
+    }
+    let test = std::env::current_exe().unwrap();
+    let status = Command::new(test)
+        .args(["--exact", name, "--test-threads", "1"])
+        .env(NO_THREADS.0, NO_THREADS.1)
+        .status();
+    assert!(status.unwrap().success());
 }
