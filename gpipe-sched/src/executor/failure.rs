@@ -163,21 +163,23 @@ pub(crate) fn guard<R, E: Into<Box<dyn Error + Send + Sync>>>(
     place: Place,
     work: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, PipelineError> {
-    // A panic can only leave the stage's own state inconsistent; `Stage::begin` clears it.
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(PipelineError::Failed {
-            place,
-            source: error.into(),
-        }),
-        Err(panic) => Err(PipelineError::Panicked {
-            place,
-            message: message(panic.as_ref()),
-        }),
-    }
+    catch(place, work)?.map_err(|error| PipelineError::Failed {
+        place,
+        source: error.into(),
+    })
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// [`guard`] of code that has errors of its own or none: its panic alone is taken.
+pub(crate) fn catch<R>(place: Place, work: impl FnOnce() -> R) -> Result<R, PipelineError> {
+    // A panic can only leave the stage's own state inconsistent; `Stage::begin` clears it.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| PipelineError::Panicked {
+        place,
+        message: message(panic.as_ref()),
+    })
+}
+
+/// The text of a panic.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_owned()

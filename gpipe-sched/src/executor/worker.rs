@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::executor::clock::Clock;
-use crate::executor::failure::{PipelineError, Place, guard};
+use crate::executor::failure::{PipelineError, Place, catch, guard};
 use crate::executor::loss_stage::LossStage;
 use crate::executor::mailboxes::{Mailboxes, Refusal};
 use crate::executor::part::Part;
@@ -76,7 +76,8 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         let mut spans = Vec::with_capacity(lane.len());
         let mut held: Vec<(usize, Vec<Held>)> = Vec::with_capacity(self.stages.len());
         for (index, stage) in &mut self.stages {
-            held.push((*index, stage.held().into_iter().collect()));
+            let first = catch(Place::Begin(Part::Stage(*index)), || stage.held())?;
+            held.push((*index, first.into_iter().collect()));
         }
         // When the device was free. Between `ready` and `start` it waits for the processor: a worker that
         // is woken up is ready since its flow arrived.
@@ -92,13 +93,8 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
             };
             context.progress.enter(self.device, position);
             let slot = self.slot(action.stage);
-            let entered = self.stages[slot].1.enter();
-            let start = context.clock.seconds();
-            let flow = self.act(context, action, flow)?;
-            let flow = self.loss(context, action, flow, &mut targets)?;
-            let stage = &mut self.stages[slot].1;
-            guard(Place::Action(action), || stage.leave())?;
-            let end = context.clock.seconds();
+            let turn = || self.turn(context, action, flow, &mut targets, &mut held[slot].1);
+            let (start, end) = catch(Place::Action(action), turn)??;
             spans.push(Span {
                 device: self.device,
                 action,
@@ -106,10 +102,6 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
                 start,
                 end,
             });
-            held[slot].1.extend(stage.held());
-            // Before the processor is given away, so that the flow does not wait for it too.
-            self.pass_on(context, action, flow)?;
-            drop(entered);
             free = end;
         }
         context.progress.reach(self.device, lane.len());
@@ -141,7 +133,31 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
         self.stages.partition_point(|(index, _)| *index < stage)
     }
 
-    /// Runs one action of a stage on a flow that has arrived.
+    /// Runs one action on a flow that has arrived, and sends its result: the times at which it starts and ends.
+    fn turn(
+        &mut self,
+        context: &StepContext,
+        action: Action,
+        flow: Option<S::Flow>,
+        targets: &mut [Option<T::Target>],
+        held: &mut Vec<Held>,
+    ) -> Result<(f64, f64), Stop> {
+        let slot = self.slot(action.stage);
+        let entered = self.stages[slot].1.enter();
+        let start = context.clock.seconds();
+        let flow = self.act(context, action, flow)?;
+        let flow = self.loss(context, action, flow, targets)?;
+        let stage = &mut self.stages[slot].1;
+        guard(Place::Action(action), || stage.leave())?;
+        let end = context.clock.seconds();
+        held.extend(stage.held());
+        // Before the processor is given away, so that the flow does not wait for it too.
+        self.pass_on(context, action, flow)?;
+        drop(entered);
+        Ok((start, end))
+    }
+
+    /// Runs one action of a stage on a flow.
     fn act(
         &mut self,
         context: &StepContext,

@@ -5,10 +5,11 @@ mod posts;
 mod rounds;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, PoisonError};
 
-use crate::executor::failure::PipelineError;
+use crate::executor::failure::{self, PipelineError};
 use crate::executor::frame::{seal, unseal};
 use crate::executor::gauge::Gauge;
 use crate::executor::offsets::Offsets;
@@ -356,7 +357,17 @@ impl World {
                 let tag = Tag { epoch, transfer };
                 self.gauge.add(bytes);
                 let taken = match arrivals {
-                    Some(arrivals) => arrivals.flow(tag, &mut message),
+                    Some(arrivals) => {
+                        // Of the codec; it would end the transport's thread.
+                        let taken = AssertUnwindSafe(|| arrivals.flow(tag, &mut message));
+                        catch_unwind(taken).unwrap_or_else(|panic| {
+                            let why = failure::message(panic.as_ref());
+                            Err(format!(
+                                "rank {} reads {transfer} from it and panicked: {why}",
+                                self.rank()
+                            ))
+                        })
+                    }
                     // Of a call that failed; its pipeline is gone.
                     None => Ok(()),
                 };

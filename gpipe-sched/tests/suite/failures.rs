@@ -229,7 +229,7 @@ struct Rude {
 enum Rudeness {
     /// Gives no gradient to the stage before.
     Silent,
-    /// Panics with something that panics when it is dropped, which takes the thread along.
+    /// Panics at the beginning with something that panics when it is dropped, which takes the thread along.
     Deadly,
 }
 
@@ -252,6 +252,9 @@ impl Stage for Rude {
     type Error = Failure;
 
     fn begin(&mut self, _step: u64) -> Result<(), Failure> {
+        if self.how == Rudeness::Deadly && self.index == 1 {
+            std::panic::panic_any(Evil);
+        }
         Ok(())
     }
 
@@ -260,11 +263,7 @@ impl Stage for Rude {
     }
 
     fn input_grad(&mut self, _m: &MicroBatch, _dy: ()) -> Result<Option<()>, Failure> {
-        match self.how {
-            Rudeness::Silent => Ok((self.index != 1).then_some(())),
-            Rudeness::Deadly if self.index == 1 => std::panic::panic_any(Evil),
-            Rudeness::Deadly => Ok(Some(())),
-        }
+        Ok((self.how == Rudeness::Deadly || self.index != 1).then_some(()))
     }
 
     fn weight_grad(&mut self, _m: &MicroBatch) -> Result<(), Failure> {

@@ -21,6 +21,8 @@ mod watchdog;
 
 mod waits;
 
+mod panics;
+
 mod stalls;
 
 mod schedules;
