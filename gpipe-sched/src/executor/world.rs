@@ -1,8 +1,11 @@
 //! The ranks of a run: frames that are numbered and checked, flows for stages elsewhere, and rounds in which
 //! every rank tells all others the result of a call.
 
+mod label;
 mod posts;
 mod rounds;
+
+pub use label::Label;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,22 +86,6 @@ const RESULT: u64 = 2;
 const FAULT: u64 = 3;
 const FAILED: u64 = 4;
 const POSTED: u64 = 5;
-
-/// The name of a message from one rank to another: no two of a call have the same place and part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Label {
-    /// The number of a call ([`World::call`]), or [`Label::OF_NO_CALL`].
-    pub call: u64,
-    /// Such as a stage.
-    pub place: usize,
-    /// Such as a layer.
-    pub part: usize,
-}
-
-impl Label {
-    /// For messages that belong to no call: they outlast the calls, failed ones too, and nobody polls for them.
-    pub const OF_NO_CALL: u64 = u64::MAX;
-}
 
 impl World {
     /// The world of a transport, which is started.
@@ -379,10 +366,13 @@ impl World {
                 let (place, part) = (message.number()?, message.number()?);
                 let label = Label { call, place, part };
                 self.gauge.add(bytes);
-                state.posted.insert((from, label), message.rest());
+                let before = state.posted.insert((from, label), message.rest());
                 drop(state);
                 self.changed.notify_all();
-                Ok(())
+                before.map_or(Ok(()), |before| {
+                    self.gauge.remove(before.bytes());
+                    Err(format!("it posted a second message before the first was taken ({label}): the run cannot go on"))
+                })
             }
             STOP => {
                 drop(state);

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use gpipe_sched::{
-    Action, InMemory, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
+    Action, InMemory, Label, Op, Parcel, PipelineError, Place, Schedule, Transport, World, gpipe,
     interleaved, one_f_one_b, zb_v,
 };
 
@@ -285,4 +285,30 @@ fn a_silent_rank_is_named_at_the_deadline() {
     });
     let error = errors[1].as_deref().unwrap_or_default();
     assert!(error.starts_with("rank 0 (here): silent for "), "{error}");
+}
+
+/// A message that another one would replace is lost: the run ends on both ranks.
+#[test]
+fn a_message_that_is_posted_twice_ends_the_run() {
+    let (call, place, part) = (Label::OF_NO_CALL, 3, 4);
+    let label = Label { call, place, part };
+    let errors = on_ranks(InMemory::new(2), |world| {
+        if world.rank() == 0 {
+            let message = || Parcel {
+                head: Vec::new(),
+                bodies: vec![vec![1; 10]],
+            };
+            world.post(1, label, message());
+            // One of another label is another one.
+            world.post(1, Label { part: 5, ..label }, message());
+            world.post(1, label, message());
+        }
+        let shared = world.share(Parcel::default(), None);
+        shared.expect_err("no success").to_string()
+    });
+    let named = "second message before the first was taken (no call, place 3, part 4)";
+    assert!(
+        errors.iter().all(|error| error.contains(named)),
+        "{errors:?}"
+    );
 }

@@ -8,7 +8,8 @@ use crate::executor::transport::Parcel;
 use crate::executor::wire::Writer;
 
 impl World {
-    /// Sends a message to another rank, which [takes](Self::take_posted) it by its label. Never waits.
+    /// Sends a message to another rank, which [takes](Self::take_posted) it by its label. Never waits. A second message of a
+    /// label whose first one was not taken ends the run.
     pub fn post(&self, to: usize, label: Label, parcel: Parcel) {
         let mut out = Writer::default();
         out.bits(POSTED);
