@@ -52,7 +52,7 @@ pub trait Transport: Send + Sync + 'static {
     fn send(&self, to: usize, parcel: Parcel);
 
     /// Says whether a thread of this process waits for a message from now on, so that a transport that polls
-    /// knows how often to.
+    /// knows how often to. Called under locks that a delivery takes: it returns at once and delivers nothing.
     fn waiting(&self, waits: bool) {
         let _ = waits;
     }
