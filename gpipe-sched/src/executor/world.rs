@@ -1,18 +1,19 @@
 //! The ranks of a run: frames that are numbered and checked, flows for stages elsewhere, and rounds in which
 //! every rank tells all others the result of a call.
 
+mod arrivals;
 mod label;
 mod posts;
 mod rounds;
 
+pub(crate) use arrivals::Arrivals;
 pub use label::Label;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, PoisonError};
 
-use crate::executor::failure::{self, PipelineError};
+use crate::executor::failure::PipelineError;
 use crate::executor::frame::{seal, unseal};
 use crate::executor::gauge::Gauge;
 use crate::executor::offsets::Offsets;
@@ -21,15 +22,6 @@ use crate::executor::tag::Tag;
 use crate::executor::transport::{Parcel, Transport};
 use crate::executor::wire::{Reader, Writer};
 use crate::schedule::transfer::{Direction, Transfer};
-
-/// Takes flows and stops that arrive for the pipeline of this rank.
-pub(crate) trait Arrivals: Send + Sync {
-    fn flow(&self, tag: Tag, flow: &mut Reader) -> Result<(), String>;
-    /// Another rank ended the call.
-    fn stop(&self, call: u64);
-    /// No message arrives any more.
-    fn close(&self);
-}
 
 /// This process among the ranks of a run, from their start to their end. A pipeline is built over it with
 /// [`Pipeline::join`](crate::Pipeline::join); calls on it are made by all ranks, in the same order.
@@ -344,17 +336,7 @@ impl World {
                 let tag = Tag { epoch, transfer };
                 self.gauge.add(bytes);
                 let taken = match arrivals {
-                    Some(arrivals) => {
-                        // Of the codec; it would end the transport's thread.
-                        let taken = AssertUnwindSafe(|| arrivals.flow(tag, &mut message));
-                        catch_unwind(taken).unwrap_or_else(|panic| {
-                            let why = failure::message(panic.as_ref());
-                            Err(format!(
-                                "rank {} reads {transfer} from it and panicked: {why}",
-                                self.rank()
-                            ))
-                        })
-                    }
+                    Some(arrivals) => arrivals.take_flow(self.rank(), tag, &mut message),
                     // Of a call that failed; its pipeline is gone.
                     None => Ok(()),
                 };
