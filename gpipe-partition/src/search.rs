@@ -55,7 +55,8 @@ impl Limit for f64 {
     const MOST: Self = Self::MAX;
 
     fn between(low: Self, high: Self) -> Option<Self> {
-        let middle = 0.5 * (low + high);
+        // The sum of both may be more than a number holds.
+        let middle = 0.5 * low + 0.5 * high;
         (low < middle && middle < high).then_some(middle)
     }
 }
@@ -170,6 +171,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn costs_near_the_largest_number_are_cut_best() {
+        let costs = [1.0, 0.25, 0.25, 0.25, 0.125];
+        let cost = |_: usize, run: Range<usize>| Some(costs[run].iter().sum::<f64>() * 1e308);
+        let cut = least_bottleneck(0..5, 2, 0.0, 64, cost);
+        assert_eq!(cut, Some((vec![1, 5], 1e308)));
+    }
+
+    #[test]
     fn the_furthest_end_is_found_from_every_start() {
         for most in 1..40 {
             for start in 0..most {
@@ -201,6 +210,7 @@ mod tests {
             assert_eq!((low, high), (least - 1, least));
         }
         assert_eq!(bisect(5, 3, 64, reach(0)), (5, 3));
+        assert_eq!(f64::between(0.0, f64::MAX), Some(0.5 * f64::MAX));
         assert_eq!(f64::between(1.0, f64::NAN), None);
         assert_eq!(f64::between(1.0, 1.0 + f64::EPSILON), None);
     }
