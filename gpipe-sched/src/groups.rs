@@ -115,8 +115,9 @@ impl Groups {
             return 0;
         }
         let own = self.own_micro_batches();
-        let micro_batch = (own.start + micro_batch).min(own.end - 1);
-        ((micro_batch + 1) * self.groups - 1) / self.micro_batches
+        let micro_batch = own.start.saturating_add(micro_batch).min(own.end - 1);
+        let before = (micro_batch as u128 + 1) * self.groups as u128 - 1;
+        (before / self.micro_batches as u128) as usize
     }
 
     /// The micro-batches of one of this replica's groups, counted from the replica's first.
@@ -128,7 +129,8 @@ impl Groups {
 
     /// The first micro-batch of a group among those of the step.
     fn start(self, group: usize) -> usize {
-        group * self.micro_batches / self.groups
+        // The product may be too large for a `usize`.
+        (group as u128 * self.micro_batches as u128 / self.groups as u128) as usize
     }
 
     /// The sum of one number for each micro-batch of the step, those of all replicas, in the order of the groups.
@@ -449,6 +451,21 @@ mod tests {
             (1, 2, 4)
         );
         assert_eq!(Groups::one(5).whole(), Groups::one(1));
+    }
+
+    #[test]
+    fn huge_numbers_are_divided_like_small_ones() {
+        let groups = Groups::new(1 << 40, 1 << 30).unwrap();
+        let last = groups.on_replica(3, 4).unwrap();
+        assert_eq!(last.own_micro_batches(), 3 << 38..1 << 40);
+        assert_eq!((last.of(0), last.of(usize::MAX)), (3 << 28, (1 << 30) - 1));
+        assert_eq!(
+            groups.micro_batches((1 << 30) - 1),
+            (1 << 40) - 1024..1 << 40
+        );
+        let all = Groups::new(usize::MAX, usize::MAX).unwrap();
+        assert_eq!(all.own_micro_batches(), 0..usize::MAX);
+        assert_eq!(all.of(usize::MAX), usize::MAX - 1);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use gpipe_sched::{
     Action, Fault, Item, LossStage, MicroBatch, Op, Part, Pipeline, PipelineError, Place, Schedule,
-    Stage, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1, zb_h2, zb_v,
+    ScheduleError, Stage, dualpipe_v, gpipe, interleaved, looped_bfs, one_f_one_b, v_half, v_min,
+    zb_h1, zb_h2, zb_v,
 };
 
 use crate::common::{Failure, Plan, Trouble, assert_transparent, batch, build, places};
@@ -349,11 +350,26 @@ fn a_worker_that_dies_is_named_and_nobody_waits_for_it() {
     );
 }
 
+type Build = fn(usize, usize) -> Result<Schedule, ScheduleError>;
+
 #[test]
 fn sizes_without_meaning_are_refused() {
-    for make in [gpipe, one_f_one_b, gpipe_sched::forward_only] {
-        for (stages, micro_batches) in [(0, 4), (4, 0), (0, 0)] {
-            let error = make(stages, micro_batches).unwrap_err();
+    // Each with the stages of a device.
+    let builders: [(Build, usize); 9] = [
+        (gpipe, 1),
+        (one_f_one_b, 1),
+        (gpipe_sched::forward_only, 1),
+        (zb_h1, 1),
+        (zb_h2, 1),
+        (zb_v, 2),
+        (v_half, 2),
+        (v_min, 2),
+        (dualpipe_v, 2),
+    ];
+    for (make, chunks) in builders {
+        for (devices, micro_batches) in [(0, 4), (4, 0), (0, 0)] {
+            let error = make(devices, micro_batches).unwrap_err();
+            let stages = devices * chunks;
             assert_eq!(
                 *error.fault(),
                 Fault::Empty {
@@ -362,12 +378,13 @@ fn sizes_without_meaning_are_refused() {
                 }
             );
         }
-        for (stages, micro_batches) in [
+        for (devices, micro_batches) in [
             (usize::MAX, 2),
             (usize::MAX, usize::MAX),
             (1 << 20, 1 << 20),
         ] {
-            let error = make(stages, micro_batches).unwrap_err();
+            let error = make(devices, micro_batches).unwrap_err();
+            let stages = devices.saturating_mul(chunks);
             assert_eq!(
                 *error.fault(),
                 Fault::TooLarge {

@@ -24,7 +24,8 @@ use crate::schedule::fault::ScheduleError;
 /// If there is no device or no micro-batch, or more than a schedule can have.
 pub fn v_half(devices: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
     let gap = if devices.is_multiple_of(2) { 3 } else { 0 };
-    repeat(devices, micro_batches, (devices + 2) / 2 * 2, |d| {
+    let held = devices.saturating_add(2) / 2 * 2;
+    repeat(devices, micro_batches, held, |d| {
         let turn = 3 * devices - d - 2;
         [
             2 * d,
@@ -53,7 +54,8 @@ pub fn v_half(devices: usize, micro_batches: usize) -> Result<Schedule, Schedule
 /// If there is no device or no micro-batch, or more than a schedule can have.
 pub fn v_min(devices: usize, micro_batches: usize) -> Result<Schedule, ScheduleError> {
     let gap = if devices.is_multiple_of(3) { 2 } else { 0 };
-    repeat(devices, micro_batches, (devices + 4) / 3 * 2, |d| {
+    let held = devices.saturating_add(4) / 3 * 2;
+    repeat(devices, micro_batches, held, |d| {
         let turn = 2 * devices - 1 - d;
         [d, turn, 2 * devices + gap + d, 2 * devices + gap + turn]
     })
