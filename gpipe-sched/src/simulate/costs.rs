@@ -63,7 +63,8 @@ pub struct Costs {
     left: Vec<f64>,
     speeds: Vec<f64>,
     updates: Vec<f64>,
-    additions: Vec<(Action, f64)>,
+    /// Sorted by the action, each with its place in the given list.
+    additions: Vec<(Action, usize, f64)>,
     operations: Vec<f64>,
 }
 
@@ -101,6 +102,18 @@ pub enum CostsError {
         portal: Portal,
         /// Stages of the schedule.
         stages: usize,
+    },
+    /// An addition to an action of a stage or a micro-batch that the schedule does not have.
+    #[error(
+        "an addition to {action}, but the schedule has {stages} stages and {micro_batches} micro-batches: leave it out"
+    )]
+    Addition {
+        /// The action.
+        action: Action,
+        /// Stages of the schedule.
+        stages: usize,
+        /// Micro-batches of the schedule.
+        micro_batches: usize,
     },
     /// A cost is negative or not finite.
     #[error("the {what} {index} costs {value}: use a finite number, 0 or more")]
@@ -206,10 +219,15 @@ impl Costs {
     }
 
     /// Sets seconds that single actions take besides those of their stage, whatever the size of their micro-batch:
-    /// work that belongs to several micro-batches and is done with one of them.
+    /// work that belongs to several micro-batches and is done with one of them. Several to one action add up; one to an
+    /// operation in place of which the schedule has others (`B` for `I` and `W`) counts nothing.
     #[must_use]
     pub fn with_additions(mut self, additions: Vec<(Action, f64)>) -> Self {
-        self.additions = additions;
+        let additions = additions.into_iter().enumerate();
+        let placed = additions.map(|(place, (action, seconds))| (action, place, seconds));
+        self.additions = placed.collect();
+        self.additions
+            .sort_unstable_by_key(|&(action, place, _)| (action, place));
         self
     }
 
@@ -287,15 +305,25 @@ impl Costs {
                 &[link.latency, link.forward, link.backward],
             )?;
         }
+        let is_other =
+            |action: Action| action.stage >= stages || action.micro_batch >= micro_batches;
+        let mut added = self.additions.iter().map(|&(action, ..)| action);
+        if let Some(action) = added.find(|&action| is_other(action)) {
+            return Err(CostsError::Addition {
+                action,
+                stages,
+                micro_batches,
+            });
+        }
         let sizes = self.sizes.iter().enumerate();
         let updates = self.updates.iter().enumerate();
         let left = self.left.iter().enumerate();
-        let additions = self.additions.iter().enumerate();
+        let additions = self.additions.iter();
         let operations = self.operations.iter().enumerate();
         sizes
             .map(|(m, size)| ("micro-batch", m, size))
             .chain(left.map(|(stage, left)| ("part of the recomputation of stage", stage, left)))
-            .chain(additions.map(|(index, (_, seconds))| ("addition", index, seconds)))
+            .chain(additions.map(|(_, place, seconds)| ("addition", *place, seconds)))
             .chain(operations.map(|(stage, seconds)| ("operation of stage", stage, seconds)))
             .chain(updates.map(|(stage, update)| ("update", stage, update)))
             .try_for_each(|(what, index, &value)| number(what, index, &[value]))?;
@@ -321,7 +349,7 @@ impl Costs {
             2.0 * micro_batches as f64 * link.latency + sizes * (link.forward + link.backward)
         });
         let updates: f64 = self.updates.iter().sum();
-        let additions: f64 = self.additions.iter().map(|(_, seconds)| seconds).sum();
+        let additions: f64 = self.additions.iter().map(|(.., seconds)| seconds).sum();
         (sizes * work.sum::<f64>() + additions + updates) / slowest + links.sum::<f64>()
     }
 
@@ -363,8 +391,10 @@ impl Costs {
             Op::WeightGrad => stage.weight_grad,
             Op::Recompute => recompute - left,
         };
-        let additions = self.additions.iter().filter(|(to, _)| *to == action);
-        let additions: f64 = additions.map(|(_, seconds)| seconds).sum();
+        let first = self.additions.partition_point(|(to, ..)| *to < action);
+        let additions = self.additions[first..].iter();
+        let additions = additions.take_while(|(to, ..)| *to == action);
+        let additions: f64 = additions.map(|(.., seconds)| seconds).sum();
         (seconds * self.size(action.micro_batch) + additions) / self.speed(device)
     }
 

@@ -97,6 +97,38 @@ fn transfers_overlap_work_and_follow_each_other() {
     assert_eq!(times(&timeline, "0B0").0, 26.5);
 }
 
+/// Several additions to one action add up, and one to an action that does not exist is refused.
+#[test]
+fn additions_belong_to_actions_of_the_schedule() {
+    let schedule = gpipe(2, 3).unwrap();
+    let with = |additions: &[(&str, f64)]| {
+        let additions = additions
+            .iter()
+            .map(|&(action, seconds)| (action.parse().unwrap(), seconds));
+        Costs::even(2, 1.0, 2.0).with_additions(additions.collect())
+    };
+    let seconds = |additions: &[(&str, f64)]| Ok(simulate(&schedule, &with(additions))?.makespan());
+    let plain = seconds(&[]).unwrap();
+    let added = seconds(&[("1F2", 2.0), ("0F0", 1.0), ("1F2", 0.5), ("0F0", 0.25)]);
+    assert_eq!(added, Ok(plain + 3.75));
+    for action in ["2F0", "0F3", "9B0"] {
+        let refused = seconds(&[("0F0", 1.0), (action, 1.0)]);
+        let error = CostsError::Addition {
+            action: action.parse().unwrap(),
+            stages: 2,
+            micro_batches: 3,
+        };
+        assert_eq!(refused, Err(error));
+    }
+    let refused = seconds(&[("1F0", 1.0), ("0F0", -1.0)]);
+    let error = CostsError::Number {
+        what: "addition",
+        index: 1,
+        value: -1.0,
+    };
+    assert_eq!(refused, Err(error));
+}
+
 #[test]
 fn costs_that_do_not_fit_are_refused() {
     let schedule = gpipe(2, 3).unwrap();
