@@ -71,7 +71,8 @@ fn check_devices(device_of: &[usize], devices: usize) -> Result<(), ScheduleErro
 /// The position of each action in its lane.
 struct Positions {
     micro_batches: usize,
-    /// Per stage and micro-batch, per operation.
+    /// Per stage and micro-batch, per operation: of as many as there are actions and one more. Behind them no fault is the
+    /// first, since one of these has no action.
     positions: Vec<[usize; Op::ALL.len()]>,
 }
 
@@ -82,7 +83,9 @@ impl Positions {
         lanes: &[Vec<Action>],
     ) -> Result<Self, ScheduleError> {
         let stages = device_of.len();
-        let mut positions = vec![[MISSING; Op::ALL.len()]; stages * micro_batches];
+        let actions: usize = lanes.iter().map(Vec::len).sum();
+        let cells = (stages * micro_batches).min(actions + 1);
+        let mut positions = vec![[MISSING; Op::ALL.len()]; cells];
         for (device, lane) in lanes.iter().enumerate() {
             for (position, &action) in lane.iter().enumerate() {
                 let at = Cell { device, position };
@@ -110,11 +113,12 @@ impl Positions {
                     return Err(ScheduleError::at(fault, at, lanes));
                 }
                 let cell = action.stage * micro_batches + action.micro_batch;
-                let place = &mut positions[cell][action.op as usize];
-                if *place != MISSING {
+                let Some(places) = positions.get_mut(cell) else {
+                    continue;
+                };
+                if std::mem::replace(&mut places[action.op as usize], position) != MISSING {
                     return Err(ScheduleError::at(Fault::Twice { action }, at, lanes));
                 }
-                *place = position;
             }
         }
         Ok(Self {
@@ -243,4 +247,21 @@ fn deadlock(device_of: &[usize], lanes: &[Vec<Action>], stuck: &[usize]) -> Sche
         at,
         lanes,
     )
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// Sizes come from files: what is not there is named without memory for all that should be.
+    #[test]
+    fn a_few_actions_of_huge_sizes_take_a_few_places() {
+        let last = Action::new(0, Op::Forward, MAX_CELLS - 1);
+        let lanes = [vec![last]];
+        let positions = Positions::collect(&[0], MAX_CELLS, &lanes).expect("places that exist");
+        assert_eq!(positions.positions.len(), 2);
+        let error = check(&[0], MAX_CELLS, &lanes).unwrap_err();
+        let action = Action::new(0, Op::Forward, 0);
+        assert_eq!(*error.fault(), Fault::Missing { action });
+    }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 
-use crate::schedule::action::{Action, ActionError, Op};
+use crate::schedule::action::{Action, ActionError};
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::{Cell, Fault, ScheduleError};
 use crate::schedule::unit_time::for_each_in_unit_time;
@@ -69,7 +69,13 @@ impl Schedule {
         let mut table = Table::read(text)?;
         let made = table.sizes().and_then(|(stages, micro_batches)| {
             let device_of = table.device_of(stages);
-            Self::new(device_of, micro_batches, std::mem::take(&mut table.lanes))
+            let mistyped = table.mistyped(stages, micro_batches);
+            let made = Self::new(device_of, micro_batches, std::mem::take(&mut table.lanes));
+            made.map_err(|error| match error.fault() {
+                // The cell that is wrong comes before the one that is missing for it.
+                Fault::WrongDevice { .. } | Fault::Twice { .. } => error,
+                _ => mistyped.err().unwrap_or(error),
+            })
         });
         made.map_err(|source| table.locate(source))
     }
@@ -134,9 +140,6 @@ impl Table {
     }
 
     /// The numbers of stages and micro-batches, counted without gaps.
-    ///
-    /// Runs before any list of that size is allocated, so that a table with a large number in it
-    /// costs no more memory than its text.
     fn sizes(&self) -> Result<(usize, usize), ScheduleError> {
         let stages = dense(self.actions().map(|action| action.stage));
         let micro_batches = dense(self.actions().map(|action| action.micro_batch));
@@ -151,38 +154,12 @@ impl Table {
                 micro_batches,
             },
         )?;
-        // The cell that is wrong comes before the one that is missing for it.
-        let device_of = self.device_of(stages);
-        for (device, lane) in self.lanes.iter().enumerate() {
-            let is_foreign = |action: &Action| device_of[action.stage] != device;
-            if let Some(position) = lane.iter().position(is_foreign) {
-                let action = lane[position];
-                let fault = Fault::WrongDevice {
-                    action,
-                    device,
-                    owner: device_of[action.stage],
-                };
-                return Err(self.fault(fault, device, position));
-            }
-        }
-        let cell = |action: &Action| (action.op as usize, action.stage, action.micro_batch);
-        let mut found: Vec<_> = self.actions().map(|action| cell(&action)).collect();
-        found.sort_unstable();
-        if let Some(pair) = found.windows(2).find(|pair| pair[0] == pair[1]) {
-            let mut seen = false;
-            let is_second =
-                |action: &Action| cell(action) == pair[0] && std::mem::replace(&mut seen, true);
-            self.refuse(is_second, |action| Fault::Twice { action })?;
-        }
-        found.retain(|&(op, ..)| op == Op::Forward as usize);
-        let mut found = found.into_iter().map(|(_, stage, m)| (stage, m));
-        let mut all = (0..stages).flat_map(|stage| (0..micro_batches).map(move |m| (stage, m)));
-        // Both ascend: the first missing one is where they differ.
-        let Some((stage, micro_batch)) = all.find(|&cell| found.next() != Some(cell)) else {
-            return Ok((stages, micro_batches));
-        };
-        // A mistyped number may be the highest of all, which few others go with.
-        let (last_stage, last) = (stages - 1, micro_batches - 1);
+        Ok((stages, micro_batches))
+    }
+
+    /// Refuses the highest number of all where few others go with it: it may be a mistyped one.
+    fn mistyped(&self, stages: usize, micro_batches: usize) -> Result<(), ScheduleError> {
+        let last = micro_batches.saturating_sub(1);
         let of_last = self.actions().filter(|action| action.micro_batch == last);
         if 2 * distinct(of_last.map(|action| action.stage)) < stages {
             self.refuse(
@@ -193,6 +170,7 @@ impl Table {
                 },
             )?;
         }
+        let last_stage = stages.saturating_sub(1);
         let of_last = self.actions().filter(|action| action.stage == last_stage);
         if 2 * distinct(of_last.map(|action| action.micro_batch)) < micro_batches {
             self.refuse(
@@ -203,24 +181,19 @@ impl Table {
                 },
             )?;
         }
-        let device = device_of[stage];
-        let action = Action::new(stage, Op::Forward, micro_batch);
-        Err(self.fault(Fault::Missing { action }, device, self.lanes[device].len()))
-    }
-
-    fn fault(&self, fault: Fault, device: usize, position: usize) -> ScheduleError {
-        ScheduleError::at(fault, Cell { device, position }, &self.lanes)
+        Ok(())
     }
 
     /// Fails at the first action that is `wrong`.
     fn refuse(
         &self,
-        mut wrong: impl FnMut(&Action) -> bool,
+        wrong: impl Fn(&Action) -> bool,
         fault: impl Fn(Action) -> Fault,
     ) -> Result<(), ScheduleError> {
         for (device, lane) in self.lanes.iter().enumerate() {
-            if let Some(position) = lane.iter().position(&mut wrong) {
-                return Err(self.fault(fault(lane[position]), device, position));
+            if let Some(position) = lane.iter().position(&wrong) {
+                let at = Cell { device, position };
+                return Err(ScheduleError::at(fault(lane[position]), at, &self.lanes));
             }
         }
         Ok(())

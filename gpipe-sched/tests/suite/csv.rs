@@ -137,7 +137,7 @@ device 1   1F0 1B0 1F1 1B1"
         ),
         (
             "0F0,0F1,0B0,0B1\n1F0,1B0,1B1",
-            "row 2, column 4",
+            "row 2, column 3",
             "1F1 is missing",
         ),
         (
