@@ -23,14 +23,6 @@ use crate::schedule::data::Schedule;
 use crate::simulate::level::Held;
 use crate::simulate::timeline::Span;
 
-const OPS: [Op; 5] = [
-    Op::Forward,
-    Op::Backward,
-    Op::InputGrad,
-    Op::WeightGrad,
-    Op::Recompute,
-];
-
 impl<S, T> Pipeline<S, T>
 where
     S: Stage + 'static,
@@ -465,7 +457,7 @@ fn pack(own: &Gathered, to_root: f64) -> Parcel {
         } = span.action;
         out.number(span.device);
         out.number(stage);
-        out.number(OPS.iter().position(|&other| other == op).unwrap_or(0));
+        out.number(op as usize);
         out.number(micro_batch);
         [span.ready, span.start, span.end]
             .into_iter()
@@ -499,8 +491,9 @@ fn unpack(from: &mut Reader, all: &mut Gathered) -> Result<f64, String> {
     for _ in 0..from.number()? {
         let device = from.number()?;
         let stage = from.number()?;
-        let op = OPS.get(from.number()?).ok_or("no such action")?;
-        let action = Action::new(stage, *op, from.number()?);
+        let number = from.number()?;
+        let op = Op::ALL.into_iter().find(|&op| op as usize == number);
+        let action = Action::new(stage, op.ok_or("no such action")?, from.number()?);
         all.spans.push(Span {
             device,
             action,

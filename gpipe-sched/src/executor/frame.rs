@@ -20,13 +20,11 @@ pub(crate) fn unseal(parcel: &mut Parcel) -> Result<u64, String> {
 
 /// Takes a number off the end.
 fn cut_number(head: &mut Vec<u8>) -> Result<u64, String> {
-    let at = head.len().checked_sub(8);
-    let at = at.ok_or_else(|| "a message from it is too short".to_owned())?;
-    let number = head.split_off(at);
-    Ok(number
-        .iter()
-        .rev()
-        .fold(0, |bits, &byte| bits << 8 | u64::from(byte)))
+    let cut = head.split_last_chunk();
+    let (rest, number) = cut.ok_or_else(|| "a message from it is too short".to_owned())?;
+    let (rest, number) = (rest.len(), u64::from_le_bytes(*number));
+    head.truncate(rest);
+    Ok(number)
 }
 
 /// A checksum of a parcel, and of how it is divided: four sums in turn, so that memory is the limit.

@@ -114,11 +114,8 @@ impl Reader {
     /// # Errors
     /// If there are none left.
     pub fn bits(&mut self) -> Result<u64, String> {
-        let bytes = self.take(8)?;
-        Ok(bytes
-            .iter()
-            .rev()
-            .fold(0, |bits, &byte| bits << 8 | u64::from(byte)))
+        let bytes = self.take(8)?.first_chunk().ok_or_else(short)?;
+        Ok(u64::from_le_bytes(*bytes))
     }
 
     /// A whole number.
