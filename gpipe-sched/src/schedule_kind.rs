@@ -12,7 +12,8 @@ use crate::schedule::builders::v_shape::{v_half, v_min};
 use crate::schedule::builders::zb_v::zb_v;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
-use crate::simulate::costs::{Costs, CostsError};
+use crate::simulate::costs::Costs;
+use crate::simulate::costs_error::CostsError;
 use crate::simulate::zero_bubble::{ZeroBubbleError, zero_bubble};
 
 /// A built-in schedule, without its sizes.

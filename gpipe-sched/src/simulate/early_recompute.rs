@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
-use crate::simulate::costs::{Costs, CostsError};
+use crate::simulate::costs::Costs;
+use crate::simulate::costs_error::CostsError;
 use crate::simulate::simulator::simulate;
 
 impl Schedule {

@@ -2,6 +2,7 @@
 
 pub(crate) mod bubble_breakdown;
 pub(crate) mod costs;
+pub(crate) mod costs_error;
 pub(crate) mod early_recompute;
 pub(crate) mod grid;
 pub(crate) mod level;

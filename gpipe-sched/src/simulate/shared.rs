@@ -6,7 +6,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use crate::schedule::action::Action;
 use crate::schedule::data::Schedule;
 use crate::schedule::transfer::{Direction, Transfer};
-use crate::simulate::costs::{Costs, CostsError};
+use crate::simulate::costs::Costs;
+use crate::simulate::costs_error::CostsError;
 use crate::simulate::simulator::{Links, Recomputed, simulate};
 use crate::simulate::timeline::{Span, Timeline};
 

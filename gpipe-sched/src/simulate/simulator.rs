@@ -4,7 +4,8 @@ use crate::schedule::action::{Action, Op};
 use crate::schedule::data::Schedule;
 use crate::schedule::transfer::{Direction, Transfer};
 use crate::schedule::walk::walk;
-use crate::simulate::costs::{Costs, CostsError, LinkCosts, PortalCosts};
+use crate::simulate::costs::{Costs, LinkCosts, PortalCosts};
+use crate::simulate::costs_error::CostsError;
 use crate::simulate::timeline::{Span, Timeline};
 
 /// Simulates a schedule: each action starts as soon as its device is free and the flow that it

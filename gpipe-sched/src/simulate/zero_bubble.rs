@@ -8,7 +8,8 @@ use crate::schedule::builders::alternating::one_f_one_b;
 use crate::schedule::builders::split::split;
 use crate::schedule::data::Schedule;
 use crate::schedule::fault::ScheduleError;
-use crate::simulate::costs::{Costs, CostsError};
+use crate::simulate::costs::Costs;
+use crate::simulate::costs_error::CostsError;
 use crate::simulate::simulator::simulate;
 
 /// Failure to build a schedule for given costs.
