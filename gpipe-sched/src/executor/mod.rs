@@ -20,6 +20,7 @@ pub(crate) mod step;
 pub(crate) mod sync;
 pub(crate) mod tag;
 pub(crate) mod transport;
+pub(crate) mod visits;
 pub(crate) mod watchdog;
 pub(crate) mod wire;
 pub(crate) mod worker;
