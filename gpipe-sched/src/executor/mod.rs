@@ -15,6 +15,7 @@ pub(crate) mod mailboxes;
 pub(crate) mod offsets;
 pub(crate) mod part;
 pub(crate) mod pipeline;
+pub(crate) mod reports;
 pub(crate) mod stage;
 pub(crate) mod step;
 pub(crate) mod sync;
