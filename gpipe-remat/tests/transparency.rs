@@ -88,6 +88,18 @@ fn untied_with_dropout() {
     every_configuration(false, 0.2);
 }
 
+/// A number that may come out of a division: runs of no layers would compute nothing.
+#[test]
+fn runs_of_no_layers_count_as_runs_of_one() {
+    let reference = Run::new(model(true, 0.1), 4, 2);
+    let run = Run {
+        stages: 2,
+        policy: Policy::Every(0),
+        ..reference.clone()
+    };
+    assert_same(&reference.train(), &run);
+}
+
 /// The sum over groups is the same whatever the cut and the schedule, and not that of one group.
 #[test]
 fn groups_give_their_own_bits_at_any_cut() {

@@ -10,7 +10,7 @@ pub enum Retained {
     Everything,
     /// The input of every run of this many layers, as far as the run takes it; the rest is recomputed.
     Inputs {
-        /// Layers per run; a stage of fewer is one run.
+        /// Layers per run; a stage of fewer is one run, and 0 counts as 1.
         run: usize,
     },
     /// A mixture of both: runs that cover the stage's layers in order.
@@ -34,9 +34,9 @@ impl Retained {
         let (run, kept) = match self {
             Self::Runs(runs) => return runs.to_vec(),
             Self::Everything => (layers.max(1), true),
-            Self::Inputs { run } => (*run, false),
+            Self::Inputs { run } => ((*run).max(1), false),
         };
-        let starts = (0..layers).step_by(run.max(1));
+        let starts = (0..layers).step_by(run);
         let run = |start: usize| RetainedRun {
             layers: start..layers.min(start.saturating_add(run)),
             kept,
