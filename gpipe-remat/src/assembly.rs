@@ -218,13 +218,20 @@ impl Assembly {
     fn check(&self) -> Result<()> {
         let stages = self.schedule.stages();
         let fail = |message| Err(Error::Assembly(message));
-        let (groups, micro_batches) = (self.remat_plan.groups(), self.schedule.micro_batches());
-        let own = groups.own_micro_batches().len();
-        if groups.replicas() > 1 && own != micro_batches {
+        let (plan, micro_batches) = (&self.remat_plan, self.schedule.micro_batches());
+        if (plan.stages(), plan.micro_batches()) != (stages, micro_batches) {
             return fail(format!(
-                "a schedule of {micro_batches} micro-batches on one of {} replicas, which has {own}: use a schedule of \
-                 as many",
-                groups.replicas()
+                "a schedule of {stages} stages and {micro_batches} micro-batches, a remat plan of {} and {}: make the \
+                 plan of this schedule",
+                plan.stages(),
+                plan.micro_batches()
+            ));
+        }
+        let own = plan.groups().own_micro_batches().len();
+        if own != micro_batches {
+            return fail(format!(
+                "a schedule of {micro_batches} micro-batches for a replica whose groups have {own}: use a schedule of as \
+                 many"
             ));
         }
         if self.cut.len() != stages || self.devices.len() != stages {
@@ -234,7 +241,7 @@ impl Assembly {
                 self.devices.len()
             ));
         }
-        let before = self.remat_plan.before();
+        let before = plan.before();
         if before > 0 && self.cut[0].end <= before {
             return fail(format!(
                 "{before} layers before the pipeline but {} in the first stage: give it one more",
@@ -253,6 +260,15 @@ impl Assembly {
                 "the cut covers {end} layers but the model has {}",
                 self.layers.len()
             ));
+        }
+        for (stage, part) in self.cut.iter().enumerate() {
+            let layers = part.len() - if stage == 0 { before } else { 0 };
+            if !plan.of_stage(stage).iter().all(|kept| kept.covers(layers)) {
+                return fail(format!(
+                    "the remat plan of stage {stage} has runs that do not cover its {layers} layers in order: make the \
+                     plan of this cut"
+                ));
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 mod assembly;
 mod builder;
 mod custom_loss;
+mod cut;
 mod diagnosis;
 mod error;
 mod extras;

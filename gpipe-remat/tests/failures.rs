@@ -1,13 +1,13 @@
 //! A step that fails names the place and leaves nothing behind: the next one gives the bits and
-//! bytes of a run that never failed.
+//! bytes of a run that never failed. A plan by which every step would fail is refused.
 
 mod common;
 
 use std::sync::Arc;
 
 use common::{CONTEXT, Model, Order, Outcome, Run, VOCAB};
-use gpipe_remat::{LayerStage, Policy};
-use gpipe_sched::{MicroBatch, Part, Place, Stage};
+use gpipe_remat::{Assembly, LayerStage, Policy, RematPlan, Retained, RetainedRun};
+use gpipe_sched::{Groups, MicroBatch, Part, Place, Stage};
 use gpipe_tensor::{DeviceId, Host, Tensor, Tensors};
 
 const POLICIES: [Policy; 4] = [
@@ -147,5 +147,57 @@ fn an_action_out_of_order_names_the_micro_batch() {
         );
         stage.weight_grad(&m).expect("in order");
         refused(stage.weight_grad(&m), "0W1: it holds nothing");
+    }
+}
+
+/// Why an assembly of 3 stages and 4 micro-batches refuses a plan.
+fn refusal(remat_plan: RematPlan) -> String {
+    let run = run(Order::Gpipe, Policy::Keep);
+    let assembly = Assembly {
+        remat_plan,
+        ..run.assembly(run.schedule())
+    };
+    let host = Host::new(1).expect("a thread");
+    let built = assembly.build(&host).map(drop);
+    built.expect_err("a plan of something else").to_string()
+}
+
+#[test]
+fn a_plan_of_another_schedule_or_cut_is_refused() {
+    let everything = |stages, micro_batches| {
+        RematPlan::of_stages(vec![Retained::Everything; stages], micro_batches)
+    };
+    for (stages, micro_batches) in [(2, 4), (3, 2), (4, 3), (0, 4), (3, 0)] {
+        let message = refusal(everything(stages, micro_batches));
+        let words = "a schedule of 3 stages and 4 micro-batches, a remat plan of ";
+        assert!(message.starts_with(words), "{message}");
+    }
+    let groups = Groups::new(6, 2).expect("as many groups");
+    let message = refusal(everything(3, 4).with_groups(groups));
+    assert!(message.contains("whose groups have 6"), "{message}");
+
+    let run = run(Order::Gpipe, Policy::Keep);
+    let last = run.cut(run.model.layers().len())[2].len();
+    let cases: [&[(usize, usize)]; 5] = [
+        &[],
+        &[(0, last - 1)],
+        &[(0, 1), (1, last + 1)],
+        &[(0, 1), (2, last)],
+        &[(0, last), (last, last - 1), (last - 1, last)],
+    ];
+    for runs in cases {
+        let kept = false;
+        let of_last = runs.iter().map(|&(start, end)| RetainedRun {
+            layers: start..end,
+            kept,
+        });
+        let stages = vec![
+            Retained::Everything,
+            Retained::Inputs { run: 1 },
+            Retained::Runs(of_last.collect()),
+        ];
+        let message = refusal(RematPlan::of_stages(stages, 4));
+        let words = "the remat plan of stage 2 has runs that do not cover its";
+        assert!(message.starts_with(words), "{runs:?}: {message}");
     }
 }

@@ -207,6 +207,10 @@ impl RematPlan {
         }
     }
 
+    pub(crate) fn micro_batches(&self) -> usize {
+        self.micro_batches
+    }
+
     /// Number of stages.
     pub(crate) fn stages(&self) -> usize {
         self.cells

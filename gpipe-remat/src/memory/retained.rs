@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::cut::is_cut;
+
 /// The tensors that one stage keeps of one micro-batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retained {
@@ -42,6 +44,11 @@ impl Retained {
             kept,
         };
         starts.map(run).collect()
+    }
+
+    /// Whether the runs cover a stage of this many layers in order.
+    pub(crate) fn covers(&self, layers: usize) -> bool {
+        is_cut(self.runs(layers).iter().map(|run| &run.layers), layers)
     }
 
     /// The runs of a stage of this many layers without the first `frozen` of them, which have no backward pass.

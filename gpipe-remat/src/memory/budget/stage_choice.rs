@@ -18,6 +18,7 @@ use gpipe_sched::Schedule;
 use super::chain::Chain;
 use super::in_flight::InFlight;
 use super::search::search;
+use crate::cut::is_cut;
 use crate::memory::replay::activations;
 use crate::{Bytes, Error, ModelCosts, ParameterBytes, Result, Retained, RetainedRun, StageMemory};
 
@@ -72,14 +73,10 @@ pub(crate) fn check_parts(
     schedule: &Schedule,
 ) -> Result<()> {
     let layers = costs.layers();
-    let covered = cut.iter().all(|part| !part.is_empty())
-        && cut.first().is_some_and(|part| part.start == 0)
-        && cut.last().is_some_and(|part| part.end == layers)
-        && cut.windows(2).all(|pair| pair[0].end == pair[1].start);
     let fits = weights.layers() == layers
         && cut.len() == schedule.stages()
         && costs.micro_batches() == schedule.micro_batches();
-    if covered && fits {
+    if is_cut(cut, layers) && fits {
         return Ok(());
     }
     Err(Error::Assembly(format!(
