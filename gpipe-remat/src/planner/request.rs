@@ -6,6 +6,7 @@ use gpipe_sched::{Costs, Schedule};
 
 use super::link::Link;
 use super::replication::Replication;
+use crate::cut::is_cut;
 use crate::{Error, ModelCosts, ParameterBytes, Policy, Result, Times, Work, micro_batches};
 
 /// Beyond this, planning would take minutes.
@@ -87,6 +88,25 @@ pub struct NamedOrder {
     pub follow: Option<FollowCosts>,
     /// For a cost-driven schedule: the most micro-batches that a stage holds; `None` if unlimited.
     pub held: Option<Held>,
+}
+
+impl NamedOrder {
+    /// The schedule for these numbers, if one of that shape exists; an error if it has another shape.
+    pub(super) fn schedule(&self, workers: usize, parts: usize) -> Result<Option<Schedule>> {
+        let Some(schedule) = (self.make)(workers, parts) else {
+            return Ok(None);
+        };
+        let (devices, stages) = (schedule.devices(), schedule.stages());
+        let (micro_batches, asked) = (schedule.micro_batches(), workers * self.chunks);
+        if (devices, stages, micro_batches) != (workers, asked, parts) {
+            return fault(format!(
+                "the order {} makes a schedule of {devices} workers, {stages} stages and {micro_batches} micro-batches \
+                 for {workers}, {asked} and {parts}: correct its `chunks`",
+                self.name
+            ));
+        }
+        Ok(Some(schedule))
+    }
 }
 
 impl PlanRequest<'_> {
@@ -173,14 +193,14 @@ impl PlanRequest<'_> {
         if self.workers.is_empty() || self.orders.is_empty() || self.policies.is_empty() {
             return fault("no worker, order of work or policy to choose from: name one of each");
         }
+        if let Some(order) = self.orders.iter().find(|order| order.chunks == 0) {
+            return fault(format!(
+                "the order {} has no stages on a worker: use 1 or more `chunks`",
+                order.name
+            ));
+        }
         if let Some(cut) = &self.cut {
-            let starts = [0].into_iter().chain(cut.iter().map(|part| part.end));
-            let is_cut = starts.eq(cut.iter().map(|part| part.start).chain([layers]));
-            if !is_cut || cut.iter().any(Range::is_empty) {
-                return fault(format!(
-                    "{cut:?} is not a cut of {layers} layers: give every layer to one stage"
-                ));
-            }
+            check_cut(cut, layers)?;
         }
         if self.micro_batches.is_empty() {
             return fault("no number of micro-batches to choose from: name one");
@@ -220,6 +240,23 @@ impl PlanRequest<'_> {
         match self.cores {
             Some(0) => fault("0 cores compute nothing: use 1 or more"),
             _ => Ok(()),
+        }
+    }
+
+    /// The order at this place, for this number of workers.
+    pub(super) fn order(&self, order: usize, workers: usize) -> Result<&NamedOrder> {
+        if !(1..=self.workers.len()).contains(&workers) {
+            return fault(format!(
+                "a plan on {workers} of {} workers: use 1 or more of them",
+                self.workers.len()
+            ));
+        }
+        match self.orders.get(order) {
+            Some(order) => Ok(order),
+            None => fault(format!(
+                "order {order} of {}: count them from 0",
+                self.orders.len()
+            )),
         }
     }
 
@@ -277,6 +314,15 @@ fn check(work: &[Work]) -> Result<()> {
     Ok(())
 }
 
-fn fault<T>(message: impl Into<String>) -> Result<T> {
+pub(super) fn check_cut(cut: &[Range<usize>], layers: usize) -> Result<()> {
+    match is_cut(cut, layers) {
+        true => Ok(()),
+        false => fault(format!(
+            "{cut:?} is not a cut of {layers} layers: give every layer to one stage"
+        )),
+    }
+}
+
+pub(super) fn fault<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::PlanRequest(message.into()))
 }

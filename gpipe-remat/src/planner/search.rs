@@ -9,7 +9,7 @@ use super::candidate::{Candidate, Found};
 use super::cuts;
 use super::plan::{CertifiedPlan, Plan};
 use super::relaxation::Relaxed;
-use super::request::{Costed, PlanRequest};
+use super::request::{Costed, PlanRequest, check_cut, fault};
 use crate::{Bytes, Error, Result};
 
 /// The most actions simulated for one plan. Candidates left over keep their bound.
@@ -96,7 +96,7 @@ impl<'a> Planner<'a> {
     /// bound of all such plans; `None` if none fits.
     ///
     /// # Errors
-    /// If the schedule does not exist or the model has no costs.
+    /// If the request has no such order or fewer workers, its schedule has another shape, or the model has no costs.
     pub fn under(
         &mut self,
         order: usize,
@@ -122,7 +122,7 @@ impl<'a> Planner<'a> {
     /// The plan of a given cut, if it fits.
     ///
     /// # Errors
-    /// If the cut does not fit the schedule, or as [`under`](Self::under).
+    /// If it is not a cut of the model's layers or does not fit the schedule, or as [`under`](Self::under).
     pub fn with_cut(
         &mut self,
         order: usize,
@@ -133,12 +133,13 @@ impl<'a> Planner<'a> {
         let Some(candidate) = self.candidate(order, workers, micro_batches)? else {
             return Ok(None);
         };
-        if cut.len() != candidate.stages() || cut.iter().any(Range::is_empty) {
-            return Err(Error::PlanRequest(format!(
+        check_cut(cut, candidate.layers())?;
+        if cut.len() != candidate.stages() {
+            return fault(format!(
                 "a cut into {} parts for {} stages: give one for each",
                 cut.len(),
                 candidate.stages()
-            )));
+            ));
         }
         let workers: Vec<usize> = (0..workers).collect();
         Ok(candidate
@@ -169,12 +170,12 @@ impl<'a> Planner<'a> {
         workers: usize,
         micro_batches: usize,
     ) -> Result<Option<Candidate<'a>>> {
-        let order = &self.request.orders[order];
+        let order = self.request.order(order, workers)?;
         if !self.is_possible(workers.saturating_mul(order.chunks)) {
             return Ok(None);
         }
         let costed = self.costed(micro_batches)?;
-        let schedule = (order.make)(workers, micro_batches);
+        let schedule = order.schedule(workers, micro_batches)?;
         Ok(schedule.map(|schedule| Candidate::new(self.request, order, schedule, costed)))
     }
 

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
-use gpipe_remat::planner::{Described, PlanRequest, Planner};
+use gpipe_remat::planner::{Described, Link, NamedOrder, PlanRequest, Planner, Worker};
+use gpipe_remat::{Policy, Result};
+use gpipe_sched::{one_f_one_b, zb_v};
 
-use crate::small::{POLICIES, Random, Small, orders};
+use crate::small::{POLICIES, Random, Small, order, orders};
 
 #[test]
 fn what_makes_no_sense_is_refused_with_words() {
@@ -92,5 +94,88 @@ fn what_makes_no_sense_is_refused_with_words() {
     for (change, words) in cases {
         let message = refused(change);
         assert!(message.contains(words), "{words}: {message}");
+    }
+}
+
+/// What a planner says of six layers on three workers of this memory.
+fn asked<T: std::fmt::Debug>(
+    order: NamedOrder,
+    memory: Option<u64>,
+    ask: impl FnOnce(Planner<'_>) -> Result<T>,
+) -> Result<T> {
+    let layer = Described {
+        forward: 1.0,
+        ..Described::default()
+    };
+    let layers = vec![layer; 6];
+    let price = |samples: &[Range<usize>]| Described::costed(&layers, 8, samples);
+    let request = PlanRequest {
+        weights: &Described::weights(&layers),
+        batch: 8,
+        price: &price,
+        workers: vec![Worker { speed: 1.0, memory }; 3],
+        link: Link::FREE,
+        replication: Default::default(),
+        cores: None,
+        orders: &[order],
+        micro_batches: vec![4],
+        stages: None,
+        cut: None,
+        min_gain: 0.0,
+        policies: vec![Policy::Keep],
+    };
+    ask(Planner::new(&request)?)
+}
+
+#[test]
+fn a_cut_or_a_number_that_does_not_fit_the_request_is_refused() {
+    let plain = || order("1f1b", 1, one_f_one_b);
+    let cuts: [&[(usize, usize)]; 5] = [
+        &[(0, 1), (5, 6)],
+        &[(0, 3), (3, 60)],
+        &[(0, 3), (3, 5)],
+        &[(0, 4), (2, 6)],
+        &[(0, 6), (6, 6)],
+    ];
+    let with_cut = |workers, cut: &[(usize, usize)]| {
+        let cut: Vec<_> = cut.iter().map(|&(start, end)| start..end).collect();
+        asked(plain(), None, |mut planner| {
+            planner.with_cut(0, workers, 4, &cut)
+        })
+    };
+    for cut in cuts {
+        let message = with_cut(2, cut).expect_err("no cut").to_string();
+        assert!(message.contains("is not a cut of 6 layers"), "{message}");
+    }
+    let halves = [(0, 3), (3, 6)];
+    assert!(with_cut(2, &halves).expect("a cut").is_some());
+    let message = with_cut(3, &halves).expect_err("two parts").to_string();
+    assert!(message.contains("2 parts for 3 stages"), "{message}");
+
+    for (order, workers, words) in [
+        (0, 4, "a plan on 4 of 3 workers"),
+        (0, 0, "a plan on 0 of 3 workers"),
+        (1, 2, "order 1 of 1"),
+    ] {
+        let found = asked(plain(), None, |mut planner| {
+            planner.under(order, workers, 4)
+        });
+        let message = found.expect_err("not in the request").to_string();
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn stages_a_worker_other_than_those_of_the_schedule_are_refused() {
+    for memory in [None, Some(1000)] {
+        let none = asked(order("1f1b", 0, one_f_one_b), memory, |planner| {
+            planner.answer()
+        });
+        let message = none.expect_err("no stages").to_string();
+        assert!(message.contains("no stages on a worker"), "{message}");
+        let few = asked(order("zb-v", 1, zb_v), memory, |planner| planner.answer());
+        let message = few.expect_err("two of each").to_string();
+        let words = "makes a schedule of 3 workers, 6 stages and 4 micro-batches for 3, 3 and 4";
+        assert!(message.contains(words), "{message}");
     }
 }
