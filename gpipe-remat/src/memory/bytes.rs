@@ -18,7 +18,7 @@ use std::str::FromStr;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// The amount rounded up to a few digits, as a suggested limit. It parses back.
+    /// The amount rounded up to a few digits, as a suggested limit; from 8 PiB up it is exact. Above 0 it parses back.
     ///
     /// ```
     /// assert_eq!(gpipe_remat::Bytes(1_234_567).rounded_up(), "1.2MiB");
@@ -26,8 +26,7 @@ impl Bytes {
     pub fn rounded_up(self) -> String {
         let large = BINARY.iter().find(|(_, unit)| self.0 >= *unit);
         match large.copied() {
-            None | Some((_, 1)) => self.to_string(),
-            Some((name, unit)) => {
+            Some((name, unit)) if unit > 1 && self.0 < FRACTION_LIMIT => {
                 let whole = self.0 / unit;
                 let tenths = (self.0 % unit).saturating_mul(10).div_ceil(unit);
                 match tenths {
@@ -36,6 +35,7 @@ impl Bytes {
                     tenths => format!("{whole}.{tenths}{name}"),
                 }
             }
+            _ => self.to_string(),
         }
     }
 }
@@ -61,6 +61,9 @@ const DECIMAL: [(&str, u64); 4] = [
     ("kB", 1_000),
 ];
 
+/// Numbers with a fraction are below this, beyond which not every whole number is a float.
+const FRACTION_LIMIT: u64 = 1 << 53;
+
 impl FromStr for Bytes {
     type Err = BytesError;
 
@@ -82,8 +85,7 @@ impl FromStr for Bytes {
             Ok(whole) => whole.checked_mul(unit).ok_or_else(fault)?,
             Err(_) => {
                 let bytes = number.parse::<f64>().map_err(|_| fault())? * unit as f64;
-                // Beyond this, not every whole number is a float.
-                if bytes.is_nan() || bytes >= (1_u64 << 53) as f64 {
+                if bytes.is_nan() || bytes >= FRACTION_LIMIT as f64 {
                     return Err(fault());
                 }
                 bytes as u64
@@ -98,9 +100,11 @@ impl FromStr for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// In the largest binary unit that divides it, so that it parses back exactly.
+    /// In the largest binary unit that divides it, so that an amount above 0 parses back exactly.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = BINARY.iter().find(|(_, unit)| self.0.is_multiple_of(*unit));
+        // 0 is a multiple of all.
+        let divides = |(_, unit): &&(&str, u64)| self.0 >= *unit && self.0.is_multiple_of(*unit);
+        let whole = BINARY.iter().find(divides);
         let (name, unit) = whole.copied().unwrap_or(("B", 1));
         write!(f, "{}{name}", self.0 / unit)
     }
@@ -118,6 +122,12 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_no_bytes() {
+        assert_eq!(Bytes(0).to_string(), "0B");
+        assert_eq!(Bytes(0).rounded_up(), "0B");
+    }
+
+    #[test]
     fn rounding_goes_up() {
         let shown = [(1, "1B"), (1024, "1KiB"), (1025, "1.1KiB"), (2047, "2KiB")];
         for (bytes, text) in shown {
@@ -126,6 +136,12 @@ mod tests {
         for bytes in [3, 1025, 123_456_789, 5 << 30, (1 << 40) + 1] {
             let rounded: Bytes = Bytes(bytes).rounded_up().parse().unwrap();
             assert!(rounded.0 >= bytes && rounded.0 as f64 <= 1.1 * bytes as f64);
+        }
+        for near in [1 << 53, u64::MAX - 1] {
+            for bytes in near - 1..=near + 1 {
+                let rounded: Bytes = Bytes(bytes).rounded_up().parse().unwrap();
+                assert!(rounded.0 >= bytes && rounded.0 - bytes <= 1, "{bytes}");
+            }
         }
     }
 
