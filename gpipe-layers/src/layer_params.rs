@@ -6,14 +6,14 @@ use crate::Result;
 use crate::layer::Layer;
 use crate::param::{Kind, Param};
 
-/// Visits the parameters of a layer with a closure that may fail; the first error ends the visit.
+/// Visits the parameters of a layer with a closure that may fail; the first error, of any type, ends the visit.
 ///
 /// # Errors
 /// That of the closure.
-pub fn try_params(
+pub fn try_params<E>(
     layer: &mut dyn Layer,
-    mut visit: impl FnMut(&mut Param) -> Result<()>,
-) -> Result<()> {
+    mut visit: impl FnMut(&mut Param) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
     let mut result = Ok(());
     layer.params(&mut |param| {
         if result.is_ok() {

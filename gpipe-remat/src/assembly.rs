@@ -346,7 +346,7 @@ fn make_parameters(
                 // Without an optimizer no state is needed.
                 None => param.master = None,
             }
-            Ok(())
+            Ok::<_, Error>(())
         })?;
         owners.push(of_layer);
     }

@@ -166,7 +166,7 @@ fn params(layer: &mut dyn Layer) -> Result<(Vec<Vec<f64>>, Trained)> {
             trained.push((tensors.len(), param.kind));
         }
         tensors.push(param.value()?.clone());
-        Ok(())
+        Ok::<_, crate::Error>(())
     })?;
     let values = tensors.iter().map(f64s).collect::<Result<_>>()?;
     Ok((values, trained))
@@ -174,20 +174,12 @@ fn params(layer: &mut dyn Layer) -> Result<(Vec<Vec<f64>>, Trained)> {
 
 fn set_params(layer: &mut dyn Layer, device: &Device, values: &[Vec<f64>]) -> Result<()> {
     let mut values = values.iter();
-    let mut failed = Ok(());
     try_params(layer, |param| {
-        let Some(values) = values.next() else {
-            return Ok(());
-        };
-        match tensor(device, &param.shape, values) {
-            Ok(value) => param.set_value(&value),
-            Err(error) => {
-                failed = Err(error);
-                Ok(())
-            }
+        if let Some(values) = values.next() {
+            param.set_value(&tensor(device, &param.shape, values)?)?;
         }
-    })?;
-    failed
+        Ok(())
+    })
 }
 
 /// The gradient of `f` by central differences of two steps, whose error is of the step's fourth

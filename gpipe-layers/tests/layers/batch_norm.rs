@@ -33,7 +33,7 @@ fn running(layer: &mut BatchNorm) -> [Vec<f64>; 2] {
                 *found = f64s(param.value()?);
             }
         }
-        Ok(())
+        Ok::<_, gpipe_layers::Error>(())
     })
     .unwrap();
     found

@@ -1,7 +1,7 @@
 //! What a layer cannot take, it refuses with its name, in its cost and in its passes alike.
 
-use gpipe_layers::layers::{CausalAttention, Dropout};
-use gpipe_layers::{Error, Flow, Pending, Saved};
+use gpipe_layers::layers::{CausalAttention, Dropout, LayerNorm};
+use gpipe_layers::{Error, Flow, Pending, Saved, try_params};
 use gpipe_tensor::{Tensor, Tensors};
 
 use super::cases::{Case, Sizes, all, cx, device, one, random};
@@ -129,4 +129,16 @@ fn settings_that_make_no_sense_are_errors() {
             "{error}"
         );
     }
+}
+
+/// An error of the caller, who is not asked again.
+#[test]
+fn the_first_error_of_a_visit_ends_it() {
+    let (mut norm, mut visited) = (LayerNorm::new("norm", 4, 1e-5), 0);
+    let refused = try_params(&mut norm, |_| {
+        visited += 1;
+        Err(visited)
+    });
+    assert_eq!(refused, Err(1));
+    assert_eq!(visited, 1);
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use gpipe_layers::models::{GptConfig, gpt};
 use gpipe_layers::{
     AdamW, Decay, Layer, Loss, Optimizer, OptimizerKind, Param, PassContext, Saved, Sgd,
-    UpdateSettings, clip_factor,
+    UpdateSettings, clip_factor, try_params,
 };
 use gpipe_tensor::ops::{self, Gelu};
 use gpipe_tensor::{Tensor, Tensors};
@@ -83,15 +83,10 @@ impl Gpt {
 
     /// Visits every place of every parameter; the first error ends the visit.
     fn visit(&mut self, mut visit: impl FnMut(&mut Param, &Fixture) -> Result<()>) -> Result<()> {
-        let mut result = Ok(());
         for layer in &mut self.layers {
-            layer.params(&mut |param| {
-                if result.is_ok() {
-                    result = visit(param, &self.fixture);
-                }
-            });
+            try_params(layer.as_mut(), |param| visit(param, &self.fixture))?;
         }
-        result
+        Ok(())
     }
 
     /// The batch of a step: `input` or `target`.

@@ -3,7 +3,7 @@
 use std::collections::{VecDeque, vec_deque};
 use std::ops::Range;
 
-use gpipe_layers::{Layer, Param};
+use gpipe_layers::{Layer, try_params};
 use gpipe_sched::{GroupSums, Groups};
 use gpipe_tensor::{Device, Tensor, ops};
 
@@ -50,17 +50,16 @@ impl GroupGradients {
                 Some(sum) => sum,
                 None => Sum::zeros(layers, device)?,
             };
-            each(layers, |param| {
-                // A frozen parameter has no gradient, and takes none out of the queue.
-                if let Some(grad) = &mut param.grad
-                    && let Some(other) = sum.gradients.pop_front()
-                {
-                    sum.gradients.push_back(std::mem::replace(grad, other));
-                }
-                Ok(())
-            })?;
             let mut rows = sum.rows.iter_mut();
             for layer in layers {
+                layer.params(&mut |param| {
+                    // A frozen parameter has no gradient, and takes none out of the queue.
+                    if let Some(grad) = &mut param.grad
+                        && let Some(other) = sum.gradients.pop_front()
+                    {
+                        sum.gradients.push_back(std::mem::replace(grad, other));
+                    }
+                });
                 layer.merged_rows(&mut |count| {
                     if let Some(other) = rows.next() {
                         std::mem::swap(count, other);
@@ -86,21 +85,20 @@ impl GroupGradients {
                     values: Vec::new(),
                 };
                 let is_merged = !own.rows.is_empty();
-                let mut result = Ok(());
-                layer.params(&mut |param| {
+                try_params(layer.as_mut(), |param| {
                     if param.frozen {
-                        return;
+                        return Ok(());
                     }
                     let Some(other) = other.gradients.pop_front() else {
-                        return;
+                        return Ok(());
                     };
                     match &mut param.grad {
-                        Some(grad) if result.is_ok() => result = ops::add_assign(grad, &other),
+                        Some(grad) => return ops::add_assign(grad, &other),
                         None if is_merged => of_layer.values.push(other),
-                        _ => {}
+                        None => {}
                     }
-                });
-                result?;
+                    Ok(())
+                })?;
                 let merged = match is_later {
                     true => own.merge(of_layer)?,
                     false => of_layer.merge(own)?,
@@ -181,31 +179,16 @@ impl GroupGradients {
 impl Sum {
     fn zeros(layers: &mut [Box<dyn Layer>], device: &Device) -> Result<Self> {
         let mut sum = Self::default();
-        each(layers, |param| {
-            if let Some(grad) = &param.grad {
-                let zeros = Tensor::zeros(device, grad.shape().clone())?;
-                sum.gradients.push_back(zeros);
-            }
-            Ok(())
-        })?;
         for layer in layers {
+            try_params(layer.as_mut(), |param| {
+                if let Some(grad) = &param.grad {
+                    let zeros = Tensor::zeros(device, grad.shape().clone())?;
+                    sum.gradients.push_back(zeros);
+                }
+                Ok::<_, Error>(())
+            })?;
             layer.merged_rows(&mut |_| sum.rows.push(0));
         }
         Ok(sum)
     }
-}
-
-fn each(
-    layers: &mut [Box<dyn Layer>],
-    mut visit: impl FnMut(&mut Param) -> Result<()>,
-) -> Result<()> {
-    let mut result = Ok::<(), Error>(());
-    for layer in layers {
-        layer.params(&mut |param| {
-            if result.is_ok() {
-                result = visit(param);
-            }
-        });
-    }
-    result
 }

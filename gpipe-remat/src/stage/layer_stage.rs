@@ -138,19 +138,16 @@ impl LayerStage {
         self.has_no_gradients = false;
         let replicas = self.replicas.as_ref();
         for (place, layer) in self.layers.iter_mut().enumerate() {
-            let (mut parameter, mut result) = (0, Ok(()));
-            layer.params(&mut |param| {
+            let mut parameter = 0;
+            try_params(layer.as_mut(), |param| {
                 let (mut owner, mut is_own) = (None, true);
                 if let Some(replicas) = replicas.filter(|_| param.grad.is_some()) {
                     owner = replicas.owner(place, parameter);
                     is_own = replicas.is_own(owner);
                     parameter += 1;
                 }
-                if result.is_ok() {
-                    result = visit(param, owner, is_own);
-                }
-            });
-            result?;
+                visit(param, owner, is_own)
+            })?;
         }
         Ok(())
     }
@@ -197,13 +194,11 @@ impl LayerStage {
     /// # Errors
     /// That of the visit.
     pub fn try_params(&mut self, mut visit: impl FnMut(&mut Param) -> Result<()>) -> Result<()> {
-        let mut result = Ok(());
-        self.params(|param| {
-            if result.is_ok() {
-                result = visit(param);
-            }
-        });
-        result
+        self.has_no_gradients = false;
+        for layer in &mut self.layers {
+            try_params(layer.as_mut(), &mut visit)?;
+        }
+        Ok(())
     }
 
     /// Applies what the layers recorded of a training step to their own state
@@ -264,7 +259,7 @@ impl LayerStage {
         for layer in self.layers.iter_mut().filter(|one| one.name() == layer) {
             try_params(layer.as_mut(), |param| {
                 values.push((param.name.clone(), param.value()?.clone()));
-                Ok(())
+                Ok::<_, Error>(())
             })?;
         }
         for (name, value) in values {

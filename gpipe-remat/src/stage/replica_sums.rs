@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpipe_layers::Kind::Statistic;
-use gpipe_layers::{Layer, Param};
+use gpipe_layers::{Layer, try_params};
 use gpipe_sched::{Groups, Label, Parcel, World};
 use gpipe_tensor::{Device, Tensor};
 
@@ -298,7 +298,7 @@ impl ReplicaSums {
                 });
             }
             let (mut taken, mut parameter) = (vec![0; sums.len()], 0);
-            each(layer.as_mut(), |param| {
+            try_params(layer.as_mut(), |param| {
                 let Some(grad) = &mut param.grad else {
                     return Ok(());
                 };
@@ -373,7 +373,7 @@ impl ReplicaSums {
         let (mut rows, mut values) = (rows.into_iter(), values.into_iter());
         layer.merged_rows(&mut |count| *count = rows.next().unwrap_or(*count));
         let mut parameter = 0;
-        each(layer, |param| {
+        try_params(layer, |param| {
             let Some(grad) = &mut param.grad else {
                 return Ok(());
             };
@@ -391,7 +391,7 @@ impl ReplicaSums {
         for (place, layer) in layers.iter_mut().enumerate() {
             if self.has_owners(place) {
                 let (mut body, mut parameter) = (Vec::new(), 0);
-                each(layer.as_mut(), |param| {
+                try_params(layer.as_mut(), |param| {
                     if param.grad.is_some() {
                         let owner = self.owner(place, parameter);
                         parameter += 1;
@@ -399,7 +399,7 @@ impl ReplicaSums {
                             with_values(param.exact()?, |values| append(&mut body, values))?;
                         }
                     }
-                    Ok(())
+                    Ok::<_, Error>(())
                 })?;
                 self.post_all(place, Kind::Values, &body);
             }
@@ -416,7 +416,7 @@ impl ReplicaSums {
                 });
             }
             let mut parameter = 0;
-            each(layer.as_mut(), |param| {
+            try_params(layer.as_mut(), |param| {
                 if param.grad.is_none() {
                     return Ok(());
                 }
@@ -429,7 +429,7 @@ impl ReplicaSums {
                     let shape = param.shape.clone();
                     param.set_value(&Tensor::from_f32(near, shape, values)?)?;
                 }
-                Ok(())
+                Ok::<_, Error>(())
             })?;
         }
         Ok(())
@@ -549,17 +549,6 @@ fn numbers_of(head: &[u8]) -> Vec<usize> {
     let (numbers, _) = head.as_chunks::<8>();
     let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes) as usize;
     numbers.iter().map(number).collect()
-}
-
-/// Visits the parameters of a layer; the first error ends it.
-fn each(layer: &mut dyn Layer, mut visit: impl FnMut(&mut Param) -> Result<()>) -> Result<()> {
-    let mut result = Ok(());
-    layer.params(&mut |param| {
-        if result.is_ok() {
-            result = visit(param);
-        }
-    });
-    result
 }
 
 /// Sets the elements of a tensor on any device.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use gpipe_layers::{Layer, try_params};
 use gpipe_tensor::{Tensor, ops};
 
-use crate::{NonFinite, Pass, Result, Value};
+use crate::{Error, NonFinite, Pass, Result, Value};
 
 /// The name of the stage after the last layer.
 pub(crate) const LOSS: &str = "loss";
@@ -118,7 +118,7 @@ impl Look<'_> {
             if !param.frozen {
                 sums.push((param.name.clone(), param.grad()?.clone()));
             }
-            Ok(())
+            Ok::<_, Error>(())
         })?;
         for (order, (parameter, sum)) in sums.into_iter().enumerate() {
             let Some(found) = first_in(&sum)? else {
