@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpipe_layers::Kind::Statistic;
-use gpipe_layers::Layer;
+use gpipe_layers::{Layer, Param, try_params};
 use gpipe_sched::{Groups, Label, Parcel, World};
 use gpipe_tensor::{Device, Tensor};
 
@@ -140,6 +140,24 @@ impl ReplicaSums {
     fn take(&self, rank: usize, layer: usize, kind: Kind) -> Result<Vec<f32>> {
         let parcel = self.world.take_posted(rank, self.label(layer, kind))?;
         values_of(&parcel.bodies.into_iter().next().unwrap_or_default())
+    }
+
+    /// Visits the parameters of a layer that have a gradient, each with how it is summed; the first error ends it.
+    fn each(
+        &self,
+        place: usize,
+        layer: &mut dyn Layer,
+        mut visit: impl FnMut(&mut Param, Share) -> Result<()>,
+    ) -> Result<()> {
+        let mut parameter = 0;
+        try_params(layer, |param| {
+            if param.grad.is_none() {
+                return Ok(());
+            }
+            let shared = self.shared(place, parameter);
+            parameter += 1;
+            visit(param, shared)
+        })
     }
 
     /// The elements of a parameter that a replica sums.

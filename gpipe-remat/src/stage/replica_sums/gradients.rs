@@ -1,12 +1,13 @@
 //! Gradients that a replica sends, its share of their sums, and the sums of all others.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
-use gpipe_layers::{Layer, try_params};
+use gpipe_layers::Layer;
 use gpipe_sched::Parcel;
 use gpipe_tensor::{Device, Tensor};
 
+use super::statistics::OfGroups;
 use super::{
     Kind, ReplicaSums, Share, append_numbers, numbers_of, set, short, values_of, with_values,
 };
@@ -28,7 +29,10 @@ impl ReplicaSums {
     pub fn send_early(&mut self, place: usize, layer: &mut dyn Layer) -> Result<()> {
         let own = self.groups.own();
         match own.len() == 1 && self.sent.get(place) == Some(&false) {
-            true => self.send(place, layer, &[(own, None, Vec::new())]),
+            true => {
+                let rows = rows_of(layer);
+                self.send(place, layer, vec![(own, None, rows)])
+            }
             false => Ok(()),
         }
     }
@@ -42,16 +46,16 @@ impl ReplicaSums {
         for (place, layer) in layers.iter_mut().enumerate() {
             let of_layer = of_layer(sums.of(place), layer.as_mut());
             if !self.sent[place] {
-                self.send(place, layer.as_mut(), &of_layer)?;
+                self.send(place, layer.as_mut(), of_layer)?;
             }
         }
         Ok(())
     }
 
     /// Sends its share of the sums of a layer to every other replica.
-    fn send(&mut self, place: usize, layer: &mut dyn Layer, sums: &[OfLayer]) -> Result<()> {
+    fn send(&mut self, place: usize, layer: &mut dyn Layer, sums: Vec<OfLayer<'_>>) -> Result<()> {
         self.sent[place] = true;
-        let own = gradients(layer)?;
+        let own = gradients(layer);
         if own.is_empty() {
             return Ok(());
         }
@@ -59,18 +63,12 @@ impl ReplicaSums {
         let mut parcels = vec![Parcel::default(); others.len()];
         let mut statistics = Parcel::default();
         for (groups, held, rows) in sums {
-            let tensors: Vec<&Tensor> = match held {
-                Some(held) => held.clone(),
-                None => own.iter().collect(),
-            };
+            let tensors = held.unwrap_or_else(|| own.iter().collect());
             for parcel in &mut parcels {
                 append_numbers(&mut parcel.head, [groups.start, groups.end]);
                 parcel.bodies.push(Vec::new());
             }
-            let (mut merged, mut counts) = (Vec::new(), rows.clone());
-            if held.is_none() {
-                layer.merged_rows(&mut |count| counts.push(*count));
-            }
+            let mut merged = Vec::new();
             for (parameter, tensor) in tensors.into_iter().enumerate() {
                 let shared = self.shared(place, parameter);
                 if shared == Share::Merged {
@@ -86,12 +84,10 @@ impl ReplicaSums {
                     }
                 })?;
             }
-            if !counts.is_empty() {
-                append_numbers(&mut statistics.head, [groups.start, groups.end]);
-                append_numbers(
-                    &mut statistics.head,
-                    counts.iter().map(|&rows| rows as usize),
-                );
+            if !rows.is_empty() {
+                let bounds = [groups.start, groups.end];
+                let rows = rows.iter().map(|&rows| rows as usize);
+                append_numbers(&mut statistics.head, bounds.into_iter().chain(rows));
                 statistics.bodies.push(merged);
             }
         }
@@ -114,111 +110,127 @@ impl ReplicaSums {
         mut sums: StageSums<'_>,
         near: &Device,
     ) -> Result<()> {
-        let mut own: Vec<Vec<Part>> = Vec::with_capacity(layers.len());
-        let mut merged: Vec<(usize, BTreeMap<[usize; 2], Statistics>)> = Vec::new();
+        let (mut own, mut statistics) = (Vec::new(), Vec::new());
         for (place, layer) in layers.iter_mut().enumerate() {
-            let current = gradients(layer.as_mut())?;
-            let mut parts = Vec::new();
-            let mut statistics = BTreeMap::new();
-            for (groups, held, rows) in of_layer(sums.of(place), layer.as_mut()) {
-                let mut of_groups = Statistics::default();
-                of_groups.rows.extend(rows);
-                if held.is_none() {
-                    layer.merged_rows(&mut |count| of_groups.rows.push(*count));
-                }
-                let tensors: Vec<&Tensor> = match held {
-                    Some(held) => held,
-                    None => current.iter().collect(),
-                };
-                let mut share = Vec::new();
-                for (parameter, tensor) in tensors.into_iter().enumerate() {
-                    let shared = self.shared(place, parameter);
-                    if shared == Share::Merged {
-                        let values = tensor.to_f32s()?;
-                        let value = Tensor::from_f32(near, tensor.shape().clone(), values)?;
-                        of_groups.values.push(value);
-                        continue;
-                    }
-                    with_values(tensor, |values| {
-                        let own = self.share(shared, values.len(), self.groups.replica());
-                        share.extend_from_slice(&values[own]);
-                    })?;
-                }
-                if !of_groups.rows.is_empty() {
-                    statistics.insert([groups.start, groups.end], of_groups);
-                }
-                parts.push((groups, share));
-            }
-            if !statistics.is_empty() {
-                merged.push((place, statistics));
-            }
-            own.push(match current.is_empty() {
-                true => Vec::new(),
-                false => parts,
-            });
+            let of_layer = of_layer(sums.of(place), layer.as_mut());
+            let (parts, of_groups) = self.collect(place, layer.as_mut(), of_layer, near)?;
+            own.push(parts);
+            statistics.push(of_groups);
         }
         drop(sums);
         // Gradients of the last layers are there first.
-        let mut shares: HashMap<usize, Vec<f32>> = HashMap::new();
-        for (place, (parts, layer)) in own.into_iter().zip(&mut *layers).enumerate().rev() {
-            if parts.is_empty() {
-                continue;
+        let mut shares = Vec::new();
+        for (place, (layer, parts)) in layers.iter_mut().zip(own).enumerate().rev() {
+            if !parts.is_empty() {
+                shares.push((place, self.sum_and_post(place, layer.as_mut(), parts)?));
             }
-            let sum = self.sum(place, parts)?;
-            // Those that a replica alone updates stay with it.
-            let (mut body, mut rest, mut parameter) = (Vec::new(), &sum[..], 0);
-            layer.params(&mut |param| {
-                if let Some(grad) = &param.grad {
-                    let shared = self.shared(place, parameter);
-                    let own = self.share(shared, grad.elements(), self.groups.replica());
-                    let (of_param, others) = rest.split_at(own.len().min(rest.len()));
-                    if shared == Share::Elements {
-                        append(&mut body, of_param);
-                    }
-                    (rest, parameter) = (others, parameter + 1);
-                }
-            });
-            self.post_all(place, Kind::Sums, &body);
-            shares.insert(place, sum);
         }
-        for (place, layer) in layers.iter_mut().enumerate().rev() {
-            let Some(own) = shares.remove(&place) else {
-                continue;
-            };
-            let mut sums: Vec<Vec<f32>> = Vec::with_capacity(self.ranks.len());
-            for (replica, &rank) in self.ranks.iter().enumerate() {
-                sums.push(match replica == self.groups.replica() {
-                    true => own.clone(),
-                    false => self.take(rank, place, Kind::Sums)?,
-                });
-            }
-            let (mut taken, mut parameter) = (vec![0; sums.len()], 0);
-            try_params(layer.as_mut(), |param| {
-                let Some(grad) = &mut param.grad else {
-                    return Ok(());
-                };
-                let (shared, elements) = (self.shared(place, parameter), grad.elements());
-                parameter += 1;
-                let mut whole = Vec::with_capacity(elements);
-                for (replica, (sum, taken)) in sums.iter().zip(&mut taken).enumerate() {
-                    let is_told = shared == Share::Elements || replica == self.groups.replica();
-                    let share = self.share(shared, elements, replica).len();
-                    let end = *taken + if is_told { share } else { 0 };
-                    whole.extend_from_slice(sum.get(*taken..end).ok_or_else(|| short(place))?);
-                    *taken = end;
-                }
-                match shared {
-                    Share::Elements => set(grad, whole, near),
-                    Share::Owner(owner) if owner == self.groups.replica() => set(grad, whole, near),
-                    _ => Ok(()),
-                }
-            })?;
+        for (place, own) in shares {
+            self.take_and_set(place, layers[place].as_mut(), own, near)?;
         }
-        for (place, own) in merged {
-            self.merge(place, layers[place].as_mut(), own, near)?;
+        for (place, (layer, own)) in layers.iter_mut().zip(statistics).enumerate() {
+            self.merge(place, layer.as_mut(), own, near)?;
         }
         Ok(())
     }
+
+    /// The elements of a layer's gradients that this replica sums, and the statistics that it merges.
+    fn collect(
+        &self,
+        place: usize,
+        layer: &mut dyn Layer,
+        sums: Vec<OfLayer<'_>>,
+        near: &Device,
+    ) -> Result<(Vec<Part>, OfGroups)> {
+        let current = gradients(layer);
+        let (mut parts, mut statistics) = (Vec::new(), OfGroups::new());
+        for (groups, held, rows) in sums {
+            let tensors = held.unwrap_or_else(|| current.iter().collect());
+            let (mut share, mut values) = (Vec::new(), Vec::new());
+            for (parameter, tensor) in tensors.into_iter().enumerate() {
+                let shared = self.shared(place, parameter);
+                if shared == Share::Merged {
+                    let copy = Tensor::from_f32(near, tensor.shape().clone(), tensor.to_f32s()?)?;
+                    values.push(copy);
+                    continue;
+                }
+                with_values(tensor, |values| {
+                    let own = self.share(shared, values.len(), self.groups.replica());
+                    share.extend_from_slice(&values[own]);
+                })?;
+            }
+            if !rows.is_empty() {
+                let bounds = [groups.start, groups.end];
+                statistics.insert(bounds, Statistics { rows, values });
+            }
+            if !current.is_empty() {
+                parts.push((groups, share));
+            }
+        }
+        Ok((parts, statistics))
+    }
+
+    /// Sums this replica's share of a layer, and sends it to the others.
+    fn sum_and_post(
+        &self,
+        place: usize,
+        layer: &mut dyn Layer,
+        parts: Vec<Part>,
+    ) -> Result<Vec<f32>> {
+        let sum = self.sum(place, parts)?;
+        // Those that a replica alone updates stay with it.
+        let (mut body, mut rest) = (Vec::new(), &sum[..]);
+        self.each(place, layer, |param, shared| {
+            let elements = param.grad()?.elements();
+            let own = self.share(shared, elements, self.groups.replica());
+            let (of_param, others) = rest.split_at(own.len().min(rest.len()));
+            if shared == Share::Elements {
+                append(&mut body, of_param);
+            }
+            rest = others;
+            Ok(())
+        })?;
+        self.post_all(place, Kind::Sums, &body);
+        Ok(sum)
+    }
+
+    /// Takes the shares of the other replicas of a layer, and sets its gradients to all of them.
+    fn take_and_set(
+        &self,
+        place: usize,
+        layer: &mut dyn Layer,
+        mut own: Vec<f32>,
+        near: &Device,
+    ) -> Result<()> {
+        let mut sums: Vec<Vec<f32>> = Vec::with_capacity(self.ranks.len());
+        for (replica, &rank) in self.ranks.iter().enumerate() {
+            sums.push(match replica == self.groups.replica() {
+                true => std::mem::take(&mut own),
+                false => self.take(rank, place, Kind::Sums)?,
+            });
+        }
+        let mut taken = vec![0; sums.len()];
+        self.each(place, layer, |param, shared| {
+            let Some(grad) = &mut param.grad else {
+                return Ok(());
+            };
+            let elements = grad.elements();
+            let mut whole = Vec::with_capacity(elements);
+            for (replica, (sum, taken)) in sums.iter().zip(&mut taken).enumerate() {
+                let is_told = shared == Share::Elements || replica == self.groups.replica();
+                let share = self.share(shared, elements, replica).len();
+                let end = *taken + if is_told { share } else { 0 };
+                whole.extend_from_slice(sum.get(*taken..end).ok_or_else(|| short(place))?);
+                *taken = end;
+            }
+            match shared {
+                Share::Elements => set(grad, whole, near),
+                Share::Owner(owner) if owner == self.groups.replica() => set(grad, whole, near),
+                _ => Ok(()),
+            }
+        })
+    }
+
     /// The sum of this replica's share of a layer over all groups.
     fn sum(&self, place: usize, own: Vec<Part>) -> Result<Vec<f32>> {
         let elements = own.first().map_or(0, |(_, values)| values.len());
@@ -250,14 +262,12 @@ impl ReplicaSums {
 
 /// The sums of the next layer.
 fn of_layer<'a>(sums: &mut Parts<'a>, layer: &mut dyn Layer) -> Vec<OfLayer<'a>> {
-    let (mut parameters, mut counts) = (0, 0);
-    layer.params(&mut |param| parameters += usize::from(param.grad.is_some()));
-    layer.merged_rows(&mut |_| counts += 1);
+    let (parameters, current) = (gradients(layer).len(), rows_of(layer));
     let of_sum = |(groups, held): &mut (Range<usize>, Option<Held<'a>>)| match held {
-        None => (groups.clone(), None, Vec::new()),
+        None => (groups.clone(), None, current.clone()),
         Some(held) => {
             let tensors = held.gradients.by_ref().take(parameters).collect();
-            let rows = held.rows.by_ref().take(counts).copied().collect();
+            let rows = held.rows.by_ref().take(current.len()).copied().collect();
             (groups.clone(), Some(tensors), rows)
         }
     };
@@ -265,8 +275,15 @@ fn of_layer<'a>(sums: &mut Parts<'a>, layer: &mut dyn Layer) -> Vec<OfLayer<'a>>
 }
 
 /// The gradients of a layer's parameters.
-fn gradients(layer: &mut dyn Layer) -> Result<Vec<Tensor>> {
+fn gradients(layer: &mut dyn Layer) -> Vec<Tensor> {
     let mut gradients = Vec::new();
     layer.params(&mut |param| gradients.extend(param.grad.clone()));
-    Ok(gradients)
+    gradients
+}
+
+/// The rows that a layer's statistics are of.
+fn rows_of(layer: &mut dyn Layer) -> Vec<u64> {
+    let mut rows = Vec::new();
+    layer.merged_rows(&mut |count| rows.push(*count));
+    rows
 }

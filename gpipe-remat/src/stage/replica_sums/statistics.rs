@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use gpipe_layers::{Layer, try_params};
+use gpipe_layers::Layer;
 use gpipe_tensor::{Device, Tensor};
 
 use super::{Kind, ReplicaSums, Share, numbers_of, set, short, values_of};
 use crate::stage::statistics::Statistics;
 use crate::{Error, Result};
+
+/// The statistics of a layer, by the bounds of the groups that they are of.
+pub(super) type OfGroups = BTreeMap<[usize; 2], Statistics>;
 
 impl ReplicaSums {
     /// Merges a layer's statistics of all groups into it.
@@ -16,7 +19,7 @@ impl ReplicaSums {
         &self,
         place: usize,
         layer: &mut dyn Layer,
-        mut parts: BTreeMap<[usize; 2], Statistics>,
+        mut parts: OfGroups,
         near: &Device,
     ) -> Result<()> {
         let own = parts.values().next();
@@ -58,16 +61,14 @@ impl ReplicaSums {
         let Statistics { rows, values } = all.ok_or_else(|| short(place))??;
         let (mut rows, mut values) = (rows.into_iter(), values.into_iter());
         layer.merged_rows(&mut |count| *count = rows.next().unwrap_or(*count));
-        let mut parameter = 0;
-        try_params(layer, |param| {
-            let Some(grad) = &mut param.grad else {
-                return Ok(());
+        self.each(place, layer, |param, shared| {
+            let value = match shared {
+                Share::Merged => values.next(),
+                _ => None,
             };
-            let is_merged = self.shared(place, parameter) == Share::Merged;
-            parameter += 1;
-            match is_merged.then(|| values.next()).flatten() {
-                Some(value) => set(grad, value.to_f32s()?, near),
-                None => Ok(()),
+            match (&mut param.grad, value) {
+                (Some(grad), Some(value)) => set(grad, value.to_f32s()?, near),
+                _ => Ok(()),
             }
         })
     }

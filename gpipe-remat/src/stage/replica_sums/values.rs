@@ -1,27 +1,24 @@
 //! Values of parameters that one replica alone updates.
 
-use gpipe_layers::{Layer, try_params};
+use gpipe_layers::Layer;
 use gpipe_tensor::{Device, Tensor};
 
 use super::{Kind, ReplicaSums, Share, with_values};
+use crate::Result;
 use crate::words::append;
-use crate::{Error, Result};
 
 impl ReplicaSums {
     /// Sends the new values of parameters that this replica alone updated, and takes those of the others.
     pub fn share_values(&self, layers: &mut [Box<dyn Layer>], near: &Device) -> Result<()> {
+        let own = self.groups.replica();
         for (place, layer) in layers.iter_mut().enumerate() {
             if self.has_owners(place) {
-                let (mut body, mut parameter) = (Vec::new(), 0);
-                try_params(layer.as_mut(), |param| {
-                    if param.grad.is_some() {
-                        let owner = self.owner(place, parameter);
-                        parameter += 1;
-                        if owner == Some(self.groups.replica()) {
-                            with_values(param.exact()?, |values| append(&mut body, values))?;
-                        }
+                let mut body = Vec::new();
+                self.each(place, layer.as_mut(), |param, shared| {
+                    if shared == Share::Owner(own) {
+                        with_values(param.exact()?, |values| append(&mut body, values))?;
                     }
-                    Ok::<_, Error>(())
+                    Ok(())
                 })?;
                 self.post_all(place, Kind::Values, &body);
             }
@@ -32,26 +29,21 @@ impl ReplicaSums {
             }
             let mut of_replicas: Vec<std::vec::IntoIter<f32>> = Vec::new();
             for (replica, &rank) in self.ranks.iter().enumerate() {
-                of_replicas.push(match replica == self.groups.replica() {
+                of_replicas.push(match replica == own {
                     true => Vec::new().into_iter(),
                     false => self.take(rank, place, Kind::Values)?.into_iter(),
                 });
             }
-            let mut parameter = 0;
-            try_params(layer.as_mut(), |param| {
-                if param.grad.is_none() {
-                    return Ok(());
-                }
-                let owner = self.owner(place, parameter);
-                parameter += 1;
-                let owner = owner.filter(|&owner| owner != self.groups.replica());
-                if let Some(owner) = owner {
+            self.each(place, layer.as_mut(), |param, shared| {
+                if let Share::Owner(owner) = shared
+                    && owner != own
+                {
                     let elements = param.value()?.elements();
                     let values: Vec<f32> = of_replicas[owner].by_ref().take(elements).collect();
                     let shape = param.shape.clone();
                     param.set_value(&Tensor::from_f32(near, shape, values)?)?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })?;
         }
         Ok(())
