@@ -116,7 +116,7 @@ impl RematPlan {
         self.before
     }
 
-    /// Each stage keeps the same of every micro-batch.
+    /// Each stage keeps the same of every micro-batch; an assembly refuses other numbers than its schedule's.
     pub fn of_stages(stages: Vec<Retained>, micro_batches: usize) -> Self {
         let cells = stages
             .into_iter()

@@ -15,7 +15,7 @@ pub enum Retained {
         /// Layers per run; a stage of fewer is one run, and 0 counts as 1.
         run: usize,
     },
-    /// A mixture of both: runs that cover the stage's layers in order.
+    /// A mixture of both: runs that cover the stage's layers in order, which an assembly checks.
     Runs(Arc<[RetainedRun]>),
 }
 

@@ -50,7 +50,8 @@ impl<'a> Planner<'a> {
     /// A planner for a request that is consistent.
     ///
     /// # Errors
-    /// If there is no layer, no worker or no order, or a number is negative, infinite or NaN.
+    /// If there is no layer, no worker or no order, an order has no stages on a worker, or a number is negative, infinite
+    /// or NaN.
     pub fn new(request: &'a PlanRequest<'a>) -> Result<Self> {
         request.check()?;
         Ok(Self {
@@ -358,10 +359,9 @@ impl<'a> Planner<'a> {
     /// The error with the memory that would suffice.
     pub(super) fn does_not_fit(&mut self) -> Result<Error> {
         let request = self.request;
+        let no_schedule = "no schedule has as few stages as there are layers: allow fewer workers";
         let Some(limit) = request.least_memory() else {
-            return Ok(Error::PlanRequest(
-                "no schedule has as few stages as there are layers: allow fewer workers".into(),
-            ));
+            return fault(no_schedule);
         };
         let micro_batches = request.micro_batches.iter().copied().max().unwrap_or(1);
         let mut least: Option<u64> = None;
@@ -375,7 +375,9 @@ impl<'a> Planner<'a> {
             let needed = candidate.least_memory(limit);
             least = Some(least.map_or(needed, |least| least.min(needed)));
         }
-        let needed = least.unwrap_or(limit);
+        let Some(needed) = least else {
+            return fault(no_schedule);
+        };
         Ok(Error::DoesNotFit {
             limit: Bytes(limit),
             needed: Bytes(needed),

@@ -173,6 +173,11 @@ fn stages_a_worker_other_than_those_of_the_schedule_are_refused() {
         });
         let message = none.expect_err("no stages").to_string();
         assert!(message.contains("no stages on a worker"), "{message}");
+        let many = asked(order("1f1b", 7, one_f_one_b), memory, |planner| {
+            planner.answer()
+        });
+        let message = many.expect_err("six layers").to_string();
+        assert!(message.starts_with("no schedule has"), "{message}");
         let few = asked(order("zb-v", 1, zb_v), memory, |planner| planner.answer());
         let message = few.expect_err("two of each").to_string();
         let words = "makes a schedule of 3 workers, 6 stages and 4 micro-batches for 3, 3 and 4";
