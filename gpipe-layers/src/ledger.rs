@@ -45,6 +45,8 @@ struct Entry {
     /// Whether it is a flow of floats, whose gradient is as large.
     has_gradient: bool,
     holders: usize,
+    /// The buffer of which it is a part; its bytes are counted there.
+    whole: Option<Buffer>,
 }
 
 /// One holder's claim on a buffer of a [`Ledger`]. Release it with [`Ledger::release`]; a claim that
@@ -120,14 +122,14 @@ impl Ledger {
         self.insert(0, flow.dtype.is_float())
     }
 
-    /// A part of a buffer that something else holds for longer, such as some rows of a batch: it has no bytes of
-    /// its own and is never written over.
-    pub fn view(&mut self, flow: &Flow) -> Buffer {
+    /// A part of a buffer, such as some rows of a batch: it has no bytes of its own, holds the whole, and is never
+    /// written over.
+    pub fn view(&mut self, whole: &Buffer, flow: &Flow) -> Buffer {
+        let whole = self.hold(whole);
         let view = self.insert(0, flow.dtype.is_float());
         let entry = &mut self.entries[view.0];
         entry.bytes = flow.bytes();
-        // The other holder's claim is never released here.
-        entry.holders += 1;
+        entry.whole = Some(whole);
         view
     }
 
@@ -146,9 +148,13 @@ impl Ledger {
     pub fn release(&mut self, buffer: Buffer) {
         let entry = &mut self.entries[buffer.0];
         entry.holders -= 1;
-        if entry.holders == 0 {
-            self.live = self.live.saturating_sub(entry.bytes);
-            self.free.push(buffer.0);
+        if entry.holders > 0 {
+            return;
+        }
+        self.free.push(buffer.0);
+        match entry.whole.take() {
+            Some(whole) => self.release(whole),
+            None => self.live = self.live.saturating_sub(entry.bytes),
         }
     }
 
@@ -168,7 +174,8 @@ impl Ledger {
 
     /// Whether the buffer has a single holder, so that it may be changed in place.
     pub fn is_unique(&self, buffer: &Buffer) -> bool {
-        self.entries[buffer.0].holders == 1
+        let entry = &self.entries[buffer.0];
+        entry.holders == 1 && entry.whole.is_none()
     }
 
     /// Number of holders of the buffer.
@@ -294,6 +301,7 @@ impl Ledger {
             bytes,
             has_gradient,
             holders: 1,
+            whole: None,
         };
         match self.free.pop() {
             Some(place) => {

@@ -327,9 +327,12 @@ impl<'a, 'k, K: Fn(usize) -> &'k Retained> Replay<'a, K> {
                 }
             }
         };
+        let flow = self.costs.flow(m, self.costs.before());
+        let views = pass.outputs.iter().zip(flow);
+        let views = views.map(|(whole, flow)| self.ledger.view(whole, flow));
+        let views = views.collect();
         self.passes[group] = Some(pass);
-        let views = self.costs.flow(m, self.costs.before()).iter();
-        views.map(|flow| self.ledger.view(flow)).collect()
+        views
     }
 
     /// Takes dY of a micro-batch for the layers before the pipeline; the last one of a group passes them.

@@ -51,7 +51,7 @@ mod tests {
     /// What is added beside a look and stays is seen by that look or the next, and by all after it.
     #[test]
     fn no_look_loses_what_is_added_beside_it() {
-        const ROUNDS: u64 = 2_000;
+        const ROUNDS: u64 = 1_000;
         let (gauge, begun, added) = <(Gauge, AtomicU64, AtomicU64)>::default();
         let is_at = |at: &AtomicU64, round| at.load(Ordering::Acquire) >= round;
         std::thread::scope(|scope| {
