@@ -43,12 +43,16 @@ fn with_flags(mut options: OpenOptions, links: Links) -> OpenOptions {
 /// Opens a regular file and gives its length in bytes. Anything else is refused before it is opened:
 /// a pipe would wait for a writer, and a device never ends.
 ///
-/// `mend` ends the message where the file is missing or unreadable: what the user can do about it.
+/// `mend` ends the message where the file is missing, unreadable or none: what the user can do about it.
 ///
 /// # Errors
 /// [`Fault::Link`], [`Fault::NotRegular`] or [`Fault::Read`].
 pub fn open_regular(path: &Path, links: Links, mend: &str) -> Result<(File, u64)> {
-    let no_file = || Error::new(path, Fault::NotRegular, "put one in its place");
+    let of_place = match mend {
+        "" => "put one in its place",
+        mend => mend,
+    };
+    let no_file = || Error::new(path, Fault::NotRegular, of_place);
     let found = match links {
         Links::Followed => fs::metadata(path),
         Links::Refused => fs::symlink_metadata(path),

@@ -51,7 +51,7 @@ fn folders_are_refused() {
     assert!(
         error
             .to_string()
-            .ends_with(": is no regular file: put one in its place")
+            .ends_with(": is no regular file: name another")
     );
     let error = error.with_mend("remove it");
     assert!(
