@@ -51,7 +51,9 @@ impl Chats {
             ends: Vec::new(),
             length: options.seq_len,
         };
-        for (i, bytes) in text.split(|&byte| byte == b'\n').enumerate() {
+        // A byte order mark, which some editors write.
+        let lines = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&text);
+        for (i, bytes) in lines.split(|&byte| byte == b'\n').enumerate() {
             let line = i + 1;
             if bytes.trim_ascii().is_empty() {
                 continue;
@@ -189,7 +191,7 @@ mod tests {
     fn answers_alone_are_targets_and_all_of_a_batch_share_the_divisor() {
         // Signs that are no part of longer tokens here: one token each.
         let text = format!(
-            "{}\r\n\n{}\n{}",
+            "\u{feff}{}\r\n\n{}\n{}",
             chat("#$", "%&"),
             chat("#", "%"),
             chat("#", "%&@")

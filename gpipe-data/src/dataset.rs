@@ -138,7 +138,7 @@ impl Dataset {
         if options.held_out == HeldOut::LastTenth && held_out >= all {
             return Err(Error::Source {
                 name: options.source.clone(),
-                fault: SourceFault::OneSample { seq_len: length },
+                fault: SourceFault::OneSample,
             });
         }
         Ok(Self {

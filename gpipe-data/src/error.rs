@@ -146,13 +146,9 @@ pub enum SourceFault {
     },
     /// A single sample, to be both trained on and held out.
     #[error(
-        "one sample of {seq_len} tokens cannot be trained on and held out: use a longer text, or \
-         `run.eval_every = 0`"
+        "one sample cannot be trained on and held out: name more data, or use `run.eval_every = 0`"
     )]
-    OneSample {
-        /// Tokens of a sample.
-        seq_len: usize,
-    },
+    OneSample,
     /// A token that the model does not know.
     #[error(
         "token {token} at place {place} is beyond model.vocab = {vocab}: use 256, which bytes need"
@@ -199,6 +195,9 @@ pub enum SourceFault {
     /// A picture without a mask.
     #[error("the picture `{0}` in images has no mask: put one of the same name into masks")]
     NoMask(String),
+    /// Two masks for a picture.
+    #[error("the masks `{0}` and `{1}` have the same name: remove one of them")]
+    TwoMasks(String, String),
     /// Digits of another size than is known here.
     #[error("the data set of smartcore is not of 64 pixels an image")]
     OtherDigits,
@@ -227,7 +226,7 @@ pub enum PairFault {
     /// A line without text.
     #[error(
         "line {line}{} is empty: remove the line from both texts, or write one",
-        if *is_target { "" } else { " of `data.source`" }
+        of_source(*is_target)
     )]
     Empty {
         /// The line.
@@ -237,12 +236,15 @@ pub enum PairFault {
     },
     /// A line that is longer than a row.
     #[error(
-        "line {line} has {tokens} tokens with its end: use `data.seq_len = {tokens}` instead of {seq_len}, or \
-         remove the line from both texts"
+        "line {line}{} has {tokens} tokens with its end: use `data.seq_len = {tokens}` instead of {seq_len}, or \
+         remove the line from both texts",
+        of_source(*is_target)
     )]
     TooLong {
-        /// The line, of the sources or the targets.
+        /// The line.
         line: usize,
+        /// Whether it is the line of the targets.
+        is_target: bool,
         /// Its tokens and the end token.
         tokens: usize,
         /// Tokens of a row.
@@ -250,13 +252,16 @@ pub enum PairFault {
     },
     /// A token that the model does not know.
     #[error(
-        "token {token} in line {line} is beyond model.vocab = {vocab}: use 256, which bytes need"
+        "token {token} in line {line}{} is beyond model.vocab = {vocab}: use 256, which bytes need",
+        of_source(*is_target)
     )]
     UnknownToken {
         /// The token.
         token: u32,
-        /// Its line, of the sources or the targets.
+        /// Its line.
         line: usize,
+        /// Whether it is the line of the targets.
+        is_target: bool,
         /// How many tokens the model knows.
         vocab: usize,
     },
@@ -342,6 +347,11 @@ pub enum ChatFault {
 impl ChatFault {
     /// What a file of conversations holds.
     const FORM: &str = r#"write {"messages": [{"role": "user", "content": "…"}, …]} on each line"#;
+}
+
+/// Names the text of a line, where it is not the one that the message begins with.
+fn of_source(is_target: bool) -> &'static str {
+    if is_target { "" } else { " of `data.source`" }
 }
 
 /// The mend for a text of `tokens` tokens that is too short.

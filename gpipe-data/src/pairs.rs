@@ -115,12 +115,18 @@ impl Pairs {
                     .find(|&&token| token as usize >= options.vocab)
                 {
                     let vocab = options.vocab;
-                    return Err(fault(PairFault::UnknownToken { token, line, vocab }));
+                    return Err(fault(PairFault::UnknownToken {
+                        token,
+                        line,
+                        is_target,
+                        vocab,
+                    }));
                 }
                 if tokens.len() > options.seq_len {
                     let (tokens, seq_len) = (tokens.len(), options.seq_len);
                     return Err(fault(PairFault::TooLong {
                         line,
+                        is_target,
                         tokens,
                         seq_len,
                     }));
@@ -327,7 +333,11 @@ mod tests {
                 "c\ndefg\n",
                 "line 2 has 5 tokens with its end: use `data.seq_len = 5`",
             ),
-            ("abcd\nb\n", "c\nd\n", "line 1 has 5 tokens with its end"),
+            (
+                "abcd\nb\n",
+                "c\nd\n",
+                "line 1 of `data.source` has 5 tokens with its end",
+            ),
             ("", "", "no lines"),
         ] {
             let line = refused(sources, targets, 4);
@@ -338,6 +348,9 @@ mod tests {
             ..options(4)
         };
         let line = opened("a\n", "z\n", &small).err().unwrap().to_string();
-        assert!(line.contains("token 122 in line 1"), "{line}");
+        assert!(line.contains("token 122 in line 1 is beyond"), "{line}");
+        let line = opened("z\n", "a\n", &small).err().unwrap().to_string();
+        let words = "token 122 in line 1 of `data.source` is beyond";
+        assert!(line.contains(words), "{line}");
     }
 }

@@ -1,5 +1,6 @@
 //! A folder of pictures: `class/*.png|jpg`, or `images` with `masks`.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -240,18 +241,19 @@ fn masked(root: &Path) -> Result<Vec<Entry>> {
     if !images.is_dir() || !masks.is_dir() {
         return Err(fault(root, SourceFault::NoMasks));
     }
-    let masks = pictures(&masks)?;
     let stem = |path: &Path| path.file_stem().map(OsStr::to_owned);
-    let masks: std::collections::HashMap<_, _> = masks
-        .into_iter()
-        .map(|(_, path)| (stem(&path), path))
-        .collect();
+    let mut of_stem = HashMap::new();
+    for (name, path) in pictures(&masks)? {
+        if let Some((other, _)) = of_stem.insert(stem(&path), (name.clone(), path)) {
+            return Err(fault(root, SourceFault::TwoMasks(other, name)));
+        }
+    }
     let found = pictures(&images)?;
     if found.is_empty() {
         return Err(fault(root, SourceFault::EmptyClass(IMAGES.to_owned())));
     }
-    let entry = |(name, path): (String, PathBuf)| match masks.get(&stem(&path)) {
-        Some(mask) => Ok(Entry {
+    let entry = |(name, path): (String, PathBuf)| match of_stem.get(&stem(&path)) {
+        Some((_, mask)) => Ok(Entry {
             target: Target::Mask(mask.clone()),
             name,
             path,
@@ -374,6 +376,10 @@ mod tests {
         mask("a.png", 12);
         assert!(open().err().unwrap().to_string().contains("b.png"));
         mask("b.png", 11);
+        mask("b.jpg", 11);
+        let said = open().err().unwrap().to_string();
+        assert!(said.contains("`b.jpg` and `b.png`"), "{said}");
+        fs::remove_file(folder.path().join("masks/b.jpg")).unwrap();
         let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
         let pictures = open().unwrap();
         let outcomes = [0, 1].map(|sample| {

@@ -39,7 +39,8 @@ fn decode(bytes: &[u8]) -> std::result::Result<DynamicImage, String> {
     reader = reader
         .with_guessed_format()
         .map_err(|error| error.to_string())?;
-    if !matches!(reader.format(), Some(ImageFormat::Png | ImageFormat::Jpeg)) {
+    let format = reader.format();
+    if !matches!(format, Some(ImageFormat::Png | ImageFormat::Jpeg)) {
         return Err("is neither a PNG nor a JPEG".to_owned());
     }
     let mut limits = Limits::no_limits();
@@ -56,7 +57,29 @@ fn decode(bytes: &[u8]) -> std::result::Result<DynamicImage, String> {
         ColorType::L8 | ColorType::La8 | ColorType::Rgb8 | ColorType::Rgba8 => {}
         _ => return Err("has more than 8 bits a channel".to_owned()),
     }
+    if format == Some(ImageFormat::Jpeg) && !ends(bytes) {
+        return Err("is cut off: a JPEG ends with the marker FFD9".to_owned());
+    }
     DynamicImage::from_decoder(decoder).map_err(damaged)
+}
+
+/// Whether a JPEG has its last marker, EOI (ITU-T T.81, B.1.1). The decoder fills in what is missing.
+fn ends(bytes: &[u8]) -> bool {
+    let two = |at: usize| Some([*bytes.get(at)?, *bytes.get(at + 1)?]);
+    // After SOI.
+    let mut at = 2;
+    while let Some(found) = two(at) {
+        at += match found {
+            [0xff, 0xd9] => return true,
+            // A segment with its length; the markers TEM, RST and SOI have none.
+            [0xff, 0x02..=0xcf | 0xda..=0xfe] => {
+                2 + two(at + 2).map_or(0, |length| usize::from(u16::from_be_bytes(length)))
+            }
+            // Data of a scan, with FF00 for FF.
+            _ => 1,
+        };
+    }
+    false
 }
 
 /// The most characters of a decoder's message: a file decides some of them.
@@ -113,6 +136,23 @@ mod tests {
                 (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg())
             })
         })
+    }
+
+    /// Neither picture is taken for whole, wherever it is cut: not after the end of a thumbnail in its header either.
+    #[test]
+    fn pictures_that_are_cut_off_are_refused() {
+        let jpeg = encoded(&noise(), ImageFormat::Jpeg);
+        let thumbnail = [&[0xff, 0xe1, 0, 6][..], &[0xff, 0xd8, 0xff, 0xd9]].concat();
+        let nested = [&jpeg[..2], &thumbnail, &jpeg[2..]].concat();
+        let padded = [&jpeg[..], &[0; 7]].concat();
+        assert!(decode(&padded).is_ok());
+        for whole in [jpeg, nested, encoded(&noise(), ImageFormat::Png)] {
+            assert!(decode(&whole).is_ok());
+            // Of a PNG, the chunk that ends it is 12 bytes without a pixel.
+            for length in [whole.len() - 13, whole.len() * 3 / 4, whole.len() / 2] {
+                assert!(decode(&whole[..length]).is_err(), "{length}");
+            }
+        }
     }
 
     /// Mutated and truncated files are pictures or errors.
