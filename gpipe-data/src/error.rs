@@ -182,13 +182,18 @@ pub enum SourceFault {
     #[error("its folder `{0}` holds no png or jpg files: put some there, or remove it")]
     EmptyClass(String),
     /// More classes than the model has.
-    #[error("{classes} classes, but the model knows {most}: use `model.classes = {classes}`")]
+    #[error("{classes} classes, but the model knows {most}: name a folder with so many")]
     TooManyClasses {
         /// Folders of classes.
         classes: usize,
         /// Classes of the model.
         most: usize,
     },
+    /// A class that the model does not have.
+    #[error(
+        "the class `{0}` is none of those that the model knows, {1}: call its folder as the model does, or remove it"
+    )]
+    UnknownClass(String, String),
     /// A folder without masks, for a model that learns them.
     #[error("the model learns masks: name a folder with the folders images and masks")]
     NoMasks,

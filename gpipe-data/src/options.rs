@@ -45,6 +45,9 @@ pub struct ImageOptions {
     pub classes: usize,
     /// Whether the target of an image is a mask of its size, rather than a class.
     pub masks: bool,
+    /// The names of the classes by number, which the folders of a folder of pictures have; if empty, these are numbered in
+    /// the order of their names.
+    pub names: Vec<String>,
 }
 
 impl ImageOptions {

@@ -34,7 +34,7 @@ const MEND: &str = "make it readable, or remove it";
 pub struct Companions {
     /// By their names in the folder.
     pub files: Arc<Vec<(String, Vec<u8>)>>,
-    /// Keys of `config.json`: which tokens begin, end and fill up a text.
+    /// Keys of `config.json`: which tokens begin, end and fill up a text, or what classes of images are called.
     pub ids: Map<String, Value>,
 }
 

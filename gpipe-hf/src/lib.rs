@@ -22,7 +22,7 @@ pub use adapter::{
 };
 pub use chat_template::{ChatTemplate, chat_template};
 pub use companions::{Companions, tokenizer_file};
-pub use config_json::{parse_config, read_config};
+pub use config_json::{class_names, ids_of_classes, parse_config, read_config};
 pub use description::Description;
 pub use error::{Error, Result};
 pub use folder::{to_files, weights_file};

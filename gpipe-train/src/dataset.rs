@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use gpipe_data::{
-    AUTO, Dataset, FoundVocabulary, HeldOut, ImageOptions, SampleOptions, Vocabulary,
-    find_vocabulary, is_chats,
+    AUTO, DIGITS, Dataset, FoundVocabulary, HeldOut, ImageOptions, SYNTHETIC, SampleOptions,
+    Vocabulary, class_names, find_vocabulary, is_chats,
 };
 
 use crate::config::TrainConfig;
@@ -136,11 +136,43 @@ pub(crate) fn choose_vocabulary(
 /// # Errors
 /// [`Error::Input`](crate::Error::Input) if the source cannot be read or is too short.
 pub fn dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset> {
+    let names = trained_classes(config, config.model.folder())?;
+    training_dataset(config, vocabulary, names)
+}
+
+/// [`dataset`] with classes of these names.
+pub(crate) fn training_dataset(
+    config: &TrainConfig,
+    vocabulary: &Vocabulary,
+    names: Vec<String>,
+) -> Result<Dataset> {
     let held_out = match config.run.eval_every.get() {
         0 => HeldOut::Nothing,
         _ => HeldOut::LastTenth,
     };
-    Ok(Dataset::open(&options(config, held_out)?, vocabulary)?)
+    let options = options(config, held_out, names)?;
+    Ok(Dataset::open(&options, vocabulary)?)
+}
+
+/// The names of the classes that training learns, by number: those of the model in `folder` if they are all of the data's,
+/// else those of the data. Empty where the data has no names.
+pub(crate) fn trained_classes(config: &TrainConfig, folder: Option<&Path>) -> Result<Vec<String>> {
+    let source = &*config.data.source;
+    let has_names = config.model.images().is_some() && !config.learns_masks();
+    if !has_names || [SYNTHETIC, DIGITS].contains(&source) {
+        return Ok(Vec::new());
+    }
+    let (found, known) = (class_names(source)?, known_classes(folder)?);
+    match found.iter().all(|name| known.contains(name)) {
+        true => Ok(known),
+        false => Ok(found),
+    }
+}
+
+/// The names of the classes of the model in a folder, by number; empty if it says none.
+fn known_classes(folder: Option<&Path>) -> Result<Vec<String>> {
+    let described = folder.map(gpipe_hf::read_config).transpose()?;
+    Ok(described.map_or(Vec::new(), |of| gpipe_hf::class_names(&of.ids)))
 }
 
 /// The configured samples, all held out: for evaluation only.
@@ -148,13 +180,12 @@ pub fn dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset>
 /// # Errors
 /// As [`dataset`].
 pub fn held_out_dataset(config: &TrainConfig, vocabulary: &Vocabulary) -> Result<Dataset> {
-    Ok(Dataset::open(
-        &options(config, HeldOut::Everything)?,
-        vocabulary,
-    )?)
+    let names = known_classes(config.model.folder())?;
+    let options = options(config, HeldOut::Everything, names)?;
+    Ok(Dataset::open(&options, vocabulary)?)
 }
 
-fn options(config: &TrainConfig, held_out: HeldOut) -> Result<SampleOptions> {
+fn options(config: &TrainConfig, held_out: HeldOut, names: Vec<String>) -> Result<SampleOptions> {
     let target = config.data.target.clone().filter(|name| !name.is_empty());
     if config.model.has_targets() && target.is_none() {
         return Err(Error::invalid(format!(
@@ -183,6 +214,7 @@ fn options(config: &TrainConfig, held_out: HeldOut) -> Result<SampleOptions> {
                 channels: keys.channels.get(),
                 classes: keys.classes.get(),
                 masks: config.learns_masks(),
+                names,
             }),
     })
 }

@@ -12,7 +12,7 @@ use gpipe_tensor::DeviceId;
 
 use crate::changes::changes;
 use crate::config::{Overrides, TrainConfig};
-use crate::dataset::{choose_vocabulary, with_chat_template};
+use crate::dataset::{choose_vocabulary, trained_classes, with_chat_template};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::training_loop::Recipe;
@@ -146,7 +146,14 @@ impl StartPoint {
     ) -> Result<Self> {
         let choice = choice.unwrap_or(&config.data.tokenizer);
         let (vocabulary, companions) = match config.model.vocab() {
-            None => (FoundVocabulary::bytes(), Companions::default()),
+            None => {
+                let ids = gpipe_hf::ids_of_classes(&trained_classes(&config, folder)?);
+                let companions = Companions {
+                    ids,
+                    ..Companions::default()
+                };
+                (FoundVocabulary::bytes(), companions)
+            }
             Some(known) => {
                 let found = choose_vocabulary(choice, folder, known)?;
                 let vocabulary = with_chat_template(&config, found)?;

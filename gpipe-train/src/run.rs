@@ -14,7 +14,7 @@ use gpipe_tensor::DeviceId;
 
 use crate::autosave::{Autosave, give};
 use crate::config::TrainConfig;
-use crate::dataset::dataset;
+use crate::dataset::training_dataset;
 use crate::error::{Error, Result, one_line};
 use crate::launch::{check_alike, check_replicas, stopping};
 use crate::nccl::chosen;
@@ -100,7 +100,9 @@ impl PreparedRun {
             None => None,
         };
         let (made, drawn) = start.position();
-        let dataset = dataset(config, &start.vocabulary.vocabulary)?.resumed_at(made, drawn);
+        let classes = gpipe_hf::class_names(&start.companions.ids);
+        let dataset = training_dataset(config, &start.vocabulary.vocabulary, classes)?;
+        let dataset = dataset.resumed_at(made, drawn);
         check_replicas(options.world.as_deref(), config)?;
         let mut setup = Setup::over(config, options.world.as_ref())?
             .with_kernel_cache(options.kernel_cache.as_deref());

@@ -244,6 +244,18 @@ fn a_folder_of_pictures_is_learned_and_drawn_again_by_a_resumed_run() {
         &["train", "--resume", step, "--json", "--out", "on"],
     ));
     assert_eq!(losses(&on), losses(&whole)[10..]);
+    // A folder with one of the classes: it has the number of its name, not that of its place.
+    std::fs::create_dir(here.join("some")).unwrap();
+    std::fs::rename(here.join("pictures/red"), here.join("some/red")).unwrap();
+    let some = |name: &str| gpipe(here, &["eval", "run", "--json", "--data", name]);
+    let accuracy = objects(&some("some"))[0]["accuracy"].as_f64().unwrap();
+    assert!(accuracy > 0.5, "{accuracy}");
+    std::fs::rename(here.join("some/red"), here.join("some/rot")).unwrap();
+    let told = stderr(&some("some"));
+    assert!(
+        told.contains("`rot` is none of those that the model knows, blue, red"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -47,13 +47,13 @@ impl Pictures {
     /// Lists a folder; no picture is read.
     ///
     /// # Errors
-    /// [`Error::Source`] for a folder without classes, an empty class, or more classes than the model has;
+    /// [`Error::Source`] for a folder without classes, an empty class, or more classes than the model has, or others;
     /// for one with masks, a picture without a mask.
     pub fn open(options: &SampleOptions, image: &ImageOptions) -> Result<Self> {
         let root = Path::new(&options.source);
         let mut entries = match image.masks {
             true => masked(root)?,
-            false => classified(root, image.classes)?,
+            false => classified(root, image)?,
         };
         entries.sort_by_cached_key(|entry| {
             let digest: [u8; 32] = Sha256::digest(entry.name.as_bytes()).into();
@@ -165,6 +165,15 @@ pub fn count_classes(source: &str) -> Result<usize> {
     Ok(class_folders(Path::new(source))?.len())
 }
 
+/// Names of the classes in a folder of pictures, in their order.
+///
+/// # Errors
+/// As [`count_classes`].
+pub fn class_names(source: &str) -> Result<Vec<String>> {
+    let folders = class_folders(Path::new(source))?.into_iter();
+    Ok(folders.map(|(name, _)| name).collect())
+}
+
 fn fault(root: &Path, fault: SourceFault) -> Error {
     let name = root.display().to_string();
     Error::Source { name, fault }
@@ -215,14 +224,25 @@ fn pictures(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-fn classified(root: &Path, most: usize) -> Result<Vec<Entry>> {
+fn classified(root: &Path, image: &ImageOptions) -> Result<Vec<Entry>> {
     let folders = class_folders(root)?;
+    let (most, names) = (image.classes, &image.names);
     if folders.len() > most {
         let classes = folders.len();
         return Err(fault(root, SourceFault::TooManyClasses { classes, most }));
     }
     let mut entries = Vec::new();
-    for (class, (folder, path)) in folders.into_iter().enumerate() {
+    for (number, (folder, path)) in folders.into_iter().enumerate() {
+        let class = match names.is_empty() {
+            true => number,
+            false => names
+                .iter()
+                .position(|name| *name == folder)
+                .ok_or_else(|| {
+                    let known = names.join(", ");
+                    fault(root, SourceFault::UnknownClass(folder.clone(), known))
+                })?,
+        };
         let found = pictures(&path)?;
         if found.is_empty() {
             return Err(fault(root, SourceFault::EmptyClass(folder)));
@@ -284,6 +304,7 @@ mod tests {
             channels: 3,
             classes: 3,
             masks,
+            names: Vec::new(),
         }
     }
 
@@ -334,6 +355,36 @@ mod tests {
             let wanted = [10.0, 100.0, 200.0][label as usize];
             assert!((shade - wanted).abs() < 8.0, "{shade} {label}");
         }
+    }
+
+    /// A folder with some of the classes numbers them as all.
+    #[test]
+    fn classes_have_the_numbers_of_their_names() {
+        let folder = classes();
+        for class in ["cat", "owl"] {
+            fs::remove_dir_all(folder.path().join(class)).unwrap();
+        }
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let opened = |names: &[&str]| {
+            let image = ImageOptions {
+                names: names.iter().map(|&name| name.to_owned()).collect(),
+                ..image(false)
+            };
+            let pictures = Pictures::open(&options(folder.path(), 1), &image)?;
+            let draw = Draw {
+                sample: 0,
+                epoch: None,
+            };
+            let (_, labels) = pictures.tensors(&device, &[draw])?;
+            Ok::<_, Error>(labels.u32s()?.to_vec())
+        };
+        assert_eq!(opened(&[]).unwrap(), [0]);
+        assert_eq!(opened(&["cat", "dog", "owl"]).unwrap(), [1]);
+        let said = opened(&["cat", "owl"]).unwrap_err().to_string();
+        assert!(
+            said.contains("`dog` is none of those that the model knows, cat, owl: "),
+            "{said}"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod synthetic;
 mod view;
 
 pub use digits::{CLASSES, DIGITS, Digits, PIXELS, SIDE};
-pub use folder::{Pictures, count_classes};
+pub use folder::{Pictures, class_names, count_classes};
 pub use synthetic::{SYNTHETIC, Synthetic};
 
 use gpipe_tensor::{Device, Tensor};

@@ -86,6 +86,7 @@ mod tests {
             channels: 3,
             classes: 7,
             masks: false,
+            names: Vec::new(),
         };
         let images = Synthetic::new(&options);
         let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();

@@ -62,6 +62,7 @@ pub struct Keys {
     pub hidden_dropout_prob: Option<f64>,
     pub input_size: Option<u64>,
     pub num_labels: Option<u64>,
+    pub id2label: Option<Value>,
     // Of an encoder-decoder.
     pub encoder_layers: Option<u64>,
     pub transparent: Option<bool>,

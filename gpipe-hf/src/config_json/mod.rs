@@ -21,6 +21,7 @@ use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::gguf::{self, is_gguf};
 use crate::names::{CONFIG, MEND};
+pub use image::{class_names, ids_of_classes};
 use keys::{Keys, clip};
 pub(crate) use keys::{LARGEST_SIZE, MOST_LAYERS, epsilon, size};
 
@@ -90,7 +91,7 @@ pub(crate) fn write(model: &ModelConfig, ids: &Map<String, Value>) -> Result<Vec
         ModelConfig::Gpt(config) => gpt2::write(config, ids),
         ModelConfig::Llama(config) => llama::write(config, ids).map_err(Error::NotWritable)?,
         ModelConfig::Mlp(config) => mlp::write(config)?,
-        ModelConfig::Image(config) => image::write(config),
+        ModelConfig::Image(config) => image::write(config, ids),
         ModelConfig::Seq2Seq(config) => seq2seq::write(config),
         _ => {
             let fault = "config.json has no words for its family".to_owned();
