@@ -117,11 +117,6 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         self.record.take_place(identity)
     }
 
-    /// Reports a warning that does not stop the run.
-    pub fn note(&mut self, text: &str) {
-        self.line(&format!("warning: {text}"));
-    }
-
     /// Tokens per step.
     fn tokens(&self) -> u64 {
         self.config.data.batch_size.u64() * self.config.data.seq_len.u64()

@@ -112,7 +112,7 @@ impl StartPoint {
         let file = checkpoint.join(gpipe_checkpoint::CONFIG);
         let model = checkpoint.join(gpipe_checkpoint::MODEL);
         let of_run = || Ok::<_, Error>(Overrides::new().file(&file)?.saved_model(&model));
-        let saved = of_run()?.resolve()?;
+        let saved = of_run()?.of_run()?;
         let config = changes_of(of_run()?)?.resolve()?;
         let state = &resumed.state;
         let changed = changes(&saved, &config, state.step)?;

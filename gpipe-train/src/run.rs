@@ -199,10 +199,10 @@ impl PreparedRun {
             progress.line(advice);
         }
         for warning in [&vocabulary.warning, &warning].into_iter().flatten() {
-            progress.note(warning);
+            progress.warning(warning);
         }
         if !is_ascending {
-            progress.note(
+            progress.warning(
                 "this schedule does not add up gradients in the order of micro-batches: the results \
                  differ in rounding from those of one stage and of other schedules",
             );

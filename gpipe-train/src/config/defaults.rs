@@ -45,7 +45,7 @@ impl Draft {
             .text("pipeline", "schedule")
             .and_then(|name| name.parse().ok());
         Ok(Self {
-            table: schedule.as_ref().map_or(Ok(None), ScheduleChoice::table)?,
+            table: None,
             keys,
             given,
             model,
@@ -90,10 +90,15 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes the numbers of stages and micro-batches from the table, unless they were given. It is that of each replica.
-    pub fn follow_table(&mut self) {
+    /// Reads the table, if the schedule is one, and takes the numbers of stages and micro-batches from it, unless they were
+    /// given. It is that of each replica.
+    pub fn follow_table(&mut self) -> Result<()> {
         let replicas = self.replicas();
-        let Some(table) = &self.table else { return };
+        let schedule = self.schedule.as_ref();
+        self.table = schedule.map_or(Ok(None), ScheduleChoice::table)?;
+        let Some(table) = &self.table else {
+            return Ok(());
+        };
         if !self.given.has("pipeline", "stages") {
             self.keys.set("pipeline", "stages", whole(table.stages()));
         }
@@ -103,6 +108,7 @@ impl Draft {
             let micro_batches = whole(micro_batches.saturating_mul(replicas));
             self.keys.set("pipeline", "micro_batches", micro_batches);
         }
+        Ok(())
     }
 
     /// Computes the number of micro-batches from their size; without one, limits `most`, or the default
@@ -168,6 +174,8 @@ impl Draft {
                 follow("model", "channels", 1);
                 follow("model", "classes", CLASSES);
             }
+            // Known classes need no folder, which may have moved since.
+            _ if fixed || self.given.has("model", "classes") => {}
             folder => follow("model", "classes", count_classes(folder)?),
         }
         Ok(())

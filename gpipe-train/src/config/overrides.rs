@@ -196,18 +196,15 @@ impl Overrides {
     /// [`Error::Invalid`] for values that exclude each other and for an unknown model;
     /// [`Error::Input`] for a model or a tokenizer that cannot be read.
     pub fn resolve(self) -> Result<TrainConfig> {
-        let name = self.given.text("model", "name").map(str::to_owned);
-        let saved_model = self.saved_model.filter(|(_, of)| *of == name);
-        let mut draft = Draft::new(self.given, saved_model.as_ref().map(|(at, _)| at.as_path()))?;
+        let (most_micro_batches, [ranks, ranks_here]) = (self.most_micro_batches, self.ranks);
+        let mut draft = self.draft()?;
         draft.read_adapter()?;
-        draft.follow_table();
-        draft.cut_batch(self.most_micro_batches);
+        draft.follow_table()?;
+        draft.cut_batch(most_micro_batches);
         draft.fit_model_to_data()?;
-        let [ranks, ranks_here] = self.ranks;
         draft.use_all_cores(ranks_here);
         draft.place_stages(ranks)?;
-        let mut config = TrainConfig::deserialize(draft.keys.0)
-            .map_err(|error| Error::invalid(error.message()))?;
+        let mut config = complete(draft.keys)?;
         config.lora.complete(&config.model)?;
         validate::check(&config)?;
         if let Some(table) = &draft.table {
@@ -215,4 +212,25 @@ impl Overrides {
         }
         Ok(config)
     }
+
+    /// The configuration of a run, whose file has all keys that depend on others: what the run read beside its model, such as
+    /// data and a table of actions, may be gone.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve), for an unknown model and one that cannot be read.
+    pub(crate) fn of_run(self) -> Result<TrainConfig> {
+        complete(self.draft()?.keys)
+    }
+
+    /// The layers over the defaults of their model.
+    fn draft(self) -> Result<Draft> {
+        let name = self.given.text("model", "name").map(str::to_owned);
+        let saved_model = self.saved_model.filter(|(_, of)| *of == name);
+        Draft::new(self.given, saved_model.as_ref().map(|(at, _)| at.as_path()))
+    }
+}
+
+/// A configuration of all keys.
+fn complete(keys: Keys) -> Result<TrainConfig> {
+    TrainConfig::deserialize(keys.0).map_err(|error| Error::invalid(error.message()))
 }

@@ -6,6 +6,7 @@ mod kept;
 mod lora;
 #[cfg(target_os = "linux")]
 mod lost_output;
+mod moved;
 mod not_finite;
 #[cfg(unix)]
 mod signals;
