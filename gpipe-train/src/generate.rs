@@ -47,6 +47,7 @@ pub struct Generator {
     run: Assembled<OutputStage>,
     generation: Generation,
     context: usize,
+    vocab: usize,
     /// Whether a prompt is the source of an encoder-decoder, whose texts go on from its last token.
     encodes: bool,
     /// The texts that have not ended, one for each row of the stages' caches.
@@ -135,6 +136,7 @@ impl Generator {
             run,
             generation,
             context: config.model.context().unwrap_or(usize::MAX),
+            vocab,
             encodes,
             rows,
         })

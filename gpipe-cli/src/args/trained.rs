@@ -66,8 +66,14 @@ pub struct SampleArgs {
     /// [default: from all]
     #[arg(long, value_name = "P", help_heading = "Text")]
     pub top_p: Option<f64>,
-    /// Search for the likeliest of several texts that go on side by side, with N of them, instead of sampling
-    #[arg(long, value_name = "N", conflicts_with = "json", help_heading = "Text")]
+    /// Search for the likeliest of several texts that go on side by side from one prompt, with N of them, instead of
+    /// sampling
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["json", "temperature", "top_k", "top_p"],
+        help_heading = "Text"
+    )]
     pub beams: Option<usize>,
     /// Go on after the end-of-text token of the model's config.json
     #[arg(long, help_heading = "Text")]

@@ -122,26 +122,18 @@ fn resumed_evaluated_and_decoded(setting: &str) {
     };
     assert_eq!(eval("run", "1"), eval("run", "5"));
     // Greedy, and the same with a second line of another length beside it.
-    let sample = |more: &[&str]| {
-        let arguments = [
-            "sample",
-            "run",
-            "--tokens",
-            "6",
-            "--temperature",
-            "0",
-            "--prompt",
-            "abc",
-        ];
+    let text = |more: &[&str]| {
+        let arguments = ["sample", "run", "--tokens", "6", "--prompt", "abc"];
         stdout(&gpipe(folder.path(), &[&arguments, more].concat()))
     };
-    let one = sample(&["--stages", "1"]);
-    assert_eq!(one, sample(&["--stages", "4"]));
+    let greedy = |more: &[&str]| text(&[&["--temperature", "0"], more].concat());
+    let one = greedy(&["--stages", "1"]);
+    assert_eq!(one, greedy(&["--stages", "4"]));
     // One beam takes the likeliest token every time.
-    assert_eq!(one, sample(&["--beams", "1"]));
-    let beams = |stages| sample(&["--beams", "3", "--stages", stages]);
+    assert_eq!(one, text(&["--beams", "1"]));
+    let beams = |stages| text(&["--beams", "3", "--stages", stages]);
     assert_eq!(beams("1"), beams("3"));
-    let two = sample(&["--prompt", "zyxwv"]);
+    let two = greedy(&["--prompt", "zyxwv"]);
     assert!(two.starts_with(one.trim_end_matches('\n')), "{one} {two}");
 }
 

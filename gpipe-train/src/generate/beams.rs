@@ -1,7 +1,13 @@
 //! Beam search: the likeliest of several texts that go on side by side.
 
+use gpipe_report::numbers;
+
 use super::Generator;
 use crate::error::{Error, Result};
+use crate::machine;
+
+/// Positions that caches have room for at first; it doubles when it is used up (`gpipe_tensor::ops::KeyValueCache`).
+const ROOM: usize = 64;
 
 /// A text that beam search has found.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,13 +40,16 @@ impl Generator {
     /// a length penalty of 1).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for several prompts, no beam or no token; [`Error::Run`] as
+    /// [`Error::Invalid`] for several prompts, no beam or no token, and more beams than there is memory for; [`Error::Run`] as
     /// [`next_tokens`](Self::next_tokens).
     pub fn beam_search(mut self, beams: usize) -> Result<Beam> {
         if self.rows.len() != 1 || beams == 0 || self.generation.tokens == 0 {
-            return Err(Error::invalid(
-                "beam search takes one prompt, and at least a beam and a token: use one of each or more",
-            ));
+            return Err(Error::invalid(format!(
+                "--beams {beams} with {} prompts and {} tokens: beam search goes on from one --prompt, with a beam or more \
+                 and a token or more",
+                self.rows.len(),
+                self.generation.tokens
+            )));
         }
         let prompt = self.rows[0].tokens.len();
         let mut sums = vec![0.0];
@@ -48,7 +57,11 @@ impl Generator {
         let better = |a: &Beam, b: &Beam| b.mean().total_cmp(&a.mean());
         for length in 1..=self.generation.tokens {
             // Enough that `beams` go on however many end.
-            let mut all = self.candidates(&sums, beams * (1 + self.generation.ends.len()))?;
+            let count = beams.saturating_mul(1 + self.generation.ends.len());
+            let mut all = self.candidates(&sums, count)?;
+            if length == 1 {
+                self.check_beams(beams, count)?;
+            }
             let ends = |one: &Candidate| self.generation.ends.contains(&one.token);
             let text = |one: &Candidate| {
                 let mut tokens = self.rows[one.row].tokens[prompt..].to_vec();
@@ -80,6 +93,41 @@ impl Generator {
         ended.sort_by(better);
         let found = ended.into_iter().next();
         found.ok_or_else(|| Error::run("beam search has found no text"))
+    }
+
+    /// Refuses more beams than this machine has memory for, after the pass of the prompt: each text has a copy of the caches,
+    /// while they change places another one, and scores and `candidates` for its next token.
+    fn check_beams(&mut self, beams: usize, candidates: usize) -> Result<()> {
+        let (vocab, row) = (self.vocab, &self.rows[0]);
+        // There are no more texts than ways to choose their tokens.
+        let passes = u32::try_from(self.generation.tokens - 1).unwrap_or(u32::MAX);
+        let texts = vocab.saturating_pow(passes).min(beams) as u64;
+        let positions = (row.tokens.len().saturating_add(self.generation.tokens)).min(self.context);
+        let room = |all: usize| {
+            all.checked_next_power_of_two()
+                .unwrap_or(usize::MAX)
+                .max(ROOM)
+        };
+        let [now, then] = [row.cached, positions].map(|all| room(all) as u64);
+        let caches = self
+            .run
+            .pipeline
+            .gather(|_, stage| Ok::<_, gpipe_remat::Error>(stage.cache_bytes() as u64))
+            .map_err(Error::run)?;
+        let caches = caches.iter().sum::<u64>().saturating_mul(then / now);
+        // Of a candidate also its token and probability before all are sorted.
+        let candidates = candidates.min(vocab) * (size_of::<Candidate>() + size_of::<(u32, f64)>());
+        let scores = 2 * size_of::<f32>() * vocab;
+        let each = (caches.saturating_mul(2)).saturating_add((scores + candidates) as u64);
+        let memory = machine::memory_to_come().unwrap_or(u64::MAX);
+        if texts.saturating_mul(each) > memory {
+            return Err(Error::invalid(format!(
+                "--beams {beams} need {}, more than this machine has: use --beams {} or fewer, or fewer --tokens",
+                numbers::bytes(texts.saturating_mul(each)),
+                (memory / each.max(1)).max(1)
+            )));
+        }
+        Ok(())
     }
 
     /// The `count` likeliest texts with one token more than the rows, whose probabilities have these

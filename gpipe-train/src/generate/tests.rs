@@ -212,3 +212,32 @@ fn as_many_beams_as_tokens_find_the_likeliest_text() {
     let first = ended.iter().position(|&token| token == end);
     assert_eq!(first.map_or(12, |last| last + 1), ended.len());
 }
+
+/// More beams than there are texts are as many as those; more than memory are refused before they are made.
+#[test]
+fn beams_beyond_memory_are_refused() {
+    let search = |beams, prompts: usize, tokens| {
+        let config = config("gpt-nano", 2);
+        let setup = Setup::new(&config).unwrap();
+        let generation = Generation {
+            ends: vec![0],
+            ..generation(GREEDY, tokens)
+        };
+        let generator = Generator::new(setup, &config, vec![vec![7]; prompts], generation);
+        generator.unwrap().beam_search(beams)
+    };
+    assert_eq!(search(usize::MAX, 1, 1).unwrap().tokens.len(), 1);
+    for tokens in [16, usize::MAX] {
+        let said = search(usize::MAX / 2 + 1, 1, tokens)
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains("use --beams "), "{said}");
+    }
+    for (beams, prompts, tokens) in [(0, 1, 2), (2, 2, 2), (2, 1, 0)] {
+        let said = search(beams, prompts, tokens).unwrap_err().to_string();
+        assert!(
+            said.starts_with(&format!("--beams {beams} with {prompts} prompts")),
+            "{said}"
+        );
+    }
+}
