@@ -115,6 +115,12 @@ pub fn parse(text: &str) -> Result<CostFile, String> {
         true => error.to_string(),
         false => format!("not JSON: {error}"),
     })?;
+    if file.batch == Some(0) {
+        return Err("the batch has 0 samples: use a whole number from 1 up".to_owned());
+    }
+    if file.workers.as_ref().is_some_and(Vec::is_empty) {
+        return Err("there are no workers: list one, or leave the key out".to_owned());
+    }
     let mut layers = Vec::with_capacity(file.layers.len());
     for (index, layer) in file.layers.into_iter().enumerate() {
         layers.push(layer_costs(index, layer)?);
@@ -229,6 +235,8 @@ mod tests {
                 r#"{"layers": [], "workers": [{"count": 0}]}"#,
                 "use 1 to 1000",
             ),
+            (r#"{"layers": [], "workers": []}"#, "no workers: list one"),
+            (r#"{"layers": [], "batch": 0}"#, "from 1 up"),
         ];
         for (text, words) in cases {
             let fault = parse(text).unwrap_err();

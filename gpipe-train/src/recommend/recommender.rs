@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use gpipe_mpi::Launcher;
 use gpipe_partition::CutRule;
 use gpipe_remat::planner::{
     CertifiedPlan, Costed, Described, Link, Plan, PlanRequest, Planner, Replication, Worker,
 };
 use gpipe_remat::{Bytes, ModelCosts, ParameterBytes, Policy, Rates, Times};
-use gpipe_report::Basis;
+use gpipe_report::{Basis, numbers};
 use gpipe_tensor::DeviceId;
 
 use super::hosts::{Hosts, Ranks};
@@ -91,6 +92,15 @@ impl Recommender {
         if before > 0 {
             return Err(Error::invalid(format!(
                 "`pipeline.before = {before}`: a recommendation does not plan layers before the pipeline: leave it out"
+            )));
+        }
+        let replicas = config.pipeline.replicas.get();
+        let is_alone = Launcher::of_environment().is_none_or(|launcher| launcher.ranks < 2);
+        if replicas > 1 && options.hosts.is_none() && is_alone {
+            return Err(Error::invalid(format!(
+                "`pipeline.replicas = {replicas}`: replicas are planned on hosts, not on the workers of a process: add \
+                 --workers, such as {replicas}*1T, and --hosts 1 to gpipe plan, start it with mpirun, or leave \
+                 `pipeline.replicas` out"
             )));
         }
         let of_gpus = options.gpu.map(|gpu| on_gpus(config, gpu));
@@ -205,7 +215,8 @@ impl Recommender {
             vec![Worker { speed: 1.0, memory }; workers_for(config, fixed, table.as_ref(), count)]
         });
         let limited = |worker: Worker| Worker {
-            memory: worker.memory.or(memory),
+            // A key that was given counts before the file.
+            memory: memory.or(worker.memory),
             ..worker
         };
         let batch = batch.unwrap_or(config.data.batch_size.get());
@@ -308,7 +319,14 @@ impl Recommender {
         }
         let request = self.request(vec![policy]);
         let planner = Planner::new(&request).map_err(Error::input)?;
-        planner.answer().map_err(Error::input)
+        planner.answer().map_err(|error| match error {
+            // More of them may need less each.
+            gpipe_remat::Error::DoesNotFit { .. } => {
+                let workers = numbers::counted(self.workers.len() as u64, "worker");
+                Error::invalid(format!("on {workers} {error}"))
+            }
+            error => Error::input(error),
+        })
     }
 
     /// The smallest memory limit of the workers in bytes; `None` without limits.

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use gpipe_remat::Rates;
-use gpipe_remat::planner::Worker;
+use gpipe_remat::planner::{Described, Worker};
 use gpipe_tensor::DType;
 
 use super::{PlanningOptions, Recommender};
 use crate::config::{FixedKeys, Overrides, Setting};
+use crate::cost_import::CostFile;
 use crate::profile::ProfileOptions;
 
 /// Micro-batches of a perceptron with few rows: what costs time is to read its parameters, once for each of them.
@@ -56,6 +57,71 @@ fn micro_batches_that_cost_more_than_they_save_are_not_recommended() {
     );
     let (number, _) = seconds(Rates::of_flops(50e9), None);
     assert_eq!(number, 16);
+}
+
+/// What does not fit is said of the workers that were planned for: more of them may need less each.
+#[test]
+fn a_plan_that_does_not_fit_is_of_a_number_of_workers() {
+    let settings = [
+        Setting::new("model.name", "gpt-nano"),
+        Setting::new("pipeline.memory", "1KiB"),
+    ];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let mut options = PlanningOptions::default();
+    let (dtype, memory) = (*config.run.dtype, config.pipeline.memory.bytes());
+    options.list_workers("2*1T", dtype, memory).unwrap();
+    let profile = ProfileOptions::new(Path::new("none"));
+    let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
+    let said = of.recommend().unwrap_err().to_string();
+    assert!(
+        said.starts_with("on 2 workers the model does not fit by "),
+        "{said}"
+    );
+}
+
+/// The memory that an error names as a mend counts, whatever the cost file says.
+#[test]
+fn a_memory_that_is_given_counts_before_that_of_a_cost_file() {
+    let config = Overrides::new()
+        .layer([Setting::new("pipeline.memory", "1GiB")])
+        .unwrap();
+    let worker = Worker {
+        speed: 1.0,
+        memory: Some(1),
+    };
+    let file = CostFile {
+        workers: Some(vec![worker; 2]),
+        ..CostFile::from_layers(vec![Described::default(); 2])
+    };
+    let options = PlanningOptions::default();
+    let of = Recommender::of_costs(file, &config.resolve().unwrap(), &options).unwrap();
+    assert_eq!(of.memory(), Some(1 << 30));
+}
+
+/// Replicas are processes: without hosts or a launcher there is no command that runs them.
+#[test]
+fn replicas_without_hosts_are_refused() {
+    let settings = [
+        Setting::new("model.name", "gpt-nano"),
+        Setting::new("pipeline.replicas", 2),
+    ];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let recommend = |hosts: Option<usize>| {
+        let mut options = PlanningOptions {
+            hosts,
+            ..PlanningOptions::default()
+        };
+        options.fixed.replicas = true;
+        options
+            .list_workers("2*1T", *config.run.dtype, None)
+            .unwrap();
+        let profile = ProfileOptions::new(Path::new("none"));
+        let of = Recommender::of_model(&config, &options, profile, &mut |_| {})?;
+        Ok::<_, crate::Error>(of.launcher(&of.recommend()?.plan))
+    };
+    let said = recommend(None).unwrap_err().to_string();
+    assert!(said.contains("and --hosts 1 to gpipe plan"), "{said}");
+    assert_eq!(recommend(Some(1)).unwrap(), "mpirun -np 2 ");
 }
 
 /// Workers that are known GPUs store bf16 as GPUs do, whatever the configured devices are; others are processors, which
