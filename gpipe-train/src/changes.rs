@@ -47,9 +47,11 @@ fn effect(section: &str, key: &str) -> Effect {
 /// [`Error::Invalid`] for the first change that is not possible.
 pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
-    // A file omits the key where there is one group.
+    // A file omits the section without adapters, and the key where there is one group.
     let tables = [saved, now].map(|config| {
         let mut table = Table::try_from(config).map_err(Error::run)?;
+        let lora = Value::try_from(&config.lora).map_err(Error::run)?;
+        table.insert("lora".to_owned(), lora);
         if let Some(Value::Table(pipeline)) = table.get_mut("pipeline") {
             let groups = config.pipeline.groups.u64() as i64;
             pipeline.insert("groups".to_owned(), Value::Integer(groups));
@@ -63,12 +65,10 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
         // Keys that files omit at their defaults may be in either.
         let tables =
             [Some(keys), saved_keys.get(section)].map(|keys| keys.and_then(Value::as_table));
-        let names: BTreeSet<&String> = tables
-            .iter()
-            .flatten()
-            .flat_map(|keys| keys.keys())
-            .collect();
-        for key in names {
+        let names = tables.iter().flatten().flat_map(|keys| keys.keys());
+        // The rank of adapters first: others follow from it.
+        let names: BTreeSet<_> = names.map(|name| (name != "rank", name)).collect();
+        for (_, key) in names {
             let [now, before] = tables.map(|keys| keys.and_then(|keys| keys.get(key)));
             if before == now {
                 continue;
@@ -90,7 +90,7 @@ pub fn changes(saved: &TrainConfig, now: &TrainConfig, step: u64) -> Result<Vec<
                 Effect::Refuse => {
                     return Err(Error::invalid(format!(
                         "{section}.{key} is {value}, but {before} in the checkpoint: a resumed run \
-                         keeps its model; leave the key out, or start a new run"
+                         keeps its model; leave `{section}.{key}` out, or start a new run"
                     )));
                 }
             }
@@ -249,6 +249,19 @@ mod tests {
             120,
         );
         assert_eq!(longer.unwrap(), Vec::<String>::new());
+    }
+
+    /// Whichever way adapters come or go, the flag that says so is named.
+    #[test]
+    fn adapters_stay() {
+        let two = ["lora.rank=2", "lora.alpha=4"];
+        let three = ["lora.rank=3", "lora.alpha=5"];
+        for (before, now) in [(&[][..], &two[..]), (&two, &[]), (&two, &three)] {
+            let error = changes(&config(before), &config(now), 120).unwrap_err();
+            let error = error.to_string();
+            assert!(error.starts_with("lora.rank is "), "{error}");
+            assert!(error.contains("leave `lora.rank` out"), "{error}");
+        }
     }
 
     #[test]

@@ -174,6 +174,20 @@ fn adapters_that_do_not_fit_are_refused_by_name() {
         given.contains("--lora 4, but") && given.contains("leave --lora out"),
         "{given}"
     );
+    let others = [
+        "plan",
+        "--model",
+        &model,
+        "--adapter",
+        &llama,
+        "--lora-targets",
+        "q_proj",
+    ];
+    let given = refusal(here, &others);
+    assert!(
+        given.contains("--lora-targets q_proj, but") && given.contains("leave --lora-targets out"),
+        "{given}"
+    );
     assert!(refusal(here, &["eval", &llama]).contains("holds adapters and no model"));
     assert!(
         refusal(here, &["eval", &model, "--save-merged", "x"])

@@ -54,7 +54,7 @@ impl Draft {
     }
 
     /// Takes rank, scale, dropout and targets of adapters from their folder, if there is one. Those that were given may
-    /// repeat rank and scale, as the file of an earlier run does, but not change them.
+    /// repeat rank, scale and targets, as the file of an earlier run does, but not change them.
     pub fn read_adapter(&mut self) -> Result<()> {
         let folder = self.given.text("lora", "adapter").unwrap_or_default();
         if folder.is_empty() {
@@ -62,25 +62,34 @@ impl Draft {
         }
         let adapter = gpipe_hf::read_adapter(Path::new(folder))?;
         let settings = adapter.settings;
-        if !self.given.has("lora", "targets") {
-            // Python's regular expressions have more than these.
-            let parsed = adapter.targets.parse::<ParameterPattern>();
-            parsed.map_err(|error| {
-                Error::invalid(format!(
-                    "{folder}: `target_modules` cannot be read: {error}: give `lora.targets = REGEX` too"
-                ))
-            })?;
+        // Python's regular expressions have more than these.
+        let parsed = adapter.targets.parse::<ParameterPattern>();
+        let is_read = parsed.is_ok();
+        if let Err(error) = parsed
+            && !self.given.has("lora", "targets")
+        {
+            return Err(Error::invalid(format!(
+                "{folder}: `target_modules` cannot be read: {error}: give `lora.targets = REGEX` too"
+            )));
         }
         for (key, found, fixed) in [
             ("rank", Value::Integer(whole(settings.rank)), true),
             ("alpha", digits(settings.alpha), true),
             ("dropout", digits(settings.dropout), false),
-            ("targets", adapter.targets.into(), false),
+            ("targets", adapter.targets.into(), is_read),
         ] {
+            let shown = |value: &Value| {
+                value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned)
+            };
+
             match self.given.get("lora", key) {
                 Some(given) if fixed && *given != found => {
                     return Err(Error::invalid(format!(
-                        "`lora.{key} = {given}`, but {folder} has {found}: leave `lora.{key}` out"
+                        "`lora.{key} = {}`, but {folder} has {}: leave `lora.{key}` out",
+                        shown(given),
+                        shown(&found)
                     )));
                 }
                 Some(_) => {}

@@ -74,7 +74,7 @@ impl Keys {
     }
 
     /// Merges a layer of entries over the earlier ones. A key removes the keys of earlier layers that
-    /// it determines: a model its sizes, a folder of adapters their settings, a list of workers the number of stages, a number of
+    /// it determines: a model its sizes, a folder of adapters or a rank of 0 their settings, a list of workers the number of stages, a number of
     /// micro-batches their size, and vice versa.
     pub fn merge(&mut self, layer: Vec<Entry>) -> Result<()> {
         let mut upper = Self::default();
@@ -111,8 +111,8 @@ impl Keys {
         if known.is_some() && new.is_some() && known != new {
             self.0.remove("model");
         }
-        // It says what the adapters are.
-        if upper.has("lora", "adapter") {
+        // It says what the adapters are, or that there are none.
+        if upper.has("lora", "adapter") || upper.number("lora", "rank") == Some(0) {
             self.0.remove("lora");
         }
         overlay(&mut self.0, upper.0);

@@ -37,9 +37,22 @@ fn adapters_train_in_the_predicted_bytes_and_the_run_goes_on() {
     assert!(resumed.status.success(), "{}", stderr(&resumed));
     assert_eq!(bits(here, "whole", 4)[1], state);
     assert!(adapter().unwrap() == later);
-    let changed = resume(here, &["whole", "--steps", "6", "--lora", "4"]);
-    assert_eq!(changed.status.code(), Some(2));
-    assert!(stderr(&changed).contains("lora.rank is 4, but 8"));
+    for (given, words) in [
+        (&["--lora", "4"][..], "lora.rank is 4, but 8"),
+        (&["--lora", "0"], "lora.rank is 0, but 8"),
+        (
+            &["--set", "lora.rank=0", "--set", "lora.targets="],
+            "lora.rank is 0, but 8",
+        ),
+    ] {
+        let changed = resume(here, &[&["whole", "--steps", "6"], given].concat());
+        let told = stderr(&changed);
+        assert_eq!(changed.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains(words) && told.contains("leave --lora out"),
+            "{told}"
+        );
+    }
 }
 
 #[test]
