@@ -116,7 +116,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<Adapter, String> {
         }
     };
     let dropout = match of("lora_dropout").as_f64().unwrap_or(0.0) {
-        dropout if (0.0..1.0).contains(&dropout) => dropout as f32,
+        dropout if dropout >= 0.0 && (dropout as f32) < 1.0 => dropout as f32,
         _ => {
             let mend = "use a number from 0 to below 1";
             return refused("lora_dropout", of("lora_dropout"), mend);

@@ -44,6 +44,12 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
         )));
     }
     if gpipe_checkpoint::locate(folder).is_err() {
+        if folder.join(gpipe_checkpoint::CONFIG).is_file() {
+            return Err(Error::invalid(format!(
+                "{}: the run has saved no checkpoint: name another one, or train it again with `run.keep = 3`",
+                folder.display()
+            )));
+        }
         return Err(Error::invalid(format!(
             "{}: no model is there: name a run's folder, a checkpoint, a folder with config.json, or a .gguf file",
             folder.display()
@@ -58,4 +64,21 @@ pub fn find(folder: &Path) -> Result<ModelSource> {
         run: Some(folder.join(gpipe_checkpoint::CONFIG)),
         warnings,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_checkpoints_is_told_from_other_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |words: &str| {
+            let error = find(folder.path()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        said("no model is there");
+        std::fs::write(folder.path().join(gpipe_checkpoint::CONFIG), "").unwrap();
+        said("the run has saved no checkpoint");
+    }
 }

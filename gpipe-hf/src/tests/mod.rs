@@ -175,6 +175,14 @@ fn what_does_not_fit_is_named() {
         ),
         "{message}"
     );
+    // Of a single file, no config.json has been read.
+    let message = Weights::open_file(&weights, &shapes(&model))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("but the configuration asks for [11, 8]"),
+        "{message}"
+    );
     let message = refused(&|p| p.push(("score.weight".into(), tensor([1, 8]))));
     assert!(
         message.contains("`score.weight` is no parameter"),

@@ -18,10 +18,10 @@ const BODIES: [&str; 2] = ["transformer.", "model."];
 /// How PyTorch counts the steps of a batch norm, which decides nothing there.
 const COUNTER: &str = ".num_batches_tracked";
 
-/// Finds every parameter by its global name, or the first thing that does not fit.
+/// Finds every parameter by its global name, or the first thing that does not fit the model that `described` describes.
 pub fn locate(
     shapes: &[(String, Shape)],
-    folder: &Path,
+    (folder, described): (&Path, &str),
     shards: &[Shard],
     entries: Vec<Located>,
 ) -> Result<HashMap<String, Located>> {
@@ -36,14 +36,14 @@ pub fn locate(
                 head = Some(Located { shard, entry });
             } else if !is_mask(stored) && !stored.ends_with(COUNTER) {
                 return fault(format!(
-                    "`{stored}` is no parameter of the model that config.json describes"
+                    "`{stored}` is no parameter of the model that {described} describes"
                 ));
             }
             continue;
         };
         if entry.shape() != shape {
             return fault(format!(
-                "`{stored}` has shape {}, but config.json asks for {shape}",
+                "`{stored}` has shape {}, but {described} asks for {shape}",
                 entry.shape()
             ));
         }
@@ -68,7 +68,7 @@ pub fn locate(
         };
         return Err(Error::Invalid {
             path: folder.to_owned(),
-            fault: format!("no weights for `{name}`{others}, which config.json asks for"),
+            fault: format!("no weights for `{name}`{others}, which {described} asks for"),
         });
     }
     let table = wanted.table().and_then(|table| located.get(table));

@@ -18,7 +18,7 @@ use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 use crate::error::{Error, Result};
 use crate::gguf::{Gguf, GgufWeights, is_gguf};
 use crate::layout::{from_file_layout, shape_in_file};
-use crate::names::{INDEX, MEND, MEND_OF_FILE, WEIGHTS};
+use crate::names::{CONFIG, INDEX, MEND, MEND_OF_FILE, WEIGHTS};
 use found::Found;
 use shard::{Located, Shard};
 
@@ -61,7 +61,7 @@ impl Weights {
         } else {
             found.add_listed(folder, &index)?;
         }
-        Self::of(found, folder, shapes)
+        Self::of(found, (folder, CONFIG), shapes)
     }
 
     /// [`open`](Self::open) of one safetensors file.
@@ -71,7 +71,7 @@ impl Weights {
     pub fn open_file(file: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
         let mut found = Found::default();
         found.add(file.to_owned(), Links::Followed, MEND_OF_FILE)?;
-        Self::of(found, file, shapes)
+        Self::of(found, (file, "the configuration"), shapes)
     }
 
     /// Opens the adapters in a folder of `peft` and checks them against those among the parameters of a model, by global
@@ -84,7 +84,7 @@ impl Weights {
         Ok(Self(Source::Folder { shards, located }))
     }
 
-    fn of(found: Found, place: &Path, shapes: &[(String, Shape)]) -> Result<Self> {
+    fn of(found: Found, place: (&Path, &str), shapes: &[(String, Shape)]) -> Result<Self> {
         let Found { shards, entries } = found;
         let shapes = shapes.iter();
         let stored: Vec<_> = shapes

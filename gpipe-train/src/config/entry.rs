@@ -55,6 +55,11 @@ impl Schema {
     /// The error for an unknown key. It suggests the most similar known key, compared with its section
     /// and, since sections are often forgotten, without.
     fn unknown(&self, place: &str, section: &str, key: &str) -> Error {
+        if key.is_empty() {
+            return Error::invalid(format!(
+                "{place}: names no key: write one with its section, such as run.steps=100"
+            ));
+        }
         let sections = self
             .keys
             .iter()
@@ -144,14 +149,16 @@ pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
 pub fn of_file(schema: &Schema, path: &Path, text: &str) -> Result<Vec<Entry>> {
     let file = path.display();
     let line = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
-    let mend = "write TOML, such as the config.toml of an earlier run";
-    let fault = |error: toml::de::Error| match error.span() {
-        Some(span) => Error::invalid(format!(
-            "{file} line {}: {}: {mend}",
-            line(span.start),
-            error.message()
-        )),
-        None => Error::invalid(format!("{file}: {}: {mend}", error.message())),
+    let fault = |error: toml::de::Error| {
+        let message = error.message();
+        let mend = match message.contains("too large") {
+            true => "use a smaller number",
+            false => "write TOML, such as the config.toml of an earlier run",
+        };
+        Error::invalid(match error.span() {
+            Some(span) => format!("{file} line {}: {message}: {mend}", line(span.start)),
+            None => format!("{file}: {message}: {mend}"),
+        })
     };
     let values: Table = toml::from_str(text).map_err(fault)?;
     let places = DeTable::parse(text).map_err(fault)?;

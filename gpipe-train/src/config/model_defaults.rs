@@ -102,7 +102,10 @@ impl ModelDefaults {
                 let (last, others) = keys
                     .split_last()
                     .map_or(("", &[][..]), |(last, others)| (last, others));
-                format!("its keys are {} and {last}", others.join(", "))
+                format!(
+                    "leave `model.{key}` out; its keys are {} and {last}",
+                    others.join(", ")
+                )
             }
         };
         Err(Error::invalid(format!(

@@ -93,7 +93,11 @@ impl TryFrom<f64> for Fraction {
 
     fn try_from(number: f64) -> Result<Self, String> {
         match number {
-            n if (0.0..1.0).contains(&n) => Ok(Self(n)),
+            // Layers and losses compute in single precision.
+            n if (0.0..1.0).contains(&n) && (n as f32) < 1.0 => Ok(Self(n)),
+            n if (0.0..1.0).contains(&n) => Err(format!(
+                "{n} is 1 in single precision: use a number from 0 to 0.9999999"
+            )),
             n => Err(format!(
                 "{n} is out of range: use a number from 0 to below 1"
             )),

@@ -78,7 +78,9 @@ impl Setting {
 pub struct Overrides {
     schema: Schema,
     given: Keys,
-    /// The most micro-batches of a forward-only run.
+    /// Whether the run makes forward passes alone.
+    is_forward: bool,
+    /// The most micro-batches of such a run.
     most_micro_batches: Option<i64>,
     /// The ranks of the run, and those on this host.
     ranks: [usize; 2],
@@ -98,6 +100,7 @@ impl Overrides {
         Self {
             schema: Schema::new(),
             given: Keys::default(),
+            is_forward: false,
             most_micro_batches: None,
             ranks: [1, 1],
             saved_model: None,
@@ -136,6 +139,13 @@ impl Overrides {
     pub fn layer(mut self, settings: impl IntoIterator<Item = Setting>) -> Result<Self> {
         let entries = settings.into_iter().map(|one| one.entry(&self.schema));
         let entries = entries.collect::<Result<Vec<_>>>()?;
+        let lays_stages = |entry: &Entry| {
+            entry.section == "pipeline" && matches!(&*entry.key, "stages" | "devices")
+        };
+        // Forward passes have no need of the run's schedule, which may not fit other stages.
+        if self.is_forward && entries.iter().any(lays_stages) {
+            self.given.remove("pipeline", "schedule");
+        }
         self.given.merge(entries)?;
         Ok(self)
     }
@@ -153,7 +163,8 @@ impl Overrides {
 
     /// Adapts the layers so far, those of a training run, to forward passes alone: a number of
     /// micro-batches becomes the most, and a table of actions, which is of another number of them, is
-    /// left out, as are groups, replicas and layers before the pipeline.
+    /// left out, as are groups, replicas and layers before the pipeline. A later layer with other stages leaves out any
+    /// schedule.
     #[must_use]
     pub fn forward_only(mut self) -> Self {
         let name = self.given.text("pipeline", "schedule");
@@ -170,6 +181,7 @@ impl Overrides {
         self.given.remove("pipeline", "replicas");
         self.given.remove("pipeline", "zero");
         self.given.remove("pipeline", "before");
+        self.is_forward = true;
         let given = self.given.remove("pipeline", "micro_batches");
         self.most_micro_batches = given.and_then(|given| given.as_integer());
         self

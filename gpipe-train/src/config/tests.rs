@@ -184,6 +184,9 @@ fn values_that_are_impossible_are_refused_with_the_mend() {
         ("optimizer.nesterov=true", "adamw has no nesterov"),
         ("optimizer.alpha=0.9", "`optimizer.name = rmsprop`"),
         ("model.dropout=1", "below 1"),
+        ("model.dropout=0.99999999999", "0.9999999"),
+        ("optimizer.label_smoothing=0.9999999999999999", "0.9999999"),
+        ("model.weights=x", "leave `model.weights` out"),
         ("data.shuffle=maybe", "true or false"),
         ("pipeline.schedule=gpip", "use gpipe, 1f1b, "),
         ("pipeline.schedule=interleaved:0", "from 1 to 65535"),
@@ -195,6 +198,7 @@ fn values_that_are_impossible_are_refused_with_the_mend() {
         ("model.name=gpt-nanu", "did you mean `gpt-nano`"),
         ("pipeline.stagse=1", "did you mean `pipeline.stages`"),
         ("stages=1", "did you mean `pipeline.stages`"),
+        ("=3", "names no key"),
         ("optimiser.beta_1=1", "did you mean `optimizer.beta1`"),
     ];
     for (set, mend) in cases {
@@ -228,6 +232,10 @@ fn a_fault_in_a_file_has_its_line() {
         ),
         ("[run]\nsteps = \n", "line 2: "),
         ("run = 3\n", "line 1: `run` is a section"),
+        (
+            "[run]\nseed = 18446744073709551615\n",
+            "line 2: u64 value was too large: use a smaller number",
+        ),
     ];
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.toml");
@@ -237,5 +245,87 @@ fn a_fault_in_a_file_has_its_line() {
             panic!("{text}")
         };
         assert!(error.to_string().contains(fault), "{text}: {error}");
+    }
+}
+
+/// What a run read may be gone once its file says what was found in it.
+#[test]
+fn the_file_of_a_run_needs_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, table, pictures] = ["c.toml", "table.csv", "p"].map(|name| folder.path().join(name));
+    let save = |config: &TrainConfig| std::fs::write(&file, config.to_toml().unwrap()).unwrap();
+    std::fs::write(&table, "0F0,0F1,0B0,0B1\n").unwrap();
+    let scheduled = resolved(&[&format!("pipeline.schedule={}", table.display())]);
+    save(&scheduled);
+    std::fs::remove_file(&table).unwrap();
+    assert_eq!(
+        Overrides::new().file(&file).unwrap().of_run().unwrap(),
+        scheduled
+    );
+    assert!(over(&file, &[]).is_err());
+    assert!(over(&file, &[&["pipeline.schedule=gpipe"]]).is_ok());
+
+    std::fs::create_dir_all(pictures.join("cat")).unwrap();
+    let source = format!("data.source={}", pictures.display());
+    let classified = resolved(&["model.name=convnet:4", &source]);
+    assert_eq!(classified.model.images().unwrap().classes.get(), 1);
+    save(&classified);
+    std::fs::remove_dir_all(&pictures).unwrap();
+    assert_eq!(over(&file, &[]).unwrap(), classified);
+}
+
+/// A rank of 0 takes the settings of adapters in earlier layers with it.
+#[test]
+fn adapters_are_left_out_by_their_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    let adapted = resolved(&["lora.rank=2", "lora.alpha=4"]);
+    std::fs::write(&file, adapted.to_toml().unwrap()).unwrap();
+    assert!(
+        over(&file, &[&["lora.rank=0"]])
+            .unwrap()
+            .lora
+            .settings()
+            .is_none()
+    );
+    assert!(refused(&["lora.rank=0", "lora.alpha=4"]).contains("leave `lora.alpha` out"));
+}
+
+/// Of a run with two stages on each worker, a single stage makes forward passes.
+#[test]
+fn forward_passes_need_no_schedule() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    let two = resolved(&["pipeline.schedule=interleaved:2", "pipeline.devices=cpu*2"]);
+    std::fs::write(&file, two.to_toml().unwrap()).unwrap();
+    let forward = |set: &[&str]| {
+        let overrides = Overrides::new().file(&file).unwrap().forward_only();
+        let layer = set.iter().map(|text| setting(text));
+        let config = overrides.layer(layer).unwrap().resolve().unwrap();
+        let setup = crate::Setup::new(&config).unwrap();
+        (setup.schedule.stages(), setup.schedule.devices())
+    };
+    assert_eq!(forward(&[]), (4, 2));
+    assert_eq!(forward(&["pipeline.stages=1"]), (1, 1));
+    assert_eq!(forward(&["pipeline.devices=cpu*3"]), (3, 3));
+}
+
+/// Where a network does not fit the size of its images, the mend is one that it fits.
+#[test]
+fn a_size_of_images_that_fits_is_named() {
+    let setup = |network: &str, size: &str| {
+        let [network, size] = [
+            format!("model.name={network}"),
+            format!("data.image_size={size}"),
+        ];
+        crate::Setup::new(&resolved(&[&network, &size]))
+    };
+    for (network, size) in [("amoebanetd:3,8", "48"), ("unet:1,2", "33")] {
+        let said = setup(network, size).err().unwrap().to_string();
+        let (_, named) = said.split_once("`data.image_size = ").unwrap();
+        assert!(
+            setup(network, named.strip_suffix("` fits").unwrap()).is_ok(),
+            "{said}"
+        );
     }
 }

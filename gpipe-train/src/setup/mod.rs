@@ -27,6 +27,7 @@ use gpipe_tensor::{DeviceId, Shape};
 pub use cut_and_schedule::cut;
 pub use cuts::{cuts, unit};
 pub use forecast::Forecast;
+use model::misfit;
 pub use model::{input, layers, optimizer};
 
 use crate::config::TrainConfig;
@@ -178,7 +179,7 @@ impl Setup {
                 let costs = costs.with_frozen(&bytes);
                 costs.with_groups(pipeline.groups.get(), &bytes)
             })
-            .map_err(Error::input)?;
+            .map_err(|error| misfit(config, &layers, &micro_batches, error))?;
         let before = pipeline.before.get();
 
         // Those of all replicas, which have one cut.

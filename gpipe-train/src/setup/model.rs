@@ -1,6 +1,9 @@
 //! The layers, input and optimizer of a configuration.
 
+use std::ops::Range;
+
 use gpipe_layers::{Flow, Kind, Layer, Optimizer, OptimizerKind, compute_in, freeze};
+use gpipe_remat::ModelCosts;
 
 use crate::config::{OptimizerName, TrainConfig};
 use crate::error::{Error, Result};
@@ -120,6 +123,28 @@ fn freeze_parameters(layers: &mut [Box<dyn Layer>], config: &TrainConfig) -> Res
 pub fn input(config: &TrainConfig) -> impl Fn(usize) -> Vec<Flow> + use<> {
     let (model, size) = (config.model.config(), config.sample_size());
     move |samples| model.input(samples, size)
+}
+
+/// The error of layers that do not fit each other: for images with the nearest size that fits, if one does.
+pub(super) fn misfit(
+    config: &TrainConfig,
+    layers: &[Box<dyn Layer>],
+    samples: &[Range<usize>],
+    error: gpipe_remat::Error,
+) -> Error {
+    /// Networks halve images a few times.
+    const FARTHEST: usize = 64;
+    let (model, size) = (config.model.config(), config.sample_size());
+    let fits = |size: &usize| {
+        let input = |samples| model.input(samples, *size);
+        ModelCosts::new(layers, samples, input).is_ok()
+    };
+    let near = (1..=FARTHEST).flat_map(|off| [size + off, size.saturating_sub(off)]);
+    let mut near = near.filter(|&size| size > 0 && config.data.image_size.is_some());
+    match near.find(fits) {
+        Some(size) => Error::invalid(format!("{error}: `data.image_size = {size}` fits")),
+        None => Error::input(error),
+    }
 }
 
 /// The configured optimizer.
