@@ -89,6 +89,9 @@ pub enum Error {
         /// The run's folder.
         run: PathBuf,
     },
+    /// The run's folder cannot be written.
+    #[error("{0}: make the folder of the run writable, or choose another one")]
+    ReadOnly(#[source] gpipe_files::Error),
     /// A file or folder cannot be read or written.
     #[error(transparent)]
     File(#[from] gpipe_files::Error),
@@ -105,7 +108,9 @@ pub enum Error {
     #[error("the thread that writes it {0}")]
     Thread(String),
     /// A checkpoint was not saved.
-    #[error("the checkpoint of step {step} was not saved; those before it stand: {source}")]
+    #[error(
+        "the checkpoint of step {step} was not saved, and none before it was changed: {source}"
+    )]
     NotSaved {
         /// Its step.
         step: u64,
@@ -126,7 +131,8 @@ impl Error {
             | Self::OtherRun { .. }
             | Self::Unusable { .. }
             | Self::NotNewest { .. }
-            | Self::Locked { .. } => true,
+            | Self::Locked { .. }
+            | Self::ReadOnly(_) => true,
             Self::File(error) => error.is_input_error(),
             Self::Write(_)
             | Self::Pipeline(_)

@@ -17,9 +17,13 @@ impl Lock {
     /// Takes the right to write the folder `run`, in which the file `.lock` is made if there is none.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process holds it, [`Error::File`] if the file cannot be opened.
+    /// [`Error::Locked`] if another process holds it, [`Error::ReadOnly`] if the file cannot be written, [`Error::File`] if it
+    /// is none.
     pub fn take(run: &Path) -> Result<Self> {
-        let file = gpipe_files::append(&run.join(LOCK))?;
+        let file = gpipe_files::append(&run.join(LOCK)).map_err(|error| match error.fault() {
+            gpipe_files::Fault::Write(_) => Error::ReadOnly(error),
+            _ => error.into(),
+        })?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(Error::Locked {
                 run: run.to_owned(),
@@ -43,5 +47,18 @@ mod tests {
         assert!(error.to_string().contains("another gpipe is at work"));
         drop(first);
         Lock::take(folder.path()).unwrap();
+    }
+
+    /// A folder that is not there stands for one that is read-only, which is none to root.
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named_with_a_mend() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Lock::take(&folder.path().join("none")).unwrap_err();
+        assert!(error.is_input_error());
+        assert!(
+            error
+                .to_string()
+                .contains("make the folder of the run writable")
+        );
     }
 }

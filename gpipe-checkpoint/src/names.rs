@@ -25,7 +25,8 @@ pub const BEST: &str = "best";
 pub const PARTIAL: &str = ".partial-";
 /// Prefix of what is being deleted.
 pub const DISCARDED: &str = ".discarded-";
-/// Prefix that earlier versions gave to a checkpoint that was not whole.
+/// Prefix of a folder in the place of a pointer, which is set aside; earlier versions gave it to a checkpoint that was not
+/// whole.
 pub const DAMAGED: &str = "damaged-";
 
 /// The folder of the checkpoint after a step.

@@ -69,6 +69,17 @@ pub fn point<F: Fs>(fs: &mut F, home: &Path, pointer: &str, name: &str) -> Resul
     );
     let _ = remove_tree(fs, &new);
     write_file(fs, &new, &format!("{name}\n").into_bytes().into())?;
+    // A folder would not give its name to a file: it is set aside with what is in it.
+    match retry(|| fs.kind(&path)) {
+        Ok(Kind::Folder) => {
+            let aside = free_name(fs, home, &format!("{}{pointer}", names::DAMAGED))?;
+            retry(|| fs.rename(&path, &aside)).map_err(Failure::to("replace", &path))?;
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(Failure::to("read", &path)(error));
+        }
+        _ => {}
+    }
     retry(|| fs.rename(&new, &path)).map_err(Failure::to("name", &path))?;
     retry(|| fs.sync_dir(home)).map_err(Failure::to("sync", home))
 }

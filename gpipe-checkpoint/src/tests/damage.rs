@@ -217,6 +217,19 @@ fn a_run_that_went_on_saves_over_what_is_damaged_and_nothing_else() {
     assert_eq!(disk.list(home()).unwrap().len(), 4);
 }
 
+/// A folder in the place of the pointer stands in nobody's way, and is kept.
+#[test]
+fn a_folder_called_like_the_pointer_is_set_aside() {
+    let mut disk = disk(&[1]);
+    let pointer = home().join(names::LATEST);
+    disk.remove_file(&pointer).unwrap();
+    disk.create_dir(&pointer).unwrap();
+    commit(&mut disk, home(), 2, &contents(2), None).unwrap();
+    assert_eq!(newest_step(&disk), Some(2));
+    let there = ["damaged-latest", "latest", "step-00000001", "step-00000002"];
+    assert_eq!(disk.list(home()).unwrap(), there);
+}
+
 #[test]
 fn what_claims_more_than_it_holds_is_refused_before_it_is_read() {
     let disk = disk(&[STEP]);

@@ -326,7 +326,7 @@ fn nothing_is_written_where_none_are_kept_and_errors_of_the_model_are_told() {
     saver.save(fails).unwrap();
     let error = saver.finish().unwrap_err();
     assert!(error.to_string().starts_with(
-        "the checkpoint of step 1 was not saved; those before it stand: the files of a checkpoint"
+        "the checkpoint of step 1 was not saved, and none before it was changed: the files of a checkpoint"
     ));
     assert!(error.to_string().ends_with("no tokenizer"));
     let mut panics = snapshot(2, &mut assembled);

@@ -23,7 +23,10 @@ const FAULTS: [(&str, Option<&str>); 8] = [
     // A picture that cannot be read any more.
     ("error", Some(PICTURE)),
     // The one that rank 0 writes to.
-    ("full disk", Some("was not saved; those before it stand")),
+    (
+        "full disk",
+        Some("was not saved, and none before it was changed"),
+    ),
     // The next thread that starts panics, since it gets no stack.
     ("no memory", Some("memory")),
 ];
