@@ -9,10 +9,9 @@ use clap::Parser as _;
 
 use gpipe_checkpoint::Manifest;
 use gpipe_data::{StreamDecoder, Vocabulary};
-use gpipe_train::Overrides;
+use gpipe_train::{Overrides, cost_import};
 
 use crate::args::{Args, Settings};
-use crate::commands::plan;
 use crate::fail::{Fail, Result};
 
 /// The parsed value as text, or the error line.
@@ -59,10 +58,11 @@ pub fn command_line<'a>(arguments: impl Iterator<Item = &'a str>) -> Answer {
 /// # Errors
 /// The line that the user sees.
 pub fn costs(text: &str) -> Answer {
-    answer(plan::parse(text).map(|costs| {
+    let costs = cost_import::parse_list(text).map(|costs| {
         let costs: Vec<String> = costs.iter().map(u64::to_string).collect();
         costs.join(",")
-    }))
+    });
+    answer(costs.map_err(Fail::from))
 }
 
 /// Parses the list of files in the `manifest.json` of a checkpoint, sealed with its digest here to get

@@ -9,7 +9,7 @@ use gpipe_sched::{Costs, Schedule, StageCosts, simulate};
 
 use gpipe_report::{Basis, Cuts, Event, numbers};
 use gpipe_train::config::ScheduleChoice;
-use gpipe_train::cost_import::{self, CostFile};
+use gpipe_train::cost_import::{WholeCosts, read_argument, read_whole};
 use gpipe_train::profile::{ProfileOptions, Speed};
 use gpipe_train::recommend::{Ranks, Recommender};
 use gpipe_train::{Forecast, Setup, TrainConfig, links};
@@ -50,7 +50,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
                 }
                 recommender
             }
-            Some(costs) => Recommender::of_costs(read(costs)?, &config, &planning)?,
+            Some(costs) => Recommender::of_costs(read_argument(costs)?, &config, &planning)?,
         };
         return if args.auto {
             auto::show(args, &recommender, &config, output)
@@ -69,7 +69,7 @@ pub fn run(args: &PlanArgs, output: OutputArgs) -> Result<()> {
             write_table(args, &setup.schedule)?;
             show_setup(&config, &setup, options, output)
         }
-        Some(costs) => show_costs(&whole(costs)?, args, &config, output),
+        Some(costs) => show_costs(&read_whole(costs)?, args, &config, output),
     }
 }
 
@@ -78,82 +78,22 @@ fn write_table(args: &PlanArgs, schedule: &Schedule) -> Result<()> {
     let Some(path) = args.csv.as_ref().filter(|_| ranks::speaks()) else {
         return Ok(());
     };
-    let fault = |error: std::io::Error| {
+    // A pipe or a device takes the table as it comes.
+    let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    let written = match is_special {
+        true => std::fs::File::create(path)
+            .and_then(|mut file| schedule.write_csv(&mut file))
+            .map_err(|error| error.to_string()),
+        false => gpipe_files::replace_with(path, |file| schedule.write_csv(file))
+            .map_err(|error| error.into_fault().to_string()),
+    };
+    let fault = |words| {
         let name = path.display();
         Fail::invalid(format!(
-            "--csv {name}: {error}: name a file that can be written"
+            "--csv {name}: {words}: name a file that can be written"
         ))
     };
-    let mut table = Vec::new();
-    schedule.write_csv(&mut table).map_err(fault)?;
-    std::fs::write(path, table).map_err(fault)
-}
-
-/// Reads the costs of `--costs`: a file, or a list of total costs, of which a third is the forward pass.
-fn read(costs: &str) -> Result<CostFile> {
-    if is_file(costs) {
-        return read_file(costs);
-    }
-    let layer = |(index, cost): (usize, u64)| {
-        let third = cost as f64 / 3.0;
-        Described {
-            name: format!("layer {index}"),
-            forward: third,
-            input_grad: third,
-            weight_grad: third,
-            ..Described::default()
-        }
-    };
-    let layers = parse(costs)?.into_iter().enumerate().map(layer);
-    Ok(CostFile::from_layers(layers.collect()))
-}
-
-fn read_file(costs: &str) -> Result<CostFile> {
-    let read = cost_import::read(Path::new(costs));
-    read.map_err(|error| Fail::invalid(format!("--costs {error}")))
-}
-
-/// Whole costs of layers, for a cut, and what they are made of.
-struct Whole {
-    costs: Vec<u64>,
-    layers: Vec<Described>,
-    /// What is known of backward passes, as text.
-    backward: String,
-}
-
-/// Reads whole costs; those of a file are converted to nanoseconds.
-fn whole(text: &str) -> Result<Whole> {
-    let layers = read(text)?.layers;
-    if !is_file(text) {
-        return Ok(Whole {
-            costs: parse(text)?,
-            layers,
-            backward: "backward passes cost twice as much as forward passes".to_owned(),
-        });
-    }
-    let all: f64 = layers.iter().map(work).sum();
-    if !(all.is_finite() && all < 1e9) {
-        return Err(Fail::invalid(format!(
-            "--costs {text}: {all:e} s in all: scale the costs down to less than 1e9"
-        )));
-    }
-    let nanoseconds = |layer: &Described| (work(layer) * 1e9) as u64;
-    Ok(Whole {
-        costs: layers.iter().map(nanoseconds).collect(),
-        layers,
-        backward: format!("forward and backward passes as in {text}, costs in nanoseconds"),
-    })
-}
-
-fn work(layer: &Described) -> f64 {
-    layer.forward + layer.input_grad + layer.weight_grad
-}
-
-/// Whether `--costs` names a file: it has a letter or a slash, and no comma unless the file exists.
-/// `1,NaN` is an invalid list.
-fn is_file(costs: &str) -> bool {
-    let path = costs.contains(|c: char| c.is_alphabetic() || c == '/');
-    path && (!costs.contains(',') || Path::new(costs).exists())
+    written.map_err(fault)
 }
 
 /// Shows the plan of a run.
@@ -278,7 +218,7 @@ fn verdict(loads: &Loads) -> String {
 
 /// Shows the plan for costs of layers.
 fn show_costs(
-    given: &Whole,
+    given: &WholeCosts,
     args: &PlanArgs,
     config: &TrainConfig,
     output: OutputArgs,
@@ -345,17 +285,6 @@ fn why(cuts: &Cuts) -> String {
     }
     lines.push(line);
     format!("{text}{}\n", lines.join("\n"))
-}
-
-/// Parses a list of integer costs.
-pub fn parse(list: &str) -> Result<Vec<u64>> {
-    let cost = |text: &str| {
-        text.trim().parse::<u64>().map_err(|_| {
-            let fault = "is not a cost: use whole numbers from 0 up, such as 10,40,30";
-            Fail::invalid(format!("--costs {list}: `{}` {fault}", text.trim()))
-        })
-    };
-    list.split(',').map(cost).collect()
 }
 
 fn publish(

@@ -1,11 +1,13 @@
 //! Layer costs from files: gpipe's own JSON format, or a profile of PipeDream.
 
+mod argument;
 mod cost_file;
 mod json;
 mod pipedream;
 
 use std::path::Path;
 
+pub use argument::{WholeCosts, parse_list, read_argument, read_whole};
 pub use cost_file::CostFile;
 
 use crate::error::{Error, Result};
