@@ -2,6 +2,7 @@
 
 use std::io;
 
+use gpipe_report::NewRun;
 use gpipe_train::Error;
 
 use crate::args::{flag_for, flag_of};
@@ -114,10 +115,14 @@ impl From<gpipe_report::Error> for Fail {
             Self::invalid(format!("--out {}: {words}", path.display()))
         };
         match &error {
-            Report::FolderExists { path } => out(
-                path,
-                "exists already: choose another folder, or --overwrite",
-            ),
+            Report::FolderExists { path } => match NewRun::at(path, true) {
+                Ok(_) => out(
+                    path,
+                    "exists already: choose another folder, or --overwrite",
+                ),
+                // Nor would that help.
+                Err(refused) => refused.into(),
+            },
             Report::NotAFolder { path } => out(
                 path,
                 "is no folder, and --overwrite replaces folders only: choose another name",

@@ -85,11 +85,12 @@ pub fn lay(overrides: Overrides) -> Overrides {
 /// Ends with the other ranks: they get the failure of this one, which is reported before any of them ends.
 pub fn end(result: Result<()>, verbose: bool) -> Result<()> {
     let Some(world) = world() else {
-        match &result {
-            Err(fail) if speaks() => fail.report(verbose),
-            // The launcher may end all as soon as this rank ends: rank 0 speaks first.
-            Err(_) => std::thread::sleep(Duration::from_secs(1)),
-            Ok(()) => {}
+        if let Err(fail) = &result {
+            // The launcher may end all as soon as this rank ends: rank 0 speaks first, and then who met a fault alone.
+            if !speaks() {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            fail.report(verbose);
         }
         return result;
     };

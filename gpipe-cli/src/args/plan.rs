@@ -24,7 +24,7 @@ pub struct PlanArgs {
     )]
     pub costs: Option<String>,
     /// Also write the schedule to a file, as a table that --schedule and PyTorch read
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = ["auto", "compare"])]
     pub csv: Option<PathBuf>,
     /// Recommend the fastest stages, cut, schedule, micro-batches and rematerialization within
     /// --memory, with a bound on its distance from the best possible

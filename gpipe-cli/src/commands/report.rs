@@ -1,5 +1,9 @@
 //! `gpipe report`: an HTML page about one run, or two side by side.
 
+use std::io::Read;
+use std::path::Path;
+
+use gpipe_files::{Links, open_regular};
 use gpipe_report::{Error, Event, PAGE, html, read_run, write_html};
 
 use crate::args::{OutputArgs, ReportArgs};
@@ -15,6 +19,7 @@ pub fn run(args: &ReportArgs, output: OutputArgs) -> Result<()> {
         (None, [.., last]) => last.join(PAGE),
         (None, []) => PAGE.into(),
     };
+    check_replaced(&path)?;
     let page = html(&runs)?;
     write_html(&path, &page).map_err(|error| match error {
         Error::File(error) if args.out.is_some() => Fail::invalid(format!("--out {error}")),
@@ -26,4 +31,21 @@ pub fn run(args: &ReportArgs, output: OutputArgs) -> Result<()> {
         return print(&Event::Report { path, bytes }.to_json()?);
     }
     if output.quiet { Ok(()) } else { print(&path) }
+}
+
+/// Refuses to replace anything but a page or an empty file: it may be a file of the run.
+fn check_replaced(path: &Path) -> Result<()> {
+    const START: &[u8] = b"<!doctype html>";
+    let Ok((file, _)) = open_regular(path, Links::Refused, "") else {
+        return Ok(());
+    };
+    let mut start = Vec::new();
+    let read = file.take(START.len() as u64).read_to_end(&mut start);
+    if read.is_ok() && (start.is_empty() || start == START) {
+        return Ok(());
+    }
+    Err(Fail::invalid(format!(
+        "--out {}: is a file that is no page: choose another name",
+        path.display()
+    )))
 }

@@ -309,3 +309,26 @@ fn the_recommended_command_runs_over_ranks() {
         assert!(run.status.success(), "{command}: {}", stderr(&run));
     }
 }
+
+/// Before MPI has started, nobody speaks for a rank that fails.
+#[test]
+fn a_rank_that_fails_alone_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = assert_cmd::Command::cargo_bin("gpipe").unwrap();
+    command.current_dir(folder.path());
+    command.envs([("PMI_SIZE", "2"), ("PMI_RANK", "1")]);
+    let output = command
+        .args(["train", "--mpi", "none.so"])
+        .output()
+        .unwrap();
+    let told = stderr(&output);
+    assert_eq!(
+        (output.status.code(), told.lines().count()),
+        (Some(2), 1),
+        "{told}"
+    );
+    assert!(
+        told.starts_with("error: ") && told.contains("none.so"),
+        "{told}"
+    );
+}

@@ -222,6 +222,12 @@ fn a_bad_folder_is_one_clear_line() {
     refused(&["run", "empty"], "name the folder of a run");
     refused(&["run", "run", "run"], "--help");
     refused(&["run", "--out", "empty"], "--out");
+    let events = fs::read(path.join("run/events.jsonl")).unwrap();
+    refused(
+        &["run", "--out", "run/events.jsonl"],
+        "is a file that is no page",
+    );
+    assert_eq!(fs::read(path.join("run/events.jsonl")).unwrap(), events);
 
     let timeline = path.join("run/timeline.json");
     let good = fs::read_to_string(&timeline).unwrap();

@@ -147,6 +147,30 @@ fn a_table_leaves_no_choice_of_sizes() {
         &["--schedule", "table.csv", "--csv", "no/such/folder.csv"],
     );
     assert_eq!(output.status.code(), Some(2));
+    for choice in ["--auto", "--compare"] {
+        let output = small(folder.path(), "plan", &[choice, "--csv", "out.csv"]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(said.contains("cannot be used with '--csv"), "{said}");
+    }
+}
+
+/// A table that stands in the place is replaced whole, or stays.
+#[cfg(unix)]
+#[test]
+fn a_table_is_replaced_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, link) = (
+        folder.path().join("out.csv"),
+        folder.path().join("link.csv"),
+    );
+    fs::write(&out, "old").unwrap();
+    std::os::unix::fs::symlink(&out, &link).unwrap();
+    let plan = |name: &str| small(folder.path(), "plan", &["--csv", name]).status.code();
+    assert_eq!(plan("link.csv"), Some(2));
+    assert_eq!(fs::read_to_string(&out).unwrap(), "old");
+    assert_eq!((plan("out.csv"), plan("/dev/null")), (Some(0), Some(0)));
+    assert!(fs::read_to_string(&out).unwrap().contains("0F0"));
 }
 
 #[test]
