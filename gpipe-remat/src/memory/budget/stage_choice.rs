@@ -28,7 +28,7 @@ pub(crate) const EXACT: usize = 4096;
 /// The same for searches over thousands of stages, at slightly more recomputation.
 pub(crate) const QUICK: usize = 48;
 
-/// The tensors that each stage keeps under the limit.
+/// The tensors that each stage keeps under the limit; the error of the stage that needs the most where some do not fit.
 pub(crate) fn stages(
     weights: &ParameterBytes,
     costs: &ModelCosts,
@@ -48,21 +48,52 @@ pub(crate) fn stages(
         // Where several tensors share a buffer, the search may take a choice that fits for one that does not.
         cheapest.map_or_else(|| within(&place, limit), Ok)
     };
-    cut.iter().enumerate().map(of_stage).collect()
+    let (mut kept, mut worst) = (Vec::new(), None);
+    for choice in cut.iter().enumerate().map(of_stage) {
+        match choice {
+            Ok(choice) => kept.push(choice),
+            Err(misfit) => {
+                let other = worst.get_or_insert(misfit);
+                if misfit.needed > other.needed {
+                    *other = misfit;
+                }
+            }
+        }
+    }
+    match worst {
+        None => Ok(kept),
+        Some(Misfit {
+            stage,
+            needed,
+            fixed,
+        }) => Err(Error::Budget {
+            stage,
+            needed,
+            fixed,
+            budget: limit,
+        }),
+    }
+}
+
+/// A stage that does not fit, whatever it keeps.
+#[derive(Clone, Copy)]
+struct Misfit {
+    stage: usize,
+    needed: Bytes,
+    fixed: Bytes,
 }
 
 /// The choice of the fewest bytes, if those are within the limit.
-fn within(place: &StageContext<'_>, limit: Bytes) -> Result<Retained> {
+fn within(place: &StageContext<'_>, limit: Bytes) -> std::result::Result<Retained, Misfit> {
     let (least, kept) = place.smallest();
-    if least <= limit.0 {
-        return Ok(kept);
+    match least <= limit.0 {
+        true => Ok(kept),
+        false => Err(Misfit {
+            stage: place.stage,
+            needed: Bytes(least),
+            fixed: Bytes(place.fixed.fixed()),
+        }),
     }
-    Err(Error::Budget {
-        stage: place.stage,
-        needed: Bytes(least),
-        fixed: Bytes(place.fixed.fixed()),
-        budget: limit,
-    })
 }
 
 /// Cross-checks the numbers of layers, stages and micro-batches of the parts.
