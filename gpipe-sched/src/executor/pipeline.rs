@@ -23,7 +23,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(1);
 /// on, which builds, owns and drops the stages of its device.
 ///
 /// An error or a panic in an action ends the step: all other workers are woken, the call returns
-/// the first error with its [`Place`], and the next step starts from a clean state. No call hangs.
+/// the first error with its [`Place`](crate::Place), and the next step starts from a clean state. No call hangs.
 pub struct Pipeline<S: Stage, T: LossStage<S::Flow>> {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) mailboxes: Arc<Mailboxes<S::Flow>>,

@@ -397,16 +397,16 @@ fn moves(b: &mut Bench) -> Result<()> {
 }
 
 /// How far a result may be from the processor's in single precision, where the largest of all is
-/// `largest`. In bf16 a number has 8 bits, and what is computed in two steps is rounded twice.
-fn tolerance(stored: DType, wanted: f32, largest: f32) -> f32 {
+/// `largest`. In bf16 a number has 8 bits, and what is computed in two steps is rounded twice; in TF32 a factor has 11.
+fn tolerance(stored: DType, tf32: bool, wanted: f32, largest: f32) -> f32 {
     match stored {
-        DType::F32 => 2e-5 * wanted.abs().max(1.0),
+        DType::F32 if !tf32 => 2e-5 * wanted.abs().max(1.0),
         _ => largest / 128.0 + 1e-6,
     }
 }
 
 /// All of them on the processor and on the first GPU, which stores values in this type: the numbers are
-/// the same to rounding.
+/// the same to rounding. Those with products in single precision once more where factors may be rounded to TF32.
 pub fn compare(sizes: Sizes, stored: DType) {
     type Family = fn(&mut Bench) -> Result<()>;
     const FAMILIES: [(&str, Family); 11] = [
@@ -426,14 +426,23 @@ pub fn compare(sizes: Sizes, stored: DType) {
         Sizes::Real => &[("real shapes", real::shapes as Family)],
         _ => &FAMILIES,
     };
-    let host = Host::new(1).expect("one thread");
-    let all = |id, family: Family| {
-        let mut bench = Bench::new(&host, id, sizes, stored)?;
+    let host = || Host::new(1).expect("one thread");
+    let all = |host: &Host, id, family: Family| {
+        let mut bench = Bench::new(host, id, sizes, stored)?;
         family(&mut bench).map(|()| bench.results)
     };
-    for &(name, family) in families {
-        let wanted = all(DeviceId::Cpu, family).expect("the processor computes");
-        let got = match all(DeviceId::Cuda(0), family) {
+    let exact = families.iter().map(|family| (family, false));
+    let rounded = families.iter().map(|family| (family, true));
+    let rounded = rounded.filter(|((name, _), _)| {
+        stored == DType::F32 && ["products", "attention", "real shapes"].contains(name)
+    });
+    for (&(name, family), tf32) in exact.chain(rounded) {
+        let host = match tf32 {
+            true => host().with_tf32(),
+            false => host(),
+        };
+        let wanted = all(&host, DeviceId::Cpu, family).expect("the processor computes");
+        let got = match all(&host, DeviceId::Cuda(0), family) {
             Ok(got) => got,
             Err(error) => panic!("{name}: {error}"),
         };
@@ -444,13 +453,14 @@ pub fn compare(sizes: Sizes, stored: DType) {
             for (got, wanted) in got.iter().zip(wanted) {
                 let error = (got - wanted).abs();
                 assert!(
-                    error <= tolerance(stored, *wanted, largest),
+                    error <= tolerance(stored, tf32, *wanted, largest),
                     "{name}: result {place}: {got} is not {wanted}"
                 );
             }
         }
+        let factors = if tf32 { ", factors in TF32" } else { "" };
         println!(
-            "{name} in {stored}: {} results equal the processor's",
+            "{name} in {stored}{factors}: {} results equal the processor's",
             wanted.len()
         );
     }
