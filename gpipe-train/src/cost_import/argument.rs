@@ -75,7 +75,7 @@ pub fn read_whole(text: &str) -> Result<WholeCosts> {
 /// Parses a list of whole costs.
 ///
 /// # Errors
-/// [`Error::Invalid`] for the first that is none.
+/// [`Error::Invalid`] that names the first entry that is not a whole number from 0 up.
 pub fn parse_list(list: &str) -> Result<Vec<u64>> {
     let cost = |text: &str| {
         text.trim().parse::<u64>().map_err(|_| {
