@@ -33,6 +33,13 @@ pub fn compute_in(layer: &mut dyn Layer, dtype: DType) {
     });
 }
 
+/// Says that a layer's parameters live on a GPU whose products round their factors to TF32
+/// ([`gpipe_tensor::Host::with_tf32`]); before they are made. The result of a [`Head`](crate::layers::Head) then lies in
+/// memory as tensor cores read it.
+pub fn round_to_tf32(layer: &mut dyn Layer) {
+    layer.params(&mut |param| param.tf32 = true);
+}
+
 /// Freezes the parameters of a layer for which `which` returns true; before they are made.
 pub fn freeze(layer: &mut dyn Layer, which: impl Fn(&Param) -> bool) {
     layer.params(&mut |param| param.frozen |= which(param));

@@ -34,7 +34,7 @@ pub use gpipe_tensor::ops::Gelu;
 pub use init::{ElementFn, Init};
 pub use layer::Layer;
 pub use layer_cache::LayerCache;
-pub use layer_params::{compute_in, freeze, make, try_params};
+pub use layer_params::{compute_in, freeze, make, round_to_tf32, try_params};
 pub use learning_rate::{LearningRate, LrSchedule};
 pub use ledger::{Buffer, Buffers, Ledger, PendingBuffers, SavedBuffers};
 pub use lora_settings::LoraSettings;

@@ -39,6 +39,8 @@ pub struct Param {
     /// The type of the value, which layers compute with. Gradients and optimizer state always have single
     /// precision.
     pub dtype: DType,
+    /// Whether it lives on a GPU whose products round their factors to TF32 ([`gpipe_tensor::Host::with_tf32`]).
+    pub tf32: bool,
     /// The value; `None` until the parameter is made.
     pub value: Option<Tensor>,
     /// The single-precision master that the optimizer updates if the value has a narrower type
@@ -62,6 +64,7 @@ impl Param {
             tied: false,
             frozen: false,
             dtype: DType::F32,
+            tf32: false,
             value: None,
             master: None,
             grad: None,

@@ -4,7 +4,7 @@ use gpipe_layers::layers::Function;
 use gpipe_layers::models::{GptConfig, MlpConfig, PRESETS, gpt, mlp, preset};
 use gpipe_layers::{
     AdamW, Cost, CostModel, Decay, Flow, Init, Layer, Loss, Optimizer, PassContext, UpdateSettings,
-    compute_in, try_params,
+    compute_in, round_to_tf32, try_params,
 };
 use gpipe_tensor::{DType, DeviceId, Host, Shape, Tensor, Tensors, init_uniform};
 
@@ -237,6 +237,13 @@ fn mixed_precision_halves_activations_and_adds_a_master() {
     };
     assert_eq!(logits(65, DType::BF16), Some(2 * 3 * 6 * 128));
     assert_eq!(logits(65, DType::F32), Some(4 * 3 * 6 * 65));
+    let mut rounded = made(65, DType::F32);
+    rounded
+        .iter_mut()
+        .for_each(|layer| round_to_tf32(layer.as_mut()));
+    let costs = costs(&rounded, Flow::u32([3, 6]));
+    let bytes = |(_, cost): &(Vec<Flow>, Cost)| cost.outputs[0].bytes();
+    assert_eq!(costs.last().map(bytes), Some(4 * 3 * 6 * 128));
     // Each half keeps what LayerNorm and attention know in single precision: two numbers a row of the
     // one, one a row and head of the other.
     let own = |(_, cost): &(Vec<Flow>, Cost)| cost.memory.saved_own;

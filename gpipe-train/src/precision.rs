@@ -25,7 +25,7 @@ pub fn stored(config: &TrainConfig) -> Result<DType> {
 }
 
 /// Whether all stages run on GPUs.
-fn on_gpus(config: &TrainConfig) -> bool {
+pub fn on_gpus(config: &TrainConfig) -> bool {
     let mut devices = config.pipeline.devices.listed();
     devices.all(|id| id != DeviceId::Cpu)
 }

@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// logits = x·Wᵀ with W (vocab, width), which lies like a table of tokens so that it can be tied to
-/// one. It differs from a [`Linear`] in Lingvo's cost, and in bf16 in the room between the rows of its result
-/// ([`gpipe_tensor::ops::padded`]).
+/// one. It differs from a [`Linear`] in Lingvo's cost, and in bf16 and in TF32 ([`round_to_tf32`](crate::round_to_tf32)) in the
+/// room between the rows of its result ([`gpipe_tensor::ops::padded`]).
 #[derive(Debug)]
 pub struct Head(Linear);
 

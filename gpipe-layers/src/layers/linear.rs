@@ -1,6 +1,6 @@
 //! y = x·W + b.
 
-use gpipe_tensor::{Tensor, Tensors, ops};
+use gpipe_tensor::{DType, Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::flow::{checked, floats, foreign, output, single, times, trained};
@@ -59,7 +59,7 @@ pub struct Linear {
     weight: Param,
     bias: Option<Param>,
     lora: Option<Lora>,
-    /// Whether rows of the result are [`ops::padded`].
+    /// Whether rows of the result are [`ops::padded`] where tensor cores read them.
     padded: bool,
 }
 
@@ -105,12 +105,18 @@ impl Linear {
         self
     }
 
-    /// The same without a bias, whose result is that of [`ops::matmul_padded`].
+    /// The same without a bias, whose result is that of [`ops::matmul_padded`] where tensor cores read it: in bf16, and
+    /// with a weight that is rounded to TF32 ([`round_to_tf32`](crate::round_to_tf32)).
     pub(super) fn padded(self) -> Self {
         Self {
             padded: true,
             ..self.without_bias()
         }
+    }
+
+    /// Whether the result is that of [`ops::matmul_padded`].
+    fn pads(&self) -> bool {
+        self.padded && (self.weight.dtype == DType::BF16 || self.weight.tf32)
     }
 
     /// The same with its weight a place of the parameter `owner`, which comes earlier.
@@ -156,13 +162,14 @@ impl Linear {
         };
         let layout = self.layout.of_forward();
         // Sums go on after a product whose result is another one's, or is padded.
-        let (begun, added) = match self.padded || adapted.is_some() {
+        let pads = self.pads();
+        let (begun, added) = match pads || adapted.is_some() {
             true => (None, onto),
             false => (onto, None),
         };
         let y = match begun {
             Some(onto) => ops::matmul_onto(layout, &kept, weight, bias, onto),
-            None if self.padded => ops::matmul_padded(layout, &kept, weight),
+            None if pads => ops::matmul_padded(layout, &kept, weight),
             None => ops::matmul(layout, &kept, weight, bias),
         };
         let mut y = y.map_err(Error::within(&self.name))?;
@@ -217,8 +224,8 @@ impl Layer for Linear {
         let x = floats(&self.name, inputs, Some(self.inputs))?;
         let stored = self.weight.dtype;
         let mut y = output(&self.name, x.shape.with_last(self.outputs), stored)?;
-        if self.padded {
-            y.shape = ops::padded(&y.shape, stored);
+        if self.pads() {
+            y.shape = ops::padded(&y.shape);
         }
         let weight = checked(&self.name, &self.weight.shape)?;
         let bias = self.bias.as_ref().map_or(0, |_| self.outputs as u64);

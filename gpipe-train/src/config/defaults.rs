@@ -205,6 +205,18 @@ impl Draft {
         u64::try_from(given).unwrap_or(1).max(1)
     }
 
+    /// Sets keys of `[run]` that were not given otherwise, if there is a GPU.
+    pub fn ask_gpus(&mut self, keys: Vec<(&str, Value)>) {
+        let mut devices = self.given.devices().into_iter();
+        if devices.any(|devices| devices.has_gpu()) {
+            for (key, value) in keys {
+                if !self.given.has("run", key) {
+                    self.keys.set("run", key, value);
+                }
+            }
+        }
+    }
+
     /// Derives the number of stages from the listed workers and the stages that the schedule puts on
     /// each; refuses a given number that differs.
     pub fn place_stages(&mut self, ranks: usize) -> Result<()> {

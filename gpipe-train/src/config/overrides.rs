@@ -82,6 +82,8 @@ pub struct Overrides {
     is_forward: bool,
     /// The most micro-batches of such a run.
     most_micro_batches: Option<i64>,
+    /// What such a run asks of GPUs, if it has one, unless a later layer asks otherwise.
+    of_gpus: Vec<(&'static str, Value)>,
     /// The ranks of the run, and those on this host.
     ranks: [usize; 2],
     /// The model in a checkpoint, and the configured name of the model that it replaces.
@@ -102,6 +104,7 @@ impl Overrides {
             given: Keys::default(),
             is_forward: false,
             most_micro_batches: None,
+            of_gpus: Vec::new(),
             ranks: [1, 1],
             saved_model: None,
         }
@@ -163,8 +166,8 @@ impl Overrides {
 
     /// Adapts the layers so far, those of a training run, to forward passes alone: a number of
     /// micro-batches becomes the most, and a table of actions, which is of another number of them, is
-    /// left out, as are groups, replicas and layers before the pipeline. A later layer with other stages leaves out any
-    /// schedule.
+    /// left out, as are groups, replicas and layers before the pipeline, and on processors what was asked of GPUs. A later
+    /// layer with other stages leaves out any schedule.
     #[must_use]
     pub fn forward_only(mut self) -> Self {
         let name = self.given.text("pipeline", "schedule");
@@ -181,6 +184,10 @@ impl Overrides {
         self.given.remove("pipeline", "replicas");
         self.given.remove("pipeline", "zero");
         self.given.remove("pipeline", "before");
+        for key in ["tf32", "cuda_graphs", "nccl"] {
+            let given = self.given.remove("run", key);
+            self.of_gpus.extend(given.map(|given| (key, given)));
+        }
         self.is_forward = true;
         let given = self.given.remove("pipeline", "micro_batches");
         self.most_micro_batches = given.and_then(|given| given.as_integer());
@@ -207,8 +214,9 @@ impl Overrides {
     /// # Errors
     /// [`Error::Invalid`] for values that exclude each other and for an unknown model;
     /// [`Error::Input`] for a model or a tokenizer that cannot be read.
-    pub fn resolve(self) -> Result<TrainConfig> {
+    pub fn resolve(mut self) -> Result<TrainConfig> {
         let (most_micro_batches, [ranks, ranks_here]) = (self.most_micro_batches, self.ranks);
+        let of_gpus = std::mem::take(&mut self.of_gpus);
         let mut draft = self.draft()?;
         draft.read_adapter()?;
         draft.follow_table()?;
@@ -216,6 +224,7 @@ impl Overrides {
         draft.fit_model_to_data()?;
         draft.use_all_cores(ranks_here);
         draft.place_stages(ranks)?;
+        draft.ask_gpus(of_gpus);
         let mut config = complete(draft.keys)?;
         config.lora.complete(&config.model)?;
         validate::check(&config)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Family, GptKeys, Overrides, Setting, TrainConfig, presets};
+use super::{Family, GptKeys, NcclUse, Overrides, Setting, TrainConfig, presets};
 use crate::error::{Error, Result};
 
 fn setting(text: &str) -> Setting {
@@ -308,6 +308,35 @@ fn forward_passes_need_no_schedule() {
     assert_eq!(forward(&[]), (4, 2));
     assert_eq!(forward(&["pipeline.stages=1"]), (1, 1));
     assert_eq!(forward(&["pipeline.devices=cpu*3"]), (3, 3));
+}
+
+/// What a run asked of GPUs is asked of those that make its forward passes, and of no processor.
+#[test]
+fn forward_passes_on_processors_ask_for_no_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    let run = resolved(&[
+        "run.tf32=true",
+        "run.cuda_graphs=true",
+        "run.nccl=on",
+        "pipeline.devices=cuda:0,cuda:1",
+    ]);
+    std::fs::write(&file, run.to_toml().unwrap()).unwrap();
+    let forward = |set: &[&str]| {
+        let overrides = Overrides::new().file(&file).unwrap().forward_only();
+        let layer = set.iter().map(|text| setting(text));
+        overrides.layer(layer).unwrap().resolve()
+    };
+    let asked = |set: &[&str]| {
+        let run = forward(set).unwrap().run;
+        (run.tf32, run.cuda_graphs, *run.nccl == NcclUse::On)
+    };
+    assert_eq!(asked(&[]), (true, true, true));
+    assert_eq!(asked(&["run.tf32=false"]), (false, true, true));
+    for other in ["pipeline.devices=cpu", "pipeline.stages=1"] {
+        assert_eq!(asked(&[other]), (false, false, false), "{other}");
+        assert!(forward(&[other, "run.tf32=true"]).is_err(), "{other}");
+    }
 }
 
 /// Where a network does not fit the size of its images, the mend is one that it fits.

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use gpipe_layers::{Flow, Kind, Layer, Optimizer, OptimizerKind, compute_in, freeze};
+use gpipe_layers::{
+    Flow, Kind, Layer, Optimizer, OptimizerKind, compute_in, freeze, round_to_tf32,
+};
 use gpipe_remat::ModelCosts;
 
 use crate::config::{OptimizerName, TrainConfig};
@@ -20,6 +22,9 @@ pub fn layers(config: &TrainConfig) -> Result<Vec<Box<dyn Layer>>> {
     adapt(&mut layers, config)?;
     for layer in &mut layers {
         compute_in(layer.as_mut(), stored);
+        if config.run.tf32 && precision::on_gpus(config) {
+            round_to_tf32(layer.as_mut());
+        }
     }
     freeze_parameters(&mut layers, config)?;
     Ok(layers)

@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use super::add::add_assign;
 use crate::parallel::for_each;
-use crate::{DType, Error, Result, Shape, Tensor};
+use crate::{DeviceId, Error, Result, Shape, Tensor};
 use matrix::{Begin, Gemm, MatrixMut};
 
 pub use layout::Layout;
@@ -56,8 +56,9 @@ pub fn matmul_onto(
     product(layout, a, b, bias, Some(onto), |shape| shape)
 }
 
-/// [`matmul`] without a bias, whose rows lie in memory as [`padded`] says: for a result of many odd columns, such as
-/// scores of all words, and its gradient, which tensor cores read with rows at multiples of 16 bytes.
+/// [`matmul`] without a bias, whose rows lie in memory as [`padded`] says on a GPU, and one behind the other on the CPU:
+/// for a result of many odd columns, such as scores of all words, and its gradient, which tensor cores read with rows at
+/// multiples of 16 bytes.
 ///
 /// Products, the cross-entropy, copies and [`Tensor::rows`] take such rows as they are; other operations copy them
 /// first.
@@ -65,16 +66,16 @@ pub fn matmul_onto(
 /// # Errors
 /// As [`matmul`].
 pub fn matmul_padded(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    product(layout, a, b, None, None, |shape| padded(&shape, a.dtype()))
+    product(layout, a, b, None, None, |shape| match a.device().id() {
+        DeviceId::Cpu => shape,
+        _ => padded(&shape),
+    })
 }
 
-/// The shape with the room that a result of [`matmul_padded`] of this shape and type has between its rows: in bf16
-/// they begin at multiples of 64 elements, if it has several extents; in other types they lie one behind the other.
-pub fn padded(shape: &Shape, dtype: DType) -> Shape {
-    match dtype {
-        DType::BF16 => shape.padded(64),
-        _ => shape.clone().dense(),
-    }
+/// The shape with the room that a result of [`matmul_padded`] of this shape has between its rows on a GPU: they begin at
+/// multiples of 64 elements, if it has several extents.
+pub fn padded(shape: &Shape) -> Shape {
+    shape.padded(64)
 }
 
 fn product(
