@@ -94,17 +94,18 @@ pub fn training_batch_of_groups(
 }
 
 /// The held-out samples in batches of at most `size`, each in at most `parts` micro-batches; `step`
-/// is passed on to layers. The losses of all batches add up to the mean over all held-out targets.
+/// is passed on to layers. The losses of all batches add up to the mean over all held-out targets. A batch is made
+/// when it is asked for, which is an error if `parts` is 0 or a tensor cannot be made.
 ///
 /// # Errors
-/// If `size` or `parts` is 0, or a tensor cannot be made.
-pub fn evaluation_batches(
-    dataset: &Dataset,
-    device: &Device,
+/// If `size` is 0.
+pub fn evaluation_batches<'a>(
+    dataset: &'a Dataset,
+    device: &'a Device,
     size: usize,
     parts: usize,
     step: u64,
-) -> Result<Vec<Batch>> {
+) -> Result<impl ExactSizeIterator<Item = Result<Batch>> + use<'a>> {
     evaluation_batches_of_replica(dataset, device, size, parts, step, [0, 1])
 }
 
@@ -113,14 +114,14 @@ pub fn evaluation_batches(
 ///
 /// # Errors
 /// As [`evaluation_batches`], and for no replicas.
-pub fn evaluation_batches_of_replica(
-    dataset: &Dataset,
-    device: &Device,
+pub fn evaluation_batches_of_replica<'a>(
+    dataset: &'a Dataset,
+    device: &'a Device,
     size: usize,
     parts: usize,
     step: u64,
     [replica, replicas]: [usize; 2],
-) -> Result<Vec<Batch>> {
+) -> Result<impl ExactSizeIterator<Item = Result<Batch>> + use<'a>> {
     if replicas == 0 {
         let key = "pipeline.replicas";
         return Err(Error::Zero { key });
@@ -129,11 +130,6 @@ pub fn evaluation_batches_of_replica(
         let key = "data.batch_size";
         return Err(Error::Zero { key });
     }
-    let held_out = dataset.held_out().map(|sample| Draw {
-        sample,
-        epoch: None,
-    });
-    let held_out: Vec<Draw> = held_out.collect();
     let cutter = Cutter {
         dataset,
         device,
@@ -141,12 +137,18 @@ pub fn evaluation_batches_of_replica(
         train: false,
         divisor: dataset.held_out_targets() as f64,
     };
-    held_out
-        .chunks(size)
-        .skip(replica)
-        .step_by(replicas)
-        .map(|batch| cutter.cut(batch, parts.min(batch.len())))
-        .collect()
+    let samples = dataset.held_out();
+    let firsts = (samples.start as usize..samples.end as usize).step_by(size);
+    let batch = move |first: usize| {
+        let draws = (first as u64..samples.end).take(size);
+        let draws = draws.map(|sample| Draw {
+            sample,
+            epoch: None,
+        });
+        let draws: Vec<Draw> = draws.collect();
+        cutter.cut(&draws, parts.min(draws.len()))
+    };
+    Ok(firsts.skip(replica).step_by(replicas).map(batch))
 }
 
 struct Cutter<'a> {
@@ -246,7 +248,10 @@ mod tests {
     #[test]
     fn evaluation_weighs_every_held_out_target_alike() {
         let dataset = dataset();
-        let batches = |size| evaluation_batches(&dataset, &device(), size, 5, 9);
+        let device = device();
+        let batches = |size| -> Result<Vec<Batch>> {
+            evaluation_batches(&dataset, &device, size, 5, 9)?.collect()
+        };
         for (size, parts) in [(1, &[1, 1][..]), (2, &[2]), (100, &[2])] {
             let batches = batches(size).unwrap();
             let lengths: Vec<usize> = batches.iter().map(Vec::len).collect();
@@ -268,15 +273,16 @@ mod tests {
             ..SampleOptions::default()
         };
         let dataset = Dataset::from_tokens((0..81).collect(), &options).unwrap();
+        let device = device();
         let inputs = |share: [usize; 2]| -> Vec<Vec<u32>> {
-            let batches = evaluation_batches_of_replica(&dataset, &device(), 3, 2, 9, share);
+            let batches = evaluation_batches_of_replica(&dataset, &device, 3, 2, 9, share);
             let input = |batch: Batch| {
                 let items = batch.iter();
                 items
                     .flat_map(|item| item.input[0].u32s().unwrap().to_vec())
                     .collect()
             };
-            batches.unwrap().into_iter().map(input).collect()
+            batches.unwrap().map(Result::unwrap).map(input).collect()
         };
         let whole = inputs([0, 1]);
         assert_eq!(whole.len(), 7);
@@ -287,7 +293,25 @@ mod tests {
             assert_eq!(in_turn.collect::<Vec<_>>(), whole);
             assert_eq!(shares.iter().map(Vec::len).sum::<usize>(), whole.len());
         }
-        let none = evaluation_batches_of_replica(&dataset, &device(), 3, 2, 9, [0, 0]);
+        let none = evaluation_batches_of_replica(&dataset, &device, 3, 2, 9, [0, 0]);
         assert!(none.err().unwrap().is_input_error());
+    }
+
+    /// Pictures of a large folder would not fit into memory together.
+    #[test]
+    fn one_batch_of_an_evaluation_is_in_memory_at_a_time() {
+        let options = SampleOptions {
+            seq_len: 4,
+            held_out: HeldOut::Everything,
+            ..SampleOptions::default()
+        };
+        let dataset = Dataset::from_tokens((0..81).collect(), &options).unwrap();
+        let device = device();
+        let batches = evaluation_batches(&dataset, &device, 5, 1, 0).unwrap();
+        assert_eq!(batches.len(), 4);
+        let samples = batches.map(|batch| batch.unwrap()[0].micro_batch.samples.clone());
+        assert_eq!(samples.collect::<Vec<_>>(), [0..5, 0..5, 0..5, 0..5]);
+        // Inputs and targets of 5 samples of 4 tokens of 4 bytes.
+        assert_eq!(device.peak_bytes(), 2 * 5 * 4 * 4);
     }
 }

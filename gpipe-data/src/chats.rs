@@ -225,6 +225,7 @@ mod tests {
         );
         assert!(batch.iter().all(|item| item.target.divisor == 3.0));
         let held_out = evaluation_batches(&data, &device, 9, 1, 0).unwrap();
+        let held_out: Vec<_> = held_out.map(Result::unwrap).collect();
         assert_eq!(
             (held_out[0][0].target.divisor, data.held_out_targets()),
             (3.0, 3)

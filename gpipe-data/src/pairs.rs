@@ -311,6 +311,7 @@ mod tests {
         let batch = training_batch(&data, &device, 2, 0).unwrap();
         assert!(batch.iter().all(|item| item.target.divisor == 5.0));
         let held_out = evaluation_batches(&data, &device, 9, 1, 0).unwrap();
+        let held_out: Vec<_> = held_out.map(Result::unwrap).collect();
         assert_eq!(held_out[0][0].target.divisor, 4.0);
         assert_eq!(data.held_out_targets(), 4);
     }

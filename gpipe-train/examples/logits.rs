@@ -45,7 +45,7 @@ fn main() -> Result<(), BoxedError> {
     let mut parts = 0;
     for batch in evaluation_batches(&images, &assembled.transit, 8, 2, 0)? {
         let mut items = Vec::new();
-        for item in batch {
+        for item in batch? {
             let images = item.input.first().cloned().ok_or("no images")?;
             tensors.push((format!("images.{}", parts + items.len()), images));
             items.push(Item {

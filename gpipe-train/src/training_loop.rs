@@ -218,19 +218,18 @@ pub fn evaluate(
         steps,
         share,
     );
-    // Other ranks may have theirs, and wait for what this one has of the first.
-    let batches = batches.map_err(|error| {
-        let first = pipeline.refuse_step(&error.to_string());
-        first.map_or_else(|| error.into(), failed)
-    })?;
+    let mut batches = batches?;
     let samples = recipe.dataset.held_out();
     let all = ((samples.end - samples.start) as usize).div_ceil(size);
-    let mut batches = batches.into_iter();
     // Of each batch of this replica: its loss, and its targets that were predicted.
     let mut own = Vec::with_capacity(batches.len());
     for _ in 0..all.div_ceil(share[1]) {
         // Every rank makes as many calls.
-        let batch = batches.next();
+        let batch = batches.next().transpose().map_err(|error| {
+            // Other ranks may have theirs, and wait for what this one has of it.
+            let first = pipeline.refuse_step(&error.to_string());
+            first.map_or_else(|| error.into(), failed)
+        })?;
         let loss = match batch {
             Some(batch) => Some(pipeline.forward(batch).map_err(failed)?.losses),
             None => {
