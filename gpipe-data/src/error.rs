@@ -194,6 +194,12 @@ pub enum SourceFault {
         "the class `{0}` is none of those that the model knows, {1}: call its folder as the model does, or remove it"
     )]
     UnknownClass(String, String),
+    /// Another number of channels than pictures can be shown in.
+    #[error(
+        "pictures have 3 channels of colours, or 1 in shades of grey, but the model takes {0}: use \
+         `model.channels = 3`, or a model of such pictures"
+    )]
+    Channels(usize),
     /// A folder without masks, for a model that learns them.
     #[error("the model learns masks: name a folder with the folders images and masks")]
     NoMasks,

@@ -48,9 +48,12 @@ impl Pictures {
     ///
     /// # Errors
     /// [`Error::Source`] for a folder without classes, an empty class, or more classes than the model has, or others;
-    /// for one with masks, a picture without a mask.
+    /// for one with masks, a picture without a mask; for a number of channels that is neither 1 nor 3.
     pub fn open(options: &SampleOptions, image: &ImageOptions) -> Result<Self> {
         let root = Path::new(&options.source);
+        if ![1, 3].contains(&image.channels) {
+            return Err(fault(root, SourceFault::Channels(image.channels)));
+        }
         let mut entries = match image.masks {
             true => masked(root)?,
             false => classified(root, image)?,
@@ -385,6 +388,27 @@ mod tests {
             said.contains("`dog` is none of those that the model knows, cat, owl: "),
             "{said}"
         );
+    }
+
+    #[test]
+    fn pictures_have_one_channel_or_three() {
+        let folder = classes();
+        let opened = |channels: usize| {
+            let image = ImageOptions {
+                channels,
+                ..image(false)
+            };
+            Pictures::open(&options(folder.path(), 1), &image)
+        };
+        assert!([1, 3].into_iter().all(|channels| opened(channels).is_ok()));
+        for channels in [2, 4] {
+            let error = opened(channels).err().unwrap();
+            let said = error.to_string();
+            assert!(
+                error.is_input_error() && said.contains("use `model.channels = 3`"),
+                "{said}"
+            );
+        }
     }
 
     #[test]
