@@ -226,8 +226,9 @@ impl Pairs {
     }
 }
 
-/// The lines of a text, whose last one need not end.
+/// The lines of a text, which may begin with a byte order mark, and whose last one need not end.
 fn lines(text: &[u8]) -> Vec<&[u8]> {
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let text = text.strip_suffix(END).unwrap_or(text);
     if text.is_empty() {
         return Vec::new();
@@ -275,7 +276,8 @@ mod tests {
 
     #[test]
     fn pairs_share_rows_until_one_is_full() {
-        let data = opened("ab\nc\nde\r\nf", "x\nyz\nu\nvwxyz\n", &options(6)).unwrap();
+        let targets = "\u{feff}x\nyz\nu\nvwxyz\n";
+        let data = opened("ab\nc\nde\r\nf", targets, &options(6)).unwrap();
         assert_eq!(data.summary(), "4 pairs in 3 rows of 6 tokens");
         let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
         let batch = training_batch(&data, &device, 2, 0).unwrap();

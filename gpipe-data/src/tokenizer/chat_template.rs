@@ -36,6 +36,7 @@ const ASSISTANT: &str = "assistant";
 
 /// The line of a conversation.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with `messages`")]
 struct Line {
     messages: Vec<Value>,
     #[serde(default)]
