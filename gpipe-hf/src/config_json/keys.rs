@@ -1,6 +1,6 @@
 //! The keys of `config.json`, and the values that several families have.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// The most blocks or hidden layers: a model is a list of layers, which has to be made before it can be
@@ -52,7 +52,9 @@ pub struct Keys {
     pub attention_bias: Option<bool>,
     pub mlp_bias: Option<bool>,
     pub attention_dropout: Option<f64>,
-    pub sliding_window: Option<u64>,
+    /// `None` where the key is missing, unlike `null`.
+    #[serde(default, deserialize_with = "given")]
+    pub sliding_window: Option<Option<u64>>,
     pub use_sliding_window: Option<bool>,
     pub max_window_layers: Option<u64>,
     pub layer_types: Option<Vec<String>>,
@@ -71,6 +73,11 @@ pub struct Keys {
     pub network: Option<String>,
     pub num_channels: Option<u64>,
     pub dropout: Option<f64>,
+}
+
+/// A key that is there.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// A size from 1 to `most`, which must be there.

@@ -140,7 +140,9 @@ fn window(keys: &Keys, kind: &str) -> Result<Option<usize>, String> {
         QWEN2 => keys.use_sliding_window.unwrap_or(false),
         _ => false,
     };
-    let Some(window) = keys.sliding_window.filter(|_| used) else {
+    // What the classes set where the key is missing.
+    let window = keys.sliding_window.unwrap_or(Some(4096));
+    let Some(window) = window.filter(|_| used) else {
         return Ok(None);
     };
     // Where both are there, the list decides.

@@ -98,6 +98,8 @@ fn the_family_of_llama_is_read_and_written_again() {
         ),
         ("mistral", r#","sliding_window":9"#, [false; 3], Some(9)),
         ("mistral", r#","sliding_window":null"#, [false; 3], None),
+        // What the class sets.
+        ("mistral", "", [false; 3], Some(4096)),
     ] {
         let described = config_json::parse(llama_json(kind, more).as_bytes()).unwrap();
         let ModelConfig::Llama(config) = &described.model else {
