@@ -12,6 +12,7 @@ pub const LARGEST_SIZE: u64 = u32::MAX as u64;
 
 /// The keys that decide what a model is. All others are left alone: files have many.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 pub struct Keys {
     pub model_type: Option<String>,
     // Of a GPT-2.

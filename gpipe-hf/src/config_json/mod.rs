@@ -66,8 +66,7 @@ pub fn parse_config(bytes: &[u8]) -> Result<Description> {
 
 /// What these bytes say, or what is wrong with them.
 pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
-    let keys: Keys = serde_json::from_slice(bytes)
-        .map_err(|error| format!("cannot be read: {}", clip(&error.to_string())))?;
+    let keys: Keys = serde_json::from_slice(bytes).map_err(|error| unread(bytes, &error))?;
     match keys.model_type.as_deref() {
         Some(gpt2::TYPE) => gpt2::read(keys),
         Some(llama::LLAMA) => llama::read(keys, llama::LLAMA),
@@ -82,6 +81,21 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<Description, String> {
         )),
         None => Err(format!("has no `model_type`: only {READ} can be read")),
     }
+}
+
+/// Why these bytes cannot be read: a key whose value is of another type, if there is one.
+fn unread(bytes: &[u8], error: &serde_json::Error) -> String {
+    let all = serde_json::from_slice::<Map<String, Value>>(bytes).unwrap_or_default();
+    let mut faults = all.into_iter().filter_map(|(key, value)| {
+        let one = Value::Object(Map::from_iter([(key.clone(), value)]));
+        let error = serde_json::from_value::<Keys>(one).err()?;
+        Some(format!(
+            "{key} cannot be read: {}",
+            clip(&error.to_string())
+        ))
+    });
+    let fault = faults.next();
+    fault.unwrap_or_else(|| format!("cannot be read: {}", clip(&error.to_string())))
 }
 
 /// The file for a model with these of the keys of [`Description::ids`], which is read again as the

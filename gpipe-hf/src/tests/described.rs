@@ -148,6 +148,19 @@ fn the_family_of_llama_is_read_and_written_again() {
 }
 
 #[test]
+fn a_value_of_another_type_is_refused_by_the_name_of_its_key() {
+    for (key, value) in [("n_layer", "5.0"), ("n_embd", "-1"), ("n_head", "\"3\"")] {
+        let fault = config_json::parse(config_json(Some((key, value))).as_bytes()).unwrap_err();
+        assert!(
+            fault.starts_with(&format!("{key} cannot be read: invalid ")),
+            "{fault}"
+        );
+    }
+    let fault = config_json::parse(b"[]").unwrap_err();
+    assert!(fault.contains("an object"), "{fault}");
+}
+
+#[test]
 fn a_hostile_config_json_is_refused_by_the_name_of_its_key() {
     let deep = "[".repeat(100_000);
     let huge = "9".repeat(400);
@@ -192,7 +205,7 @@ fn a_hostile_config_json_is_refused_by_the_name_of_its_key() {
         let fault = config_json::parse(text.as_bytes()).expect_err(key);
         assert!(fault.contains(key) && fault.len() < 400, "{key}: {fault}");
     }
-    // What cannot be read at all has a place instead of a name.
+    // What is no JSON has a place instead of a name.
     for value in [
         "-1",
         "5.5",
