@@ -37,7 +37,7 @@ fn main() -> Result<(), BoxedError> {
     let config = overrides.layer(settings)?.resolve()?;
     let vocabulary = gpipe_train::vocabulary(&config, Some(&found.model))?.vocabulary;
     let images = gpipe_train::dataset(&config, &vocabulary)?;
-    let mut setup = Setup::new(&config)?;
+    let mut setup = Setup::new(&config)?.forward_only();
     setup.open_weights(&config)?;
     let mut assembled = setup.assemble_to(&config, |last, _| OutputStage::new(last))?;
 

@@ -32,8 +32,8 @@ pub fn run(args: &EvalArgs, output: OutputArgs) -> Result<()> {
         true => gpipe_train::dataset(&config, &found.vocabulary)?,
         false => gpipe_train::held_out_dataset(&config, &found.vocabulary)?,
     };
-    let mut setup =
-        Setup::over(&config, ranks::world().as_ref())?.with_kernel_cache(kernel_cache().as_deref());
+    let setup = Setup::over(&config, ranks::world().as_ref())?.forward_only();
+    let mut setup = setup.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let [_, unit] = config.model.unit();

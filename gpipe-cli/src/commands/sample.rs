@@ -36,8 +36,8 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
     let vocabulary = &found.vocabulary;
     let prompts = prompts(&config, &args.prompt, vocabulary, vocab)?;
     let ends = gpipe_train::end_tokens(&config, vocabulary)?;
-    let mut setup =
-        Setup::over(&config, ranks::world().as_ref())?.with_kernel_cache(kernel_cache().as_deref());
+    let setup = Setup::over(&config, ranks::world().as_ref())?.forward_only();
+    let mut setup = setup.with_kernel_cache(kernel_cache().as_deref());
     setup.open_weights(&config)?;
     setup.check_memory(&config)?;
     let decoder = |prompt: &Vec<u32>| StreamDecoder::new(vocabulary).after(prompt);

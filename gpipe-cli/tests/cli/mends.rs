@@ -130,10 +130,10 @@ const RUNS: &[Case] = &[
         &[("--data cicero", "--data cicero")],
     ),
     (
-        "eval run --set pipeline.memory=300KiB",
+        "eval run --set pipeline.memory=50KiB",
         &[(
-            "--set pipeline.memory=401.5KiB",
-            "--set pipeline.memory=401.5KiB",
+            "--set pipeline.memory=132.7KiB",
+            "--set pipeline.memory=132.7KiB",
         )],
     ),
     (

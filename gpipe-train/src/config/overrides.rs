@@ -145,9 +145,10 @@ impl Overrides {
         let lays_stages = |entry: &Entry| {
             entry.section == "pipeline" && matches!(&*entry.key, "stages" | "devices")
         };
-        // Forward passes have no need of the run's schedule, which may not fit other stages.
+        // Forward passes have no need of the run's schedule and cut, which may not fit other stages.
         if self.is_forward && entries.iter().any(lays_stages) {
             self.given.remove("pipeline", "schedule");
+            self.given.remove("pipeline", "partition");
         }
         self.given.merge(entries)?;
         Ok(self)
@@ -166,8 +167,8 @@ impl Overrides {
 
     /// Adapts the layers so far, those of a training run, to forward passes alone: a number of
     /// micro-batches becomes the most, and a table of actions, which is of another number of them, is
-    /// left out, as are groups, replicas and layers before the pipeline, and on processors what was asked of GPUs. A later
-    /// layer with other stages leaves out any schedule.
+    /// left out, as are groups, replicas, layers before the pipeline, what is kept for backward passes in which memory, and
+    /// on processors what was asked of GPUs. A later layer with other stages leaves out any schedule and cut.
     #[must_use]
     pub fn forward_only(mut self) -> Self {
         let name = self.given.text("pipeline", "schedule");
@@ -180,10 +181,9 @@ impl Overrides {
             }
         }
         // There are no gradients to sum, and a layer takes a micro-batch as it takes more.
-        self.given.remove("pipeline", "groups");
-        self.given.remove("pipeline", "replicas");
-        self.given.remove("pipeline", "zero");
-        self.given.remove("pipeline", "before");
+        for key in ["groups", "replicas", "zero", "before", "remat", "memory"] {
+            self.given.remove("pipeline", key);
+        }
         for key in ["tf32", "cuda_graphs", "nccl"] {
             let given = self.given.remove("run", key);
             self.of_gpus.extend(given.map(|given| (key, given)));

@@ -339,6 +339,42 @@ fn forward_passes_on_processors_ask_for_no_gpu() {
     }
 }
 
+/// What a run keeps for its backward passes, in which memory and in which cut, does not limit forward passes.
+#[test]
+fn forward_passes_need_no_memory_of_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    let stages = ["pipeline.stages=2", "pipeline.partition=3,8"];
+    let trained = [
+        "pipeline.remat=budget:8MiB",
+        "pipeline.memory=8MiB",
+        "data.batch_size=8",
+    ];
+    let set = [&stages[..], &trained].concat();
+    std::fs::write(&file, resolved(&set).to_toml().unwrap()).unwrap();
+    let forward = |set: &[&str]| {
+        let overrides = Overrides::new().file(&file).unwrap().forward_only();
+        let layer = set.iter().map(|text| setting(text));
+        let config = overrides.layer(layer)?.resolve()?;
+        let setup = crate::Setup::new(&config)?.forward_only();
+        setup.check_memory(&config)?;
+        Ok::<_, Error>(setup.partition.sizes())
+    };
+    assert_eq!(forward(&[]).unwrap(), [3, 8]);
+    assert_eq!(
+        forward(&["pipeline.stages=1", "data.batch_size=64"]).unwrap(),
+        [11]
+    );
+    // A limit that is given counts.
+    let limited = ["pipeline.stages=1", "pipeline.memory=1MiB"];
+    assert!(
+        forward(&limited)
+            .unwrap_err()
+            .to_string()
+            .contains("worker 0 needs ")
+    );
+}
+
 /// Where a network does not fit the size of its images, the mend is one that it fits.
 #[test]
 fn a_size_of_images_that_fits_is_named() {

@@ -50,9 +50,9 @@ impl Setup {
             .saturating_mul(sample)
             .saturating_mul(4);
         // A checkpoint copies the value and two moments of each parameter, as tensors and as files.
-        let copies = match config.run.keep.get() {
-            0 => 0,
-            _ => self.parameters.saturating_mul(2 * 3 * 4),
+        let copies = match self.trains && config.run.keep.get() > 0 {
+            true => self.parameters.saturating_mul(2 * 3 * 4),
+            false => 0,
         };
         // On ranks of other hosts a device has the same name.
         let needs = |device, beside: u64, ranks: &[usize]| {
@@ -134,6 +134,9 @@ impl Setup {
 
     /// The budget of each stage with which every worker keeps to the limit, if there is one.
     fn fitting_budget(&self, config: &TrainConfig, limit: u64) -> Option<Policy> {
+        if !self.trains {
+            return None;
+        }
         let stages = self.schedule.stages() / self.schedule.devices();
         let budget = Policy::Budget(Bytes(limit / stages.max(1) as u64));
         let mut other = config.clone();

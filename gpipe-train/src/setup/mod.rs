@@ -9,13 +9,15 @@ mod memory_check;
 mod model;
 mod save_check;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gpipe_hf::{Weights, is_adapter};
-use gpipe_layers::{CostModel, Init, Layer, LearningRate, Optimizer};
+use gpipe_layers::{CostModel, Init, Layer, LearningRate, Optimizer, freeze};
 use gpipe_partition::{Loads, Partition};
 use gpipe_remat::{
     MessageBytes, ModelCosts, ParameterBytes, Rates, RematPlan, StageMemory, Times, simulator_costs,
@@ -68,6 +70,8 @@ pub struct Setup {
     /// The device of each stage.
     pub devices: Vec<DeviceId>,
     threads: usize,
+    /// Whether it is trained, and not for forward passes alone.
+    trains: bool,
     /// Of the model, and of its adapters, where they come from files.
     weights: Vec<Weights>,
     /// The folder of compiled CUDA kernels.
@@ -234,6 +238,7 @@ impl Setup {
             learning_rate: config.learning_rate(),
             devices,
             threads: pipeline.threads.get(),
+            trains: true,
             weights: Vec::new(),
             kernel_cache: None,
             world: None,
@@ -284,6 +289,20 @@ impl Setup {
             None => 0,
         };
         first + worker * self.ranks / self.schedule.devices()
+    }
+
+    /// The same for forward passes alone ([`assemble_to`](Self::assemble_to)): there are neither gradients and optimizer
+    /// states nor checkpoints, and none of them is predicted.
+    #[must_use]
+    pub fn forward_only(mut self) -> Self {
+        for layer in &mut self.layers {
+            freeze(layer.as_mut(), |_| true);
+        }
+        for stage in &mut self.memory {
+            (stage.gradients, stage.optimizer, stage.ties) = (0, 0, 0);
+        }
+        self.trains = false;
+        self
     }
 
     /// Keeps compiled CUDA kernels in a folder.

@@ -1,0 +1,27 @@
+//! What a set-up predicts and assembles, and the mends where it is refused.
+
+use gpipe_remat::OutputStage;
+
+use super::Setup;
+use crate::config::{Overrides, Setting, TrainConfig};
+
+fn resolved(set: &[&str]) -> TrainConfig {
+    let setting = |text: &&str| {
+        let (key, value) = text.split_once('=').unwrap();
+        Setting::text(*text, key, value)
+    };
+    let layer = Overrides::new().layer(set.iter().map(setting));
+    layer.unwrap().resolve().unwrap()
+}
+
+/// Forward passes hold no gradients and no optimizer states, and save nothing.
+#[test]
+fn the_memory_of_forward_passes_is_that_of_the_values() {
+    let config = resolved(&["model.name=bench-a", "pipeline.stages=1"]);
+    let trained = Setup::new(&config).unwrap();
+    let [fixed, values] = [trained.memory[0].fixed(), trained.memory[0].values];
+    let forward = trained.forward_only();
+    assert!(forward.memory[0].fixed() == values && fixed > 3 * values);
+    let assembled = forward.assemble_to(&config, |last, _| OutputStage::new(last));
+    assert_eq!(assembled.unwrap().devices[0].live_bytes(), values);
+}
