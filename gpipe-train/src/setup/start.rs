@@ -8,6 +8,7 @@ use gpipe_tensor::{Device, Host, Tensors};
 use super::Setup;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::launch::check_replicas;
 use crate::nccl::{chosen, with_nccl};
 use crate::precision;
 
@@ -43,6 +44,7 @@ impl Setup {
         optimizer: Option<Optimizer>,
         loss_stage: impl FnOnce(Device, Device) -> T + Send + 'static,
     ) -> Result<Assembled<T>> {
+        check_replicas(self.world.as_deref(), config)?;
         let host = self
             .host(config, optimizer.is_some())
             .map_err(Error::input)?;

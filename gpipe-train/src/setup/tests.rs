@@ -25,3 +25,12 @@ fn the_memory_of_forward_passes_is_that_of_the_values() {
     let assembled = forward.assemble_to(&config, |last, _| OutputStage::new(last));
     assert_eq!(assembled.unwrap().devices[0].live_bytes(), values);
 }
+
+/// Replicas are started as processes: one alone assembles none.
+#[test]
+fn replicas_are_not_started_in_one_process() {
+    let config = resolved(&["pipeline.replicas=2", "model.blocks=1"]);
+    let setup = Setup::new(&config).unwrap();
+    let said = setup.assemble(&config).err().unwrap().to_string();
+    assert!(said.contains("2 replicas but one process: "), "{said}");
+}
