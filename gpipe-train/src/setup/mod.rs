@@ -192,9 +192,15 @@ impl Setup {
             .map_err(Error::input)?;
         let costs = costs.on_replica(replica, replicas).map_err(Error::input)?;
         let partition = cut_and_schedule::cut_behind(before, &pipeline.partition, &prices, stages)?;
-        let costs = costs
-            .with_before(before, &layers, input(config))
-            .map_err(Error::input)?;
+        let behind = |before| costs.clone().with_before(before, &layers, input(config));
+        let costs = match before {
+            0 => costs,
+            _ => behind(before).map_err(|error| {
+                let fewer = (0..before).rev().find(|&fewer| behind(fewer).is_ok());
+                let fewer = fewer.unwrap_or_default();
+                Error::invalid(format!("{error}: use `pipeline.before = {fewer}`"))
+            })?,
+        };
         let loads = partition.loads(&prices).map_err(Error::input)?;
 
         let ranges: Vec<Range<usize>> = partition.ranges().collect();

@@ -34,3 +34,19 @@ fn replicas_are_not_started_in_one_process() {
     let said = setup.assemble(&config).err().unwrap().to_string();
     assert!(said.contains("2 replicas but one process: "), "{said}");
 }
+
+/// Layers before the pipeline return a row for each sample: not those between parts of a transparent encoder.
+#[test]
+fn as_many_layers_before_the_pipeline_as_fit_are_named() {
+    let with = |before: &str| {
+        let before = format!("pipeline.before={before}");
+        Setup::new(&resolved(&[
+            "model.name=seq2seq-nano",
+            "model.transparent=true",
+            &before,
+        ]))
+    };
+    let said = with("3").err().unwrap().to_string();
+    let (_, named) = said.split_once(": use `pipeline.before = ").unwrap();
+    assert!(with(named.strip_suffix('`').unwrap()).is_ok(), "{said}");
+}
