@@ -73,6 +73,8 @@ pub struct Recommender {
     pub(super) replicas: Option<usize>,
     /// Whether replicas divide the optimizer states among them.
     pub(super) is_sharded: bool,
+    /// Whether workers were listed with their memory, which then counts before the configured limit.
+    has_own_memory: bool,
     pub(super) cores: Option<usize>,
     pub(super) space: SearchSpace,
 }
@@ -184,6 +186,8 @@ impl Recommender {
             hosts,
             replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
             is_sharded: config.pipeline.zero.get() > 0,
+            has_own_memory: (options.workers.iter().flatten())
+                .any(|worker| worker.memory.is_some() && worker.memory != memory),
             cores,
             space,
         })
@@ -239,6 +243,7 @@ impl Recommender {
             hosts,
             replicas: fixed.replicas.then(|| config.pipeline.replicas.get()),
             is_sharded: config.pipeline.zero.get() > 0,
+            has_own_memory: false,
             cores: None,
             space,
             price: Box::new(move |samples| Described::costed(&layers, batch, samples)),
@@ -319,14 +324,27 @@ impl Recommender {
         }
         let request = self.request(vec![policy]);
         let planner = Planner::new(&request).map_err(Error::input)?;
-        planner.answer().map_err(|error| match error {
-            // More of them may need less each.
-            gpipe_remat::Error::DoesNotFit { .. } => {
-                let workers = numbers::counted(self.workers.len() as u64, "worker");
-                Error::invalid(format!("on {workers} {error}"))
+        planner.answer().map_err(|error| self.refused(error))
+    }
+
+    /// The error where there is no plan. That one does not fit is said of the workers that were planned for, since more of
+    /// them may need less each, and the mend is the memory that counts.
+    pub(super) fn refused(&self, error: gpipe_remat::Error) -> Error {
+        let gpipe_remat::Error::DoesNotFit { needed, .. } = &error else {
+            return Error::input(error);
+        };
+        let workers = numbers::counted(self.workers.len() as u64, "worker");
+        let of_hosts = self.hosts.map_or(String::new(), |hosts| {
+            format!(" of {}", numbers::counted(hosts.count as u64, "host"))
+        });
+        let (said, needed) = (error.to_string(), needed.rounded_up());
+        let said = match said.rsplit_once(": ") {
+            Some((fault, _)) if self.has_own_memory => {
+                format!("{fault}: list --workers with {needed} or more each")
             }
-            error => Error::input(error),
-        })
+            _ => said,
+        };
+        Error::invalid(format!("on {workers}{of_hosts} {said}"))
     }
 
     /// The smallest memory limit of the workers in bytes; `None` without limits.

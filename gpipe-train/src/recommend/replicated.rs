@@ -49,7 +49,7 @@ impl Recommender {
                 hosts.count
             )));
         }
-        CertifiedPlan::among(&requests).map_err(Error::input)
+        CertifiedPlan::among(&requests).map_err(|error| self.refused(error))
     }
 
     /// The recommended plan and those of other numbers of replicas, the fastest first; none without hosts.

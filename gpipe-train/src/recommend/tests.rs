@@ -67,16 +67,34 @@ fn a_plan_that_does_not_fit_is_of_a_number_of_workers() {
         Setting::new("pipeline.memory", "1KiB"),
     ];
     let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
-    let mut options = PlanningOptions::default();
-    let (dtype, memory) = (*config.run.dtype, config.pipeline.memory.bytes());
-    options.list_workers("2*1T", dtype, memory).unwrap();
-    let profile = ProfileOptions::new(Path::new("none"));
-    let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
-    let said = of.recommend().unwrap_err().to_string();
-    assert!(
-        said.starts_with("on 2 workers the model does not fit by "),
-        "{said}"
-    );
+    let said = |workers: &str, hosts: Option<usize>| {
+        let mut options = PlanningOptions {
+            hosts,
+            ..PlanningOptions::default()
+        };
+        let (dtype, memory) = (*config.run.dtype, config.pipeline.memory.bytes());
+        options.list_workers(workers, dtype, memory).unwrap();
+        let profile = ProfileOptions::new(Path::new("none"));
+        let of = Recommender::of_model(&config, &options, profile, &mut |_| {}).unwrap();
+        of.recommend().unwrap_err().to_string()
+    };
+    for (workers, hosts, of, mend) in [
+        ("2*1T", None, "on 2 workers", "use `pipeline.memory = "),
+        (
+            "2*1T",
+            Some(2),
+            "on 4 workers of 2 hosts",
+            "use `pipeline.memory = ",
+        ),
+        ("2*1T:2KiB", None, "on 2 workers", "list --workers with "),
+    ] {
+        let said = said(workers, hosts);
+        assert!(
+            said.starts_with(&format!("{of} the model does not fit by ")),
+            "{said}"
+        );
+        assert!(said.contains(&format!(" is the limit: {mend}")), "{said}");
+    }
 }
 
 /// The memory that an error names as a mend counts, whatever the cost file says.
