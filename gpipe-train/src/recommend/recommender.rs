@@ -112,6 +112,10 @@ impl Recommender {
         let weights = ParameterBytes::new(&mut layers, Some(&optimizer));
         let names = layers.iter().map(|layer| layer.name().to_owned()).collect();
         let batch = config.data.batch_size.get();
+        let parts = config.pipeline.micro_batches.get();
+        let samples = gpipe_remat::micro_batches(batch, parts).map_err(Error::input)?;
+        ModelCosts::new(&layers, &samples, setup::input(config))
+            .map_err(|error| setup::misfit(config, &layers, &samples, error))?;
         let (fixed, table) = (&options.fixed, ScheduleTable::of(config)?);
         if options.workers.is_none() && options.hosts.is_some() {
             return Err(Error::invalid(

@@ -164,3 +164,18 @@ fn workers_that_are_gpus_store_bf16() {
     assert_eq!(dtype("2*h200,300T"), DType::BF16);
     assert_eq!(dtype("2*300T"), DType::F32);
 }
+
+/// Where a network does not fit the size of its images, the mend is a size, as without a recommendation.
+#[test]
+fn a_size_of_images_that_does_not_fit_has_a_mend() {
+    let settings = [
+        Setting::new("model.name", "unet:1,2"),
+        Setting::new("data.image_size", 33),
+    ];
+    let config = Overrides::new().layer(settings).unwrap().resolve().unwrap();
+    let profile = ProfileOptions::new(Path::new("none"));
+    let options = PlanningOptions::default();
+    let refused = Recommender::of_model(&config, &options, profile, &mut |_| {});
+    let said = refused.err().unwrap().to_string();
+    assert!(said.ends_with("`data.image_size = 64` fits"), "{said}");
+}

@@ -29,7 +29,7 @@ use gpipe_tensor::{DeviceId, Shape};
 pub use cut_and_schedule::cut;
 pub use cuts::{cuts, unit};
 pub use forecast::Forecast;
-use model::misfit;
+pub(crate) use model::misfit;
 pub use model::{input, layers, optimizer};
 
 use crate::config::TrainConfig;

@@ -131,7 +131,7 @@ pub fn input(config: &TrainConfig) -> impl Fn(usize) -> Vec<Flow> + use<> {
 }
 
 /// The error of layers that do not fit each other: for images with the nearest size that fits, if one does.
-pub(super) fn misfit(
+pub(crate) fn misfit(
     config: &TrainConfig,
     layers: &[Box<dyn Layer>],
     samples: &[Range<usize>],
