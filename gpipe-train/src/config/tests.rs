@@ -15,11 +15,11 @@ fn resolve(set: &[&str]) -> Result<TrainConfig> {
     Overrides::new().layer(layer)?.resolve()
 }
 
-fn resolved(set: &[&str]) -> TrainConfig {
+pub(super) fn resolved(set: &[&str]) -> TrainConfig {
     resolve(set).unwrap()
 }
 
-fn refused(set: &[&str]) -> String {
+pub(super) fn refused(set: &[&str]) -> String {
     match resolve(set).unwrap_err() {
         Error::Invalid(message) => message,
         other => panic!("{other:?}"),

@@ -4,6 +4,7 @@ use gpipe_data::{AUTO, CICERO, DIGITS, SYNTHETIC};
 use gpipe_remat::Policy;
 use gpipe_sched::Schedule;
 
+use super::loss_target::LossTarget;
 use super::model::Family;
 use super::nccl_use::NcclUse;
 use super::numbers::Fraction;
@@ -61,13 +62,23 @@ pub fn check(config: &TrainConfig) -> Result<()> {
         )));
     }
     let groups = config.pipeline.groups.get();
-    if groups > micro_batches {
+    let replicas = config.pipeline.replicas.get();
+    if replicas > micro_batches {
+        let mend = match replicas <= batch {
+            true => format!("pipeline.micro_batches = {replicas}"),
+            false => format!("pipeline.replicas = {micro_batches}"),
+        };
         return Err(Error::invalid(format!(
-            "{groups} groups but {micro_batches} micro-batches: use `pipeline.groups = {micro_batches}` or fewer, \
-             or `pipeline.micro_batches = {groups}`"
+            "{replicas} replicas but {micro_batches} micro-batches: each replica takes one or more, so use `{mend}`"
         )));
     }
-    let replicas = config.pipeline.replicas.get();
+    if groups > micro_batches {
+        return Err(Error::invalid(format!(
+            "{groups} groups but {micro_batches} micro-batches: use `pipeline.groups = {}` or fewer, \
+             or `pipeline.micro_batches = {groups}`",
+            micro_batches / replicas * replicas
+        )));
+    }
     if !groups.is_multiple_of(replicas) {
         return Err(Error::invalid(format!(
             "{replicas} replicas but {groups} groups of micro-batches: each replica sums as many, so use \
@@ -114,6 +125,16 @@ fn check_loss_target(config: &TrainConfig) -> Result<()> {
         return Ok(());
     };
     let name = &config.model.name;
+    let target = config.data.loss_target.as_deref();
+    if let Some(target) = target.filter(|&&target| target != LossTarget::Class)
+        && !config.optimizer.label_smoothing.is_zero()
+    {
+        return Err(Error::invalid(format!(
+            "`optimizer.label_smoothing = {}` is for classes, and the target of the loss is {target}: leave \
+             `optimizer.label_smoothing` out",
+            config.optimizer.label_smoothing.get()
+        )));
+    }
     let fault = match (keys.network.learns_masks(), config.learns_masks()) {
         (true, false) => {
             format!("the model {name} learns masks, not classes: leave `data.loss_target` out")
@@ -168,6 +189,13 @@ fn check_source(config: &TrainConfig) -> Result<()> {
 fn check_optimizer(optimizer: &Optimizer) -> Result<()> {
     let name = *optimizer.name;
     let moves = optimizer.momentum.get() != 0.0;
+    if name != OptimizerName::Sgd && optimizer.eps.get() as f32 == 0.0 {
+        return Err(Error::invalid(format!(
+            "optimizer.eps = {} is 0 in single precision, and an element without a gradient would become 0/0: use \
+             `optimizer.eps = 1e-8`",
+            optimizer.eps.get()
+        )));
+    }
     let is = |other| name == other;
     let (momentum, nesterov) = (!is(OptimizerName::AdamW), is(OptimizerName::Sgd));
     let alpha = optimizer.alpha != Fraction::ALPHA;
@@ -227,4 +255,61 @@ pub fn check_table(config: &TrainConfig, table: &Schedule) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{refused, resolved};
+
+    /// A mend is one that is not refused in its turn.
+    #[test]
+    fn mends_of_replicas_can_be_followed() {
+        for (set, mend) in [
+            (
+                &["pipeline.replicas=2", "pipeline.micro_batches=1"][..],
+                "2 replicas but 1 micro-batches: each replica takes one or more, so use `pipeline.micro_batches = 2`",
+            ),
+            (
+                &["pipeline.replicas=2", "data.batch_size=1"],
+                "use `pipeline.replicas = 1`",
+            ),
+            (
+                &[
+                    "pipeline.replicas=2",
+                    "pipeline.groups=4",
+                    "pipeline.micro_batches=3",
+                ],
+                "4 groups but 3 micro-batches: use `pipeline.groups = 2` or fewer",
+            ),
+        ] {
+            let said = refused(set);
+            assert!(said.contains(mend), "{said}");
+        }
+    }
+
+    /// Squared errors and masks have no classes to smooth.
+    #[test]
+    fn smoothing_of_another_loss_is_refused() {
+        let smoothed = "optimizer.label_smoothing=0.1";
+        for set in [
+            &["model.name=convnet", "data.loss_target=one-hot", smoothed][..],
+            &["model.name=unet", smoothed],
+        ] {
+            assert!(refused(set).contains("leave `optimizer.label_smoothing` out"));
+        }
+        resolved(&["model.name=convnet", smoothed]);
+    }
+
+    /// 0 over 0 is no update.
+    #[test]
+    fn an_eps_of_0_is_refused() {
+        for set in [
+            &["optimizer.eps=0"][..],
+            &["optimizer.eps=1e-50"],
+            &["optimizer.eps=0", "optimizer.name=rmsprop"],
+        ] {
+            assert!(refused(set).contains("use `optimizer.eps = 1e-8`"));
+        }
+        resolved(&["optimizer.eps=0", "optimizer.name=sgd"]);
+    }
 }
