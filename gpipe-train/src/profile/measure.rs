@@ -403,15 +403,13 @@ impl Bench {
         type Sweep<'a> = &'a dyn Fn(&mut Param) -> Result<()>;
         for sweep in [&norm as Sweep<'_>, &update, &clear] {
             for (part, times) in self.parts.iter_mut().zip(&mut *times) {
-                let mut result = Ok(());
-                let ((), took) = self.clock.time(|| {
-                    part.layer.params(&mut |param| {
-                        if result.is_ok() && !param.frozen {
-                            result = sweep(param);
-                        }
-                    });
+                let (swept, took) = self.clock.time(|| {
+                    try_params(part.layer.as_mut(), |param| match param.frozen {
+                        true => Ok(()),
+                        false => sweep(param),
+                    })
                 })?;
-                result?;
+                swept?;
                 *times += took.seconds;
             }
         }
