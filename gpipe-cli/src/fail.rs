@@ -172,7 +172,7 @@ fn one_line(error: &anyhow::Error) -> String {
 
 /// Replaces settings and keys in the message of a library, such as `` `pipeline.stages = 4` `` or
 /// `` `pipeline.stages` ``, by flags. A mistyped key stays one.
-fn with_flags(message: &str) -> String {
+pub fn with_flags(message: &str) -> String {
     let mut parts = message.split('`');
     let mut line = parts.next().unwrap_or_default().to_owned();
     let is_key = |key: &str| {

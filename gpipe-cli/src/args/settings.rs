@@ -34,11 +34,11 @@ pub struct Settings {
     #[arg(long, value_name = "SECTION.KEY=VALUE", help_heading = "Configuration")]
     pub set: Vec<String>,
 
-    /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; an encoder-decoder:
-    /// seq2seq-nano, seq2seq-base; for images:
-    /// mlp, convnet:A,B,… with a convolution of A, B, … channels each, resnet18, 34, 50, 101 or 152, unet:B,C
-    /// with B convolutions on each level and C channels on the first, amoebanetd:L,D with L normal cells and D
-    /// filters; or a folder with a GPT-2 from Hugging Face [default: gpt-nano]
+    /// A GPT: gpt-nano, gpt-mini, gpt2, or one for measurements: bench-tiny, bench-a, bench-b; a Llama: llama-nano; an
+    /// encoder-decoder: seq2seq-nano, seq2seq-base; for images: mlp, convnet:A,B,… with a convolution of A, B, …
+    /// channels each, resnet18, 34, 50, 101 or 152, unet:B,C with B convolutions on each level and C channels on the
+    /// first, amoebanetd:L,D with L normal cells and D filters; or a folder with a GPT-2, Llama, Qwen2 or Mistral
+    /// from Hugging Face, or a .gguf file [default: gpt-nano]
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub model: Option<String>,
     /// Begin a network for images with the weights of a safetensors file, by torchvision's names

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::messages::{is_silent, tell, warn};
 use crate::args::OutputArgs;
-use crate::fail::{Fail, Result};
+use crate::fail::{Fail, Result, with_flags};
 
 /// Columns where stdout is not a terminal.
 const DEFAULT_WIDTH: usize = 80;
@@ -97,7 +97,7 @@ impl ProgressSink for Console {
     }
 
     fn warning(&mut self, text: &str) {
-        self.warn(text);
+        self.warn(&with_flags(text));
     }
 
     fn step(&mut self, step: u64, line: &str) {
