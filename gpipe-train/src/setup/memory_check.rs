@@ -49,11 +49,7 @@ impl Setup {
             .u64()
             .saturating_mul(sample)
             .saturating_mul(4);
-        // A checkpoint copies the value and two moments of each parameter, as tensors and as files.
-        let copies = match self.trains && config.run.keep.get() > 0 {
-            true => self.parameters.saturating_mul(2 * 3 * 4),
-            false => 0,
-        };
+        let copies = self.checkpoint_bytes(config);
         // On ranks of other hosts a device has the same name.
         let needs = |device, beside: u64, ranks: &[usize]| {
             let stages = self.memory.iter().zip(&self.devices);
@@ -85,6 +81,17 @@ impl Setup {
         }
         self.check_known_gpus(config)?;
         Ok(())
+    }
+
+    /// Bytes of the copies that a checkpoint is written from: the value of each parameter, and the optimizer states of those
+    /// that train.
+    pub(super) fn checkpoint_bytes(&self, config: &TrainConfig) -> u64 {
+        if !self.trains || config.run.keep.get() == 0 {
+            return 0;
+        }
+        let states = self.optimizer.state_names().len() as u64;
+        let copied = self.trained.saturating_mul(states);
+        copied.saturating_add(self.parameters).saturating_mul(4)
     }
 
     /// Checks the predicted memory against GPUs that are listed by name: each has a worker, or all if one name stands for

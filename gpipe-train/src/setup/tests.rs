@@ -50,3 +50,19 @@ fn as_many_layers_before_the_pipeline_as_fit_are_named() {
     let (_, named) = said.split_once(": use `pipeline.before = ").unwrap();
     assert!(with(named.strip_suffix('`').unwrap()).is_ok(), "{said}");
 }
+
+/// Adapters of a large model train where three copies of the model would not fit.
+#[test]
+fn a_checkpoint_copies_values_and_the_states_of_what_trains() {
+    let copies = |set: &[&str]| {
+        let config = resolved(set);
+        let setup = Setup::new(&config).unwrap();
+        let bytes = setup.checkpoint_bytes(&config);
+        (bytes / 4, [setup.parameters, setup.trained])
+    };
+    let (copied, [all, trained]) = copies(&["lora.rank=2"]);
+    assert!(copied == all + 2 * trained && trained < all / 100);
+    let (copied, [all, _]) = copies(&["optimizer.name=sgd"]);
+    assert_eq!(copied, all);
+    assert_eq!(copies(&["run.keep=0"]).0, 0);
+}
