@@ -171,7 +171,7 @@ fn what_does_not_fit_is_named() {
     let message = refused(&|p| p[0].1 = tensor([11, 9]));
     assert!(
         message.contains(
-            "`transformer.wte.weight` has shape [11, 9], but config.json asks for [11, 8]"
+            "`transformer.wte.weight` has shape [11, 9], but config.json asks for [11, 8]: take the weights of that model"
         ),
         "{message}"
     );

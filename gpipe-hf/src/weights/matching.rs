@@ -15,6 +15,9 @@ const TABLES: [&str; 2] = ["transformer.wte.weight", "model.embed_tokens.weight"
 /// What a file may leave out in front of names: the head-less models of `transformers` have none.
 const BODIES: [&str; 2] = ["transformer.", "model."];
 
+/// The mend for files of different models.
+const MEND: &str = "take the weights of that model";
+
 /// How PyTorch counts the steps of a batch norm, which decides nothing there.
 const COUNTER: &str = ".num_batches_tracked";
 
@@ -36,26 +39,26 @@ pub fn locate(
                 head = Some(Located { shard, entry });
             } else if !is_mask(stored) && !stored.ends_with(COUNTER) {
                 return fault(format!(
-                    "`{stored}` is no parameter of the model that {described} describes"
+                    "`{stored}` is no parameter of the model that {described} describes: {MEND}"
                 ));
             }
             continue;
         };
         if entry.shape() != shape {
             return fault(format!(
-                "`{stored}` has shape {}, but {described} asks for {shape}",
+                "`{stored}` has shape {}, but {described} asks for {shape}: {MEND}",
                 entry.shape()
             ));
         }
         if !entry.is_readable() || entry.dtype() == "U32" {
             return fault(format!(
-                "`{stored}` holds {} elements: only F32, F16 and BF16 can be trained",
+                "`{stored}` holds {} elements: only F32, F16 and BF16 can be trained: save it in one of these",
                 entry.dtype()
             ));
         }
         if located.contains_key(name) {
             return fault(format!(
-                "`{stored}` is there twice, with and without a prefix, or in two files"
+                "`{stored}` is there twice, with and without a prefix, or in two files: remove one of them"
             ));
         }
         located.insert(name.to_owned(), Located { shard, entry });
@@ -68,7 +71,7 @@ pub fn locate(
         };
         return Err(Error::Invalid {
             path: folder.to_owned(),
-            fault: format!("no weights for `{name}`{others}, which {described} asks for"),
+            fault: format!("no weights for `{name}`{others}, which {described} asks for: {MEND}"),
         });
     }
     let table = wanted.table().and_then(|table| located.get(table));

@@ -126,7 +126,7 @@ impl Weights {
         match finite {
             true => from_file_layout(tensor).map_err(|error| shard.fault(error)),
             false => Err(shard.fault(format!(
-                "`{}` holds values that are not finite",
+                "`{}` holds values that are not finite: take the weights of an earlier checkpoint",
                 entry.name()
             ))),
         }
