@@ -175,7 +175,7 @@ pub struct OutputArgs {
     /// Print results as JSON, one object a line, on stdout
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print only warnings, errors and the output of --json
+    /// Print only results, warnings and errors: no messages, and no summary of train
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Print more: every step of train, all keys in plan, the causes of an error
