@@ -17,6 +17,7 @@ use crate::error::{BoxedError, Error, Result};
 use crate::machine;
 use crate::model_source::ADAPTER;
 use crate::resume::{StartedRun, VERSION, WEIGHTS};
+use crate::shell::quoted;
 use crate::training_loop::Recipe;
 
 /// Saves checkpoints of a run in the background.
@@ -169,11 +170,13 @@ impl<'a> Autosave<'a> {
         let Some((step, path)) = &self.newest else {
             return "no checkpoint was saved".to_owned();
         };
-        let (run, path) = (self.run.display(), path.as_path());
+        let path = path.as_path();
+        let resume =
+            |from: &Path| format!("gpipe train --resume {}", quoted(&from.to_string_lossy()));
         // That of another run, which goes on in this folder.
         let command = match path.starts_with(&self.run) {
-            true => format!("gpipe train --resume {run}"),
-            false => format!("gpipe train --resume {} --out NEW", path.display()),
+            true => resume(&self.run),
+            false => format!("{} --out NEW", resume(path)),
         };
         if *step < made {
             return format!(
@@ -186,9 +189,8 @@ impl<'a> Autosave<'a> {
                 format!("saved after step {step}: {command} continues")
             }
             Some(before) => format!(
-                "saved after step {step}, and from there it fails again: gpipe train --resume {} --out \
-                 NEW continues from an earlier one",
-                before.display()
+                "saved after step {step}, and from there it fails again: {} --out NEW continues from an earlier one",
+                resume(before)
             ),
             None => format!(
                 "saved after step {step}, and from there it fails again: begin anew, or resume an \

@@ -301,7 +301,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
             0 => "not saved, as run.keep is 0".to_owned(),
             _ => format!(
                 "saved; gpipe train --resume {} continues",
-                self.record.path().display()
+                crate::shell::quoted(&self.record.path().to_string_lossy())
             ),
         };
         self.repeat_faults();

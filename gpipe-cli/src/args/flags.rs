@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use gpipe_train::Setting;
+use gpipe_train::{Setting, quoted};
 
 use super::settings::{Settings, Workers};
 
@@ -97,15 +97,6 @@ pub fn flag_for(key: &str, value: &str) -> String {
         Some(flag @ ("--tf32" | "--cuda-graphs")) if value == "true" => flag.to_owned(),
         Some("--no-shuffle" | "--tf32" | "--cuda-graphs") | None => format!("--set {key}={value}"),
         Some(flag) => format!("{flag} {value}"),
-    }
-}
-
-/// A word of a POSIX shell.
-pub fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 

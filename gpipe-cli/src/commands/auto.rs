@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use gpipe_remat::planner::{CertifiedPlan, Plan, Worker};
 use gpipe_report::{Basis, Event, ReplicatedPlan, numbers};
-use gpipe_train::TrainConfig;
 use gpipe_train::profile::ProfileOptions;
 use gpipe_train::recommend::{PlanningOptions, Recommender};
+use gpipe_train::{TrainConfig, quoted};
 
 use super::profile;
-use crate::args::{OutputArgs, PlanArgs, TrainArgs, quoted};
+use crate::args::{OutputArgs, PlanArgs, TrainArgs};
 use crate::fail::Result;
 use crate::output::{print, table_within, tell, terminal_width};
 
