@@ -140,6 +140,12 @@ pub fn least_bottleneck<L: Limit>(
         let bottleneck = bottleneck(layers.start, &ends, &cost)?;
         Some((ends, bottleneck))
     };
+    // Bisection tries limits above `low` alone.
+    if low <= L::LEAST
+        && let Some(found) = within(L::LEAST)
+    {
+        return Some(found);
+    }
     let (mut best, high) = within(L::MOST)?;
     let (_, least) = bisect(low, high, rounds, |limit| {
         let (ends, reached) = within(limit)?;
@@ -176,6 +182,14 @@ mod tests {
         let cost = |_: usize, run: Range<usize>| Some(costs[run].iter().sum::<f64>() * 1e308);
         let cut = least_bottleneck(0..5, 2, 0.0, 64, cost);
         assert_eq!(cut, Some((vec![1, 5], 1e308)));
+    }
+
+    #[test]
+    fn a_cut_that_costs_the_least_there_is_is_found() {
+        // The first two layers beside each other cost 1, the last two nothing.
+        let cost = |_: usize, run: Range<usize>| Some(u64::from(run.len() > 1 && run.start < 2));
+        let cut = least_bottleneck(0..4, 3, 0, 64, cost);
+        assert_eq!(cut, Some((vec![1, 2, 4], 0)));
     }
 
     #[test]
