@@ -110,7 +110,9 @@ enum Dialect {
 
 impl Dialect {
     fn of(library: &Library, path: &Path) -> Self {
-        let name = path.file_name();
+        // A link may have the name of another's.
+        let file = path.canonicalize();
+        let name = file.as_deref().unwrap_or(path).file_name();
         match name.is_some_and(|name| name.to_string_lossy().contains("mpi_abi")) {
             true => Self::Standard,
             false => open_mpi(library).map_or(Self::Mpich, Self::OpenMpi),
@@ -211,6 +213,21 @@ fn fits(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A link to the library of one binary interface may have the name of another's.
+    #[cfg(unix)]
+    #[test]
+    fn a_link_has_the_dialect_of_its_library() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["libmpi_abi.so.1", "libmpi.so"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let any = Library::from(libloading::os::unix::Library::this());
+        let dialect = |path: &Path| Dialect::of(&any, path).name();
+        assert_eq!(dialect(&link), "the standard ABI of MPI 5");
+        assert_eq!(dialect(Path::new("libmpi_abi.so.1")), dialect(&file));
+        assert_eq!(dialect(Path::new("libmpi.so.12")), "MPICH's own");
+    }
 
     #[test]
     fn mpich_is_refused_under_the_launcher_of_open_mpi() {
