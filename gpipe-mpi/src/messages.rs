@@ -10,7 +10,7 @@ use std::time::Instant;
 use gpipe_sched::{Deliver, Gauge, Parcel};
 
 use crate::error::Error;
-use crate::session::{Calls, Request};
+use crate::session::{Calls, Request, keep};
 
 const SLOT_TAG: i32 = 1;
 const DATA_TAG: i32 = 2;
@@ -81,18 +81,18 @@ impl Leaving {
             None => parts.push(whole),
         }
         parts.extend(bodies);
-        let mut requests = Vec::with_capacity(parts.len());
-        for (place, part) in parts.iter().enumerate() {
+        let pieces = parts.iter().enumerate().flat_map(|(place, part)| {
             let tag = match place {
                 0 => SLOT_TAG,
                 _ => DATA_TAG,
             };
-            for piece in part.chunks(PIECE) {
-                // SAFETY: the parts move into the message, which is kept until all calls are over; moving a vector
-                // leaves its bytes in place.
-                requests.push(unsafe { mpi.send(piece, to, tag)? });
-            }
-        }
+            part.chunks(PIECE).map(move |piece| (piece, tag))
+        });
+        // SAFETY: the parts move into the message, which is kept until all calls are over, or are leaked; moving a
+        // vector leaves its bytes in place.
+        let requests = pieces.map(|(piece, tag)| unsafe { mpi.send(piece, to, tag) });
+        let requests = requests.collect();
+        let (parts, requests) = keep(parts, requests)?;
         Ok(Self {
             _parts: parts,
             bytes,
@@ -198,7 +198,8 @@ impl Arriving {
             return self.post_bodies(mpi, head, bodies, gauge);
         }
         let mut head = zeros(length)?;
-        let requests = post(mpi, &mut head, self.from).map_err(text)?;
+        let requests = post(mpi, [&mut head], self.from);
+        let (head, requests) = keep(head, requests).map_err(text)?;
         // The next slot is received when the bodies are: they have the same tag as the next head.
         self.head = Some((head, bodies, requests));
         Ok(())
@@ -224,19 +225,22 @@ impl Arriving {
             bodies: lengths.into_iter().map(zeros).collect::<Result<_, _>>()?,
         };
         gauge.add(parcel.bytes());
-        let mut requests = Vec::new();
-        for body in &mut parcel.bodies {
-            requests.extend(post(mpi, body, self.from).map_err(text)?);
-        }
-        self.messages.push_back((parcel, requests));
+        let requests = post(mpi, &mut parcel.bodies, self.from);
+        let message = keep(parcel, requests).map_err(text)?;
+        self.messages.push_back(message);
         self.post_slot(mpi).map_err(text)
     }
 }
 
-/// Posts receives for all bytes of a buffer, which the caller keeps until they are over.
-fn post(mpi: &mut dyn Calls, bytes: &mut [u8], from: usize) -> Result<Vec<Request>, Error> {
-    let pieces = bytes.chunks_mut(PIECE);
-    // SAFETY: the buffers are vectors that lie in `Arriving` until their calls are over.
+/// Posts receives for all bytes of buffers, which the caller keeps until they are over.
+fn post<'a>(
+    mpi: &mut dyn Calls,
+    buffers: impl IntoIterator<Item = &'a mut Vec<u8>>,
+    from: usize,
+) -> Result<Vec<Request>, Error> {
+    let buffers = buffers.into_iter();
+    let pieces = buffers.flat_map(|bytes| bytes.chunks_mut(PIECE));
+    // SAFETY: the buffers are vectors that lie in `Arriving` until their calls are over, or are leaked.
     let post = |piece: &mut [u8]| unsafe { mpi.receive(piece, from, DATA_TAG) };
     pieces.map(post).collect()
 }
@@ -267,6 +271,110 @@ fn number(bytes: &[u8]) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Calls that are begun and never over, until one fails.
+    #[derive(Default)]
+    struct Failing {
+        /// Those that are left.
+        left: usize,
+        /// Where the buffers begin.
+        begun: Vec<usize>,
+    }
+
+    impl Failing {
+        fn begin(&mut self, bytes: &[u8]) -> Result<Request, Error> {
+            self.left = self.left.checked_sub(1).ok_or(Error::Call {
+                call: "MPI_Isend",
+                message: String::new(),
+            })?;
+            self.begun.push(bytes.as_ptr() as usize);
+            Ok(Request(0))
+        }
+    }
+
+    impl Calls for Failing {
+        fn rank(&self) -> usize {
+            0
+        }
+
+        fn ranks(&self) -> usize {
+            2
+        }
+
+        // SAFETY: nothing is kept of the bytes.
+        unsafe fn send(&mut self, bytes: &[u8], _: usize, _: i32) -> Result<Request, Error> {
+            self.begin(bytes)
+        }
+
+        // SAFETY: as above.
+        unsafe fn receive(&mut self, bytes: &mut [u8], _: usize, _: i32) -> Result<Request, Error> {
+            self.begin(bytes)
+        }
+
+        fn test(&mut self, _: &mut Request) -> Result<bool, Error> {
+            Ok(false)
+        }
+
+        fn barrier(&mut self) -> Result<Request, Error> {
+            Ok(Request(0))
+        }
+
+        fn cancel(&mut self, _: &mut Request) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn hosts(&mut self) -> Result<Vec<String>, Error> {
+            Ok(Vec::new())
+        }
+
+        fn finalize(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn abort(&mut self, _: i32) {}
+    }
+
+    /// Bytes that the allocator takes from the system by themselves, and gives back when they are freed.
+    const LARGE: usize = 1 << 26;
+
+    /// Whether memory is there.
+    #[cfg(target_os = "linux")]
+    fn is_mapped(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let hexadecimal = |number| usize::from_str_radix(number, 16).unwrap();
+        maps.lines().any(|line| {
+            let (start, rest) = line.split_once('-').unwrap();
+            let (end, _) = rest.split_once(' ').unwrap();
+            (hexadecimal(start)..hexadecimal(end)).contains(&address)
+        })
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn no_buffer_is_freed_in_which_a_call_may_be_under_way() {
+        // The slot and the first body leave, the second body does not.
+        let mut mpi = Failing {
+            left: 2,
+            ..Failing::default()
+        };
+        let parcel = Parcel {
+            head: Vec::new(),
+            bodies: vec![vec![1; LARGE]; 2],
+        };
+        assert!(Leaving::send(&mut mpi, 1, parcel).is_err());
+        assert!(is_mapped(mpi.begun[1] + LARGE / 2), "a body that leaves");
+
+        // The slot is posted, and the first body.
+        let mut mpi = Failing {
+            left: 2,
+            ..Failing::default()
+        };
+        let mut arriving = Arriving::begin(&mut mpi, 1).unwrap();
+        let head = [(LARGE as u64).to_le_bytes(); 2].concat();
+        let posted = arriving.post_bodies(&mut mpi, head, 2, &Gauge::default());
+        assert!(posted.is_err());
+        assert!(is_mapped(mpi.begun[1] + LARGE / 2), "a body that arrives");
+    }
 
     #[test]
     fn a_message_without_room_is_an_error() {

@@ -1,6 +1,7 @@
 //! A started MPI: its calls, the same for every dialect. All calls come from one thread.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem;
 use std::path::Path;
 use std::ptr::null_mut;
 
@@ -11,7 +12,7 @@ use crate::error::Error;
 
 /// A call under way. The caller keeps its buffer until [`Calls::test`] says that it is over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request(u64);
+pub(crate) struct Request(pub(crate) u64);
 
 /// Bytes of the name of a host.
 pub(crate) const NAME: usize = 256;
@@ -89,6 +90,14 @@ impl<H: Handle> Session<H> {
         Ok(this)
     }
 
+    /// Waits until a call is over.
+    fn wait(&mut self, request: &mut Request) -> Result<(), Error> {
+        while !self.test(request)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
     fn check(&self, call: &'static str, code: c_int) -> Result<(), Error> {
         if code == 0 {
             return Ok(());
@@ -104,6 +113,17 @@ impl<H: Handle> Session<H> {
             call,
             message: String::from_utf8_lossy(&text).into_owned(),
         })
+    }
+}
+
+/// Leaks a buffer if some call of it could not be begun or looked at: others may be under way in it.
+pub(crate) fn keep<B, T>(buffer: B, calls: Result<T, Error>) -> Result<(B, T), Error> {
+    match calls {
+        Ok(calls) => Ok((buffer, calls)),
+        Err(error) => {
+            mem::forget(buffer);
+            Err(error)
+        }
     }
 }
 
@@ -178,15 +198,12 @@ impl<H: Handle> Calls for Session<H> {
         let code = unsafe { (self.functions.cancel)(&raw mut handle) };
         self.check("MPI_Cancel", code)?;
         request.0 = handle.to_bits();
-        while !self.test(request)? {
-            std::thread::yield_now();
-        }
-        Ok(())
+        self.wait(request)
     }
 
     fn hosts(&mut self) -> Result<Vec<String>, Error> {
         // The standard's longest name has 256 bytes.
-        let (mut name, mut length) = ([0_u8; NAME], 0);
+        let (mut name, mut length) = (vec![0_u8; NAME], 0);
         // SAFETY: the name has room for the longest, and both live until the call returns.
         let code = unsafe {
             let name = name.as_mut_ptr().cast::<c_char>();
@@ -203,10 +220,8 @@ impl<H: Handle> Calls for Session<H> {
             (self.functions.iallgather)(own, count, byte, all, count, byte, world, request)
         };
         self.check("MPI_Iallgather", code)?;
-        let mut request = Request(request.to_bits());
-        while !self.test(&mut request)? {
-            std::thread::yield_now();
-        }
+        let over = self.wait(&mut Request(request.to_bits()));
+        let ((_, names), ()) = keep((name, names), over)?;
         let text = |name: &[u8]| {
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
             String::from_utf8_lossy(name).into_owned()
