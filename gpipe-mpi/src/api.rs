@@ -57,6 +57,7 @@ macro_rules! functions {
 }
 
 functions! {
+    initialized = b"MPI_Initialized\0" (*mut c_int);
     init_thread = b"MPI_Init_thread\0"
         (*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     finalize = b"MPI_Finalize\0" ();

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::error::Error;
 use crate::launcher::Launcher;
 use crate::library;
-use crate::session::{Calls, Request};
+use crate::session::{Calls, Request, keep};
 
 const TAG: i32 = 3;
 /// Times that do not count.
@@ -25,35 +25,20 @@ pub fn ping_pong(
     times: impl Fn(usize) -> usize,
 ) -> Result<Vec<f64>, Error> {
     let (mut mpi, _) = library::start(named, launcher)?;
-    let rank = mpi.rank();
     if mpi.ranks() < 2 {
+        mpi.finalize()?;
         return Err(Error::Call {
             call: "MPI_Comm_size",
             message: "one rank has nobody to send to: start two".to_owned(),
         });
     }
     let mut medians = Vec::with_capacity(sizes.len());
-    // Those after the first two have no part.
-    for &bytes in sizes.iter().filter(|_| rank < 2) {
+    let has_part = mpi.rank() < 2;
+    for &bytes in sizes.iter().filter(|_| has_part) {
         let bytes = bytes.min(1 << 30);
-        let (out, mut back) = (vec![1; bytes], vec![0; bytes]);
-        let mut seconds = Vec::new();
-        for round in 0..WARM_UP + times(bytes).max(1) {
-            let start = Instant::now();
-            for turn in 0..2 {
-                // SAFETY: both buffers live, unchanged, until the call is over, which is waited for.
-                let mut request = unsafe {
-                    match turn == rank {
-                        true => mpi.send(&out, 1 - rank, TAG)?,
-                        false => mpi.receive(&mut back, 1 - rank, TAG)?,
-                    }
-                };
-                wait(mpi.as_mut(), &mut request)?;
-            }
-            if round >= WARM_UP {
-                seconds.push(start.elapsed().as_secs_f64() / 2.0);
-            }
-        }
+        let mut buffers = (vec![1; bytes], vec![0; bytes]);
+        let seconds = ways(mpi.as_mut(), &mut buffers, times(bytes).max(1));
+        let (_, mut seconds) = keep(buffers, seconds)?;
         seconds.sort_by(f64::total_cmp);
         medians.push(seconds[seconds.len() / 2]);
     }
@@ -61,6 +46,33 @@ pub fn ping_pong(
     wait(mpi.as_mut(), &mut barrier)?;
     mpi.finalize()?;
     Ok(medians)
+}
+
+/// Seconds of one way of a message. The caller leaks the buffers if this fails.
+fn ways(
+    mpi: &mut dyn Calls,
+    (out, back): &mut (Vec<u8>, Vec<u8>),
+    times: usize,
+) -> Result<Vec<f64>, Error> {
+    let rank = mpi.rank();
+    let mut seconds = Vec::new();
+    for round in 0..WARM_UP + times {
+        let start = Instant::now();
+        for turn in 0..2 {
+            // SAFETY: both buffers live, unchanged, until the call is over, which is waited for, or are leaked.
+            let mut request = unsafe {
+                match turn == rank {
+                    true => mpi.send(out, 1 - rank, TAG)?,
+                    false => mpi.receive(back, 1 - rank, TAG)?,
+                }
+            };
+            wait(mpi, &mut request)?;
+        }
+        if round >= WARM_UP {
+            seconds.push(start.elapsed().as_secs_f64() / 2.0);
+        }
+    }
+    Ok(seconds)
 }
 
 fn wait(mpi: &mut dyn Calls, request: &mut Request) -> Result<(), Error> {

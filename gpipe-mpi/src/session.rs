@@ -1,7 +1,7 @@
 //! A started MPI: its calls, the same for every dialect. All calls come from one thread.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::path::Path;
 use std::ptr::null_mut;
 
@@ -46,8 +46,9 @@ pub(crate) struct Session<H: Handle> {
     constants: Constants<H>,
     rank: usize,
     ranks: usize,
-    /// The functions are in it.
-    _library: Library,
+    /// The functions are in it. It is never closed: threads of it, and what it does when the process ends, would be in
+    /// memory that is gone.
+    _library: ManuallyDrop<Library>,
 }
 
 impl<H: Handle> Session<H> {
@@ -62,9 +63,9 @@ impl<H: Handle> Session<H> {
             constants,
             rank: 0,
             ranks: 1,
-            _library: library,
+            _library: ManuallyDrop::new(library),
         };
-        let (mut level, mut rank, mut ranks) = (0, 0, 0);
+        let (mut begun, mut level, mut rank, mut ranks) = (0, 0, 0, 0);
         let Constants {
             world,
             errors_return,
@@ -74,6 +75,14 @@ impl<H: Handle> Session<H> {
         // SAFETY: MPI takes no arguments since version 2, and writes to the places it is given, which live
         // until the calls return.
         unsafe {
+            let code = (this.functions.initialized)(&raw mut begun);
+            this.check("MPI_Initialized", code)?;
+            if begun != 0 {
+                return Err(Error::Call {
+                    call: "MPI_Init_thread",
+                    message: "MPI starts once in a process: keep what was started first".to_owned(),
+                });
+            }
             let code =
                 (this.functions.init_thread)(null_mut(), null_mut(), serialized, &raw mut level);
             this.check("MPI_Init_thread", code)?;

@@ -16,7 +16,7 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 use std::time::Instant;
 
-use gpipe_mpi::{Launcher, MpiTransport};
+use gpipe_mpi::{Launcher, MpiTransport, raw};
 use gpipe_sched::{Parcel, World};
 
 const RANKS: usize = 3;
@@ -69,10 +69,10 @@ fn a_rank() {
 }
 
 /// A test of this binary as the ranks of a launcher.
-fn launched(launcher: &Path, near: &Path, test: &str) -> Command {
+fn launched(launcher: &Path, near: &Path, ranks: usize, test: &str) -> Command {
     let mut command = launcher::launcher(launcher, near);
     command.env_remove("GPIPE_MPIRUN");
-    command.args(["-np", &RANKS.to_string()]);
+    command.args(["-np", &ranks.to_string()]);
     command.arg(env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture"]);
     command
@@ -85,7 +85,7 @@ fn every_launcher_passes_messages() {
     };
     for launcher in env::split_paths(&launchers) {
         let folder = tempfile::tempdir().unwrap();
-        let output = launched(&launcher, folder.path(), "a_rank")
+        let output = launched(&launcher, folder.path(), RANKS, "a_rank")
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
@@ -146,7 +146,7 @@ fn ranks_end_without_their_launcher() {
         let said = |what: &str, rank: usize| {
             fs::read_to_string(folder.path().join(format!("{what}-{rank}"))).ok()
         };
-        let mut command = launched(&launcher, folder.path(), "an_orphan");
+        let mut command = launched(&launcher, folder.path(), RANKS, "an_orphan");
         let mut job = command.env(ORPHANS, folder.path()).spawn().unwrap();
         wait(&launcher, &|rank| said("begun", rank).is_some());
         job.kill().unwrap();
@@ -170,5 +170,42 @@ fn ranks_end_without_their_launcher() {
                 "{launcher:?}: {fault}"
             );
         }
+    }
+}
+
+/// Set for the one rank of a launcher that starts MPI wrongly.
+const WRONGLY: &str = "GPIPE_TEST_WRONGLY";
+
+/// Runs in that rank; in a process of its own it does nothing.
+#[test]
+fn a_rank_that_starts_wrongly() {
+    let (Some(_), Some(launcher)) = (env::var_os(WRONGLY), Launcher::of_environment()) else {
+        return;
+    };
+    // There is no second rank.
+    let error = raw::ping_pong(None, Some(&launcher), &[8], |_| 1).unwrap_err();
+    assert!(error.to_string().contains("nobody to send to"), "{error}");
+    let again = MpiTransport::start(None, Some(&launcher), Duration::from_secs(60));
+    let error = again.err().unwrap().to_string();
+    assert!(error.contains("MPI starts once in a process"), "{error}");
+    println!("rank {} ends well", launcher.rank);
+}
+
+/// A wrong start is an error, which neither MPI nor the process makes its end.
+#[test]
+fn a_wrong_start_is_an_error() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = launched(&launcher, folder.path(), 1, "a_rank_that_starts_wrongly");
+        let output = command.env(WRONGLY, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && said.contains("ends well"),
+            "{launcher:?}: {said}{errors}"
+        );
     }
 }
