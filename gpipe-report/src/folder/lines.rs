@@ -12,23 +12,28 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(crate) struct Lines {
     path: PathBuf,
-    file: File,
+    /// `None` as long as it cannot be opened.
+    file: Option<File>,
 }
 
 impl Lines {
     /// Creates a file that is not there yet.
     pub(crate) fn create(path: PathBuf) -> Result<Self> {
-        let file = gpipe_files::create_new(&path)?;
+        let file = Some(gpipe_files::create_new(&path)?);
         Ok(Self { path, file })
     }
 
-    /// Opens a file to append to it. A last line without its end is removed: nothing can read it.
+    /// Opens a file to append to it. A last line without its end is removed: nothing can read it. One that cannot be
+    /// written is an error of each line: the run goes on without it.
+    ///
+    /// # Errors
+    /// If something else than a file is in its place.
     pub(crate) fn reopen(path: PathBuf) -> Result<Self> {
-        gpipe_files::separate(&path)?;
-        let mut file = gpipe_files::append(&path)?;
-        whole_lines(&mut file)
-            .and_then(|whole| file.set_len(whole))
-            .map_err(FileError::write(&path))?;
+        let file = match open(&path) {
+            Ok(file) => Some(file),
+            Err(error) if error.is_input_error() => return Err(error.into()),
+            Err(_) => None,
+        };
         Ok(Self { path, file })
     }
 
@@ -39,9 +44,22 @@ impl Lines {
 
     /// Appends a line.
     pub(crate) fn add(&mut self, line: &str) -> Result<()> {
-        let written = append(&mut self.file, format!("{line}\n").as_bytes());
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(open(&self.path)?),
+        };
+        let written = append(file, format!("{line}\n").as_bytes());
         Ok(written.map_err(FileError::write(&self.path))?)
     }
+}
+
+/// Opens a file at the end of its last whole line.
+fn open(path: &Path) -> gpipe_files::Result<File> {
+    gpipe_files::separate(path)?;
+    let mut file = gpipe_files::append(path)?;
+    let opened = whole_lines(&mut file).and_then(|whole| file.set_len(whole));
+    opened.map_err(FileError::write(path))?;
+    Ok(file)
 }
 
 /// Appends bytes whole or not at all: readers would stumble over the first half of a record that a full
@@ -81,6 +99,22 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    /// A folder that is not there stands for a file that is read-only, which is none to root.
+    #[test]
+    fn a_file_that_cannot_be_opened_is_opened_with_its_next_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("later/lines");
+        let mut lines = Lines::reopen(path.clone()).unwrap();
+        for _ in 0..2 {
+            assert!(lines.add("lost").unwrap_err().to_string().contains("lines"));
+        }
+        fs::create_dir(folder.path().join("later")).unwrap();
+        fs::write(&path, "a\ncut o").unwrap();
+        lines.add("new").unwrap();
+        lines.add("newer").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a\nnew\nnewer\n");
+    }
 
     #[test]
     fn a_line_that_was_cut_off_is_removed() {

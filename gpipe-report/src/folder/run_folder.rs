@@ -67,7 +67,7 @@ impl RunFolder {
     }
 
     /// Opens the folder of a run that is resumed in it: `config.toml` is replaced, the log and the
-    /// events are appended to. `first` is the step that comes next; `lock` as for
+    /// events are appended to; if one of those is read-only, the lines for it are errors. `first` is the step that comes next; `lock` as for
     /// [`MadeRun::begin`](crate::MadeRun::begin).
     ///
     /// # Errors
@@ -208,6 +208,31 @@ fn remove_aside(folder: Option<&Path>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As where a copy of a run may be read alone. Nothing is read-only to root.
+    #[cfg(unix)]
+    #[test]
+    fn a_run_is_resumed_without_the_files_that_cannot_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let now = SystemTime::UNIX_EPOCH;
+        drop(RunFolder::create(path.into(), None, Box::new(()), "", now).unwrap());
+        for name in [LOG, EVENTS] {
+            let mut permissions = fs::metadata(path.join(name)).unwrap().permissions();
+            permissions.set_readonly(true);
+            fs::set_permissions(path.join(name), permissions).unwrap();
+        }
+        if gpipe_files::append(&path.join(LOG)).is_ok() {
+            return;
+        }
+        let mut run = RunFolder::reopen(path, (), "", 2, now).unwrap();
+        let error = run.log("text").unwrap_err().to_string();
+        assert!(error.contains(LOG) && error.lines().count() == 1, "{error}");
+        let event = Event::eval(Some(1), 0.0, 1.0, 2);
+        let error = run.event(&event, now).unwrap_err().to_string();
+        assert!(error.contains(EVENTS), "{error}");
+        assert_eq!(fs::read(path.join(LOG)).unwrap(), b"");
+    }
 
     #[test]
     fn a_run_that_is_resumed_appends_to_its_files() {
