@@ -25,7 +25,7 @@ pub struct Run {
     pub record: Option<Record>,
     /// How it began.
     pub start: Option<RunStart>,
-    /// Its steps, ascending; of a step that was made twice, the later one.
+    /// Its steps, ascending, without those that were lost before the run was resumed.
     pub steps: Vec<RunStep>,
     /// Evaluations: step and loss.
     pub evaluations: Vec<(u64, f64)>,
@@ -87,6 +87,12 @@ struct Evaluation {
     loss: Option<f64>,
 }
 
+/// Steps after this one were lost with the process that made them.
+#[derive(Deserialize)]
+struct Resumption {
+    step: u64,
+}
+
 #[derive(Deserialize)]
 struct Failure {
     message: String,
@@ -99,7 +105,7 @@ enum Line {
     Start(RunStart),
     Step(RunStep),
     Eval(Evaluation),
-    Resume,
+    Resume(Resumption),
     Error(Failure),
     End(RunEnd),
     #[serde(other)]
@@ -173,7 +179,11 @@ impl Run {
                     evaluations.extend(loss.map(|loss| (step, loss)));
                 }
                 Ok(Line::Error(Failure { message })) => self.error = Some(message),
-                Ok(Line::Resume) => self.error = None,
+                Ok(Line::Resume(Resumption { step: made })) => {
+                    steps.retain(|&step, _| step <= made);
+                    evaluations.retain(|&step, _| step <= made);
+                    (self.error, self.end) = (None, None);
+                }
                 Ok(Line::End(end)) => self.end = Some(end),
                 Ok(Line::Other) => {}
                 Err(_) => broken += 1,

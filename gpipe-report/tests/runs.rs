@@ -48,7 +48,7 @@ fn timeline(schedule: &Schedule, forward: f64) -> Timeline {
         time: 0.0,
         bytes: 1 << 20,
     };
-    timeline.with_levels(vec![level(0), level(1)])
+    timeline.with_levels((0..schedule.devices()).map(level).collect())
 }
 
 fn record(schedule: &Schedule) -> Record {
@@ -351,6 +351,28 @@ fn a_resumed_run_keeps_the_steps_of_the_same_plan() {
     let run = read_run(&path).unwrap();
     let steps: Vec<u64> = run.steps.iter().map(|step| step.step).collect();
     assert_eq!(steps, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn steps_that_a_resume_lost_are_not_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    // It ended after step 3, and goes on from the checkpoint of step 1; then it is killed.
+    let mut run = RunFolder::reopen(&path, (), "", 2, now()).unwrap();
+    let resume = Event::Resume {
+        step: 1,
+        path: String::new(),
+        warnings: Vec::new(),
+    };
+    run.event(&resume, now()).unwrap();
+    run.event(&step(2, 0.5), now()).unwrap();
+    let run = read_run(&path).unwrap();
+    let steps: Vec<_> = run.steps.iter().map(|s| (s.step, s.bubble)).collect();
+    assert_eq!((steps.len(), steps[1]), (2, (2, Some(0.5))));
+    assert_eq!(run.evaluations, []);
+    assert_eq!(run.end, None);
+    assert!(run.notes[0].contains("has not ended"), "{:?}", run.notes);
 }
 
 #[test]
