@@ -85,7 +85,7 @@ pub fn parameter_bytes([value, gradient, optimizer]: [u64; 3]) -> String {
     };
     format!(
         "{} bytes a parameter (value {value}, gradient {gradient}, {state} {optimizer})",
-        value + gradient + optimizer
+        value.saturating_add(gradient).saturating_add(optimizer)
     )
 }
 

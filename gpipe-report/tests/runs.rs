@@ -8,7 +8,7 @@ use gpipe_report::{
     Cut, Cuts, Error, Event, Machine, NewRun, Record, RunFolder, RunInfo, StageInfo, Tracer, html,
     read_run, write_html,
 };
-use gpipe_sched::{Costs, Level, Schedule, Timeline, gpipe, one_f_one_b, simulate};
+use gpipe_sched::{Costs, Level, Schedule, Timeline, gpipe, looped_bfs, one_f_one_b, simulate};
 use serde_json::{Value, json};
 
 const MICRO_BATCHES: usize = 4;
@@ -373,6 +373,39 @@ fn steps_that_a_resume_lost_are_not_reported() {
     assert_eq!(run.evaluations, []);
     assert_eq!(run.end, None);
     assert!(run.notes[0].contains("has not ended"), "{:?}", run.notes);
+}
+
+#[test]
+fn a_loss_of_any_size_is_a_figure() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["one", "two"].map(|name| folder.path().join(name));
+    for path in &paths {
+        whole(path, "");
+        let events = fs::read_to_string(path.join("events.jsonl")).unwrap();
+        let events = events.replace("\"loss\":1.3333333333333333", "\"loss\":1e300");
+        let events = events.replace("\"loss\":4.0", "\"loss\":-1e300");
+        fs::write(path.join("events.jsonl"), events).unwrap();
+        let page = html(&[read_run(path).unwrap()]).unwrap();
+        assert!(page.contains("-1.000e300 → 1.000e300"));
+    }
+    let runs = paths.map(|path| read_run(&path).unwrap());
+    assert!(!html(&runs).unwrap().contains("00000000000000000000"));
+}
+
+#[test]
+fn huge_numbers_of_a_record_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let mut record = record(&looped_bfs(1, 2, 4).unwrap());
+    record.parameter_bytes = Some([u64::MAX, 4, 8]);
+    for stage in &mut record.stages {
+        stage.limit_bytes = Some(u64::MAX);
+    }
+    whole(&path, "");
+    let run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
+    Tracer::new(record, 1, |_| true).write(&run).unwrap();
+    let page = html(&[read_run(&path).unwrap()]).unwrap();
+    assert!(page.contains("18446744073709551615 bytes a parameter"));
 }
 
 #[test]

@@ -212,10 +212,11 @@ fn limits(record: &Record, timeline: &Timeline) -> Vec<u64> {
         let mut stages: Vec<usize> = spans.map(|span| span.action.stage).collect();
         stages.sort_unstable();
         stages.dedup();
-        let limits = stages
+        let mut limits = stages
             .into_iter()
             .map(|stage| record.stages[stage].limit_bytes);
-        limits.sum::<Option<u64>>().unwrap_or(0)
+        let sum = limits.try_fold(0_u64, |sum, limit| Some(sum.saturating_add(limit?)));
+        sum.unwrap_or(0)
     };
     (0..record.devices.len()).map(of_device).collect()
 }

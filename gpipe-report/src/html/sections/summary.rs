@@ -61,7 +61,11 @@ fn compared(a: Comparison, b: Comparison) -> String {
             ratio.map(|(a, b)| format!("{:.2} ×", b / a))
         }
         (Comparison::Difference(a), Comparison::Difference(b)) => {
-            a.zip(b).map(|(a, b)| format!("{:+.3}", b - a))
+            let difference = a.zip(b).map(|(a, b)| b - a);
+            difference.map(|difference| {
+                let sign = if difference < 0.0 { "" } else { "+" };
+                format!("{sign}{}", numbers::figure(difference, 3))
+            })
         }
         (Comparison::Points(a), Comparison::Points(b)) => a
             .zip(b)
@@ -132,11 +136,17 @@ fn facts(run: &Run, picture: Option<&Picture>) -> Vec<Fact> {
     let said = |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or(String::new(), show);
     let losses: Vec<f64> = run.steps.iter().filter_map(|step| step.loss).collect();
     let loss = match (losses.first(), losses.last()) {
-        (Some(first), Some(last)) => format!("{first:.3} → {last:.3}"),
+        (Some(first), Some(last)) => format!(
+            "{} → {}",
+            numbers::figure(*first, 3),
+            numbers::figure(*last, 3)
+        ),
         _ => String::new(),
     };
     let held_out = run.evaluations.last();
-    let held_out = held_out.map_or(String::new(), |(_, loss)| format!("held out {loss:.3}"));
+    let held_out = held_out.map_or(String::new(), |(_, loss)| {
+        format!("held out {}", numbers::figure(*loss, 3))
+    });
     let made = run.steps.last().map_or(0, |step| step.step);
     let steps = match &run.start {
         Some(start) => format!("{made} of {}", start.steps),
