@@ -337,3 +337,26 @@ fn nothing_is_written_where_none_are_kept_and_errors_of_the_model_are_told() {
     saver.save(snapshot(3, &mut assembled)).unwrap();
     assert_eq!(saver.finish().unwrap().unwrap().step, 3);
 }
+
+/// It is in the way, and no damage: an older checkpoint would take the place of one that is whole.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_strange_file_whose_name_is_no_text_is_refused() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &[1, 2]);
+    let newest_folder = folder.path().join(FOLDER).join("step-00000002");
+    for place in [newest_folder.join(MODEL), newest_folder] {
+        let strange = place.join(OsStr::from_bytes(b"a\xff"));
+        fs::write(&strange, "").unwrap();
+        let error = newest(folder.path(), MAX).unwrap_err();
+        let is_extra = |fault: &Fault| matches!(fault, Fault::Extra(_));
+        assert!(
+            matches!(&error, Error::Refused { fault, .. } if is_extra(fault)),
+            "{error}"
+        );
+        fs::remove_file(strange).unwrap();
+    }
+}
