@@ -146,12 +146,15 @@ impl<F: Fs + Clone + Send + 'static> Writer<F> {
         }
     }
 
-    pub fn save(&mut self, snapshot: Snapshot) -> Result<Option<Saved>> {
+    pub fn save(&mut self, mut snapshot: Snapshot) -> Result<Option<Saved>> {
         let before = self.finish()?;
         if self.options.keep == 0 {
             return Ok(before);
         }
-        self.options.best = snapshot.state.best;
+        // JSON has no number for another loss: the state could not be read back.
+        let best = &mut snapshot.state.best;
+        *best = best.filter(|best| best.loss.is_finite());
+        self.options.best = *best;
         let step = snapshot.state.step;
         let (mut fs, home, options) = (self.fs.clone(), self.home.clone(), self.options.clone());
         let identity = self.identity.clone();

@@ -360,3 +360,19 @@ fn a_strange_file_whose_name_is_no_text_is_refused() {
         fs::remove_file(strange).unwrap();
     }
 }
+
+/// JSON has no such numbers.
+#[test]
+fn a_best_loss_that_is_not_finite_is_not_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    for (step, loss) in [(1, f64::NAN), (2, f64::INFINITY)] {
+        let mut assembled = assembled(1);
+        let mut snapshot = snapshot(step, &mut assembled);
+        snapshot.state.best = Some(Best { step, loss });
+        let mut saver = saver(folder.path(), 10);
+        saver.save(snapshot).unwrap();
+        saver.finish().unwrap();
+        let found = newest(folder.path(), MAX).unwrap().checkpoint.unwrap();
+        assert_eq!(found.state().unwrap().best, None);
+    }
+}
