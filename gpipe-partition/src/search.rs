@@ -6,9 +6,10 @@
 //! Aykanat, "Fast optimal load balancing algorithms for 1D partitioning", 2004, compare such
 //! methods.)
 //!
-//! Greedy packing is right where a longer run never costs less than a shorter one inside it. Where
-//! that does not hold the answers are cuts within their limits all the same, but a better one may be
-//! missed. Nothing panics, whatever an oracle answers.
+//! Greedy packing is right where a longer run never costs less than a shorter one inside it, and a
+//! run costs the same in every part. Where that does not hold the answers are cuts within their limits
+//! all the same, but a better one may be missed: no part is empty, and a part may be left with a layer
+//! that is too much for it alone and for no other. Nothing panics, whatever an oracle answers.
 //!
 //! ```
 //! use gpipe_partition::search::{least_bottleneck, pack};
@@ -122,7 +123,8 @@ pub fn bisect<L: Limit>(
 
 /// The cut of `layers` into `parts` whose most expensive part is cheapest, as the ends of its parts
 /// and what that part costs. `cost` is given the number of a part and its layers, and answers `None`
-/// where they do not fit. `None` if no cut fits.
+/// where they do not fit. `None` if no cut fits. Where parts differ in their costs, both are what greedy
+/// packing finds (see [the module](self)).
 ///
 /// `low` is a cost that no cut stays within (or the least there is). 64 rounds are enough for every
 /// `u64`; a fraction comes closer by half with each.
