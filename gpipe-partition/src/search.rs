@@ -6,10 +6,9 @@
 //! Aykanat, "Fast optimal load balancing algorithms for 1D partitioning", 2004, compare such
 //! methods.)
 //!
-//! Greedy packing is right where a longer run never costs less than a shorter one inside it, and a
-//! run costs the same in every part. Where that does not hold the answers are cuts within their limits
-//! all the same, but a better one may be missed: no part is empty, and a part may be left with a layer
-//! that is too much for it alone and for no other. Nothing panics, whatever an oracle answers.
+//! The answers are right where a longer run never costs less than a shorter one inside it. Where
+//! that does not hold they are cuts within their limits all the same, but a better one may be
+//! missed. Nothing panics, whatever an oracle answers.
 //!
 //! ```
 //! use gpipe_partition::search::{least_bottleneck, pack};
@@ -82,9 +81,11 @@ pub fn furthest(start: usize, most: usize, fits: impl Fn(usize) -> bool) -> Opti
     (good > start).then_some(good)
 }
 
-/// The ends of `parts` parts of `layers` that all fit, each as long as possible while one layer is
-/// left for every later part; `None` if layers are left over, a part does not fit or there are
-/// fewer layers than parts. `fits` is given the number of a part and its layers.
+/// The ends of `parts` parts of `layers` that all fit and have a layer or more; `None` if there are none. `fits` is given
+/// the number of a part and its layers.
+///
+/// Each part is as long as possible while one layer is left for every later part, unless that leaves a part with a first
+/// layer that does not fit it, and another does not.
 pub fn pack(
     layers: Range<usize>,
     parts: usize,
@@ -94,10 +95,52 @@ pub fn pack(
     let mut start = layers.start;
     for part in 0..parts {
         let most = layers.end.checked_sub(parts - 1 - part)?;
-        start = furthest(start, most, |end| fits(part, start..end))?;
+        start = match furthest(start, most, |end| fits(part, start..end)) {
+            Some(end) => end,
+            None if (0..parts).any(|other| fits(other, start..start + 1)) => {
+                return pack_around(layers, parts, fits);
+            }
+            None => return None,
+        };
         ends.push(start);
     }
     (start == layers.end).then_some(ends)
+}
+
+/// The same where a part may have to end early, because the next layer is too much for the next part and not for one
+/// after it: all ends that each part can have, by those of the part before it.
+fn pack_around(
+    layers: Range<usize>,
+    parts: usize,
+    fits: impl Fn(usize, Range<usize>) -> bool,
+) -> Option<Vec<usize>> {
+    // The ends of each part, and where it then starts, in ascending order.
+    let mut reached: Vec<Vec<(usize, usize)>> = Vec::with_capacity(parts.min(layers.len()));
+    let mut starts = vec![layers.start];
+    for part in 0..parts {
+        let most = layers.end.checked_sub(parts - 1 - part)?;
+        let mut ends = Vec::new();
+        let mut furthest = layers.start;
+        for start in starts {
+            // A run that fits from an earlier start fits from here.
+            furthest = furthest.max(start);
+            while furthest < most && fits(part, start..furthest + 1) {
+                furthest += 1;
+                ends.push((furthest, start));
+            }
+        }
+        starts = ends.iter().map(|&(end, _)| end).collect();
+        reached.push(ends);
+    }
+    let mut end = layers.end;
+    let mut ends = Vec::with_capacity(reached.len());
+    for reached in reached.iter().rev() {
+        let place = reached.binary_search_by_key(&end, |&(end, _)| end).ok()?;
+        ends.push(end);
+        end = reached[place].1;
+    }
+    ends.reverse();
+    Some(ends)
 }
 
 /// Narrows a limit down: `low` is too small, `high` is enough, and `reach` answers with the limit
@@ -123,8 +166,7 @@ pub fn bisect<L: Limit>(
 
 /// The cut of `layers` into `parts` whose most expensive part is cheapest, as the ends of its parts
 /// and what that part costs. `cost` is given the number of a part and its layers, and answers `None`
-/// where they do not fit. `None` if no cut fits. Where parts differ in their costs, both are what greedy
-/// packing finds (see [the module](self)).
+/// where they do not fit. `None` if no cut fits.
 ///
 /// `low` is a cost that no cut stays within (or the least there is). 64 rounds are enough for every
 /// `u64`; a fraction comes closer by half with each.
@@ -216,6 +258,56 @@ mod tests {
         assert_eq!(pack(2..7, 3, fits(1)), None);
         assert_eq!(pack(0..2, 3, fits(9)), None);
         assert_eq!(pack(0..0, 0, fits(9)), Some(vec![]));
+    }
+
+    /// The least bottleneck of all cuts into parts of these speeds.
+    fn least_of_all(costs: &[u64], speeds: &[u64]) -> Option<u64> {
+        let (&speed, later) = speeds.split_first()?;
+        let cost = |run: &[u64]| run.iter().sum::<u64>() * speed;
+        if later.is_empty() {
+            return (!costs.is_empty()).then(|| cost(costs));
+        }
+        let ends = 1..costs.len();
+        let cuts = ends
+            .filter_map(|end| Some(cost(&costs[..end]).max(least_of_all(&costs[end..], later)?)));
+        cuts.min()
+    }
+
+    #[test]
+    fn parts_that_differ_are_cut_best() {
+        // The layer of 3 is too much for the third part, which would be left with it.
+        assert_eq!(least_of_all(&[0, 1, 3, 1, 0], &[1, 1, 3, 3]), Some(3));
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut stuck = 0;
+        for _ in 0..3000 {
+            let costs: Vec<u64> = (0..=random(7)).map(|_| random(5)).collect();
+            let speeds: Vec<u64> = (0..=random(4)).map(|_| 1 + random(3)).collect();
+            let cost = |part: usize, run: Range<usize>| {
+                Some(costs[run].iter().sum::<u64>() * speeds[part])
+            };
+            let cut = least_bottleneck(0..costs.len(), speeds.len(), 0, 64, cost);
+            let least = least_of_all(&costs, &speeds);
+            assert_eq!(
+                cut.as_ref().map(|(_, least)| *least),
+                least,
+                "{costs:?} {speeds:?}"
+            );
+            let Some((ends, least)) = cut else { continue };
+            assert_eq!(bottleneck(0, &ends, cost), Some(least));
+            assert!(ends.is_sorted_by(|a, b| a < b));
+            let greedy = ends.iter().enumerate().try_fold(0, |start, (part, _)| {
+                let most = costs.len() - (speeds.len() - 1 - part);
+                furthest(start, most, |end| cost(part, start..end) <= Some(least))
+            });
+            stuck += usize::from(greedy.is_none());
+        }
+        assert!(stuck > 5, "{stuck} of 3000 cuts end a part early");
     }
 
     #[test]
