@@ -81,15 +81,16 @@ impl KeyValueCache {
         values: (&Tensor, usize),
         width: usize,
     ) -> Result<()> {
-        let mut longest = 0;
+        let [_, len, _] = extents("cache_store", keys.0, span)?;
         for (x, column) in [keys, values] {
-            let [_, len, columns] = extents("cache_store", x, span)?;
-            if column + width > columns {
-                let expected = format!("{width} columns from {column} on");
+            let [_, positions, columns] = extents("cache_store", x, span)?;
+            let end = column.saturating_add(width);
+            if positions != len || end > columns {
+                let expected = format!("{len} positions with {width} columns from {column} on");
                 return Err(Error::shape("cache_store", expected, x.shape()));
             }
-            longest = span.past.iter().max().unwrap_or(&0) + len;
         }
+        let longest = span.past.iter().max().unwrap_or(&0) + len;
         self.make_room(span.rows, longest, width, keys.0)?;
         let caches = self.0.iter_mut().flatten();
         for (cache, (x, column)) in caches.zip([keys, values]) {
@@ -127,9 +128,11 @@ impl KeyValueCache {
         let deepest = span.past.iter().max().unwrap_or(&0) + len;
         let divides = groups > 0 && count.is_multiple_of(groups) && width.is_multiple_of(groups);
         let size = width / groups.max(1);
+        let end = count.saturating_mul(size).saturating_add(column);
         if !divides
             || size == 0
-            || column + count * size > columns
+            || count == 0
+            || end > columns
             || rows != span.rows
             || deepest > capacity
         {
@@ -199,7 +202,9 @@ impl KeyValueCache {
             let &[count, capacity, width] = cache.shape().dims() else {
                 continue;
             };
-            let ids: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
+            // A row beyond 32 bits is none of the cache's either.
+            let ids = rows.iter().map(|&row| u32::try_from(row));
+            let ids: Vec<u32> = ids.map(|row| row.unwrap_or(u32::MAX)).collect();
             let ids = Tensor::from_u32(cache.device(), [rows.len()], ids)?;
             let table = cache.reshape([count, capacity * width])?;
             let chosen = super::embedding(&ids, &table)?;
@@ -243,20 +248,16 @@ impl KeyValueCache {
         while capacity < longest {
             capacity *= 2;
         }
-        let old = self.0.take();
         // Zeros, since copies of whole rows, here and in `select`, take positions along in which nothing is stored.
-        let mut new = [(); 2]
-            .map(|()| Tensor::zeros_of(like.device(), [rows, capacity, width], like.dtype()));
-        if let Some(old) = old {
+        let zeros = || Tensor::zeros_of(like.device(), [rows, capacity, width], like.dtype());
+        let mut new = [zeros()?, zeros()?];
+        if let Some(old) = &self.0 {
             let whole = CacheSpan::new(like.device(), rows, 0, vec![0; rows])?;
             for (new, old) in new.iter_mut().zip(old) {
-                if let Ok(new) = new {
-                    store(new, &old, 0, &whole)?;
-                }
+                store(new, old, 0, &whole)?;
             }
         }
-        let [keys, values] = new;
-        self.0 = Some([keys?, values?]);
+        self.0 = Some(new);
         Ok(())
     }
 }

@@ -152,3 +152,49 @@ fn what_does_not_fit_is_refused() {
     assert!(cache.attend(&deeper, (&x, 0), HEADS).is_err());
     assert!(cache.attend(&span, (&x, 0), 2).is_err());
 }
+
+#[test]
+fn a_cache_that_cannot_grow_keeps_its_positions() {
+    let device = device();
+    let width = HEADS * SIZE;
+    let qkv = random(&device, [1, FIRST_ROOM + 1, 3 * width], 1);
+    let store = |cache: &mut KeyValueCache, range: std::ops::Range<usize>| {
+        let span = CacheSpan::new(&device, 1, 0, vec![range.start])?;
+        let part = positions(&qkv, range);
+        cache.store(&span, (&part, width), (&part, 2 * width), width)?;
+        cache.attend(&span, (&part, 0), HEADS)
+    };
+    let [mut cache, mut other] = [(); 2].map(|()| KeyValueCache::default());
+    for cache in [&mut cache, &mut other] {
+        store(cache, 0..FIRST_ROOM).unwrap();
+    }
+    let wanted = store(&mut other, FIRST_ROOM..FIRST_ROOM + 1).unwrap();
+    device.set_limit(device.live_bytes() + 4 * 3 * width as u64 + 1000);
+    let full = store(&mut cache, FIRST_ROOM..FIRST_ROOM + 1).unwrap_err();
+    assert!(matches!(full, Error::Limit { .. }), "{full}");
+    device.set_limit(u64::MAX);
+    let got = store(&mut cache, FIRST_ROOM..FIRST_ROOM + 1).unwrap();
+    assert_eq!(bits(&got), bits(&wanted));
+}
+
+#[test]
+fn wrong_rows_and_columns_are_refused() {
+    let device = device();
+    let x = random(&device, [1, 2, 12], 1);
+    let span = CacheSpan::new(&device, 1, 0, vec![0]).unwrap();
+    let mut cache = KeyValueCache::default();
+    assert!(cache.store(&span, (&x, 0), (&x, usize::MAX), 4).is_err());
+    let longer = random(&device, [1, 3, 12], 1);
+    assert!(cache.store(&span, (&longer, 0), (&x, 0), 4).is_err());
+    cache.store(&span, (&x, 0), (&x, 4), 4).unwrap();
+    assert!(cache.attend(&span, (&x, usize::MAX), 2).is_err());
+    for queries in [0, usize::MAX - 1] {
+        let heads = Heads {
+            queries,
+            groups: 2,
+            window: None,
+        };
+        assert!(cache.attend(&span, (&x, 0), heads).is_err(), "{queries}");
+    }
+    assert!(cache.select(&[1 << 32]).is_err());
+}
