@@ -13,7 +13,7 @@ pub use settings::Dropout;
 use super::chunks::own;
 use super::scratch::Scratch;
 use crate::parallel::{CHUNK, for_each, rows_per_chunk};
-use crate::{Result, Tensor};
+use crate::{Error, Result, Tensor};
 
 /// Each element is 0 with probability `rate`, else x/(1 − rate); in place if nothing else holds `x`.
 ///
@@ -22,8 +22,7 @@ use crate::{Result, Tensor};
 /// function is its own gradient.
 ///
 /// # Errors
-/// [`Error::Argument`](crate::Error::Argument) for a rate outside of 0..1;
-/// [`Error::Shape`](crate::Error::Shape) unless there is one row (along
+/// [`Error::Argument`] for a rate outside of 0..1; [`Error::Shape`] unless there is one row (along
 /// the outermost extent) for each sample; errors of allocation.
 pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
     let samples = x.shape().rows();
@@ -54,16 +53,20 @@ pub fn dropout(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
 /// sample s is a function of (key, s, c), and all its pixels have it.
 ///
 /// # Errors
-/// As [`dropout`].
+/// As [`dropout`]; [`Error::Shape`] for a tensor of a single extent or none.
 pub fn dropout_channels(x: Tensor, dropout: &Dropout) -> Result<Tensor> {
+    const OP: &str = "dropout_channels";
     let samples = x.shape().rows();
-    let Some(mask) = dropout.mask("dropout_channels", samples)? else {
+    let Some(mask) = dropout.mask(OP, samples)? else {
         return Ok(x);
+    };
+    let &[_, .., channels] = x.shape().dims() else {
+        let expected = "samples with channels (samples, …, channels)";
+        return Err(Error::shape(OP, expected, x.shape()));
     };
     if x.elements() == 0 {
         return Ok(x);
     }
-    let channels = x.shape().last();
     let pixels = x.elements() / samples / channels;
     let mut x = own(x)?;
     #[cfg(feature = "cuda")]
@@ -93,7 +96,6 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::Error;
     use crate::philox::Key;
     use crate::testing::{assert_same_bits_for_any_threads, bits, device, random};
 
@@ -212,5 +214,14 @@ mod tests {
             "dropout: one row for each of the samples 7..9, got 3 rows"
         );
         assert!(dropout(ones(&[0, 4]), &with(0.5, Range { start: 9, end: 7 })).is_err());
+    }
+
+    #[test]
+    fn channels_are_beside_samples() {
+        let message = dropout_channels(ones(&[7]), &with(0.5, 0..7)).unwrap_err();
+        assert_eq!(
+            message.to_string(),
+            "dropout_channels: samples with channels (samples, …, channels), got [7]"
+        );
     }
 }
