@@ -68,7 +68,8 @@ impl<'a> Plan<'a> {
         let parts = heads.saturating_add(groups.saturating_mul(2));
         let size = columns / parts.max(1);
         let whole = size > 0 && size * parts == columns;
-        if !whole || groups == 0 || !heads.is_multiple_of(groups) || window == Some(0) {
+        let divides = heads > 0 && groups > 0 && heads.is_multiple_of(groups);
+        if !whole || !divides || window == Some(0) {
             let expected = match groups == heads {
                 true => format!("(B, T, 3d) with d a multiple of {heads} heads"),
                 false => format!(

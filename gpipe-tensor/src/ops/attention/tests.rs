@@ -295,6 +295,12 @@ fn operands_that_do_not_fit_are_refused() {
         };
         assert!(attention(&qkv, heads, None).is_err(), "{heads:?}");
     }
+    let without_queries = Heads {
+        queries: 0,
+        groups: 1,
+        window: None,
+    };
+    assert!(attention(&qkv, without_queries, None).is_err());
     assert!(attention(&random(&device, [2, 5, 0], 1), 1, None).is_err());
     assert!(attention(&random(&device, [5, 12], 1), 2, None).is_err());
     assert!(attention(&qkv, 2, Some(&some_dropout(3))).is_err());
