@@ -49,10 +49,8 @@ pub fn max_pool2d_grad(x: &Tensor, dy: &Tensor, window: &Window) -> Result<Tenso
         return Ok(dx);
     }
     // A band holds whole strides, so that few windows lie in two.
-    let (line, stride) = (
-        plan.input.size[1] * plan.input.channels,
-        plan.window.stride[0],
-    );
+    let line = plan.input.size[1] * plan.input.channels;
+    let stride = plan.window.stride[0].min(plan.input.size[0]);
     let band = (CHUNK / line.max(1)).next_multiple_of(stride).max(stride);
     let images = x.f32s()?.chunks(plan.image());
     let images = images.zip(dy.f32s()?.chunks(plan.result_image()));

@@ -26,6 +26,15 @@ impl Plan {
                         .into(),
             });
         }
+        if input.size.contains(&0) {
+            let [height, width] = input.size;
+            let message = format!("images of {height} x {width}: use images of a pixel or more");
+            return Err(Error::Argument { op, message });
+        }
+        // A batch without samples has no elements, however large an image is; loops count those of one.
+        for [height, width] in [input.size, output] {
+            Shape::from([height, width, input.channels]).elements()?;
+        }
         Ok(Self {
             window: *window,
             input,

@@ -167,6 +167,19 @@ fn bands_of_lines_equal_one_image() {
 }
 
 #[test]
+fn a_stride_beyond_the_image_leaves_one_window() {
+    let device = device();
+    let x = random(&device, [2, 5, 4, 3], 1);
+    let gradients = |stride| {
+        let window = Window::square(2, stride, 0);
+        let y = max_pool2d(&x, &window).unwrap();
+        assert_eq!(y.shape().dims(), [2, 1, 1, 3]);
+        crate::testing::bits(&max_pool2d_grad(&x, &y, &window).unwrap())
+    };
+    assert_eq!(gradients(usize::MAX), gradients(9));
+}
+
+#[test]
 fn operands_that_do_not_fit_are_refused() {
     let device = device();
     let x = random(&device, [1, 4, 4, 2], 1);
@@ -180,6 +193,14 @@ fn operands_that_do_not_fit_are_refused() {
     assert!(avg_pool2d(&x, &Window::square(9, 1, 0)).is_err());
     assert!(max_pool2d(&random(&device, [4, 8], 1), &Window::square(2, 2, 0)).is_err());
     let window = Window::square(2, 2, 0);
+    for (shape, window) in [
+        ([1, 0, 4, 2], Window::square(2, 2, 1)),
+        ([0, 1 << 30, 1 << 30, 1 << 20], window),
+    ] {
+        let x = Tensor::zeros(&device, shape).unwrap();
+        assert!(max_pool2d(&x, &window).is_err(), "{shape:?}");
+        assert!(avg_pool2d(&x, &window).is_err(), "{shape:?}");
+    }
     assert!(max_pool2d_grad(&x, &x, &window).is_err());
     assert!(avg_pool2d_grad(&x, x.shape(), &window).is_err());
 }
