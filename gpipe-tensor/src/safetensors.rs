@@ -49,9 +49,10 @@ pub fn contents(
         .map(|(name, tensor)| (name, stored_dtype(tensor), tensor))
         .collect::<Vec<_>>();
     stored.sort_by(|(a, left, _), (b, right, _)| right.cmp(left).then(a.cmp(b)));
-    let mut begin = 0;
+    let mut begin = 0_usize;
     let entry = |&(name, dtype, tensor): &(&String, Dtype, &Stored)| {
-        let end = begin + tensor.bytes();
+        // `Metadata` refuses a size that overflows.
+        let end = begin.saturating_add(tensor.bytes());
         let shape = tensor.shape().dims().to_vec();
         let data_offsets = (std::mem::replace(&mut begin, end), end);
         let info = TensorInfo {

@@ -155,3 +155,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn sizes_that_overflow_are_not_written() {
+    let stored = |shape: [usize; 2]| Stored::later(DType::F32, shape.into(), || panic!("unread"));
+    let tensors = [
+        ("a".to_owned(), stored([1, 1])),
+        ("b".to_owned(), stored([usize::MAX, 2])),
+    ];
+    assert!(contents(&tensors, &[]).is_err());
+}

@@ -36,7 +36,11 @@ pub fn concat(parts: &[&Tensor]) -> Result<Tensor> {
                 expected: format!("{} but for the innermost extent", first.shape()),
             });
         }
-        width = width.saturating_add(part.shape().last());
+        let grown = width.checked_add(part.shape().last());
+        width = grown.ok_or_else(|| Error::Size {
+            op: OP,
+            shape: part.shape().clone(),
+        })?;
     }
     let mut y = first.empty_like(first.shape().with_last(width))?;
     let mut at = 0;
@@ -162,5 +166,12 @@ mod tests {
         #[expect(clippy::reversed_empty_ranges)]
         let reversed = columns(&x, 2..1);
         assert!(reversed.is_err());
+    }
+
+    #[test]
+    fn widths_that_overflow_are_refused() {
+        let x = Tensor::zeros(&device(), [0, usize::MAX]).unwrap();
+        let error = concat(&[&x, &x]).unwrap_err();
+        assert!(matches!(error, Error::Size { .. }), "{error}");
     }
 }

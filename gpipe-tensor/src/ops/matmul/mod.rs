@@ -168,10 +168,10 @@ pub fn batched_matmul(layout: Layout, a: &Tensor, b: &Tensor) -> Result<Tensor> 
     let shape = [a_batch, &[gemm.m, gemm.n]].concat();
     let mut out = a.empty_like(shape.as_slice())?;
     out.fill(0.0)?;
-    let sizes = [a_item.0 * a_item.1, b_item.0 * b_item.1, gemm.m * gemm.n];
-    if sizes.contains(&0) {
+    if [a, b, &out].iter().any(|x| x.elements() == 0) {
         return Ok(out);
     }
+    let sizes = [a_item.0 * a_item.1, b_item.0 * b_item.1, gemm.m * gemm.n];
     #[cfg(feature = "cuda")]
     if let Some(gpu) = a.gpu() {
         cuda::run(gpu, gemm, layout, [a, b], &mut out, false)?;

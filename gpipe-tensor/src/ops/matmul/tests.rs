@@ -244,6 +244,9 @@ fn operands_that_do_not_fit_are_refused_with_their_shapes() {
     assert!(batched_matmul(Layout::Nn, &bias, &fits).is_err());
     let (two, three) = (random(&device, [2, 2, 2], 6), random(&device, [3, 2, 2], 7));
     assert!(batched_matmul(Layout::Nn, &two, &three).is_err());
+    let huge = Tensor::zeros(&device, [0, usize::MAX, usize::MAX]).unwrap();
+    let none = batched_matmul(Layout::Nn, &huge, &huge).unwrap();
+    assert_eq!(none.shape(), huge.shape());
 
     let mut shared = random(&device, [2, 5], 8);
     let _other = shared.clone();
