@@ -82,8 +82,8 @@ impl Network {
         match self {
             Self::Convnet(channels) => channels.iter().copied().max().unwrap_or(1),
             Self::ResNet(depth) => blocks(*depth).map_or(1, |(_, bottleneck)| features(bottleneck)),
-            Self::UNet { channels, .. } => 32 * channels,
-            Self::AmoebaNetD { filters, .. } => WIDEST * filters,
+            Self::UNet { channels, .. } => channels.saturating_mul(32),
+            Self::AmoebaNetD { filters, .. } => filters.saturating_mul(WIDEST),
         }
     }
 }
@@ -190,8 +190,11 @@ impl ImageConfig {
 /// classes), or to the logits of a mask (batch, height, width, 1).
 ///
 /// # Errors
-/// [`Error::Config`] for sizes of zero or a dropout outside of 0..1.
+/// [`Error::Config`] for sizes of zero, or that no name of a [`Network`] may have, or a dropout outside of 0..1.
 pub fn image(config: &ImageConfig) -> Result<Vec<Box<dyn Layer>>> {
+    // A network has the sizes that its name may have.
+    let named: std::result::Result<Network, String> = config.network.to_string().parse();
+    named.map_err(Error::Config)?;
     for (what, size) in [("channels", config.channels), ("classes", config.classes)] {
         if size == 0 || size > u32::MAX as usize {
             return Err(Error::Config(format!(
@@ -357,6 +360,39 @@ mod tests {
         ] {
             let refused = bad.parse::<Network>().unwrap_err();
             assert!(refused.contains("use convnet"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_no_name_has_are_refused() {
+        for network in [
+            Network::Convnet(vec![]),
+            Network::Convnet(vec![8, 0]),
+            Network::ResNet(7),
+            Network::UNet {
+                units: 0,
+                channels: 8,
+            },
+            Network::UNet {
+                units: 1,
+                channels: usize::MAX - 1,
+            },
+            Network::AmoebaNetD {
+                cells: 3,
+                filters: 0,
+            },
+        ] {
+            let config = ImageConfig {
+                channels: 3,
+                classes: 1,
+                dropout: 0.0,
+                network,
+            };
+            // No panic either.
+            config.widest();
+            let error = image(&config).err().map(|error| error.to_string());
+            let name = config.network.to_string();
+            assert!(error.is_some_and(|error| error.contains(&name)), "{name}");
         }
     }
 }
