@@ -3,7 +3,8 @@
 use gpipe_tensor::{Device, Shape, Tensor, Tensors};
 
 use super::tensors::{
-    CheckError, Result, clean, device_of, f64s, random_gradients, saved, take_gradients, tensor,
+    CheckError, Result, clean, device_of, expect_flow, f64s, flows, gradients_like,
+    random_gradients, saved, take_gradients, tensor,
 };
 use crate::{Kind, Layer, PassContext, try_params};
 
@@ -25,8 +26,9 @@ pub const REFERENCE_TOLERANCE: f64 = 2e-5;
 /// compared.
 ///
 /// # Errors
-/// [`CheckError::Value`] for the first element that is off by more than [`TOLERANCE`]; and whatever
-/// error the layer returns.
+/// [`CheckError::Value`] for the first element that is off by more than [`TOLERANCE`],
+/// [`CheckError::Flow`] if a pass returns other tensors than are described; and whatever error the layer
+/// returns.
 pub fn gradients(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> Result<()> {
     let device = device_of(layer, inputs)?;
     let shapes: Vec<Shape> = inputs.iter().map(|x| x.shape().clone()).collect();
@@ -50,8 +52,9 @@ pub fn gradients(layer: &mut dyn Layer, cx: &PassContext, inputs: &Tensors) -> R
 /// each input (empty for indices).
 ///
 /// # Errors
-/// [`CheckError::Value`] for the first element that is off by more than [`REFERENCE_TOLERANCE`];
-/// and whatever error the layer returns.
+/// [`CheckError::Value`] for the first element that is off by more than [`REFERENCE_TOLERANCE`],
+/// [`CheckError::Flow`] if a pass returns other tensors than are described; and whatever error the layer
+/// returns.
 pub fn gradients_of(
     layer: &mut dyn Layer,
     cx: &PassContext,
@@ -86,8 +89,8 @@ fn compare(
     let x = x.collect::<Result<Vec<_>>>()?;
 
     let (y, left) = layer.forward(cx, inputs.clone())?;
-    let outputs = layer.cost(&super::tensors::flows(inputs))?.outputs;
-    super::tensors::expect_flow(layer, "forward", &outputs, &y)?;
+    let outputs = layer.cost(&flows(inputs))?.outputs;
+    expect_flow(layer, "forward", &outputs, &y)?;
     let wanted = forward(layer, &params, &x)?;
     let floats = y.iter().filter(|y| y.dtype().is_float());
     for (i, (y, wanted)) in floats.zip(&wanted).enumerate() {
@@ -96,6 +99,8 @@ fn compare(
     let dy = random_gradients(&device, &outputs)?;
     let weights = dy.iter().map(f64s).collect::<Result<Vec<_>>>()?;
     let dx = layer.backward(left, dy.clone())?;
+    let described = gradients_like(&flows(inputs));
+    expect_flow(layer, "backward", &described, &dx)?;
     let gradients = take_gradients(layer)?;
 
     // The gradients are those of this sum: the outputs weighted by dY.

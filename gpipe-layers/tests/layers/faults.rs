@@ -31,6 +31,8 @@ enum Fault {
     Alias,
     /// Keeps dY pending and says nothing.
     Pending,
+    /// Returns no dX.
+    NoInputGradient,
 }
 
 /// From (a, b) to (gain · a, b), with the sum of a · dY as the gradient of the gain.
@@ -147,6 +149,9 @@ impl Layer for Scale {
         if self.fault == Fault::Fused {
             dx[0] = Self::times(&dx[0], 1.0 + f32::EPSILON)?;
         }
+        if self.fault == Fault::NoInputGradient {
+            dx.clear();
+        }
         Ok(dx)
     }
 
@@ -195,6 +200,7 @@ fn every_fault_is_found_by_its_check() {
             "scale: gradient of scale.gain over two micro-batches",
         ),
         (Fault::Output, 0, "scale: forward returned [f32 [2, 3]"),
+        (Fault::NoInputGradient, 0, "scale: backward returned []"),
         (Fault::Output, 1, "scale: forward"),
         (Fault::Saved, 1, "scale: forward"),
         (Fault::SavedOther, 1, "scale: forward"),
