@@ -58,7 +58,13 @@ impl Init {
             &Self::Uniform(bound) => init_uniform(device, shape, bound.into(), seed, name),
             Self::Values(values) => Tensor::from_f32(device, shape, values),
             Self::Function(value) => {
-                let values: Vec<f32> = (0..shape.elements()?).map(|i| value(i)).collect();
+                let elements = shape.elements()?;
+                let mut values = Vec::new();
+                let reserved = values.try_reserve_exact(elements);
+                reserved.map_err(|_| gpipe_tensor::Error::OutOfMemory {
+                    bytes: elements.saturating_mul(size_of::<f32>()),
+                })?;
+                values.extend((0..elements).map(|i| value(i)));
                 Tensor::from_f32(device, shape, values)
             }
         }
@@ -114,5 +120,13 @@ mod tests {
             format!("{values:?} {function:?}"),
             "Values(4 values) Function(..)"
         );
+    }
+
+    #[test]
+    fn more_elements_than_memory_are_an_error() {
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let init = Init::from_fn(|_| 1.0);
+        let error = init.tensor(&device, [1 << 60].into(), 0, "w").unwrap_err();
+        assert!(error.to_string().starts_with("out of memory"), "{error}");
     }
 }
