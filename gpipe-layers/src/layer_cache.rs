@@ -70,7 +70,30 @@ impl LayerCache {
     pub fn bytes(&self) -> usize {
         let nested = self.nested.iter().map(Self::bytes).sum::<usize>();
         let memory = self.memory.as_ref();
-        let memory = memory.map_or(0, |memory| memory.keys_and_values.bytes());
+        let memory = memory.map_or(0, |memory| {
+            memory.keys_and_values.bytes() + memory.segments.bytes()
+        });
         self.attention.bytes() + memory + nested
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpipe_tensor::{DeviceId, Host};
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_all_tensors() {
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let memory = Memory {
+            keys_and_values: Tensor::zeros(&device, [2, 3, 8]).unwrap(),
+            segments: Tensor::from_u32(&device, [2, 3], vec![1; 6]).unwrap(),
+        };
+        let cache = LayerCache {
+            memory: Some(memory),
+            ..LayerCache::default()
+        };
+        assert_eq!(cache.bytes() as u64, device.live_bytes());
     }
 }
