@@ -175,12 +175,15 @@ impl Layer for At {
     }
 
     fn arity(&self) -> usize {
-        self.places.iter().map(|place| place + 1).max().unwrap_or(0)
+        let counts = self.places.iter().map(|place| place.saturating_add(1));
+        counts.max().unwrap_or(0)
     }
 
     fn handed_on(&self) -> Vec<(usize, usize)> {
+        // A layer of other numbers of tensors is an error of `cost`.
+        let place = |own: usize| self.places.get(own).copied();
         let inside = self.layer.handed_on().into_iter();
-        let inside = inside.map(|(from, to)| (self.places[from], self.places[to]));
+        let inside = inside.filter_map(|(from, to)| Some((place(from)?, place(to)?)));
         let others = (0..self.arity()).filter(|place| !self.places.contains(place));
         inside.chain(others.map(|place| (place, place))).collect()
     }

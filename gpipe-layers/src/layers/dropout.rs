@@ -3,7 +3,7 @@
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{floats, single, times};
+use super::flow::{floats, single, times, unexpected};
 use crate::lingvo;
 use crate::{Cost, Error, Flow, Layer, Memory, Origin, Param, PassContext, Pending, Result, Saved};
 
@@ -86,6 +86,10 @@ impl Layer for Dropout {
     /// One multiplication an element, forward and back.
     fn cost(&self, inputs: &[Flow]) -> Result<Cost> {
         let x = floats(&self.name, inputs, None)?;
+        if self.channels && self.rate > 0.0 && x.shape.rank() < 2 {
+            let expected = "samples with channels (samples, …, channels)";
+            return Err(unexpected(&self.name, expected, x));
+        }
         let memory = if self.rate == 0.0 {
             Memory::handed_on(1)
         } else {

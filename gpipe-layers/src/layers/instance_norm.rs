@@ -33,18 +33,19 @@ impl InstanceNorm {
         Self { eps, ..self }
     }
 
-    /// Samples and channels of a flow.
+    /// Groups of rows, one a sample, and channels of a flow.
     fn extents(&self, shape: &Shape, got: impl std::fmt::Display) -> Result<[usize; 2]> {
         let dims = shape.dims();
-        let pixels: usize = match dims {
-            [_, pixels @ .., _] => pixels.iter().product(),
-            _ => 0,
+        let one_pixel = match dims {
+            [_, pixels @ .., _] => pixels.iter().all(|&extent| extent == 1),
+            _ => true,
         };
-        if dims.len() < 3 || pixels == 1 {
+        if dims.len() < 3 || one_pixel {
             let expected = "images (samples, height, width, channels) of two pixels or more";
             return Err(unexpected(&self.name, expected, got));
         }
-        Ok([shape.rows(), shape.last()])
+        // The statistics of no samples are those of one.
+        Ok([shape.rows().max(1), shape.last()])
     }
 
     /// Calls `run` with the normalization by these statistics.
@@ -94,7 +95,7 @@ impl Layer for InstanceNorm {
     fn forward(&self, _cx: &PassContext, x: Tensors) -> Result<(Tensors, Saved)> {
         let x = single(&self.name, x)?;
         let [samples, _] = self.extents(x.shape(), x.shape())?;
-        let statistics = ops::channel_statistics(&x, samples.max(1));
+        let statistics = ops::channel_statistics(&x, samples);
         let statistics = statistics.map_err(Error::within(&self.name))?;
         let y = self.by(&statistics, |norm| ops::channel_norm(&x, norm))?;
         Ok((smallvec![y], Saved::new([x, statistics])))

@@ -82,7 +82,7 @@ impl MultiHeadAttention {
             )));
         }
         // Xavier's bound for the three projections as one matrix, as PyTorch has it.
-        let init = Init::Uniform((6.0 / (4 * width) as f32).sqrt());
+        let init = Init::Uniform((6.0 / (4.0 * width as f32)).sqrt());
         let weight = format!("{name}.in_proj_weight");
         let bias = format!("{name}.in_proj_bias");
         Ok(Self {

@@ -4,7 +4,7 @@ use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Shape, Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{floats, images, output, single, times, unpack};
+use super::flow::{floats, images, output, single, times, unexpected, unpack};
 use crate::saved::foreign;
 use crate::{
     Cost, Error, Flow, Layer, Memory, Param, PassContext, Pending, Result, Saved, TensorSet,
@@ -51,6 +51,22 @@ impl Pool2d {
         }
     }
 
+    /// An error unless every window holds a pixel: that of `ops`.
+    fn check(&self, window: &Window, x: &Flow) -> Result<()> {
+        if (0..2).any(|axis| window.padding[axis] > window.kernel[axis] / 2) {
+            return Err(Error::Config(format!(
+                "{}: padding is more than half of the kernel: use a padding of at most half of it",
+                self.name
+            )));
+        }
+        match x.shape.dims() {
+            [_, 0, ..] | [_, _, 0, _] => {
+                Err(unexpected(&self.name, "images of a pixel or more", x))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The window for images of this shape.
     fn window(&self, shape: &Shape) -> Window {
         match (self.kind, shape.dims()) {
@@ -75,6 +91,7 @@ impl Layer for Pool2d {
         let x = floats(&self.name, inputs, None)?;
         let window = self.window(&x.shape);
         let y = images(&self.name, x, &window, x.shape.last())?;
+        self.check(&window, x)?;
         let y = match self.kind {
             Kind::WholeAverage => [y.rows(), y.last()].into(),
             _ => y,

@@ -49,9 +49,12 @@ impl TransparentWeights {
     /// least weight.
     ///
     /// # Errors
-    /// [`Error::Config`] unless the share is from 0 to below 1.
+    /// [`Error::Config`] for no weights, and unless the share is from 0 to below 1.
     pub fn new(name: impl Into<String>, count: usize, rate: f32) -> Result<Self> {
         let name = name.into();
+        if count == 0 {
+            return Err(Error::Config(format!("{name}: 0 weights: use 1 or more")));
+        }
         check_rate(&name, rate)?;
         let weights = format!("{name}.weight");
         Ok(Self {

@@ -1,7 +1,11 @@
 //! What a layer cannot take, it refuses with its name, in its cost and in its passes alike.
 
-use gpipe_layers::layers::{CausalAttention, Dropout, LayerNorm};
-use gpipe_layers::{Error, Flow, Pending, Saved, try_params};
+use gpipe_layers::layers::{
+    At, CausalAttention, Dropout, InstanceNorm, LayerNorm, MultiHeadAttention, Permute, Pool2d,
+    TransparentWeights,
+};
+use gpipe_layers::{Error, Flow, Layer, Pending, Saved, check, try_params};
+use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Tensor, Tensors};
 
 use super::cases::{Case, Sizes, all, cx, device, one, random};
@@ -129,6 +133,55 @@ fn settings_that_make_no_sense_are_errors() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn what_a_pass_refuses_costs_refuse_too() {
+    let wide = Window::square(2, 1, 2);
+    let layers: [(Box<dyn Layer>, Flow); 5] = [
+        (Box::new(Pool2d::max("m", wide)), Flow::f32([1, 4, 4, 2])),
+        (
+            Box::new(Pool2d::average("a", wide)),
+            Flow::f32([1, 4, 4, 2]),
+        ),
+        (
+            Box::new(Pool2d::max("e", Window::square(2, 1, 1))),
+            Flow::f32([1, 0, 4, 2]),
+        ),
+        (
+            Box::new(Dropout::of_channels("d", 0.5).unwrap()),
+            Flow::f32([7]),
+        ),
+        (
+            Box::new(At::new([0], Permute::new("p", [1, 0]))),
+            Flow::f32([7]),
+        ),
+    ];
+    for (layer, flow) in layers {
+        assert!(layer.cost(&[flow]).is_err(), "{}", layer.name());
+        assert_eq!(layer.handed_on(), [], "{}", layer.name());
+    }
+}
+
+#[test]
+fn sizes_at_their_limits_are_no_panics() {
+    let width = usize::MAX / 4 + 1;
+    assert!(MultiHeadAttention::of_itself("m", width, 1, false).is_ok());
+    assert!(TransparentWeights::new("w", 0, 0.0).is_err());
+    let norm = InstanceNorm::new("n");
+    let many = Flow::f32([0, usize::MAX, usize::MAX, 3]);
+    assert!(norm.cost(&[many]).is_ok());
+    assert_eq!(
+        At::new([usize::MAX], Permute::new("p", [0])).arity(),
+        usize::MAX
+    );
+}
+
+#[test]
+fn bytes_of_no_images_are_predicted() {
+    let device = device();
+    let x = one(Tensor::zeros(&device, [0, 3, 3, 4]).unwrap());
+    check::bytes(&mut InstanceNorm::new("n"), &cx(0), &x).unwrap();
 }
 
 /// An error of the caller, who is not asked again.
