@@ -293,7 +293,13 @@ fn not_ready(name: &str) -> Error {
 
 fn below_one(what: &str, value: f64) -> Result<()> {
     if (0.0..1.0).contains(&value) {
-        return Ok(());
+        // Updates have single precision, where a decay of 1 divides by 1 − 1.
+        return match (value as f32) < 1.0 {
+            true => Ok(()),
+            false => Err(Error::Config(format!(
+                "{what} is {value}, which single precision rounds to 1: use a number up to 0.9999999"
+            ))),
+        };
     }
     Err(Error::Config(format!(
         "{what} is {value}: use a number from 0 to below 1"

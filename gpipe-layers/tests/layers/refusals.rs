@@ -4,7 +4,7 @@ use gpipe_layers::layers::{
     At, CausalAttention, Dropout, InstanceNorm, LayerNorm, MultiHeadAttention, Permute, Pool2d,
     TransparentWeights,
 };
-use gpipe_layers::{Error, Flow, Layer, Pending, Saved, check, try_params};
+use gpipe_layers::{AdamW, Error, Flow, Layer, Optimizer, Pending, Saved, check, try_params};
 use gpipe_tensor::ops::Window;
 use gpipe_tensor::{Tensor, Tensors};
 
@@ -182,6 +182,19 @@ fn bytes_of_no_images_are_predicted() {
     let device = device();
     let x = one(Tensor::zeros(&device, [0, 3, 3, 4]).unwrap());
     check::bytes(&mut InstanceNorm::new("n"), &cx(0), &x).unwrap();
+}
+
+#[test]
+fn decays_that_round_to_one_are_refused() {
+    let adamw = AdamW {
+        beta2: 0.999_999_999,
+        ..AdamW::default()
+    };
+    let error = Optimizer::from(adamw).check().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "beta2 is 0.999999999, which single precision rounds to 1: use a number up to 0.9999999"
+    );
 }
 
 /// An error of the caller, who is not asked again.
