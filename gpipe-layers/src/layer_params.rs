@@ -34,7 +34,7 @@ pub fn compute_in(layer: &mut dyn Layer, dtype: DType) {
 }
 
 /// Says that a layer's parameters live on a GPU whose products round their factors to TF32
-/// ([`gpipe_tensor::Host::with_tf32`]); before they are made. The result of a [`Head`](crate::layers::Head) then lies in
+/// (`gpipe_tensor::Host::with_tf32`); before they are made. The result of a [`Head`](crate::layers::Head) then lies in
 /// memory as tensor cores read it.
 pub fn round_to_tf32(layer: &mut dyn Layer) {
     layer.params(&mut |param| param.tf32 = true);

@@ -39,7 +39,7 @@ pub struct Param {
     /// The type of the value, which layers compute with. Gradients and optimizer state always have single
     /// precision.
     pub dtype: DType,
-    /// Whether it lives on a GPU whose products round their factors to TF32 ([`gpipe_tensor::Host::with_tf32`]).
+    /// Whether it lives on a GPU whose products round their factors to TF32 (`gpipe_tensor::Host::with_tf32`).
     pub tf32: bool,
     /// The value; `None` until the parameter is made.
     pub value: Option<Tensor>,
