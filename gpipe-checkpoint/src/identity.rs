@@ -1,6 +1,5 @@
 //! Which run a checkpoint belongs to.
 
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
@@ -73,13 +72,11 @@ impl Identity {
     /// # Errors
     /// [`Error::File`](crate::Error::File).
     pub fn write(&self, folder: &Path) -> Result<()> {
-        let path = folder.join(names::RUN);
-        gpipe_files::replace(&path, &self.to_bytes()?)?;
-        // Open for writing: Windows syncs no other.
-        let opened = File::options().write(true).open(&path);
-        let synced = opened.and_then(|file| file.sync_all());
-        let synced = synced.and_then(|()| gpipe_files::sync_folder(folder));
-        Ok(synced.map_err(FileError::write(&path))?)
+        let bytes = self.to_bytes()?;
+        Ok(gpipe_files::replace_durably(
+            &folder.join(names::RUN),
+            &bytes,
+        )?)
     }
 
     /// The bytes of the file.

@@ -79,6 +79,19 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     replace_with(path, |file| file.write_all(bytes))
 }
 
+/// [`replace`], after which the bytes survive a loss of power: before it they are the old ones.
+///
+/// # Errors
+/// Those of [`replace_with`].
+pub fn replace_durably(path: &Path, bytes: &[u8]) -> Result<()> {
+    replace_by(path, |file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    })?;
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    sync_folder(folder.unwrap_or(Path::new("."))).map_err(Error::write(path))
+}
+
 /// Writes a file in the place of the one that may stand there. A reader sees the old bytes or the new
 /// ones, also after the process was killed in between.
 ///
@@ -92,14 +105,18 @@ pub fn replace_with(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
+    replace_by(path, |file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    })
+}
+
+fn replace_by(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     check_writable(path)?;
     let written = || {
-        let (new, file) = unfinished(path)?;
-        let mut file = BufWriter::new(file);
-        let renamed = write(&mut file).and_then(|()| {
-            file.flush()?;
-            fs::rename(&new, path)
-        });
+        let (new, mut file) = unfinished(path)?;
+        let renamed = write(&mut file).and_then(|()| fs::rename(&new, path));
         if renamed.is_err() {
             let _ = fs::remove_file(&new);
         }
@@ -201,5 +218,17 @@ mod tests {
         assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
         let [a, b] = ["a", "a/b"].map(|name| root.join(name));
         assert_eq!(synced, [root.to_owned(), a.clone(), b, a]);
+    }
+
+    #[test]
+    fn what_survives_a_loss_of_power_takes_the_place_of_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        for bytes in [&b"old"[..], b"new"] {
+            replace_durably(&path, bytes).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(replace_durably(folder.path(), b"no file").is_err());
     }
 }
