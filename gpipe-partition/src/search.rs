@@ -84,8 +84,8 @@ pub fn furthest(start: usize, most: usize, fits: impl Fn(usize) -> bool) -> Opti
 /// The ends of `parts` parts of `layers` that all fit and have a layer or more; `None` if there are none. `fits` is given
 /// the number of a part and its layers.
 ///
-/// Each part is as long as possible while one layer is left for every later part, unless that leaves a part with a first
-/// layer that does not fit it, and another does not.
+/// Each part is as long as possible while one layer is left for every later part, unless a later part would then have to
+/// begin with a layer that does not fit it.
 pub fn pack(
     layers: Range<usize>,
     parts: usize,
@@ -97,8 +97,8 @@ pub fn pack(
         let most = layers.end.checked_sub(parts - 1 - part)?;
         start = match furthest(start, most, |end| fits(part, start..end)) {
             Some(end) => end,
-            None if (0..parts).any(|other| fits(other, start..start + 1)) => {
-                return pack_around(layers, parts, fits);
+            None if start < most && (0..parts).any(|other| fits(other, start..start + 1)) => {
+                return pack_with_early_ends(layers, parts, fits);
             }
             None => return None,
         };
@@ -107,26 +107,25 @@ pub fn pack(
     (start == layers.end).then_some(ends)
 }
 
-/// The same where a part may have to end early, because the next layer is too much for the next part and not for one
-/// after it: all ends that each part can have, by those of the part before it.
-fn pack_around(
+/// [`pack`] where a part has to end early: all ends that a part can have follow from those of the part before it.
+fn pack_with_early_ends(
     layers: Range<usize>,
     parts: usize,
     fits: impl Fn(usize, Range<usize>) -> bool,
 ) -> Option<Vec<usize>> {
-    // The ends of each part, and where it then starts, in ascending order.
+    // For each part its ends, ascending, and a start from which it reaches each of them.
     let mut reached: Vec<Vec<(usize, usize)>> = Vec::with_capacity(parts.min(layers.len()));
     let mut starts = vec![layers.start];
     for part in 0..parts {
         let most = layers.end.checked_sub(parts - 1 - part)?;
         let mut ends = Vec::new();
-        let mut furthest = layers.start;
+        let mut end = layers.start;
         for start in starts {
-            // A run that fits from an earlier start fits from here.
-            furthest = furthest.max(start);
-            while furthest < most && fits(part, start..furthest + 1) {
-                furthest += 1;
-                ends.push((furthest, start));
+            // What fits from an earlier start fits from this one.
+            end = end.max(start);
+            while end < most && fits(part, start..end + 1) {
+                end += 1;
+                ends.push((end, start));
             }
         }
         starts = ends.iter().map(|&(end, _)| end).collect();
@@ -258,6 +257,10 @@ mod tests {
         assert_eq!(pack(2..7, 3, fits(1)), None);
         assert_eq!(pack(0..2, 3, fits(9)), None);
         assert_eq!(pack(0..0, 0, fits(9)), Some(vec![]));
+        // An oracle is asked about layers that are there.
+        let none = |_: usize, run: Range<usize>| panic!("asked about {run:?}");
+        assert_eq!(pack(3..3, 1, none), None);
+        assert_eq!(pack(2..4, 5, none), None);
     }
 
     /// The least bottleneck of all cuts into parts of these speeds.

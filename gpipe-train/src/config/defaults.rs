@@ -207,8 +207,8 @@ impl Draft {
 
     /// Sets keys of `[run]` that were not given otherwise, if there is a GPU.
     pub fn ask_gpus(&mut self, keys: Vec<(&str, Value)>) {
-        let mut devices = self.given.devices().into_iter();
-        if devices.any(|devices| devices.has_gpu()) {
+        let devices = self.given.devices();
+        if devices.is_some_and(|devices| devices.has_gpu()) {
             for (key, value) in keys {
                 if !self.given.has("run", key) {
                     self.keys.set("run", key, value);
