@@ -1,4 +1,5 @@
-//! One head of one sample: blocks of query rows against the keys up to the block's end.
+//! One head of one sample: blocks of query rows against the keys up to the block's end, by products of the crate `gemm`
+//! or of AMX, where it is not computed on tiles.
 
 use ndarray::{ArrayViewMut2, aview1, s};
 
@@ -33,6 +34,9 @@ pub(super) struct Head<'a> {
     pub window: usize,
     /// Instruction set of the products.
     pub instructions: InstructionSet,
+    /// Those of a head that is computed on tiles.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub tiles: Option<super::tiles::Instructions>,
     /// Dropout of the probabilities: its settings, the random stream and the stream's first element.
     pub dropout: Option<(Mask, Stream, u64)>,
 }
@@ -77,13 +81,13 @@ impl<'a> Head<'a> {
     }
 
     /// The queries (0), keys (1) or values (2) from row `row` on.
-    fn part(self, part: usize, row: usize) -> Matrix<'a> {
+    pub(super) fn part(self, part: usize, row: usize) -> Matrix<'a> {
         let start = row * self.row + self.columns[part];
         Matrix::new(&self.qkv[start..], self.row)
     }
 
     /// The head `later` query heads after this one, of the same keys and values.
-    fn later(self, later: usize) -> Self {
+    pub(super) fn later(self, later: usize) -> Self {
         let elements = (later * self.len * self.len) as u64;
         let [queries, keys, values] = self.columns;
         Self {
@@ -96,7 +100,7 @@ impl<'a> Head<'a> {
     }
 
     /// Rows from `row` on of a tensor without the three parts, such as the result.
-    fn single<'b>(self, sample: &'b [f32], row: usize) -> Matrix<'b> {
+    pub(super) fn single<'b>(self, sample: &'b [f32], row: usize) -> Matrix<'b> {
         Matrix::new(&sample[row * self.width + self.columns[0]..], self.width)
     }
 
@@ -133,13 +137,20 @@ impl<'a> Head<'a> {
         );
     }
 
-    /// Writes the head's columns of the result and the log-sum-exp of each row.
+    /// Writes the head's columns of the result and the log-sum-exp of each row. `next` is the head that this thread is
+    /// likely to take next.
     pub(super) fn forward(
         self,
+        next: Option<Self>,
         mut out: ArrayViewMut2<'_, f32>,
         lse: &mut [f32],
         scratch: &mut [f32],
     ) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(instructions) = self.tiles {
+            return self.forward_on_tiles(instructions, next, out, lse, scratch);
+        }
+        let _ = next;
         let (keys, rest) = scratch.split_at_mut(self.size * stride(self.len));
         let (scores, result) = rest.split_at_mut(BLOCK.min(self.len) * self.len);
         let keys = self.transposed(1, keys);
@@ -197,15 +208,21 @@ impl<'a> Head<'a> {
     }
 
     /// Writes the gradients of the queries of `lse.len() / len` heads from this one on, which share the keys
-    /// and values, and of these: `dq` (T, heads·s), `dk` and `dv` (T, s). Sums over the heads ascend.
+    /// and values, and of these: `dq` (T, heads·s), `dk` and `dv` (T, s). Sums over the heads ascend. `next` is the first
+    /// head that this thread is likely to take next, with its sample's results and their gradients.
     pub(super) fn backward(
         self,
-        out: &[f32],
-        lse: &[f32],
-        d_out: &[f32],
+        next: Option<(Self, [&[f32]; 2])>,
+        [out, lse, d_out]: [&[f32]; 3],
         [mut dq, mut dk, mut dv]: [ArrayViewMut2<'_, f32>; 3],
         scratch: &mut [f32],
     ) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(instructions) = self.tiles {
+            let results = [out, lse, d_out];
+            return self.backward_on_tiles(instructions, next, results, [dq, dk, dv], scratch);
+        }
+        let _ = next;
         let (key_sums, rest) = scratch.split_at_mut(self.len * self.size);
         let (value_sums, rest) = rest.split_at_mut(key_sums.len());
         let (keys, rest) = rest.split_at_mut(self.size * stride(self.len));

@@ -7,11 +7,15 @@ mod cuda;
 pub(crate) mod kernels;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod launches;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod on_tiles;
 mod plan;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod tensor_cores;
 #[cfg(test)]
 mod tests;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(in crate::ops) mod tiles;
 
 use ndarray::{ArrayViewMut, Axis};
 
@@ -40,7 +44,10 @@ pub fn attention(
     heads: impl Into<Heads>,
     dropout: Option<&Dropout>,
 ) -> Result<(Tensor, Tensor)> {
-    let plan = Plan::new("attention", qkv, heads.into(), dropout)?;
+    forward(Plan::new("attention", qkv, heads.into(), dropout)?, qkv)
+}
+
+fn forward(plan: Plan<'_>, qkv: &Tensor) -> Result<(Tensor, Tensor)> {
     let Plan {
         batch,
         len,
@@ -60,14 +67,15 @@ pub fn attention(
         return Ok((out, lse));
     }
     let floats = qkv.f32s()?;
-    let scratch = Spare::new(qkv.device(), plan.items(), cpu::forward_scratch(len, size))?;
+    let scratch = Spare::new(qkv.device(), plan.items(), plan.forward_scratch())?;
     let mut view = view([batch, len, width], out.f32s_mut()?)?;
     let items = view.exact_chunks_mut([1, len, size]).into_iter();
     let items = items.zip(lse.f32s_mut()?.chunks_mut(len)).enumerate();
     let threads = threads_for(qkv.device(), plan.multiplications());
     for_each_on(threads, qkv.device(), items, |(item, (out, lse))| {
         let out = out.index_axis_move(Axis(0), 0);
-        scratch.lend(|scratch| plan.head(floats, item).forward(out, lse, scratch));
+        let next = (item + 1 < plan.items()).then(|| plan.head(floats, item + 1));
+        scratch.lend(|scratch| plan.head(floats, item).forward(next, out, lse, scratch));
     });
     Ok((out, lse))
 }
@@ -90,8 +98,19 @@ pub fn attention_grad(
     heads: impl Into<Heads>,
     dropout: Option<&Dropout>,
 ) -> Result<Tensor> {
-    const OP: &str = "attention_grad";
-    let plan = Plan::new(OP, qkv, heads.into(), dropout)?;
+    let plan = Plan::new(GRAD, qkv, heads.into(), dropout)?;
+    backward(plan, qkv, out, lse, d_out)
+}
+
+const GRAD: &str = "attention_grad";
+
+fn backward(
+    plan: Plan<'_>,
+    qkv: &Tensor,
+    out: &Tensor,
+    lse: &Tensor,
+    d_out: &Tensor,
+) -> Result<Tensor> {
     let Plan {
         batch,
         len,
@@ -105,7 +124,7 @@ pub fn attention_grad(
     for got in [out.shape(), d_out.shape()] {
         if *got != expected {
             return Err(Error::shape(
-                OP,
+                GRAD,
                 format!("results of shape {expected}"),
                 got,
             ));
@@ -113,7 +132,7 @@ pub fn attention_grad(
     }
     if lse.shape().dims() != [batch, heads, len] {
         let expected = format!("logarithms of sums of shape [{batch}, {heads}, {len}]");
-        return Err(Error::shape(OP, expected, lse.shape()));
+        return Err(Error::shape(GRAD, expected, lse.shape()));
     }
     let mut dqkv = qkv.empty_like(qkv.shape().clone())?;
     if dqkv.elements() == 0 {
@@ -129,7 +148,7 @@ pub fn attention_grad(
     let sample = len * width;
     let (out, d_out) = (out.f32s()?, d_out.f32s()?);
     let items = batch * groups;
-    let scratch = Spare::new(qkv.device(), items, cpu::backward_scratch(len, size))?;
+    let scratch = Spare::new(qkv.device(), items, plan.backward_scratch())?;
     let view = view([batch, len, (heads + 2 * groups) * size], dqkv.f32s_mut()?)?;
     let (mut queries, rest) = view.split_at(Axis(2), width);
     let (mut keys, mut values) = rest.split_at(Axis(2), groups * size);
@@ -141,13 +160,15 @@ pub fn attention_grad(
         qkv.device(),
         parts.zip(lse).enumerate(),
         |(item, ((dq, (dk, dv)), lse))| {
-            let sample = item / groups * sample..(item / groups + 1) * sample;
-            let (out, d_out) = (&out[sample.clone()], &d_out[sample]);
+            let of_item = |item: usize| {
+                let sample = item / groups * sample..(item / groups + 1) * sample;
+                let head = plan.head(floats, item * per_group);
+                (head, [&out[sample.clone()], &d_out[sample]])
+            };
+            let (head, [out, d_out]) = of_item(item);
+            let next = (item + 1 < items).then(|| of_item(item + 1));
             let parts = [dq, dk, dv].map(|part| part.index_axis_move(Axis(0), 0));
-            scratch.lend(|scratch| {
-                plan.head(floats, item * per_group)
-                    .backward(out, lse, d_out, parts, scratch);
-            });
+            scratch.lend(|scratch| head.backward(next, [out, lse, d_out], parts, scratch));
         },
     );
     Ok(dqkv)

@@ -1,6 +1,8 @@
 //! The checked sizes of one call of attention.
 
-use super::cpu::Head;
+use super::cpu::{self, Head};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::tiles;
 use crate::error::{Error, Result};
 use crate::instruction_set::InstructionSet;
 use crate::ops::dropout::{Dropout, Mask};
@@ -44,6 +46,9 @@ pub(super) struct Plan<'a> {
     pub window: usize,
     pub dropout: Option<(Mask, &'a Dropout)>,
     pub instructions: InstructionSet,
+    /// Those of heads that are computed on tiles.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub tiles: Option<tiles::Instructions>,
 }
 
 impl<'a> Plan<'a> {
@@ -84,6 +89,7 @@ impl<'a> Plan<'a> {
             None => None,
         };
         let width = size * heads;
+        let instructions = qkv.device().host().instruction_set();
         Ok(Self {
             batch,
             len,
@@ -93,8 +99,16 @@ impl<'a> Plan<'a> {
             size,
             window: window.unwrap_or(len).min(len),
             dropout,
-            instructions: qkv.device().host().instruction_set(),
+            instructions,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            tiles: tiles::instructions(instructions, len),
         })
+    }
+
+    /// This with heads computed on these tiles, or by products.
+    #[cfg(all(test, target_arch = "x86_64", not(miri)))]
+    pub(super) fn with_tiles(self, tiles: Option<tiles::Instructions>) -> Self {
+        Self { tiles, ..self }
     }
 
     /// Heads of all samples: what threads share out.
@@ -116,6 +130,24 @@ impl<'a> Plan<'a> {
         self.heads / self.groups
     }
 
+    /// Floats of scratch of the forward pass of an item.
+    pub(super) fn forward_scratch(&self) -> usize {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.tiles.is_some() {
+            return tiles::forward_scratch(self.len, self.size);
+        }
+        cpu::forward_scratch(self.len, self.size)
+    }
+
+    /// Floats of scratch of the backward pass of the query heads that share their keys.
+    pub(super) fn backward_scratch(&self) -> usize {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.tiles.is_some() {
+            return tiles::backward_scratch(self.len, self.size);
+        }
+        cpu::backward_scratch(self.len, self.size)
+    }
+
     /// One of the items, sample by sample.
     pub(super) fn head<'b>(&self, qkv: &'b [f32], item: usize) -> Head<'b> {
         let (sample, head) = (item / self.heads, item % self.heads);
@@ -130,6 +162,8 @@ impl<'a> Plan<'a> {
             len: self.len,
             window: self.window,
             instructions: self.instructions,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            tiles: self.tiles,
             dropout: self.dropout.map(|(mask, dropout)| {
                 let stream = dropout.key.sample(dropout.samples.start + sample as u64);
                 (mask, stream, (head * self.len * self.len) as u64)

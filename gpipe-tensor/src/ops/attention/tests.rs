@@ -10,13 +10,15 @@ use crate::testing::{
 
 /// The sizes (B, T, heads, elements of a head) that tests run through: one position, blocks that
 /// end with the rows and do not, heads of one element.
-const SIZES: [[usize; 4]; 6] = [
+const SIZES: [[usize; 4]; 8] = [
     [1, 1, 1, 1],
     [2, 3, 2, 1],
     [1, 17, 1, 5],
     [2, 64, 2, 3],
     [1, 65, 3, 2],
     [1, 150, 1, 4],
+    [2, 97, 2, 20],
+    [1, 70, 1, 64],
 ];
 
 /// Sizes small enough for finite differences.
@@ -175,6 +177,46 @@ fn gradients_of_groups_and_windows_equal_finite_differences() {
                 out.iter().zip(&weights).map(|(o, w)| o * w).sum()
             });
             assert_close(&dqkv, &wanted, 1e-5);
+        }
+    }
+}
+
+/// Every way to compute heads agrees with each other: on tiles of AVX2 and AVX-512, and by products.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[test]
+fn tiles_agree_with_products() {
+    use crate::InstructionSet;
+    let device = device();
+    for sizes in [
+        [1, 150, 4, 40],
+        [2, 97, 2, 64],
+        [1, 33, 2, 12],
+        [1, 65, 2, 80],
+        [1, 7, 2, 33],
+    ] {
+        let [batch, len, count, size] = sizes;
+        let drop = some_dropout(batch);
+        for heads in grouped(count).chain([count.into()]) {
+            let qkv = grouped_input(&device, sizes, heads);
+            let d_out = random(&device, [batch, len, count * size], 2);
+            for dropout in [None, Some(&drop)] {
+                let run = |tiles| {
+                    let plan = || {
+                        let plan = Plan::new("attention", &qkv, heads, dropout).unwrap();
+                        plan.with_tiles(tiles)
+                    };
+                    let (out, lse) = forward(plan(), &qkv).unwrap();
+                    let dqkv = backward(plan(), &qkv, &out, &lse, &d_out).unwrap();
+                    [out, lse, dqkv]
+                };
+                let wanted = run(None);
+                for allowed in [InstructionSet::Avx2, InstructionSet::Best] {
+                    let tiles = tiles::Instructions::of(allowed);
+                    for (got, wanted) in run(tiles).iter().zip(&wanted) {
+                        assert_close(got, &f64s(wanted), 1e-5);
+                    }
+                }
+            }
         }
     }
 }

@@ -80,6 +80,19 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// The first `columns` elements of a row of a matrix that lies in rows.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub(crate) fn row(self, row: usize, columns: usize) -> &'a [f32] {
+        &self.floats[row * self.row_stride..][..columns]
+    }
+
+    /// Where a row of a matrix that lies in rows begins, and the elements between rows.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub(crate) fn place_of_row(self, row: usize) -> (*const f32, usize) {
+        let place = self.floats.as_ptr().wrapping_add(row * self.row_stride);
+        (place, self.row_stride)
+    }
+
     pub(super) fn holds(&self, rows: usize, columns: usize) -> bool {
         reaches(
             self.floats.len(),

@@ -14,9 +14,9 @@ pub(crate) mod matrix;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod operands;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod packed;
+pub(in crate::ops) mod packed;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod squares;
+pub(in crate::ops) mod squares;
 
 use std::ops::Range;
 

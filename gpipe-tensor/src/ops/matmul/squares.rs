@@ -96,7 +96,12 @@ fn in_halves(simd: V3, [a, b, c, d]: [__m256; 4]) -> [__m256; 4] {
 /// Asks for the cache line of a float, which may lie behind the end.
 #[inline(always)]
 pub(super) fn fetch(floats: &[f32], index: usize) {
-    let place = floats.as_ptr().wrapping_add(index);
+    fetch_at(floats.as_ptr().wrapping_add(index));
+}
+
+/// Asks for the cache line of a place, which may be none.
+#[inline(always)]
+pub(in crate::ops) fn fetch_at(place: *const f32) {
     // SAFETY: every processor of this architecture has the instruction, which takes any address and has no effect but
     // on caches.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };

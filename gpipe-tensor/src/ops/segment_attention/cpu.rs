@@ -1,4 +1,5 @@
-//! One head of one sample: blocks of query rows against the range of keys that any of them sees.
+//! One head of one sample: blocks of query rows against the range of keys that any of them sees, by products of the crate
+//! `gemm` or of AMX, where it is not computed on tiles.
 
 use std::ops::Range;
 
@@ -6,6 +7,8 @@ use ndarray::{ArrayViewMut2, aview1};
 
 use crate::instruction_set::InstructionSet;
 use crate::math::exp;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::ops::attention::tiles;
 use crate::ops::dropout::Mask;
 use crate::ops::matmul::matrix::{Gemm, Matrix, MatrixMut};
 use crate::ops::rows::{dot, exponentials, max};
@@ -16,7 +19,7 @@ use crate::simd::vectorised;
 const BLOCK: usize = 64;
 
 /// The segment of padding.
-const PADDING: u32 = 0;
+pub(super) const PADDING: u32 = 0;
 
 /// Input and sizes of one head of one sample.
 #[derive(Clone, Copy)]
@@ -39,6 +42,9 @@ pub(super) struct Head<'a> {
     pub causal: bool,
     /// Instruction set of the products.
     pub instructions: InstructionSet,
+    /// Those of a head that is computed on tiles.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub tiles: Option<tiles::Instructions>,
     /// Dropout of the probabilities: its settings, the random stream and the stream's first element.
     pub dropout: Option<(Mask, Stream, u64)>,
 }
@@ -72,22 +78,27 @@ impl<'a> Head<'a> {
         let queries = self.query_segments.len();
         (0..queries).step_by(BLOCK).map(move |first| {
             let rows = first..queries.min(first + BLOCK);
-            let seen = |key: &usize| rows.clone().any(|row| self.sees(row, *key));
-            let all = 0..self.key_segments.len();
-            let keys = match (all.clone().find(seen), all.rev().find(seen)) {
-                (Some(start), Some(last)) => start..last + 1,
-                _ => 0..0,
-            };
+            let keys = self.seen_by(rows.clone());
             Block { rows, keys }
         })
     }
 
-    fn query_rows(self, floats: &[f32], row: usize) -> Matrix<'_> {
+    /// The keys from the first to the last that one of these queries sees.
+    pub(super) fn seen_by(self, queries: Range<usize>) -> Range<usize> {
+        let seen = |key: &usize| queries.clone().any(|query| self.sees(query, *key));
+        let all = 0..self.key_segments.len();
+        match (all.clone().find(seen), all.rev().find(seen)) {
+            (Some(first), Some(last)) => first..last + 1,
+            _ => 0..0,
+        }
+    }
+
+    pub(super) fn query_rows<'b>(self, floats: &'b [f32], row: usize) -> Matrix<'b> {
         Matrix::new(&floats[row * self.width + self.column..], self.width)
     }
 
     /// The keys (0) or values (1) from row `row` on.
-    fn key_rows(self, part: usize, row: usize) -> Matrix<'a> {
+    pub(super) fn key_rows(self, part: usize, row: usize) -> Matrix<'a> {
         let start = row * 2 * self.width + part * self.width + self.column;
         Matrix::new(&self.keys[start..], 2 * self.width)
     }
@@ -123,13 +134,20 @@ impl<'a> Head<'a> {
         first + (row * self.key_segments.len() + block.keys.start) as u64
     }
 
-    /// Writes the head's columns of the result and the log-sum-exp of each row.
+    /// Writes the head's columns of the result and the log-sum-exp of each row. `next` is the head that this thread is
+    /// likely to take next.
     pub(super) fn forward(
         self,
+        next: Option<Self>,
         mut out: ArrayViewMut2<'_, f32>,
         lse: &mut [f32],
         scratch: &mut [f32],
     ) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(instructions) = self.tiles {
+            return self.forward_on_tiles(instructions, next, out, lse, scratch);
+        }
+        let _ = next;
         let (scores, result) = scratch.split_at_mut(BLOCK.min(lse.len()) * self.key_segments.len());
         let mut factors = [0.0; BLOCK];
         for block in self.blocks() {
@@ -179,15 +197,21 @@ impl<'a> Head<'a> {
         });
     }
 
-    /// Writes the gradients of the head's queries, keys and values; sums over blocks of queries ascend.
+    /// Writes the gradients of the head's queries, keys and values; sums over blocks of queries ascend. `next` is the head
+    /// that this thread is likely to take next, with its sample's results and their gradients.
     pub(super) fn backward(
         self,
-        out: &[f32],
-        lse: &[f32],
-        d_out: &[f32],
+        next: Option<(Self, [&[f32]; 2])>,
+        [out, lse, d_out]: [&[f32]; 3],
         [mut dq, mut dk, mut dv]: [ArrayViewMut2<'_, f32>; 3],
         scratch: &mut [f32],
     ) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(instructions) = self.tiles {
+            let results = [out, lse, d_out];
+            return self.backward_on_tiles(instructions, next, results, [dq, dk, dv], scratch);
+        }
+        let _ = next;
         let keys = self.key_segments.len();
         let (key_sums, rest) = scratch.split_at_mut(keys * self.size);
         let (value_sums, rest) = rest.split_at_mut(keys * self.size);

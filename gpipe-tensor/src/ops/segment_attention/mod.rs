@@ -5,6 +5,8 @@ mod cpu;
 mod cuda;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod kernels;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod on_tiles;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,14 @@ pub fn segment_attention(
     settings: &SegmentAttention<'_>,
 ) -> Result<(Tensor, Tensor)> {
     let plan = Plan::new("segment_attention", q, kv, settings)?;
+    forward(plan, [q, kv], settings)
+}
+
+fn forward(
+    plan: Plan<'_>,
+    [q, kv]: [&Tensor; 2],
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables))] settings: &SegmentAttention<'_>,
+) -> Result<(Tensor, Tensor)> {
     let mut out = q.empty_like(q.shape().clone())?;
     let mut lse = Tensor::empty(q.device(), [plan.batch, plan.heads, plan.queries])?;
     if out.elements() == 0 {
@@ -56,7 +66,8 @@ pub fn segment_attention(
         items.enumerate(),
         |(item, (out, lse))| {
             let out = out.index_axis_move(Axis(0), 0);
-            scratch.lend(|scratch| plan.head(&q, &kv, item).forward(out, lse, scratch));
+            let next = (item + 1 < plan.items()).then(|| plan.head(&q, &kv, item + 1));
+            scratch.lend(|scratch| plan.head(&q, &kv, item).forward(next, out, lse, scratch));
         },
     );
     Ok((out, lse))
@@ -74,18 +85,28 @@ pub fn segment_attention_grad(
     d_out: &Tensor,
     settings: &SegmentAttention<'_>,
 ) -> Result<(Tensor, Tensor)> {
-    const OP: &str = "segment_attention_grad";
-    let plan = Plan::new(OP, q, kv, settings)?;
+    let plan = Plan::new(GRAD, q, kv, settings)?;
+    backward(plan, [q, kv], [out, lse, d_out], settings)
+}
+
+const GRAD: &str = "segment_attention_grad";
+
+fn backward(
+    plan: Plan<'_>,
+    [q, kv]: [&Tensor; 2],
+    [out, lse, d_out]: [&Tensor; 3],
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables))] settings: &SegmentAttention<'_>,
+) -> Result<(Tensor, Tensor)> {
     for got in [out.shape(), d_out.shape()] {
         if got != q.shape() {
             let expected = format!("results of shape {}", q.shape());
-            return Err(Error::shape(OP, expected, got));
+            return Err(Error::shape(GRAD, expected, got));
         }
     }
     let sums = [plan.batch, plan.heads, plan.queries].into();
     if *lse.shape() != sums {
         return Err(Error::shape(
-            OP,
+            GRAD,
             format!("sums of shape {sums}"),
             lse.shape(),
         ));
@@ -119,13 +140,19 @@ pub fn segment_attention_grad(
         device,
         parts.zip(lse.chunks(plan.queries)).enumerate(),
         |(item, ((dq, (dk, dv)), lse))| {
-            let sample = plan.queries * plan.width;
-            let sample = item / plan.heads * sample..(item / plan.heads + 1) * sample;
-            let (out, d_out) = (&out[sample.clone()], &d_out[sample]);
+            let of_item = |item: usize| {
+                let sample = plan.queries * plan.width;
+                let sample = item / plan.heads * sample..(item / plan.heads + 1) * sample;
+                (
+                    plan.head(&q, &kv, item),
+                    [&out[sample.clone()], &d_out[sample]],
+                )
+            };
+            let (head, [out, d_out]) = of_item(item);
+            let next = (item + 1 < plan.items()).then(|| of_item(item + 1));
             let parts = [dq, dk, dv].map(|part| part.index_axis_move(Axis(0), 0));
             scratch.lend(|scratch| {
-                let head = plan.head(&q, &kv, item);
-                head.backward(out, lse, d_out, parts, scratch);
+                head.backward(next, [out, lse, d_out], parts, scratch);
             });
         },
     );

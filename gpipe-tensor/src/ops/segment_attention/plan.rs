@@ -2,6 +2,8 @@
 
 use super::cpu::{self, Head};
 use crate::instruction_set::InstructionSet;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::ops::attention::tiles;
 use crate::ops::dropout::{Dropout, Mask};
 use crate::{Error, Result, Tensor};
 
@@ -50,6 +52,9 @@ pub(super) struct Plan<'a> {
     key_segments: &'a [u32],
     pub dropout: Option<(Mask, &'a Dropout)>,
     instructions: InstructionSet,
+    /// Those of heads that are computed on tiles.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub tiles: Option<tiles::Instructions>,
 }
 
 impl<'a> Plan<'a> {
@@ -91,6 +96,7 @@ impl<'a> Plan<'a> {
             Some(dropout) => dropout.mask(op, batch)?.map(|mask| (mask, dropout)),
             None => None,
         };
+        let instructions = q.device().host().instruction_set();
         Ok(Self {
             batch,
             queries,
@@ -102,8 +108,16 @@ impl<'a> Plan<'a> {
             query_segments: settings.query_segments.u32s()?,
             key_segments: settings.key_segments.u32s()?,
             dropout,
-            instructions: q.device().host().instruction_set(),
+            instructions,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            tiles: tiles::instructions(instructions, queries),
         })
+    }
+
+    /// This with heads computed on these tiles, or by products.
+    #[cfg(all(test, target_arch = "x86_64", not(miri)))]
+    pub fn with_tiles(self, tiles: Option<tiles::Instructions>) -> Self {
+        Self { tiles, ..self }
     }
 
     /// Heads of all samples: what threads share out.
@@ -121,10 +135,18 @@ impl<'a> Plan<'a> {
     }
 
     pub fn forward_scratch(&self) -> usize {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.tiles.is_some() {
+            return tiles::forward_scratch(self.keys, self.size);
+        }
         cpu::forward_scratch(self.queries, self.keys, self.size)
     }
 
     pub fn backward_scratch(&self) -> usize {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.tiles.is_some() {
+            return tiles::backward_scratch(self.keys, self.size);
+        }
         cpu::backward_scratch(self.queries, self.keys, self.size)
     }
 
@@ -143,6 +165,8 @@ impl<'a> Plan<'a> {
             size: self.size,
             causal: self.causal,
             instructions: self.instructions,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            tiles: self.tiles,
             dropout: self.dropout.map(|(mask, dropout)| {
                 let stream = dropout.key.sample(dropout.samples.start + sample as u64);
                 (mask, stream, (head * self.queries * self.keys) as u64)

@@ -168,6 +168,47 @@ fn gradients_equal_finite_differences() {
     }
 }
 
+/// Every way to compute heads agrees with each other: on tiles of AVX2 and AVX-512, and by products.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[test]
+fn tiles_agree_with_products() {
+    use crate::InstructionSet;
+    use crate::ops::attention::tiles;
+    let device = device();
+    let wide = [
+        ([2, 97, 97, 2, 64], true),
+        ([1, 130, 45, 2, 40], false),
+        ([1, 20, 150, 1, 12], false),
+    ];
+    for (sizes, causal) in CASES.into_iter().chain(wide) {
+        let case = Case::new(&device, sizes, causal);
+        let operands = [&case.q, &case.kv];
+        let d_out = random(&device, case.q.shape().clone(), 3);
+        for dropout in [false, true] {
+            let settings = case.settings(sizes[3], causal, dropout);
+            let run = |tiles| {
+                let plan = || {
+                    let plan = Plan::new("attention", &case.q, &case.kv, &settings).unwrap();
+                    plan.with_tiles(tiles)
+                };
+                let (out, lse) = forward(plan(), operands, &settings).unwrap();
+                let results = [&out, &lse, &d_out];
+                let (dq, dkv) = backward(plan(), operands, results, &settings).unwrap();
+                let finite = |x: f64| if x == f64::INFINITY { 1e3 } else { x };
+                let lse: Vec<f64> = f64s(&lse).into_iter().map(finite).collect();
+                [f64s(&out), lse, f64s(&dq), f64s(&dkv)]
+            };
+            let wanted = run(None);
+            for allowed in [InstructionSet::Avx2, InstructionSet::Best] {
+                let got = run(tiles::Instructions::of(allowed));
+                for (got, wanted) in got.iter().flatten().zip(wanted.iter().flatten()) {
+                    assert!((got - wanted).abs() < 1e-5, "{sizes:?}: {got} {wanted}");
+                }
+            }
+        }
+    }
+}
+
 /// What padding holds, and what another segment holds, changes no bit of a result or a gradient.
 #[test]
 fn what_is_not_seen_does_not_reach_a_result() {

@@ -87,7 +87,7 @@ impl<S: Simd, const ROWS: usize> NullaryFnOnce for Add<'_, S, ROWS> {
 const FEW: usize = 4;
 
 /// The sums of some rows of a tile.
-type Sums<S, const ROWS: usize> = [[<S as Simd>::f32s; 2]; ROWS];
+pub(in crate::ops) type Sums<S, const ROWS: usize> = [[<S as Simd>::f32s; 2]; ROWS];
 
 /// Computes a tile that lies inside of c.
 #[inline(always)]
@@ -150,7 +150,7 @@ fn part_of_tile<V: bytemuck::NoUninit>(
 
 /// Multiplies the first `SOME` of a panel of rows by a panel of columns.
 #[inline(always)]
-fn sums<S: Simd, const ROWS: usize, const SOME: usize>(
+pub(in crate::ops) fn sums<S: Simd, const ROWS: usize, const SOME: usize>(
     simd: S,
     a: &[f32],
     b: &[f32],

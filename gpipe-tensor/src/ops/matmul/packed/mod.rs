@@ -11,8 +11,8 @@
 //! Sums are cut into runs by the number of inner elements alone. So the bits of an element depend neither on threads
 //! nor on the rows and columns around it.
 
-mod kernel;
-mod pack;
+pub(in crate::ops) mod kernel;
+pub(in crate::ops) mod pack;
 #[cfg(test)]
 mod tests;
 
@@ -44,14 +44,14 @@ const PART: usize = 64;
 
 /// The instructions of products that are computed here.
 #[derive(Clone, Copy)]
-pub(super) enum Instructions {
+pub(in crate::ops) enum Instructions {
     Avx2(V3),
     Avx512(V4),
 }
 
 impl Instructions {
     /// The best of the processor among those allowed.
-    fn of(allowed: InstructionSet) -> Option<Self> {
+    pub(in crate::ops) fn of(allowed: InstructionSet) -> Option<Self> {
         match V4::try_new() {
             Some(simd) if allowed != InstructionSet::Avx2 => Some(Self::Avx512(simd)),
             _ => V3::try_new().map(Self::Avx2),

@@ -16,7 +16,7 @@ const LINE: usize = 16;
 /// Copies the inner elements `inner` of some rows of an operand (or of the columns of a transposed one) to panels of
 /// `WIDTH` rows with room for `depth` inner elements: in a panel first the first one of each row, then the second ones
 /// and so on. Zeros stand for rows that the last panel lacks.
-pub(super) fn pack<const WIDTH: usize>(
+pub(in crate::ops) fn pack<const WIDTH: usize>(
     simd: V3,
     operand: Matrix<'_>,
     (rows, inner): (Range<usize>, Range<usize>),
