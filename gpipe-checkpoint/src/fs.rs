@@ -1,6 +1,7 @@
 //! The calls to the file system, as one small trait: the tests put a disk in its place that is full,
 //! that fails, or that loses its power.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -39,8 +40,8 @@ pub trait Fs {
     fn remove_file(&mut self, path: &Path) -> io::Result<()>;
     /// Removes an empty folder.
     fn remove_dir(&mut self, path: &Path) -> io::Result<()>;
-    /// The names in a folder, in order.
-    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+    /// The names in a folder, in order; some may be no text.
+    fn list(&self, path: &Path) -> io::Result<Vec<OsString>>;
     /// What stands under a name.
     fn kind(&self, path: &Path) -> io::Result<Kind>;
     /// The bytes of a file, to be read one after the other.
@@ -86,9 +87,8 @@ impl Fs for Disk {
         fs::remove_dir(path)
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        let names =
-            fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name()));
         let mut names = names.collect::<io::Result<Vec<_>>>()?;
         names.sort();
         Ok(names)

@@ -31,15 +31,11 @@ pub fn names_below<F: Fs>(
         prefix
     };
     for name in retry(|| fs.list(folder)).map_err(Fault::unreadable(here))? {
-        let (path, name) = (folder.join(&name), format!("{prefix}{name}"));
-        let kind = match kind(fs, &path, &name) {
-            // `Fs::list` replaces bytes that are no text: the file stands under another name than this one.
-            Err(Fault::Missing(name)) if name.contains(char::REPLACEMENT_CHARACTER) => {
-                return Err(Fault::Extra(name));
-            }
-            kind => kind?,
+        let Some(text) = name.to_str() else {
+            return Err(Fault::Extra(format!("{prefix}{}", name.display())));
         };
-        match kind {
+        let (path, name) = (folder.join(&name), format!("{prefix}{text}"));
+        match kind(fs, &path, &name)? {
             Kind::File(_) => drop(found.insert(name)),
             Kind::Folder if names::components(&format!("{name}/x")).is_some() => {
                 names_below(fs, &path, &format!("{name}/"), found)?;

@@ -86,7 +86,7 @@ pub(crate) fn steps<F: Fs>(fs: &F, home: &Path) -> io::Result<Vec<u64>> {
     let names = retry(|| fs.list(home))?;
     let mut steps: Vec<u64> = names
         .iter()
-        .filter_map(|name| names::step_of(name))
+        .filter_map(|name| names::step_of(name.to_str()?))
         .collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
     Ok(steps)

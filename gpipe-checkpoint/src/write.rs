@@ -8,6 +8,7 @@
 //!             └─ older ones ─ rename ─► .discarded-*, synced, deleted
 //! ```
 
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -99,7 +100,7 @@ pub fn prune<F: Fs>(
     let entries = retry(|| fs.list(home)).map_err(Failure::to("read", home))?;
     let mut steps: Vec<u64> = entries
         .iter()
-        .filter_map(|name| names::step_of(name))
+        .filter_map(|name| names::step_of(name.to_str()?))
         .filter(|&found| found <= step)
         .collect();
     steps.sort_unstable_by(|a, b| b.cmp(a));
@@ -141,10 +142,11 @@ fn remove_checkpoints<F: Fs>(fs: &mut F, home: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries?,
     };
-    let ours = |name: &String| {
+    let ours = |name: &OsString| {
+        let name = name.to_string_lossy();
         let begins = [names::PARTIAL, names::DISCARDED, names::DAMAGED];
-        names::step_of(name).is_some()
-            || [names::LATEST, names::BEST].contains(&name.as_str())
+        names::step_of(&name).is_some()
+            || [names::LATEST, names::BEST].contains(&&*name)
             || begins.iter().any(|begin| name.starts_with(begin))
     };
     for name in entries.iter().filter(|name| ours(name)) {
@@ -189,8 +191,9 @@ fn make_home<F: Fs>(fs: &mut F, home: &Path) -> Result<(), Failure> {
 /// nobody's way.
 fn sweep<F: Fs>(fs: &mut F, home: &Path) {
     for name in retry(|| fs.list(home)).unwrap_or_default() {
-        if name.starts_with(names::PARTIAL) || name.starts_with(names::DISCARDED) {
-            let _ = remove_tree(fs, &home.join(name));
+        let text = name.to_string_lossy();
+        if text.starts_with(names::PARTIAL) || text.starts_with(names::DISCARDED) {
+            let _ = remove_tree(fs, &home.join(&name));
         }
     }
 }

@@ -361,6 +361,38 @@ fn a_strange_file_whose_name_is_no_text_is_refused() {
     }
 }
 
+/// Old checkpoints and remains of saves are deleted with what others put there.
+#[cfg(target_os = "linux")]
+#[test]
+fn folders_whose_names_are_no_text_are_deleted() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut assembled = run(folder.path(), &[1]);
+    let home = folder.path().join(FOLDER);
+    let strange = |place: &Path, name: &[u8]| {
+        let inner = place.join(OsStr::from_bytes(name));
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join(OsStr::from_bytes(b"b\xff")), "").unwrap();
+    };
+    strange(&home.join("step-00000001"), b"a\xff");
+    strange(&home, b".partial-\xff");
+    let mut saver = saver(folder.path(), 1);
+    saver.save(snapshot(2, &mut assembled)).unwrap();
+    assert_eq!(saver.finish().unwrap().unwrap().trouble, None);
+    let names = fs::read_dir(&home).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["best", "latest", "step-00000002"]);
+
+    strange(&home.join("step-00000002"), b"a\xff");
+    strange(&home, b"damaged-\xff");
+    remove_all(folder.path()).unwrap();
+    assert!(!home.exists());
+}
+
 /// JSON has no such numbers.
 #[test]
 fn a_best_loss_that_is_not_finite_is_not_saved() {

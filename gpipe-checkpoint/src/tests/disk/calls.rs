@@ -1,6 +1,7 @@
 //! The calls that a disk takes, as the saver makes them.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::path::Path;
 
@@ -99,11 +100,11 @@ impl Fs for MemoryDisk {
         }
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+    fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
         let mut state = self.state();
         state.call()?;
         let node = state.find(path)?;
-        Ok(state.names(node)?.keys().cloned().collect())
+        Ok(state.names(node)?.keys().map(OsString::from).collect())
     }
 
     fn kind(&self, path: &Path) -> io::Result<Kind> {
