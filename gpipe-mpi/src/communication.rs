@@ -40,6 +40,11 @@ const LOOK: Duration = Duration::from_millis(50);
 const ORPHANED: &str = "the launcher of this process has ended";
 
 /// The ranks that one MPI launcher started, as a transport.
+///
+/// Dropped without [`close`](Transport::close), it ends its thread as that does: what was sent leaves, and the other ranks
+/// are waited for, since MPI ends on all ranks together. If they do not end within 10 s, this process may say so for another
+/// 10 s, after which it is ended with all ranks (`MPI_Abort`). A transport whose last owner is a delivery, on the
+/// communication thread, does not wait.
 pub struct MpiTransport {
     shared: Arc<Shared>,
     rank: usize,
@@ -61,6 +66,8 @@ struct Shared {
     gauge: OnceLock<Arc<Gauge>>,
     /// No more messages are sent.
     is_over: AtomicBool,
+    /// The process has said what it has to say: MPI may end it.
+    is_closed: AtomicBool,
 }
 
 impl MpiTransport {
@@ -106,7 +113,7 @@ impl MpiTransport {
             if failed {
                 // It ends this process too, which has something to say first; and it may not return.
                 let since = Instant::now();
-                while !of_thread.is_over.load(Ordering::Acquire) && since.elapsed() < GRACE {
+                while !of_thread.is_closed.load(Ordering::Acquire) && since.elapsed() < GRACE {
                     thread::park_timeout(LONGEST_NAP);
                 }
                 mpi.abort(1);
@@ -138,6 +145,39 @@ impl MpiTransport {
         if let Some(thread) = &*lock(&self.thread) {
             thread.thread().unpark();
         }
+    }
+
+    /// Waits for the end of the communication thread.
+    fn end(&self) -> Result<(), String> {
+        self.shared.is_over.store(true, Ordering::Release);
+        self.wake();
+        let Some(thread) = lock(&self.thread).take() else {
+            return Ok(());
+        };
+        if thread.thread().id() == thread::current().id() {
+            return Ok(());
+        }
+        // MPI itself may not come back, where a rank, a link or the launcher is gone.
+        let since = Instant::now();
+        loop {
+            match lock(&self.end).recv_timeout(LOOK) {
+                Ok(Ok(())) => {
+                    let ended = thread.join();
+                    return ended.map_err(|_| "the communication thread panicked".to_owned());
+                }
+                Ok(failed) => return failed,
+                Err(_) if parent() != self.parent => return Err(ORPHANED.to_owned()),
+                Err(RecvTimeoutError::Timeout) if since.elapsed() < 3 * GRACE => {}
+                Err(_) => return Err("MPI did not end".to_owned()),
+            }
+        }
+    }
+}
+
+impl Drop for MpiTransport {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.end();
     }
 }
 
@@ -182,25 +222,8 @@ impl Transport for MpiTransport {
     }
 
     fn close(&self) -> Result<(), String> {
-        self.shared.is_over.store(true, Ordering::Release);
-        self.wake();
-        let Some(thread) = lock(&self.thread).take() else {
-            return Ok(());
-        };
-        // MPI itself may not come back, where a rank, a link or the launcher is gone.
-        let since = Instant::now();
-        loop {
-            match lock(&self.end).recv_timeout(LOOK) {
-                Ok(Ok(())) => {
-                    let ended = thread.join();
-                    return ended.map_err(|_| "the communication thread panicked".to_owned());
-                }
-                Ok(failed) => return failed,
-                Err(_) if parent() != self.parent => return Err(ORPHANED.to_owned()),
-                Err(RecvTimeoutError::Timeout) if since.elapsed() < 3 * GRACE => {}
-                Err(_) => return Err("MPI did not end".to_owned()),
-            }
-        }
+        self.shared.is_closed.store(true, Ordering::Release);
+        self.end()
     }
 }
 

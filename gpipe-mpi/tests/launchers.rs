@@ -173,6 +173,61 @@ fn ranks_end_without_their_launcher() {
     }
 }
 
+/// Set for ranks that drop their transport without closing it.
+#[cfg(target_os = "linux")]
+const DROPS: &str = "GPIPE_TEST_DROPS";
+
+/// Runs in each of these ranks; in a process of its own it does nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_rank_that_drops_its_transport() {
+    let (Some(_), Some(launcher)) = (env::var_os(DROPS), Launcher::of_environment()) else {
+        return;
+    };
+    let threads = || {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm"));
+        let names = tasks.filter_map(|task| name(task.unwrap()).ok());
+        names.filter(|name| name.trim_end() == "gpipe-mpi").count()
+    };
+    let transport = MpiTransport::start(None, Some(&launcher), Duration::from_secs(60)).unwrap();
+    let world: Arc<World> = World::new(transport);
+    world.share(Parcel::default(), LIMIT).unwrap();
+    // MPI's own threads have that name too.
+    assert!(threads() > 0);
+    // Others still send to the first one.
+    thread::sleep(Duration::from_millis(100) * launcher.rank as u32);
+    drop(world);
+    // A delivery may have been its last owner.
+    let since = Instant::now();
+    while threads() > 0 {
+        assert!(since.elapsed() < Duration::from_secs(10));
+        thread::sleep(Duration::from_millis(5));
+    }
+    println!("rank {} ends well", launcher.rank);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_transport_that_is_dropped_ends_its_thread() {
+    let Some(launchers) = env::var_os("GPIPE_MPIRUN") else {
+        return;
+    };
+    for launcher in env::split_paths(&launchers) {
+        let folder = tempfile::tempdir().unwrap();
+        let test = "a_rank_that_drops_its_transport";
+        let mut command = launched(&launcher, folder.path(), RANKS, test);
+        let output = command.env(DROPS, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let ends = said.matches("ends well").count();
+        assert!(
+            output.status.success() && ends == RANKS,
+            "{launcher:?}: {said}{errors}"
+        );
+    }
+}
+
 /// Set for the one rank of a launcher that starts MPI wrongly.
 const WRONGLY: &str = "GPIPE_TEST_WRONGLY";
 
