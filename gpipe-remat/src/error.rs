@@ -1,5 +1,7 @@
 //! What can go wrong in this crate.
 
+use std::fmt;
+
 use gpipe_sched::{Action, Portal};
 
 /// The result of an operation of this crate.
@@ -69,20 +71,8 @@ pub enum Error {
     #[error("{0}")]
     PlanRequest(String),
     /// No plan fits the memory of the workers.
-    #[error(
-        "the model does not fit by {}: no cut, schedule or recomputation needs less than {mend} a worker, \
-         but {limit} is the limit: use `pipeline.memory = {mend}` or more",
-        short.rounded_up(),
-        mend = needed.rounded_up()
-    )]
-    DoesNotFit {
-        /// Memory of a worker.
-        limit: crate::Bytes,
-        /// Memory with which some plan fits.
-        needed: crate::Bytes,
-        /// What is missing.
-        short: crate::Bytes,
-    },
+    #[error("{}: use `pipeline.memory = {}` or more", .0, .0.needed.rounded_up())]
+    DoesNotFit(DoesNotFit),
     /// Layers could not be cut into stages.
     #[error(transparent)]
     Partition(#[from] gpipe_partition::Error),
@@ -144,4 +134,56 @@ pub enum Error {
         /// What is wrong.
         fault: &'static str,
     },
+}
+
+/// What a model misses that does not fit any worker, without a mend: the limit may come from elsewhere than a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoesNotFit {
+    /// Memory of a worker.
+    pub limit: crate::Bytes,
+    /// Memory with which some plan fits.
+    pub needed: crate::Bytes,
+    /// What is missing.
+    pub short: crate::Bytes,
+}
+
+impl fmt::Display for DoesNotFit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            limit,
+            needed,
+            short,
+        } = self;
+        write!(
+            f,
+            "the model does not fit by {}: no cut, schedule or recomputation needs less than {} a worker, but {limit} \
+             is the limit",
+            short.rounded_up(),
+            needed.rounded_up()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A caller whose limit is no configuration key puts its own mend behind the fault.
+    #[test]
+    fn a_fault_is_told_without_its_mend() {
+        let fault = DoesNotFit {
+            limit: crate::Bytes(1 << 20),
+            needed: crate::Bytes(3 << 20),
+            short: crate::Bytes(2 << 20),
+        };
+        assert_eq!(
+            fault.to_string(),
+            "the model does not fit by 2MiB: no cut, schedule or recomputation needs less than 3MiB a worker, but 1MiB is \
+             the limit"
+        );
+        assert_eq!(
+            Error::DoesNotFit(fault).to_string(),
+            format!("{fault}: use `pipeline.memory = 3MiB` or more")
+        );
+    }
 }

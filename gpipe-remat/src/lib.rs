@@ -30,7 +30,7 @@ pub use assembly::{Assembled, Assembly, AssemblyError, ModelPipeline};
 pub use builder::AssemblyBuilder;
 pub use custom_loss::CustomLoss;
 pub use diagnosis::first_non_finite;
-pub use error::{Error, Result};
+pub use error::{DoesNotFit, Error, Result};
 pub use lending::{Answer, Lender, Lent, Others, copy_owned, lend_last, lend_owned};
 pub use memory::{
     Bytes, BytesError, MessageBytes, ModelCosts, ParameterBytes, PlaceBytes, Policy, RematPlan,

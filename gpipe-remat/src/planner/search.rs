@@ -10,7 +10,7 @@ use super::cuts;
 use super::plan::{CertifiedPlan, Plan};
 use super::relaxation::Relaxed;
 use super::request::{Costed, PlanRequest, check_cut, fault};
-use crate::{Bytes, Error, Result};
+use crate::{Bytes, DoesNotFit, Error, Result};
 
 /// The most actions simulated for one plan. Candidates left over keep their bound.
 pub(super) const ACTIONS: u64 = 20_000_000;
@@ -378,11 +378,11 @@ impl<'a> Planner<'a> {
         let Some(needed) = least else {
             return fault(no_schedule);
         };
-        Ok(Error::DoesNotFit {
+        Ok(Error::DoesNotFit(DoesNotFit {
             limit: Bytes(limit),
             needed: Bytes(needed),
             short: Bytes(needed.saturating_sub(limit)),
-        })
+        }))
     }
 }
 

@@ -334,19 +334,19 @@ impl Recommender {
     /// The error where there is no plan. That one does not fit is said of the workers that were planned for, since more of
     /// them may need less each, and the mend is the memory that counts.
     pub(super) fn refused(&self, error: gpipe_remat::Error) -> Error {
-        let gpipe_remat::Error::DoesNotFit { needed, .. } = &error else {
+        let gpipe_remat::Error::DoesNotFit(fault) = &error else {
             return Error::input(error);
         };
         let workers = numbers::counted(self.workers.len() as u64, "worker");
         let of_hosts = self.hosts.map_or(String::new(), |hosts| {
             format!(" of {}", numbers::counted(hosts.count as u64, "host"))
         });
-        let (said, needed) = (error.to_string(), needed.rounded_up());
-        let said = match said.rsplit_once(": ") {
-            Some((fault, _)) if self.has_own_memory => {
+        let said = match self.has_own_memory {
+            true => {
+                let needed = fault.needed.rounded_up();
                 format!("{fault}: list --workers with {needed} or more each")
             }
-            _ => said,
+            false => error.to_string(),
         };
         Error::invalid(format!("on {workers}{of_hosts} {said}"))
     }
