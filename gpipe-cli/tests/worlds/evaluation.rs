@@ -1,7 +1,9 @@
-//! An evaluation over ranks with a picture that one of them alone cannot read.
+//! Evaluations over ranks: of a run of replicas, and with a picture that one of the ranks alone cannot read.
 
+use std::env;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
@@ -103,5 +105,35 @@ fn a_picture_that_one_rank_cannot_read_ends_the_evaluation_on_all() {
             let told = format!("evaluation after step 3: rank {victim} (here): ");
             assert_eq!(error.starts_with(&told), rank != victim, "{rank}: {error}");
         }
+    }
+}
+
+/// The ranks of replicas of one stage have a stage each, without a flag.
+#[test]
+fn a_run_of_replicas_is_evaluated_by_as_many_ranks() {
+    let launchers = env::var_os("GPIPE_MPIRUN");
+    for launcher in launchers.iter().flat_map(env::split_paths) {
+        let near = tempfile::tempdir().expect("a folder");
+        let run = near.path().join("run");
+        let said = |mut command: Command| {
+            let output = command.env_remove("GPIPE_MPIRUN").output();
+            let output = output.expect("a process");
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{launcher:?}: {errors}");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let over_two = || super::launched(&launcher, 2, near.path(), &[], &[]);
+        let mut train = over_two();
+        train.args(["train", "--quiet", "--model", "gpt-nano", "--stages", "1"]);
+        train.args(["--replicas", "2", "--threads", "1", "--steps", "1"]);
+        train.args(["--eval-every", "1", "--out"]).arg(&run);
+        said(train);
+        let mut alone = Command::new(env!("CARGO_BIN_EXE_gpipe"));
+        alone.args(["eval", "--quiet"]).arg(&run);
+        let mut evaluation = over_two();
+        evaluation.args(["eval", "--quiet"]).arg(&run);
+        let found = said(alone);
+        assert!(found.starts_with("loss "), "{found}");
+        assert_eq!(said(evaluation), found, "{launcher:?}");
     }
 }

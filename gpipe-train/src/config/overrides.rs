@@ -80,6 +80,8 @@ pub struct Overrides {
     given: Keys,
     /// Whether the run makes forward passes alone.
     is_forward: bool,
+    /// Whether its stages are those of the training run, and not of a later layer.
+    has_stages_of_run: bool,
     /// The most micro-batches of such a run.
     most_micro_batches: Option<i64>,
     /// What such a run asks of GPUs, if it has one, unless a later layer asks otherwise.
@@ -103,6 +105,7 @@ impl Overrides {
             schema: Schema::new(),
             given: Keys::default(),
             is_forward: false,
+            has_stages_of_run: false,
             most_micro_batches: None,
             of_gpus: Vec::new(),
             ranks: [1, 1],
@@ -149,6 +152,7 @@ impl Overrides {
         if self.is_forward && entries.iter().any(lays_stages) {
             self.given.remove("pipeline", "schedule");
             self.given.remove("pipeline", "partition");
+            self.has_stages_of_run = false;
         }
         self.given.merge(entries)?;
         Ok(self)
@@ -168,7 +172,8 @@ impl Overrides {
     /// Adapts the layers so far, those of a training run, to forward passes alone: a number of
     /// micro-batches becomes the most, and a table of actions, which is of another number of them, is
     /// left out, as are groups, replicas, layers before the pipeline, what is kept for backward passes in which memory, and
-    /// on processors what was asked of GPUs. A later layer with other stages leaves out any schedule and cut.
+    /// on processors what was asked of GPUs. A later layer with other stages leaves out any schedule and cut, as do ranks that
+    /// cannot share the stages of the run: there is a stage for each worker then.
     #[must_use]
     pub fn forward_only(mut self) -> Self {
         let name = self.given.text("pipeline", "schedule");
@@ -189,6 +194,7 @@ impl Overrides {
             self.of_gpus.extend(given.map(|given| (key, given)));
         }
         self.is_forward = true;
+        self.has_stages_of_run = true;
         let given = self.given.remove("pipeline", "micro_batches");
         self.most_micro_batches = given.and_then(|given| given.as_integer());
         self
@@ -217,6 +223,9 @@ impl Overrides {
     pub fn resolve(mut self) -> Result<TrainConfig> {
         let (most_micro_batches, [ranks, ranks_here]) = (self.most_micro_batches, self.ranks);
         let of_gpus = std::mem::take(&mut self.of_gpus);
+        if self.has_stages_of_run {
+            self.fit_stages_to_ranks();
+        }
         let mut draft = self.draft()?;
         draft.read_adapter()?;
         draft.follow_table()?;
@@ -232,6 +241,35 @@ impl Overrides {
             validate::check_table(&config, table)?;
         }
         Ok(config)
+    }
+
+    /// Replaces the stages of a run by one for each worker, where the ranks cannot share them: a run of replicas has fewer
+    /// stages than ranks.
+    fn fit_stages_to_ranks(&mut self) {
+        let schedule = self.given.text("pipeline", "schedule");
+        let schedule = schedule.and_then(|name| name.parse::<ScheduleChoice>().ok());
+        let chunks = schedule.map_or(1, |schedule| schedule.chunks() as u64);
+        let number = |key| {
+            let given = self.given.number("pipeline", key);
+            given.and_then(|given| u64::try_from(given).ok())
+        };
+        let stages = number("stages").unwrap_or(1);
+        let ranks = (self.ranks[0] as u64 / number("replicas").unwrap_or(1).max(1)).max(1);
+        let listed = self.given.devices();
+        let listed = listed.filter(|devices| devices.repeated().is_none());
+        let fits = match &listed {
+            Some(devices) => stages == devices.workers().saturating_mul(ranks * chunks),
+            None => stages.is_multiple_of(ranks * chunks),
+        };
+        if !fits {
+            for key in ["stages", "schedule", "partition"] {
+                self.given.remove("pipeline", key);
+            }
+            // Listed workers have one each.
+            if listed.is_none() {
+                self.given.set("pipeline", "stages", ranks as i64);
+            }
+        }
     }
 
     /// The configuration of a run, whose file has all keys that depend on others: what the run read beside its model, such as
@@ -254,4 +292,47 @@ impl Overrides {
 /// A configuration of all keys.
 fn complete(keys: Keys) -> Result<TrainConfig> {
     TrainConfig::deserialize(keys.0).map_err(|error| Error::invalid(error.message()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks that cannot share the stages of a run, of replicas for example, have one for each worker.
+    #[test]
+    fn forward_passes_have_stages_for_all_ranks() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c.toml");
+        let layer = |set: &[&str]| {
+            let setting = |text: &&str| {
+                let (key, value) = text.split_once('=').unwrap();
+                Setting::text(*text, key, value)
+            };
+            set.iter().map(setting).collect::<Vec<_>>()
+        };
+        let forward = |run: &[&str], ranks: usize, set: &[&str]| {
+            let run = Overrides::new().layer(layer(run));
+            let run = run.unwrap().on_ranks(2, 2).resolve().unwrap();
+            std::fs::write(&file, run.to_toml().unwrap()).unwrap();
+            let overrides = Overrides::new().file(&file).unwrap().forward_only();
+            let overrides = overrides.layer(layer(set));
+            let config = overrides.unwrap().on_ranks(ranks, ranks).resolve().unwrap();
+            config.pipeline.stages.get()
+        };
+        let replicas = ["pipeline.replicas=2", "pipeline.stages=1"];
+        let stages = |ranks| forward(&replicas, ranks, &[]);
+        assert_eq!([1, 2, 4].map(stages), [1, 2, 4]);
+        assert_eq!(forward(&replicas, 2, &["pipeline.replicas=2"]), 1);
+        // Those that fit, and those that are typed, stay.
+        let chunks = ["pipeline.schedule=interleaved:2", "pipeline.stages=4"];
+        assert_eq!(forward(&chunks, 2, &[]), 4);
+        assert_eq!(forward(&chunks, 4, &[]), 4);
+        assert_eq!(forward(&replicas, 2, &["pipeline.stages=4"]), 4);
+        let cut = ["pipeline.stages=2", "pipeline.partition=3,8"];
+        assert_eq!(forward(&cut, 3, &[]), 3);
+        // Listed workers are those of each rank.
+        let listed = ["pipeline.devices=cuda:0,cuda:1"];
+        assert_eq!(forward(&listed, 2, &[]), 4);
+        assert_eq!(forward(&listed, 1, &[]), 2);
+    }
 }

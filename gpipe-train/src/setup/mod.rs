@@ -115,6 +115,7 @@ impl Setup {
             ranks: world.map_or(1, |world| world.ranks() / replicas),
             ..Self::with_schedule(config, None, replica)?
         };
+        setup.check_ranks(config)?;
         if setup.ranks > 1 || replicas > 1 {
             let device_of = setup.schedule.device_of().iter();
             let devices = setup.schedule.devices();

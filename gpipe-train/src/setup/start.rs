@@ -2,11 +2,12 @@
 
 use gpipe_layers::Optimizer;
 use gpipe_remat::{Assembled, Assembly, AssemblyError, TrainingLoss};
+use gpipe_report::numbers;
 use gpipe_sched::LossStage;
 use gpipe_tensor::{Device, Host, Tensors};
 
 use super::Setup;
-use crate::config::TrainConfig;
+use crate::config::{ScheduleChoice, TrainConfig};
 use crate::error::{Error, Result};
 use crate::launch::check_replicas;
 use crate::nccl::{chosen, with_nccl};
@@ -111,6 +112,32 @@ impl Setup {
         let watchdog = config.run.watchdog.deadline(None);
         assembled.pipeline.set_deadline(watchdog);
         Ok(assembled)
+    }
+
+    /// Refuses workers of which the ranks of a replica cannot have the same number each.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with a number of stages or ranks that fits.
+    pub(super) fn check_ranks(&self, config: &TrainConfig) -> Result<()> {
+        let (workers, ranks) = (self.schedule.devices(), self.ranks);
+        if workers.is_multiple_of(ranks) {
+            return Ok(());
+        }
+        let stages = workers.next_multiple_of(ranks) * (self.schedule.stages() / workers);
+        let mend = match *config.pipeline.schedule {
+            ScheduleChoice::Kind(_) if stages <= self.layers.len() => {
+                format!("use `pipeline.stages = {stages}`")
+            }
+            _ => {
+                let fewer = (1..ranks).rev().find(|&few| workers.is_multiple_of(few));
+                let replicas = config.pipeline.replicas.get();
+                format!("start {}", fewer.unwrap_or(1) * replicas)
+            }
+        };
+        Err(Error::invalid(format!(
+            "{} on {ranks} ranks: each rank has the same number, so {mend}",
+            numbers::counted(workers as u64, "worker")
+        )))
     }
 
     /// The host with its threads, precision and kernel cache.

@@ -1,6 +1,7 @@
 //! What a set-up predicts and assembles, and the mends where it is refused.
 
 use gpipe_remat::OutputStage;
+use gpipe_sched::{InMemory, World};
 
 use super::Setup;
 use crate::config::{Overrides, Setting, TrainConfig};
@@ -33,6 +34,35 @@ fn replicas_are_not_started_in_one_process() {
     let setup = Setup::new(&config).unwrap();
     let said = setup.assemble(&config).err().unwrap().to_string();
     assert!(said.contains("2 replicas but one process: "), "{said}");
+}
+
+/// The mends of workers that ranks cannot share are followed.
+#[test]
+fn ranks_have_the_same_number_of_workers() {
+    let over = |set: &[&str], ranks: usize| {
+        let config = resolved(set);
+        let mut worlds = InMemory::new(ranks).into_iter().map(World::new);
+        let setup = Setup::over(&config, worlds.next().as_ref());
+        setup.map(drop).map_err(|error| error.to_string())
+    };
+    let model = "model.name=gpt-nano";
+    let said = over(&[model, "pipeline.stages=1"], 2).unwrap_err();
+    assert!(said.ends_with("so use `pipeline.stages = 2`"), "{said}");
+    assert_eq!(over(&[model, "pipeline.stages=2"], 2), Ok(()));
+    let two = ["pipeline.schedule=interleaved:2", "pipeline.stages=4"];
+    let said = over(&[model, two[0], two[1]], 3).unwrap_err();
+    assert!(said.ends_with("so use `pipeline.stages = 6`"), "{said}");
+    assert_eq!(over(&[model, two[0], "pipeline.stages=6"], 3), Ok(()));
+    let replicas = "pipeline.replicas=2";
+    let said = over(&[model, "pipeline.stages=6", replicas], 8).unwrap_err();
+    assert!(said.ends_with("so use `pipeline.stages = 8`"), "{said}");
+    // There are no more layers than stages.
+    let layers = Setup::new(&resolved(&[model])).unwrap().costs.layers();
+    let stages = format!("pipeline.stages={layers}");
+    let said = over(&[model, &stages, replicas], 2 * (layers - 1)).unwrap_err();
+    let (_, ranks) = said.split_once("so start ").unwrap();
+    let ranks: usize = ranks.parse().unwrap();
+    assert_eq!(over(&[model, &stages, replicas], ranks), Ok(()));
 }
 
 /// Layers before the pipeline return a row for each sample: not those between parts of a transparent encoder.
