@@ -56,7 +56,8 @@ pub enum Event {
         grad_norm: f64,
         /// Learning rate.
         lr: f64,
-        /// Tokens of the batch divided by the seconds of the step.
+        /// Positions of the batch (samples × `data.seq_len`, padding included; for images samples) divided by the seconds of
+        /// the step.
         tokens_per_second: f64,
         /// Seconds from the batch to the updated parameters.
         step_seconds: f64,
@@ -130,7 +131,7 @@ pub enum Event {
         step: u64,
         /// Loss of the last step.
         loss: f64,
-        /// Median over the last steps.
+        /// As in [`Step`](Self::Step), by the median of the last steps.
         tokens_per_second: f64,
         /// Median over the steps.
         bubble: f64,

@@ -117,7 +117,7 @@ impl<'a, S: ProgressSink> ProgressReporter<'a, S> {
         self.record.take_place(identity)
     }
 
-    /// Tokens per step.
+    /// Positions per step, padding included.
     fn tokens(&self) -> u64 {
         self.config.data.batch_size.u64() * self.config.data.seq_len.u64()
     }
