@@ -10,6 +10,7 @@ pub mod parsers;
 mod ranks;
 mod signals;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -91,6 +92,18 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         fail.report(false);
         return ExitCode::from(code.max(fail.exit_code()));
     }
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let typed = context(ContextKind::InvalidArg);
+    if let (ErrorKind::ValueValidation, Some(mend)) = (error.kind(), error.source()) {
+        let flag = typed.split(' ').next().unwrap_or_default();
+        let value = context(ContextKind::InvalidValue);
+        let fail = Fail::invalid(format!("{flag} {value}: {mend}"));
+        fail.report(false);
+        return ExitCode::from(fail.exit_code());
+    }
     let text = error.render().to_string();
     let lines = text
         .lines()
@@ -108,10 +121,6 @@ fn usage_error(error: &clap::Error) -> ExitCode {
             .trim_start_matches("error: ")
             .trim_start_matches("tip: ");
     }
-    let typed = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(typed)) => typed.as_str(),
-        _ => "",
-    };
     if let Some((_, own)) = OTHER_NAMES.iter().find(|(other, _)| *other == typed) {
         message =
             format!("unexpected argument '{typed}' found; a similar argument exists: '{own}'");

@@ -5,6 +5,7 @@
 
 mod flags;
 mod generate;
+mod number;
 mod overrides;
 mod plan;
 mod settings;

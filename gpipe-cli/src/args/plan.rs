@@ -6,6 +6,7 @@ use gpipe_train::TrainConfig;
 use gpipe_train::recommend::{PlanningOptions, parse_link};
 
 use super::Settings;
+use super::number::whole;
 use crate::fail::Result;
 
 /// Arguments of `gpipe plan`.
@@ -54,7 +55,7 @@ pub struct AutoArgs {
     #[arg(long, value_name = "LINK", allow_hyphen_values = true)]
     pub link: Option<String>,
     /// As many hosts, each with those workers: recommend the number of replicas too
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<usize>)]
     pub hosts: Option<usize>,
     /// The link of a host to the others, shared by its workers [default: that of --link]
     #[arg(long, value_name = "LINK", allow_hyphen_values = true)]

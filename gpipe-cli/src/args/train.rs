@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Settings;
+use super::number::seconds;
 
 /// Arguments of `gpipe train`.
 #[derive(Debug, clap::Args)]
@@ -63,7 +64,7 @@ pub struct LaunchedArgs {
         help_heading = "Run",
         default_value_t = 60
     )]
-    #[arg(value_parser = clap::value_parser!(u64).range(3..))]
+    #[arg(value_parser = seconds)]
     pub mpi_timeout: u64,
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Workers;
+use super::number::{number, whole};
 
 /// Arguments of `gpipe eval`.
 #[derive(Debug, clap::Args)]
@@ -54,17 +55,19 @@ pub struct SampleArgs {
     )]
     pub prompt: Vec<String>,
     /// Tokens to generate after the prompt
-    #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Text")]
+    #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Text", value_parser = whole::<u32>)]
     pub tokens: u32,
     /// Sampling temperature: below 1 favours likely tokens; 0 always takes the most likely
     #[arg(long, value_name = "T", default_value_t = 0.8, help_heading = "Text")]
+    #[arg(value_parser = |text: &str| number(text, "use a finite number from 0 up"))]
     pub temperature: f64,
     /// Sample from the N most likely tokens only [default: from all]
-    #[arg(long, value_name = "N", help_heading = "Text")]
+    #[arg(long, value_name = "N", help_heading = "Text", value_parser = whole::<usize>)]
     pub top_k: Option<usize>,
     /// Sample from the fewest most likely tokens that have this share of the probability together
     /// [default: from all]
     #[arg(long, value_name = "P", help_heading = "Text")]
+    #[arg(value_parser = |text: &str| number(text, "use a number above 0, up to 1"))]
     pub top_p: Option<f64>,
     /// Search for the likeliest of several texts that go on side by side from one prompt, with N of them, instead of
     /// sampling
@@ -72,7 +75,8 @@ pub struct SampleArgs {
         long,
         value_name = "N",
         conflicts_with_all = ["json", "temperature", "top_k", "top_p"],
-        help_heading = "Text"
+        help_heading = "Text",
+        value_parser = whole::<usize>
     )]
     pub beams: Option<usize>,
     /// Go on after the end-of-text token of the model's config.json

@@ -68,6 +68,15 @@ const LINES: &[&str] = &[
     "plan --cost 10,20",
     "verify --stages 40",
     "verify --tolerance 1e-6",
+    "verify --mpi-timeout 2",
+    "plan --auto --workers 8*h100 --hosts -2",
+    "sample taken --tokens -3",
+    "sample taken --tokens 1e3",
+    "sample taken --tokens 99999999999",
+    "sample taken --temperature hot",
+    "sample taken --top-k -1",
+    "sample taken --top-p half",
+    "sample taken --beams two",
 ];
 
 #[test]

@@ -1,0 +1,24 @@
+//! Numbers of flags that set no key of the configuration: their errors are mends.
+
+use std::num::{IntErrorKind, ParseIntError};
+use std::str::FromStr;
+
+/// A count, which is checked to be 1 or more where it is used.
+pub fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, &'static str> {
+    text.parse()
+        .map_err(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow => "use a smaller number",
+            _ => "use a whole number from 1 up",
+        })
+}
+
+/// Seconds within which another process gives a sign of life, one each second.
+pub fn seconds(text: &str) -> Result<u64, &'static str> {
+    let seconds = whole(text).ok().filter(|&seconds| seconds >= 3);
+    seconds.ok_or("use a whole number from 3 up")
+}
+
+/// A number that is checked where it is used, or else this mend.
+pub fn number(text: &str, mend: &'static str) -> Result<f64, &'static str> {
+    text.parse().map_err(|_| mend)
+}
