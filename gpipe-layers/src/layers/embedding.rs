@@ -4,7 +4,7 @@ use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{DType, Shape, Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
+use super::flow::{Flows, checked, output, single, times, trained, unexpected, unpack};
 use crate::lingvo;
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, LayerCache, Memory, Param, PassContext, Pending, Result,
@@ -89,6 +89,10 @@ impl Layer for Embedding {
         let y = output(&self.name, shape, self.token.dtype)?;
         let elements = y.elements();
         let added = self.position.as_ref().map_or(0, |_| elements);
+        let of_token = trained(&self.token, elements);
+        let of_positions = |table| trained(table, elements);
+        let of_positions = self.position.as_ref().map_or(0, of_positions);
+        let is_trained = of_token > 0 || of_positions > 0;
         let positions = self.position.iter().map(|table| &table.shape);
         let mut params = checked(&self.name, &self.token.shape)?;
         for table in positions {
@@ -97,7 +101,7 @@ impl Layer for Embedding {
         Ok(Cost {
             forward: added,
             input_grad: 0,
-            weight_grad: elements.saturating_add(added),
+            weight_grad: of_token.saturating_add(of_positions),
             params,
             memory: Memory {
                 saved_inputs: TensorSet::All,
@@ -113,7 +117,8 @@ impl Layer for Embedding {
             },
             // A row is read and written, its gradient read and added to what was there, which is of
             // single precision.
-            traffic: times(&[3, y.bytes()]).saturating_add(times(&[4, 2 * elements + added])),
+            traffic: times(&[if is_trained { 3 } else { 2 }, y.bytes()])
+                .saturating_add(times(&[4, 2 * of_token + of_positions])),
             outputs: vec![y],
             ..Cost::default()
         })

@@ -7,7 +7,7 @@ use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{Flows, checked, foreign, output, times, unexpected, unpack};
+use super::flow::{Flows, checked, foreign, output, times, trained, unexpected, unpack};
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, LayerCache, Memory, Origin, Param, PassContext, Pending,
     Result, Saved, TensorSet,
@@ -272,7 +272,7 @@ impl Layer for MultiHeadAttention {
             input_grad: projection
                 .saturating_add(times(&[4, product]))
                 .saturating_add(times(&[4, probabilities])),
-            weight_grad: projection,
+            weight_grad: trained(&self.weight, projection),
             params,
             memory: Memory {
                 outputs: origins,

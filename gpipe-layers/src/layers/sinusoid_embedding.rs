@@ -4,7 +4,7 @@ use gpipe_tensor::ops::CacheSpan;
 use gpipe_tensor::{DType, Shape, Tensor, Tensors, ops};
 use smallvec::smallvec;
 
-use super::flow::{Flows, checked, output, single, times, unexpected, unpack};
+use super::flow::{Flows, checked, output, single, times, trained, unexpected, unpack};
 use crate::lingvo;
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, LayerCache, Memory, Origin, Param, PassContext, Pending,
@@ -93,7 +93,7 @@ impl Layer for SinusoidEmbedding {
         let elements = y.elements();
         Ok(Cost {
             forward: times(&[2, elements]),
-            weight_grad: times(&[2, elements]),
+            weight_grad: trained(&self.table, times(&[2, elements])),
             params,
             memory: Memory {
                 outputs: vec![Origin::New, Origin::Same(1)],
@@ -106,7 +106,8 @@ impl Layer for SinusoidEmbedding {
                 ..Memory::default()
             },
             // A row is read, written, read and written with its position; its gradient is scaled and added.
-            traffic: times(&[8, y.bytes()]),
+            traffic: times(&[4, y.bytes()])
+                .saturating_add(trained(&self.table, times(&[4, y.bytes()]))),
             outputs: vec![y, inputs[1].clone()],
             ..Cost::default()
         })

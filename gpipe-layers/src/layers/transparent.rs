@@ -9,7 +9,7 @@ use gpipe_tensor::{Tensor, Tensors, ops};
 use smallvec::smallvec;
 
 use super::dropout::{Dropout, check_rate};
-use super::flow::{Flows, checked, times, unexpected, unpack};
+use super::flow::{Flows, checked, times, trained, unexpected, unpack};
 use crate::sum::sum;
 use crate::{
     Cost, Error, Flow, Init, Kind, Layer, Memory, Origin, Param, PassContext, Pending, Result,
@@ -237,7 +237,7 @@ impl Layer for TransparentWeights {
         Ok(Cost {
             forward: elements,
             input_grad: times(&[4, elements]),
-            weight_grad: times(&[5, w.elements()]),
+            weight_grad: trained(&self.weights, times(&[5, w.elements()])),
             params: w.elements(),
             memory: Memory {
                 outputs: vec![Origin::Same(0), Origin::Same(1), Origin::New, Origin::New],
@@ -248,7 +248,7 @@ impl Layer for TransparentWeights {
                 forward_peak: x.bytes().saturating_add(w.bytes()),
                 input_grad_peak: grown.max(w.bytes().saturating_add(times(&[2, x.bytes()]))),
                 param_only_grad_peak: grown,
-                weight_grad_peak: if self.weights.frozen { 0 } else { w.bytes() },
+                weight_grad_peak: trained(&self.weights, w.bytes()),
                 ..Memory::default()
             },
             traffic: times(&[8, x.bytes()]),

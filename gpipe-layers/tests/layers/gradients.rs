@@ -52,6 +52,20 @@ fn split_fused_and_parameter_gradients_have_the_same_bits() {
     }
 }
 
+/// A normalization sums the gradients of its parameters in the pass that computes dX, frozen or not.
+#[test]
+fn frozen_parameters_cost_no_gradient() {
+    let normalizes = ["norm", "rms_norm", "half", "attention half", "gated half"];
+    for mut case in all(SIZES) {
+        if normalizes.contains(&case.layer.name()) {
+            continue;
+        }
+        freeze(case.layer.as_mut(), |_| true);
+        let cost = case.layer.cost(&[case.input]).unwrap();
+        assert_eq!(cost.weight_grad, 0, "{}", case.layer.name());
+    }
+}
+
 /// Each parameter by itself, and all of them: dX and the gradients of the others stay right, and
 /// the bytes are those that are predicted.
 #[test]
