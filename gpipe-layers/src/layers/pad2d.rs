@@ -42,12 +42,17 @@ impl Pad2d {
 
     fn result(&self, x: &Shape, got: impl std::fmt::Display) -> Result<Shape> {
         match *x.dims() {
-            [samples, height, width, channels] => Ok(Shape::from([
-                samples,
-                height.saturating_add(self.added[0]),
-                width.saturating_add(self.added[1]),
-                channels,
-            ])),
+            [samples, height, width, channels] => {
+                let size = [
+                    height.saturating_add(self.added[0]),
+                    width.saturating_add(self.added[1]),
+                ];
+                if self.changes() {
+                    let checked = ops::check_pad2d(self.offset(1), [height, width], size);
+                    checked.map_err(Error::within(&self.name))?;
+                }
+                Ok(Shape::from([samples, size[0], size[1], channels]))
+            }
             _ => Err(unexpected(
                 &self.name,
                 "images (samples, height, width, channels)",
@@ -56,20 +61,25 @@ impl Pad2d {
         }
     }
 
+    /// Pixels that are cut off above and to the left, or with a sign of -1 added there.
+    fn offset(&self, sign: isize) -> [isize; 2] {
+        self.offset.map(|pixels| {
+            let pixels = isize::try_from(pixels).unwrap_or(isize::MAX);
+            sign * pixels
+        })
+    }
+
     /// The images at this offset, of the size of this shape.
     fn at(&self, x: &Tensor, sign: isize, shape: &Shape) -> Result<Tensor> {
         if !self.changes() {
             return Ok(x.clone());
         }
-        let offset = self.offset.map(|pixels| {
-            let pixels = isize::try_from(pixels).unwrap_or(isize::MAX);
-            sign * pixels
-        });
         let size = match *shape.dims() {
             [_, height, width, _] => [height, width],
             _ => [0; 2],
         };
-        ops::pad2d(x, offset, size).map_err(Error::within(&self.name))
+        let padded = ops::pad2d(x, self.offset(sign), size);
+        padded.map_err(Error::within(&self.name))
     }
 }
 

@@ -26,12 +26,12 @@ impl Upsample2d {
     /// The shape of the result.
     fn doubled(&self, x: &Shape, got: impl std::fmt::Display) -> Result<Shape> {
         match *x.dims() {
-            [samples, height, width, channels] => Ok(Shape::from([
-                samples,
-                height.saturating_mul(2),
-                width.saturating_mul(2),
-                channels,
-            ])),
+            [samples, height, width, channels] => {
+                let size = [height, width].map(|pixels| pixels.saturating_mul(2));
+                // The pass is the gradient of a pool.
+                WINDOW.output(size).map_err(Error::within(&self.name))?;
+                Ok(Shape::from([samples, size[0], size[1], channels]))
+            }
             _ => Err(unexpected(
                 &self.name,
                 "images (samples, height, width, channels)",

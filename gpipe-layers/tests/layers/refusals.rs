@@ -1,8 +1,8 @@
 //! What a layer cannot take, it refuses with its name, in its cost and in its passes alike.
 
 use gpipe_layers::layers::{
-    At, CausalAttention, Dropout, InstanceNorm, LayerNorm, MultiHeadAttention, Permute, Pool2d,
-    TransparentWeights,
+    At, CausalAttention, Dropout, InstanceNorm, LayerNorm, MultiHeadAttention, Pad2d, Permute,
+    Pool2d, TransparentWeights, Upsample2d,
 };
 use gpipe_layers::{AdamW, Error, Flow, Layer, Optimizer, Pending, Saved, check, try_params};
 use gpipe_tensor::ops::Window;
@@ -160,6 +160,31 @@ fn what_a_pass_refuses_costs_refuse_too() {
     for (layer, flow) in layers {
         assert!(layer.cost(&[flow]).is_err(), "{}", layer.name());
         assert_eq!(layer.handed_on(), [], "{}", layer.name());
+    }
+}
+
+/// Images without channels have no bytes, however large they are.
+#[test]
+fn sizes_that_a_pass_refuses_costs_refuse_too() {
+    const MANY: usize = 1 << 31;
+    let device = device();
+    let layers: [(Box<dyn Layer>, [usize; 4]); 6] = [
+        (Box::new(Pad2d::new("below", [1, 0])), [1, MANY - 1, 1, 0]),
+        (Box::new(Pad2d::new("right", [0, MANY])), [1, 1, 1, 0]),
+        (Box::new(Pad2d::shift("up", [1, 0])), [1, 1, MANY, 0]),
+        (Box::new(Pad2d::shift("far", [MANY, 0])), [1, 1, 1, 0]),
+        (Box::new(Upsample2d::new("up")), [1, MANY / 2, 1, 0]),
+        (Box::new(Upsample2d::new("none")), [1, 0, 1, 1]),
+    ];
+    for (layer, shape) in layers {
+        let x = one(Tensor::zeros(&device, shape).unwrap());
+        let refused = layer.forward(&cx(1), x).unwrap_err().to_string();
+        let priced = layer.cost(&[Flow::f32(shape)]).unwrap_err().to_string();
+        assert!(
+            priced.starts_with(&format!("{}: ", layer.name())),
+            "{priced}"
+        );
+        assert_eq!(priced, refused);
     }
 }
 

@@ -66,7 +66,7 @@ pub use matmul::{
     Layout, batched_matmul, matmul, matmul_accumulate, matmul_accumulate_rows, matmul_onto,
     matmul_padded, padded,
 };
-pub use pad2d::pad2d;
+pub use pad2d::{check_pad2d, pad2d};
 pub use pool2d::{avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad};
 pub use relu::{leaky_relu, leaky_relu_grad, relu, relu_grad};
 pub use rms_norm::{rms_norm, rms_norm_grad};

@@ -9,6 +9,25 @@ use super::window::Images;
 use crate::parallel::{for_each, rows_per_chunk};
 use crate::{Error, Result, Tensor};
 
+const OP: &str = "pad2d";
+
+/// Refuses an offset, a size of images, or a size of the result that [`pad2d`] does not take.
+///
+/// # Errors
+/// [`Error::Argument`] for sizes or offsets of 2³¹ or more.
+pub fn check_pad2d(offset: [isize; 2], from: [usize; 2], size: [usize; 2]) -> Result<()> {
+    let mut sizes = from.into_iter().chain(size);
+    let fits = sizes.all(|size| i32::try_from(size).is_ok())
+        && offset.iter().all(|&offset| i32::try_from(offset).is_ok());
+    match fits {
+        true => Ok(()),
+        false => Err(Error::Argument {
+            op: OP,
+            message: format!("an offset of {offset:?} and a size of {size:?}: use smaller numbers"),
+        }),
+    }
+}
+
 /// Images (samples, height, width, channels) of another size, in which pixel (i, j) is pixel (i, j) + `offset` of
 /// x, and 0 where x has none. The gradient with respect to x is the same with `-offset` and the size of x.
 ///
@@ -16,19 +35,10 @@ use crate::{Error, Result, Tensor};
 /// the same size at offset [1, 1].
 ///
 /// # Errors
-/// [`Error::Shape`] unless x holds images; [`Error::Argument`] for sizes or offsets of 2³¹ or more; errors of
-/// allocation.
+/// [`Error::Shape`] unless x holds images; those of [`check_pad2d`]; errors of allocation.
 pub fn pad2d(x: &Tensor, offset: [isize; 2], size: [usize; 2]) -> Result<Tensor> {
-    const OP: &str = "pad2d";
     let images = Images::of(OP, x.shape())?;
-    let sizes = images.size.into_iter().chain(size);
-    let fits = sizes.into_iter().all(|size| i32::try_from(size).is_ok())
-        && offset.iter().all(|&offset| i32::try_from(offset).is_ok());
-    if !fits {
-        let message =
-            format!("an offset of {offset:?} and a size of {size:?}: use smaller numbers");
-        return Err(Error::Argument { op: OP, message });
-    }
+    check_pad2d(offset, images.size, size)?;
     let mut y = x.empty_like(images.with(size, images.channels))?;
     if y.elements() == 0 {
         return Ok(y);
