@@ -316,12 +316,15 @@ fn not_negative(what: &str, value: f64) -> Result<()> {
 }
 
 /// The factor of the gradients that limits their global norm to `max` (0: no limit), as PyTorch's
-/// `clip_grad_norm_`: max / (norm + 1e-6), if that is below 1.
+/// `clip_grad_norm_`: max / (norm + 1e-6), if that is below 1. NaN for a norm that is NaN, as there:
+/// `gpipe_remat::optimizer_step` refuses such gradients before.
 pub fn clip_factor(norm: f64, max: f64) -> f32 {
     if max == 0.0 {
         return 1.0;
     }
-    (max / (norm + 1e-6)).min(1.0) as f32
+    let factor = max / (norm + 1e-6);
+    // `f64::min` takes NaN for the greater.
+    if factor > 1.0 { 1.0 } else { factor as f32 }
 }
 
 #[cfg(test)]

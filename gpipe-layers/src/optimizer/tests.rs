@@ -197,6 +197,7 @@ fn the_clip_factor_brings_a_norm_down_to_its_limit() {
     assert_eq!(clip_factor(0.5, 1.0), 1.0);
     assert_eq!(clip_factor(0.0, 1.0), 1.0);
     assert!((clip_factor(4.0, 1.0) - 0.25).abs() < 1e-6);
+    assert!(clip_factor(f64::NAN, 1.0).is_nan());
 }
 
 #[test]

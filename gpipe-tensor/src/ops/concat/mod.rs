@@ -58,7 +58,7 @@ pub fn concat(parts: &[&Tensor]) -> Result<Tensor> {
     Ok(y)
 }
 
-/// The elements of x in these places of its innermost extent.
+/// The elements of x in these places of its innermost extent; a scalar counts as a vector of one.
 ///
 /// # Errors
 /// [`Error::Argument`] for a range beyond the extent; errors of allocation.
