@@ -115,19 +115,25 @@ impl Gather {
         if row_width == 0 || self.outputs() == 0 {
             return;
         }
-        for (i, row) in rows.chunks_exact_mut(row_width).enumerate() {
-            let (sample, output) = ((first + i) / self.outputs(), (first + i) % self.outputs());
-            let (line, column) = (output / width.outputs, output % width.outputs);
+        // Divisions take longer than the copies of a narrow row.
+        let (mut sample, output) = (first / self.outputs(), first % self.outputs());
+        let (mut line, mut column) = (output / width.outputs, output % width.outputs);
+        let (run, pixels) = (width.taps * self.taken.1, width.pixels * self.channels);
+        for row in rows.chunks_exact_mut(row_width) {
             let source = &source[sample * image..][..image];
-            let taps = row.chunks_exact_mut(width.taps * self.taken.1);
-            for (tap, row) in taps.enumerate() {
+            for tap in 0..height.taps {
+                let row = &mut row[tap * run..][..run];
                 match height.at(line, tap) {
                     None => row.fill(0.0),
-                    Some(y) => {
-                        let line = &source[y * width.pixels * self.channels..];
-                        self.copy_line(&line[..width.pixels * self.channels], column, row);
-                    }
+                    Some(y) => self.copy_line(&source[y * pixels..][..pixels], column, row),
                 }
+            }
+            column += 1;
+            if column == width.outputs {
+                (line, column) = (line + 1, 0);
+            }
+            if line == height.outputs {
+                (sample, line) = (sample + 1, 0);
             }
         }
     }
@@ -148,7 +154,8 @@ impl Gather {
             row[(before + inside) * count..].fill(0.0);
             return;
         }
-        for (tap, row) in row.chunks_exact_mut(count).enumerate() {
+        for tap in 0..axis.taps {
+            let row = &mut row[tap * count..][..count];
             match axis.at(column, tap) {
                 None => row.fill(0.0),
                 Some(x) => row.copy_from_slice(&line[x * self.channels + first..][..count]),
