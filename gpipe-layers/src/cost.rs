@@ -82,6 +82,9 @@ pub struct Cost {
     pub memory: Memory,
     /// Bytes that forward and backward pass read and write: a lower bound for memory-bound layers.
     pub traffic: u64,
+    /// Bytes in whose time a processor gathers rows for the products of convolutions, besides `traffic`. Estimates for
+    /// processors count them; cost models, and GPUs, whose libraries may gather none, do not.
+    pub gathered: u64,
     /// The layers inside, whose calls a [`Ledger`](crate::Ledger) then replays in place of `memory`.
     pub inside: Option<Arc<Inside>>,
 }

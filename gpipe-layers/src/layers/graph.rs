@@ -265,6 +265,7 @@ impl Layer for Graph {
         let param_only = inside.costs.iter().enumerate().map(of_node);
         let cost = Cost {
             param_only_grad: param_only.fold(0, u64::saturating_add),
+            gathered: total(|cost| cost.gathered, 0),
             inside: Some(Arc::new(inside)),
             ..cost
         };

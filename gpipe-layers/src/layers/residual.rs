@@ -148,6 +148,7 @@ impl Layer for Residual {
             memory: replay::memory(x, &inner),
             // Two operands and a sum, both ways.
             traffic: total(|cost| cost.traffic).saturating_add(times(&[6, x.bytes()])),
+            gathered: total(|cost| cost.gathered),
             inside: match inner.iter().any(|cost| cost.inside.is_some()) {
                 true => Some(Arc::new(self.inside(inputs, inner)?)),
                 false => None,

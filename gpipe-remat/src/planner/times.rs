@@ -117,6 +117,24 @@ impl Times {
         }
     }
 
+    /// The same with the bytes that processors [gather](Cost::gathered), at this many a second. As those of the traffic,
+    /// each pass has a third.
+    #[must_use]
+    pub fn with_gathered(mut self, costs: &ModelCosts, bytes_per_second: f64) -> Self {
+        for (work, cost) in self.work.iter_mut().zip(costs.of(0)) {
+            let third = cost.gathered as f64 / 3.0 / bytes_per_second;
+            work.forward += third;
+            match cost.weight_grad {
+                0 => work.input_grad += 2.0 * third,
+                _ => {
+                    work.input_grad += third;
+                    work.weight_grad += third;
+                }
+            }
+        }
+        self
+    }
+
     /// The seconds of the FLOPs on a core of `flops_per_second`; all else is free.
     pub fn of_flops(costs: &ModelCosts, flops_per_second: f64) -> Self {
         Self::of_rates(costs, Rates::of_flops(flops_per_second))

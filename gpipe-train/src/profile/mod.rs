@@ -281,7 +281,8 @@ impl Speed {
             }
         };
         let estimate = || {
-            let times = Times::of_rates(costs, rates).with_cores(threads, EFFICIENCY);
+            let times = Times::of_rates(costs, rates).with_gathered(costs, rates.bytes);
+            let times = times.with_cores(threads, EFFICIENCY);
             times.with_operations(OPERATION)
         };
         measured.unwrap_or_else(estimate)
