@@ -218,9 +218,10 @@ impl Timeline {
         // At the end, all wait for the device that ends last.
         let last = lanes.iter().max_by(|a, b| a.free.total_cmp(&b.free));
         let late = last.map_or(Late::default(), |last| last.late);
+        let ideal_end = even.start() + even.makespan();
         for lane in &mut lanes {
             lane.drains = true;
-            lane.wait(even.start() + even.makespan(), end, late);
+            lane.wait(ideal_end, end, late);
         }
         lanes.into_iter().flat_map(|lane| lane.gaps).collect()
     }

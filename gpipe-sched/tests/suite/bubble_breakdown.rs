@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpipe_sched::{
     BubbleBreakdown, Cause, CollectOutputs, Costs, Gap, InferenceStage, Item, LinkCosts,
@@ -225,4 +225,21 @@ proptest! {
         prop_assert!(link > 0.0 || sum(&spent).transfer == 0.0);
         prop_assert!(Cause::ALL.iter().all(|&cause| *spent[0].clone().idle(cause) >= 0.0));
     }
+}
+
+/// As many actions take as long on thousands of devices as on a few.
+#[test]
+fn the_time_does_not_grow_with_the_devices() {
+    let seconds = |devices: usize, micro_batches: usize| {
+        let timeline = timeline(
+            &gpipe(devices, micro_batches).unwrap(),
+            &vec![1.0; devices],
+            0.0,
+        );
+        let start = Instant::now();
+        timeline.bubble_breakdown(|_, _| 0.0).unwrap();
+        start.elapsed().as_secs_f64()
+    };
+    let (few, many) = (seconds(8, 16_384), seconds(16_384, 8));
+    assert!(many < 10.0 * few + 2.0, "{many} s after {few} s");
 }
