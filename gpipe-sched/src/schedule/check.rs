@@ -224,18 +224,19 @@ fn deadlock(device_of: &[usize], lanes: &[Vec<Action>], stuck: &[usize]) -> Sche
         .zip(lanes)
         .position(|(&at, lane)| at < lane.len())
         .unwrap_or(0);
-    let mut seen = Vec::new();
+    // Of each lane, its place among the waits.
+    let mut seen = vec![None; lanes.len()];
     let mut ring = Vec::new();
-    while !seen.contains(&device) {
+    while seen[device].is_none() {
         let Some((waits, needs, owner)) = wait(device) else {
             break;
         };
-        seen.push(device);
+        seen[device] = Some(ring.len());
         ring.push((waits, needs));
         device = owner;
     }
     // The search may have started outside the ring.
-    let start = seen.iter().position(|&seen| seen == device).unwrap_or(0);
+    let start = seen[device].unwrap_or(0);
     let at = Cell {
         device,
         position: stuck[device],

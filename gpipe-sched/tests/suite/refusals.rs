@@ -1,6 +1,8 @@
 //! What is no schedule is refused, with its place; planted faults are all caught.
 
-use gpipe_sched::{Action, Cell, Fault, Schedule, ScheduleError, gpipe};
+use std::time::Instant;
+
+use gpipe_sched::{Action, Cell, Fault, Schedule, ScheduleError, gpipe, one_f_one_b};
 
 fn parse(rows: &[&str]) -> Vec<Vec<Action>> {
     let row = |row: &&str| {
@@ -250,4 +252,26 @@ fn text_that_is_no_action_says_how_one_looks() {
             .next(),
         Some("\"2F\"")
     );
+}
+
+/// Lanes that wait in a long row for two that wait for each other.
+#[test]
+fn a_ring_at_the_end_of_a_long_row_is_found_in_a_walk() {
+    let stages = 300_000;
+    let start = Instant::now();
+    let mut lanes = one_f_one_b(stages, 2).unwrap().lanes().to_vec();
+    let made = start.elapsed().as_secs_f64();
+    let last = stages - 1;
+    lanes[last].rotate_left(2);
+    for lane in &mut lanes[..last] {
+        lane.swap(1, 2);
+    }
+    let start = Instant::now();
+    let error = Schedule::new((0..stages).collect(), 2, lanes).unwrap_err();
+    let refused = start.elapsed().as_secs_f64();
+    let Fault::Deadlock { ring } = error.fault() else {
+        panic!("{error}");
+    };
+    assert_eq!(ring.len(), 2);
+    assert!(refused < 10.0 * made + 2.0, "{refused} s after {made} s");
 }
