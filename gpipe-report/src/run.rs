@@ -83,7 +83,8 @@ pub struct RunEnd {
 
 #[derive(Deserialize)]
 struct Evaluation {
-    step: u64,
+    /// `None` where nothing was trained: no point of a curve.
+    step: Option<u64>,
     loss: Option<f64>,
 }
 
@@ -176,7 +177,7 @@ impl Run {
                 Ok(Line::Start(start)) => self.start = Some(start),
                 Ok(Line::Step(step)) => drop(steps.insert(step.step, step)),
                 Ok(Line::Eval(Evaluation { step, loss })) => {
-                    evaluations.extend(loss.map(|loss| (step, loss)));
+                    evaluations.extend(step.zip(loss));
                 }
                 Ok(Line::Error(Failure { message })) => self.error = Some(message),
                 Ok(Line::Resume(Resumption { step: made })) => {

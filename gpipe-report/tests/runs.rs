@@ -408,6 +408,26 @@ fn huge_numbers_of_a_record_are_shown() {
     assert!(page.contains("18446744073709551615 bytes a parameter"));
 }
 
+/// An evaluation of a model that is not trained has no step.
+#[test]
+fn an_evaluation_without_a_step_is_no_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    whole(&path, "");
+    let before = read_run(&path).unwrap();
+    let mut run = RunFolder::reopen(&path, (), "", 4, now()).unwrap();
+    run.event(&Event::eval(None, 1.0, 0.5, 9), now()).unwrap();
+    assert_eq!(read_run(&path).unwrap(), before);
+    // Nor is there nothing else to report.
+    fs::remove_file(path.join("timeline.json")).unwrap();
+    fs::write(
+        path.join("events.jsonl"),
+        Event::eval(None, 1.0, 0.5, 9).to_json().unwrap(),
+    )
+    .unwrap();
+    assert!(read_run(&path).unwrap().evaluations.is_empty());
+}
+
 #[test]
 fn what_is_left_of_a_run_is_reported() {
     let folder = tempfile::tempdir().unwrap();
