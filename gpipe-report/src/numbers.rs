@@ -6,8 +6,12 @@ use std::time::Duration;
 ///
 /// ```
 /// assert_eq!(gpipe_report::numbers::short(41_234.0), "41.2k");
+/// assert_eq!(gpipe_report::numbers::short(f64::INFINITY), "inf");
 /// ```
 pub fn short(number: f64) -> String {
+    if !number.is_finite() {
+        return number.to_string();
+    }
     let mut scaled = number;
     let mut letter = "";
     for next in ["k", "M", "G", "T", "P", "E"] {
@@ -51,7 +55,10 @@ pub fn figure(number: f64, decimals: usize) -> String {
 pub fn flop_rate(flops_per_second: f64) -> String {
     let speed = short(flops_per_second);
     // The letter belongs to the unit.
-    let digits = speed.trim_end_matches(char::is_alphabetic);
+    let digits = match flops_per_second.is_finite() {
+        true => speed.trim_end_matches(char::is_alphabetic),
+        false => &speed,
+    };
     format!("{digits} {}FLOP/s", &speed[digits.len()..])
 }
 
@@ -132,10 +139,18 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// The length of one step: `83.1 ms`, `2.4 s`.
+///
+/// ```
+/// use gpipe_report::numbers::step_time;
+///
+/// assert_eq!([2.4e-3, 0.0831, 0.99996].map(step_time), ["2.4 ms", "83.1 ms", "1.0 s"]);
+/// assert_eq!([999.4e-6, 999.6e-6].map(step_time), ["999 µs", "1.0 ms"]);
+/// ```
 pub fn step_time(seconds: f64) -> String {
     match seconds {
-        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
-        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        // 999.5 µs would be printed as 1000.
+        s if s < 999.5e-6 => format!("{:.0} µs", s * 1e6),
+        s if s < 0.99995 => format!("{:.1} ms", s * 1e3),
         s => format!("{} s", figure(s, 1)),
     }
 }

@@ -88,11 +88,8 @@ impl Picture {
         let label = if measured.is_empty() {
             "Predicted, as shares of the step: none was measured".to_owned()
         } else {
-            let mut speed = numbers::short(record.flops_per_second / stretch);
-            // The letter belongs to the unit: `3.9 GFLOP/s`.
-            let digits = speed.trim_end_matches(char::is_alphabetic).len();
-            speed.insert(digits, ' ');
-            format!("Predicted, at the speed measured ({speed}FLOP/s a device)")
+            let speed = numbers::flop_rate(record.flops_per_second / stretch);
+            format!("Predicted, at the speed measured ({speed} a device)")
         };
         let mut picture = Self {
             mark,
@@ -227,11 +224,12 @@ fn chunks(timeline: &Timeline, stages: usize) -> Vec<usize> {
     for span in timeline.spans() {
         device_of[span.action.stage] = span.device;
     }
-    let before = |stage: usize| {
-        let here = |other: &&usize| **other == device_of[stage];
-        device_of[..stage].iter().filter(here).count()
+    let mut before = vec![0; timeline.devices()];
+    let chunk = |&device: &usize| {
+        before[device] += 1;
+        before[device] - 1
     };
-    (0..stages).map(before).collect()
+    device_of.iter().map(chunk).collect()
 }
 
 /// For each device, three whole numbers a gap: cause, nanoseconds since the last gap, length.
