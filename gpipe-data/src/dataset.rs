@@ -55,6 +55,10 @@ impl Dataset {
     /// # Errors
     /// If the source cannot be read, has no tokens in the vocabulary, or is too short.
     pub fn open(options: &SampleOptions, vocabulary: &Vocabulary) -> Result<Self> {
+        if options.image.as_ref().is_some_and(|image| image.size == 0) {
+            let key = "data.image_size";
+            return Err(Error::Zero { key });
+        }
         let images: Option<Box<dyn Images>> = match (options.source.as_str(), &options.image) {
             (DIGITS, image) => Some(Box::new(Digits::open(image.as_ref())?)),
             (SYNTHETIC, Some(image)) => Some(Box::new(Synthetic::new(image))),

@@ -91,6 +91,30 @@ fn a_text_must_fit_in_memory() {
     );
 }
 
+/// Of a folder of pictures too, before it is looked at.
+#[test]
+fn pictures_without_pixels_are_refused() {
+    for (source, masks) in [(SYNTHETIC, false), (SYNTHETIC, true), ("no folder", true)] {
+        let options = SampleOptions {
+            source: source.to_owned(),
+            image: Some(ImageOptions {
+                size: 0,
+                channels: 3,
+                classes: 10,
+                masks,
+                names: Vec::new(),
+            }),
+            ..SampleOptions::default()
+        };
+        let refused = Dataset::open(&options, &Vocabulary::bytes()).err().unwrap();
+        assert!(refused.is_input_error());
+        assert_eq!(
+            refused.to_string(),
+            "`data.image_size = 0`: use a whole number from 1 up"
+        );
+    }
+}
+
 #[test]
 fn windows_start_at_multiples_of_the_length_and_batches_wrap() {
     let samples = samples(13, in_order()).unwrap();

@@ -21,8 +21,8 @@ const MASKS: &str = "masks";
 
 /// The pictures of a folder, decoded as they are drawn.
 ///
-/// Their order is that of a digest of their names, so that the last tenth, which is held out, is the same
-/// whatever the classes are called, and stays so but for a few where pictures are added.
+/// Their order is that of a digest of their names (`class/picture.png`), so that the last tenth, which is held out, mixes
+/// the classes, and stays the same but for a few where pictures are added.
 pub struct Pictures {
     entries: Vec<Entry>,
     options: ImageOptions,
@@ -101,8 +101,9 @@ impl Images for Pictures {
     fn tensors(&self, device: &Device, draws: &[Draw]) -> Result<(Tensor, Tensor)> {
         let count = draws.len();
         let shape = self.options.shape(count);
-        let pixels = self.options.size * self.options.size;
+        // Refuses a size whose pixels overflow.
         let mut x = Tensor::zeros(device, shape)?;
+        let pixels = self.options.size * self.options.size;
         let mut masks = vec![
             0.0;
             if self.options.masks {
@@ -388,6 +389,22 @@ mod tests {
             said.contains("`dog` is none of those that the model knows, cat, owl: "),
             "{said}"
         );
+    }
+
+    #[test]
+    fn pictures_of_impossible_sizes_are_errors() {
+        let folder = classes();
+        let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
+        let draw = Draw {
+            sample: 0,
+            epoch: None,
+        };
+        let image = ImageOptions {
+            size: 1 << 33,
+            ..image(false)
+        };
+        let pictures = Pictures::open(&options(folder.path(), 1), &image).unwrap();
+        assert!(pictures.tensors(&device, &[draw]).is_err());
     }
 
     #[test]

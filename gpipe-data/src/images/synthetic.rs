@@ -27,7 +27,7 @@ impl Synthetic {
         Key::new(0, "data.synthetic.label", 0)
             .sample(sample)
             .bits(0)
-            % self.0.classes.max(1) as u32
+            % u32::try_from(self.0.classes.max(1)).unwrap_or(u32::MAX)
     }
 }
 
