@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{ChatFault, Error, Result};
 use crate::images::Draw;
 use crate::options::SampleOptions;
-use crate::source;
+use crate::source::{self, Room};
 use crate::tokenizer::ChatError;
 use crate::vocabulary::Vocabulary;
 
@@ -46,6 +46,7 @@ impl Chats {
             return Err(Error::Zero { key });
         }
         let text = source::read_within(&options.source, options.memory)?;
+        let mut room = Room::beside(text.len(), options.memory);
         let mut chats = Self {
             tokens: Vec::new(),
             ends: Vec::new(),
@@ -60,7 +61,7 @@ impl Chats {
             }
             let chat = std::str::from_utf8(bytes)
                 .map_err(|_| ChatError::Malformed("is no UTF-8 text".into()))
-                .and_then(|text| vocabulary.chat(text));
+                .and_then(|text| vocabulary.chat(text, room.left()));
             let chat = chat.map_err(|error| match error {
                 ChatError::NoTemplate => fault(ChatFault::NoTemplate),
                 ChatError::Malformed(of) => fault(ChatFault::Malformed { line, fault: of }),
@@ -90,6 +91,11 @@ impl Chats {
             }
             chats.tokens.extend(chat);
             chats.ends.push(chats.tokens.len());
+            let taken = room.take(bytes.len(), tokens * size_of::<(u32, bool)>());
+            taken.map_err(|fault| {
+                let name = options.source.clone();
+                Error::Source { name, fault }
+            })?;
         }
         match chats.ends.is_empty() {
             true => Err(fault(ChatFault::NoChats)),
@@ -241,6 +247,33 @@ mod tests {
         );
         assert_ne!(data.digest(), other.digest());
         assert!(moved.is_err());
+    }
+
+    /// A token takes four bytes, and four more for whether it belongs to an answer.
+    #[test]
+    fn conversations_and_their_tokens_must_fit_in_memory() {
+        let text = format!("{}\n", chat("#", "%")).repeat(100);
+        let within = |memory: usize| {
+            let options = SampleOptions {
+                memory: Some(memory as u64),
+                ..options(4)
+            };
+            opened(&text, &options, &vocabulary())
+        };
+        let tokens = 100 * 2 * 8;
+        // One line is tokenized in as much as the library needs for it.
+        let enough = text.len() + tokens + (1 << 20);
+        assert!(within(enough).is_ok());
+        for memory in [text.len() + tokens - 1, text.len(), text.len() - 1] {
+            let error = within(memory).err().unwrap();
+            let line = error.to_string();
+            assert!(
+                error.is_input_error()
+                    && line.starts_with("`data.source = ")
+                    && line.contains("of memory"),
+                "{line}"
+            );
+        }
     }
 
     #[test]

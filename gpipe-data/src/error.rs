@@ -221,6 +221,9 @@ pub enum PairFault {
     /// The targets cannot be read.
     #[error("{0}: name a text file with a line for each line of `data.source`")]
     Unreadable(String),
+    /// Texts that do not fit in memory.
+    #[error(transparent)]
+    TooLarge(SourceFault),
     /// Texts without a line.
     #[error("no lines: name a text with a line for each line of `data.source`")]
     NoPairs,

@@ -37,7 +37,7 @@ impl Tokenizer {
     }
 
     /// The tokens of a conversation.
-    pub fn chat(&self, _: &str) -> Result<Vec<(u32, bool)>, ChatError> {
+    pub fn chat(&self, _: &str, _: Option<u64>) -> Result<Vec<(u32, bool)>, ChatError> {
         match self.0 {}
     }
 

@@ -5,10 +5,10 @@ use std::ops::Range;
 use gpipe_tensor::{Device, Tensor, Tensors, ops};
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, PairFault, Result};
+use crate::error::{Error, PairFault, Result, SourceFault};
 use crate::images::Draw;
 use crate::options::SampleOptions;
-use crate::source;
+use crate::source::{self, Room};
 use crate::vocabulary::Vocabulary;
 
 /// The line that ends a source, ends a target, and stands before the first token of a target.
@@ -71,11 +71,18 @@ impl Pairs {
             fault,
         };
         let sources = source::read_within(&options.source, options.memory)?;
-        let targets = source::read_within(target, options.memory).map_err(|error| match error {
+        let beside = |memory: u64| memory.saturating_sub(sources.len() as u64);
+        let targets = source::read_within(target, options.memory.map(beside));
+        let targets = targets.map_err(|error| match error {
             Error::Unreadable { source, .. } => fault(PairFault::Unreadable(source.to_string())),
+            Error::Source {
+                fault: of @ SourceFault::TooLarge { .. },
+                ..
+            } => fault(PairFault::TooLarge(of)),
             Error::Source { fault: of, .. } => fault(PairFault::Unreadable(of.to_string())),
             other => other,
         })?;
+        let mut room = Room::beside(sources.len() + targets.len(), options.memory);
         let (source_lines, target_lines) = (lines(&sources), lines(&targets));
         let count = source_lines.len();
         if count != target_lines.len() {
@@ -84,11 +91,12 @@ impl Pairs {
                 targets: target_lines.len(),
             }));
         }
-        let encode = |text: &[u8], key: &str, name: &str| {
+        let encode = |text: &[u8], key: &str, name: &str, room: &Room| {
             let origin = format!("`data.{key} = {name}`");
-            vocabulary.encode(text.to_vec(), 1, &origin)
+            let tokens = vocabulary.encode_within(text.to_vec(), 1, &origin, room.left())?;
+            Ok::<_, Error>(tokens.into_numbers())
         };
-        let &[end] = encode(END, "source", &options.source)?.as_slice() else {
+        let &[end] = encode(END, "source", &options.source, &room)?.as_slice() else {
             return Err(fault(PairFault::NoEnd));
         };
         let mut pairs = Self {
@@ -108,7 +116,7 @@ impl Pairs {
                     true => ("target", target),
                     false => ("source", options.source.as_str()),
                 };
-                let mut tokens = encode(text, key, name)?;
+                let mut tokens = encode(text, key, name, &room)?;
                 tokens.push(end);
                 if let Some(&token) = tokens
                     .iter()
@@ -131,6 +139,8 @@ impl Pairs {
                         seq_len,
                     }));
                 }
+                let taken = room.take(text.len() + END.len(), size_of_val(&tokens[..]));
+                taken.map_err(|of| fault(PairFault::TooLarge(of)))?;
                 match is_target {
                     true => pairs.targets.push(&tokens),
                     false => pairs.sources.push(&tokens),
@@ -316,6 +326,31 @@ mod tests {
         let held_out: Vec<_> = held_out.map(Result::unwrap).collect();
         assert_eq!(held_out[0][0].target.divisor, 4.0);
         assert_eq!(data.held_out_targets(), 4);
+    }
+
+    /// Two texts of 1,000 bytes each, and four bytes for each of their tokens.
+    #[test]
+    fn both_texts_and_their_tokens_must_fit_in_memory() {
+        let text = "ten bytes\n".repeat(100);
+        let within = |memory| {
+            let options = SampleOptions {
+                memory: Some(memory),
+                ..options(10)
+            };
+            opened(&text, &text, &options)
+        };
+        assert!(within(10_000).is_ok());
+        for (memory, needed) in [(9_999, "9.8KiB"), (2_000, "9.8KiB"), (1_999, "1000B")] {
+            let error = within(memory).err().unwrap();
+            let line = error.to_string();
+            assert!(error.is_input_error() && !line.contains('\n'));
+            assert!(
+                line.starts_with("`data.target = ")
+                    && line.contains(&format!("needs {needed} of memory with its tokens"))
+                    && line.ends_with("give the program more memory"),
+                "{line}"
+            );
+        }
     }
 
     #[test]

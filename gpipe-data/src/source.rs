@@ -65,6 +65,52 @@ pub(crate) fn read_within(source: &str, memory: Option<u64>) -> Result<Vec<u8>> 
     Ok(text)
 }
 
+/// The memory for the tokens of a text that are made line by line.
+pub(crate) struct Room {
+    text: u64,
+    memory: Option<u64>,
+    /// Bytes of the lines so far.
+    lines: u64,
+    /// Bytes of their tokens.
+    tokens: u64,
+}
+
+impl Room {
+    /// What a text of this many bytes leaves of `memory` bytes.
+    pub fn beside(text: usize, memory: Option<u64>) -> Self {
+        Self {
+            text: text as u64,
+            memory,
+            lines: 0,
+            tokens: 0,
+        }
+    }
+
+    /// Bytes that are left.
+    pub fn left(&self) -> Option<u64> {
+        let taken = self.text.saturating_add(self.tokens);
+        Some(self.memory?.saturating_sub(taken))
+    }
+
+    /// Takes the bytes of a line's tokens.
+    pub fn take(&mut self, line: usize, tokens: usize) -> std::result::Result<(), SourceFault> {
+        self.lines += line as u64;
+        self.tokens += tokens as u64;
+        let taken = self.text.saturating_add(self.tokens);
+        let Some(memory) = self.memory.filter(|&memory| taken > memory) else {
+            return Ok(());
+        };
+        // As many for each byte of the lines that follow.
+        let all = u128::from(self.tokens) * u128::from(self.text) / u128::from(self.lines.max(1));
+        let all = u64::try_from(all).unwrap_or(u64::MAX);
+        Err(SourceFault::TooLarge {
+            text: self.text,
+            needed: self.text.saturating_add(all.max(self.tokens)),
+            memory,
+        })
+    }
+}
+
 /// Adds the files of a folder and of the folders in it.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());

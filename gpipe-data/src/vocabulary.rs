@@ -168,11 +168,15 @@ impl Vocabulary {
         Ok(self)
     }
 
-    /// The tokens of a conversation in JSON, and whether each belongs to an answer.
-    pub(crate) fn chat(&self, line: &str) -> std::result::Result<Vec<(u32, bool)>, ChatError> {
+    /// The tokens of a conversation in JSON, made within `memory` bytes, and whether each belongs to an answer.
+    pub(crate) fn chat(
+        &self,
+        line: &str,
+        memory: Option<u64>,
+    ) -> std::result::Result<Vec<(u32, bool)>, ChatError> {
         match &self.0 {
             Kind::Bytes => Err(ChatError::NoTemplate),
-            Kind::File(tokenizer) => tokenizer.chat(line),
+            Kind::File(tokenizer) => tokenizer.chat(line, memory),
         }
     }
 

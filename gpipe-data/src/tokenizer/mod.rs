@@ -157,15 +157,16 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The tokens of a conversation in JSON, and whether each belongs to an answer: those that overlap with one.
-    pub fn chat(&self, line: &str) -> Result<Vec<(u32, bool)>, ChatError> {
+    /// The tokens of a conversation in JSON, if there is room for them in `memory` bytes, and whether each belongs to an
+    /// answer: those that overlap with one.
+    pub fn chat(&self, line: &str, memory: Option<u64>) -> Result<Vec<(u32, bool)>, ChatError> {
         let template = self.template.as_ref().ok_or(ChatError::NoTemplate)?;
         let chat = template.render(line)?;
         let check = Check {
             tokenizer: &self.inner,
             growth: self.growth,
             threads: 1,
-            memory: None,
+            memory,
         };
         let tokens = quietly(|| {
             check.text(&[&chat.text])?;

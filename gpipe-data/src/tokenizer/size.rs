@@ -38,6 +38,10 @@ impl Check<'_> {
         let bytes = |text: &&str| text.len() as u64;
         let all: u64 = pieces.iter().map(bytes).sum();
         let working = |bytes: u64| bytes.saturating_mul(WORKING);
+        let most = working(all.saturating_mul(self.growth));
+        if self.growth <= MOST && self.memory.is_none_or(|memory| most <= memory) {
+            return Ok(());
+        }
         let (first, memory) = match (pieces, self.memory) {
             ([text], memory) if memory.is_some() || self.growth > MOST => {
                 let needed = working(grown(self.tokenizer, text)?);

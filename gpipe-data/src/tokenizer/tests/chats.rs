@@ -63,7 +63,7 @@ fn answers_are_those_of_transformers() {
             let text = template.render(&recorded.chat).unwrap().text;
             assert_eq!(text, recorded.text, "{name}");
             let (tokens, mask): (Vec<_>, Vec<_>) = tokenizer
-                .chat(&recorded.chat)
+                .chat(&recorded.chat, None)
                 .unwrap()
                 .into_iter()
                 .map(|(token, answered)| (token, u8::from(answered)))
