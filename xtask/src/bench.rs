@@ -1,4 +1,4 @@
-//! Measurements in eight families, one of predictions beside published figures, and one experiment.
+//! Measurements in families, one of predictions beside published figures, and one experiment.
 
 mod baseline;
 mod calm;
@@ -52,6 +52,10 @@ pub fn run(shell: &Shell, root: &Path, flags: &Bench) -> anyhow::Result<()> {
     }
     let asked =
         |family: &str| flags.family.is_empty() || flags.family.iter().any(|name| name == family);
+    anyhow::ensure!(
+        flags.baseline.is_none() || asked("training"),
+        "--baseline is compared with training alone: ask for training too"
+    );
     if asked("ops") {
         let crates = ["gpipe-tensor", "gpipe-sched", "gpipe-partition"];
         criterion::run(shell, root, "ops", &crates, flags.json)?;

@@ -89,7 +89,7 @@ xflags::xflags! {
         /// `tutorial` draws a ResNet-50 in one piece, naively over two workers and pipelined.
         cmd bench {
             /// ops, schedule, training, sizes (step time against layers, width, length and micro-batches),
-            /// images (a ResNet-50 beside PyTorch's), plan (every way to train against what is predicted),
+            /// images (a ResNet-50 beside PyTorch's), llama (tokens of a Llama beside PyTorch's), plan (every way to train against what is predicted),
             /// published (speed-ups of papers against what is predicted for their balances and
             /// devices) or tutorial (the article's ResNet-50: one piece, naive, pipelined over split sizes;
             /// the picture is target/tutorial.svg); all of these if none is named.

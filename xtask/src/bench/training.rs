@@ -124,7 +124,10 @@ pub fn run(shell: &Shell, flags: &Bench) -> anyhow::Result<()> {
     } else {
         print!("{}", report.drawn(flags.markdown));
     }
-    let slower = baseline::slower(&baseline.unwrap_or_default(), &lines);
+    let Some(baseline) = baseline else {
+        return Ok(());
+    };
+    let slower = baseline::slower(&baseline, &lines)?;
     anyhow::ensure!(
         slower.is_empty(),
         "slower than the baseline:\n{}",
