@@ -23,6 +23,7 @@ use xshell::Shell;
 use crate::flags::Exam;
 use numbers::Numbers;
 use rows::{Row, rows};
+use run::Outcome;
 
 /// Runs the rows that are asked for, and fails if one does.
 pub fn run(shell: &Shell, flags: &Exam) -> anyhow::Result<()> {
@@ -39,7 +40,7 @@ pub fn run(shell: &Shell, flags: &Exam) -> anyhow::Result<()> {
         Numbers::Full
     };
     let started = Instant::now();
-    let mut failed = Vec::new();
+    let (mut failed, mut left_out) = (Vec::new(), 0);
     for row in &asked {
         let started = Instant::now();
         let result = if flags.teeth {
@@ -49,7 +50,11 @@ pub fn run(shell: &Shell, flags: &Exam) -> anyhow::Result<()> {
         };
         let seconds = started.elapsed().as_secs_f64();
         match result {
-            Ok(result) => println!("{:<8} {result}  {seconds:.1} s", row.name),
+            Ok(Outcome::Passed(counted)) => println!("{:<8} {counted}  {seconds:.1} s", row.name),
+            Ok(Outcome::LeftOut(why)) => {
+                println!("{:<8} left out: {why}", row.name);
+                left_out += 1;
+            }
             Err(fault) => {
                 println!("{:<8} failed  {seconds:.1} s\n{fault:#}", row.name);
                 failed.push(row.name);
@@ -63,8 +68,17 @@ pub fn run(shell: &Shell, flags: &Exam) -> anyhow::Result<()> {
         failed.len(),
         failed.join(", ")
     );
-    println!("{rows} rows passed in {seconds:.0} s");
+    println!("{}", passed(rows - left_out, left_out, seconds));
     Ok(())
+}
+
+/// The last line of an exam without failures.
+fn passed(rows: usize, left_out: usize, seconds: f64) -> String {
+    let others = match left_out {
+        0 => String::new(),
+        count => format!(", {count} left out"),
+    };
+    format!("{rows} rows passed{others} in {seconds:.0} s")
 }
 
 /// The rows that are named, or all; of these, the quick ones only or those with teeth only.
@@ -111,6 +125,12 @@ mod tests {
     fn names(flags: &Exam) -> Vec<&'static str> {
         let rows = select(rows(), flags).expect("rows");
         rows.iter().map(|row| row.name).collect()
+    }
+
+    #[test]
+    fn rows_that_were_left_out_have_not_passed() {
+        assert_eq!(passed(3, 0, 9.6), "3 rows passed in 10 s");
+        assert_eq!(passed(2, 1, 9.6), "2 rows passed, 1 left out in 10 s");
     }
 
     #[test]
