@@ -84,21 +84,24 @@ impl Step {
     }
 }
 
+/// The steps whose names start with one of these, or all; an error if one of them starts no name.
+fn asked(mut steps: Vec<Step>, only: &[String]) -> anyhow::Result<Vec<Step>> {
+    let starts = |step: &Step, name: &String| step.name.starts_with(name.as_str());
+    for name in only {
+        anyhow::ensure!(
+            steps.iter().any(|step| starts(step, name)),
+            "no step's name starts with {name}: see cargo xtask ci --list"
+        );
+    }
+    steps.retain(|step| only.is_empty() || only.iter().any(|name| starts(step, name)));
+    Ok(steps)
+}
+
 /// Runs the steps in order, stops at the first that fails, and says how long each took.
 pub fn run(shell: &Shell, root: &Path, flags: &Ci) -> anyhow::Result<()> {
-    let mut steps = steps(&Tree::read(root)?, root)?;
-    steps.retain(|step| {
-        let asked = flags.only.is_empty()
-            || flags
-                .only
-                .iter()
-                .any(|name| step.name.starts_with(name.as_str()));
-        asked && !(flags.no_test && step.name == "test")
-    });
-    anyhow::ensure!(
-        !steps.is_empty(),
-        "no step is named so: see cargo xtask ci --list"
-    );
+    let mut steps = asked(steps(&Tree::read(root)?, root)?, &flags.only)?;
+    steps.retain(|step| !(flags.no_test && step.name == "test"));
+    anyhow::ensure!(!steps.is_empty(), "--no-test leaves no step");
     if flags.list {
         for step in &steps {
             println!("{}", step.name);
@@ -343,6 +346,20 @@ mod tests {
             root: vec!["gpipe-sched/".into()],
             files: [("gpipe-sched/Cargo.toml".to_owned(), manifest.to_owned())].into(),
         }
+    }
+
+    #[test]
+    fn every_name_that_is_asked_for_is_that_of_a_step() {
+        let names = |only: &[&str]| -> anyhow::Result<Vec<String>> {
+            let steps = ["tidy", "test", "test docs"].map(|name| Step::cargo(name, ""));
+            let only: Vec<String> = only.iter().map(|&name| name.to_owned()).collect();
+            let steps = asked(steps.into(), &only)?;
+            Ok(steps.into_iter().map(|step| step.name).collect())
+        };
+        assert_eq!(names(&[]).unwrap().len(), 3);
+        assert_eq!(names(&["test"]).unwrap(), ["test", "test docs"]);
+        let refused = names(&["tidy", "tset"]).unwrap_err().to_string();
+        assert!(refused.contains("starts with tset: see"), "{refused}");
     }
 
     #[test]
