@@ -39,7 +39,12 @@ impl Permutation {
     }
 
     /// The sample at a position; both are below the length.
+    ///
+    /// # Panics
+    /// For a position that is not.
     pub fn at(&self, position: u64) -> u64 {
+        let length = self.length;
+        assert!(position < length, "position {position} of {length} samples");
         let mut number = self.permute(position);
         while number >= self.length {
             number = self.permute(number);
@@ -73,6 +78,16 @@ mod tests {
             let mut samples = order(length, 1, 2);
             samples.sort_unstable();
             assert_eq!(samples, (0..length).collect::<Vec<_>>());
+        }
+    }
+
+    /// Of a number outside no other number inside need ever follow: it went on without end.
+    #[test]
+    fn there_is_no_sample_behind_the_last_position() {
+        for (length, position) in [(0, 0), (5, 5), (5, 1000), (5, u64::MAX)] {
+            let order = Permutation::new(length, 1, 2);
+            let found = std::panic::catch_unwind(|| order.at(position));
+            assert!(found.is_err(), "{found:?}");
         }
     }
 
