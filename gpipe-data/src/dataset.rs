@@ -248,8 +248,8 @@ impl Dataset {
             Content::Text(_) => format!("{} samples of {} tokens", self.train, self.length),
             Content::Pairs(pairs) => format!(
                 "{} pairs in {} rows of {} tokens",
-                pairs.pairs(),
-                self.all,
+                pairs.pairs(self.train),
+                self.train,
                 self.length
             ),
             Content::Chats(_) => {

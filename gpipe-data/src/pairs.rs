@@ -173,9 +173,10 @@ impl Pairs {
         self.rows.len() as u64
     }
 
-    /// Number of pairs.
-    pub(crate) fn pairs(&self) -> usize {
-        self.targets.ends.len()
+    /// Number of pairs in the first `rows` rows.
+    pub(crate) fn pairs(&self, rows: u64) -> usize {
+        let last = (rows as usize).checked_sub(1);
+        last.map_or(0, |last| self.rows[last].end)
     }
 
     /// Number of targets of these rows.
@@ -319,6 +320,7 @@ mod tests {
             ..options(4)
         };
         let data = opened("abc\nabc\nabc\n", "x\nyz\nuvw\n", &options).unwrap();
+        assert_eq!(data.summary(), "2 pairs in 2 rows of 4 tokens");
         let device = Host::new(1).unwrap().device(DeviceId::Cpu).unwrap();
         let batch = training_batch(&data, &device, 2, 0).unwrap();
         assert!(batch.iter().all(|item| item.target.divisor == 5.0));
