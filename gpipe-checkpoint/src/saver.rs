@@ -88,7 +88,7 @@ impl Saver {
     /// that.
     ///
     /// # Errors
-    /// [`Error::NotSaved`] for the one before, or if no thread can be started.
+    /// [`Error::NotSaved`] for the one before, and then this one is not written either, or if no thread can be started.
     pub fn save(&mut self, snapshot: Snapshot) -> Result<Option<Saved>> {
         self.0.save(snapshot)
     }
