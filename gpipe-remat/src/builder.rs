@@ -220,7 +220,8 @@ impl AssemblyBuilder {
             Source::Given(schedule) => schedule.stages(),
         };
         let devices = devices.unwrap_or_else(|| vec![DeviceId::Cpu; stages]);
-        let parts = parts.unwrap_or_else(|| devices.len().saturating_mul(4).min(samples));
+        let parts = parts.unwrap_or_else(|| devices.len().saturating_mul(4).min(samples).max(1));
+        let ranges = micro_batches(samples, parts)?;
         let own = Groups::new(parts, groups).and_then(|all| all.on_replica(replica, replicas));
         let own = own.map_or(parts, |own| own.own_micro_batches().len());
         let schedule = match schedule {
@@ -236,7 +237,6 @@ impl AssemblyBuilder {
                 devices.len(),
             )));
         }
-        let ranges = micro_batches(samples, parts)?;
         let costs = ModelCosts::new(&layers, &ranges, &input)?;
         let bytes = ParameterBytes::new(&mut layers, optimizer.as_ref());
         let costs = costs.with_frozen(&bytes).with_groups(groups, &bytes)?;

@@ -47,9 +47,7 @@ pub enum Error {
         budget: crate::Bytes,
     },
     /// A batch cannot be cut like this.
-    #[error(
-        "{micro_batches} micro-batches but {samples} samples: use 1 to {samples} micro-batches"
-    )]
+    #[error("{micro_batches} micro-batches but {samples} samples: {}", enough(*samples))]
     MicroBatches {
         /// Micro-batches asked for.
         micro_batches: usize,
@@ -134,6 +132,14 @@ pub enum Error {
         /// What is wrong.
         fault: &'static str,
     },
+}
+
+/// The mend for a batch of `samples` samples that cannot be cut.
+fn enough(samples: usize) -> String {
+    match samples {
+        0 => "give the batch a sample or more".to_owned(),
+        most => format!("use 1 to {most} micro-batches"),
+    }
 }
 
 /// What a model misses that does not fit any worker, without a mend: the limit may come from elsewhere than a configuration.

@@ -123,7 +123,23 @@ fn a_builder_refuses_what_does_not_fit() {
         message(builder().stages(9)),
         "9 stages but 5 layers: use 5 or fewer"
     );
-    assert!(message(builder().micro_batches(13)).starts_with("13 micro-batches but 12 samples"));
+    assert_eq!(
+        message(builder().micro_batches(13)),
+        "13 micro-batches but 12 samples: use 1 to 12 micro-batches"
+    );
+    let of_nothing = builder().batch(0, |samples| vec![Flow::f32([samples, 3])]);
+    assert_eq!(
+        message(of_nothing),
+        "1 micro-batches but 0 samples: give the batch a sample or more"
+    );
+    for (replica, replicas) in [(5, 2), (2, 2), (0, 0)] {
+        assert_eq!(
+            message(builder().groups(4).replica(replica, replicas, true)),
+            format!(
+                "replica {replica} of {replicas}: use 1 replica or more, and count them from 0"
+            )
+        );
+    }
 }
 
 #[test]

@@ -174,8 +174,13 @@ impl ModelCosts {
     /// ([`Groups::on_replica`]); call it after [`with_groups`](Self::with_groups).
     ///
     /// # Errors
-    /// If the replicas do not divide the groups.
+    /// If the replicas do not divide the groups, or there are not as many.
     pub fn on_replica(mut self, replica: usize, replicas: usize) -> Result<Self> {
+        if replica >= replicas {
+            return Err(Error::Assembly(format!(
+                "replica {replica} of {replicas}: use 1 replica or more, and count them from 0"
+            )));
+        }
         let count = self.groups.count();
         self.groups = self.groups.on_replica(replica, replicas).ok_or_else(|| {
             Error::Assembly(format!(
