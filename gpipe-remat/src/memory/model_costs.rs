@@ -77,7 +77,7 @@ impl ModelCosts {
     /// the cost of each layer. Every layer takes one tensor.
     ///
     /// # Errors
-    /// If there is no micro-batch or no layer.
+    /// If there is no micro-batch or no layer, or `costs` returns other numbers of layers for other numbers of samples.
     pub fn of_costs(
         micro_batches: &[Range<usize>],
         costs: impl Fn(usize) -> (Vec<Flow>, Vec<Cost>),
@@ -92,12 +92,15 @@ impl ModelCosts {
                 vacant.insert(Costed { costs, flows });
             }
         }
-        let count = layers
-            .values()
-            .next()
-            .map_or(0, |costed| costed.costs.len());
-        if count == 0 {
+        let count = |costed: &Costed| costed.costs.len();
+        let most = layers.values().map(count).max().unwrap_or(0);
+        if most == 0 {
             return Err(no_cost());
+        }
+        if let Some(fewer) = layers.values().map(count).find(|&count| count < most) {
+            return Err(Error::Assembly(format!(
+                "costs of {most} and of {fewer} layers: give as many for each number of samples"
+            )));
         }
         Ok(Self {
             groups: Groups::one(sizes.len()),
@@ -105,7 +108,7 @@ impl ModelCosts {
             gradients: Vec::new(),
             sizes,
             layers,
-            places: vec![LayerPlaces::one(); count],
+            places: vec![LayerPlaces::one(); most],
             first_trained: 0,
         })
     }

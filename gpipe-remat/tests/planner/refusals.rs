@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use gpipe_layers::{Cost, Flow};
 use gpipe_remat::planner::{Described, Link, NamedOrder, PlanRequest, Planner, Worker};
-use gpipe_remat::{Policy, Result};
+use gpipe_remat::{ModelCosts, Policy, Result};
 use gpipe_sched::{one_f_one_b, zb_v};
 
 use crate::small::{POLICIES, Random, Small, order, orders};
@@ -183,4 +184,25 @@ fn stages_a_worker_other_than_those_of_the_schedule_are_refused() {
         let words = "makes a schedule of 3 workers, 6 stages and 4 micro-batches for 3, 3 and 4";
         assert!(message.contains(words), "{message}");
     }
+}
+
+/// 5 samples in two micro-batches: of 3 and of 2.
+#[test]
+fn imported_costs_have_as_many_layers_for_every_size() {
+    let costs = |layers: [usize; 2]| {
+        ModelCosts::of_costs(&[0..3, 3..5], move |samples| {
+            let flow = || vec![Flow::f32([samples, 1])];
+            let layers = layers[usize::from(samples == 2)];
+            (flow(), (0..layers).map(|_| Cost::new(flow())).collect())
+        })
+    };
+    assert_eq!(costs([2, 2]).unwrap().layers(), 2);
+    for layers in [[2, 3], [3, 2], [0, 2]] {
+        let error = costs(layers).unwrap_err().to_string();
+        assert!(
+            error.contains("give as many for each number of samples"),
+            "{error}"
+        );
+    }
+    assert!(costs([0, 0]).is_err());
 }
