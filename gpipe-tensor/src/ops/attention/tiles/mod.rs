@@ -39,19 +39,16 @@ const MOST_ROWS: usize = 12;
 /// Keys that are multiplied in one go, so that their scores stay in the first-level cache.
 const DEPTH: usize = 192;
 
-/// The instructions for this many queries, if attention is computed here: not where there is AMX.
+/// The instructions for this many queries, if attention is computed here: not where there is AMX, nor where all queries
+/// are one block, half of whose scores lie above the diagonal.
 pub(in crate::ops) fn instructions(
     allowed: InstructionSet,
     queries: usize,
 ) -> Option<Instructions> {
-    if allowed.uses_amx() {
-        return None;
+    match allowed.uses_amx() || queries <= MOST_QUERIES {
+        true => None,
+        false => Instructions::of(allowed),
     }
-    // Where there are no more queries than one block has, half of its scores lie above the diagonal.
-    Instructions::of(match queries <= MOST_QUERIES {
-        true => InstructionSet::Avx2,
-        false => allowed,
-    })
 }
 
 /// Which keys a query sees.
