@@ -52,6 +52,13 @@ impl Error {
         Self::Invalid(message.into())
     }
 
+    /// [`Error::Invalid`] for ranks that cannot run the same number of replicas each.
+    pub(crate) fn uneven_replicas(replicas: u64, ranks: u64) -> Self {
+        Self::invalid(format!(
+            "{replicas} replicas on {ranks} ranks: each is run by as many ranks, so start a multiple of {replicas}"
+        ))
+    }
+
     /// [`Error::Input`].
     pub fn input(source: impl Into<BoxedError>) -> Self {
         Self::Input(source.into())

@@ -227,9 +227,7 @@ impl Draft {
         // Without a launcher it is a plan, or is refused when it starts.
         let ranks = ranks as u64;
         if ranks > 1 && !ranks.is_multiple_of(replicas) {
-            return Err(Error::invalid(format!(
-                "{replicas} replicas on {ranks} ranks: each is run by as many ranks, so start a multiple of {replicas}"
-            )));
+            return Err(Error::uneven_replicas(replicas, ranks));
         }
         let Some(devices) = self.given.devices() else {
             return Ok(());

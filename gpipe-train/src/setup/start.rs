@@ -119,6 +119,12 @@ impl Setup {
     /// # Errors
     /// [`Error::Invalid`] with a number of stages or ranks that fits.
     pub(super) fn check_ranks(&self, config: &TrainConfig) -> Result<()> {
+        let replicas = config.pipeline.replicas.get();
+        if let Some(ranks) = self.world.as_ref().map(|world| world.ranks())
+            && !ranks.is_multiple_of(replicas)
+        {
+            return Err(Error::uneven_replicas(replicas as u64, ranks as u64));
+        }
         let (workers, ranks) = (self.schedule.devices(), self.ranks);
         if workers.is_multiple_of(ranks) {
             return Ok(());
@@ -130,7 +136,6 @@ impl Setup {
             }
             _ => {
                 let fewer = (1..ranks).rev().find(|&few| workers.is_multiple_of(few));
-                let replicas = config.pipeline.replicas.get();
                 format!("start {}", fewer.unwrap_or(1) * replicas)
             }
         };

@@ -57,7 +57,9 @@ fn ranks_have_the_same_number_of_workers() {
     let replicas = "pipeline.replicas=2";
     let said = over(&[model, "pipeline.stages=6", replicas], 8).unwrap_err();
     assert!(said.ends_with("so use `pipeline.stages = 8`"), "{said}");
-    // There are no more layers than stages.
+    let said = over(&[model, "pipeline.stages=2", "pipeline.replicas=3"], 2).unwrap_err();
+    assert!(said.ends_with("so start a multiple of 3"), "{said}");
+    // There are no more stages than layers.
     let layers = Setup::new(&resolved(&[model])).unwrap().costs.layers();
     let stages = format!("pipeline.stages={layers}");
     let said = over(&[model, &stages, replicas], 2 * (layers - 1)).unwrap_err();

@@ -266,6 +266,16 @@ fn large_scores_do_not_overflow() {
     assert_eq!(lse.f32s().unwrap(), [1e6, 1e6]);
     let dqkv = attention_grad(&qkv, &out, &lse, &out, 1, None).unwrap();
     assert!(dqkv.f32s().unwrap().iter().all(|x| x.is_finite()));
+    // The size is no square, so that scores are rounded when they are scaled.
+    for len in [20, 50] {
+        let qkv = random(&device, [1, len, 3 * 5], 1);
+        let qkv = crate::ops::scale(&qkv, 1e7).unwrap();
+        let (out, lse) = attention(&qkv, 1, None).unwrap();
+        let dqkv = attention_grad(&qkv, &out, &lse, &out, 1, None).unwrap();
+        for results in [&out, &lse, &dqkv] {
+            assert!(f64s(results).iter().all(|x| x.is_finite()), "{len}");
+        }
+    }
 }
 
 #[test]

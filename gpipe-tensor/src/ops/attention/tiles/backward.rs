@@ -261,7 +261,7 @@ impl<const QUERIES: usize> Softmax<QUERIES> {
         for row in 0..ROWS {
             for lane in 0..QUERIES {
                 // Of a query without keys, all scores are −∞ and the sum is +∞: every probability is 0.
-                let e = exp(p[row][lane].mul_add(self.scale, -self.lse[lane]));
+                let e = exp(p[row][lane] * self.scale - self.lse[lane]);
                 let factor = if self.dropout { slopes[row][lane] } else { 1.0 };
                 let slope = factor.mul_add(dp[row][lane], -self.means[lane]);
                 slopes[row][lane] = e * (slope * self.scale);

@@ -194,7 +194,8 @@ fn exponentials<const QUERIES: usize>(
         let mut sums = [0.0; QUERIES];
         for scores in run {
             for lane in 0..QUERIES {
-                let e = exp(scores[lane].mul_add(scale, -shift[lane]));
+                // Rounded as the largest was, whose difference is 0 however large it is.
+                let e = exp(scores[lane] * scale - shift[lane]);
                 scores[lane] = e;
                 sums[lane] += e;
             }
