@@ -46,6 +46,32 @@ fn products(c: &mut Criterion) {
     group.finish();
 }
 
+/// Samples, positions and heads of causal attention; heads have 64 elements.
+const ATTENTIONS: [(usize, usize, usize); 3] = [(8, 128, 4), (4, 256, 6), (2, 1024, 12)];
+
+fn attention(c: &mut Criterion) {
+    const SIZE: usize = 64;
+    let device = device(1);
+    for (samples, len, heads) in ATTENTIONS {
+        let width = heads * SIZE;
+        let qkv = random(&device, &[samples, len, 3 * width], "qkv");
+        let d_out = random(&device, &[samples, len, width], "d_out");
+        let (out, lse) = ops::attention(&qkv, heads, None).expect("memory");
+        // Of each product: the keys that a position sees, its own included.
+        let flops = (samples * width * len * (len + 1)) as u64;
+        let mut group = c.benchmark_group(format!("attention {samples}x{len}, {heads} heads"));
+        group.throughput(Throughput::Elements(2 * flops));
+        group.bench_function("forward", |b| {
+            b.iter(|| ops::attention(&qkv, heads, None));
+        });
+        group.throughput(Throughput::Elements(5 * flops));
+        group.bench_function("backward", |b| {
+            b.iter(|| ops::attention_grad(&qkv, &out, &lse, &d_out, heads, None));
+        });
+        group.finish();
+    }
+}
+
 /// Convolutions of a ResNet-50 with batches of 8 images of 128 x 128 pixels, from the stem to the last layer.
 const CONVOLUTIONS: [(usize, usize, usize, Window); 6] = [
     (128, 3, 64, Window::square(7, 2, 3)),
@@ -164,5 +190,5 @@ fn element_wise(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, products, images, element_wise);
+criterion_group!(benches, products, attention, images, element_wise);
 criterion_main!(benches);
