@@ -7,7 +7,7 @@
 //! scores as they lie, too.
 //!
 //! Beside products by `gemm` of 64 queries with all keys, which copy each operand anew, forward and backward pass take
-//! 0.75 of the time with AVX-512 on a Zen 4 and 0.67 with AVX2 (128 positions, heads of 64 elements), 0.87 and 0.77 with
+//! 0.75 of the time with AVX-512 on a Zen 4 and 0.67 with AVX2 (128 positions, heads of 64 elements), 0.86 and 0.77 with
 //! 1,024 positions.
 //!
 //! The order of all sums depends on positions alone, so bits depend neither on threads nor on other samples.
