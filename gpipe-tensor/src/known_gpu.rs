@@ -23,6 +23,8 @@ pub struct KnownGpu {
     pub bandwidth: f64,
     /// Bytes of its memory.
     pub memory: u64,
+    /// Whether it has products of warpgroups, as compute capability 9.0 alone.
+    pub warpgroups: bool,
     /// Where these numbers are from.
     pub source: &'static str,
 }
@@ -36,6 +38,7 @@ pub const KNOWN_GPUS: [KnownGpu; 4] = [
         f32: 66.9e12,
         bandwidth: 4.8e12,
         memory: 141_000_000_000,
+        warpgroups: true,
         source: "H200 SXM: NVIDIA H200 Tensor Core GPU data sheet (2024) for the memory; arithmetic, which is that of \
                  H100 SXM, from NVIDIA H100 Tensor Core GPU Architecture (2022), table of peak rates",
     },
@@ -46,6 +49,7 @@ pub const KNOWN_GPUS: [KnownGpu; 4] = [
         f32: 66.9e12,
         bandwidth: 3.35e12,
         memory: 80_000_000_000,
+        warpgroups: true,
         source: "H100 SXM: NVIDIA H100 Tensor Core GPU Architecture (2022), table of peak rates; NVIDIA H100 data \
                  sheet (2023) for the memory",
     },
@@ -56,6 +60,7 @@ pub const KNOWN_GPUS: [KnownGpu; 4] = [
         f32: 19.5e12,
         bandwidth: 2.039e12,
         memory: 80_000_000_000,
+        warpgroups: false,
         source: "A100 80 GB SXM: NVIDIA A100 80 GB data sheet (2021)",
     },
     KnownGpu {
@@ -65,6 +70,7 @@ pub const KNOWN_GPUS: [KnownGpu; 4] = [
         f32: 82.6e12,
         bandwidth: 1.008e12,
         memory: 24_000_000_000,
+        warpgroups: false,
         source: "GeForce RTX 4090: NVIDIA Ada GPU Architecture (2022), appendix A",
     },
 ];
@@ -84,6 +90,10 @@ mod reached {
     pub const ATTENTION: f64 = 0.18;
     /// Of its gradient: 2.17 TFLOP in 12.2 ms.
     pub const ATTENTION_GRADIENT: f64 = 0.18;
+    /// Of attention by warpgroups: 0.62 TFLOP in 2.3 ms.
+    pub const WARPGROUP_ATTENTION: f64 = 0.27;
+    /// Of its gradient: 2.17 TFLOP in 7.15 ms.
+    pub const WARPGROUP_ATTENTION_GRADIENT: f64 = 0.31;
     /// Of attention without tensor cores, as a share of f32's peak: both together, 2.79 TFLOP in 300 ms.
     pub const PLAIN_ATTENTION: f64 = 0.14;
     /// Of the memory: GELU, normalization, sums, the cross-entropy and AdamW, 45 GB in 13 ms.
@@ -127,6 +137,17 @@ impl KnownGpu {
                 on_tensor_cores: false,
                 ..
             } => reached::PLAIN_ATTENTION * self.f32,
+            Arithmetic::Attention {
+                by_warpgroups: true,
+                is_gradient,
+                ..
+            } if self.warpgroups => {
+                self.bf16
+                    * match is_gradient {
+                        true => reached::WARPGROUP_ATTENTION_GRADIENT,
+                        false => reached::WARPGROUP_ATTENTION,
+                    }
+            }
             Arithmetic::Attention {
                 factors,
                 is_gradient,
@@ -188,19 +209,23 @@ mod tests {
             is_aligned,
             flops,
         };
-        let attention =
-            |on_tensor_cores: bool, is_gradient: bool, flops: f64| Arithmetic::Attention {
+        let attention = |[on_tensor_cores, by_warpgroups, is_gradient]: [bool; 3], flops: f64| {
+            Arithmetic::Attention {
                 on_tensor_cores,
+                by_warpgroups,
                 factors: DType::BF16,
                 is_gradient,
                 flops,
-            };
+            }
+        };
         for (arithmetic, wanted) in [
             (product(true, 24.3e12), 34.1),
             (product(false, 0.32e12), 2.7),
-            (attention(true, false, 0.62e12), 3.44),
-            (attention(true, true, 2.17e12), 12.17),
-            (attention(false, true, 2.79e12), 300.0),
+            (attention([true, false, false], 0.62e12), 3.44),
+            (attention([true, false, true], 2.17e12), 12.17),
+            (attention([true, true, false], 0.62e12), 2.3),
+            (attention([true, true, true], 2.17e12), 7.15),
+            (attention([false, false, true], 2.79e12), 300.0),
         ] {
             let got = milliseconds(0, arithmetic);
             assert!((got / wanted - 1.0).abs() < 0.02, "{arithmetic:?}: {got}");

@@ -21,6 +21,9 @@ pub enum Arithmetic {
     Attention {
         /// Whether tensor cores multiply.
         on_tensor_cores: bool,
+        /// Whether warpgroups multiply, which devices of compute capability 9.0 alone have. Others than a device on paper stands
+        /// for have a kernel without them.
+        by_warpgroups: bool,
         /// The type of the factors.
         factors: DType,
         /// Whether it is the gradient.

@@ -6,6 +6,7 @@ use super::blas_lt;
 use super::compute::Compute;
 use super::context::Context;
 use super::entry::{Launch, Pointer};
+use super::module::Module;
 use super::pinned::Pinned;
 use super::probe;
 use super::product::{Added, Product};
@@ -14,6 +15,7 @@ use super::stream::{Event, Stream};
 use super::trace::{self, Trace, Work};
 use crate::graph_counts::GraphCounts;
 use crate::launch_trace::{Arithmetic, LaunchTrace};
+use crate::ops::attention::launches::TensorCores;
 use crate::{DeviceId, KernelCache, Result};
 
 /// A worker's handle to a GPU.
@@ -90,9 +92,14 @@ impl Gpu {
         DeviceId::Cuda(self.context().ordinal)
     }
 
-    /// Whether products may round factors in f32 to TF32.
-    pub fn tf32(&self) -> bool {
-        self.compute.tf32()
+    /// What tensor cores may do, and can.
+    pub fn tensor_cores(&self) -> TensorCores {
+        let module = self.context().module();
+        TensorCores {
+            tf32: self.compute.tf32(),
+            // A device on paper, without a module, stands for those that have them.
+            warpgroups: module.is_none_or(Module::has_warpgroups),
+        }
     }
 
     /// Whether the device is on paper.

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_int};
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
+use cudarc::driver::sys::{self as driver, CUfunction, CUfunction_attribute, CUmodule};
 use cudarc::nvrtc::sys::{self, nvrtcProgram};
 use sha2::{Digest, Sha256};
 
@@ -15,6 +15,7 @@ use super::probe::compiler_version;
 use super::raw_handle::RawHandle;
 use super::seal::{opened, sealed};
 use super::status::Status;
+use crate::ops::attention::tensor_cores::{MOST_SHARED, by_warpgroups};
 use crate::{DType, Error, KernelCache, Result};
 
 /// An image, if a device has it; locked while it is made.
@@ -29,6 +30,8 @@ pub(crate) struct Module {
     functions: HashMap<(&'static str, DType), RawHandle<CUfunction>>,
     /// What it was loaded from, for other devices.
     image: Arc<Vec<u8>>,
+    /// Whether kernels that multiply by warpgroups do so.
+    has_warpgroups: bool,
 }
 
 impl Module {
@@ -49,16 +52,16 @@ impl Module {
         };
         let mut image = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(image) = image.upgrade() {
-            return Self::of(image);
+            return Self::of(image, target);
         }
         // What cannot be loaded is no module of this driver: it is made again.
         let cached = cache.and_then(|cache| cache.load(&key));
         let cached = cached.as_deref().and_then(|bytes| opened(&key, bytes));
-        if let Some(Ok(module)) = cached.map(|bytes| Self::of(Arc::new(bytes.to_vec()))) {
+        if let Some(Ok(module)) = cached.map(|bytes| Self::of(Arc::new(bytes.to_vec()), target)) {
             *image = Arc::downgrade(&module.image);
             return Ok(module);
         }
-        let module = Self::of(Arc::new(compile(&source, &options, target)?))?;
+        let module = Self::of(Arc::new(compile(&source, &options, target)?), target)?;
         if let Some(cache) = cache {
             cache.store(&key, &sealed(&key, &module.image));
         }
@@ -66,7 +69,7 @@ impl Module {
         Ok(module)
     }
 
-    fn of(image: Arc<Vec<u8>>) -> Result<Self> {
+    fn of(image: Arc<Vec<u8>>, target: Target) -> Result<Self> {
         if !is_whole(&image) {
             return Err(Error::Cuda {
                 call: "cuModuleLoadData",
@@ -82,6 +85,7 @@ impl Module {
             raw: RawHandle(raw),
             functions: HashMap::new(),
             image,
+            has_warpgroups: target.has_warpgroups(),
         };
         for form in super::source::entries().flat_map(|entry| entry.forms()) {
             let name = text(form.name())?;
@@ -89,10 +93,22 @@ impl Module {
             // SAFETY: the module is loaded, the name ends in a zero; the call writes one name.
             unsafe { driver::cuModuleGetFunction(&mut function, module.raw.0, name.as_ptr()) }
                 .check("cuModuleGetFunction")?;
+            if module.has_warpgroups && by_warpgroups(form.entry.name) {
+                let attribute =
+                    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                // SAFETY: the function is the module's.
+                unsafe { driver::cuFuncSetAttribute(function, attribute, MOST_SHARED) }
+                    .check("cuFuncSetAttribute")?;
+            }
             let place = (form.entry.name, form.stored);
             module.functions.insert(place, RawHandle(function));
         }
         Ok(module)
+    }
+
+    /// Whether kernels that multiply by warpgroups do so here.
+    pub(super) fn has_warpgroups(&self) -> bool {
+        self.has_warpgroups
     }
 
     /// An entry point.
@@ -144,9 +160,18 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Whether it is compute capability 9.0 itself: products of warpgroups are no part of what later devices run.
+    fn has_warpgroups(self) -> bool {
+        matches!(self, Self::Device(90))
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // With what this architecture alone has.
+            Self::Device(own) if self.has_warpgroups() => write!(f, "sm_{own}a"),
             Self::Device(own) => write!(f, "sm_{own}"),
             Self::Virtual(newest) => write!(f, "compute_{newest}"),
         }

@@ -4,7 +4,7 @@ use super::cubin::Usage;
 use super::entry::{Form, Launch, Pointer, THREADS, WARP};
 use crate::DType;
 use crate::ops::attention::kernels::{Gradient, Sizes};
-use crate::ops::attention::launches;
+use crate::ops::attention::launches::{self, TensorCores};
 use crate::ops::dropout::kernels::Numbers;
 
 /// What a multiprocessor of a generation of devices has: CUDA C++ Programming Guide 12.9, table "Technical
@@ -27,7 +27,7 @@ pub(super) const GENERATIONS: [Generation; 4] = [
         shared: 164 << 10,
     },
     Generation {
-        name: "sm_90",
+        name: "sm_90a",
         threads: 2048,
         blocks: 32,
         shared: 228 << 10,
@@ -69,7 +69,7 @@ impl Generation {
 
 /// The fewest blocks of the kernels on tensor cores, by generation. Fewer hide less of the time in which a block waits for
 /// memory.
-const FEWEST: [(&str, [u32; 4]); 19] = [
+const FEWEST: [(&str, [u32; 4]); 25] = [
     ("attention_32", [3, 3, 2, 2]),
     ("attention_64", [2, 2, 2, 2]),
     ("attention_80", [1, 1, 1, 1]),
@@ -85,6 +85,13 @@ const FEWEST: [(&str, [u32; 4]); 19] = [
     ("attention_grad_keys_80", [1, 1, 1, 1]),
     ("attention_grad_keys_96", [1, 1, 1, 1]),
     ("attention_grad_keys_128", [1, 1, 1, 1]),
+    // Empty but on the second one.
+    ("attention_by_warpgroups_64", [2, 2, 2, 1]),
+    ("attention_by_warpgroups_grad_queries_64", [2, 2, 2, 1]),
+    ("attention_by_warpgroups_grad_keys_64", [1, 1, 1, 1]),
+    ("attention_by_warpgroups_128", [1, 1, 1, 0]),
+    ("attention_by_warpgroups_grad_queries_128", [1, 1, 1, 0]),
+    ("attention_by_warpgroups_grad_keys_128", [1, 1, 1, 0]),
     ("attention_tf32_32", [2, 2, 2, 2]),
     ("attention_tf32_grad_queries_32", [2, 2, 2, 2]),
     ("attention_tf32x3_32", [2, 2, 2, 2]),
@@ -135,10 +142,19 @@ pub(super) fn dynamic_shared(form: Form) -> u32 {
         d_out: none,
         dqkv: none,
     };
-    let ways = [(form.stored, false), (single, true), (single, false)];
-    let launches = ways.into_iter().flat_map(|(stored, tf32)| {
-        let forward = launches::forward(stored, tf32, none, none, none, sizes);
-        let backward = launches::backward(stored, tf32, at, sizes);
+    let [tf32, warpgroups] = [true, false].map(|tf32| TensorCores {
+        tf32,
+        warpgroups: !tf32,
+    });
+    let ways = [
+        (form.stored, TensorCores::default()),
+        (form.stored, warpgroups),
+        (single, tf32),
+        (single, warpgroups),
+    ];
+    let launches = ways.into_iter().flat_map(|(stored, cores)| {
+        let forward = launches::forward(stored, cores, none, none, none, sizes);
+        let backward = launches::backward(stored, cores, at, sizes);
         forward.into_iter().chain(backward.into_iter().flatten())
     });
     let is_it = |launch: &Launch| launch.form.entry.name == form.entry.name;

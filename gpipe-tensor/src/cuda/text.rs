@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use super::entry::Param;
 
-/// A barrier of the kernels' source, or a wait for copies to shared memory.
+/// A barrier of the kernels' source, or a wait for copies to shared memory or for products of warpgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Barrier {
     /// Counted from 1 in the order of the source.
@@ -61,12 +61,14 @@ pub(super) fn machine(machine: &str) -> (String, Vec<Barrier>) {
     (source, barriers)
 }
 
-/// The first barrier or wait for copies of a line: what stands before it, the machine's function for it, and
+/// The first barrier or wait of a line: what stands before it, the machine's function for it, and
 /// what stands behind. The definitions for GPUs are none.
 fn first_wait(line: &str) -> Option<(&str, &'static str, &str)> {
-    const WAITS: [(&str, &str); 2] = [
+    const WAITS: [(&str, &str); 4] = [
         ("__syncthreads()", "barrier"),
         ("wait_for_copies();", "wait_for_copies"),
+        ("wait_for_products();", "wait_for_products"),
+        ("wait_for_older_products();", "wait_for_older_products"),
     ];
     let found = WAITS.iter().filter_map(|(call, with)| {
         let (before, after) = line.split_once(call)?;

@@ -145,14 +145,27 @@ pub fn on_paper(_: &str) -> bool {
     let product = 2.0 * 64.0 * 2.0 * (40.0 * 41.0 / 2.0);
     let [half, single] = [DType::BF16, DType::F32];
     for (name, on_tensor_cores, factors, is_gradient, products) in [
-        ("attention_64_bf16", true, half, false, 2.0),
-        ("attention_grad_queries_64_bf16", true, half, true, 3.0),
-        ("attention_grad_keys_64_bf16", true, half, true, 4.0),
+        ("attention_by_warpgroups_64_bf16", true, half, false, 2.0),
+        (
+            "attention_by_warpgroups_grad_queries_64_bf16",
+            true,
+            half,
+            true,
+            3.0,
+        ),
+        (
+            "attention_by_warpgroups_grad_keys_64_bf16",
+            true,
+            half,
+            true,
+            4.0,
+        ),
         ("attention_tf32x3_64_f32", true, single, false, 2.0),
         ("attention_f32", false, single, false, 2.0),
     ] {
         let wanted = Arithmetic::Attention {
             on_tensor_cores,
+            by_warpgroups: factors == half,
             factors,
             is_gradient,
             flops: products * product,

@@ -20,7 +20,7 @@ const STEP: [&str; 4] = [
 ];
 
 /// The generations that kernels are compiled for, as the compiler knows them.
-const GENERATIONS: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
+const GENERATIONS: [&str; 4] = ["sm_80", "sm_90a", "sm_100", "sm_120"];
 
 /// What the compiler says of a kernel: registers, bytes of stack, bytes of shared memory, blocks that a multiprocessor
 /// holds, and instructions.
@@ -221,7 +221,12 @@ mod tests {
             });
             row(&line.to_string()).unwrap()
         };
-        let lines = [("sm_80", 30), ("sm_90", 32), ("sm_100", 32), ("sm_120", 34)];
+        let lines = [
+            ("sm_80", 30),
+            ("sm_90a", 32),
+            ("sm_100", 32),
+            ("sm_120", 34),
+        ];
         let lines = lines.map(|(device, registers)| said(device, registers).to_string());
         let compiled = read_compiled(&lines.join("\n")).unwrap();
         let rows = vec![
@@ -253,7 +258,7 @@ mod tests {
     fn what_is_not_said_is_named() {
         assert!(row("{}").is_err());
         let error = |line: Value| read_compiled(&line.to_string()).unwrap_err().to_string();
-        let mut unknown = said("sm_90", 32);
+        let mut unknown = said("sm_90a", 32);
         unknown["blocks"] = Value::Null;
         assert!(error(unknown).starts_with("blocks in "));
         assert!(error(said("sm_70", 32)).contains("sm_70"));

@@ -3,7 +3,7 @@
 use super::memory::{Memory, near, random, rounded};
 use super::{Gpu, Outcome};
 use crate::ops::attention::kernels::{Gradient, Sizes};
-use crate::ops::attention::launches;
+use crate::ops::attention::launches::{self, TensorCores};
 use crate::ops::dropout::kernels::Numbers;
 use crate::ops::{self, Dropout, Heads};
 use crate::philox::Key;
@@ -14,14 +14,13 @@ use crate::{DType, Tensor};
 #[derive(Clone, Copy)]
 struct Factors {
     stored: DType,
-    /// Whether tensor cores round those of f32.
-    tf32: bool,
+    cores: TensorCores,
 }
 
 pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     let plain = Factors {
         stored,
-        tf32: false,
+        cores: TensorCores::default(),
     };
     for len in [0, 1, 2, 31, 32, 33, 65] {
         attention_of(gpu, plain, [1, len, 2, 8], 2.into(), 0.0)?;
@@ -51,10 +50,12 @@ pub(super) fn attention(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     }
     attention_of(gpu, plain, [3, 35, 3, 16], 3.into(), 0.2)?;
     on_tensor_cores(gpu, plain)?;
-    match stored {
-        DType::F32 => on_tensor_cores(gpu, Factors { stored, tf32: true }),
-        _ => Ok(()),
-    }
+    let single = stored == DType::F32;
+    let cores = TensorCores {
+        tf32: single,
+        warpgroups: !single,
+    };
+    on_tensor_cores(gpu, Factors { stored, cores })
 }
 
 /// On tensor cores: tiles that are whole, cut, and several of them.
@@ -109,8 +110,10 @@ impl Factors {
     /// The kernel of the forward pass that takes heads of this size.
     fn kernel(self, size: usize) -> String {
         let on_tensor_cores = [32, 64, 80, 96, 128].contains(&size);
-        match (on_tensor_cores, self.stored, self.tf32) {
+        let by_warpgroups = self.cores.warpgroups && [64, 128].contains(&size);
+        match (on_tensor_cores, self.stored, self.cores.tf32) {
             (false, stored, _) => format!("attention_{stored}"),
+            (_, DType::BF16, _) if by_warpgroups => format!("attention_by_warpgroups_{size}_bf16"),
             (_, DType::F32, true) => format!("attention_tf32_{size}_f32"),
             (_, DType::F32, false) => format!("attention_tf32x3_{size}_f32"),
             (_, stored, _) => format!("attention_{size}_{stored}"),
@@ -139,7 +142,7 @@ fn attention_of(
     heads: Heads,
     rate: f32,
 ) -> Outcome {
-    let Factors { stored, tf32 } = factors;
+    let Factors { stored, cores } = factors;
     let single = DType::F32;
     let width = queries * size;
     let columns = width + 2 * heads.groups * size;
@@ -172,7 +175,7 @@ fn attention_of(
     let m_out = Memory::room(stored, samples * len * width);
     let m_dqkv = Memory::room(stored, qkv.len());
     let [m_lse, m_means] = [0; 2].map(|_| Memory::room(single, samples * queries * len));
-    let launch = launches::forward(stored, tf32, m_qkv.at(), m_out.at(), m_lse.at(), sizes);
+    let launch = launches::forward(stored, cores, m_qkv.at(), m_out.at(), m_lse.at(), sizes);
     let kernel = factors.kernel(size);
     let name = launch.as_ref().map(|launch| launch.form.name());
     assert_eq!(name.as_ref(), Some(&kernel));
@@ -186,7 +189,7 @@ fn attention_of(
         of_result,
     )?;
     // Rounded queries and keys make other scores.
-    let of_sums = if tf32 { of_result } else { 4e-6 };
+    let of_sums = if cores.tf32 { of_result } else { 4e-6 };
     near("lse", single, &m_lse, lse.f32s().expect("floats"), of_sums)?;
     // The gradient from the very numbers that the kernels read.
     let out = host(&m_out.values(stored), width);
@@ -202,7 +205,7 @@ fn attention_of(
         d_out: m_d_out.at(),
         dqkv: m_dqkv.at(),
     };
-    let launches = launches::backward(stored, tf32, at, sizes)
+    let launches = launches::backward(stored, cores, at, sizes)
         .into_iter()
         .flatten();
     gpu.run(

@@ -39,7 +39,7 @@ namespace machine {
 constexpr unsigned LANES = 32;
 constexpr unsigned MOST_THREADS = 1024;
 constexpr size_t STACK = 64 * 1024;
-constexpr size_t SHARED = 64 * 1024;
+constexpr size_t SHARED = 227 * 1024;
 
 // Switches to another stack: pushes what a function must keep, and pops what was kept there.
 extern "C" void machine_switch(void** from, void* to);
@@ -95,6 +95,21 @@ struct Copy {
 
 static Fiber fibers[MOST_THREADS];
 static Warp warps[MOST_THREADS / LANES];
+/// A product of a warpgroup that the device may compute at any time before it is waited for: what one lane gets of it.
+struct Product {
+    float* sums;
+    uint32_t columns;
+    /// The left factor as the four lanes of the row hold it, or its descriptor.
+    uint32_t held[4][4];
+    bool is_held;
+    uint64_t left, right;
+    bool transposed, add;
+    unsigned group;
+};
+
+/// What each thread takes part in, in order; how many groups each has committed, and how many each warp has begun.
+static std::vector<Product> products[MOST_THREADS];
+static unsigned groups[MOST_THREADS], begun[MOST_THREADS / LANES];
 /// Who could go on: the largest draw does.
 static std::priority_queue<std::pair<unsigned, unsigned>> ready;
 /// What each thread has begun to copy.
@@ -180,7 +195,7 @@ static void finish(const Copy& copy) {
 
 /// Begins a copy: done as late as can be, or at once, as the seed says.
 static inline void begin_copy(const Copy& copy) {
-    if (copy.to % copy.bytes || (copy.there && (uintptr_t)copy.from % copy.bytes)) fail("a copy that is not aligned");
+    if (copy.to % copy.bytes || (copy.there && (uintptr_t)copy.from % copy.bytes)) return fail("a copy that is not aligned");
 #ifdef __SANITIZE_THREAD__
     if (copy.there) __tsan_read_range((void*)copy.from, copy.bytes);
 #endif
@@ -358,6 +373,106 @@ static inline uint32_t pack(float low, float high) { return round_to_half(low) |
 static inline float exp2_fast(float x) { return exp2f(x); }
 static inline float reciprocal_fast(float x) { return 1.0f / x; }
 
+// Products of warpgroups, which devices of compute capability 9.0 alone have. Those that copies bring are seen at once here.
+#define WARPGROUP_PRODUCTS
+
+namespace machine {
+
+/// The element of bf16 at an address of a matrix whose rows of 128 bytes have changed places of 16 bytes.
+static inline float product_element(uint32_t at) {
+    at ^= (at >> 7 & 7) << 4;
+    if (at + 2 > SHARED) fail("a product of what is beyond the shared memory");
+    uint16_t bits;
+    memcpy(&bits, (const char*)gpipe::shared + at % SHARED, 2);
+    return __uint_as_float((uint32_t)bits << 16);
+}
+
+/// Where the matrix of a descriptor begins.
+static inline uint32_t product_begin(uint64_t matrix) {
+    if (matrix >> 62 != 1 || (matrix >> 32 & 0x3fff) != 1024 >> 4 || (matrix >> 46 & 0xffff) != 0) {
+        fail("a descriptor of another layout");
+    }
+    return (uint32_t)(matrix & 0x3fff) << 4;
+}
+
+/// The address of element (row, column) of a matrix of rows of 128 bytes.
+static inline uint32_t product_address(uint64_t matrix, unsigned row, unsigned column) {
+    return product_begin(matrix) + row / 8 * 1024 + row % 8 * 128 + 2 * column;
+}
+
+static void finish(const Product& product, unsigned thread) {
+    unsigned g = thread % LANES / 4, t = thread % 4, warp = thread / LANES % 4;
+    for (unsigned e = 0; e < product.columns / 2; e++) {
+        unsigned row = g + e % 4 / 2 * 8, column = e / 4 * 8 + 2 * t + e % 2;
+        float sum = 0.0f;
+        for (unsigned k = 0; k < 16; k++) {
+            float left = product.is_held
+                             ? half_of(product.held[k % 8 / 2][row / 8 + k / 8 * 2], k % 2)
+                             : product_element(product_address(product.left, 16 * warp + row, k));
+            float right = product_element(product.transposed ? product_address(product.right, k, column)
+                                                             : product_address(product.right, column, k));
+            sum += left * right;
+        }
+        product.sums[e] = product.add ? product.sums[e] + sum : sum;
+    }
+}
+
+/// Computes this thread's part of the products up to a group.
+static void finish_products(unsigned up_to) {
+    std::vector<Product>& pending = products[current];
+    size_t count = 0;
+    while (count < pending.size() && pending[count].group < up_to) finish(pending[count++], current);
+    pending.erase(pending.begin(), pending.begin() + count);
+}
+
+/// Begins a product: computed as late as can be, or at once, as the seed says.
+static inline void begin(Product product) {
+    if (current % LANES == 0) begun[current / LANES]++;
+    product.group = groups[current];
+    products[current].push_back(product);
+    if (!in_order && random_below(4) == 0) finish_products(~0u);
+}
+
+/// Waits for this thread's products, the `number`-th wait of the source.
+static inline void wait_for_products(unsigned number) {
+    if (number != without) finish_products(groups[current]);
+}
+
+/// The same but those of the last group.
+static inline void wait_for_older_products(unsigned number) {
+    if (number != without && groups[current] > 0) finish_products(groups[current] - 1);
+}
+
+}  // namespace machine
+
+static inline uint32_t of_first_lane(uint32_t value) {
+    uint32_t first = machine::exchange(value, 0);
+    if (value != first) machine::fail("lanes differ where all are to be alike");
+    return first;
+}
+
+static inline void show_to_products() {}
+static inline void begin_products() {}
+static inline void commit_products() { machine::groups[machine::current]++; }
+
+template <uint32_t N>
+static inline void hold_results(float (&)[N][4]) {}
+
+/// d += a · b, or d = a · b, as wgmma.m64nNk16 lays fragments out over the lanes: each lane sums its own in order.
+template <bool TRANSPOSED, uint32_t N>
+static inline void begin_product(float (&d)[N][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+    const auto* factors = machine::hold_out({a[0], a[1], a[2], a[3], 0, 0});
+    machine::Product product{&d[0][0], 8 * N, {}, true, 0, b, TRANSPOSED, add, 0};
+    unsigned row = machine::current % machine::LANES / 4;
+    for (unsigned t = 0; t < 4; t++) memcpy(product.held[t], factors[4 * row + t], sizeof(product.held[t]));
+    machine::begin(product);
+}
+
+template <uint32_t N>
+static inline void begin_product(float (&d)[N][4], uint64_t a, uint64_t b, bool add) {
+    machine::begin({&d[0][0], 8 * N, {}, false, a, b, false, add, 0});
+}
+
 struct Kernel {
     const char* name;
     /// Its parameters: I and O are addresses that are read and written, L and u numbers of eight and of
@@ -405,6 +520,8 @@ static void prepare(unsigned thread) {
     }
     fiber.turn = 0;
     copies[thread].clear();
+    products[thread].clear();
+    groups[thread] = 0;
 }
 
 /// Whether each byte is as it was before the block: the first one is, and each is like the one before it.
@@ -415,7 +532,7 @@ static bool is_untouched(const unsigned char* bytes, size_t size) {
 static void run_block(unsigned shared_bytes) {
     memset(gpipe::shared, 0xff, SHARED);
     memset(warps, 0xff, sizeof(warps));
-    for (unsigned w = 0; w < threads / LANES; w++) warps[w].arrived = 0;
+    for (unsigned w = 0; w < threads / LANES; w++) warps[w].arrived = begun[w] = 0;
     ready = {};
     line_first = line_end = 0;
     ranked = random_below(2) == 0;
@@ -432,6 +549,10 @@ static void run_block(unsigned shared_bytes) {
     }
     for (unsigned t = 0; t < threads; t++) {
         if (!copies[t].empty()) fail("a copy to shared memory is never waited for");
+        if (!products[t].empty()) fail("a product is never waited for");
+    }
+    for (unsigned w = 0; w < threads / LANES; w++) {
+        if (begun[w] != begun[w / 4 * 4]) fail("a product of which not all warps of a warpgroup take part");
     }
     if (done < threads) fail("some threads wait where others never come");
     if (!is_untouched((const unsigned char*)gpipe::shared + shared_bytes, SHARED - shared_bytes)) {

@@ -45,7 +45,7 @@ pub(super) fn forward(
     let out = out.written(OP, gpu, stored)?;
     let lse = lse.written(OP, gpu, DType::F32)?;
     let qkv = qkv.operand(OP, gpu, stored)?;
-    let launch = launches::forward(stored, gpu.tf32(), qkv.at, out, lse, sizes(plan));
+    let launch = launches::forward(stored, gpu.tensor_cores(), qkv.at, out, lse, sizes(plan));
     // SAFETY: all live on this handle, and are as large as the plan says: it was made from the
     // operand's shape, the results from the plan.
     unsafe { gpu.launch(&launch.ok_or_else(|| too_large(OP, plan))?) }
@@ -73,7 +73,7 @@ pub(super) fn backward(
         d_out: d_out.at,
         dqkv,
     };
-    let launches = launches::backward(stored, gpu.tf32(), at, sizes(plan));
+    let launches = launches::backward(stored, gpu.tensor_cores(), at, sizes(plan));
     for launch in launches.ok_or_else(|| too_large(OP, plan))? {
         // SAFETY: as above; the shapes of all operands were compared with the plan's.
         unsafe { gpu.launch(&launch) }?;

@@ -7,22 +7,33 @@ use crate::launch_trace::Arithmetic;
 use super::kernels::{self, Gradient, Sizes};
 use super::tensor_cores;
 
+/// What tensor cores may do, and can.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TensorCores {
+    /// Whether they may round factors in f32 to TF32.
+    pub tf32: bool,
+    /// Whether warpgroups multiply, which devices of compute capability 9.0 alone have.
+    pub warpgroups: bool,
+}
+
 /// The results of all heads, and the logarithms of their rows' sums; none for heads of more elements
-/// than a block's shared memory holds. `tf32` if tensor cores may round factors in f32 to TF32.
+/// than a block's shared memory holds.
 pub(crate) fn forward(
     stored: DType,
-    tf32: bool,
+    cores: TensorCores,
     qkv: Pointer,
     out: Pointer,
     lse: Pointer,
     sizes: Sizes,
 ) -> Option<Launch> {
-    let tensor_cores = tensor_cores::forward(stored, tf32, qkv, out, lse, sizes);
+    let tensor_cores = tensor_cores::forward(stored, cores, qkv, out, lse, sizes);
     let on_tensor_cores = tensor_cores.is_some();
     let launch = tensor_cores.or_else(|| kernels::forward(stored, qkv, out, lse, sizes))?;
+    let by_warpgroups = tensor_cores::by_warpgroups(launch.form.entry.name);
     // Scores, and what they take of the values.
     Some(launch.with_arithmetic(Arithmetic::Attention {
         on_tensor_cores,
+        by_warpgroups,
         factors: stored,
         is_gradient: false,
         flops: 2.0 * product(sizes),
@@ -32,18 +43,20 @@ pub(crate) fn forward(
 /// The gradient in three launches: the rows' means, the queries, keys and values.
 pub(crate) fn backward(
     stored: DType,
-    tf32: bool,
+    cores: TensorCores,
     at: Gradient,
     sizes: Sizes,
 ) -> Option<[Launch; 3]> {
-    let tensor_cores = tensor_cores::backward(stored, tf32, at, sizes);
+    let tensor_cores = tensor_cores::backward(stored, cores, at, sizes);
     let on_tensor_cores = tensor_cores.is_some();
     let [queries, keys] = tensor_cores.or_else(|| kernels::backward(stored, at, sizes))?;
     // Both compute the scores again and their gradient; the first then that of the queries, the second those of
     // keys and values.
     let with = |launch: Launch, products: f64| {
+        let by_warpgroups = tensor_cores::by_warpgroups(launch.form.entry.name);
         launch.with_arithmetic(Arithmetic::Attention {
             on_tensor_cores,
+            by_warpgroups,
             factors: stored,
             is_gradient: true,
             flops: products * product(sizes),

@@ -8,12 +8,15 @@ use crate::cuda::entry::{Call, Launch, Pointer, entries};
 use crate::ops::dropout::kernels::Numbers;
 
 use super::kernels::{Gradient, Sizes};
+use super::launches::TensorCores;
 
 /// How elements are multiplied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Factors {
     /// Those of bf16 as they are.
     Bf16,
+    /// Those of bf16 by warpgroups.
+    WarpgroupBf16,
     /// Those of f32, rounded to TF32.
     Tf32,
     /// Those of f32, each as the sum of two numbers of TF32: three products.
@@ -21,12 +24,13 @@ enum Factors {
 }
 
 impl Factors {
-    /// Of elements of this type; `tf32` if those of f32 may be rounded.
-    fn of(stored: DType, tf32: bool) -> Self {
-        match (stored, tf32) {
-            (DType::F32, true) => Self::Tf32,
-            (DType::F32, false) => Self::Tf32x3,
-            _ => Self::Bf16,
+    /// Of elements of this type, those that are tried first.
+    fn of(stored: DType, cores: TensorCores) -> &'static [Self] {
+        match (stored, cores.tf32, cores.warpgroups) {
+            (DType::F32, true, _) => &[Self::Tf32],
+            (DType::F32, false, _) => &[Self::Tf32x3],
+            (_, _, true) => &[Self::WarpgroupBf16, Self::Bf16],
+            (_, _, false) => &[Self::Bf16],
         }
     }
 }
@@ -113,6 +117,10 @@ kernels! {
     Bf16<bf16> 80: 64, 32, 1, attention_80 0, attention_grad_queries_80 0, attention_grad_keys_80 0;
     Bf16<bf16> 96: 32, 32, 2, attention_96 0, attention_grad_queries_96 0, attention_grad_keys_96 0;
     Bf16<bf16> 128: 32, 32, 2, attention_128 0, attention_grad_queries_128 0, attention_grad_keys_128 0;
+    WarpgroupBf16<bf16> 64: 64, 64, 1, attention_by_warpgroups_64 2, attention_by_warpgroups_grad_queries_64 2,
+        attention_by_warpgroups_grad_keys_64 0;
+    WarpgroupBf16<bf16> 128: 64, 64, 2, attention_by_warpgroups_128 0, attention_by_warpgroups_grad_queries_128 0,
+        attention_by_warpgroups_grad_keys_128 0;
     Tf32<f32> 32: 32, 16, 1, attention_tf32_32 1, attention_tf32_grad_queries_32 1, attention_tf32_grad_keys_32 1;
     Tf32<f32> 64: 32, 16, 1, attention_tf32_64 1, attention_tf32_grad_queries_64 1, attention_tf32_grad_keys_64 1;
     Tf32<f32> 80: 16, 16, 2, attention_tf32_80 1, attention_tf32_grad_queries_80 1, attention_tf32_grad_keys_80 1;
@@ -125,13 +133,31 @@ kernels! {
     Tf32x3<f32> 128: 16, 16, 4, attention_tf32x3_128 1, attention_tf32x3_grad_queries_128 1, attention_tf32x3_grad_keys_128 1;
 }
 
+/// Bytes of shared memory that a block may ask for on devices of compute capability 9.0 (CUDA C++ Programming Guide 12.9, table
+/// "Technical Specifications per Compute Capability").
+pub(crate) const MOST_SHARED: i32 = 227 << 10;
+
+/// Whether warpgroups multiply in the kernel of this name: then its launches ask for more than the 48 KiB of shared memory that
+/// every one may.
+pub(crate) fn by_warpgroups(name: &str) -> bool {
+    name.starts_with("attention_by_warpgroups")
+}
+
 /// The kernels for these sizes and operands, if there are some.
-fn fitting(factors: Factors, sizes: Sizes, operands: &[Pointer]) -> Option<&'static Kernels> {
-    let aligned = operands.iter().all(|at| at.0 % 16 == 0);
-    let mut fitting = KERNELS_BY_SIZE.iter();
-    fitting
-        .find(|kernels| (kernels.factors, kernels.size) == (factors, sizes.size))
-        .filter(|_| aligned)
+fn fitting(
+    stored: DType,
+    cores: TensorCores,
+    sizes: Sizes,
+    operands: &[Pointer],
+) -> Option<&'static Kernels> {
+    if operands.iter().any(|at| at.0 % 16 != 0) {
+        return None;
+    }
+    let mut factors = Factors::of(stored, cores).iter();
+    factors.find_map(|&factors| {
+        let mut kernels = KERNELS_BY_SIZE.iter();
+        kernels.find(|kernels| (kernels.factors, kernels.size) == (factors, sizes.size))
+    })
 }
 
 fn common(sizes: Sizes) -> Common {
@@ -146,36 +172,40 @@ fn common(sizes: Sizes) -> Common {
 const KEPT: usize = 8;
 
 impl Kernels {
-    /// Floats that `rows` rows take in shared memory, each with 16 bytes behind it.
+    /// Floats that `rows` rows take in shared memory, each with 16 bytes behind it but for warpgroups.
     fn floats(&self, rows: usize) -> usize {
-        let bytes = match self.factors {
-            Factors::Bf16 => 2,
-            Factors::Tf32 | Factors::Tf32x3 => 4,
+        let row = match self.factors {
+            Factors::WarpgroupBf16 => 2 * self.size,
+            Factors::Bf16 => 2 * self.size + 16,
+            Factors::Tf32 | Factors::Tf32x3 => 4 * self.size + 16,
         };
-        rows * (bytes * self.size + 16) / 4
+        rows * row / 4
     }
 
-    /// Floats through which `rows` own rows of a block pass, as many at a time as there is room for.
-    fn own(&self, rows: usize) -> usize {
+    /// Floats of shared memory for `own` times as many rows of a block's own and for `tiles` floats of others: a warp's rows
+    /// pass through the place of the tiles, as many at a time as there is room for; a warpgroup's stay, and begin at a multiple
+    /// of 1024 bytes.
+    fn shared(&self, own: usize, rows: usize, tiles: usize) -> usize {
         let floats = self.floats(rows);
-        match 4 * floats > 46 * 1024 {
-            true => floats / 2,
-            false => floats,
+        match self.factors {
+            Factors::WarpgroupBf16 => 1024 / 4 + own * floats + tiles,
+            _ if 4 * floats > 46 * 1024 => tiles.max(floats / 2),
+            _ => tiles.max(floats),
         }
     }
 }
 
-/// As [`forward`](super::kernels::forward), where tensor cores do it; `tf32` if they may round factors in f32.
+/// As [`forward`](super::kernels::forward), where tensor cores do it.
 pub(super) fn forward(
     stored: DType,
-    tf32: bool,
+    cores: TensorCores,
     qkv: Pointer,
     out: Pointer,
     lse: Pointer,
     sizes: Sizes,
 ) -> Option<Launch> {
-    let kernels = fitting(Factors::of(stored, tf32), sizes, &[qkv, out])?;
-    let shared = KEPT + kernels.own(ROWS).max(kernels.floats(4 * kernels.keys));
+    let kernels = fitting(stored, cores, sizes, &[qkv, out])?;
+    let shared = KEPT + kernels.shared(1, ROWS, kernels.floats(4 * kernels.keys));
     let call = (kernels.forward)(qkv, out, lse, common(sizes));
     Some(call.blocks_with(sizes.blocks(sizes.heads, ROWS), shared))
 }
@@ -183,17 +213,13 @@ pub(super) fn forward(
 /// The gradients of queries, and of keys and values, where tensor cores take them.
 pub(super) fn backward(
     stored: DType,
-    tf32: bool,
+    cores: TensorCores,
     at: Gradient,
     sizes: Sizes,
 ) -> Option<[Launch; 2]> {
-    let kernels = fitting(
-        Factors::of(stored, tf32),
-        sizes,
-        &[at.qkv, at.d_out, at.dqkv],
-    )?;
+    let kernels = fitting(stored, cores, sizes, &[at.qkv, at.d_out, at.dqkv])?;
     let tiles = kernels.floats(4 * kernels.tile);
-    let shared = KEPT + 2 * ROWS + kernels.own(ROWS).max(tiles);
+    let shared = KEPT + 2 * ROWS + kernels.shared(2, ROWS, tiles);
     let queries = (kernels.grad_queries)(at, common(sizes));
     let rows = ROWS / kernels.sharing;
     // Two tiles and two floats a position, twice.
@@ -203,7 +229,7 @@ pub(super) fn backward(
         queries.blocks_with(sizes.blocks(sizes.heads, ROWS), shared),
         keys.blocks_with(
             sizes.blocks(sizes.groups, rows),
-            KEPT + kernels.own(rows).max(staged),
+            KEPT + kernels.shared(2, rows, staged),
         ),
     ])
 }

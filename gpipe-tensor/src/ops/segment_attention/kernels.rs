@@ -55,6 +55,7 @@ impl Sizes {
         let pairs = if self.causal { pairs / 2.0 } else { pairs };
         Arithmetic::Attention {
             on_tensor_cores: false,
+            by_warpgroups: false,
             factors: DType::F32,
             is_gradient,
             flops: 2.0 * products * pairs * (self.samples * self.heads * self.size) as f64,
