@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use gpipe_layers::models::{GptConfig, gpt};
-use gpipe_layers::{AdamW, Flow, Optimizer, compute_in};
+use gpipe_layers::{AdamW, Flow, Optimizer, compute_in, round_to_tf32};
 use gpipe_remat::{Assembly, Policy, Trainer};
 use gpipe_sched::one_f_one_b;
 use gpipe_tensor::{DType, DeviceId, Host, LaunchTrace, Tensor, find_cuda};
@@ -55,6 +55,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         layers
             .iter_mut()
             .for_each(|layer| compute_in(layer.as_mut(), DType::BF16));
+    }
+    if asked("tf32") {
+        layers
+            .iter_mut()
+            .for_each(|layer| round_to_tf32(layer.as_mut()));
     }
     let optimizer = Optimizer::from(AdamW::default());
     let run = Assembly::builder(layers)

@@ -75,25 +75,27 @@ pub const KNOWN_GPUS: [KnownGpu; 4] = [
     },
 ];
 
-/// What kernels reach of a GPU's peaks, from 0 to 1: measured on an H200 (driver 580.159, cuBLAS 13.1, 2026-11-26), for GPT-2 of
-/// 124 million parameters and 32 samples of 1,024 tokens.
+/// What kernels reach of a GPU's peaks, from 0 to 1: measured on an H200 (driver 580.159, cuBLAS 13.1, 2026-11-26 and 27), for GPT-2
+/// of 124 million parameters and 32 samples of 1,024 tokens.
 mod reached {
     /// Of products in bf16: the 24.3 TFLOP of a step in 34.1 ms.
     pub const PRODUCTS: f64 = 0.72;
     /// The same where rows begin at odd places: 0.32 TFLOP in 2.1 to 3.6 ms.
     pub const ODD_PRODUCTS: f64 = 0.12;
-    /// Of products in f32 and TF32: 1.1 TFLOP in 21.5 and 3.1 ms.
+    /// Of products in f32: the 24.3 TFLOP of a step in 490 ms.
     pub const SINGLE_PRODUCTS: f64 = 0.74;
+    /// Of those in TF32: the same in 88 ms.
+    pub const TF32_PRODUCTS: f64 = 0.56;
     /// Of those in TF32 where rows begin at odd places: 7.6 TFLOP in 60 ms.
     pub const ODD_TF32_PRODUCTS: f64 = 0.26;
-    /// Of attention on tensor cores, in bf16: 0.62 TFLOP in 3.4 ms. TF32 is taken to reach as much of its own peak.
+    /// Of attention on tensor cores, in bf16: 0.62 TFLOP in 3.4 ms; with TF32 in 8.1, 0.16 of its own peak.
     pub const ATTENTION: f64 = 0.18;
     /// Of its gradient: 2.17 TFLOP in 12.2 ms.
     pub const ATTENTION_GRADIENT: f64 = 0.18;
-    /// Of attention by warpgroups: 0.62 TFLOP in 2.3 ms.
-    pub const WARPGROUP_ATTENTION: f64 = 0.27;
-    /// Of its gradient: 2.17 TFLOP in 7.15 ms.
-    pub const WARPGROUP_ATTENTION_GRADIENT: f64 = 0.31;
+    /// Of attention by warpgroups: 0.62 TFLOP in 2.5 ms.
+    pub const WARPGROUP_ATTENTION: f64 = 0.25;
+    /// Of its gradient: 2.17 TFLOP in 7.9 ms.
+    pub const WARPGROUP_ATTENTION_GRADIENT: f64 = 0.28;
     /// Of attention without tensor cores, as a share of f32's peak: both together, 2.79 TFLOP in 300 ms.
     pub const PLAIN_ATTENTION: f64 = 0.14;
     /// Of the memory: GELU, normalization, sums, the cross-entropy and AdamW, 45 GB in 13 ms.
@@ -125,7 +127,10 @@ impl KnownGpu {
             Arithmetic::Product {
                 factors: DType::F32,
                 ..
-            } => reached::SINGLE_PRODUCTS * if tf32 { self.tf32 } else { self.f32 },
+            } => match tf32 {
+                true => reached::TF32_PRODUCTS * self.tf32,
+                false => reached::SINGLE_PRODUCTS * self.f32,
+            },
             Arithmetic::Product { is_aligned, .. } => {
                 self.bf16
                     * match is_aligned {
@@ -223,8 +228,8 @@ mod tests {
             (product(false, 0.32e12), 2.7),
             (attention([true, false, false], 0.62e12), 3.44),
             (attention([true, false, true], 2.17e12), 12.17),
-            (attention([true, true, false], 0.62e12), 2.3),
-            (attention([true, true, true], 2.17e12), 7.15),
+            (attention([true, true, false], 0.62e12), 2.5),
+            (attention([true, true, true], 2.17e12), 7.9),
             (attention([false, false, true], 2.79e12), 300.0),
         ] {
             let got = milliseconds(0, arithmetic);

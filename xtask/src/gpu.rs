@@ -99,7 +99,7 @@ fn part_a(
 /// Speed: what is aimed at first.
 fn part_b(programs: &Programs, sizes: &Sizes, results: &mut Results) -> anyhow::Result<()> {
     products::ceilings(programs, sizes, results)?;
-    launches::measure(programs, sizes, results)?;
+    launches::measure(programs, sizes, "bf16", results)?;
     results.section("GPT-2")?;
     for way in speed::ways("bf16") {
         speed::measure(programs, sizes, way, results)?;
@@ -125,6 +125,7 @@ fn part_b(programs: &Programs, sizes: &Sizes, results: &mut Results) -> anyhow::
             speed::measure(programs, sizes, way, results)?;
         }
         products::measure(programs, sizes, precision, results)?;
+        launches::measure(programs, sizes, precision, results)?;
     }
     Ok(())
 }

@@ -21,12 +21,17 @@ const COLUMNS: [&str; 7] = [
     "ms each",
 ];
 
-/// Traces a step in bf16 with one micro-batch; the most expensive launch comes first.
+/// Traces a step with one micro-batch in bf16, tf32 or f32; the most expensive launch comes first.
 ///
 /// # Errors
 /// If the program cannot be run or prints what is no object, or a file cannot be written.
-pub fn measure(programs: &Programs, sizes: &Sizes, results: &mut Results) -> anyhow::Result<()> {
-    results.section("Launches of a step in bf16")?;
+pub fn measure(
+    programs: &Programs,
+    sizes: &Sizes,
+    precision: &str,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    results.section(&format!("Launches of a step in {precision}"))?;
     let numbers = [
         sizes.batch,
         sizes.sequence,
@@ -39,12 +44,13 @@ pub fn measure(programs: &Programs, sizes: &Sizes, results: &mut Results) -> any
     let mut command = Command::new(&programs.launches);
     command
         .args(numbers.map(|number| number.to_string()))
-        .arg("bf16");
+        .arg(precision);
     let mut all = f64::NAN;
     let mut launches = 0;
     let ended = limit::run_heard(&mut command, &mut |line| {
-        let object: Value = serde_json::from_str(line)
+        let mut object: Value = serde_json::from_str(line)
             .with_context(|| format!("the program of launches printed `{line}`"))?;
+        object["precision"] = precision.into();
         let number = |key: &str| {
             object[key]
                 .as_f64()

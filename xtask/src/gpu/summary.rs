@@ -106,7 +106,8 @@ fn ceilings(objects: &[Value]) -> [Option<f64>; 2] {
 /// The launches of a step that take the most time beyond that of the ceilings.
 fn worst(objects: &[Value]) -> String {
     let number = |launch: &Value, key: &str| launch[key].as_f64().unwrap_or(0.0);
-    let launches: Vec<&Value> = latest(objects, "launch").collect();
+    let launches = latest(objects, "launch").filter(|launch| launch["precision"] == "bf16");
+    let launches: Vec<&Value> = launches.collect();
     if launches.is_empty() {
         return "\nNo launch is known yet.\n".to_owned();
     }
@@ -177,7 +178,7 @@ mod tests {
     fn the_worst_launch_is_the_one_with_the_most_beyond_its_ceiling() {
         let launch = |name: &str, seconds: f64, bytes: f64, flops: f64| {
             json!({
-                "kind": "launch", "part": "b", "launch": name, "count": 3, "seconds": seconds, "bytes": bytes,
+                "kind": "launch", "part": "b", "precision": "bf16", "launch": name, "count": 3, "seconds": seconds, "bytes": bytes,
                 "flops": flops,
             })
         };
