@@ -20,6 +20,7 @@ pub mod planner;
 mod portals;
 mod reach;
 mod stage;
+mod step_retry;
 mod trainer;
 mod training_loss;
 mod update;
@@ -44,6 +45,7 @@ pub use planner::{Rates, Times, Work, simulator_costs};
 pub use portals::Portals;
 pub use reach::Passage;
 pub use stage::{LayerStage, PortalTable};
+pub use step_retry::step_with_retry;
 pub use trainer::{TrainStep, Trainer};
 pub use training_loss::{OutputStage, Target, TrainingLoss};
 pub use update::{

@@ -8,7 +8,7 @@ use gpipe_tensor::{Tensor, Tensors};
 
 use crate::{
     Assembled, Error, LayerStage, Result, StepStats, Target, TrainingLoss, WireCodec, batch_items,
-    first_non_finite, group_items, items_of_replica, optimizer_step,
+    first_non_finite, group_items, items_of_replica, optimizer_step, step_with_retry,
 };
 
 /// A pipeline, its optimizer and the number of the next step.
@@ -122,7 +122,7 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
 
     /// A training step on a batch that is cut into micro-batches already. `batch` makes it from the
     /// number of the step; it is called again, with the same number, if a value of the step is not
-    /// finite, to find the first such value.
+    /// finite, to find the first such value, and by [`step_with_retry`].
     ///
     /// # Errors
     /// [`Error::NonFinite`] or [`Error::NonFiniteGradients`] if a loss or a gradient is not finite:
@@ -134,7 +134,8 @@ impl<T: LossStage<Tensors> + 'static> Trainer<T> {
     ) -> Result<TrainStep> {
         let step = self.step;
         let pipeline = &mut self.run.pipeline;
-        let outcome = pipeline.step(batch(step)?)?;
+        let first = batch(step)?;
+        let outcome = step_with_retry(pipeline, first, || batch(step))?;
         let loss = self.run.groups.sum(&outcome.losses);
         let stats = if loss.is_finite() {
             let lr = (self.learning_rate)(step);

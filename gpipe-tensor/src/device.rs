@@ -218,6 +218,16 @@ impl Device {
         Ok(())
     }
 
+    /// Whether a GPU ran out of memory since the last [`begin_step`](Self::begin_step) while arenas of CUDA graphs had some of
+    /// it. The next step leaves that to buffers: one that failed for want of memory is worth beginning again.
+    pub fn is_short_by_graphs(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = self.gpu() {
+            return gpu.is_short();
+        }
+        false
+    }
+
     /// What became of the operations of actions so far; `None` without CUDA graphs.
     pub fn graph_counts(&self) -> Option<GraphCounts> {
         #[cfg(feature = "cuda")]

@@ -21,6 +21,8 @@ pub struct GraphCounts {
     pub full: u64,
     /// Operations of which the driver made no graph, or one that it would not change.
     pub refused: u64,
+    /// Operations of steps in which memory was short, so that there was neither an arena nor a graph.
+    pub short: u64,
     /// Bytes of the arena that buffers of actions lie in.
     pub arena_bytes: u64,
 }
@@ -28,6 +30,6 @@ pub struct GraphCounts {
 impl GraphCounts {
     /// Operations that were asked for one by one.
     pub fn alone(&self) -> u64 {
-        self.first + self.few + self.full + self.refused
+        self.first + self.few + self.full + self.refused + self.short
     }
 }

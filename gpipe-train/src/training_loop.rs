@@ -7,6 +7,7 @@ use gpipe_data::Dataset;
 use gpipe_layers::{LearningRate, Optimizer};
 use gpipe_remat::{
     Assembled, ModelPipeline, NonFinite, WireCodec, first_non_finite, optimizer_step,
+    step_with_retry,
 };
 use gpipe_sched::Timeline;
 use gpipe_tensor::Device;
@@ -109,9 +110,8 @@ pub fn train<E: From<Error>>(
             let first = pipeline.refuse_step(&error.to_string());
             unchanged(first.map_or_else(|| error.into(), Into::into))
         })?;
-        let outcome = pipeline
-            .step(drawn)
-            .map_err(|error| unchanged(error.into()))?;
+        let outcome =
+            step_with_retry(pipeline, drawn, batch).map_err(|error| unchanged(error.into()))?;
         let loss = groups.sum(&outcome.losses);
         let lr = learning_rate.lr_at(step);
         let stats = match loss.is_finite() {

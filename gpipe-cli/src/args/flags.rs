@@ -15,7 +15,7 @@ macro_rules! key_flags {
     };
 }
 
-const KEY_FLAGS: [KeyFlag; 48] = key_flags![
+const KEY_FLAGS: [KeyFlag; 49] = key_flags![
     "--model" "model.name" model,
     "--weights" "model.weights" weights,
     "--dropout" "model.dropout" dropout,
@@ -64,6 +64,7 @@ const KEY_FLAGS: [KeyFlag; 48] = key_flags![
     ;
     ("--no-shuffle", "data.shuffle", |s| s.no_shuffle.then_some("false")),
     ("--tf32", "run.tf32", |s| s.tf32.then_some("true")),
+    ("--no-cuda-graphs", "run.cuda_graphs", |s| s.no_cuda_graphs.then_some("false")),
     ("--cuda-graphs", "run.cuda_graphs", |s| s.cuda_graphs.then_some("true")),
 ];
 
@@ -93,9 +94,11 @@ pub fn flag_of(key: &str) -> Option<&'static str> {
 /// The command-line form of a setting: a flag such as `--stages 4`, or `--set` for a key without one.
 pub fn flag_for(key: &str, value: &str) -> String {
     match flag_of(key) {
-        Some("--no-shuffle") if value == "false" => "--no-shuffle".to_owned(),
-        Some(flag @ ("--tf32" | "--cuda-graphs")) if value == "true" => flag.to_owned(),
-        Some("--no-shuffle" | "--tf32" | "--cuda-graphs") | None => format!("--set {key}={value}"),
+        Some(flag @ ("--no-shuffle" | "--no-cuda-graphs")) if value == "false" => flag.to_owned(),
+        Some("--tf32") if value == "true" => "--tf32".to_owned(),
+        Some("--no-shuffle" | "--no-cuda-graphs" | "--tf32") | None => {
+            format!("--set {key}={value}")
+        }
         Some(flag) => format!("{flag} {value}"),
     }
 }
@@ -114,10 +117,7 @@ impl Settings {
                 && !replaced
                 && flag != "--micro-batch-size"
             {
-                words.push(match flag {
-                    "--no-shuffle" | "--tf32" | "--cuda-graphs" => flag.to_owned(),
-                    _ => format!("{flag} {}", quoted(text)),
-                });
+                words.push(flag_for(key, &quoted(text)));
             }
         }
         words.extend(

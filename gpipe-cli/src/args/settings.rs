@@ -212,7 +212,10 @@ pub struct Settings {
     /// Use TF32 (11 bits) for f32 matrix products on CUDA devices: faster, less exact
     #[arg(long, help_heading = "Run")]
     pub tf32: bool,
-    /// Ask CUDA devices for the operations of a training step as CUDA graphs: less work for the host, the same bits
+    /// Ask CUDA devices for the operations of a training step as CUDA graphs, the default
     #[arg(long, help_heading = "Run")]
     pub cuda_graphs: bool,
+    /// Ask CUDA devices for each operation of a training step by a launch of its own
+    #[arg(long, help_heading = "Run", overrides_with = "cuda_graphs")]
+    pub no_cuda_graphs: bool,
 }

@@ -88,10 +88,6 @@ const CONFIGURATIONS: &[Case] = &[
         &[("--devices cuda:0", ""), ("leave --tf32 out", "")],
     ),
     (
-        "train --cuda-graphs",
-        &[("--devices cuda:0", ""), ("leave --cuda-graphs out", "")],
-    ),
-    (
         "train --tokenizer none.json",
         &[("--tokenizer bytes", "--tokenizer bytes")],
     ),

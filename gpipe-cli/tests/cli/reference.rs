@@ -13,10 +13,11 @@ const KEYS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/reference/keys.md");
 const FILES: &str = include_str!("../../reference/files.md");
 
 /// Flags that are not called as their key.
-const FLAGS: [(&str, &str); 8] = [
+const FLAGS: [(&str, &str); 9] = [
     ("model.name", "--model"),
     ("data.source", "--data"),
     ("data.shuffle", "--no-shuffle"),
+    ("run.cuda_graphs", "--no-cuda-graphs"),
     ("lora.rank", "--lora"),
     ("lora.alpha", "--lora-alpha"),
     ("lora.dropout", "--lora-dropout"),

@@ -29,7 +29,6 @@ const LINES: &[&str] = &[
     "train --batch 32",
     "train --batch-size 16 --micro-batches 32",
     "train --tf32",
-    "train --cuda-graphs",
     "train --freeze h.(",
     "train --freeze model.layers",
     "train --freeze transformer --stages 2",

@@ -34,7 +34,7 @@ fn no_run_reads_what_nobody_wrote() {
     let Some(place) = Place::with_watched_reads() else {
         return;
     };
-    let graphs = "--devices cuda:0*2 --stages 2 --dtype bf16 --cuda-graphs --steps 6 --overwrite";
+    let graphs = "--devices cuda:0*2 --stages 2 --dtype bf16 --steps 6 --overwrite";
     for way in ["--devices cuda:0,cuda:1,cuda:2,cuda:3", graphs] {
         let way: Vec<&str> = way.split_whitespace().collect();
         place.trained("run", &way, "seed=1");

@@ -244,6 +244,7 @@ fn every_flag_of_a_key_sets_it() {
         &["--seed", "7"],
         &["--trace-steps", "7"],
         &["--watchdog", "7"],
+        &["--no-cuda-graphs"],
     ];
     let mut text = String::new();
     for flag in flags {
@@ -257,4 +258,21 @@ fn every_flag_of_a_key_sets_it() {
         writeln!(text, "{name}: {}", changed.join(" ")).unwrap();
     }
     insta::assert_snapshot!(text);
+}
+
+/// Of the flags that switch graphs on and off the last one counts, and it counts more than a file.
+#[test]
+fn the_last_flag_of_graphs_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_off = |flags: &[&str]| {
+        let lines = configuration(folder.path(), flags);
+        lines.iter().any(|line| line == "run.cuda_graphs = false")
+    };
+    let file = folder.path().join("off.toml");
+    std::fs::write(&file, "[run]\ncuda_graphs = false\n").unwrap();
+    let file = file.to_str().unwrap();
+    assert!(!is_off(&[]) && is_off(&["--no-cuda-graphs"]));
+    assert!(!is_off(&["--no-cuda-graphs", "--cuda-graphs"]));
+    assert!(is_off(&["--cuda-graphs", "--no-cuda-graphs"]));
+    assert!(is_off(&["--config", file]) && !is_off(&["--config", file, "--cuda-graphs"]));
 }

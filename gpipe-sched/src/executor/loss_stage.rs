@@ -11,8 +11,8 @@ pub trait LossStage<F> {
     /// The error of a failed call.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Called before the first action of step `step` (from 0) or of an evaluation; drops what a
-    /// failed step left.
+    /// Called before the first action of step `step` (from 0) or of an evaluation, and before that of the stages of its
+    /// worker; drops what a failed step left.
     ///
     /// # Errors
     /// Ends the step.

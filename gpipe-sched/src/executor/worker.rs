@@ -65,11 +65,12 @@ impl<S: Stage, T: LossStage<S::Flow>> Worker<S, T> {
     /// Runs this device's lane. `targets` are those of the loss stage, by index of micro-batch.
     pub fn run(&mut self, context: &StepContext, targets: Vec<T::Target>) -> Result<Report, Stop> {
         let step = context.micro_batches.first().map_or(0, |m| m.step);
-        for (index, stage) in &mut self.stages {
-            guard(Place::Begin(Part::Stage(*index)), || stage.begin(step))?;
-        }
+        // It may hold memory of the last stage's device, of a step that failed.
         if let Some(loss_stage) = &mut self.loss_stage {
             guard(Place::Begin(Part::LossStage), || loss_stage.begin(step))?;
+        }
+        for (index, stage) in &mut self.stages {
+            guard(Place::Begin(Part::Stage(*index)), || stage.begin(step))?;
         }
         let lane = &context.schedule.lanes()[self.device];
         let mut targets: Vec<Option<T::Target>> = targets.into_iter().map(Some).collect();

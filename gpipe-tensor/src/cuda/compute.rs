@@ -10,6 +10,7 @@
 //! Buffers of an action lie in an arena, which needs no call of the driver and has the same addresses whenever actions
 //! come in the same order.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -22,6 +23,7 @@ use super::entry::{Launch, Pointer};
 use super::graph::Graph;
 use super::product::{Added, Product};
 use super::replays::Replays;
+use super::shortage::Pause;
 use super::stream::{Event, Stream};
 use crate::error::{Error, Result};
 use crate::graph_counts::GraphCounts;
@@ -34,6 +36,8 @@ pub(crate) struct Compute {
     tf32: bool,
     /// Where operations become graphs.
     record: Option<Mutex<Record>>,
+    /// Whether the arena has memory.
+    has_arena: AtomicBool,
 }
 
 /// Where the memory of a buffer is from.
@@ -57,9 +61,17 @@ struct Record {
     /// Memory of the pool to be freed behind them.
     freed: Vec<CUdeviceptr>,
     arena: Arena,
-    /// Whether there was no memory for an arena.
-    has_no_arena: bool,
+    /// While memory is short there is no arena and no graph.
+    pause: Pause,
     replays: Replays,
+}
+
+impl Record {
+    /// Whether operations wait for the end of the action. Without an arena their addresses will not come again, and what
+    /// they free would be missed until then.
+    fn puts_together(&self) -> bool {
+        self.is_open && self.arena.bytes() > 0 && !self.pause.is_now()
+    }
 }
 
 impl Compute {
@@ -71,6 +83,7 @@ impl Compute {
             blas: Mutex::default(),
             tf32,
             record: graphs.then(Mutex::default),
+            has_arena: AtomicBool::new(false),
         })
     }
 
@@ -114,19 +127,45 @@ impl Compute {
         self.stream.synchronize()
     }
 
-    /// Allocates memory of the pool for later operations, as [`Stream::alloc`]; an arena that nobody uses makes room for it.
+    /// Allocates memory of the pool for later operations, as [`Stream::alloc`]; arenas of the device that nobody uses make
+    /// room for it.
     pub fn alloc(&self, bytes: usize) -> Result<CUdeviceptr> {
-        // Nothing else is asked of the stream while it is captured.
-        let mut held = self.lock();
-        match (self.stream.alloc(bytes), &mut held) {
-            (Err(Error::OutOfMemory { .. }), Some(record))
-                if record.arena.is_idle() && record.arena.bytes() > 0 =>
-            {
-                self.put_arena(record, None)?;
-                self.stream.alloc(bytes)
+        self.context().spares.make_room(|| {
+            // Nothing else is asked of the stream while it is captured.
+            let mut held = self.lock();
+            match (self.stream.alloc(bytes), &mut held) {
+                (Err(Error::OutOfMemory { .. }), Some(record)) if !record.freed.is_empty() => {
+                    self.catch_up(record)?;
+                    self.stream.alloc(bytes)
+                }
+                (other, _) => other,
             }
-            (other, _) => other,
+        })
+    }
+
+    /// Frees the arena if nobody uses it, for others whom memory is short for; whether it did.
+    pub(super) fn give_arena_back(&self) -> Result<bool> {
+        match &mut self.lock() {
+            Some(record) if record.arena.is_idle() && record.arena.bytes() > 0 => {
+                record.pause.begin(self.context().spares.shortages());
+                self.put_arena(record, None)?;
+                Ok(true)
+            }
+            _ => Ok(false),
         }
+    }
+
+    /// Whether there is an arena. Takes no lock.
+    pub(super) fn has_arena(&self) -> bool {
+        self.has_arena.load(Ordering::Relaxed)
+    }
+
+    /// Whether memory ran out since the last step began, of which arenas or graphs have some that the next step does
+    /// without.
+    pub fn is_short(&self) -> bool {
+        let shortages = self.context().spares.shortages();
+        self.lock()
+            .is_some_and(|record| record.pause.is_new(shortages))
     }
 
     /// Frees memory of the pool after the operations so far.
@@ -165,15 +204,21 @@ impl Compute {
     pub(super) fn take_range(&self, bytes: usize) -> Option<CUdeviceptr> {
         let mut held = self.lock();
         let record = held.as_mut()?;
-        let at = record.arena.take(bytes);
+        let at = match record.pause.is_now() {
+            true => None,
+            false => record.arena.take(bytes),
+        };
         match at {
             None => record.arena.lies_beside(bytes),
             #[cfg(feature = "emulated")]
-            Some(at) => record.asked.push(Asked::Range {
-                at,
-                bytes,
-                is_taken: true,
-            }),
+            Some(at) => {
+                let is_taken = true;
+                record.asked.push(Asked::Range {
+                    at,
+                    bytes,
+                    is_taken,
+                });
+            }
             #[cfg(not(feature = "emulated"))]
             Some(_) => {}
         }
@@ -196,7 +241,7 @@ impl Compute {
                         bytes,
                         is_taken: false,
                     });
-                    if !record.is_open {
+                    if !record.puts_together() {
                         return self.catch_up(record);
                     }
                 }
@@ -216,18 +261,24 @@ impl Compute {
         }
     }
 
-    /// Makes the arena as large as actions so far wanted it, if nobody uses it.
+    /// Makes the arena as large as actions so far wanted it, or frees it where memory ran out, if nobody uses it.
     pub fn begin_step(&self) -> Result<()> {
         let Some(record) = &mut self.lock() else {
             return Ok(());
         };
         record.is_open = false;
         self.catch_up(record)?;
+        record.pause.begin_step(self.context().spares.shortages());
+        if !record.arena.is_idle() {
+            return Ok(());
+        }
         match record.arena.wanted() {
-            Some(bytes) if record.arena.is_idle() && !record.has_no_arena => {
-                self.put_arena(record, Some(bytes))
-            }
-            _ => Ok(()),
+            _ if record.pause.is_now() => match record.arena.bytes() {
+                0 => Ok(()),
+                _ => self.put_arena(record, None),
+            },
+            Some(bytes) => self.put_arena(record, Some(bytes)),
+            None => Ok(()),
         }
     }
 
@@ -373,15 +424,25 @@ impl Compute {
 
     /// Puts the operation behind the others of the action, if one is under way.
     fn is_put_together(&self, does_something: bool, asked: impl FnOnce() -> Asked) -> bool {
-        match &mut self.lock() {
-            Some(record) if record.is_open => {
-                if does_something {
-                    record.asked.push(asked());
-                }
-                true
+        let Some(record) = &mut self.lock() else {
+            return false;
+        };
+        if record.puts_together() {
+            if does_something {
+                record.asked.push(asked());
             }
-            _ => false,
+            return true;
         }
+        if record.is_open {
+            let is_short = record.pause.is_now();
+            let counts = &mut record.replays.counts;
+            let reason = match is_short {
+                true => &mut counts.short,
+                false => &mut counts.first,
+            };
+            *reason += u64::from(does_something);
+        }
+        false
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Record>> {
@@ -415,7 +476,7 @@ impl Compute {
     }
 
     /// Puts a piece of this size, or none, in the place of the arena's, which nobody uses. Without memory for it there is none
-    /// from then on.
+    /// for some steps.
     fn put_arena(&self, record: &mut Record, bytes: Option<u64>) -> Result<()> {
         // Operations that used ranges of the piece before come before its end, and graphs name addresses in it.
         self.catch_up(record)?;
@@ -423,13 +484,19 @@ impl Compute {
         if let Some(before) = record.arena.replace(None) {
             // SAFETY: nobody has a range of it: only earlier operations use it, and it is freed once.
             unsafe { self.stream.free(before) }?;
+            self.has_arena.store(false, Ordering::Relaxed);
         }
         let Some(bytes) = bytes else { return Ok(()) };
+        // The pool keeps what actions had of it so far, in pieces that need not make one of this size.
+        self.context().trim()?;
         match self.stream.alloc(bytes as usize) {
             Ok(at) => {
                 record.arena.replace(Some((at, bytes)));
+                self.has_arena.store(true, Ordering::Relaxed);
             }
-            Err(Error::OutOfMemory { .. }) => record.has_no_arena = true,
+            Err(Error::OutOfMemory { .. }) => {
+                record.pause.begin(self.context().spares.shortages());
+            }
             Err(error) => return Err(error),
         }
         Ok(())

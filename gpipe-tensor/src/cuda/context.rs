@@ -13,6 +13,7 @@ use super::event_pool::EventPool;
 use super::module::Module;
 use super::probe;
 use super::raw_handle::RawHandle;
+use super::shortage::Spares;
 use super::status::Status;
 use crate::{KernelCache, Result};
 
@@ -26,6 +27,10 @@ pub(crate) struct Context {
     pub(super) events: EventPool,
     /// Whether copies of another device, by its ordinal, arrive in the pool.
     pub(super) writers: Mutex<BTreeMap<u32, bool>>,
+    /// What keeps memory of the device for later.
+    pub(super) spares: Spares,
+    /// Held while a stream of the device is captured, when nothing may wait for all of the device's work.
+    pub(super) capturing: Mutex<()>,
     /// Loaded last, unloaded before the context.
     module: Option<Module>,
     /// The next address of a device on paper, which no call of the driver knows.
@@ -65,6 +70,8 @@ impl Context {
             pool: RawHandle(pool),
             events: EventPool::default(),
             writers: Mutex::default(),
+            spares: Spares::default(),
+            capturing: Mutex::default(),
             module: None,
             paper: None,
         };
@@ -99,6 +106,8 @@ impl Context {
             pool: RawHandle(std::ptr::null_mut()),
             events: EventPool::default(),
             writers: Mutex::default(),
+            spares: Spares::default(),
+            capturing: Mutex::default(),
             module: None,
             paper: Some(AtomicU64::new(ALIGNMENT)),
         })
@@ -145,6 +154,10 @@ impl Context {
     /// Waits for all work, then returns the free memory of the pool to the device.
     pub(super) fn trim(&self) -> Result<()> {
         self.bind()?;
+        let _held = self
+            .capturing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the context is the thread's, and the pool is the device's own.
         unsafe {
             sys::cuCtxSynchronize().check("cuCtxSynchronize")?;

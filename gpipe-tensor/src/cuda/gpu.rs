@@ -1,6 +1,6 @@
 //! One worker's handle to a GPU: its streams, its cuBLAS handle, its staging memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::blas_lt;
 use super::compute::Compute;
@@ -10,6 +10,7 @@ use super::module::Module;
 use super::pinned::Pinned;
 use super::probe;
 use super::product::{Added, Product};
+use super::shortage::Spare;
 use super::staging::{PIECE, Staging};
 use super::stream::{Event, Stream};
 use super::trace::{self, Trace, Work};
@@ -42,6 +43,16 @@ pub(crate) struct Worker {
     pub(super) trace: Option<Trace>,
 }
 
+impl Spare for Worker {
+    fn give_back(&self) -> Result<bool> {
+        self.compute.give_arena_back()
+    }
+
+    fn is_kept(&self) -> bool {
+        self.compute.has_arena()
+    }
+}
+
 impl std::ops::Deref for Gpu {
     type Target = Worker;
 
@@ -68,13 +79,16 @@ impl Gpu {
     }
 
     fn in_context(context: &Arc<Context>, tf32: bool, traced: bool, graphs: bool) -> Result<Self> {
-        Ok(Self(Arc::new(Worker {
+        let worker = Arc::new(Worker {
             compute: Compute::new(context, tf32, graphs && !traced)?,
             arrive: Stream::new(context)?,
             leave: Stream::new(context)?,
             staging: Staging::default(),
             trace: traced.then(Trace::default),
-        })))
+        });
+        let spare: Weak<Worker> = Arc::downgrade(&worker);
+        context.spares.add(spare);
+        Ok(Self(worker))
     }
 
     /// Whether `other` is the same handle.
@@ -129,6 +143,11 @@ impl Gpu {
     /// Ends the action.
     pub fn end_action(&self) -> Result<()> {
         self.compute.end_action()
+    }
+
+    /// Whether memory ran out since the last step began, of which the next step leaves more to buffers.
+    pub fn is_short(&self) -> bool {
+        self.compute.is_short()
     }
 
     /// What became of the operations of actions.

@@ -1,10 +1,10 @@
 //! CUDA graphs: work of a stream that is captured once, and launched by one call from then on.
 
 use std::ffi::c_void;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{
-    self, CUgraph, CUgraphExec, CUgraphNode, CUstreamCaptureMode, CUstreamCaptureStatus,
+    self, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use smallvec::SmallVec;
 
@@ -60,6 +60,8 @@ impl Graph {
     pub fn capture(stream: &Stream, work: impl FnOnce(&Capture) -> Result<()>) -> Result<Self> {
         let context = stream.context();
         context.bind()?;
+        let held = context.capturing.lock();
+        let held = held.unwrap_or_else(PoisonError::into_inner);
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive and of the thread's context.
         unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) }
@@ -69,6 +71,7 @@ impl Graph {
         // SAFETY: this thread began the capture of this stream; the call writes one name.
         let ended = unsafe { sys::cuStreamEndCapture(stream.raw(), &mut captured) }
             .check("cuStreamEndCapture");
+        drop(held);
         let mut graph = Self {
             captured: RawHandle(captured),
             ready: RawHandle(std::ptr::null_mut()),
@@ -124,7 +127,12 @@ impl Graph {
     pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the graph is alive and of the stream's context; the caller vouches for the work.
-        unsafe { sys::cuGraphLaunch(self.ready.0, stream.raw()) }.check("cuGraphLaunch")
+        let status = unsafe { sys::cuGraphLaunch(self.ready.0, stream.raw()) };
+        if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            // The step may be made once more without graphs.
+            self.context.spares.count();
+        }
+        status.check("cuGraphLaunch")
     }
 }
 

@@ -63,6 +63,8 @@ mod raw_handle;
 #[cfg(feature = "cuda")]
 mod replays;
 mod seal;
+#[cfg(feature = "cuda")]
+mod shortage;
 mod source;
 #[cfg(feature = "cuda")]
 mod staging;

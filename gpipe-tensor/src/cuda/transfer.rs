@@ -170,7 +170,7 @@ struct Arriving {
 impl Arriving {
     fn new(to: &Gpu, bytes: usize) -> Result<Self> {
         Ok(Self {
-            at: to.arrive.alloc(bytes)?,
+            at: (to.context().spares).make_room(|| to.arrive.alloc(bytes))?,
             bytes,
             to: to.clone(),
         })

@@ -20,7 +20,7 @@ type Case = (&'static str, fn(&Gpu, CUstream) -> Said, &'static str);
 
 const ILLEGAL: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
 
-const CASES: [Case; 22] = [
+const CASES: [Case; 23] = [
     ("right", right, ""),
     ("changed while it runs", changed, ""),
     ("ranges", ranges, ""),
@@ -32,6 +32,20 @@ const CASES: [Case; 22] = [
     (
         "wait for everything",
         |gpu, stream| refused(gpu, stream, |_| call!(sys::cuCtxSynchronize,)),
+        "cuCtxSynchronize is called",
+    ),
+    (
+        "wait of another thread",
+        |gpu, stream| {
+            let context = gpu.context as usize;
+            let other = move || {
+                ok(call!(sys::cuCtxSetCurrent, context as sys::CUcontext)).expect("a context");
+                call!(sys::cuCtxSynchronize,)
+            };
+            refused(gpu, stream, |_| {
+                std::thread::spawn(other).join().expect("no panic")
+            })
+        },
         "cuCtxSynchronize is called",
     ),
     (

@@ -75,7 +75,7 @@ impl Part {
 }
 
 /// What the steps came to, to the bit, and what became of the operations.
-fn steps(host: &Host, ordinals: &[u32], dtype: DType) -> Result<(Vec<f32>, Vec<GraphCounts>)> {
+pub fn steps(host: &Host, ordinals: &[u32], dtype: DType) -> Result<(Vec<f32>, Vec<GraphCounts>)> {
     let transit = host.device(DeviceId::Cpu)?;
     let parts = ordinals
         .iter()
@@ -209,31 +209,6 @@ pub fn copies(_: &str) -> bool {
     work().expect("no fault")
 }
 
-/// Whether a handle that runs out of memory gives its arena up, which nobody uses, and goes on.
-pub fn short(_: &str) -> bool {
-    let host = Host::new(1).expect("one thread").with_cuda_graphs();
-    let (_, counts) = steps(&host, &[0], DType::F32).expect("no fault");
-    assert!(counts[0].arena_bytes > 0);
-    let device = host.device(DeviceId::Cuda(0)).expect("a device");
-    let part = |rows: usize| Tensor::zeros(&device, [rows, 1 << 10]);
-    device.begin_step().expect("no fault");
-    // One that fits only where the arena lies: half of a device of 64 MiB.
-    for _ in 0..2 {
-        device.begin_action();
-        let half = part(8 << 10).expect("memory");
-        ops::scale(&half.rows(0..1).expect("a row"), 2.0).expect("a kernel");
-        drop(half);
-        device.end_action().expect("no fault");
-        device.begin_step().expect("no fault");
-    }
-    let before = device.graph_counts().expect("graphs").arena_bytes;
-    let whole = part(10 << 10).expect("the arena makes room");
-    let after = device.graph_counts().expect("graphs").arena_bytes;
-    assert!(before >= 32 << 20 && after == 0, "{before} {after}");
-    drop(whole);
-    device.finish().is_ok()
-}
-
 #[test]
 fn graphs_have_the_bits_of_single_operations_in_every_order() {
     let Some(host) = Emulated::get() else { return };
@@ -245,16 +220,6 @@ fn graphs_have_the_bits_of_single_operations_in_every_order() {
         if seed < 2 {
             println!("{}", outcome.stdout);
         }
-    }
-}
-
-#[test]
-fn an_arena_makes_room_where_memory_is_short() {
-    let Some(host) = Emulated::get() else { return };
-    for order in ["lazy", "eager", "random"] {
-        let settings = format!("order={order} memory={}", 66 << 20);
-        let outcome = run(host, "short-arena", "", &settings);
-        assert!(outcome.is_right(), "{settings}: {outcome:?}");
     }
 }
 

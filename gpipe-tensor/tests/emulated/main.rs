@@ -11,6 +11,7 @@ mod driver;
 mod epilogues;
 mod faults;
 mod graph_faults;
+mod graph_memory;
 mod graphs;
 mod hardware;
 mod host;
@@ -33,7 +34,7 @@ const PROGRAM: &str = "GPIPE_EMULATED_PROGRAM";
 /// Whether a program saw what it should.
 type Program = fn(argument: &str) -> bool;
 
-const PROGRAMS: [(&str, Program); 33] = [
+const PROGRAMS: [(&str, Program); 38] = [
     ("relay", orders::relay),
     ("channel", channels::program),
     ("peer", channels::peer),
@@ -43,7 +44,12 @@ const PROGRAMS: [(&str, Program); 33] = [
     ("graph-fault", graph_faults::program),
     ("graphs", graphs::program),
     ("arena-copies", graphs::copies),
-    ("short-arena", graphs::short),
+    ("short-arena", graph_memory::short),
+    ("reserved", graph_memory::reserved),
+    ("no-room", graph_memory::no_room),
+    ("full", graph_memory::full),
+    ("neighbour", graph_memory::neighbour),
+    ("no-launch", graph_memory::no_launch),
     ("failing-graphs", graphs::failing),
     ("unwritten", faults::unwritten),
     ("compiler", faults::compiler),

@@ -144,12 +144,13 @@ pub fn staged(_: &str) -> bool {
 const BREAKS: usize = 100;
 
 /// The programs that show what a missing wait does.
-const RUNS: [(&str, &str); 5] = [
+const RUNS: [(&str, &str); 6] = [
     ("moves", "peers=1"),
     ("moves", "peers=0"),
     ("late", "order=lazy break=4:719"),
     ("traced", "peers=1"),
     ("arena-copies", "peers=1"),
+    ("reserved", "scattered=1"),
 ];
 
 /// Seeds to try before a wait counts as one that nothing misses.

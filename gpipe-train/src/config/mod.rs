@@ -227,9 +227,9 @@ pub struct Run {
     pub instruction_set: Named<InstructionSet>,
     /// Whether `f32` matrix products on CUDA devices use TF32.
     pub tf32: bool,
-    /// Whether what CUDA devices do in an action of a step is asked of them as CUDA graphs. Omitted from files where it is
-    /// off, since earlier versions do not know the key.
-    #[serde(default, skip_serializing_if = "is_off")]
+    /// Whether what CUDA devices do in an action of a step is asked of them as CUDA graphs; of no effect on others. Omitted
+    /// from files where it is on, since earlier versions do not know the key.
+    #[serde(default = "on", skip_serializing_if = "is_on")]
     pub cuda_graphs: bool,
     /// What carries flows between GPUs of different ranks. Omitted from files where it is `auto`, since earlier
     /// versions do not know the key.
@@ -245,8 +245,12 @@ fn is_auto(nccl: &Named<NcclUse>) -> bool {
     **nccl == NcclUse::Auto
 }
 
-fn is_off(switch: &bool) -> bool {
-    !switch
+fn on() -> bool {
+    true
+}
+
+fn is_on(switch: &bool) -> bool {
+    *switch
 }
 
 fn one() -> Size {

@@ -189,7 +189,7 @@ impl Overrides {
         for key in ["groups", "replicas", "zero", "before", "remat", "memory"] {
             self.given.remove("pipeline", key);
         }
-        for key in ["tf32", "cuda_graphs", "nccl"] {
+        for key in ["tf32", "nccl"] {
             let given = self.given.remove("run", key);
             self.of_gpus.extend(given.map(|given| (key, given)));
         }

@@ -380,7 +380,7 @@ fn common() -> Table {
         dtype = "f32"
         instruction_set = "best"
         tf32 = false
-        cuda_graphs = false
+        cuda_graphs = true
         nccl = "auto"
     }
 }

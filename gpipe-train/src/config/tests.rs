@@ -317,7 +317,6 @@ fn forward_passes_on_processors_ask_for_no_gpu() {
     let file = folder.path().join("c.toml");
     let run = resolved(&[
         "run.tf32=true",
-        "run.cuda_graphs=true",
         "run.nccl=on",
         "pipeline.devices=cuda:0,cuda:1",
     ]);
@@ -329,13 +328,41 @@ fn forward_passes_on_processors_ask_for_no_gpu() {
     };
     let asked = |set: &[&str]| {
         let run = forward(set).unwrap().run;
-        (run.tf32, run.cuda_graphs, *run.nccl == NcclUse::On)
+        (run.tf32, *run.nccl == NcclUse::On)
     };
-    assert_eq!(asked(&[]), (true, true, true));
-    assert_eq!(asked(&["run.tf32=false"]), (false, true, true));
+    assert_eq!(asked(&[]), (true, true));
+    assert_eq!(asked(&["run.tf32=false"]), (false, true));
     for other in ["pipeline.devices=cpu", "pipeline.stages=1"] {
-        assert_eq!(asked(&[other]), (false, false, false), "{other}");
+        assert_eq!(asked(&[other]), (false, false), "{other}");
         assert!(forward(&[other, "run.tf32=true"]).is_err(), "{other}");
+    }
+}
+
+/// Graphs are the default on every device, and change nothing on processors; files say so where they are off.
+#[test]
+fn graphs_are_on_unless_they_are_switched_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    let written = |set: &[&str]| {
+        let config = resolved(set);
+        (config.run.cuda_graphs, config.to_toml().unwrap())
+    };
+    for devices in ["pipeline.devices=cpu", "pipeline.devices=cuda:0"] {
+        for set in [&[devices][..], &[devices, "run.cuda_graphs=true"]] {
+            let (is_on, toml) = written(set);
+            assert!(is_on && !toml.contains("cuda_graphs"), "{set:?}: {toml}");
+        }
+        let (is_on, toml) = written(&[devices, "run.cuda_graphs=false"]);
+        assert!(!is_on && toml.contains("cuda_graphs = false"), "{toml}");
+        std::fs::write(&file, toml).unwrap();
+        let of_file = |set: &[&str]| {
+            let overrides = Overrides::new().file(&file).unwrap();
+            let layer = set.iter().map(|text| setting(text));
+            let config = overrides.layer(layer).unwrap().resolve().unwrap();
+            config.run.cuda_graphs
+        };
+        assert!(!of_file(&[]));
+        assert!(of_file(&["run.cuda_graphs=true"]));
     }
 }
 

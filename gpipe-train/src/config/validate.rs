@@ -41,11 +41,6 @@ pub fn check(config: &TrainConfig) -> Result<()> {
             "run.tf32 is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.tf32` out",
         ));
     }
-    if config.run.cuda_graphs && !config.pipeline.devices.has_gpu() {
-        return Err(Error::invalid(
-            "run.cuda_graphs is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.cuda_graphs` out",
-        ));
-    }
     if *config.run.nccl == NcclUse::On && !config.pipeline.devices.has_gpu() {
         return Err(Error::invalid(
             "run.nccl = on is for CUDA devices: use `pipeline.devices = cuda:0`, or leave `run.nccl` out",

@@ -31,6 +31,18 @@ static int take(int number, uint64_t bytes, Pool* pool, Block*& block) {
     uint64_t wanted = (bytes + 511) / 512 * 512;
     if (bytes == 0) return INVALID_VALUE;
     if (wanted > settings().memory || device.used + wanted > settings().memory) return OUT_OF_MEMORY;
+    if (settings().scattered) {
+        // What a pool keeps helps those alone whom a piece of it has room for.
+        auto piece = pool ? pool->free.lower_bound(wanted) : std::multiset<uint64_t>::iterator();
+        if (pool && piece != pool->free.end()) {
+            if (*piece > wanted) pool->free.insert(*piece - wanted);
+            pool->free.erase(piece);
+        } else {
+            uint64_t kept = device.pool_of_its_own.reserved - device.pool_of_its_own.used;
+            if (device.used + kept + wanted > settings().memory) return OUT_OF_MEMORY;
+            if (pool) pool->reserved += wanted;
+        }
+    }
     device.used += wanted;
     if (pool) {
         pool->used += wanted;
@@ -53,6 +65,7 @@ static int give_up(uint64_t address, Block*& block) {
     block->given_up = true;
     devices[block->device].used -= counted(*block);
     if (block->pool) block->pool->used -= counted(*block);
+    if (block->pool && settings().scattered) block->pool->free.insert(counted(*block));
     return 0;
 }
 
@@ -76,6 +89,9 @@ static int allocate_on(Stream* stream, uint64_t bytes, Pool* pool, uint64_t* add
 
 /// What a pool keeps goes back to the device.
 static void trim(Pool* pool, uint64_t keep) {
+    // What is not freed yet is outstanding.
+    if (pool->freeing) return;
+    if (keep == 0) pool->free.clear();
     pool->reserved = std::max(pool->used, std::min(pool->reserved, keep));
 }
 
@@ -229,8 +245,10 @@ int cuMemFreeAsync(uint64_t address, void* handle) {
     if (block->device != stream->device->number) {
         return host::wrong(host::INVALID_VALUE, "memory of one device is freed in a stream of another");
     }
+    if (block->pool) block->pool->freeing += host::counted(*block);
     host::enqueue(stream, "freeing", 0, [address]() -> std::string {
         Block& block = host::blocks().at(address);
+        if (block.pool) block.pool->freeing -= host::counted(block);
         if (!block.allocated) return "comes before the allocation of " + host::describe(address);
         std::string wrong = host::check_around(address);
         auto range = host::ranges().lower_bound(block.start);

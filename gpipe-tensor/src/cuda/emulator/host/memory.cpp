@@ -35,6 +35,10 @@ struct Pool {
     bool hidden_waits;
     uint64_t threshold, used, most_used, reserved, most_reserved;
     bool alive;
+    /// Bytes whose freeing was asked for and is not done.
+    uint64_t freeing;
+    /// Where free memory is scattered: the bytes of each free piece.
+    std::multiset<uint64_t> free;
 };
 
 /// Where the next block of each room may begin; 0 before the first.

@@ -8,6 +8,7 @@
 //   order=WAY       random, ranked, starved, lazy, eager (see queue.cpp)
 //   devices=N       0 to 8
 //   memory=N        bytes a device
+//   scattered=0|1   whether what a pool keeps free stays in the pieces in which it was freed
 //   peers=0|1       whether devices may reach each other's memory
 //   capability=N    90 is 9.0
 //   odd=N           the same of each second device, if it is another one
@@ -105,6 +106,7 @@ struct Settings {
     std::string order;
     int devices = 4;
     uint64_t memory = 1ull << 30;
+    bool scattered = false;
     bool peers = true;
     int capability = 90, odd = 0;
     int archs = 121;
@@ -150,6 +152,7 @@ struct Settings {
         else if (key == "order") order = value;
         else if (key == "devices") devices = (int)std::min<uint64_t>(number, MOST_DEVICES);
         else if (key == "memory") memory = number;
+        else if (key == "scattered") scattered = number != 0;
         else if (key == "peers") peers = number != 0;
         else if (key == "capability") capability = (int)number;
         else if (key == "odd") odd = (int)number;

@@ -180,8 +180,14 @@ int cuStreamGetCtx(void* handle, Device** context) {
 
 int cuCtxSynchronize() {
     CALL(cuCtxSynchronize);
-    UNSAFE_IN_CAPTURE(cuCtxSynchronize);
     CURRENT();
+    // A device is waited for while none of its streams is captured, by whichever thread.
+    int captured = 0;
+    for (Stream* stream : host::streams()) {
+        if (stream->device != device) continue;
+        if (int e = host::breaks_capture(stream, "cuCtxSynchronize")) captured = e;
+    }
+    if (captured) return captured;
     if (host::skips("cuCtxSynchronize")) return 0;
     for (size_t i = 0; i < host::streams().size(); i++) {
         Stream* stream = host::streams()[i];
