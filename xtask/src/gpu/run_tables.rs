@@ -5,10 +5,11 @@ use serde_json::Value;
 use crate::bench::summary::Summary;
 use crate::bench::table::table;
 
-/// What a run is called in tables.
+/// What a run is called in tables: gpipe launches graphs unless told otherwise.
 pub fn named(program: &str, devices: &str, graphs: bool) -> String {
-    let graphs = if graphs { ", graphs" } else { "" };
-    format!("{program}, {devices}{graphs}")
+    let is_single = program == "gpipe" && !graphs;
+    let launches = if is_single { ", single launches" } else { "" };
+    format!("{program}, {devices}{launches}")
 }
 
 /// What makes runs comparable.
@@ -89,7 +90,7 @@ pub fn beside_pytorch(runs: &[&Value]) -> String {
     }
 }
 
-/// A step and the host's part of it, with single launches and with graphs; nothing if no run has graphs.
+/// A step and the host's part of it, with single launches and with graphs; nothing if no way has runs of both.
 pub fn beside_graphs(runs: &[&Value]) -> String {
     let heading = [
         "",
@@ -102,7 +103,10 @@ pub fn beside_graphs(runs: &[&Value]) -> String {
         "of it",
     ];
     let mut rows = vec![heading.map(str::to_owned)];
-    for run in distinct(runs).into_iter().filter(|run| has_graphs(run)) {
+    let has_single =
+        |run: &&Value| median(runs, "seconds", [&run["program"], *run], false).is_some();
+    let with_graphs = distinct(runs).into_iter().filter(|run| has_graphs(run));
+    for run in with_graphs.filter(has_single) {
         let cells = |key: &str| {
             let [single, graphs] = [false, true].map(|graphs| {
                 median(runs, key, [&run["program"], run], graphs)
@@ -167,7 +171,7 @@ mod tests {
                 .join(" ")
         };
         assert_eq!(
-            row("| gpipe, cuda:0 "),
+            row("| gpipe, cuda:0, single launches "),
             "bf16 1 32 250.00 4000 4.0 3 2.400 "
         );
         assert!(
@@ -185,9 +189,12 @@ mod tests {
             run
         };
         let single = run("gpipe", 1, 0.2);
-        assert_eq!(beside_graphs(&[&single]), "");
+        let mut wide = with(true, 0.9, 0.1);
+        wide["batch"] = 64.into();
+        assert_eq!(beside_graphs(&[&single, &wide]), "");
         let rows = [
             single,
+            wide,
             with(false, 0.8, 0.5),
             with(true, 0.4, 0.05),
             with(false, 0.8, 0.3),
@@ -206,10 +213,11 @@ mod tests {
         let lines: Vec<String> = page.lines().map(cells).collect();
         for line in [
             "cuda:0 8 800.00 300.00 0.375 400.00 50.00 0.125",
-            "gpipe, cuda:0 bf16 8 32 800.00 1250 1.2 2 0.750",
-            "gpipe, cuda:0, graphs bf16 8 32 300.00 3333 3.3 2 2.000",
+            "gpipe, cuda:0, single launches bf16 8 32 800.00 1250 1.2 2 0.750",
+            "gpipe, cuda:0 bf16 8 32 300.00 3333 3.3 2 2.000",
         ] {
             assert!(lines.iter().any(|one| one == line), "{line}: {page}");
         }
+        assert!(!page.contains("NaN"), "{page}");
     }
 }

@@ -30,18 +30,21 @@ impl Way {
             "tf32" => &["--tf32"],
             _ => &[],
         };
-        let graphs = self.graphs.then_some("--cuda-graphs");
-        precision.iter().copied().chain(graphs).collect()
+        let graphs = match self.graphs {
+            true => "--cuda-graphs",
+            false => "--no-cuda-graphs",
+        };
+        precision.iter().copied().chain([graphs]).collect()
     }
 }
 
-/// Those that are measured in a precision.
+/// Those that are measured in a precision, as gpipe trains unless told otherwise: with CUDA graphs.
 pub fn ways(precision: &'static str) -> [Way; 3] {
     let way = |devices, micro_batches| Way {
         precision,
         devices,
         micro_batches,
-        graphs: false,
+        graphs: true,
     };
     [
         way("cuda:0", 1),
@@ -145,7 +148,7 @@ pub fn measure(
         way.devices,
         way.micro_batches,
         sizes.batch,
-        if way.graphs { ", graphs" } else { "" }
+        if way.graphs { "" } else { ", single launches" }
     );
     match once(programs, sizes, way)? {
         Ok(run) => {
@@ -164,12 +167,7 @@ pub fn measure(
             Ok(Some(run.losses))
         }
         Err(broken) => {
-            // Graphs have no reason to fail where single launches do not.
-            let verdict = match way.graphs {
-                true => Verdict::Wrong,
-                false => Verdict::Left,
-            };
-            results.note(&what, broken.verdict(verdict), &broken.why)?;
+            results.note(&what, broken.verdict(Verdict::Left), &broken.why)?;
             Ok(None)
         }
     }
@@ -195,24 +193,33 @@ pub fn graphs(programs: &Programs, sizes: &Sizes, results: &mut Results) -> anyh
     results.section("CUDA graphs")?;
     for _ in 0..ROUNDS {
         for way in ways("bf16") {
-            let single = measure(programs, sizes, way, results)?;
-            let graphs = measure(
-                programs,
-                sizes,
-                Way {
-                    graphs: true,
-                    ..way
-                },
-                results,
-            )?;
+            let launches = Way {
+                graphs: false,
+                ..way
+            };
+            let single = measure(programs, sizes, launches, results)?;
+            let graphs = measure(programs, sizes, way, results)?;
             let check = format!(
                 "the same bits with CUDA graphs, {}, M = {}",
                 way.devices, way.micro_batches
             );
-            same_bits(&check, [single, graphs], results)?;
+            beside_single(&check, [single, graphs], results)?;
         }
     }
     Ok(())
+}
+
+/// Notes whether a run with CUDA graphs has the losses of one with single launches, and is there where that one is.
+fn beside_single(
+    check: &str,
+    [single, graphs]: [Option<Vec<f64>>; 2],
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    if single.is_some() && graphs.is_none() {
+        let why = "the run with CUDA graphs failed, the one with single launches did not";
+        return results.note(check, Verdict::Wrong, why);
+    }
+    same_bits(check, [single, graphs], results)
 }
 
 /// Notes whether two runs have the same losses; nothing if one has none, which is noted already.
@@ -272,14 +279,17 @@ mod tests {
     #[test]
     fn graphs_are_asked_for_and_named() {
         let [way, ..] = ways("bf16");
-        assert_eq!(way.flags(), ["--dtype", "bf16"]);
-        let graphs = Way {
-            graphs: true,
+        assert_eq!(way.flags(), ["--dtype", "bf16", "--cuda-graphs"]);
+        let single = Way {
+            graphs: false,
             ..way
         };
-        assert_eq!(graphs.flags(), ["--dtype", "bf16", "--cuda-graphs"]);
-        assert_eq!(named("gpipe", "cuda:0", false), "gpipe, cuda:0");
-        assert_eq!(named("gpipe", "cuda:0", true), "gpipe, cuda:0, graphs");
+        assert_eq!(single.flags(), ["--dtype", "bf16", "--no-cuda-graphs"]);
+        assert_eq!(named("gpipe", "cuda:0", true), "gpipe, cuda:0");
+        let single = named("gpipe", "cuda:0", false);
+        assert_eq!(single, "gpipe, cuda:0, single launches");
+        let eager = named("PyTorch, eager", "cuda:0", false);
+        assert_eq!(eager, "PyTorch, eager, cuda:0");
     }
 
     #[test]
@@ -289,12 +299,23 @@ mod tests {
         let mut results = Results::begin(&path, "", false).unwrap();
         let losses = || Some(vec![4.0, 2.0]);
         same_bits("graphs", [losses(), None], &mut results).unwrap();
-        same_bits("graphs", [losses(), losses()], &mut results).unwrap();
+        beside_single("graphs", [None, None], &mut results).unwrap();
+        beside_single("graphs", [None, losses()], &mut results).unwrap();
+        beside_single("graphs", [losses(), losses()], &mut results).unwrap();
         assert!(results.verdict().is_ok());
         let other = Some(vec![4.0, 2.0_f64.next_up()]);
         same_bits("graphs", [losses(), other], &mut results).unwrap();
         assert!(results.verdict().is_err());
         let page = std::fs::read_to_string(&path).unwrap();
         assert_eq!(page.matches("| graphs | ").count(), 2, "{page}");
+    }
+
+    #[test]
+    fn a_run_that_fails_with_graphs_alone_is_wrong() {
+        let folder = xshell::Shell::new().unwrap().create_temp_dir().unwrap();
+        let path = folder.path().join("results.md");
+        let mut results = Results::begin(&path, "", false).unwrap();
+        beside_single("graphs", [Some(vec![4.0]), None], &mut results).unwrap();
+        assert!(results.verdict().is_err());
     }
 }
