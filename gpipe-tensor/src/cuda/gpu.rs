@@ -16,7 +16,7 @@ use super::stream::{Event, Stream};
 use super::trace::{self, Trace, Work};
 use crate::graph_counts::GraphCounts;
 use crate::launch_trace::{Arithmetic, LaunchTrace};
-use crate::ops::attention::launches::TensorCores;
+use crate::ops::attention::tensor_cores::TensorCores;
 use crate::{DeviceId, KernelCache, Result};
 
 /// A worker's handle to a GPU.

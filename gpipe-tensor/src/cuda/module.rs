@@ -15,8 +15,12 @@ use super::probe::compiler_version;
 use super::raw_handle::RawHandle;
 use super::seal::{opened, sealed};
 use super::status::Status;
-use crate::ops::attention::tensor_cores::{MOST_SHARED, by_warpgroups};
+use crate::ops::attention::tensor_cores::by_warpgroups;
 use crate::{DType, Error, KernelCache, Result};
+
+/// Bytes of shared memory that a block may ask for on devices of compute capability 9.0 (CUDA C++ Programming Guide 12.9, table
+/// "Technical Specifications per Compute Capability").
+const MOST_SHARED: i32 = 227 << 10;
 
 /// An image, if a device has it; locked while it is made.
 type Slot = Arc<Mutex<Weak<Vec<u8>>>>;

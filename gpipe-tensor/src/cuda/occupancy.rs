@@ -4,7 +4,8 @@ use super::cubin::Usage;
 use super::entry::{Form, Launch, Pointer, THREADS, WARP};
 use crate::DType;
 use crate::ops::attention::kernels::{Gradient, Sizes};
-use crate::ops::attention::launches::{self, TensorCores};
+use crate::ops::attention::launches;
+use crate::ops::attention::tensor_cores::TensorCores;
 use crate::ops::dropout::kernels::Numbers;
 
 /// What a multiprocessor of a generation of devices has: CUDA C++ Programming Guide 12.9, table "Technical

@@ -3,7 +3,8 @@
 use super::memory::{Memory, near, random, rounded};
 use super::{Gpu, Outcome};
 use crate::ops::attention::kernels::{Gradient, Sizes};
-use crate::ops::attention::launches::{self, TensorCores};
+use crate::ops::attention::launches;
+use crate::ops::attention::tensor_cores::TensorCores;
 use crate::ops::dropout::kernels::Numbers;
 use crate::ops::{self, Dropout, Heads};
 use crate::philox::Key;

@@ -5,16 +5,7 @@ use crate::cuda::entry::{Launch, Pointer};
 use crate::launch_trace::Arithmetic;
 
 use super::kernels::{self, Gradient, Sizes};
-use super::tensor_cores;
-
-/// What tensor cores may do, and can.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TensorCores {
-    /// Whether they may round factors in f32 to TF32.
-    pub tf32: bool,
-    /// Whether warpgroups multiply, which devices of compute capability 9.0 alone have.
-    pub warpgroups: bool,
-}
+use super::tensor_cores::{self, TensorCores};
 
 /// The results of all heads, and the logarithms of their rows' sums; none for heads of more elements
 /// than a block's shared memory holds.

@@ -8,7 +8,15 @@ use crate::cuda::entry::{Call, Launch, Pointer, entries};
 use crate::ops::dropout::kernels::Numbers;
 
 use super::kernels::{Gradient, Sizes};
-use super::launches::TensorCores;
+
+/// What tensor cores may do, and can.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TensorCores {
+    /// Whether they may round factors in f32 to TF32.
+    pub tf32: bool,
+    /// Whether warpgroups multiply, which devices of compute capability 9.0 alone have.
+    pub warpgroups: bool,
+}
 
 /// How elements are multiplied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -132,10 +140,6 @@ kernels! {
     Tf32x3<f32> 96: 16, 16, 4, attention_tf32x3_96 1, attention_tf32x3_grad_queries_96 1, attention_tf32x3_grad_keys_96 1;
     Tf32x3<f32> 128: 16, 16, 4, attention_tf32x3_128 1, attention_tf32x3_grad_queries_128 1, attention_tf32x3_grad_keys_128 1;
 }
-
-/// Bytes of shared memory that a block may ask for on devices of compute capability 9.0 (CUDA C++ Programming Guide 12.9, table
-/// "Technical Specifications per Compute Capability").
-pub(crate) const MOST_SHARED: i32 = 227 << 10;
 
 /// Whether warpgroups multiply in the kernel of this name: then its launches ask for more than the 48 KiB of shared memory that
 /// every one may.
