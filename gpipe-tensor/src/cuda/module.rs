@@ -139,6 +139,11 @@ enum Target {
 }
 
 impl Target {
+    /// Whether it is compute capability 9.0 itself: products of warpgroups are no part of what later devices run.
+    fn has_warpgroups(self) -> bool {
+        matches!(self, Self::Device(90))
+    }
+
     /// For a device of this compute capability.
     fn of((major, minor): (u32, u32)) -> Result<Self> {
         let own = 10 * major + minor;
@@ -161,13 +166,6 @@ impl Target {
                 ),
             }),
         }
-    }
-}
-
-impl Target {
-    /// Whether it is compute capability 9.0 itself: products of warpgroups are no part of what later devices run.
-    fn has_warpgroups(self) -> bool {
-        matches!(self, Self::Device(90))
     }
 }
 

@@ -119,18 +119,6 @@ __device__ inline void begin_product(float (&d)[8][4], const u32 (&a)[4], u64 b,
         : "memory");
 }
 
-/// The same of 32 columns.
-template <bool TRANSPOSED>
-__device__ inline void begin_product(float (&d)[4][4], const u32 (&a)[4], u64 b, bool add) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %21, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
-        "%14, %15}, {%16, %17, %18, %19}, %20, add, 1, 1, %22;\n}"
-        : FOUR(0), FOUR(1), FOUR(2), FOUR(3)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((u32)add), "n"(TRANSPOSED ? 1 : 0)
-        : "memory");
-}
-
 /// d += a · bᵀ, or d = a · bᵀ, of 64 rows of a and 64 of b in shared memory.
 __device__ inline void begin_product(float (&d)[8][4], u64 a, u64 b, bool add) {
     asm volatile(
@@ -139,17 +127,6 @@ __device__ inline void begin_product(float (&d)[8][4], u64 a, u64 b, bool add) {
         "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
         "%32, %33, add, 1, 1, 0, 0;\n}"
         : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)
-        : "l"(a), "l"(b), "r"((u32)add)
-        : "memory");
-}
-
-/// The same of 32 rows of b.
-__device__ inline void begin_product(float (&d)[4][4], u64 a, u64 b, bool add) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %18, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
-        "%14, %15}, %16, %17, add, 1, 1, 0, 0;\n}"
-        : FOUR(0), FOUR(1), FOUR(2), FOUR(3)
         : "l"(a), "l"(b), "r"((u32)add)
         : "memory");
 }

@@ -1,8 +1,9 @@
 // Causal attention on tensor cores, in the manner of FlashAttention-2 (Dao, arXiv:2307.08691): a warp owns 16
 // rows of a block's tile and holds them as fragments; the other tiles pass through shared memory, the next
-// one copied while this one is multiplied. F says how elements are multiplied: Bf16Factors, WarpgroupBf16Factors,
-// Tf32Factors or Tf32x3Factors (cuda/tensor_cores.cu); sums are f32. The gradient is taken in two passes, one for queries and one for
-// keys and values, so that no element is written by two blocks: the order of all sums depends on shapes only.
+// one copied while this one is multiplied. F says how elements are multiplied: Bf16Factors, Tf32Factors, Tf32x3Factors or
+// WarpgroupBf16Factors (cuda/tensor_cores.cu), of which four warps own 64 rows that stay in shared memory; sums are f32. The
+// gradient is taken in two passes, one for queries and one for keys and values, so that no element is written by two blocks: the
+// order of all sums depends on shapes only.
 
 /// Threads a block, of every launch.
 constexpr u32 THREADS = 256;
@@ -201,7 +202,7 @@ struct OwnRows<F, D, ROWS, true> {
     __device__ OwnRows(u32 place, u32, const typename F::Element* x, u32 step, u32 first, u32 len, u32 own)
         : at(product_place(place + own / 64 * 64 * Tile<F, D, ROWS>::STRIDE)) {
         fetch_rows<F, D, ROWS>(place, x, step, first, len);
-        // What the block keeps is there.
+        // From here on all threads may read what HeadTile::keep has put there.
         __syncthreads();
     }
 
