@@ -111,7 +111,7 @@ const CHECKS: [(&str, Check); 28] = [
     ("rmsprop", updates::rmsprop),
 ];
 
-const STORED: [DType; 2] = [DType::F32, DType::BF16];
+const STORED: [DType; 2] = [DType::BF16, DType::F32];
 
 /// The emulator, or none after saying why.
 fn emulator() -> Option<&'static Emulator> {

@@ -524,13 +524,13 @@ static void prepare(unsigned thread) {
     groups[thread] = 0;
 }
 
-/// Whether each byte is as it was before the block: the first one is, and each is like the one before it.
+/// Whether each byte is as it was before the launch: the first one is, and each is like the one before it.
 static bool is_untouched(const unsigned char* bytes, size_t size) {
     return size == 0 || (bytes[0] == 0xff && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
 static void run_block(unsigned shared_bytes) {
-    memset(gpipe::shared, 0xff, SHARED);
+    memset(gpipe::shared, 0xff, shared_bytes);
     memset(warps, 0xff, sizeof(warps));
     for (unsigned w = 0; w < threads / LANES; w++) warps[w].arrived = begun[w] = 0;
     ready = {};
@@ -555,9 +555,6 @@ static void run_block(unsigned shared_bytes) {
         if (begun[w] != begun[w / 4 * 4]) fail("a product of which not all warps of a warpgroup take part");
     }
     if (done < threads) fail("some threads wait where others never come");
-    if (!is_untouched((const unsigned char*)gpipe::shared + shared_bytes, SHARED - shared_bytes)) {
-        fail("shared memory is written beyond what was asked for");
-    }
 }
 
 /// Fibers that hang in the middle of a kernel begin anew.
@@ -593,6 +590,7 @@ extern "C" const char* emulate(const char* name, unsigned blocks, unsigned block
         order[b] = b;
         std::swap(order[b], order[random_below(b + 1)]);
     }
+    memset(gpipe::shared, 0xff, SHARED);
     for (unsigned b : order) {
         blockIdx = {b, 0, 0};
         run_block(shared_bytes);
@@ -600,6 +598,9 @@ extern "C" const char* emulate(const char* name, unsigned blocks, unsigned block
             abandon();
             return error;
         }
+    }
+    if (!is_untouched((const unsigned char*)gpipe::shared + shared_bytes, SHARED - shared_bytes)) {
+        return "shared memory is written beyond what was asked for";
     }
     return nullptr;
 }
