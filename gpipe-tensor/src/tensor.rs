@@ -117,17 +117,6 @@ impl Tensor {
         self.elements.len() * self.dtype().bytes()
     }
 
-    /// What was read of all of its memory, without what lies between the rows.
-    #[cfg(feature = "cuda")]
-    fn without_pads<T>(&self, mut read: Vec<T>) -> Vec<T> {
-        if !self.is_dense() {
-            let (width, stride) = (self.shape.last(), self.shape.row_stride());
-            let mut column = (0..stride).cycle();
-            read.retain(|_| column.next().is_some_and(|column| column < width));
-        }
-        read
-    }
-
     /// Whether its rows lie one behind the other.
     fn is_dense(&self) -> bool {
         self.shape.row_stride() == self.shape.last()
@@ -158,7 +147,10 @@ impl Tensor {
     pub fn to_f32s(&self) -> Result<Vec<f32>> {
         #[cfg(feature = "cuda")]
         if let Buffer::Cuda(buffer) = &self.storage.buffer {
-            return Ok(self.without_pads(buffer.to_floats(self.elements.clone())?));
+            return match self.is_dense() {
+                true => buffer.to_floats(self.elements.clone()),
+                false => self.to_dense("to_f32s")?.to_f32s(),
+            };
         }
         if let Buffer::Bf16(bits) = &self.storage.buffer {
             let bits = bits[self.elements.clone()].iter();

@@ -218,6 +218,15 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
+    /// The same with as many bytes of shared memory more.
+    #[must_use]
+    pub fn with_more_shared(self, bytes: usize) -> Self {
+        Self {
+            shared: self.shared + bytes as u32,
+            ..self
+        }
+    }
+
     /// The same with as many bytes besides those of each operand once.
     #[must_use]
     pub fn with_more_bytes(self, bytes: usize) -> Self {

@@ -6,7 +6,7 @@ use super::blas_lt;
 use super::compute::Compute;
 use super::context::Context;
 use super::entry::{Launch, Pointer};
-use super::module::Module;
+use super::module::{MOST_SHARED, Module};
 use super::pinned::Pinned;
 use super::probe;
 use super::product::{Added, Product};
@@ -114,6 +114,13 @@ impl Gpu {
             // A device on paper, without a module, stands for those that have them.
             warpgroups: module.is_none_or(Module::has_warpgroups),
         }
+    }
+
+    /// Bytes of shared memory that a block may ask for, of those kernels that ask for much.
+    pub fn most_shared(&self) -> usize {
+        // A device on paper, without a module, stands for those that have the most.
+        let module = self.context().module();
+        module.map_or(MOST_SHARED, Module::most_shared) as usize
     }
 
     /// Whether the device is on paper.

@@ -16,11 +16,15 @@ use super::raw_handle::RawHandle;
 use super::seal::{opened, sealed};
 use super::status::Status;
 use crate::ops::attention::tensor_cores::by_warpgroups;
+use crate::ops::cross_entropy::kernels::keeps_rows;
 use crate::{DType, Error, KernelCache, Result};
 
 /// Bytes of shared memory that a block may ask for on devices of compute capability 9.0 (CUDA C++ Programming Guide 12.9, table
 /// "Technical Specifications per Compute Capability").
-const MOST_SHARED: i32 = 227 << 10;
+pub(super) const MOST_SHARED: u32 = 227 << 10;
+
+/// Bytes of it that a block has without asking on every device.
+const SHARED: u32 = 48 << 10;
 
 /// An image, if a device has it; locked while it is made.
 type Slot = Arc<Mutex<Weak<Vec<u8>>>>;
@@ -92,16 +96,17 @@ impl Module {
             has_warpgroups: target.has_warpgroups(),
         };
         for form in super::source::entries().flat_map(|entry| entry.forms()) {
-            let name = text(form.name())?;
+            let symbol = text(form.name())?;
             let mut function = std::ptr::null_mut();
             // SAFETY: the module is loaded, the name ends in a zero; the call writes one name.
-            unsafe { driver::cuModuleGetFunction(&mut function, module.raw.0, name.as_ptr()) }
+            unsafe { driver::cuModuleGetFunction(&mut function, module.raw.0, symbol.as_ptr()) }
                 .check("cuModuleGetFunction")?;
-            if module.has_warpgroups && by_warpgroups(form.entry.name) {
+            let name = form.entry.name;
+            if module.has_warpgroups && (by_warpgroups(name) || keeps_rows(name)) {
                 let attribute =
                     CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 // SAFETY: the function is the module's.
-                unsafe { driver::cuFuncSetAttribute(function, attribute, MOST_SHARED) }
+                unsafe { driver::cuFuncSetAttribute(function, attribute, MOST_SHARED as c_int) }
                     .check("cuFuncSetAttribute")?;
             }
             let place = (form.entry.name, form.stored);
@@ -113,6 +118,14 @@ impl Module {
     /// Whether kernels that multiply by warpgroups do so here.
     pub(super) fn has_warpgroups(&self) -> bool {
         self.has_warpgroups
+    }
+
+    /// Bytes of shared memory that a block may ask for, of those kernels that ask for much.
+    pub(super) fn most_shared(&self) -> u32 {
+        match self.has_warpgroups {
+            true => MOST_SHARED,
+            false => SHARED,
+        }
     }
 
     /// An entry point.

@@ -42,7 +42,10 @@ impl Tensor {
             Buffer::Bf16(bits) => Ok(bits[self.elements.clone()].to_vec()),
             #[cfg(feature = "cuda")]
             Buffer::Cuda(buffer) if self.dtype() == DType::BF16 => {
-                Ok(self.without_pads(buffer.to_bits(self.elements.clone())?))
+                match self.is_dense() {
+                    true => buffer.to_bits(self.elements.clone()),
+                    false => self.to_dense("bf16_bits")?.bf16_bits(),
+                }
             }
             _ => Err(Error::DType {
                 op: "bits",

@@ -151,7 +151,7 @@ impl Tensor {
     }
 
     /// A copy whose rows lie one behind the other.
-    fn to_dense(&self, op: &'static str) -> Result<Self> {
+    pub(super) fn to_dense(&self, op: &'static str) -> Result<Self> {
         let gpu = self.gpu().ok_or_else(|| foreign(op))?;
         let mut dense = self.empty_like(self.shape.clone())?;
         let to = dense.written(op, gpu, self.dtype())?;

@@ -206,7 +206,7 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
             let summary = said.lines().rfind(|line| line.contains("SUMMARY"));
             let found = match summary {
                 Some(line) => {
-                    line.trim_start_matches(['=', ' ']).to_owned() + &faulty_kernels(&said)
+                    line.trim_start_matches(['=', ' ']).to_owned() + &faulty_places(&said)
                 }
                 None => ended.why(),
             };
@@ -222,13 +222,23 @@ pub fn sanitizer(programs: &Programs, results: &mut Results) -> anyhow::Result<(
     Ok(())
 }
 
-/// The kernels in which compute-sanitizer found something, those with the most findings first.
-fn faulty_kernels(said: &str) -> String {
+/// The kernels, and the calls of the driver, in which compute-sanitizer found something, those with the most findings first.
+fn faulty_places(said: &str) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
+    let mut in_call = false;
     for line in said.lines() {
-        let place = line.trim_start_matches(['=', ' ']).strip_prefix("at ");
-        if let Some(kernel) = place.and_then(|place| place.split(['+', '(']).next()) {
-            *counts.entry(kernel).or_default() += 1;
+        let line = line.trim_start_matches(['=', ' ']);
+        in_call |= line.starts_with("Host API memory access error");
+        let kernel = line
+            .strip_prefix("at ")
+            .and_then(|place| place.split(['+', '(']).next());
+        // The innermost frame comes first.
+        let call = line
+            .strip_prefix("Host Frame: ")
+            .filter(|_| std::mem::take(&mut in_call))
+            .and_then(|frame| frame.split(' ').next());
+        if let Some(place) = kernel.or(call) {
+            *counts.entry(place).or_default() += 1;
         }
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
@@ -236,7 +246,7 @@ fn faulty_kernels(said: &str) -> String {
     let named = counts
         .iter()
         .take(5)
-        .map(|(kernel, count)| format!("; {count} in {kernel}"));
+        .map(|(place, count)| format!("; {count} in {place}"));
     named.collect()
 }
 
@@ -282,18 +292,23 @@ mod tests {
     }
 
     #[test]
-    fn kernels_with_findings_are_named() {
-        let said = "========= Uninitialized __global__ memory read of size 16 bytes\n\
+    fn places_with_findings_are_named() {
+        let said = "========= Host API memory access error at host access to 0x2a9a000e00 of size 2,560 bytes\n\
+                    =========     Uninitialized access to 0x2a9a000e00 on access by cudaMemcpy source\n\
+                    =========     Saved host backtrace up to driver entry point at error\n\
+                    =========         Host Frame: cuMemcpyDtoHAsync_v2 [0x37b54f] in libcuda.so.1\n\
+                    =========         Host Frame:  [0x272f0e] in operations\n\
+                    ========= Uninitialized __global__ memory read of size 16 bytes\n\
                     =========     at sum_rows_f32+0x5d0\n\
                     =========     by thread (0,0,0) in block (1,0,0)\n\
                     =========     at gemm_kernel(float const*)+0x10 in a.cu:3\n\
                     =========     at sum_rows_f32+0x5d0\n\
                     ========= ERROR SUMMARY: 3 errors\n";
         assert_eq!(
-            faulty_kernels(said),
-            "; 2 in sum_rows_f32; 1 in gemm_kernel"
+            faulty_places(said),
+            "; 2 in sum_rows_f32; 1 in cuMemcpyDtoHAsync_v2; 1 in gemm_kernel"
         );
-        assert_eq!(faulty_kernels("========= ERROR SUMMARY: 0 errors\n"), "");
+        assert_eq!(faulty_places("========= ERROR SUMMARY: 0 errors\n"), "");
     }
 
     #[test]

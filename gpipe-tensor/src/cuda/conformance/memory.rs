@@ -72,7 +72,8 @@ impl Memory {
         Pointer(self.words[guard(self.bytes)..].as_ptr().addr() as u64)
     }
 
-    fn content(&self) -> impl Iterator<Item = u8> {
+    /// Its bytes.
+    pub fn content(&self) -> impl Iterator<Item = u8> {
         let words = self.words[guard(self.bytes)..].iter();
         words.flat_map(|word| word.to_le_bytes()).take(self.bytes)
     }

@@ -27,11 +27,15 @@ pub(super) fn gradient(
     let weights = weights
         .map(|weights| weights.operand(OP, gpu, DType::F32))
         .transpose()?;
+    let shared = gpu.most_shared();
     let launch = match &weights {
-        None => kernels::gradient(stored, [at, targets.at, to], sizes, wanted, divisor),
+        None => {
+            let pointers = [at, targets.at, to];
+            kernels::gradient(stored, pointers, sizes, wanted, divisor, shared)
+        }
         Some(weights) => {
             let pointers = [at, targets.at, weights.at, to];
-            kernels::weighted_gradient(stored, pointers, sizes, wanted, divisor)
+            kernels::weighted_gradient(stored, pointers, sizes, wanted, divisor, shared)
         }
     };
     // SAFETY: all live on this handle; there is a target, less than `width`, a weight if there are any, and a

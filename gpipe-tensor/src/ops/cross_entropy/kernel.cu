@@ -15,6 +15,25 @@ __device__ RowPacks<T> packs_of(const T* row, u64 width) {
     return {0, width, aligned(row), threadIdx.x, blockDim.x};
 }
 
+/// Floats of shared memory that `over_block` takes.
+constexpr u32 SCRATCH = 16;
+
+/// A copy of the block's row in shared memory, of which each thread has its own packs: what it reads twice comes from memory once.
+template <class T>
+__device__ const T* kept(const T* row, u64 width) {
+    T* copy = (T*)(shared + SCRATCH);
+    u32 to = shared_address(copy);
+    packs_of<T>(row, width).each([&](Pack<T> pack, Pack<T>) {
+        if (pack.whole) {
+            copy_16(to + (u32)(pack.first * sizeof(T)), row + pack.first, true);
+        } else {
+            pack.write(copy, pack.read(row));
+        }
+    });
+    wait_for_copies();
+    return copy;
+}
+
 /// Both in one pass (Milakov and Gimelshein, arXiv:1805.02867): a larger logit scales the sum so far down.
 template <class T>
 __device__ Normalizer normalizer(const T* row, u64 width) {
@@ -42,17 +61,21 @@ template <class T>
 __device__ double smoothed(const T* row, u64 width, float aim, double smoothing, double elsewhere) {
     if (smoothing == 0.0) return 0.0;
     double sum = 0.0;
-    for (u64 c = threadIdx.x; c < width; c += blockDim.x) sum += (double)load(row, c);
+    packs_of<T>(row, width).each([&](Pack<T> pack, Pack<T>) {
+        auto logits = pack.read(row);
+#pragma unroll
+        for (u32 e = 0; e < Pack<T>::N; e++) sum += (double)logits.at[e];
+    });
     sum = over_block<Plus>(sum, (double*)shared);
     return smoothing * (double)aim - elsewhere * (sum - (double)aim);
 }
 
 /// Writes the loss of the block's row and overwrites its logits with their gradient, both times `weight`. The row
-/// should have the probability 1 - smoothing at the target, and `elsewhere` at every other class.
-template <class T>
-__device__ void cross_entropy_of_row(T* logits, const u32* targets, double* losses, u64 width,
-                                     u64 row_stride, double divisor, double smoothing,
-                                     double elsewhere, double weight) {
+/// should have the probability 1 - smoothing at the target, and `elsewhere` at every other class. `KEEPS` says that there is shared
+/// memory for the row.
+template <bool KEEPS, class T>
+__device__ void cross_entropy_of_row(T* logits, const u32* targets, double* losses, u64 width, u64 row_stride,
+                                     double divisor, double smoothing, double elsewhere, double weight) {
     T* row = logits + blockIdx.x * row_stride;
     u32 target = targets[blockIdx.x];
     if (target == IGNORE || weight == 0.0) {
@@ -61,15 +84,16 @@ __device__ void cross_entropy_of_row(T* logits, const u32* targets, double* loss
         return;
     }
     float aim = load(row, target);
-    double more = smoothed(row, width, aim, smoothing, elsewhere);
-    Normalizer all = normalizer(row, width);
+    const T* found = KEEPS ? kept(row, width) : row;
+    double more = smoothed(found, width, aim, smoothing, elsewhere);
+    Normalizer all = normalizer(found, width);
     double loss = log(all.sum) + ((double)all.largest - (double)aim) + more;
     if (threadIdx.x == 0) losses[blockIdx.x] = weight * loss;
     float factor = (float)(weight / (all.sum * divisor));
     float other = (float)(weight * elsewhere / divisor);
     float share = (float)(weight * (1.0 - smoothing - elsewhere) / divisor);
     packs_of<T>(row, width).each([&](Pack<T> pack, Pack<T>) {
-        auto values = pack.read(row);
+        auto values = pack.read(found);
 #pragma unroll
         for (u32 e = 0; e < Pack<T>::N; e++) {
             float gradient = For<T>::exponential(values.at[e] - all.largest) * factor - other;
@@ -79,21 +103,28 @@ __device__ void cross_entropy_of_row(T* logits, const u32* targets, double* loss
     });
 }
 
-/// Writes each row's loss and overwrites the logits with their gradient.
+/// Writes each row's loss and overwrites the logits with their gradient. `keeps` says that there is shared memory for a row.
 template <class T>
-__device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64 width,
-                              u64 row_stride, double divisor, double smoothing, double elsewhere) {
-    cross_entropy_of_row(logits, targets, losses, width, row_stride, divisor, smoothing, elsewhere,
-                         1.0);
+__device__ void cross_entropy(T* logits, const u32* targets, double* losses, u64 width, u64 row_stride, double divisor,
+                              double smoothing, double elsewhere, u32 keeps) {
+    const double weight = 1.0;
+    if (keeps) {
+        cross_entropy_of_row<true>(logits, targets, losses, width, row_stride, divisor, smoothing, elsewhere, weight);
+    } else {
+        cross_entropy_of_row<false>(logits, targets, losses, width, row_stride, divisor, smoothing, elsewhere, weight);
+    }
 }
 
 /// The same with a weight for each row; a row of weight 0 is ignored.
 template <class T>
-__device__ void weighted_cross_entropy(T* logits, const u32* targets, const float* weights,
-                                       double* losses, u64 width, u64 row_stride, double divisor,
-                                       double smoothing, double elsewhere) {
-    cross_entropy_of_row(logits, targets, losses, width, row_stride, divisor, smoothing, elsewhere,
-                         (double)weights[blockIdx.x]);
+__device__ void weighted_cross_entropy(T* logits, const u32* targets, const float* weights, double* losses, u64 width,
+                                       u64 row_stride, double divisor, double smoothing, double elsewhere, u32 keeps) {
+    const double weight = (double)weights[blockIdx.x];
+    if (keeps) {
+        cross_entropy_of_row<true>(logits, targets, losses, width, row_stride, divisor, smoothing, elsewhere, weight);
+    } else {
+        cross_entropy_of_row<false>(logits, targets, losses, width, row_stride, divisor, smoothing, elsewhere, weight);
+    }
 }
 
 /// Writes each row's loss: the same bits as `cross_entropy`.
