@@ -7,7 +7,9 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Thread};
 
 /// Checks for active helpers before the owner blocks: some tens of microseconds, the time in which a
 /// blocked thread wakes up.
@@ -15,18 +17,14 @@ const CHECKS: usize = 300;
 /// Spin-loop hints between two checks.
 const SPINS: usize = 8;
 
-/// Runs `work` on the calling thread (the owner) and on up to `helpers` other threads.
+/// Runs `work` on the calling thread (the owner) and on helper threads.
 ///
-/// `spawn` receives one closure per helper and hands it to another thread. A closure that starts after
-/// the owner's own call of `work` returns does nothing. Returns when no thread runs `work`.
+/// `invite` receives the job and hands it to other threads, each of which calls [`Job::help`]. One that does so
+/// after the owner's own call of `work` has returned does nothing. Returns when no thread runs `work`.
 ///
 /// # Panics
 /// If `work` panics on any thread, after all threads have left it.
-pub(crate) fn run(
-    work: &(dyn Fn() + Sync),
-    helpers: usize,
-    mut spawn: impl FnMut(Box<dyn FnOnce() + Send>),
-) {
+pub(crate) fn run(work: &(dyn Fn() + Sync), invite: impl FnOnce(&Arc<Job>)) {
     // SAFETY: only the lifetime changes. Helpers alone call the work through the pointer, between
     // joining, which needs an open job, and leaving; `work` outlives `owner`, which closes the job and
     // waits until all helpers have left before it goes, even if the calling thread unwinds.
@@ -37,17 +35,11 @@ pub(crate) fn run(
     };
     let owner = Owner(Arc::new(Job {
         work: erased,
-        state: Mutex::new(State {
-            is_open: true,
-            active: 0,
-            panic: None,
-        }),
-        idle: Condvar::new(),
+        state: AtomicUsize::new(OPEN),
+        owner: thread::current(),
+        panic: Mutex::default(),
     }));
-    for _ in 0..helpers {
-        let job = owner.0.clone();
-        spawn(Box::new(move || job.help()));
-    }
+    invite(&owner.0);
     work();
     let panic = owner.0.close();
     drop(owner);
@@ -66,82 +58,82 @@ impl Drop for Owner {
     }
 }
 
-/// Work shared between its owner and helpers.
-struct Job {
-    work: NonNull<dyn Fn() + Sync>,
-    state: Mutex<State>,
-    /// Notified when no helper is active.
-    idle: Condvar,
-}
+/// The bit of a job's state that says whether helpers may still join.
+const OPEN: usize = 1 << (usize::BITS - 1);
 
-/// What a job's mutex protects.
-struct State {
-    /// Whether helpers may still join.
-    is_open: bool,
-    /// Helpers that run the work now.
-    active: usize,
+/// Work shared between its owner and helpers.
+pub(crate) struct Job {
+    work: NonNull<dyn Fn() + Sync>,
+    /// [`OPEN`] or not, and the number of helpers that run the work now.
+    state: AtomicUsize,
+    /// Unparked when the last helper has left a closed job.
+    owner: Thread,
     /// Payload of the first helper that panicked.
-    panic: Option<Box<dyn Any + Send>>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 // SAFETY: the work may be called from any thread (`Sync`), and is never moved or dropped through the
-// pointer; all else is behind a mutex.
+// pointer; all else is atomic or behind a mutex.
 unsafe impl Send for Job {}
 // SAFETY: as above.
 unsafe impl Sync for Job {}
 
 impl Job {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic of the work is caught before it could reach a guard.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs the work on a helper thread, unless the job is closed.
-    fn help(&self) {
-        {
-            let mut state = self.state();
-            if !state.is_open {
-                return;
-            }
-            state.active += 1;
+    /// Runs the work on a helper thread, unless the job is closed; whether it did.
+    pub fn help(&self) -> bool {
+        let join = |state| (state & OPEN != 0).then_some(state + 1);
+        let joined = (self.state).fetch_update(Ordering::Acquire, Ordering::Relaxed, join);
+        if joined.is_err() {
+            return false;
         }
         // SAFETY: this helper is active, so the owner still waits (see `run`).
         let work = unsafe { self.work.as_ref() };
-        let outcome = catch_unwind(AssertUnwindSafe(work));
-        let mut state = self.state();
-        state.active -= 1;
-        if let Err(panic) = outcome {
-            state.panic.get_or_insert(panic);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+            self.panic().get_or_insert(panic);
         }
-        if state.active == 0 {
-            self.idle.notify_all();
+        // What it wrote is seen by the owner, which reads the state.
+        if self.state.fetch_sub(1, Ordering::Release) == 1 {
+            self.owner.unpark();
         }
+        true
     }
 
     /// Closes the job, waits for the active helpers, and returns a helper's panic, if any.
     fn close(&self) -> Option<Box<dyn Any + Send>> {
-        self.state().is_open = false;
+        self.state.fetch_and(!OPEN, Ordering::Relaxed);
+        let is_left = || self.state.load(Ordering::Acquire) == 0;
         for _ in 0..CHECKS {
-            if self.state().active == 0 {
+            if is_left() {
                 break;
             }
             (0..SPINS).for_each(|_| std::hint::spin_loop());
         }
-        let mut state = self.state();
-        while state.active > 0 {
-            state = (self.idle.wait(state)).unwrap_or_else(PoisonError::into_inner);
+        while !is_left() {
+            thread::park();
         }
-        state.panic.take()
+        self.panic().take()
+    }
+
+    fn panic(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn Any + Send>>> {
+        // Nothing panics while the lock is held.
+        self.panic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Barrier, mpsc};
-    use std::thread;
+    use std::thread::JoinHandle;
 
     use super::*;
+
+    /// A thread that helps.
+    fn helper(job: &Arc<Job>) -> JoinHandle<()> {
+        let job = job.clone();
+        thread::spawn(move || {
+            job.help();
+        })
+    }
 
     #[test]
     fn a_helper_that_never_starts_is_not_waited_for() {
@@ -150,10 +142,10 @@ mod tests {
         let work = || {
             runs.fetch_add(1, Ordering::Relaxed);
         };
-        run(&work, 3, |helper| late.push(helper));
+        run(&work, |job| late.push(job.clone()));
         assert_eq!(runs.load(Ordering::Relaxed), 1);
         // A helper that starts late finds the job closed: the work may no longer exist.
-        late.into_iter().for_each(|helper| helper());
+        assert!(late.into_iter().all(|job| !job.help()));
         assert_eq!(runs.into_inner(), 1);
     }
 
@@ -168,7 +160,7 @@ mod tests {
                 done.fetch_add(1, Ordering::Relaxed);
             };
             let mut helpers = Vec::new();
-            run(&work, 1, |helper| helpers.push(thread::spawn(helper)));
+            run(&work, |job| helpers.push(helper(job)));
             assert_eq!(done.load(Ordering::Relaxed), 2);
             helpers
                 .into_iter()
@@ -192,7 +184,7 @@ mod tests {
             };
             let mut helpers = Vec::new();
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                run(&work, 1, |helper| helpers.push(thread::spawn(helper)));
+                run(&work, |job| helpers.push(helper(job)));
             }));
             let said = outcome.expect_err("a panic reaches the owner");
             assert_eq!(said.downcast_ref::<&str>(), Some(&"planted"));
@@ -205,8 +197,12 @@ mod tests {
 
     #[test]
     fn helpers_join_and_leave_at_any_time() {
-        let (send, receive) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
-        let host = thread::spawn(move || receive.into_iter().for_each(|helper| helper()));
+        let (send, receive) = mpsc::channel::<Arc<Job>>();
+        let host = thread::spawn(move || {
+            for job in receive {
+                job.help();
+            }
+        });
         let rounds = if cfg!(miri) { 20 } else { 20_000 };
         for round in 0..rounds {
             // What the work borrows is gone after each round.
@@ -217,8 +213,8 @@ mod tests {
                     sum.fetch_add(x, Ordering::Relaxed);
                 }
             };
-            run(&work, 1, |helper| {
-                send.send(helper).expect("the host lives")
+            run(&work, |job| {
+                send.send(job.clone()).expect("the host lives");
             });
             assert_eq!(sum.into_inner(), 4 * round);
         }

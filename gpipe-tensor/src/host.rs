@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::cuda::Nccl;
 use crate::error::{Error, Result};
 use crate::floats::Floats;
+use crate::helpers::Helpers;
 use crate::instruction_set::InstructionSet;
 #[cfg(feature = "cuda")]
 use crate::kernel_cache::KernelCache;
@@ -74,7 +75,7 @@ struct Shared {
     instructions: InstructionSet,
     /// Helper threads of operations: one fewer than the budget, since the calling thread takes part. One
     /// more would compete with it for a processor.
-    pool: Option<rayon::ThreadPool>,
+    helpers: Option<Helpers>,
     buffers: Mutex<Pool>,
     #[cfg(feature = "cuda")]
     kernels: Option<Box<dyn KernelCache>>,
@@ -118,21 +119,19 @@ impl Host {
         if threads == 0 {
             return Err(fail("0 threads cannot compute: use 1 or more".into()));
         }
-        let pool = match threads {
-            1 => None,
-            _ => Some(
-                rayon::ThreadPoolBuilder::new()
-                    .num_threads(threads - 1)
-                    .thread_name(|i| format!("gpipe-compute-{i}"))
-                    .build()
-                    .map_err(|e| fail(format!("cannot start {threads} threads: {e}: use fewer, or raise the limit of threads (ulimit -u, or pids of the container)")))?,
-            ),
+        let start = |threads: usize| {
+            Helpers::start(threads - 1).map_err(|e| {
+                fail(format!(
+                    "cannot start {threads} threads: {e}: use fewer, or raise the limit of threads (ulimit -u, or pids of the container)"
+                ))
+            })
         };
+        let helpers = (threads > 1).then(|| start(threads)).transpose()?;
         Ok(Self(Arc::new(Shared {
             thread_budget: Arc::new(ThreadBudget::new(threads)),
             precision,
             instructions: InstructionSet::default(),
-            pool,
+            helpers,
             buffers: Mutex::default(),
             #[cfg(feature = "cuda")]
             kernels: None,
@@ -322,13 +321,13 @@ impl Host {
 
     /// The number of the calling thread: 1 and more for the helper threads, 0 for all others.
     pub(crate) fn thread_number(&self) -> usize {
-        let helper = self.pool().and_then(|pool| pool.current_thread_index());
+        let helper = self.helpers().and_then(Helpers::current);
         helper.map_or(0, |helper| helper + 1)
     }
 
     /// The helper threads, if the budget is more than one thread.
-    pub(crate) fn pool(&self) -> Option<&rayon::ThreadPool> {
-        self.0.pool.as_ref()
+    pub(crate) fn helpers(&self) -> Option<&Helpers> {
+        self.0.helpers.as_ref()
     }
 
     /// The thread budget that all workers share.

@@ -13,6 +13,7 @@ mod find_cuda;
 mod floats;
 mod fork_join;
 mod graph_counts;
+mod helpers;
 mod host;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod huge_pages;

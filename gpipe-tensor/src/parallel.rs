@@ -45,7 +45,6 @@ use std::sync::{Mutex, PoisonError};
 use std::vec;
 
 use crate::Device;
-use crate::fork_join;
 #[cfg(all(target_os = "linux", not(miri)))]
 use crate::placement;
 
@@ -107,7 +106,7 @@ pub(crate) fn for_each_on<I>(
     // One address for all loops below, which would each hold a copy of the function otherwise.
     let work: &(dyn Fn(I::Item) + Sync) = &work;
     let most_items = items.size_hint().1.unwrap_or(usize::MAX);
-    if threads.min(most_items) <= 1 || device.host().pool().is_none() {
+    if threads.min(most_items) <= 1 || device.host().helpers().is_none() {
         return alone(items, work);
     }
     let all: Vec<I::Item> = items.collect();
@@ -129,8 +128,8 @@ pub(crate) fn for_each_in_parts<T: Send>(
     parts: Vec<Vec<T>>,
     work: impl Fn(T) + Sync,
 ) {
-    let pool = match device.host().pool() {
-        Some(pool) if parts.len() > 1 => pool,
+    let others = match device.host().helpers() {
+        Some(others) if parts.len() > 1 => others,
         _ => return alone(parts.into_iter().flatten(), work),
     };
     let helpers = parts.len() - 1;
@@ -146,15 +145,15 @@ pub(crate) fn for_each_in_parts<T: Send>(
             helper => 1 + (helper - 1) % helpers,
         };
         let lock = |part: usize| queues[part].lock().unwrap_or_else(PoisonError::into_inner);
-        let others = || (1..queues.len()).map(|later| (own + later) % queues.len());
+        let rest = || (1..queues.len()).map(|later| (own + later) % queues.len());
         let take = || {
             let mine = lock(own).next();
-            mine.or_else(|| others().find_map(|part| lock(part).next_back()))
+            mine.or_else(|| rest().find_map(|part| lock(part).next_back()))
         };
         std::iter::from_fn(take).for_each(&work);
     };
     // The calling thread takes part, so a short list is often done before a helper has woken up.
-    fork_join::run(&drain, helpers, |helper| pool.spawn(helper));
+    others.run(&drain, helpers);
 }
 
 /// Runs `work` on every item on the calling thread.

@@ -41,12 +41,10 @@ impl Tensor {
         match &self.storage.buffer {
             Buffer::Bf16(bits) => Ok(bits[self.elements.clone()].to_vec()),
             #[cfg(feature = "cuda")]
-            Buffer::Cuda(buffer) if self.dtype() == DType::BF16 => {
-                match self.is_dense() {
-                    true => buffer.to_bits(self.elements.clone()),
-                    false => self.to_dense("bf16_bits")?.bf16_bits(),
-                }
-            }
+            Buffer::Cuda(buffer) if self.dtype() == DType::BF16 => match self.is_dense() {
+                true => buffer.to_bits(self.elements.clone()),
+                false => self.to_dense("bf16_bits")?.bf16_bits(),
+            },
             _ => Err(Error::DType {
                 op: "bits",
                 expected: DType::BF16,

@@ -48,6 +48,10 @@ fn rows_of(call: Call, [rows, width, _]: [usize; 3], kept: Option<usize>) -> Lau
 }
 
 /// Whether launches of the kernel of this name may ask for more than the 48 KiB of shared memory that every one may.
+#[cfg_attr(
+    not(feature = "cuda"),
+    allow(dead_code, reason = "modules of kernels ask it")
+)]
 pub(crate) fn keeps_rows(name: &str) -> bool {
     [&cross_entropy::ENTRY, &weighted_cross_entropy::ENTRY]
         .iter()
