@@ -2,7 +2,7 @@
 //!
 //! Peaks are the vendor's. The shares of them that kernels reach are those of a step of GPT-2 that was measured on an H200
 //! (GPU.md). Other GPUs are taken to reach the same shares: every time that follows for them, and for other models, is a
-//! prediction.
+//! prediction. On an H100, the same step took 0.96 to 1.03 of the time that it had given.
 
 use crate::dtype::DType;
 use crate::launch_trace::{Arithmetic, TracedLaunch};
