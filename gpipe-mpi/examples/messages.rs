@@ -67,11 +67,11 @@ fn passed(launcher: &Launcher) -> Result<Vec<f64>, Box<dyn Error>> {
             let label = Label { call, place, part };
             let start = Instant::now();
             if leads {
-                world.post(other, label, message);
+                world.post(other, label, message)?;
             }
             message = world.take_posted(other, label)?;
             if !leads {
-                world.post(other, label, message);
+                world.post(other, label, message)?;
                 message = Parcel::default();
             }
             if part >= WARM_UP {

@@ -78,11 +78,11 @@ fn exchanged(
             let label = Label { call, place, part };
             let start = Instant::now();
             if leads {
-                world.post(other, label, message.clone());
+                world.post(other, label, message.clone())?;
             }
             world.take_posted(other, label)?;
             if !leads {
-                world.post(other, label, message.clone());
+                world.post(other, label, message.clone())?;
             }
             seconds.push(start.elapsed().as_secs_f64() / 2.0);
         }

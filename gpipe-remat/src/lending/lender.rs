@@ -120,7 +120,8 @@ impl Gift {
                 },
                 _ => break,
             }
-            self.world.post(0, label(self.place, part), out.finish());
+            let posted = self.world.post(0, label(self.place, part), out.finish());
+            posted.map_err(|error| error.to_string())?;
         }
         Ok(())
     }

@@ -25,7 +25,8 @@ impl Borrowed {
         let asked = self.asked.get(rank).ok_or("no such rank")?;
         let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
         let label = label(self.place, *asked);
-        self.world.post(rank, label, request.finish());
+        let posted = self.world.post(rank, label, request.finish());
+        posted.map_err(|error| error.to_string())?;
         *asked += 1;
         Ok(label)
     }

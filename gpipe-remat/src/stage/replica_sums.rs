@@ -126,15 +126,16 @@ impl ReplicaSums {
         self.sent.fill(false);
     }
 
-    fn post_all(&self, layer: usize, kind: Kind, body: &[u8]) {
+    fn post_all(&self, layer: usize, kind: Kind, body: &[u8]) -> Result<()> {
         for replica in self.others() {
             let parcel = Parcel {
                 head: Vec::new(),
                 bodies: vec![body.to_vec()],
             };
             self.world
-                .post(self.ranks[replica], self.label(layer, kind), parcel);
+                .post(self.ranks[replica], self.label(layer, kind), parcel)?;
         }
+        Ok(())
     }
 
     fn take(&self, rank: usize, layer: usize, kind: Kind) -> Result<Vec<f32>> {

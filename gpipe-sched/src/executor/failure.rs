@@ -122,6 +122,18 @@ pub enum PipelineError {
         /// Its error.
         message: String,
     },
+    /// A message to or from a rank that is not another one of the run.
+    #[error(
+        "rank {rank} of {ranks} has no messages with rank {peer}: name another rank below {ranks}"
+    )]
+    NoPeer {
+        /// The rank that called.
+        rank: usize,
+        /// The rank that it named.
+        peer: usize,
+        /// The number of ranks.
+        ranks: usize,
+    },
     /// A part of the pipeline is visited that lies on another rank.
     #[error("{part} is on rank {rank}: visit it with `with_loss_stage_across`")]
     Elsewhere {

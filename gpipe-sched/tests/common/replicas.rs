@@ -214,7 +214,8 @@ impl Replica {
                 ));
             }
             let label = self.label(PARTS);
-            self.world.post(self.ranks[replica], label, out.finish());
+            let posted = self.world.post(self.ranks[replica], label, out.finish());
+            posted.expect("another rank");
         }
     }
 
@@ -266,7 +267,7 @@ impl Replica {
                 bodies: vec![bytes(sum.iter().copied())],
             };
             self.world
-                .post(self.ranks[replica], self.label(SUMS), parcel);
+                .post(self.ranks[replica], self.label(SUMS), parcel)?;
         }
         self.gradient = vec![0; ELEMENTS];
         for (replica, &rank) in self.ranks.iter().enumerate() {

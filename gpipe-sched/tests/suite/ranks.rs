@@ -298,10 +298,11 @@ fn a_message_that_is_posted_twice_ends_the_run() {
                 head: Vec::new(),
                 bodies: vec![vec![1; 10]],
             };
-            world.post(1, label, message());
+            world.post(1, label, message()).unwrap();
             // One of another label is another one.
-            world.post(1, Label { part: 5, ..label }, message());
-            world.post(1, label, message());
+            let other = Label { part: 5, ..label };
+            world.post(1, other, message()).unwrap();
+            world.post(1, label, message()).unwrap();
         }
         // A rank may have answered in the first call before it hears of the message.
         let first = world.share(Parcel::default(), None);
@@ -313,4 +314,28 @@ fn a_message_that_is_posted_twice_ends_the_run() {
         errors.iter().all(|error| error.contains(named)),
         "{errors:?}"
     );
+}
+
+/// A message to a rank that does not exist would panic, and one from it never arrives; a rank has none with itself.
+#[test]
+fn messages_with_ranks_that_do_not_exist_are_refused() {
+    let (call, place, part) = (Label::OF_NO_CALL, 0, 0);
+    let label = Label { call, place, part };
+    on_ranks(InMemory::new(2), |world| {
+        let own = world.rank();
+        for peer in [own, 2, usize::MAX] {
+            let posted = world.post(peer, label, Parcel::default());
+            let taken = world.take_posted(peer, label);
+            for error in [posted.unwrap_err(), taken.unwrap_err()] {
+                assert_eq!(
+                    error.to_string(),
+                    format!(
+                        "rank {own} of 2 has no messages with rank {peer}: name another rank below 2"
+                    )
+                );
+            }
+        }
+        // The run goes on.
+        world.share(Parcel::default(), None).unwrap();
+    });
 }

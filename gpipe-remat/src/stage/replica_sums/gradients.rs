@@ -94,10 +94,10 @@ impl ReplicaSums {
         for (&replica, parcel) in others.iter().zip(parcels) {
             let rank = self.ranks[replica];
             self.world
-                .post(rank, self.label(place, Kind::Parts), parcel);
+                .post(rank, self.label(place, Kind::Parts), parcel)?;
             if !statistics.bodies.is_empty() {
                 let label = self.label(place, Kind::Statistics);
-                self.world.post(rank, label, statistics.clone());
+                self.world.post(rank, label, statistics.clone())?;
             }
         }
         Ok(())
@@ -190,7 +190,7 @@ impl ReplicaSums {
             rest = others;
             Ok(())
         })?;
-        self.post_all(place, Kind::Sums, &body);
+        self.post_all(place, Kind::Sums, &body)?;
         Ok(sum)
     }
 

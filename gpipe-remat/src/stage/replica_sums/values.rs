@@ -20,7 +20,7 @@ impl ReplicaSums {
                     }
                     Ok(())
                 })?;
-                self.post_all(place, Kind::Values, &body);
+                self.post_all(place, Kind::Values, &body)?;
             }
         }
         for (place, layer) in layers.iter_mut().enumerate() {

@@ -10,7 +10,11 @@ use crate::executor::wire::Writer;
 impl World {
     /// Sends a message to another rank, which [takes](Self::take_posted) it by its label. Never waits. A second message of a
     /// label whose first one was not taken ends the run.
-    pub fn post(&self, to: usize, label: Label, parcel: Parcel) {
+    ///
+    /// # Errors
+    /// [`PipelineError::NoPeer`] for a rank that is not another one of the run.
+    pub fn post(&self, to: usize, label: Label, parcel: Parcel) -> Result<(), PipelineError> {
+        self.check_peer(to)?;
         let mut out = Writer::default();
         out.bits(POSTED);
         out.bits(label.call);
@@ -18,13 +22,16 @@ impl World {
         out.number(label.part);
         out.append(parcel);
         self.send(to, out.finish());
+        Ok(())
     }
 
     /// Takes a message that a rank posts, as soon as it is there.
     ///
     /// # Errors
-    /// If a rank fails before, or the call in which this waits, unless the message is [of no call](Label::OF_NO_CALL).
+    /// [`PipelineError::NoPeer`] for a rank that is not another one of the run. If a rank fails before, or the call in which
+    /// this waits, unless the message is [of no call](Label::OF_NO_CALL).
     pub fn take_posted(&self, from: usize, label: Label) -> Result<Parcel, PipelineError> {
+        self.check_peer(from)?;
         let is_of_call = label.call != Label::OF_NO_CALL;
         let mut state = self.lock();
         let (mut waits, newest) = (false, state.calls);
@@ -62,6 +69,14 @@ impl World {
             self.transport.waiting(false);
         }
         result.map_err(|(rank, message)| self.remote(rank, message))
+    }
+
+    fn check_peer(&self, peer: usize) -> Result<(), PipelineError> {
+        let (rank, ranks) = (self.rank(), self.ranks());
+        match peer < ranks && peer != rank {
+            true => Ok(()),
+            false => Err(PipelineError::NoPeer { rank, peer, ranks }),
+        }
     }
 
     /// Drops what was posted for calls before this one.
