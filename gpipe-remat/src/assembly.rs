@@ -49,6 +49,8 @@ pub struct Assembled<T: LossStage<Tensors> = TrainingLoss> {
     pub portals: Arc<PortalTable>,
     /// The groups of micro-batches, by which the losses of a step are summed too ([`Groups::sum`]).
     pub groups: Groups,
+    /// The most samples of a training step, for which memory was predicted ([`RematPlan::samples`]).
+    pub samples: Option<usize>,
     /// Number of layers before the pipeline, which take the inputs of a whole group
     /// ([`group_items`](crate::group_items)).
     pub before: usize,
@@ -128,7 +130,7 @@ impl Assembly {
             optimizer,
             seed,
         } = self;
-        let before = remat_plan.before();
+        let (before, samples) = (remat_plan.before(), remat_plan.samples());
         let remat_plan = Arc::new(remat_plan);
         let is_here = |stage: usize| {
             let rank = rank_of[schedule.device_of()[stage]];
@@ -210,6 +212,7 @@ impl Assembly {
             transit,
             portals,
             groups,
+            samples,
             before,
             nccl,
         })

@@ -165,9 +165,17 @@ impl Trainer<TrainingLoss> {
     /// mean over the targets. Over ranks, every rank calls it with the same inputs and targets.
     ///
     /// # Errors
-    /// If there are fewer samples than micro-batches or inputs and targets differ in their number;
+    /// If there are fewer samples than micro-batches or more than in the batch that the pipeline was
+    /// [described with](crate::AssemblyBuilder::batch), or inputs and targets differ in their number;
     /// else as [`step_on`](Self::step_on).
     pub fn step(&mut self, inputs: &[Tensor], targets: &Tensor) -> Result<TrainStep> {
+        let samples = targets.shape().rows();
+        if let Some(most) = self.run.samples.filter(|&most| samples > most) {
+            return Err(Error::Assembly(format!(
+                "{samples} samples for a pipeline described with {most}: use {most} or fewer, or describe more with \
+                 `batch`"
+            )));
+        }
         let divisor = self.divisor(inputs, targets)?;
         let (groups, before) = (self.run.groups, self.run.before);
         let parts = self.micro_batches();

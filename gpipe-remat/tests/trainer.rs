@@ -200,6 +200,39 @@ fn a_function_is_a_loss() {
     );
 }
 
+/// Memory is predicted for the batch that the builder was given: a step has no more samples.
+#[test]
+fn a_step_of_more_samples_than_described_is_refused() {
+    let host = Host::new(2).expect("threads");
+    let device = host.device(DeviceId::Cpu).expect("a CPU");
+    let optimizer = Optimizer::from(Sgd::default());
+    let builder = builder().micro_batches(4).optimizer(&optimizer);
+    let built = builder.build(&host);
+    let mut trainer = Trainer::new(built.expect("a pipeline"), optimizer, |_| 1e-2);
+    let of = |samples: usize| {
+        let tensor = |width: usize| {
+            let values = vec![0.5; samples * width];
+            Tensor::from_f32(&device, [samples, width], values).expect("room")
+        };
+        ([tensor(3)], tensor(2))
+    };
+    let (inputs, targets) = of(13);
+    let error = trainer.step(&inputs, &targets).expect_err("too many");
+    assert_eq!(
+        error.to_string(),
+        "13 samples for a pipeline described with 12: use 12 or fewer, or describe more with `batch`"
+    );
+    trainer
+        .evaluate(&inputs, &targets)
+        .expect("an evaluation of any number");
+    // The number of the step is that of the one that was refused.
+    for (step, samples) in [12, 5].into_iter().enumerate() {
+        let (inputs, targets) = of(samples);
+        let made = trainer.step(&inputs, &targets).expect("a step");
+        assert_eq!(made.stats.step, step as u64);
+    }
+}
+
 /// A micro-batch's targets, their weights, and the weight of the whole batch.
 type Weighted = (Tensor, Tensor, f64);
 

@@ -15,6 +15,8 @@ use crate::{Error, ParameterBytes, Result};
 /// The costs of every layer of a model, for each size of micro-batch of a batch.
 #[derive(Clone, Debug)]
 pub struct ModelCosts {
+    /// Samples of the batch, of all replicas together.
+    batch: usize,
     /// Samples of each micro-batch.
     sizes: Vec<usize>,
     /// Layer costs by samples: at most two sizes differ.
@@ -66,6 +68,7 @@ impl ModelCosts {
             groups: Groups::one(sizes.len()),
             before: Vec::new(),
             gradients: Vec::new(),
+            batch: sizes.iter().copied().fold(0, usize::saturating_add),
             sizes,
             layers: costed,
             places: places.collect(),
@@ -106,6 +109,7 @@ impl ModelCosts {
             groups: Groups::one(sizes.len()),
             before: Vec::new(),
             gradients: Vec::new(),
+            batch: sizes.iter().copied().fold(0, usize::saturating_add),
             sizes,
             layers,
             places: vec![LayerPlaces::one(); most],
@@ -275,6 +279,11 @@ impl ModelCosts {
     /// Number of layers.
     pub fn layers(&self) -> usize {
         self.places.len()
+    }
+
+    /// Number of samples of the batch, of all replicas together.
+    pub(crate) fn batch(&self) -> usize {
+        self.batch
     }
 
     /// Number of samples of micro-batch `m`.

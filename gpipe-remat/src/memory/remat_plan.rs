@@ -15,6 +15,8 @@ use crate::{Error, ModelCosts, ParameterBytes, Policy, Portals, Result, Retained
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RematPlan {
     micro_batches: usize,
+    /// Samples of the batch that the plan was made for, if it was made from costs.
+    samples: Option<usize>,
     cells: Vec<Retained>,
     groups: Groups,
     before: usize,
@@ -55,12 +57,25 @@ impl RematPlan {
             budget::check_parts(weights, costs, cut, schedule)?;
             let stages = budget::stages(weights, costs, cut, schedule, limit)?;
             let plan = Self::of_stages(stages, schedule.micro_batches());
-            let plan = plan.with_frozen(costs, cut).with_shards(weights);
+            let plan = plan.with_samples(costs).with_frozen(costs, cut);
+            let plan = plan.with_shards(weights);
             return Ok(plan.with_groups(costs.groups()).with_portals(portals));
         }
         let plan = Self::of_rule(policy, schedule).with_groups(costs.groups());
-        let plan = plan.with_before(costs.before()).with_shards(weights);
+        let plan = plan.with_before(costs.before()).with_samples(costs);
+        let plan = plan.with_shards(weights);
         Ok(plan.with_frozen(costs, cut).with_portals(portals))
+    }
+
+    fn with_samples(self, costs: &ModelCosts) -> Self {
+        let samples = Some(costs.batch());
+        Self { samples, ..self }
+    }
+
+    /// The samples of the batch that the plan was made for, of all replicas together; `None` of a plan that was not made
+    /// from costs.
+    pub fn samples(&self) -> Option<usize> {
+        self.samples
     }
 
     fn with_shards(self, weights: &ParameterBytes) -> Self {
@@ -124,6 +139,7 @@ impl RematPlan {
             .collect();
         Self {
             micro_batches,
+            samples: None,
             cells,
             groups: Groups::one(micro_batches),
             before: 0,
@@ -162,6 +178,7 @@ impl RematPlan {
     pub(crate) fn of_cells(stages: Vec<Vec<Retained>>) -> Self {
         Self {
             micro_batches: stages.first().map_or(0, Vec::len),
+            samples: None,
             groups: Groups::one(stages.first().map_or(0, Vec::len)),
             before: 0,
             shards_optimizer: false,
@@ -198,6 +215,7 @@ impl RematPlan {
         }
         Self {
             micro_batches,
+            samples: None,
             cells,
             groups: Groups::one(micro_batches),
             before: 0,
