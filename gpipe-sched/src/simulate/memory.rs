@@ -7,7 +7,7 @@ impl Timeline {
     /// The timeline with memory levels from the bytes held by its stages: `held[s]` starts with the
     /// bytes of stage `s` before its first action, followed by one entry for each of its actions,
     /// in order. The level of a device is the sum over its stages: the maximum during an action,
-    /// and the rest between actions.
+    /// and the rest between actions; [`u64::MAX`] for sums beyond it.
     #[must_use]
     pub fn with_held(self, held: &[Vec<Held>]) -> Self {
         if held.iter().all(Vec::is_empty) {
@@ -26,12 +26,13 @@ impl Timeline {
             stages.sort_unstable();
             stages.dedup();
             let own = stages.iter().filter_map(|&stage| now.get(stage));
-            let mut sum = own.fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+            // A sum that saturated would forget what one stage leaves to the others.
+            let mut sum: u128 = own.map(|&bytes| u128::from(bytes)).sum();
             let mut push = |time, bytes| {
                 levels.push(Level {
                     device,
                     time,
-                    bytes,
+                    bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
                 })
             };
             push(begin, sum);
@@ -40,9 +41,9 @@ impl Timeline {
                 let Some(held) = rest.get_mut(stage).and_then(Iterator::next) else {
                     continue;
                 };
-                let others = sum - now[stage];
-                push(span.start, others.saturating_add(held.most));
-                sum = others.saturating_add(held.now);
+                let others = sum - u128::from(now[stage]);
+                push(span.start, others + u128::from(held.most));
+                sum = others + u128::from(held.now);
                 push(span.end, sum);
                 now[stage] = held.now;
             }

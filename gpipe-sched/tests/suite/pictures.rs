@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use gpipe_sched::{
-    Costs, Held, Schedule, Timeline, dualpipe_v, forward_only, gpipe, interleaved, looped_bfs,
-    one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2, zb_v,
+    Action, Costs, Held, Op, Schedule, Span, Timeline, dualpipe_v, forward_only, gpipe,
+    interleaved, looped_bfs, one_f_one_b, simulate, v_half, v_min, zb_h1, zb_h2, zb_v,
 };
 use serde_json::Value;
 
@@ -217,6 +217,26 @@ fn what_a_device_holds_is_a_counter() {
         counter(1),
         [(0.0, 10), (1.0, 20), (2.0, 14), (2.0, 30), (4.0, 10)]
     );
+}
+
+/// Sums beyond 2^64 bytes are shown as the most that there is, and what is below is exact again.
+#[test]
+fn what_a_device_holds_beyond_all_numbers_is_the_largest() {
+    let span = |stage: usize| Span {
+        device: 0,
+        action: Action::new(stage, Op::Forward, 0),
+        ready: stage as f64,
+        start: stage as f64,
+        end: stage as f64 + 1.0,
+    };
+    let timeline = Timeline::new(1, vec![span(0), span(1)]);
+    let held = |now, most| Held { now, most };
+    let timeline = timeline.with_held(&[
+        vec![held(u64::MAX, u64::MAX), held(7, u64::MAX)],
+        vec![held(5, 5), held(2, u64::MAX)],
+    ]);
+    let bytes: Vec<u64> = timeline.levels().iter().map(|level| level.bytes).collect();
+    assert_eq!(bytes, [u64::MAX, 12, u64::MAX, 9]);
 }
 
 #[test]
