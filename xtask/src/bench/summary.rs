@@ -31,6 +31,10 @@ impl Summary {
     }
 }
 
+/// By how much large numbers are scaled down, so that no digit is lost, and its logarithm to the base 2.
+const SCALE: f64 = (1u128 << SCALE_HALVINGS) as f64;
+const SCALE_HALVINGS: usize = 100;
+
 /// The median, and the narrowest interval between order statistics that covers it with 90 % of
 /// certainty whatever the distribution (the sign test's); least and most of fewer than five.
 pub fn median_interval(numbers: &[f64]) -> Option<[f64; 3]> {
@@ -38,16 +42,22 @@ pub fn median_interval(numbers: &[f64]) -> Option<[f64; 3]> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
-    // How likely at most `left_out` of `count` numbers lie below the median.
-    let (mut left_out, mut chance) = (0, 0.5f64.powi(count as i32));
-    let mut below = chance;
+    // How likely exactly and at most `left_out` of `count` numbers lie below the median, times 2^`halvings`: in itself
+    // it is too small for a float at first.
+    let (mut left_out, mut halvings) = (0, count);
+    let (mut chance, mut below) = (1.0, 1.0);
     loop {
         chance *= (count - left_out) as f64 / (left_out + 1) as f64;
         below += chance;
-        if below > 0.05 {
+        if below > 0.05 * 2f64.powi(i32::try_from(halvings).unwrap_or(i32::MAX)) {
             break;
         }
         left_out += 1;
+        if below > SCALE {
+            chance /= SCALE;
+            below /= SCALE;
+            halvings -= SCALE_HALVINGS;
+        }
     }
     Some([median, sorted[left_out], sorted[count - 1 - left_out]])
 }
@@ -88,5 +98,24 @@ mod tests {
         assert_eq!(interval(11), [6.0, 3.0, 9.0]);
         assert_eq!(interval(20), [10.5, 6.0, 15.0]);
         assert_eq!(median_interval(&[]), None);
+    }
+
+    /// 2^-1,075 is no float. The numbers that are left out are those of exact fractions.
+    #[test]
+    fn the_interval_of_many_numbers_is_as_narrow_as_that_of_few() {
+        for (count, left_out) in [
+            (1000, 473),
+            (1074, 509),
+            (1075, 510),
+            (1076, 510),
+            (1500, 717),
+            (2000, 962),
+            (10_000, 4917),
+        ] {
+            let numbers = Vec::from_iter((1..=count).map(f64::from));
+            let [_, least, most] = median_interval(&numbers).unwrap();
+            let wanted = [left_out + 1, count - left_out].map(f64::from);
+            assert_eq!([least, most], wanted, "of {count}");
+        }
     }
 }
