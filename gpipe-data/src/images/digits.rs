@@ -34,6 +34,9 @@ impl Digits {
     /// All of them, if this build has them and the model takes such images; rows of pixels without
     /// options.
     pub fn open(options: Option<&ImageOptions>) -> Result<Self> {
+        if options.is_some_and(|options| options.masks) {
+            return Err(fault(SourceFault::NoMasks));
+        }
         if let Some(options) = options
             && ((options.size, options.channels) != (SIDE, 1) || options.classes < CLASSES)
         {
@@ -115,6 +118,28 @@ fn fault(fault: SourceFault) -> Error {
 #[cfg(all(test, feature = "digits"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_have_no_masks() {
+        let options = ImageOptions {
+            size: SIDE,
+            channels: 1,
+            classes: CLASSES,
+            masks: true,
+            names: Vec::new(),
+        };
+        let error = Digits::open(Some(&options)).err().unwrap();
+        assert!(error.is_input_error());
+        assert_eq!(
+            error.to_string(),
+            "`data.source = digits`: the model learns masks: name a folder with the folders images and masks"
+        );
+        let classes = ImageOptions {
+            masks: false,
+            ..options
+        };
+        assert!(Digits::open(Some(&classes)).is_ok());
+    }
 
     #[test]
     fn images_are_ink_on_paper_and_every_digit_is_there() {
