@@ -17,24 +17,25 @@ use crate::{Error, Result, Tensor};
 /// images). The gradient of each is [`columns`] of dY.
 ///
 /// # Errors
-/// [`Error::Shape`] for no tensors and for other outer extents, [`Error::DType`] for other types; errors of
-/// allocation.
+/// [`Error::Argument`] for no tensors, [`Error::Shape`] for scalars and other outer extents, [`Error::DType`] for other
+/// types; errors of allocation.
 pub fn concat(parts: &[&Tensor]) -> Result<Tensor> {
     const OP: &str = "concat";
-    let [first, others @ ..] = parts else {
+    let [first, ..] = parts else {
         return Err(Error::Argument {
             op: OP,
             message: "no tensors: give one or more".into(),
         });
     };
-    let mut width = first.shape().last();
-    for part in others {
-        if part.shape().with_last(first.shape().last()) != *first.shape() {
-            return Err(Error::Shape {
-                op: OP,
-                got: part.shape().to_string(),
-                expected: format!("{} but for the innermost extent", first.shape()),
-            });
+    let mut width = 0_usize;
+    for part in parts {
+        let (shape, of_first) = (part.shape(), first.shape());
+        if shape.rank() == 0 || shape.with_last(of_first.last()) != *of_first {
+            let expected = match of_first.rank() {
+                0 => "one extent or more".to_owned(),
+                _ => format!("{of_first} but for the innermost extent"),
+            };
+            return Err(Error::shape(OP, expected, shape));
         }
         let grown = width.checked_add(part.shape().last());
         width = grown.ok_or_else(|| Error::Size {
@@ -113,6 +114,7 @@ fn copy(op: &'static str, x: &Tensor, y: &mut Tensor, columns: Columns) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Shape;
     use crate::testing::{assert_same_bits_for_any_threads, bits, device, random};
 
     #[test]
@@ -166,6 +168,34 @@ mod tests {
         #[expect(clippy::reversed_empty_ranges)]
         let reversed = columns(&x, 2..1);
         assert!(reversed.is_err());
+    }
+
+    /// A scalar was taken behind a vector, though not before it, and its gradient was no scalar.
+    #[test]
+    fn scalars_have_no_extent_to_lie_along() {
+        let device = device();
+        let (scalar, vector) = (
+            Tensor::from_f32(&device, Shape::default(), vec![7.0]).unwrap(),
+            random(&device, [3], 1),
+        );
+        for (parts, words) in [
+            (&[&scalar][..], "concat: one extent or more, got []"),
+            (&[&scalar, &scalar], "concat: one extent or more, got []"),
+            (&[&scalar, &vector], "concat: one extent or more, got []"),
+            (
+                &[&vector, &scalar],
+                "concat: [3] but for the innermost extent, got []",
+            ),
+        ] {
+            assert_eq!(concat(parts).unwrap_err().to_string(), words);
+        }
+        // Columns of a scalar are those of a vector of one.
+        for range in [0..0, 0..1, 1..1] {
+            let part = columns(&scalar, range.clone()).unwrap();
+            assert_eq!(part.shape().dims(), [range.len()]);
+            assert_eq!(part.f32s().unwrap(), &[7.0][range]);
+        }
+        assert!(columns(&scalar, 0..2).is_err());
     }
 
     #[test]
