@@ -3,7 +3,7 @@
 use std::num::{IntErrorKind, ParseIntError};
 use std::str::FromStr;
 
-/// A count, which is checked to be 1 or more where it is used.
+/// A count of 1 or more, by its type or where it is used.
 pub fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, &'static str> {
     text.parse()
         .map_err(|error: ParseIntError| match error.kind() {

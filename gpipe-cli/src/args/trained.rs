@@ -1,5 +1,6 @@
 //! Arguments of `gpipe eval` and `gpipe sample`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::Workers;
@@ -62,8 +63,8 @@ pub struct SampleArgs {
     #[arg(value_parser = |text: &str| number(text, "use a finite number from 0 up"))]
     pub temperature: f64,
     /// Sample from the N most likely tokens only [default: from all]
-    #[arg(long, value_name = "N", help_heading = "Text", value_parser = whole::<usize>)]
-    pub top_k: Option<usize>,
+    #[arg(long, value_name = "N", help_heading = "Text", value_parser = whole::<NonZeroUsize>)]
+    pub top_k: Option<NonZeroUsize>,
     /// Sample from the fewest most likely tokens that have this share of the probability together
     /// [default: from all]
     #[arg(long, value_name = "P", help_heading = "Text")]
@@ -76,9 +77,9 @@ pub struct SampleArgs {
         value_name = "N",
         conflicts_with_all = ["json", "temperature", "top_k", "top_p"],
         help_heading = "Text",
-        value_parser = whole::<usize>
+        value_parser = whole::<NonZeroUsize>
     )]
-    pub beams: Option<usize>,
+    pub beams: Option<NonZeroUsize>,
     /// Go on after the end-of-text token of the model's config.json
     #[arg(long, help_heading = "Text")]
     pub ignore_end: bool,

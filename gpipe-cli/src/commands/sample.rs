@@ -1,6 +1,7 @@
 //! `gpipe sample`: text generation from a prompt.
 
 use std::io::{IsTerminal, Write};
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use gpipe_data::{StreamDecoder, Vocabulary};
@@ -58,7 +59,7 @@ pub fn run(args: &SampleArgs, output: OutputArgs) -> Result<()> {
         texts.fill(String::new());
     }
     if let Some(beams) = args.beams {
-        let mut tokens = generator.beam_search(beams)?.tokens;
+        let mut tokens = generator.beam_search(beams.get())?.tokens;
         tokens.retain(|token| !ends.contains(token));
         return write(&format!("{}{}\n", texts[0], vocabulary.decode(&tokens)));
     }
@@ -171,9 +172,6 @@ fn sampling(args: &SampleArgs) -> Result<Sampling> {
             "--temperature {temperature}: use a finite number from 0 up; 0 takes the most likely token"
         )));
     }
-    if *top_k == Some(0) {
-        return Err(Fail::invalid("--top-k 0: use a whole number from 1 up"));
-    }
     if let Some(share) = top_p.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
         return Err(Fail::invalid(format!(
             "--top-p {share}: use a number above 0, up to 1"
@@ -189,7 +187,7 @@ fn sampling(args: &SampleArgs) -> Result<Sampling> {
     }
     Ok(Sampling {
         temperature: *temperature,
-        top_k: *top_k,
+        top_k: top_k.map(NonZeroUsize::get),
         top_p: *top_p,
     })
 }

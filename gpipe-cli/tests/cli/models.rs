@@ -176,6 +176,10 @@ fn what_is_no_model_is_one_line() {
     );
     refused(&["sample", "whole", "--top-p", "0"], &["--top-p 0"]);
     refused(&["sample", "whole", "--tokens", "0"], &["--tokens 0"]);
+    refused(
+        &["sample", "whole", "--beams", "0"],
+        &["--beams 0: use a whole number from 1 up"],
+    );
     refused(&["sample", "whole", "--prompt", ""], &["--prompt"]);
     refused(
         &["train", "--model", "whole", "--set", "model.blocks=3"],

@@ -43,12 +43,16 @@ impl Generator {
     /// [`Error::Invalid`] for several prompts, no beam or no token, and more beams than there is memory for; [`Error::Run`] as
     /// [`next_tokens`](Self::next_tokens).
     pub fn beam_search(mut self, beams: usize) -> Result<Beam> {
-        if self.rows.len() != 1 || beams == 0 || self.generation.tokens == 0 {
+        for (flag, number) in [("--beams", beams), ("--tokens", self.generation.tokens)] {
+            if number == 0 {
+                let fault = format!("{flag} 0: use a whole number from 1 up");
+                return Err(Error::invalid(fault));
+            }
+        }
+        if self.rows.len() != 1 {
             return Err(Error::invalid(format!(
-                "--beams {beams} with {} prompts and {} tokens: beam search goes on from one --prompt, with a beam or more \
-                 and a token or more",
-                self.rows.len(),
-                self.generation.tokens
+                "--beams {beams} with {} prompts: use one --prompt",
+                self.rows.len()
             )));
         }
         let prompt = self.rows[0].tokens.len();

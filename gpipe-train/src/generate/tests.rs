@@ -233,11 +233,12 @@ fn beams_beyond_memory_are_refused() {
             .to_string();
         assert!(said.contains("use --beams "), "{said}");
     }
-    for (beams, prompts, tokens) in [(0, 1, 2), (2, 2, 2), (2, 1, 0)] {
+    for (beams, prompts, tokens, words) in [
+        (0, 1, 2, "--beams 0: use a whole number from 1 up"),
+        (2, 2, 2, "--beams 2 with 2 prompts: use one --prompt"),
+        (2, 1, 0, "--tokens 0: use a whole number from 1 up"),
+    ] {
         let said = search(beams, prompts, tokens).unwrap_err().to_string();
-        assert!(
-            said.starts_with(&format!("--beams {beams} with {prompts} prompts")),
-            "{said}"
-        );
+        assert_eq!(said, words);
     }
 }
