@@ -221,7 +221,11 @@ fn a_bad_folder_is_one_clear_line() {
     refused(&["empty"], "name the folder of a run");
     refused(&["run", "empty"], "name the folder of a run");
     refused(&["run", "run", "run"], "--help");
-    refused(&["run", "--out", "empty"], "--out");
+    // Before the runs are read.
+    refused(
+        &["nowhere", "--out", "empty"],
+        "--out empty: is no regular file: remove it, or choose another name",
+    );
     let events = fs::read(path.join("run/events.jsonl")).unwrap();
     refused(
         &["run", "--out", "run/events.jsonl"],
