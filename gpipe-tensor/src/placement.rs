@@ -26,11 +26,15 @@ pub(crate) fn begin() -> Computing {
 }
 
 /// The number of computing threads on each processor.
-struct Processors([AtomicUsize; CpuSet::MAX_CPU]);
+struct Processors([Count; CpuSet::MAX_CPU]);
+
+/// A count in cache lines of its own: others change theirs as often.
+#[repr(align(128))]
+struct Count(AtomicUsize);
 
 impl Processors {
     const fn new() -> Self {
-        Self([const { AtomicUsize::new(0) }; CpuSet::MAX_CPU])
+        Self([const { Count(AtomicUsize::new(0)) }; CpuSet::MAX_CPU])
     }
 
     fn begin(&'static self) -> Computing {
@@ -49,7 +53,7 @@ impl Processors {
 
     /// The count of the calling thread's processor.
     fn here(&self) -> &AtomicUsize {
-        &self.0[sched_getcpu() % CpuSet::MAX_CPU]
+        &self.0[sched_getcpu() % CpuSet::MAX_CPU].0
     }
 
     /// Moves the calling thread to a processor on which no thread computes, if it may run on such a one.
@@ -59,7 +63,7 @@ impl Processors {
         };
         let mut free = CpuSet::new();
         for (processor, count) in self.0.iter().enumerate() {
-            if allowed.is_set(processor) && count.load(Ordering::Relaxed) == 0 {
+            if allowed.is_set(processor) && count.0.load(Ordering::Relaxed) == 0 {
                 free.set(processor);
             }
         }
@@ -92,7 +96,7 @@ mod tests {
 
     /// The number of threads on each of `processors`.
     fn counts(of: &Processors, processors: [usize; 2]) -> [usize; 2] {
-        processors.map(|processor| of.0[processor].load(Ordering::Relaxed))
+        processors.map(|processor| of.0[processor].0.load(Ordering::Relaxed))
     }
 
     #[test]
