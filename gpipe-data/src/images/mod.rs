@@ -2,12 +2,14 @@
 
 mod digits;
 mod folder;
+mod listing;
 mod picture;
 mod synthetic;
 mod view;
 
 pub use digits::{CLASSES, DIGITS, Digits, PIXELS, SIDE};
-pub use folder::{Pictures, class_names, count_classes};
+pub use folder::Pictures;
+pub use listing::{class_names, count_classes};
 pub use synthetic::{SYNTHETIC, Synthetic};
 
 use gpipe_tensor::{Device, Tensor};

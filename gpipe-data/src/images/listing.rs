@@ -1,0 +1,158 @@
+//! What a folder of pictures holds, by the names of its files: classes, pictures and masks.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result, SourceFault};
+use crate::options::ImageOptions;
+
+/// The folders of a data set with masks.
+const IMAGES: &str = "images";
+const MASKS: &str = "masks";
+
+/// A picture, and what it shows.
+pub(super) struct Entry {
+    /// The name below the folder.
+    pub name: String,
+    pub path: PathBuf,
+    pub target: Target,
+}
+
+/// What a picture shows.
+pub(super) enum Target {
+    Class(u32),
+    /// The file of the mask.
+    Mask(PathBuf),
+}
+
+/// Number of classes in a folder of pictures.
+///
+/// # Errors
+/// [`Error::Source`] for a folder without classes, [`Error::Unreadable`].
+pub fn count_classes(source: &str) -> Result<usize> {
+    Ok(class_folders(Path::new(source))?.len())
+}
+
+/// Names of the classes in a folder of pictures, in their order.
+///
+/// # Errors
+/// As [`count_classes`].
+pub fn class_names(source: &str) -> Result<Vec<String>> {
+    let folders = class_folders(Path::new(source))?.into_iter();
+    Ok(folders.map(|(name, _)| name).collect())
+}
+
+/// A fault of a folder of pictures.
+pub(super) fn fault(root: &Path, fault: SourceFault) -> Error {
+    let name = root.display().to_string();
+    Error::Source { name, fault }
+}
+
+/// Names and paths in a folder, in the order of names; those that begin with a dot are left out.
+fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let unreadable = |source| Error::Unreadable {
+        path: folder.to_owned(),
+        source,
+    };
+    let entries = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let entries = entries.map_err(unreadable)?.into_iter();
+    let named = entries.map(|entry| {
+        (
+            entry.file_name().to_string_lossy().into_owned(),
+            entry.path(),
+        )
+    });
+    let mut named: Vec<_> = named.filter(|(name, _)| !name.starts_with('.')).collect();
+    named.sort();
+    Ok(named)
+}
+
+/// The folders of classes, in the order of their names.
+fn class_folders(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+    if !root.is_dir() {
+        return Err(fault(root, SourceFault::NoFolder));
+    }
+    let mut folders = list(root)?;
+    folders.retain(|(_, path)| path.is_dir());
+    match folders.is_empty() {
+        true => Err(fault(root, SourceFault::NoClasses)),
+        false => Ok(folders),
+    }
+}
+
+/// The pictures in a folder, by the ends of their names.
+fn pictures(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut found = list(folder)?;
+    found.retain(|(_, path)| {
+        let end = path
+            .extension()
+            .and_then(OsStr::to_str)
+            .map(str::to_ascii_lowercase);
+        matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
+    });
+    Ok(found)
+}
+
+/// The pictures of `class/*.png|jpg`, whose classes are their folders.
+pub(super) fn classified(root: &Path, image: &ImageOptions) -> Result<Vec<Entry>> {
+    let folders = class_folders(root)?;
+    let (most, names) = (image.classes, &image.names);
+    if folders.len() > most {
+        let classes = folders.len();
+        return Err(fault(root, SourceFault::TooManyClasses { classes, most }));
+    }
+    let mut entries = Vec::new();
+    for (number, (folder, path)) in folders.into_iter().enumerate() {
+        let class = match names.is_empty() {
+            true => number,
+            false => names
+                .iter()
+                .position(|name| *name == folder)
+                .ok_or_else(|| {
+                    let known = names.join(", ");
+                    fault(root, SourceFault::UnknownClass(folder.clone(), known))
+                })?,
+        };
+        let found = pictures(&path)?;
+        if found.is_empty() {
+            return Err(fault(root, SourceFault::EmptyClass(folder)));
+        }
+        entries.extend(found.into_iter().map(|(name, path)| Entry {
+            name: format!("{folder}/{name}"),
+            path,
+            target: Target::Class(class as u32),
+        }));
+    }
+    Ok(entries)
+}
+
+/// The pictures of `images`, each with the mask of its name in `masks`.
+pub(super) fn masked(root: &Path) -> Result<Vec<Entry>> {
+    let [images, masks] = [IMAGES, MASKS].map(|name| root.join(name));
+    if !images.is_dir() || !masks.is_dir() {
+        return Err(fault(root, SourceFault::NoMasks));
+    }
+    let stem = |path: &Path| path.file_stem().map(OsStr::to_owned);
+    let mut of_stem = HashMap::new();
+    for (name, path) in pictures(&masks)? {
+        if let Some((other, _)) = of_stem.insert(stem(&path), (name.clone(), path)) {
+            return Err(fault(root, SourceFault::TwoMasks(other, name)));
+        }
+    }
+    let found = pictures(&images)?;
+    if found.is_empty() {
+        return Err(fault(root, SourceFault::EmptyClass(IMAGES.to_owned())));
+    }
+    let entry = |(name, path): (String, PathBuf)| match of_stem.get(&stem(&path)) {
+        Some((_, mask)) => Ok(Entry {
+            target: Target::Mask(mask.clone()),
+            name,
+            path,
+        }),
+        None => Err(fault(root, SourceFault::NoMask(name))),
+    };
+    found.into_iter().map(entry).collect()
+}
