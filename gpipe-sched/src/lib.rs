@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod executor;
+mod group_sums;
 mod groups;
 mod schedule;
 mod schedule_kind;
@@ -21,7 +22,8 @@ pub use executor::transport::{Deliver, InMemory, Parcel, Transport};
 pub use executor::watchdog::{Doing, Stuck};
 pub use executor::wire::{Codec, Reader, Route, Writer};
 pub use executor::world::{Label, World};
-pub use groups::{GroupSums, Groups};
+pub use group_sums::GroupSums;
+pub use groups::Groups;
 pub use schedule::action::{Action, ActionError, Op};
 pub use schedule::builders::alternating::{gpipe, one_f_one_b};
 pub use schedule::builders::dualpipe_v::dualpipe_v;

@@ -4,12 +4,14 @@
 //! `send` never blocks; only `recv` waits. Flows are received by name, so a lane may take them in
 //! another order than they were sent, and none can be mistaken for another.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use crate::executor::clock::Clock;
-use crate::executor::sync::{Condvar, Mutex, MutexGuard, thread};
+use crate::executor::far::Far;
+use crate::executor::mailbox::{Mailbox, State};
+use crate::executor::sync::{Mutex, MutexGuard, thread};
 use crate::executor::tag::Tag;
-use crate::executor::wire::{Codec, Reader, Route};
+use crate::executor::wire::{Reader, Route};
 use crate::executor::world::{Arrivals, World};
 use crate::schedule::transfer::{Direction, Transfer};
 
@@ -40,28 +42,6 @@ pub(crate) struct Mailboxes<F> {
     parked: Mutex<Parked<F>>,
 }
 
-/// The other ranks of a pipeline.
-pub(crate) struct Far<F> {
-    pub world: Arc<World>,
-    /// The number of replicas of the pipeline.
-    pub replicas: usize,
-    /// The rank of each device, in this replica.
-    pub rank_of: Vec<usize>,
-    pub codec: Arc<dyn Codec<F>>,
-}
-
-impl<F> Far<F> {
-    /// The replica of a rank.
-    pub fn replica_of(&self, rank: usize) -> usize {
-        rank * self.replicas / self.world.ranks()
-    }
-
-    /// Whether a rank has stages of this replica.
-    pub fn is_near(&self, rank: usize) -> bool {
-        self.replica_of(rank) == self.replica_of(self.world.rank())
-    }
-}
-
 /// What arrives from other ranks ahead of a step.
 struct Parked<F> {
     /// The step that is open.
@@ -72,27 +52,6 @@ struct Parked<F> {
     stopped: u64,
 }
 
-struct Mailbox<F> {
-    /// Stages of the device.
-    stages: usize,
-    state: Mutex<State<F>>,
-    arrived: Condvar,
-}
-
-struct State<F> {
-    epoch: u64,
-    micro_batches: usize,
-    /// Each with the time of its arrival.
-    flows: Vec<Option<(F, f64)>>,
-    /// The flow for which the worker sleeps.
-    wanted: Option<usize>,
-    /// The flow for which it slept when the run ended.
-    missed: Option<Transfer>,
-    stopped: bool,
-    /// A worker has ended.
-    closed: bool,
-}
-
 impl<F> Mailboxes<F> {
     pub fn new(devices: usize, device_of: &[usize], far: Option<Far<F>>) -> Self {
         let mut owned = vec![0; devices];
@@ -101,21 +60,8 @@ impl<F> Mailboxes<F> {
             owned[device] - 1
         };
         let slot_of = device_of.iter().map(&mut settle).collect();
-        let mailbox = |stages| Mailbox {
-            stages,
-            state: Mutex::new(State {
-                epoch: 0,
-                micro_batches: 0,
-                flows: Vec::new(),
-                wanted: None,
-                missed: None,
-                stopped: false,
-                closed: false,
-            }),
-            arrived: Condvar::new(),
-        };
         Self {
-            mailboxes: owned.into_iter().map(mailbox).collect(),
+            mailboxes: owned.into_iter().map(Mailbox::new).collect(),
             device_of: device_of.to_vec(),
             slot_of,
             far,
@@ -140,17 +86,7 @@ impl<F> Mailboxes<F> {
         let mut parked = self.parked();
         (parked.epoch, parked.clock) = (epoch, clock);
         for mailbox in &self.mailboxes {
-            let mut flows = Vec::new();
-            flows.resize_with(Transfer::table(mailbox.stages, micro_batches), || None);
-            let old = {
-                let mut state = mailbox.lock();
-                state.epoch = epoch;
-                state.micro_batches = micro_batches;
-                state.stopped = parked.stopped == epoch;
-                std::mem::replace(&mut state.flows, flows)
-            };
-            // Destructors of flows run after the lock is released.
-            drop(old);
+            mailbox.open(epoch, micro_batches, parked.stopped == epoch);
         }
         let arrived = parked.flows.extract_if(.., |(tag, _)| tag.epoch <= epoch);
         for (tag, flow) in arrived.filter(|(tag, _)| tag.epoch == epoch) {
@@ -296,8 +232,7 @@ impl<F> Mailboxes<F> {
 
     fn wake(&self, change: impl Fn(&mut State<F>)) {
         for mailbox in &self.mailboxes {
-            change(&mut mailbox.lock());
-            mailbox.arrived.notify_all();
+            mailbox.wake(&change);
         }
     }
 
@@ -353,13 +288,6 @@ impl<F: Send> Arrivals for Mailboxes<F> {
 
     fn close(&self) {
         self.wake(|state| state.closed = true);
-    }
-}
-
-impl<F> Mailbox<F> {
-    fn lock(&self) -> MutexGuard<'_, State<F>> {
-        // No code that panics runs under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

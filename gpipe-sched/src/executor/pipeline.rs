@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::executor::clock::{Clock, Received};
 use crate::executor::failure::PipelineError;
+use crate::executor::far::Far;
 use crate::executor::loss_stage::LossStage;
-use crate::executor::mailboxes::{Far, Mailboxes};
+use crate::executor::mailboxes::Mailboxes;
 use crate::executor::part::Part;
 use crate::executor::stage::Stage;
 use crate::executor::sync::{mpsc, receive, thread};
