@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use gpipe_sched::{Deliver, Gauge, Parcel, Transport};
 
-use crate::error::Error;
+use crate::error::{Error, text};
 use crate::launcher::Launcher;
 use crate::library::{self, FoundLibrary};
 use crate::messages::{Arriving, Leaving};
+use crate::pulse::{ORPHANED, PULSE, Pulse, parent};
 use crate::session::Calls;
 
 /// How long the thread looks for messages without sleeping after one moved: while a worker waits, whose core is free,
@@ -33,11 +34,8 @@ const LONGEST_NAP_SENDING: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(4);
 /// How long the end waits for the other ranks, and then for MPI.
 const GRACE: Duration = Duration::from_secs(10);
-/// The time between two signs of life.
-const PULSE: Duration = Duration::from_secs(1);
 /// How often the end looks whether the launcher is gone.
 const LOOK: Duration = Duration::from_millis(50);
-const ORPHANED: &str = "the launcher of this process has ended";
 
 /// The ranks that one MPI launcher started, as a transport.
 ///
@@ -322,7 +320,7 @@ impl Traffic {
                     return Err("a rank does not take its messages".to_owned());
                 }
             }
-            pulse.beat(mpi, self, deliver)?;
+            pulse.beat(mpi, &mut self.arriving, &mut self.leaving, deliver)?;
             if any {
                 moved = Instant::now();
                 continue;
@@ -366,74 +364,4 @@ impl Traffic {
         }
         mpi.finalize().map_err(text)
     }
-}
-
-fn text(error: Error) -> String {
-    error.to_string()
-}
-
-/// Signs of life: sent, and waited for.
-struct Pulse {
-    /// How long a rank may be silent.
-    silence: Duration,
-    /// When the last signs were sent.
-    sent: Instant,
-    /// The process that started this one.
-    parent: Option<u32>,
-    /// Ranks that were silent for too long.
-    lost: Vec<usize>,
-}
-
-impl Pulse {
-    fn new(silence: Duration) -> Self {
-        Self {
-            silence,
-            sent: Instant::now(),
-            parent: parent(),
-            lost: Vec::new(),
-        }
-    }
-
-    /// Sends a sign of life when the time has come, and looks for ranks without one.
-    fn beat(
-        &mut self,
-        mpi: &mut dyn Calls,
-        traffic: &mut Traffic,
-        deliver: &Deliver,
-    ) -> Result<(), String> {
-        let since = self.sent.elapsed();
-        if since < PULSE {
-            return Ok(());
-        }
-        self.sent = Instant::now();
-        if parent() != self.parent {
-            return Err(ORPHANED.to_owned());
-        }
-        for arriving in &mut traffic.arriving {
-            // While this process was stopped itself, it heard nobody.
-            arriving.heard += since.saturating_sub(2 * PULSE);
-            let from = arriving.from;
-            let silent = arriving.heard.elapsed();
-            if self.lost.contains(&from) {
-                continue;
-            }
-            if silent > self.silence {
-                self.lost.push(from);
-                deliver(from, Err(format!("silent for {} s", silent.as_secs())));
-                continue;
-            }
-            traffic
-                .leaving
-                .push(Leaving::alive(mpi, from).map_err(text)?);
-        }
-        Ok(())
-    }
-}
-
-/// The process that started this one, where the system says it.
-fn parent() -> Option<u32> {
-    #[cfg(unix)]
-    return Some(std::os::unix::process::parent_id());
-    #[cfg(not(unix))]
-    None
 }

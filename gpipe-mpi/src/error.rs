@@ -57,3 +57,8 @@ pub enum Error {
     #[error("the communication thread: {0}")]
     Thread(String),
 }
+
+/// The text of an error, for messages between ranks.
+pub(crate) fn text(error: Error) -> String {
+    error.to_string()
+}

@@ -6,6 +6,7 @@ mod error;
 mod launcher;
 mod library;
 mod messages;
+mod pulse;
 pub mod raw;
 mod session;
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use gpipe_sched::{Deliver, Gauge, Parcel};
 
-use crate::error::Error;
+use crate::error::{Error, text};
 use crate::session::{Calls, Request, keep};
 
 const SLOT_TAG: i32 = 1;
@@ -45,10 +45,6 @@ pub(crate) struct Arriving {
     messages: VecDeque<(Parcel, Vec<Request>)>,
     /// When something last arrived.
     pub heard: Instant,
-}
-
-fn text(error: Error) -> String {
-    error.to_string()
 }
 
 /// Whether all calls are over.
