@@ -288,7 +288,7 @@ fn link(
     #[cfg(feature = "cuda")]
     if let Some(nccl) = host.nccl() {
         let (schedule, rank_of, devices) = places;
-        let places = crate::gpu_flows::Places {
+        let places = crate::gpu_channels::Places {
             schedule,
             rank_of,
             devices,

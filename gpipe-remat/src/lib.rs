@@ -9,6 +9,8 @@ mod diagnosis;
 mod error;
 mod extras;
 #[cfg(feature = "cuda")]
+mod gpu_channels;
+#[cfg(feature = "cuda")]
 mod gpu_flows;
 mod lending;
 mod memory;

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use gpipe_layers::{Cost, CostModel};
 use gpipe_sched::StageCosts;
 
 use crate::{ModelCosts, Retained, RetainedRun};
@@ -38,108 +37,7 @@ pub struct Times {
     pub action: f64,
 }
 
-/// The speed of a core where no layer was measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rates {
-    /// FLOPs a second.
-    pub flops: f64,
-    /// Bytes read and written a second.
-    pub bytes: f64,
-    /// Seconds of an action besides its layers.
-    pub action: f64,
-}
-
-impl Rates {
-    /// This many FLOPs a second; all else is free.
-    pub fn of_flops(flops: f64) -> Self {
-        Self {
-            flops,
-            bytes: f64::INFINITY,
-            action: 0.0,
-        }
-    }
-
-    /// This many FLOPs a second, and the bytes that a cost model counts in their time; all else is free.
-    pub fn of_model(model: CostModel, flops: f64) -> Self {
-        Self {
-            bytes: model
-                .flops_per_byte()
-                .map_or(f64::INFINITY, |per_byte| flops / per_byte),
-            ..Self::of_flops(flops)
-        }
-    }
-
-    /// FLOPs in the time of a byte.
-    pub fn flops_per_byte(&self) -> f64 {
-        self.flops / self.bytes
-    }
-
-    /// The same with the time of a FLOP as the unit of time, for workers whose speed is in FLOP/s.
-    #[must_use]
-    pub fn by_flop(&self) -> Self {
-        Self {
-            flops: 1.0,
-            bytes: self.flops_per_byte().recip(),
-            action: self.action * self.flops,
-        }
-    }
-}
-
 impl Times {
-    /// The seconds of the FLOPs and of the bytes that are read and written, one after the other. Bytes are
-    /// known for all passes of a layer together: each has a third, or the input gradient two where
-    /// there is no weight gradient.
-    pub fn of_rates(costs: &ModelCosts, rates: Rates) -> Self {
-        let work = |cost: &Cost| {
-            let third = cost.traffic as f64 / 3.0 / rates.bytes;
-            let pass = |flops: u64, bytes: f64| flops as f64 / rates.flops + bytes;
-            let [input_grad, weight_grad] = match cost.weight_grad {
-                0 => [2.0 * third, 0.0],
-                _ => [third; 2],
-            };
-            Work {
-                forward: pass(cost.forward, third),
-                input_grad: pass(cost.input_grad, input_grad),
-                weight_grad: pass(cost.weight_grad, weight_grad),
-                apart: 0.0,
-                update: cost.params as f64 * ModelCosts::UPDATE_BYTES as f64 / rates.bytes,
-                operation: 0.0,
-            }
-        };
-        let mut work: Vec<Work> = costs.of(0).iter().map(work).collect();
-        for frozen in &mut work[..costs.first_trained()] {
-            frozen.update = 0.0;
-        }
-        Self {
-            work,
-            shares: Vec::new(),
-            action: rates.action,
-        }
-    }
-
-    /// The same with the bytes that processors [gather](Cost::gathered), at this many a second. As those of the traffic,
-    /// each pass has a third.
-    #[must_use]
-    pub fn with_gathered(mut self, costs: &ModelCosts, bytes_per_second: f64) -> Self {
-        for (work, cost) in self.work.iter_mut().zip(costs.of(0)) {
-            let third = cost.gathered as f64 / 3.0 / bytes_per_second;
-            work.forward += third;
-            match cost.weight_grad {
-                0 => work.input_grad += 2.0 * third,
-                _ => {
-                    work.input_grad += third;
-                    work.weight_grad += third;
-                }
-            }
-        }
-        self
-    }
-
-    /// The seconds of the FLOPs on a core of `flops_per_second`; all else is free.
-    pub fn of_flops(costs: &ModelCosts, flops_per_second: f64) -> Self {
-        Self::of_rates(costs, Rates::of_flops(flops_per_second))
-    }
-
     /// The same with operations that are this share of their layer's forward pass.
     #[must_use]
     pub fn with_operations(mut self, share: f64) -> Self {
@@ -322,30 +220,6 @@ mod tests {
     use super::*;
     use crate::ParameterBytes;
 
-    /// A layer's parameters are read for each micro-batch, so twice as many take longer, but not twice as
-    /// long; by FLOPs alone they would take the same.
-    #[test]
-    fn a_micro_batch_costs_what_its_parameters_cost() {
-        let layers: [Box<dyn gpipe_layers::Layer>; 1] =
-            [Box::new(Linear::new("linear", 64, 32, Layout::OutIn))];
-        let input = |samples: usize| vec![Flow::f32([samples, 64])];
-        let seconds = |parts: usize, rates: Rates| {
-            let samples = crate::micro_batches(16, parts).unwrap();
-            let costs = ModelCosts::new(&layers, &samples, input).unwrap();
-            let work = Times::of_rates(&costs, rates).work[0];
-            parts as f64 * (work.forward + work.input_grad + work.weight_grad)
-        };
-        let rates = Rates {
-            flops: 1e9,
-            bytes: 1e9,
-            action: 0.0,
-        };
-        let [one, two] = [1, 2].map(|parts| seconds(parts, rates));
-        assert!(one < two && two < 2.0 * one, "{one}, {two}");
-        let [one, two] = [1, 2].map(|parts| seconds(parts, Rates::of_flops(1e9)));
-        assert!((one - two).abs() < 1e-12 * one, "{one}, {two}");
-    }
-
     /// Where gradients end in a residual branch, they still pass all of its layers but the first.
     #[test]
     fn the_first_layer_that_trains_computes_what_its_parameters_need() {
@@ -378,28 +252,5 @@ mod tests {
         let stages = [0..2, 2..3, 3..4].map(|part| times.of_stage(1, &part, false, 2));
         assert_eq!((stages[0].input_grad, stages[0].weight_grad), (0.0, 0.0));
         assert!(stages[1].input_grad > 0.0);
-    }
-
-    /// The simulator weighs layers as the cut does.
-    #[test]
-    fn the_work_of_a_cost_model_is_its_price() {
-        let layers: [Box<dyn gpipe_layers::Layer>; 2] = [
-            Box::new(Linear::new("linear", 64, 32, Layout::OutIn)),
-            Box::new(Activation::new("relu", Function::Relu)),
-        ];
-        let samples = crate::micro_batches(16, 1).unwrap();
-        let costs = ModelCosts::new(&layers, &samples, |n| vec![Flow::f32([n, 64])]).unwrap();
-        for model in ["complete", "time", "time:3"].map(|name| name.parse().unwrap()) {
-            let prices = costs.prices(&layers, model).unwrap();
-            let times = Times::of_rates(&costs, Rates::of_model(model, 1.0));
-            for (work, price) in times.work.iter().zip(prices) {
-                let work = work.forward + work.input_grad + work.weight_grad + work.update;
-                let price = price as f64;
-                assert!(
-                    (work - price).abs() < 1e-12 * price,
-                    "{model:?}: {work}, {price}"
-                );
-            }
-        }
     }
 }
