@@ -5,6 +5,7 @@
 //! [`a_program`] does what the test asked for.
 
 mod blas;
+mod captures;
 mod channels;
 mod compile;
 mod driver;

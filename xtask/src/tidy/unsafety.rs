@@ -48,6 +48,14 @@ const MODULES: &[(&str, &str)] = &[
         "foreign: on an emulated host",
     ),
     (
+        "gpipe-tensor/src/cuda/compute/memory.rs",
+        "foreign: on an emulated host",
+    ),
+    (
+        "gpipe-tensor/src/cuda/compute/operations.rs",
+        "foreign: on an emulated host",
+    ),
+    (
         "gpipe-tensor/src/cuda/graph.rs",
         "foreign: on an emulated host",
     ),

@@ -1,23 +1,13 @@
 //! Kernels of the normalization of channels.
 
 use super::memory::{Memory, near, random};
+use super::reference::{SINGLE, floats, tensor};
 use super::{EDGES, Gpu, Outcome};
+use crate::DType;
 use crate::cuda::entry::Pointer;
 use crate::ops::channel_norm::kernels;
 use crate::ops::channel_norm::plan::Extents;
 use crate::ops::{self, ChannelNorm};
-use crate::testing::device;
-use crate::{DType, Shape, Tensor};
-
-const SINGLE: DType = DType::F32;
-
-fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
-    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
-}
-
-fn floats(tensor: &Tensor) -> &[f32] {
-    tensor.f32s().expect("floats")
-}
 
 pub(super) fn channel_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     for channels in EDGES.into_iter().skip(1) {

@@ -1,23 +1,13 @@
 //! Kernels that work element by element: the same bits as the processor's.
 
 use super::memory::{Memory, as_good, random, rounded, same};
+use super::reference::{computed, tensor};
 use super::{EDGES, Gpu, Outcome};
+use crate::DType;
 use crate::cuda::entry::Pointer;
 use crate::cuda::table::{CHUNK, Table};
 use crate::ops::{self, Dropout, Gelu};
 use crate::philox::Key;
-use crate::testing::device;
-use crate::{DType, Shape, Tensor};
-
-/// The floats of what an operation of the processor gives.
-fn floats(tensor: crate::Result<Tensor>) -> Vec<f32> {
-    let tensor = tensor.expect("the operands fit");
-    tensor.f32s().expect("floats").to_vec()
-}
-
-fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
-    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
-}
 
 pub(super) fn add(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     for (rows, width) in EDGES
@@ -28,7 +18,7 @@ pub(super) fn add(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let n = rows * width;
         let (a, b) = (random(stored, n, 1), random(stored, width, 2));
         let [ta, tb] = [tensor([rows, width], &a), tensor([width], &b)];
-        let wanted = floats(ops::add(&ta, &tb));
+        let wanted = computed(ops::add(&ta, &tb));
         let [ma, mb] = [&a, &b].map(|values| Memory::floats(stored, values));
         let out = Memory::room(stored, n);
         let launch = ops::add::kernels::add(stored, ma.at(), mb.at(), out.at(), n, width);
@@ -38,7 +28,7 @@ pub(super) fn add(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let launch = ops::add::kernels::add(stored, out.at(), ma.at(), out.at(), n, n);
         gpu.run([launch], [&ma, &out])?;
         let sums: Vec<f32> = wanted.iter().map(|&x| rounded(stored, x)).collect();
-        let wanted = floats(ops::add(&tensor([n], &sums), &tensor([n], &a)));
+        let wanted = computed(ops::add(&tensor([n], &sums), &tensor([n], &a)));
         same("out + a", stored, &out, &wanted)?;
         // A sum in single precision of anything.
         let sums = random(DType::F32, n, 3);
@@ -52,7 +42,7 @@ pub(super) fn add(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             )],
             [&total, &ma],
         )?;
-        let wanted = floats(ops::add(&tensor([n], &sums), &tensor([n], &a)));
+        let wanted = computed(ops::add(&tensor([n], &sums), &tensor([n], &a)));
         same("sum + a", DType::F32, &total, &wanted)?;
         let out = Memory::room(stored, n);
         gpu.run(
@@ -84,7 +74,7 @@ pub(super) fn scale(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             "scaled",
             stored,
             &out,
-            &floats(ops::scale(&tensor([n], &x), -0.3)),
+            &computed(ops::scale(&tensor([n], &x), -0.3)),
         )?;
         gpu.run([kernels::fill(stored, out.at(), n, 0.1)], [&out])?;
         same("filled", stored, &out, &vec![0.1; n])?;
@@ -150,7 +140,7 @@ pub(super) fn relu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         same("relu", stored, &my, y.f32s().expect("floats"))?;
         let launch = kernels::backward(stored, my.at(), mdy.at(), mdx.at(), n);
         gpu.run([launch], [&my, &mdy, &mdx])?;
-        let wanted = floats(ops::relu_grad(&y, &tensor([n], &dy)));
+        let wanted = computed(ops::relu_grad(&y, &tensor([n], &dy)));
         same("relu_grad", stored, &mdx, &wanted)?;
         let slope = 0.01;
         let y = ops::leaky_relu(&tensor([n], &x), slope).expect("floats");
@@ -159,7 +149,7 @@ pub(super) fn relu(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         same("leaky_relu", stored, &my, y.f32s().expect("floats"))?;
         let launch = kernels::leaky_grad(stored, my.at(), mdy.at(), mdx.at(), n, slope);
         gpu.run([launch], [&my, &mdy, &mdx])?;
-        let wanted = floats(ops::leaky_relu_grad(&y, &tensor([n], &dy), slope));
+        let wanted = computed(ops::leaky_relu_grad(&y, &tensor([n], &dy), slope));
         same("leaky_relu_grad", stored, &mdx, &wanted)?;
     }
     Ok(())
@@ -192,12 +182,12 @@ fn gelu_of(gpu: &Gpu<'_>, stored: DType, form: Gelu, rows: usize, width: usize) 
         1 => (tensor([n], &x), Pointer::NULL),
         _ => {
             let sum = ops::add(&tensor([rows, width], &x), &tensor([width], &bias));
-            (tensor([n], &floats(sum)), mbias.at())
+            (tensor([n], &computed(sum)), mbias.at())
         }
     };
     let launch = kernels::forward(form, stored, mx.at(), at, my.at(), n, width);
     gpu.run([launch], [&mx, &mbias, &my])?;
-    as_good("gelu", stored, &my, &floats(ops::gelu(&biased, form)))?;
+    as_good("gelu", stored, &my, &computed(ops::gelu(&biased, form)))?;
     let launch = kernels::backward(
         form,
         stored,
@@ -211,7 +201,7 @@ fn gelu_of(gpu: &Gpu<'_>, stored: DType, form: Gelu, rows: usize, width: usize) 
         width,
     );
     gpu.run([launch], [&mx, &mbias, &mdy, &mdx])?;
-    let wanted = floats(ops::gelu_grad(&biased, &tensor([n], &dy), form));
+    let wanted = computed(ops::gelu_grad(&biased, &tensor([n], &dy), form));
     as_good("gelu_grad", stored, &mdx, &wanted)?;
     if rows > 1 {
         return Ok(());
@@ -235,7 +225,7 @@ pub(super) fn dropout(gpu: &Gpu<'_>, stored: DType) -> Outcome {
                 key: Key::new(7, "transformer.drop", 3),
                 samples: first..first + samples as u64,
             };
-            let wanted = floats(ops::dropout(tensor([samples, width], &x), &dropout));
+            let wanted = computed(ops::dropout(tensor([samples, width], &x), &dropout));
             let mask = dropout.mask("dropout", samples).expect("a rate below 1");
             let by = Numbers::new(mask.expect("a rate above 0"), dropout.key, first);
             let memory = Memory::floats(stored, &x);
@@ -245,7 +235,7 @@ pub(super) fn dropout(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             let pixels = 2;
             let x = random(stored, samples * pixels * width, 2);
             let host = tensor([samples, pixels, width], &x);
-            let wanted = floats(ops::dropout_channels(host, &dropout));
+            let wanted = computed(ops::dropout_channels(host, &dropout));
             let memory = Memory::floats(stored, &x);
             let extents = [samples, pixels, width];
             gpu.run(

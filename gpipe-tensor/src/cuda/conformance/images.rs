@@ -1,6 +1,7 @@
 //! Kernels of convolutions and pools.
 
 use super::memory::{Memory, random, same};
+use super::reference::{computed, tensor};
 use super::{Gpu, Outcome};
 use crate::DType;
 use crate::ops;
@@ -8,8 +9,6 @@ use crate::ops::concat::plan::Columns;
 use crate::ops::conv2d::kernels::{self, Windows};
 use crate::ops::pool2d::{self, plan::Plan};
 use crate::ops::window::{Images, Window};
-use crate::testing::device;
-use crate::{Shape, Tensor};
 
 /// Images and windows: whole and partial strides, padding, windows larger than a side.
 const CASES: [([usize; 4], Window); 6] = [
@@ -27,16 +26,6 @@ const CASES: [([usize; 4], Window); 6] = [
     ),
     ([0, 4, 4, 2], Window::square(3, 1, 1)),
 ];
-
-/// A tensor of these values.
-fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
-    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
-}
-
-fn floats(tensor: crate::Result<Tensor>) -> Vec<f32> {
-    let tensor = tensor.expect("the operands fit");
-    tensor.f32s().expect("floats").to_vec()
-}
 
 fn elements(shape: [usize; 4]) -> usize {
     shape.iter().product()
@@ -135,10 +124,10 @@ pub(super) fn pool2d(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let dy = tensor(result, &dy);
         let launch = pool2d::kernels::max(stored, x.at(), y.at(), &plan);
         gpu.run([launch], [&x, &y])?;
-        same("largest values", stored, &y, &floats(largest))?;
+        same("largest values", stored, &y, &computed(largest))?;
         let launch = pool2d::kernels::max_grad(stored, x.at(), gradient.at(), dx.at(), &plan);
         gpu.run([launch], [&x, &gradient, &dx])?;
-        let wanted = floats(ops::max_pool2d_grad(&host, &dy, &window));
+        let wanted = computed(ops::max_pool2d_grad(&host, &dy, &window));
         same("gradient of largest values", stored, &dx, &wanted)?;
         let launch = pool2d::kernels::average(stored, x.at(), y.at(), &plan);
         gpu.run([launch], [&x, &y])?;
@@ -146,11 +135,11 @@ pub(super) fn pool2d(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             "means",
             stored,
             &y,
-            &floats(ops::avg_pool2d(&host, &window)),
+            &computed(ops::avg_pool2d(&host, &window)),
         )?;
         let launch = pool2d::kernels::average_grad(stored, gradient.at(), dx.at(), &plan);
         gpu.run([launch], [&gradient, &dx])?;
-        let wanted = floats(ops::avg_pool2d_grad(&dy, host.shape(), &window));
+        let wanted = computed(ops::avg_pool2d_grad(&dy, host.shape(), &window));
         same("gradient of means", stored, &dx, &wanted)?;
     }
     Ok(())
@@ -170,7 +159,7 @@ pub(super) fn pad2d(gpu: &Gpu<'_>, stored: DType) -> Outcome {
             channels,
         };
         let x = random(stored, elements(shape), 1);
-        let wanted = floats(ops::pad2d(&tensor(shape, &x), offset, size));
+        let wanted = computed(ops::pad2d(&tensor(shape, &x), offset, size));
         let (x, y) = (
             Memory::floats(stored, &x),
             Memory::room(stored, wanted.len()),
@@ -188,7 +177,7 @@ pub(super) fn concat(gpu: &Gpu<'_>, stored: DType) -> Outcome {
         let (a, b) = (of(widths[0], 1), of(widths[1], 2));
         let width = widths[0] + widths[1];
         let tensors = [tensor([rows, widths[0]], &a), tensor([rows, widths[1]], &b)];
-        let wanted = floats(ops::concat(&[&tensors[0], &tensors[1]]));
+        let wanted = computed(ops::concat(&[&tensors[0], &tensors[1]]));
         let y = Memory::room(stored, wanted.len());
         let mut at = 0;
         for (part, count) in [&a, &b].into_iter().zip(widths) {

@@ -1,22 +1,11 @@
 //! The kernels of Llama's blocks: normalization, positions and gates.
 
 use super::memory::{Memory, as_good, near, random, rounded, same};
-use super::rows::sums_of;
+use super::reference::{SINGLE, floats, sums_of, tensor};
 use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
 use crate::ops;
-use crate::testing::device;
-use crate::{DType, Shape, Tensor};
-
-const SINGLE: DType = DType::F32;
-
-fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
-    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
-}
-
-fn floats(tensor: &Tensor) -> &[f32] {
-    tensor.f32s().expect("floats")
-}
+use crate::{DType, Tensor};
 
 pub(super) fn rms_norm(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     for width in EDGES.into_iter().skip(1).chain([1024, 1025]) {

@@ -13,8 +13,10 @@ mod images;
 mod key_value_cache;
 mod llama;
 mod memory;
+mod reference;
 mod rows;
 mod segments;
+mod sums;
 mod updates;
 
 use std::cell::Cell;
@@ -86,9 +88,9 @@ const CHECKS: [(&str, Check); 28] = [
     ("relu", elements::relu),
     ("gelu", elements::gelu),
     ("dropout", elements::dropout),
-    ("sum", rows::sum),
-    ("binary_cross_entropy", rows::binary_cross_entropy),
-    ("squared_error", rows::squared_error),
+    ("sum", sums::sum),
+    ("binary_cross_entropy", sums::binary_cross_entropy),
+    ("squared_error", sums::squared_error),
     ("softmax", rows::softmax),
     ("layer_norm", rows::layer_norm),
     ("rms_norm", llama::rms_norm),

@@ -1,19 +1,14 @@
 //! The kernels of packed rows: attention between positions of a segment, and positions counted within segments.
 
 use super::memory::{Memory, near, random, rounded, same};
+use super::reference::{SINGLE, tensor};
 use super::{Gpu, Outcome};
 use crate::ops::dropout::kernels::Numbers;
 use crate::ops::segment_attention::kernels::{self, Gradient, Operands, Sizes};
 use crate::ops::{self, Dropout, SegmentAttention};
 use crate::philox::Key;
 use crate::testing::device;
-use crate::{DType, Shape, Tensor};
-
-const SINGLE: DType = DType::F32;
-
-fn tensor(shape: impl Into<Shape>, values: &[f32]) -> Tensor {
-    Tensor::from_f32(&device(), shape, values).expect("as many values as elements")
-}
+use crate::{DType, Tensor};
 
 /// Runs of segments, padding among them, and one that is nowhere else.
 fn segments(samples: usize, len: usize, step: usize) -> Vec<u32> {

@@ -1,6 +1,7 @@
 //! The optimizers' kernels: the same bits as the processor's.
 
 use super::memory::{Memory, random, same};
+use super::reference::SINGLE;
 use super::{EDGES, Gpu, Outcome};
 use crate::cuda::entry::Pointer;
 use crate::cuda::table::{self, Table};
@@ -8,8 +9,6 @@ use crate::ops::adamw::Factors;
 use crate::ops::{self, AdamW, AdamWUpdate, RmsProp, RmsPropUpdate, Sgd, SgdUpdate};
 use crate::testing::device;
 use crate::{DType, Tensor};
-
-const SINGLE: DType = DType::F32;
 
 pub(super) fn adamw(gpu: &Gpu<'_>, stored: DType) -> Outcome {
     let settings = AdamW {

@@ -4,7 +4,7 @@ use gpipe_tensor::Result;
 use gpipe_tensor::ops::{self, ChannelNorm, Dropout, Window};
 use gpipe_tensor::philox::Key;
 
-use super::Bench;
+use super::bench::Bench;
 
 /// Images, outputs and groups of convolutions, and their windows: products, strides, groups, no channels.
 const CONVOLUTIONS: [([usize; 4], usize, usize, Window); 7] = [

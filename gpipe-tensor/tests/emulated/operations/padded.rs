@@ -3,7 +3,7 @@
 use gpipe_tensor::ops::{self, Layout};
 use gpipe_tensor::{DType, Device, DeviceId, Result, Tensor};
 
-use super::Bench;
+use super::bench::Bench;
 
 /// Products of many odd columns, what is made of them, and the bytes that they take.
 pub(super) fn padded(b: &mut Bench) -> Result<()> {

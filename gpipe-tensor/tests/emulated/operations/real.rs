@@ -3,7 +3,7 @@
 use gpipe_tensor::ops::{self, Layout};
 use gpipe_tensor::{DeviceId, Result, Tensor, find_cuda};
 
-use super::Bench;
+use super::bench::Bench;
 
 /// Attention of 1,024 positions and 12 heads (1 on emulated devices), and the head of 50,257 words: logits,
 /// their loss, and both gradients.

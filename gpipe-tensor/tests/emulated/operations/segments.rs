@@ -4,7 +4,7 @@ use gpipe_tensor::ops::{self, Dropout};
 use gpipe_tensor::philox::Key;
 use gpipe_tensor::{DeviceId, Result, Tensor};
 
-use super::Bench;
+use super::bench::Bench;
 
 /// Attention between positions of the same segment, positions within segments, and smoothed labels.
 pub(super) fn segments(b: &mut Bench) -> Result<()> {

@@ -5,7 +5,7 @@ use gpipe_tensor::ops::{
 };
 use gpipe_tensor::{Result, Tensor};
 
-use super::Bench;
+use super::bench::Bench;
 
 /// A parameter, and what its update needs.
 struct Parameter {
